@@ -1,0 +1,72 @@
+#pragma once
+// The local parts of batch normalisation; what lies between them (sums over the ranks of a group) is the layer's.
+//
+//   BatchNormReduction<float> reduce(exec, x_extents…);
+//   reduce.statistics(exec, x, sums);                     // sums[0..C) = Σx, sums[C..2C) = Σx², in double
+//   … all-reduce sums over the group, count likewise …
+//   batch_norm_finish(exec, count, {.epsilon = 1e-5}, sums, mean, inv_std, running_mean, running_variance);
+//   batch_norm_forward(exec, x, mean, inv_std, gamma, beta, y);
+//
+//   reduce.gradients(exec, x, dy, mean, inv_std, sums);   // Σdy, Σdy·x̂ of this rank
+//   batch_norm_parameter_gradients(exec, sums, dgamma, dbeta);   // before the all-reduce: they're summed over ranks later
+//   … all-reduce sums …
+//   batch_norm_backward(exec, count, x, dy, mean, inv_std, gamma, sums, dx);
+//
+// Statistics are double for both precisions: Σx² - (Σx)²/n loses half of the digits. The order of sums depends on the
+// extents only, not on the number of threads.
+#include <aloni/nn/local/local_types.hpp>
+
+namespace aloni::nn::local {
+
+/// Per-channel sums over samples and pixels, with the workspace for their partial results (allocated here, never in a call).
+template <class T, class Exec = Kokkos::DefaultExecutionSpace>
+class BatchNormReduction {
+ public:
+  /// For tensors of up to `samples` × `rows` × … with `channels` channels, where a row is one (sample, depth, height).
+  BatchNormReduction(const Exec& exec, Index samples, Index depth, Index height, Index channels);
+
+  /// sums (2C): Σx, Σx². @pre x.extent(0..2) at most those of the constructor
+  void statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums);
+  /// sums (2C): Σdy, Σdy·(x-mean)·inv_std.
+  void gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<double, Exec> mean,
+                 InArray<double, Exec> inv_std, OutArray<double, Exec> sums);
+
+ private:
+  Index max_rows_, channels_;
+  Kokkos::View<double*, typename Exec::memory_space> partial_;
+};
+
+struct BatchNormStatistics {
+  double epsilon = 1e-5;
+  double momentum = 0.1;  ///< running = (1 - momentum) × running + momentum × batch; the running variance is unbiased
+};
+
+/// mean and inv_std of a batch of `count` elements per channel from their sums; updates the running statistics unless those
+/// have extent 0.
+template <class Exec>
+void batch_norm_finish(const Exec& exec, Index count, BatchNormStatistics parameters, InArray<double, Exec> sums,
+                       OutArray<double, Exec> mean, OutArray<double, Exec> inv_std, OutArray<double, Exec> running_mean,
+                       OutArray<double, Exec> running_variance);
+
+/// For evaluation: inv_std = 1 / sqrt(running_variance + epsilon).
+template <class Exec>
+void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> running_variance,
+                        OutArray<double, Exec> inv_std);
+
+/// y = (x - mean) × inv_std × gamma + beta. y may be x.
+template <class T, class Exec>
+void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean, InArray<double, Exec> inv_std,
+                        InArray<T, Exec> gamma, InArray<T, Exec> beta, Tensor<T, Exec> y);
+
+/// dgamma = Σdy·x̂, dbeta = Σdy from the sums of BatchNormReduction::gradients.
+template <class T, class Exec>
+void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums, Array<T, Exec> dgamma,
+                                    OutArray<T, Exec> dbeta);
+
+/// dx = gamma × inv_std × (dy - (Σdy + x̂ Σdy·x̂) / count), the sums being those of the whole group. dx may be dy.
+template <class T, class Exec>
+void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                         InArray<double, Exec> mean, InArray<double, Exec> inv_std, InArray<T, Exec> gamma,
+                         InArray<double, Exec> sums, Tensor<T, Exec> dx);
+
+}  // namespace aloni::nn::local

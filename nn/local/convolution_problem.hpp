@@ -1,0 +1,64 @@
+#pragma once
+// The shape of one rank's part of a convolution, as plain data: what a backend needs to build itself, what a benchmark
+// or a cost model needs to name the work.
+//
+// Each side is a box of a tensor in canonical five dimensions. In a spatial dimension, output index o and kernel index
+// k, both counted from zero in the local boxes, read the local input index
+//
+//   i = o * stride + k * dilation + offset
+//
+// and an i outside the input box reads as zero. `offset` may be negative (padding, or ghosts clipped at the domain's edge)
+// or positive (an input box that reaches further than this part of the output needs). So the same numbers describe an
+// unsplit tensor, a ghosted box, and an interior or boundary part of one.
+#include <aloni/core/index.hpp>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace aloni::nn::local {
+
+struct ConvolutionProblem {
+  Index samples = 0, channels = 0, filters = 0;
+  std::array<Index, 3> input{1, 1, 1}, output{1, 1, 1};  ///< depth, height, width of the local boxes; may be 0
+  std::array<Index, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
+  std::array<Index, 3> offset{0, 0, 0};
+
+  friend constexpr bool operator==(const ConvolutionProblem&, const ConvolutionProblem&) = default;
+};
+
+/// The offset of a problem whose local output starts at global index `output_lower` and whose local input starts at
+/// global index `input_lower`, for a layer with `padding` zeros before the domain. Pooling uses the same.
+constexpr Index local_offset(Index output_lower, Index input_lower, Index stride, Index padding) {
+  return output_lower * stride - padding - input_lower;
+}
+
+enum class ConvolutionPass { forward, backward_data, backward_filter };
+
+/// Which passes an object shall be able to run. Preparing fewer saves memory and time.
+struct ConvolutionPasses {
+  bool forward = false, backward_data = false, backward_filter = false;
+};
+
+/// How the local work is done; `automatic` takes the fastest known one for each pass.
+enum class ConvolutionBackend { automatic, reference, direct, onednn, kokkos_kernels };
+
+/// "automatic", "reference", "direct", "onednn", "kokkos_kernels".
+std::string_view name(ConvolutionBackend backend);
+/// "forward", "backward_data", "backward_filter".
+std::string_view name(ConvolutionPass pass);
+/// The backend of that name; none for an unknown name.
+std::optional<ConvolutionBackend> convolution_backend_named(std::string_view name);
+
+/// Multiplications and additions of one pass, counted as 2 × samples × output pixels × kernel × channels × filters
+/// (padding counted as if it were data, the usual convention).
+double flops(const ConvolutionProblem& problem);
+
+/// One line: "32x(1,28,28)x1 -> (1,28,28)x6, kernel (1,5,5), stride (1,1,1), dilation (1,1,1), offset (0,-2,-2)".
+std::string to_string(const ConvolutionProblem& problem);
+
+/// Throws InvalidArgument when an extent is negative, or a kernel, stride or dilation is not positive.
+void validate(const ConvolutionProblem& problem);
+
+}  // namespace aloni::nn::local

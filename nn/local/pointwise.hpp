@@ -1,0 +1,39 @@
+#pragma once
+// Kernels that treat each element alone. Views of one call have equal extents (InvalidArgument otherwise) and any strides, so
+// a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given instance.
+#include <aloni/nn/local/local_types.hpp>
+
+namespace aloni::nn::local {
+
+/// y = max(x, 0); a NaN stays a NaN. y may be x.
+template <class T, class Exec>
+void relu_forward(const Exec& exec, InTensor<T, Exec> x, Tensor<T, Exec> y);
+/// dx = y > 0 ? dy : 0, where y is the forward's result. dx may be dy.
+template <class T, class Exec>
+void relu_backward(const Exec& exec, InTensor<T, Exec> y, InTensor<T, Exec> dy, Tensor<T, Exec> dx);
+
+/// to = from
+template <class T, class Exec>
+void copy(const Exec& exec, InTensor<T, Exec> from, Tensor<T, Exec> to);
+/// sum = a + b; sum may be a or b.
+template <class T, class Exec>
+void add(const Exec& exec, InTensor<T, Exec> a, InTensor<T, Exec> b, Tensor<T, Exec> sum);
+/// to = value
+template <class T, class Exec>
+void fill(const Exec& exec, std::type_identity_t<T> value, Tensor<T, Exec> to);
+
+/// values = factor × values
+template <class T, class Exec>
+void scale(const Exec& exec, std::type_identity_t<T> factor, Array<T, Exec> values);
+
+struct SgdParameters {
+  double learning_rate = 0.01, momentum = 0, weight_decay = 0;
+};
+
+/// velocity = momentum × velocity + (gradient + weight_decay × weights); weights -= learning_rate × velocity.
+/// `velocity` may have extent 0 when momentum is 0.
+template <class T, class Exec>
+void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec> gradient, Array<T, Exec> weights,
+              OutArray<T, Exec> velocity);
+
+}  // namespace aloni::nn::local
