@@ -1,0 +1,98 @@
+#include <aloni/halo/stencil.hpp>
+
+#include <aloni/core/error.hpp>
+
+namespace aloni::halo {
+
+namespace {
+
+constexpr Index floor_div(Index a, Index b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+constexpr Index ceil_div(Index a, Index b) { return -floor_div(-a, b); }
+
+}  // namespace
+
+void Stencil1D::check(const std::string& operation) const {
+  const auto at_least = [&](const char* argument, Index value, Index bound) {
+    if (value < bound) throw InvalidArgument(operation, argument, std::to_string(value), "at least " + std::to_string(bound));
+  };
+  at_least("kernel", kernel, 1);
+  at_least("stride", stride, 1);
+  at_least("dilation", dilation, 1);
+  at_least("pad_low", pad_low, 0);
+  at_least("pad_high", pad_high, 0);
+}
+
+Index Stencil1D::output_extent(Index input) const {
+  check("aloni::halo::Stencil1D::output_extent");
+  const Index padded = input + pad_low + pad_high;
+  if (padded < reach())
+    throw InvalidArgument("aloni::halo::Stencil1D::output_extent", "input", std::to_string(input),
+                          "an extent that, with padding " + std::to_string(pad_low) + " + " + std::to_string(pad_high) +
+                              ", holds one window of " + std::to_string(reach()));
+  return (padded - reach()) / stride + 1;
+}
+
+Range Stencil1D::output_range(Index lo, Index hi, Index outputs) const {
+  if (hi <= lo) return {};
+  // Interval bounds first: windows that overlap [lo, hi). With dilation or stride > kernel such a window may still jump
+  // over the whole interval, so the ends are moved inwards to outputs that do read.
+  Index first = ceil_div(lo + pad_low - reach() + 1, stride);
+  Index last = floor_div(hi - 1 + pad_low, stride);
+  if (first < 0) first = 0;
+  if (last > outputs - 1) last = outputs - 1;
+  const auto reads = [&](Index output) {
+    const Index begin = output * stride - pad_low;
+    const Index k = begin >= lo ? 0 : ceil_div(lo - begin, dilation);
+    return k < kernel && begin + k * dilation < hi;
+  };
+  while (first <= last && !reads(first)) ++first;
+  while (first <= last && !reads(last)) --last;
+  return first <= last ? Range{first, last + 1} : Range{};
+}
+
+void Stencil::check(const std::string& operation) const {
+  for (views::Dim d : views::all_dims) {
+    const std::string where = operation + ", " + views::name(d);
+    (*this)[d].check(where);
+    if ((d == views::Dim::sample || d == views::Dim::channel) && !(*this)[d].identity())
+      throw InvalidArgument(where, "kernel", std::to_string((*this)[d].kernel),
+                            "the identity (kernel 1, stride 1, no padding): windows slide over depth, height and width only");
+  }
+}
+
+views::Extents Stencil::output_extents(const views::Extents& input) const {
+  check("aloni::halo::Stencil::output_extents");
+  views::Extents out = input;
+  for (views::Dim d : views::spatial_dims) {
+    try {
+      out[d] = (*this)[d].output_extent(input[d]);
+    } catch (const InvalidArgument& e) {
+      throw InvalidArgument(std::string("aloni::halo::Stencil::output_extents, ") + views::name(d), e.argument(), e.value(),
+                            e.expectation());
+    }
+  }
+  return out;
+}
+
+views::Box Stencil::input_box(const views::Box& output) const {
+  if (output.empty()) return {};
+  views::Box box;
+  for (views::Dim d : views::all_dims) {
+    const Range r = (*this)[d].input_range(output.lower(d), output.upper(d));
+    box.set(d, r.lo, r.hi);
+  }
+  return box;
+}
+
+views::Box Stencil::output_box(const views::Box& input, const views::Extents& outputs) const {
+  if (input.empty()) return {};
+  views::Box box;
+  for (views::Dim d : views::all_dims) {
+    const Range r = (*this)[d].output_range(input.lower(d), input.upper(d), outputs[d]);
+    if (r.empty()) return {};
+    box.set(d, r.lo, r.hi);
+  }
+  return box;
+}
+
+}  // namespace aloni::halo

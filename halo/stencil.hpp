@@ -1,0 +1,70 @@
+#pragma once
+// Which inputs a sliding window reads, and which outputs read a given input: the arithmetic from which convolution,
+// pooling and their gradients derive the boxes they need.
+//
+//   const Stencil1D rows{.kernel = 5, .stride = 2, .pad_low = 1, .pad_high = 2};
+//   rows.output_extent(28);              // 14
+//   rows.input_range(0, 7);              // [-1, 17): what outputs 0 to 6 read; may lie outside the domain
+//   rows.output_range(14, 28, 14);       // [6, 14): the outputs that read any of the inputs 14 to 27
+//
+// Output o reads the inputs o·stride − pad_low + k·dilation for 0 ≤ k < kernel. Kernels may be even, strides larger
+// than the kernel, padding different on both sides.
+#include <aloni/views/box.hpp>
+
+#include <array>
+#include <string>
+
+namespace aloni::halo {
+
+/// Half-open; empty when hi ≤ lo.
+struct Range {
+  Index lo = 0, hi = 0;
+
+  constexpr bool empty() const { return hi <= lo; }
+  friend constexpr bool operator==(const Range&, const Range&) = default;
+};
+
+struct Stencil1D {
+  Index kernel = 1, stride = 1, dilation = 1, pad_low = 0, pad_high = 0;
+
+  constexpr bool identity() const { return kernel == 1 && stride == 1 && pad_low == 0 && pad_high == 0; }
+  /// Distance from the first to the last input of one output, plus one.
+  constexpr Index reach() const { return (kernel - 1) * dilation + 1; }
+
+  /// @pre kernel, stride, dilation ≥ 1; pad_low, pad_high ≥ 0. Throws InvalidArgument naming `operation`.
+  void check(const std::string& operation) const;
+
+  /// Number of outputs over a domain of `input` elements. @pre the stencil is valid, and the result ≥ 1
+  Index output_extent(Index input) const;
+  /// From the first to the last input that the outputs [lo, hi) read. May lie outside the domain; empty for no outputs.
+  constexpr Range input_range(Index lo, Index hi) const {
+    if (hi <= lo) return {};
+    return {lo * stride - pad_low, (hi - 1) * stride - pad_low + reach()};
+  }
+  /// From the first to the last of the outputs in [0, outputs) that read any of the inputs [lo, hi). Empty when none does.
+  Range output_range(Index lo, Index hi, Index outputs) const;
+
+  friend constexpr bool operator==(const Stencil1D&, const Stencil1D&) = default;
+};
+
+/// One window for each of the five dimensions. Sample and channel keep the identity: a convolution reads all channels,
+/// which is a matter of the needed box, not of a window.
+struct Stencil {
+  std::array<Stencil1D, views::num_dims> dims{};
+
+  constexpr const Stencil1D& operator[](views::Dim d) const { return dims[views::position(d)]; }
+  constexpr Stencil1D& operator[](views::Dim d) { return dims[views::position(d)]; }
+
+  /// @pre every dimension is valid, sample and channel are the identity. Throws InvalidArgument naming the dimension.
+  void check(const std::string& operation) const;
+  /// @pre valid, every output extent ≥ 1. Throws InvalidArgument naming the dimension.
+  views::Extents output_extents(const views::Extents& input) const;
+  /// What the outputs of a box read; may lie outside the domain. Empty for an empty box.
+  views::Box input_box(const views::Box& output) const;
+  /// The outputs, of a tensor with the given extents, that read anything of a box. Empty for an empty box.
+  views::Box output_box(const views::Box& input, const views::Extents& outputs) const;
+
+  friend constexpr bool operator==(const Stencil&, const Stencil&) = default;
+};
+
+}  // namespace aloni::halo
