@@ -1,0 +1,86 @@
+# Finds what the options ask for. Each failure names the Debian package.
+
+# aloni_find(<package> <what to install> [arguments of find_package…])
+macro(aloni_find package remedy)
+  find_package(${package} ${ARGN} QUIET)
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "aloni: ${package} was not found. ${remedy}")
+  endif()
+  set_package_properties(${package} PROPERTIES TYPE REQUIRED)
+endmacro()
+
+# Kokkos: the user's own one is preferred (Kokkos_ROOT, CMAKE_PREFIX_PATH, an enclosing project's target), then the cache
+# that cmake/bootstrap fills. CMAKE_DISABLE_FIND_PACKAGE_Kokkos skips the first, as everywhere among Kokkos projects.
+if(aloni_ENABLE_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90) # Kokkos takes one architecture at a time; CMake's own default is too old for nvcc 13
+  endif()
+  enable_language(CUDA)
+endif()
+if(NOT TARGET Kokkos::kokkos)
+  find_package(Kokkos 4.5 CONFIG QUIET)
+endif()
+if(aloni_ENABLE_CUDA)
+  set(bootstrap_variant cuda)
+else()
+  set(bootstrap_variant host)
+endif()
+if(NOT TARGET Kokkos::kokkos)
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  set(bootstrap "${aloni_SOURCE_DIR}/cmake/bootstrap" --variant ${bootstrap_variant} --cxx "${CMAKE_CXX_COMPILER}")
+  if(aloni_ENABLE_CUDA AND CMAKE_CUDA_COMPILER)
+    list(APPEND bootstrap --nvcc "${CMAKE_CUDA_COMPILER}")
+  endif()
+  if(aloni_ENABLE_CUDA AND CMAKE_CUDA_ARCHITECTURES)
+    list(APPEND bootstrap --cuda-arch "${CMAKE_CUDA_ARCHITECTURES}")
+  endif()
+  if(NOT Python3_FOUND)
+    message(FATAL_ERROR "aloni: no Kokkos was found, and no Python 3 to look into the cache of cmake/bootstrap. "
+                        "Set Kokkos_ROOT, or apt-get install python3-pip.")
+  endif()
+  execute_process(
+    COMMAND "${Python3_EXECUTABLE}" ${bootstrap} --print-prefix
+    OUTPUT_VARIABLE aloni_bootstrap_prefix
+    OUTPUT_STRIP_TRAILING_WHITESPACE
+    RESULT_VARIABLE bootstrap_result)
+  if(NOT bootstrap_result EQUAL 0)
+    list(JOIN bootstrap " " bootstrap_command)
+    message(FATAL_ERROR "aloni: no Kokkos was found. Either set Kokkos_ROOT to your own (>= 4.5), or build one once:\n"
+                        "  ${bootstrap_command}\n")
+  endif()
+  # The switch is the user's wish about their own Kokkos; this one is named by its folder.
+  set(CMAKE_DISABLE_FIND_PACKAGE_Kokkos OFF)
+  find_package(Kokkos 4.5 CONFIG REQUIRED PATHS "${aloni_bootstrap_prefix}" NO_DEFAULT_PATH)
+endif()
+set_package_properties(Kokkos PROPERTIES TYPE REQUIRED)
+if(aloni_ENABLE_CUDA AND NOT Kokkos_ENABLE_CUDA)
+  message(FATAL_ERROR "aloni: aloni_ENABLE_CUDA is ON, but the Kokkos in ${Kokkos_DIR} was built without Cuda")
+endif()
+
+if(aloni_ENABLE_KOKKOSKERNELS AND NOT TARGET Kokkos::kokkoskernels)
+  get_filename_component(kokkos_prefix "${Kokkos_DIR}/../../.." ABSOLUTE)
+  aloni_find(KokkosKernels
+             "Kokkos in ${Kokkos_DIR} has none beside it: set KokkosKernels_ROOT, or aloni_ENABLE_KOKKOSKERNELS=OFF."
+             4.4 CONFIG HINTS "${kokkos_prefix}")
+endif()
+
+aloni_find(MPI "apt-get install libopenmpi-dev" COMPONENTS CXX)
+if(aloni_ENABLE_ONEDNN)
+  aloni_find(dnnl "apt-get install libdnnl-dev, or aloni_ENABLE_ONEDNN=OFF" 2.6)
+endif()
+if(aloni_ENABLE_ZLIB)
+  aloni_find(ZLIB "apt-get install zlib1g-dev, or aloni_ENABLE_ZLIB=OFF")
+endif()
+aloni_find(fmt "apt-get install libfmt-dev" CONFIG)
+if(aloni_ENABLE_COMMAND OR aloni_ENABLE_BENCHMARKS OR aloni_ENABLE_TESTS)
+  aloni_find(nlohmann_json "apt-get install nlohmann-json3-dev" CONFIG)
+endif()
+if(aloni_ENABLE_COMMAND)
+  aloni_find(CLI11 "apt-get install libcli11-dev, or aloni_ENABLE_COMMAND=OFF" CONFIG)
+endif()
+if(aloni_ENABLE_TESTS)
+  aloni_find(GTest "apt-get install libgtest-dev libgmock-dev, or aloni_ENABLE_TESTS=OFF")
+endif()
+if(aloni_ENABLE_BENCHMARKS)
+  aloni_find(benchmark "apt-get install libbenchmark-dev, or aloni_ENABLE_BENCHMARKS=OFF" CONFIG)
+endif()

@@ -1,0 +1,34 @@
+# Every option is ON or OFF: ON fails when the dependency is absent, OFF leaves the backend's sources out.
+# A project that embeds aloni gets the library alone unless it asks for more.
+option(aloni_ENABLE_CUDA "Compile for Kokkos::Cuda (needs a Kokkos built with it)" OFF)
+option(aloni_ENABLE_ONEDNN "Convolution through oneDNN" ON)
+option(aloni_ENABLE_KOKKOSKERNELS "Convolution through the GEMM of Kokkos Kernels" ON)
+option(aloni_ENABLE_ZLIB "Read gzip-compressed data files" ON)
+option(aloni_ENABLE_TESTS "Unit tests" ${PROJECT_IS_TOP_LEVEL})
+option(aloni_ENABLE_BENCHMARKS "Google Benchmark suites" ${PROJECT_IS_TOP_LEVEL})
+option(aloni_ENABLE_EXAMPLES "Example programs" ${PROJECT_IS_TOP_LEVEL})
+option(aloni_ENABLE_COMMAND "The aloni command" ${PROJECT_IS_TOP_LEVEL})
+cmake_dependent_option(aloni_ENABLE_HEADER_TESTS "Compile every public header alone and twice" OFF aloni_ENABLE_TESTS OFF)
+set(aloni_CXX_ARCH "" CACHE STRING "-march= of aloni's own sources (native, x86-64-v3, …), never of its users; empty: none")
+set(aloni_SANITIZE "" CACHE STRING "-fsanitize= of aloni's own sources: address,undefined or thread")
+set_property(CACHE aloni_SANITIZE PROPERTY STRINGS "" "address,undefined" thread)
+
+if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release, RelWithDebInfo or MinSizeRel" FORCE)
+  message(STATUS "aloni: no CMAKE_BUILD_TYPE given, using ${CMAKE_BUILD_TYPE}")
+endif()
+
+# Checks that cost time: on where assertions are. Fixed at configure time and written to <aloni/core/config.hpp>, so that a
+# user who compiles with other flags than the library sees the same classes.
+if(NOT DEFINED aloni_ENABLE_DEBUG_CHECKS)
+  if(CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set(debug_checks_default ON)
+  else()
+    set(debug_checks_default OFF)
+  endif()
+endif()
+option(aloni_ENABLE_DEBUG_CHECKS "Checks inside the step, such as the state of ghosts" ${debug_checks_default})
+
+foreach(option IN ITEMS CUDA ONEDNN KOKKOSKERNELS ZLIB TESTS BENCHMARKS EXAMPLES COMMAND HEADER_TESTS DEBUG_CHECKS)
+  add_feature_info(aloni_ENABLE_${option} aloni_ENABLE_${option} "")
+endforeach()

@@ -1,0 +1,273 @@
+# aloni_add_library, aloni_add_test, aloni_add_benchmark, aloni_add_program: how every target of the project is declared.
+
+# What the compiler is told about our own sources, and about nobody else's: linked privately, never exported.
+add_library(aloni_build_flags INTERFACE)
+target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall -Wextra>)
+if(aloni_CXX_ARCH)
+  target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${aloni_CXX_ARCH}>)
+  if(aloni_CXX_ARCH STREQUAL "native" AND EXISTS /proc/cpuinfo)
+    # `native` means another thing on another machine: naming this one in the command makes a build folder that has
+    # moved there compile again instead of crashing on an unknown instruction.
+    file(STRINGS /proc/cpuinfo cpu_flags REGEX "^(flags|Features)[ \t]*:" LIMIT_COUNT 1)
+    string(SHA1 cpu_flags "${cpu_flags}")
+    string(SUBSTRING "${cpu_flags}" 0 12 cpu_flags)
+    target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-DALONI_NATIVE_CPU_${cpu_flags}>)
+  endif()
+endif()
+if(aloni_SANITIZE)
+  set(sanitize -fsanitize=${aloni_SANITIZE} -fno-omit-frame-pointer)
+  if(aloni_SANITIZE MATCHES "undefined")
+    list(APPEND sanitize -fno-sanitize-recover=undefined)
+  endif()
+  target_compile_options(aloni_build_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
+  target_link_options(aloni_build_flags INTERFACE ${sanitize})
+endif()
+
+# Files that include Kokkos are compiled by nvcc in a CUDA build, all others by the C++ compiler always.
+function(aloni_mark_kokkos_sources)
+  if(aloni_ENABLE_CUDA AND ARGN)
+    set_source_files_properties(${ARGN} PROPERTIES LANGUAGE CUDA)
+  endif()
+endfunction()
+
+# What libraries and programs have in common.
+function(aloni_set_up_target target)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:aloni_build_flags>)
+  set_target_properties(
+    ${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF CUDA_STANDARD 20
+                         CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
+endfunction()
+
+# The folder of include links: `<aloni/halo/…>` is found by a target only if it, or a folder it depends on, put the link
+# there; this is what keeps halo from including nn.
+set(aloni_INCLUDE_LINKS "${aloni_BINARY_DIR}/include")
+set(aloni_GENERATED "${aloni_BINARY_DIR}/include/generated")
+
+# aloni_add_library(<folder> [PURE_HEADERS …] [HEADERS …] [PURE_SOURCES …] [SOURCES …] [PUBLIC_DEPENDS <folders>]
+#                   [PRIVATE_DEPENDS <libraries>] [PUBLIC_LIBRARIES <libraries>] [GENERATED_HEADERS <files>])
+# Target aloni_<folder>, alias aloni::<folder>, exported. Pure files include neither Kokkos nor MPI.
+function(aloni_add_library folder)
+  cmake_parse_arguments(
+    PARSE_ARGV 1 arg "" ""
+    "PURE_HEADERS;HEADERS;PURE_SOURCES;SOURCES;PUBLIC_DEPENDS;PRIVATE_DEPENDS;PUBLIC_LIBRARIES;GENERATED_HEADERS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "aloni_add_library(${folder}): unknown argument ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  aloni_filter_missing(arg_PURE_HEADERS arg_HEADERS arg_PURE_SOURCES arg_SOURCES)
+  set(target aloni_${folder})
+  set(sources ${arg_PURE_SOURCES} ${arg_SOURCES})
+  if(NOT sources)
+    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/headers_only.cpp" CONTENT "// ${folder} has headers only\n")
+    set(sources "${CMAKE_CURRENT_BINARY_DIR}/headers_only.cpp")
+  endif()
+  add_library(${target} ${sources})
+  add_library(aloni::${folder} ALIAS ${target})
+  aloni_set_up_target(${target})
+  aloni_mark_kokkos_sources(${arg_SOURCES})
+
+  file(MAKE_DIRECTORY "${aloni_INCLUDE_LINKS}/${folder}/aloni")
+  file(CREATE_LINK "${CMAKE_CURRENT_SOURCE_DIR}" "${aloni_INCLUDE_LINKS}/${folder}/aloni/${folder}" SYMBOLIC)
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${aloni_INCLUDE_LINKS}/${folder}>
+                                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  if(arg_GENERATED_HEADERS)
+    target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${aloni_GENERATED}>)
+  endif()
+  list(TRANSFORM arg_PUBLIC_DEPENDS PREPEND aloni_ OUTPUT_VARIABLE depends)
+  target_link_libraries(${target} PUBLIC ${depends} ${arg_PUBLIC_LIBRARIES})
+  foreach(library IN LISTS arg_PRIVATE_DEPENDS)
+    if(library MATCHES "^(fmt::|nlohmann_json::)") # headers only: nothing of them is left for the linker of a user
+      target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${library}>)
+    else()
+      target_link_libraries(${target} PRIVATE ${library})
+    endif()
+  endforeach()
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  set_target_properties(
+    ${target}
+    PROPERTIES EXPORT_NAME ${folder}
+               VERSION ${aloni_VERSION}
+               SOVERSION ${aloni_VERSION_MAJOR}.${aloni_VERSION_MINOR}
+               INSTALL_RPATH "$ORIGIN"
+               INSTALL_RPATH_USE_LINK_PATH ON
+               POSITION_INDEPENDENT_CODE ON)
+  set_property(GLOBAL APPEND PROPERTY aloni_folders ${folder})
+  set_property(GLOBAL PROPERTY aloni_${folder}_pure_headers ${arg_PURE_HEADERS})
+  set_property(GLOBAL PROPERTY aloni_${folder}_headers ${arg_HEADERS})
+  set_property(GLOBAL PROPERTY aloni_${folder}_depends ${arg_PUBLIC_DEPENDS})
+
+  install(TARGETS ${target} EXPORT aloniTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+                                                LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  foreach(header IN LISTS arg_PURE_HEADERS arg_HEADERS)
+    get_filename_component(subfolder "${header}" DIRECTORY)
+    install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/aloni/${folder}/${subfolder})
+  endforeach()
+  install(FILES ${arg_GENERATED_HEADERS} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/aloni/${folder})
+  if(aloni_ENABLE_HEADER_TESTS)
+    aloni_add_header_test(${folder})
+  endif()
+endfunction()
+
+# Every public header compiled alone and twice, by the target of its own folder.
+function(aloni_add_header_test folder)
+  get_property(pure GLOBAL PROPERTY aloni_${folder}_pure_headers)
+  get_property(headers GLOBAL PROPERTY aloni_${folder}_headers)
+  set(sources "")
+  foreach(header IN LISTS pure headers)
+    string(MAKE_C_IDENTIFIER "${header}" name)
+    set(source "${CMAKE_CURRENT_BINARY_DIR}/header_tests/${name}.cpp")
+    file(CONFIGURE OUTPUT "${source}" CONTENT "#include <aloni/${folder}/${header}>\n#include <aloni/${folder}/${header}>\n")
+    list(APPEND sources "${source}")
+    if(header IN_LIST headers)
+      aloni_mark_kokkos_sources("${source}")
+    endif()
+  endforeach()
+  if(sources)
+    add_library(aloni_${folder}_header_tests OBJECT ${sources})
+    aloni_set_up_target(aloni_${folder}_header_tests)
+    target_link_libraries(aloni_${folder}_header_tests PRIVATE aloni_${folder})
+    target_compile_options(aloni_${folder}_header_tests PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+  endif()
+endfunction()
+
+# aloni::aloni, everything at once.
+function(aloni_add_umbrella)
+  get_property(folders GLOBAL PROPERTY aloni_folders)
+  list(TRANSFORM folders PREPEND aloni_)
+  add_library(aloni INTERFACE)
+  add_library(aloni::aloni ALIAS aloni)
+  target_link_libraries(aloni INTERFACE ${folders})
+  install(TARGETS aloni EXPORT aloniTargets)
+endfunction()
+
+# aloni_add_program(NAME <name> SOURCES … [PURE_SOURCES …] LIBRARIES <folders or libraries>): an executable in <build>/bin.
+function(aloni_add_program)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" NAME "SOURCES;PURE_SOURCES;LIBRARIES")
+  aloni_filter_missing(arg_SOURCES arg_PURE_SOURCES)
+  if(NOT arg_SOURCES AND NOT arg_PURE_SOURCES)
+    return()
+  endif()
+  add_executable(${arg_NAME} ${arg_SOURCES} ${arg_PURE_SOURCES})
+  aloni_set_up_target(${arg_NAME})
+  aloni_mark_kokkos_sources(${arg_SOURCES})
+  aloni_link_folders(${arg_NAME} ${arg_LIBRARIES})
+  set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${aloni_BINARY_DIR}/bin"
+                                               INSTALL_RPATH_USE_LINK_PATH ON INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+endfunction()
+
+# Folder names mean the folders' targets; everything else is taken as it is.
+function(aloni_link_folders target)
+  get_property(folders GLOBAL PROPERTY aloni_folders)
+  foreach(library IN LISTS ARGN)
+    if(library IN_LIST folders)
+      target_link_libraries(${target} PRIVATE aloni_${library})
+    else()
+      target_link_libraries(${target} PRIVATE ${library})
+    endif()
+  endforeach()
+endfunction()
+
+# The one place that knows how tests are started and what their environment is.
+set(aloni_MPIRUN "${aloni_SOURCE_DIR}/scripts/mpirun")
+set(aloni_TEST_ENVIRONMENT
+    OMP_NUM_THREADS=1
+    OMP_PROC_BIND=false
+    OPENBLAS_NUM_THREADS=1
+    "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1"
+    "LSAN_OPTIONS=suppressions=${aloni_SOURCE_DIR}/unit_tests/support/lsan.supp:print_suppressions=0"
+    "TSAN_OPTIONS=suppressions=${aloni_SOURCE_DIR}/unit_tests/support/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
+    "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1")
+
+# aloni_add_test(NAME test_x SOURCES … [LIBRARIES <folders or libraries>] [RANKS 1 2 …] [LABELS …] [TIMEOUT seconds]
+#                [REQUIRES ONEDNN KOKKOSKERNELS ZLIB …] [PURE])
+# One GoogleTest program; one ctest entry per rank count, named test_x.np4. PURE: neither MPI nor Kokkos, one process.
+# REQUIRES: left out when one of these options is OFF.
+function(aloni_add_test)
+  cmake_parse_arguments(PARSE_ARGV 0 arg PURE "NAME;TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS;REQUIRES")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "aloni_add_test(${arg_NAME}): unknown argument ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  foreach(source IN LISTS arg_SOURCES)
+    set_property(GLOBAL APPEND PROPERTY aloni_listed_tests "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
+  endforeach()
+  foreach(option IN LISTS arg_REQUIRES)
+    if(NOT DEFINED aloni_ENABLE_${option})
+      message(FATAL_ERROR "aloni_add_test(${arg_NAME}): there is no option aloni_ENABLE_${option}")
+    endif()
+    if(NOT aloni_ENABLE_${option})
+      return()
+    endif()
+  endforeach()
+  aloni_filter_missing(arg_SOURCES)
+  if(NOT arg_SOURCES)
+    return()
+  endif()
+  if(NOT arg_RANKS)
+    set(arg_RANKS 1)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  if(arg_PURE)
+    aloni_add_program(NAME ${arg_NAME} PURE_SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+    if(NOT arg_RANKS STREQUAL "1")
+      message(FATAL_ERROR "aloni_add_test(${arg_NAME}): a PURE test is one process")
+    endif()
+  else()
+    aloni_add_program(NAME ${arg_NAME} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock aloni_test_main)
+  endif()
+  target_include_directories(${arg_NAME} PRIVATE "${aloni_SOURCE_DIR}/unit_tests")
+  get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  foreach(ranks IN LISTS arg_RANKS)
+    if(arg_PURE)
+      set(name ${arg_NAME})
+      add_test(NAME ${name} COMMAND ${arg_NAME})
+    else()
+      set(name ${arg_NAME}.np${ranks})
+      add_test(NAME ${name} COMMAND "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${arg_NAME}>)
+    endif()
+    aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
+  endforeach()
+endfunction()
+
+function(aloni_set_up_test name processors timeout)
+  if(aloni_SANITIZE)
+    math(EXPR timeout "${timeout} * 5")
+  endif()
+  set_tests_properties(${name} PROPERTIES PROCESSORS ${processors} TIMEOUT ${timeout} LABELS "${ARGN}"
+                                          ENVIRONMENT "${aloni_TEST_ENVIRONMENT}")
+endfunction()
+
+# aloni_add_benchmark(NAME bench_x SOURCES … [LIBRARIES …] [SMOKE_ARGUMENTS …] [TIMEOUT seconds]): a Google Benchmark program and a
+# smoke run of it on two ranks in ctest.
+function(aloni_add_benchmark)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;SMOKE_ARGUMENTS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "aloni_add_benchmark(${arg_NAME}): unknown argument ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  aloni_add_program(NAME ${arg_NAME} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES} LIBRARIES ${arg_LIBRARIES}
+                    benchmark::benchmark)
+  if(aloni_ENABLE_TESTS AND TARGET ${arg_NAME})
+    if(NOT arg_TIMEOUT)
+      set(arg_TIMEOUT 120)
+    endif()
+    add_test(NAME ${arg_NAME}.smoke COMMAND "${aloni_MPIRUN}" -n 2 $<TARGET_FILE:${arg_NAME}> --benchmark_min_time=0.001
+                                            ${arg_SMOKE_ARGUMENTS})
+    aloni_set_up_test(${arg_NAME}.smoke 2 ${arg_TIMEOUT} bench)
+  endif()
+endfunction()
+
+# While folders grow side by side, a listed file that is not written yet is left out with a warning.
+function(aloni_filter_missing)
+  foreach(list IN LISTS ARGN)
+    set(kept "")
+    foreach(file IN LISTS ${list})
+      get_filename_component(path "${file}" ABSOLUTE)
+      if(EXISTS "${path}")
+        list(APPEND kept "${file}")
+      else()
+        message(WARNING "${CMAKE_CURRENT_SOURCE_DIR}/CMakeLists.txt lists ${file}, which does not exist")
+      endif()
+    endforeach()
+    set(${list} "${kept}" PARENT_SCOPE)
+  endforeach()
+endfunction()

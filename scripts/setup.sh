@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Everything a build needs on a Debian machine: the packages (installed when run as root, named otherwise), then Kokkos and
+# Kokkos Kernels in the cache. Does nothing when all is there.
+#   scripts/setup.sh [arguments of cmake/bootstrap…]
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+packages=(
+  g++ cmake ninja-build git python3 python3-pip
+  libopenmpi-dev openmpi-bin libopenblas-dev
+  libdnnl-dev zlib1g-dev libfmt-dev
+  libcli11-dev nlohmann-json3-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+)
+
+if command -v dpkg-query >/dev/null; then
+  missing=()
+  for package in "${packages[@]}"; do
+    case $package in # from anywhere will do
+      g++ | cmake | git) ! command -v "$package" >/dev/null || continue ;;
+      python3) ! python3 --version >/dev/null 2>&1 || continue ;;
+      python3-pip) ! python3 -m pip --version >/dev/null 2>&1 || continue ;;
+      ninja-build) ! command -v ninja >/dev/null || continue ;;
+    esac
+    status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null) || true
+    [[ $status == installed ]] || missing+=("$package")
+  done
+  if ((${#missing[@]})); then
+    if ((EUID != 0)); then
+      echo "setup: missing packages; as root: apt-get install ${missing[*]}" >&2
+      exit 1
+    fi
+    echo "setup: installing ${missing[*]}" >&2
+    export DEBIAN_FRONTEND=noninteractive
+    log=$(mktemp)
+    if ! { apt-get -q update && apt-get -qy install --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
+      cat "$log" >&2
+      echo "setup: apt-get failed" >&2
+      exit 1
+    fi
+    rm -f "$log"
+  fi
+else
+  echo "setup: not a Debian machine; these are its names of what is needed: ${packages[*]}" >&2
+fi
+
+"$root/cmake/bootstrap" "$@" >/dev/null

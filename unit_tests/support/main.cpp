@@ -1,0 +1,86 @@
+// The main of every test that needs MPI or Kokkos.
+//
+// A failure on one rank is told to all: after each test the ranks meet, and the exit code is the same everywhere. A rank
+// that failed and then waits for peers in vain (they wait for a message that it will never send) ends the job instead of
+// letting it hang until the timeout. Rank 0 prints as GoogleTest does; the others print only what failed.
+
+#include <aloni/core/environment.hpp>
+
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto patience = 20s;
+
+class TellAll : public testing::EmptyTestEventListener {
+ public:
+  TellAll(MPI_Comm comm, bool& failed_anywhere) : comm_(comm), failed_anywhere_(failed_anywhere) {
+    MPI_Comm_rank(comm, &rank_);
+  }
+
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (rank_ == 0 || !result.failed()) return;
+    std::ostringstream text;  // one write, so that the lines of two ranks don't mix
+    text << "[rank " << rank_ << "] " << (result.file_name() ? result.file_name() : "unknown file") << ':'
+         << result.line_number() << ": Failure\n"
+         << result.message() << '\n';
+    std::fputs(text.str().c_str(), stdout);
+    std::fflush(stdout);
+  }
+
+  void OnTestEnd(const testing::TestInfo& info) override {
+    const int failed = info.result()->Failed() ? rank_ + 1 : 0;
+    int worst = 0;
+    MPI_Request request;
+    MPI_Iallreduce(&failed, &worst, 1, MPI_INT, MPI_MAX, comm_, &request);
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done;) {
+      if (failed && std::chrono::steady_clock::now() > deadline) {
+        std::fprintf(stderr, "[rank %d] %s.%s failed here and the other ranks never came back from it: ending the job\n",
+                     rank_, info.test_suite_name(), info.name());
+        MPI_Abort(comm_, 1);
+      }
+      std::this_thread::sleep_for(50us);
+    }
+    if (worst == 0) return;
+    failed_anywhere_ = true;
+    if (rank_ == 0 && !failed) {
+      std::printf("[  FAILED  ] %s.%s on rank %d\n", info.test_suite_name(), info.name(), worst - 1);
+      std::fflush(stdout);
+    }
+  }
+
+ private:
+  MPI_Comm comm_;
+  bool& failed_anywhere_;
+  int rank_ = 0;
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  aloni::Environment environment(argc, argv);
+  testing::InitGoogleTest(&argc, argv);
+  MPI_Comm comm;  // of our own: a test's stray messages must not meet ours
+  MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+  int rank = 0;
+  MPI_Comm_rank(comm, &rank);
+
+  bool failed_anywhere = false;
+  auto& listeners = testing::UnitTest::GetInstance()->listeners();
+  if (rank != 0) delete listeners.Release(listeners.default_result_printer());
+  listeners.Append(new TellAll(comm, failed_anywhere));  // GoogleTest deletes it
+  const int result = RUN_ALL_TESTS();
+  MPI_Comm_free(&comm);
+  return result != 0 || failed_anywhere ? 1 : 0;
+}
