@@ -18,6 +18,10 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
   message(STATUS "aloni: no CMAKE_BUILD_TYPE given, using ${CMAKE_BUILD_TYPE}")
 endif()
 
+if(PROJECT_IS_TOP_LEVEL)
+  set(CMAKE_CXX_EXTENSIONS OFF) # Kokkos warns of anything else
+endif()
+
 # Checks that cost time: on where assertions are. Fixed at configure time and written to <aloni/core/config.hpp>, so that a
 # user who compiles with other flags than the library sees the same classes.
 if(NOT DEFINED aloni_ENABLE_DEBUG_CHECKS)

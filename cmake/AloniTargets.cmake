@@ -262,7 +262,7 @@ function(aloni_filter_missing)
     set(kept "")
     foreach(file IN LISTS ${list})
       get_filename_component(path "${file}" ABSOLUTE)
-      if(EXISTS "${path}")
+      if(IS_ABSOLUTE "${file}" OR EXISTS "${path}") # absolute: generated
         list(APPEND kept "${file}")
       else()
         message(WARNING "${CMAKE_CURRENT_SOURCE_DIR}/CMakeLists.txt lists ${file}, which does not exist")

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# aloni inside another project, every option OFF: by FetchContent, then by add_subdirectory, then with a few of its tests.
+# All three share one build folder, so that the library is compiled once; the compiler's commands must not differ between them.
+# embed.sh <source> <scratch> <compiler> <Kokkos_DIR>
+set -euo pipefail
+source=$1 scratch=$2 compiler=$3 kokkos=$4
+rm -rf "$scratch"
+mkdir -p "$scratch"
+export OMP_NUM_THREADS=1
+
+configure() {
+  cmake -G Ninja -S "$source/unit_tests/build/foreign" -B "$scratch" -D CMAKE_BUILD_TYPE= -D CMAKE_CXX_FLAGS="-O0 -g0" \
+    -D CMAKE_CXX_COMPILER="$compiler" -D Kokkos_DIR="$kokkos" -D ALONI_SOURCE="$source" \
+    -D PROGRAM="$source/examples/first_steps/main.cpp" \
+    -D aloni_ENABLE_ONEDNN=OFF -D aloni_ENABLE_KOKKOSKERNELS=OFF -D aloni_ENABLE_ZLIB=OFF "$@"
+}
+
+echo "-- FetchContent"
+configure -D MODE=fetchcontent -D FETCHCONTENT_SOURCE_DIR_ALONI="$source"
+cmake --build "$scratch" --target program
+"$source/scripts/mpirun" -n 2 "$scratch/program"
+
+echo "-- add_subdirectory"
+configure -D MODE=subdirectory
+compiled=$(ninja -C "$scratch" -n program | grep -c 'Building CXX object aloni/.*nn' || true)
+cmake --build "$scratch" --target program
+"$source/scripts/mpirun" -n 2 "$scratch/program"
+if ((compiled)); then
+  echo "FetchContent and add_subdirectory compile the library differently"
+  exit 1
+fi
+
+echo "-- tests with every backend OFF"
+configure -D MODE=subdirectory -D WITH_TESTS=ON -D aloni_ENABLE_TESTS=ON
+# A few from each folder that end within seconds even without optimisation.
+wanted='^(test_extents|test_stencil|test_exchange|test_version)(\.np[12])?$'
+mapfile -t targets < <(ctest --test-dir "$scratch" -N -R "$wanted" | sed -nE 's/^ *Test +#[0-9]+: ([a-z_]+).*/\1/p' | sort -u)
+((${#targets[@]})) || { echo "no test matches $wanted"; exit 1; }
+cmake --build "$scratch" --target "${targets[@]}"
+ctest --test-dir "$scratch" -R "$wanted" --output-on-failure
