@@ -1,0 +1,83 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/data/batch.hpp>
+#include <aloni/nn/local/local_types.hpp>
+#include <aloni/nn/local/pointwise.hpp>
+
+#include <array>
+#include <string>
+
+namespace aloni::nn {
+
+using views::Box;
+using views::Dim;
+
+namespace {
+
+/// The values of `box` (samples counted within the mini-batch) in host memory with the strides of `to`.
+template <class T, class View>
+void convert(const LabelledImages& images, std::span<const Index> chosen, const Box& box, const View& to) {
+  std::array<T, 256> value;
+  for (int p = 0; p < 256; ++p) {
+    value[p] = static_cast<T>((p * images.scale - images.mean) / images.deviation);
+  }
+  const Index height = images.image[Dim::height], width = images.image[Dim::width], channels = images.image[Dim::channel];
+  for (Index n = 0; n < box.extent(Dim::sample); ++n) {
+    const Index image = chosen[box.lower(Dim::sample) + n];
+    for (Index d = 0; d < box.extent(Dim::depth); ++d) {
+      for (Index h = 0; h < box.extent(Dim::height); ++h) {
+        const Index row = ((image * images.image[Dim::depth] + box.lower(Dim::depth) + d) * height +
+                           box.lower(Dim::height) + h) * width + box.lower(Dim::width);
+        const std::uint8_t* pixels = images.pixels.data() + row * channels + box.lower(Dim::channel);
+        for (Index w = 0; w < box.extent(Dim::width); ++w) {
+          for (Index c = 0; c < box.extent(Dim::channel); ++c) to(n, d, h, w, c) = value[pixels[w * channels + c]];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+template <class T, class Exec>
+void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::span<const Index> chosen,
+                Network<T, Exec>& network) {
+  using Mem = typename Exec::memory_space;
+  const auto timing = network.stopwatch().measure(Stopwatch::Phase::input);
+  const Index expected = network.input_distribution().extents()[Dim::sample];
+  if (std::ssize(chosen) != expected) {
+    throw InvalidArgument("aloni::nn::fill_batch", "chosen", std::to_string(chosen.size()) + " samples",
+                          std::to_string(expected) + ", the network's mini-batch");
+  }
+  const Box& box = network.input_box();
+  const Box& out = network.output_box();
+  const auto labels = network.labels();
+  const auto label_of = [&](Index i) {
+    return static_cast<int>(images.labels[chosen[out.lower(Dim::sample) + i]]);
+  };
+  const auto label_count = static_cast<Index>(labels.extent(0));
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible) {
+    convert<T>(images, chosen, box, network.input());
+    for (Index i = 0; i < label_count; ++i) labels(i) = label_of(i);
+  } else {
+    const auto e = views::extents_of(box).values;
+    Kokkos::View<T*, Mem> staged(Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::staged_input"),
+                                 box.size());
+    const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, staged);
+    using HostExec = Kokkos::DefaultHostExecutionSpace;
+    convert<T>(images, chosen, box, local::dense_tensor<T, HostExec>(host.data(), e[0], e[1], e[2], e[3], e[4]));
+    const auto host_labels = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, labels);
+    for (Index i = 0; i < label_count; ++i) host_labels(i) = label_of(i);
+    Kokkos::deep_copy(queue.space(), staged, host);
+    Kokkos::deep_copy(queue.space(), labels, host_labels);
+    if (!box.empty()) {
+      local::copy<T, Exec>(queue.space(), local::dense_tensor<T, Exec>(staged.data(), e[0], e[1], e[2], e[3], e[4]),
+                           network.input());
+    }
+    queue.fence("aloni::nn::fill_batch: the staged mini-batch is released");
+  }
+}
+
+template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<float>&);
+template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<double>&);
+
+}  // namespace aloni::nn

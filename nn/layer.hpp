@@ -1,0 +1,80 @@
+#pragma once
+// Layers as plain data: what a layer computes, without where or how. A network is a graph of these
+// (nn/network_description.hpp); a strategy says how each is spread over ranks (nn/strategy.hpp); Network runs them.
+#include <aloni/core/index.hpp>
+
+#include <array>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn {
+
+/// Sliding window of convolution and pooling, in the order depth, height, width; absent spatial dimensions keep the defaults.
+/// Output extent: floor((input + pad_low + pad_high - ((kernel - 1) * dilation + 1)) / stride) + 1.
+struct Window {
+  std::array<Index, 3> kernel{1, 1, 1};
+  std::array<Index, 3> stride{1, 1, 1};
+  std::array<Index, 3> dilation{1, 1, 1};
+  std::array<Index, 3> pad_low{0, 0, 0};
+  std::array<Index, 3> pad_high{0, 0, 0};
+  friend bool operator==(const Window&, const Window&) = default;
+};
+
+/// The same kernel, stride and padding (both sides) in the last `spatial_rank` dimensions.
+Window square_window(int spatial_rank, Index kernel, Index stride = 1, Index padding = 0, Index dilation = 1);
+
+/// y[n,o,f] = b[f] + sum over k,c of w[f,k,c] x[n, o*stride + k*dilation - pad_low, c]; x is zero outside.
+struct Convolution {
+  Index filters = 1;
+  Window window;
+  bool bias = true;
+};
+
+enum class PoolingKind { max, average };
+
+struct Pooling {
+  PoolingKind kind = PoolingKind::max;
+  Window window;
+  /// Average only: divide by the whole window, also where it hangs over the edge, or by the elements inside the tensor.
+  bool count_include_pad = true;
+};
+
+/// Over which part of the mini-batch a channel's mean and variance are taken: the box of this rank; the boxes of the ranks
+/// that share its samples; everything.
+enum class StatisticsScope { local, spatial, all };
+
+/// y = gamma (x - mean) / sqrt(variance + epsilon) + beta per channel. Evaluation uses running statistics:
+/// running = (1 - momentum) running + momentum batch (with the unbiased variance).
+struct BatchNorm {
+  StatisticsScope scope = StatisticsScope::all;
+  double momentum = 0.1;
+  double epsilon = 1e-5;
+};
+
+struct Relu {};
+
+/// N,D,H,W,C to N,1,1,1,(D*H*W*C), in this order of the elements (channel fastest).
+struct Flatten {};
+
+/// y = x W^T + b on N,1,1,1,C tensors; W has shape features x C.
+struct Dense {
+  Index features = 1;
+  bool bias = true;
+};
+
+/// Mean over depth, height and width: N,1,1,1,C.
+struct GlobalAveragePooling {};
+
+using Operation = std::variant<Convolution, Pooling, BatchNorm, Relu, Flatten, Dense, GlobalAveragePooling>;
+
+struct LayerDescription {
+  std::string name;                 ///< unique, [A-Za-z0-9_.-]+, not "input"
+  Operation operation;
+  std::vector<std::string> inputs;  ///< names of earlier layers, or "input" for the network's input
+};
+
+/// "convolution", "pooling", "batch_norm", "relu", "flatten", "dense", "global_average_pooling".
+const char* kind(const Operation& op);
+
+}  // namespace aloni::nn

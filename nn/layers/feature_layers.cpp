@@ -1,0 +1,117 @@
+// Layers without a window and without statistics: ReLU, flatten, dense.
+#include <aloni/nn/layers/layer.hpp>
+#include <aloni/nn/local/dense.hpp>
+#include <aloni/nn/local/pointwise.hpp>
+
+#include <optional>
+#include <variant>
+
+namespace aloni::nn {
+
+using views::Dim;
+
+namespace {
+
+/// y may be x, and dx may be dy: the gradient only looks at y.
+template <class T, class Exec>
+class ReluLayer final : public Layer<T, Exec> {
+ public:
+  explicit ReluLayer(const LayerSetup<T, Exec>& s) : x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {}
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+    if (!y_.owned.empty()) local::relu_forward<T, Exec>(queue.space(), x_.owned_part(), y_.owned_part());
+  }
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    if (!dx_.allocated() || dx_.owned.empty()) return;
+    local::relu_backward<T, Exec>(queue.space(), y_.owned_part(), dy_.owned_part(), dx_.owned_part());
+  }
+
+ private:
+  Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+};
+
+/// The input is whole samples, dense: the output is the same memory block under another shape.
+template <class T, class Exec>
+class FlattenLayer final : public Layer<T, Exec> {
+ public:
+  explicit FlattenLayer(const LayerSetup<T, Exec>& s) : x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {}
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+    if (!y_.owned.empty()) local::copy<T, Exec>(queue.space(), x_.owned_part(), reshaped(y_.storage.data()));
+  }
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    if (!dx_.allocated() || dx_.owned.empty()) return;
+    local::copy<T, Exec>(queue.space(), reshaped(dy_.storage.data()), dx_.owned_part());
+  }
+
+ private:
+  views::LocalView<T, typename Exec::memory_space> reshaped(T* features) const {
+    const auto e = views::extents_of(x_.owned).values;
+    return local::dense_tensor<T, Exec>(features, e[0], e[1], e[2], e[3], e[4]);
+  }
+
+  Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+};
+
+template <class T, class Exec>
+class DenseLayer final : public Layer<T, Exec> {
+ public:
+  using Mem = typename Exec::memory_space;
+
+  explicit DenseLayer(const LayerSetup<T, Exec>& s)
+      : counts_(counts_in_sums(s.plan.output, s.comm.rank())), x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {
+    const int first = s.parameters.find(s.index, 0);
+    w_ = s.parameters.vector_value(first);
+    dw_ = s.parameters.vector_gradient(first);
+    if (std::get<Dense>(s.description.operation).bias) {
+      b_ = s.parameters.vector_value(first + 1);
+      db_ = s.parameters.vector_gradient(first + 1);
+    }
+  }
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+    if (!y_.owned.empty()) local::dense_forward<T, Exec>(queue.space(), x_.owned_part(), w_, b_, y_.owned_part());
+  }
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    const Exec& exec = queue.space();
+    if (counts_ && !dy_.owned.empty()) {
+      local::dense_backward_parameters<T, Exec>(exec, x_.owned_part(), dy_.owned_part(), dw_, db_);
+    } else {
+      Kokkos::deep_copy(exec, dw_, T(0));
+      if (db_.extent(0) > 0) Kokkos::deep_copy(exec, db_, T(0));
+    }
+    if (dx_.allocated() && !dx_.owned.empty()) {
+      local::dense_backward_data<T, Exec>(exec, dy_.owned_part(), w_, dx_.owned_part());
+    }
+  }
+
+ private:
+  bool counts_;
+  Tensor<T, Mem> x_, y_, dx_, dy_;
+  Kokkos::View<T*, Mem> w_, b_, dw_, db_;
+};
+
+}  // namespace
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_relu_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<ReluLayer<T, Exec>>(setup);
+}
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_flatten_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<FlattenLayer<T, Exec>>(setup);
+}
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_dense_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<DenseLayer<T, Exec>>(setup);
+}
+
+using Device = Kokkos::DefaultExecutionSpace;
+template std::unique_ptr<Layer<float, Device>> make_relu_layer(const LayerSetup<float, Device>&);
+template std::unique_ptr<Layer<double, Device>> make_relu_layer(const LayerSetup<double, Device>&);
+template std::unique_ptr<Layer<float, Device>> make_flatten_layer(const LayerSetup<float, Device>&);
+template std::unique_ptr<Layer<double, Device>> make_flatten_layer(const LayerSetup<double, Device>&);
+template std::unique_ptr<Layer<float, Device>> make_dense_layer(const LayerSetup<float, Device>&);
+template std::unique_ptr<Layer<double, Device>> make_dense_layer(const LayerSetup<double, Device>&);
+
+}  // namespace aloni::nn

@@ -1,0 +1,65 @@
+#pragma once
+// One layer of a running network on one rank: kernels on memory that Network has laid out, and the communication that is the
+// layer's own (halo of dL/dy, statistics). Network moves activations and gradients between layers.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/queue.hpp>
+#include <aloni/core/stopwatch.hpp>
+#include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/parameters.hpp>
+#include <aloni/nn/tensor.hpp>
+
+#include <memory>
+
+namespace aloni::nn {
+
+enum class Mode { training, evaluation };
+
+template <class T, class Exec>
+struct LayerSetup {
+  const comm::Communicator& comm;
+  const Queue<Exec>& queue;
+  const LayerDescription& description;
+  const LayerPlan& plan;
+  int index;                        ///< in the network
+  Parameters<T, Exec>& parameters;  ///< outlives the layer
+  Tensor<T, typename Exec::memory_space> x, y;
+  /// dL/dx (unallocated where nobody wants it) covers what the layer reads of x (windows: with ghosts); dL/dy what it owns of y.
+  Tensor<T, typename Exec::memory_space> dx, dy;
+  local::ConvolutionBackend backend;
+};
+
+template <class T, class Exec>
+class Layer {
+ public:
+  Layer() = default;
+  Layer(const Layer&) = delete;
+  Layer& operator=(const Layer&) = delete;
+  virtual ~Layer() = default;
+
+  /// Collective over the ranks of the network. x, ghosts included, is complete; writes the owned part of y.
+  virtual void forward(const Queue<Exec>& queue, Mode mode, Stopwatch& stopwatch) = 0;
+  /// Collective. dy is complete; writes dx, and this rank's part of the gradients of the parameters: their sum over all ranks is
+  /// the gradient. Follows a forward in the training phase.
+  virtual void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) = 0;
+};
+
+/// Whether this rank's result counts in sums over all ranks: of several ranks that compute the same, one does.
+inline bool counts_in_sums(const views::Distribution& output, int rank) { return output.is_first_copy(rank); }
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_convolution_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_pooling_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_global_average_pooling_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_batch_norm_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_relu_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_flatten_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_dense_layer(const LayerSetup<T, Exec>& setup);
+
+}  // namespace aloni::nn

@@ -1,0 +1,141 @@
+#include <aloni/nn/layers/layer.hpp>
+#include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/local/pooling.hpp>
+
+#include <optional>
+#include <span>
+#include <variant>
+
+namespace aloni::nn {
+
+using views::Dim;
+
+namespace {
+
+local::PoolingProblem pooling_problem(const LayerPlan& plan, const views::Box& x, const views::Box& y) {
+  local::PoolingProblem p;
+  p.samples = y.extent(Dim::sample);
+  p.channels = y.extent(Dim::channel);
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    p.input[i] = x.extent(d);
+    p.output[i] = y.extent(d);
+    p.window[i] = plan.stencil[d].kernel;
+    p.stride[i] = plan.stencil[d].stride;
+    p.offset[i] = local::local_offset(y.lower(d), x.lower(d), plan.stencil[d].stride, plan.stencil[d].pad_low);
+  }
+  return p;
+}
+
+template <class T, class Exec>
+class PoolingLayer final : public Layer<T, Exec> {
+ public:
+  explicit PoolingLayer(const LayerSetup<T, Exec>& s)
+      : kind_(std::get<Pooling>(s.description.operation).kind),
+        divisor_(std::get<Pooling>(s.description.operation).count_include_pad ? local::AverageDivisor::window
+                                                                              : local::AverageDivisor::in_domain),
+        x_(s.x),
+        y_(s.y),
+        dx_(s.dx),
+        dy_(s.dy),
+        forward_(pooling_problem(s.plan, s.x.box, s.y.owned)),
+        backward_(pooling_problem(s.plan, s.dx.box, s.y.owned)) {
+    if (kind_ == PoolingKind::max && dx_.allocated()) {
+      argmax_ = allocate_tensor<std::int32_t>(s.queue.space(), "aloni::nn::argmax", y_.owned, y_.owned);
+    }
+  }
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+    if (y_.owned.empty()) return;
+    if (kind_ == PoolingKind::max) {
+      local::max_pool_forward<T, Exec>(queue.space(), forward_, x_.whole(), y_.owned_part(), argmax_.whole());
+    } else {
+      local::average_pool_forward<T, Exec>(queue.space(), forward_, divisor_, x_.whole(), y_.owned_part());
+    }
+  }
+
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    if (!dx_.allocated() || dx_.box.empty()) return;
+    if (kind_ == PoolingKind::max) {
+      local::max_pool_backward<T, Exec>(queue.space(), backward_, dy_.owned_part(), argmax_.whole(), dx_.whole());
+    } else {
+      local::average_pool_backward<T, Exec>(queue.space(), backward_, divisor_, dy_.owned_part(), dx_.whole());
+    }
+  }
+
+ private:
+  PoolingKind kind_;
+  local::AverageDivisor divisor_;
+  Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  Tensor<std::int32_t, typename Exec::memory_space> argmax_;
+  // The buffer of x may reach further than that of dx (a producer's box with ghosts), so the two passes have offsets of their own.
+  local::PoolingProblem forward_, backward_;
+};
+
+/// Each rank sums its pixels, the ranks that share its samples add theirs; all of them then hold the mean.
+template <class T, class Exec>
+class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
+ public:
+  explicit GlobalAveragePoolingLayer(const LayerSetup<T, Exec>& s) : x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {
+    const auto& e = s.plan.input.extents();
+    scale_ = 1.0 / static_cast<double>(e[Dim::depth] * e[Dim::height] * e[Dim::width]);
+    const auto members =
+        s.plan.input.group(s.comm.rank(), {Dim::depth, Dim::height, Dim::width});
+    if (members.size() > 1) group_.emplace(s.comm.subgroup(members));
+    sums_ = Kokkos::View<T*, typename Exec::memory_space>(
+        Kokkos::view_alloc(s.queue.space(), "aloni::nn::global_average_sums"), y_.owned.size());
+    host_ = Kokkos::create_mirror_view(sums_);
+  }
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch& stopwatch) override {
+    if (y_.owned.empty()) return;
+    const auto e = views::extents_of(y_.owned).values;
+    local::global_average_forward<T, Exec>(
+        queue.space(), scale_, x_.part(x_.owned),
+        local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]));
+    if (group_) {
+      Kokkos::deep_copy(queue.space(), host_, sums_);
+      queue.fence("aloni::nn::global_average_pooling: sums of this rank are needed on the host");
+      const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
+      group_->all_reduce(std::span<T>(host_.data(), host_.extent(0)), comm::Reduction::sum);
+      Kokkos::deep_copy(queue.space(), sums_, host_);
+    }
+    local::copy<T, Exec>(queue.space(), local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]),
+                         y_.owned_part());
+  }
+
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    if (!dx_.allocated() || dx_.owned.empty()) return;
+    local::global_average_backward<T, Exec>(queue.space(), scale_, dy_.owned_part(), dx_.owned_part());
+  }
+
+ private:
+  Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  double scale_;
+  std::optional<comm::Communicator> group_;
+  Kokkos::View<T*, typename Exec::memory_space> sums_;
+  typename Kokkos::View<T*, typename Exec::memory_space>::HostMirror host_;
+};
+
+}  // namespace
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_pooling_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<PoolingLayer<T, Exec>>(setup);
+}
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_global_average_pooling_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<GlobalAveragePoolingLayer<T, Exec>>(setup);
+}
+
+template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_pooling_layer(
+    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
+template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_pooling_layer(
+    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_global_average_pooling_layer(
+    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
+template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_global_average_pooling_layer(
+    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+
+}  // namespace aloni::nn

@@ -1,0 +1,505 @@
+#include <aloni/core/error.hpp>
+#include <aloni/core/profiling.hpp>
+#include <aloni/halo/transfer.hpp>
+#include <aloni/nn/local/loss.hpp>
+#include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/network.hpp>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn {
+
+using views::Box;
+using views::Dim;
+using views::Distribution;
+
+namespace {
+
+/// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
+bool output_may_be_overwritten(const Operation& op) {
+  return std::holds_alternative<Convolution>(op) || std::holds_alternative<Dense>(op) ||
+         std::holds_alternative<BatchNorm>(op);
+}
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
+  return std::visit(
+      [&](const auto& op) -> std::unique_ptr<Layer<T, Exec>> {
+        using Op = std::decay_t<decltype(op)>;
+        if constexpr (std::is_same_v<Op, Convolution>) return make_convolution_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, Pooling>) return make_pooling_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, BatchNorm>) return make_batch_norm_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, Relu>) return make_relu_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, Flatten>) return make_flatten_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, Dense>) return make_dense_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, GlobalAveragePooling>) return make_global_average_pooling_layer<T, Exec>(s);
+      },
+      s.description.operation);
+}
+
+}  // namespace
+
+// How the gradient of a layer's input comes back to the producer of that input:
+//   dx  --fold-->  input_gradient  --back-->  dy of the producer  (added, when the producer has several readers)
+// `fold` adds ghosts to their owners (windows of pooling), `back` is the reverse redistribution; either may be missing.
+template <class T, class Exec>
+struct Network<T, Exec>::Implementation {
+  using LocalTensor = Tensor<T, Mem>;
+  using Transfer = halo::Transfer<T, Exec>;
+  using Item = halo::TransferItem<T, Mem>;
+
+  struct Node {
+    std::unique_ptr<Layer<T, Exec>> layer;
+    std::string forward_label, backward_label;
+    LocalTensor x, y, dx, dy;
+    std::optional<Transfer> fetch;           ///< fills x (ghosts, or all of it)
+    std::optional<Transfer> fold, back;
+    LocalTensor contribution;                ///< what is added to the producer's dy, when that has several readers
+  };
+
+  comm::Communicator comm;
+  NetworkDescription description;
+  NetworkPlan plan;
+  Index samples;
+  Parameters<T, Exec>& parameters;
+  NetworkOptions options;
+  std::vector<Node> nodes;
+  LocalTensor input, input_dy;
+  Kokkos::View<int*, Mem> labels;
+  LocalTensor targets;
+  Kokkos::View<double*, Mem> loss;
+  typename Kokkos::View<double*, Mem>::HostMirror host_loss;
+  typename Parameters<T, Exec>::Flat::HostMirror host_gradients;
+  bool counts;
+  Stopwatch stopwatch;
+
+  Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d, const Strategy& strategy,
+                 Index n, Parameters<T, Exec>& p, const NetworkOptions& o)
+      : comm(c),
+        description(d),
+        plan(plan_network(d, resolve(strategy, d, c.size()), c.size(), n)),
+        samples(n),
+        parameters(p),
+        options(o),
+        nodes(d.layers.size()) {
+    comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
+      lay_out_activations(queue);
+      lay_out_gradients(queue);
+    });
+    try {
+      connect(queue);
+      for (int i = 0; i < size(); ++i) {
+        Node& node = nodes[i];
+        node.forward_label = "aloni::nn::forward " + description.layers[i].name;
+        node.backward_label = "aloni::nn::backward " + description.layers[i].name;
+        node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.x,
+                                          node.y, node.dx, node.dy, options.backend});
+      }
+    } catch (const PeerFailed&) {
+      throw;
+    } catch (const std::exception& e) {
+      // Layers communicate while they are made: a rank that can't make its own must not leave the others waiting.
+      comm.poison(e.what());
+      throw;
+    }
+    queue.fence("aloni::nn::Network: set-up is complete");
+  }
+
+  int size() const { return static_cast<int>(nodes.size()); }
+  int rank() const { return comm.rank(); }
+  LocalTensor& output_of(int layer) { return layer < 0 ? input : nodes[layer].y; }
+  LocalTensor& gradient_of(int layer) { return layer < 0 ? input_dy : nodes[layer].dy; }
+  bool wants_gradient(int layer) const { return layer >= 0 || options.input_gradient; }
+  const std::string& name(int i) const { return description.layers[i].name; }
+
+  /// The box that the memory of a layer's output covers: its only reader's ghosts lie around what it owns.
+  Box box_of_output(int layer) const {
+    const Box owned = plan.output_of(layer).owned(rank());
+    const bool ghosts = layer < 0 ? plan.input_has_ghosts : plan.layers[layer].output_has_ghosts;
+    return ghosts ? hull(owned, plan.layers[plan.readers_of(layer)[0]].input_needed(rank())) : owned;
+  }
+
+  bool only_reader(int i) const { return plan.readers_of(plan.layers[i].source).size() == 1; }
+
+  bool computes_in_place(int i) const {
+    const LayerPlan& layer = plan.layers[i];
+    return std::holds_alternative<Relu>(description.layers[i].operation) && layer.source >= 0 &&
+           layer.mode == InputMode::shared && only_reader(i) && !layer.output_has_ghosts &&
+           output_may_be_overwritten(description.layers[layer.source].operation);
+  }
+
+  void lay_out_activations(const Queue<Exec>& queue) {
+    const Exec& exec = queue.space();
+    input = allocate_tensor<T>(exec, "aloni::nn::input", plan.input.owned(rank()), box_of_output(-1));
+    for (int i = 0; i < size(); ++i) {
+      Node& node = nodes[i];
+      const LayerPlan& layer = plan.layers[i];
+      const Box needed = layer.input_needed(rank());
+      if (layer.mode == InputMode::separate) {
+        const Box own = intersect(layer.input.owned(rank()), needed);
+        node.x = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_x", own, needed);
+      } else {
+        node.x = output_of(layer.source);
+      }
+      if (computes_in_place(i)) {
+        node.y = node.x;
+      } else {
+        node.y = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_y", layer.output.owned(rank()), box_of_output(i));
+      }
+    }
+    const Box out = plan.output_of(size() - 1).owned(rank());
+    counts = counts_in_sums(plan.output_of(size() - 1), rank());
+    labels = Kokkos::View<int*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::labels"),
+                                     description.loss == Loss::softmax_cross_entropy ? out.extent(Dim::sample) : 0);
+    if (description.loss == Loss::binary_cross_entropy) targets = allocate_tensor<T>(exec, "aloni::nn::targets", out, out);
+    loss = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::loss"), 2);
+    host_loss = Kokkos::create_mirror_view(loss);
+    host_gradients = Kokkos::create_mirror_view(parameters.gradients());
+  }
+
+  void lay_out_gradients(const Queue<Exec>& queue) {
+    const Exec& exec = queue.space();
+    if (options.input_gradient) {
+      const Box owned = plan.input.owned(rank());
+      input_dy = allocate_tensor<T>(exec, "aloni::nn::input_gradient", owned, owned);
+    }
+    for (int i = 0; i < size(); ++i) {
+      Node& node = nodes[i];
+      const LayerPlan& layer = plan.layers[i];
+      const Box owned = layer.output.owned(rank());
+      node.dy = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dy", owned, owned);
+    }
+    // A layer that computes its input's gradient just where the producer expects it writes there. A ReLU may do so in place; its
+    // own dy then is the producer's, whatever lies behind it.
+    for (int i = size() - 1; i >= 0; --i) {
+      if (!wants_gradient(plan.layers[i].source) || !writes_gradient_directly(i)) continue;
+      if (plan.layers[i].source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation)) {
+        nodes[plan.layers[i].source].dy.storage = nodes[i].dy.storage;
+      }
+    }
+    for (int i = 0; i < size(); ++i) {
+      Node& node = nodes[i];
+      const LayerPlan& layer = plan.layers[i];
+      if (!wants_gradient(layer.source)) continue;
+      if (writes_gradient_directly(i)) {
+        node.dx = gradient_of(layer.source);
+      } else {
+        const Box box = folds(i) ? layer.input_needed(rank()) : layer.input.owned(rank());
+        node.dx = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx", intersect(box, layer.input.owned(rank())), box);
+      }
+    }
+  }
+
+  /// Whether dx has ghosts that must be added to their owners: overlapping windows of pooling. (Convolution gathers instead.)
+  bool folds(int i) const {
+    if (!std::holds_alternative<Pooling>(description.layers[i].operation)) return false;
+    const LayerPlan& layer = plan.layers[i];
+    for (int r = 0; r < comm.size(); ++r) {
+      // Where a rank reads less than it owns, the fold zeroes the rest.
+      if (layer.input_needed(r) != layer.input.owned(r)) return true;
+    }
+    return false;
+  }
+  bool same_distribution(int i) const { return plan.output_of(plan.layers[i].source) == plan.layers[i].input; }
+  bool writes_gradient_directly(int i) const { return only_reader(i) && same_distribution(i) && !folds(i); }
+
+  void connect(const Queue<Exec>& queue) {
+    for (int i = 0; i < size(); ++i) {
+      Node& node = nodes[i];
+      const LayerPlan& layer = plan.layers[i];
+      const Distribution& from = plan.output_of(layer.source);
+      const auto needed = [&](int r) { return layer.input_needed(r); };
+      const halo::BoundaryConditions boundaries;
+      LocalTensor& producer = output_of(layer.source);
+      if (layer.mode == InputMode::in_place) {
+        node.fetch.emplace(comm, queue,
+                           std::vector<Item>{Item::in_place({producer.whole(), producer.box},
+                                                            halo::plan_halo(from, needed, boundaries, rank()))},
+                           halo::TransferOptions{name(i) + "_x"});
+      } else if (layer.mode == InputMode::separate) {
+        node.fetch.emplace(
+            comm, queue,
+            std::vector<Item>{Item::between({producer.whole(), producer.box}, {node.x.whole(), node.x.box},
+                                            halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
+            halo::TransferOptions{name(i) + "_x"});
+      }
+      if (!wants_gradient(layer.source) || writes_gradient_directly(i)) continue;
+      connect_gradient(queue, i);
+    }
+  }
+
+  void connect_gradient(const Queue<Exec>& queue, int i) {
+    Node& node = nodes[i];
+    const LayerPlan& layer = plan.layers[i];
+    const Exec& exec = queue.space();
+    const auto needed = [&](int r) { return layer.input_needed(r); };
+    LocalTensor& target = gradient_of(layer.source);
+    // Where the result of the last stage goes: straight to the producer's dy, or to a summand of it.
+    LocalTensor result = target;
+    if (!only_reader(i)) {
+      const Box owned = plan.output_of(layer.source).owned(rank());
+      if (same_distribution(i) && !folds(i)) {
+        node.contribution = node.dx;
+        return;
+      }
+      node.contribution = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
+      result = node.contribution;
+    }
+    LocalTensor folded = node.dx;
+    if (folds(i)) {
+      if (same_distribution(i)) {
+        folded = result;
+      } else {
+        const Box owned = layer.input.owned(rank());
+        folded = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
+      }
+      node.fold.emplace(comm, queue,
+                        std::vector<Item>{Item::between(
+                            {folded.whole(), folded.box}, {node.dx.whole(), node.dx.box},
+                            halo::plan_redistribution(layer.input, layer.input, needed, halo::BoundaryConditions{}, rank()))},
+                        halo::TransferOptions{name(i) + "_dx"});
+    }
+    if (!same_distribution(i)) {
+      node.back.emplace(comm, queue,
+                        std::vector<Item>{Item::between({folded.whole(), folded.box}, {result.whole(), result.box},
+                                                        halo::plan_redistribution(layer.input, plan.output_of(layer.source), rank()))},
+                        halo::TransferOptions{name(i) + "_dx"});
+    }
+  }
+
+  void forward(const Queue<Exec>& queue, Mode mode) {
+    for (Node& node : nodes) {
+      const ScopedRegion region(node.forward_label);
+      if (node.fetch) {
+        const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
+        node.fetch->run(queue);
+      }
+      const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
+      node.layer->forward(queue, mode, stopwatch);
+    }
+  }
+
+  void backward(const Queue<Exec>& queue) {
+    for (int i = size() - 1; i >= 0; --i) {
+      Node& node = nodes[i];
+      const ScopedRegion region(node.backward_label);
+      {
+        const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
+        node.layer->backward(queue, stopwatch);
+      }
+      if (node.fold || node.back) {
+        const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
+        if (node.fold) node.fold->run_adjoint(queue);
+        if (node.back) node.back->run(queue);
+      }
+      if (node.contribution.allocated()) add_contribution(queue, i);
+    }
+  }
+
+  void add_contribution(const Queue<Exec>& queue, int i) {
+    const int source = plan.layers[i].source;
+    LocalTensor& target = gradient_of(source);
+    if (target.owned.empty()) return;
+    const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
+    // The last reader comes first in the backward pass.
+    if (plan.readers_of(source).back() == i) {
+      local::copy<T, Exec>(queue.space(), nodes[i].contribution.owned_part(), target.owned_part());
+    } else {
+      local::add<T, Exec>(queue.space(), target.owned_part(), nodes[i].contribution.owned_part(), target.owned_part());
+    }
+  }
+
+  double mean_divisor() const {
+    return description.loss == Loss::softmax_cross_entropy ? static_cast<double>(samples)
+                                                           : static_cast<double>(plan.layers.back().output.extents().size());
+  }
+
+  void compute_loss(const Queue<Exec>& queue, bool with_gradient) {
+    const ScopedRegion region("aloni::nn::loss");
+    const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
+    const Exec& exec = queue.space();
+    Node& last = nodes.back();
+    if (last.y.owned.empty()) {
+      Kokkos::deep_copy(exec, loss, 0.0);
+      return;
+    }
+    const auto gradient = with_gradient ? last.dy.owned_part() : views::LocalView<T, Mem>{};
+    const double scale = 1.0 / mean_divisor();
+    if (description.loss == Loss::softmax_cross_entropy) {
+      local::softmax_cross_entropy<T, Exec>(exec, last.y.owned_part(), labels, scale, gradient, loss);
+    } else {
+      local::binary_cross_entropy_with_logits<T, Exec>(exec, last.y.owned_part(), targets.whole(), scale, gradient, loss);
+    }
+    if (!counts) Kokkos::deep_copy(exec, loss, 0.0);
+  }
+
+  /// One all-reduce for the gradients and the two numbers of the loss.
+  void reduce_gradients(const Queue<Exec>& queue) {
+    const ScopedRegion region("aloni::nn::reduce_gradients");
+    const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
+    const Exec& exec = queue.space();
+    const auto& gradients = parameters.gradients();
+    Kokkos::deep_copy(exec, host_gradients, gradients);
+    Kokkos::deep_copy(exec, host_loss, loss);
+    queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
+    for (Index i = 0; i < Parameters<T, Exec>::tail; ++i) {
+      host_gradients(parameters.size() + i) = static_cast<T>(host_loss(i));
+    }
+    comm.all_reduce(std::span<T>(host_gradients.data(), host_gradients.extent(0)), comm::Reduction::sum);
+    Kokkos::deep_copy(exec, gradients, host_gradients);
+  }
+
+  StepResult train_step(const Queue<Exec>& queue) {
+    forward(queue, Mode::training);
+    compute_loss(queue, true);
+    backward(queue);
+    reduce_gradients(queue);
+    const Index tail = parameters.size();
+    return {static_cast<double>(host_gradients(tail)) / mean_divisor(),
+            static_cast<Index>(static_cast<double>(host_gradients(tail + 1)) + 0.5)};
+  }
+
+  StepResult evaluate(const Queue<Exec>& queue) {
+    forward(queue, Mode::evaluation);
+    compute_loss(queue, false);
+    Kokkos::deep_copy(queue.space(), host_loss, loss);
+    queue.fence("aloni::nn::evaluate: the loss is needed on the host");
+    const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
+    double sums[2] = {host_loss(0), host_loss(1)};
+    comm.all_reduce(std::span<double>(sums), comm::Reduction::sum);
+    return {sums[0] / mean_divisor(), static_cast<Index>(sums[1] + 0.5)};
+  }
+
+  void synchronise_statistics(const Queue<Exec>& queue) {
+    for (const auto& s : parameters.all_running_statistics()) {
+      const std::size_t channels = s.mean.extent(0);
+      const auto& distribution = plan.layers[s.layer].output;
+      // A rank without data has no statistics of its own.
+      const double weight = distribution.owned(rank()).empty() ? 0.0 : 1.0;
+      std::vector<double> values(2 * channels + 1);
+      auto mean = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.mean);
+      auto variance = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.variance);
+      for (std::size_t c = 0; c < channels; ++c) {
+        values[c] = weight * mean(c);
+        values[channels + c] = weight * variance(c);
+      }
+      values[2 * channels] = weight;
+      comm.all_reduce(std::span<double>(values), comm::Reduction::sum);
+      for (std::size_t c = 0; c < channels; ++c) {
+        mean(c) = values[c] / values[2 * channels];
+        variance(c) = values[channels + c] / values[2 * channels];
+      }
+      Kokkos::deep_copy(queue.space(), s.mean, mean);
+      Kokkos::deep_copy(queue.space(), s.variance, variance);
+      queue.fence("aloni::nn::synchronise_statistics: the host's values are released");
+    }
+  }
+};
+
+template <class T, class Exec>
+Network<T, Exec>::Network(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
+                          const Strategy& strategy, Index samples, Parameters<T, Exec>& parameters,
+                          const NetworkOptions& options)
+    : implementation_(
+          std::make_unique<Implementation>(comm, queue, description, strategy, samples, parameters, options)) {}
+
+template <class T, class Exec>
+Network<T, Exec>::~Network() = default;
+
+template <class T, class Exec>
+const Distribution& Network<T, Exec>::input_distribution() const {
+  return implementation_->plan.input;
+}
+
+template <class T, class Exec>
+const Box& Network<T, Exec>::input_box() const {
+  return implementation_->input.owned;
+}
+
+template <class T, class Exec>
+views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::input() const {
+  return implementation_->input.owned_part();
+}
+
+template <class T, class Exec>
+const Distribution& Network<T, Exec>::output_distribution() const {
+  return implementation_->plan.layers.back().output;
+}
+
+template <class T, class Exec>
+const Box& Network<T, Exec>::output_box() const {
+  return implementation_->nodes.back().y.owned;
+}
+
+template <class T, class Exec>
+const Kokkos::View<int*, typename Exec::memory_space>& Network<T, Exec>::labels() const {
+  return implementation_->labels;
+}
+
+template <class T, class Exec>
+views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::targets() const {
+  return implementation_->targets.whole();
+}
+
+template <class T, class Exec>
+StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue) {
+  return implementation_->train_step(queue);
+}
+
+template <class T, class Exec>
+StepResult Network<T, Exec>::evaluate(const Queue<Exec>& queue) {
+  return implementation_->evaluate(queue);
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::forward(const Queue<Exec>& queue, Mode mode) {
+  implementation_->forward(queue, mode);
+}
+
+template <class T, class Exec>
+views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::output() const {
+  return implementation_->nodes.back().y.owned_part();
+}
+
+template <class T, class Exec>
+views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::output_gradient() const {
+  return implementation_->nodes.back().dy.owned_part();
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::backward(const Queue<Exec>& queue) {
+  implementation_->backward(queue);
+}
+
+template <class T, class Exec>
+views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::input_gradient() const {
+  if (!implementation_->options.input_gradient) {
+    throw InvalidArgument("aloni::nn::Network::input_gradient", "options.input_gradient", "false",
+                          "true at construction, so that backward computes it");
+  }
+  return implementation_->input_dy.owned_part();
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::reduce_gradients(const Queue<Exec>& queue) {
+  implementation_->reduce_gradients(queue);
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::synchronise_statistics(const Queue<Exec>& queue) {
+  implementation_->synchronise_statistics(queue);
+}
+
+template <class T, class Exec>
+Stopwatch& Network<T, Exec>::stopwatch() {
+  return implementation_->stopwatch;
+}
+
+template class Network<float>;
+template class Network<double>;
+
+}  // namespace aloni::nn

@@ -1,0 +1,61 @@
+#pragma once
+// Where every tensor of a network lives and what each rank needs to compute its part: the pure arithmetic between a
+// description with a strategy and the running Network. No communication; the same value on every rank.
+//
+//   const NetworkPlan plan = plan_network(net, resolve(strategy, net, ranks), ranks, 64);
+//   plan.layers[2].input_needed(rank);   // rows of conv2's input that `rank` reads, ghosts included
+//
+// Spatial layers (convolution, pooling, pointwise ones) cut input and output by the same grid, so that for "same"-sized
+// windows only halos move (spatial-parallel-cnn, section III.A). Layers without spatial extent cut the samples only.
+#include <aloni/halo/stencil.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/views/distribution.hpp>
+
+#include <vector>
+
+namespace aloni::nn {
+
+/// Where a layer finds its input on each rank.
+enum class InputMode {
+  shared,     ///< the producer's output as it is: same distribution, no ghosts
+  in_place,   ///< the producer writes into a buffer with ghosts, which a halo exchange fills
+  separate,   ///< a buffer of its own, filled by a redistribution (ghosts included)
+};
+
+struct LayerPlan {
+  int source = -1;                   ///< layer whose output is read, -1: the network's input
+  views::Distribution input;         ///< of the input that this layer wants
+  views::Distribution output;
+  bool windowed = false;             ///< convolution or pooling
+  halo::Stencil stencil;             ///< identity unless windowed
+  InputMode mode = InputMode::shared;
+  bool output_has_ghosts = false;    ///< its only reader reads it in_place
+
+  /// The input indices that the rank reads: for windowed layers those that its output depends on, clipped to the tensor
+  /// (empty when it owns no output), for all others what it owns of the input.
+  views::Box input_needed(int rank) const;
+  /// The output indices whose gradient the gradient of the rank's own input depends on (backward-data).
+  views::Box output_gradient_needed(int rank) const;
+};
+
+struct NetworkPlan {
+  views::Distribution input;            ///< of the network's input
+  bool input_has_ghosts = false;        ///< its only reader reads it in_place
+  std::vector<LayerPlan> layers;
+  std::vector<std::vector<int>> readers;        ///< per layer: the layers that read its output, ascending
+  std::vector<int> input_readers;
+
+  const views::Distribution& output_of(int layer) const { return layer < 0 ? input : layers[layer].output; }
+  const std::vector<int>& readers_of(int layer) const { return layer < 0 ? input_readers : readers[layer]; }
+};
+
+/// @pre grids.size() == network.layers.size() (from resolve())
+/// @pre samples ≥ 1, ranks ≥ 1
+/// Throws InvalidArgument (equal on all ranks).
+NetworkPlan plan_network(const NetworkDescription& network, const std::vector<views::ProcessGrid>& grids, int ranks,
+                         Index samples);
+
+/// Whether on any rank `needed` reaches beyond what it owns.
+bool needs_ghosts(const views::Distribution& owned, const std::vector<views::Box>& needed);
+
+}  // namespace aloni::nn
