@@ -1,0 +1,125 @@
+#pragma once
+// A group of ranks that work together: point-to-point messages, collectives, and the rules for failing together.
+//
+//   #include <aloni/core/comm/mpi.hpp>
+//   auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);   // owns a duplicate; collective
+//   auto dataset = aloni::comm::collectively(comm, "reading the data", [&] { return read_idx(path); });
+//   comm.all_reduce(std::span(gradients), Reduction::sum);
+//
+// This header names no MPI type; core/comm/mpi.hpp makes a Communicator from an MPI_Comm.
+//
+// Failing together. A wait inside any operation of a communicator watches for poison: when a rank calls poison(), the
+// pending and all later operations of every other rank throw PeerFailed with that rank and its message. A failure that
+// only one rank can see (a file, its memory) must either be wrapped in collectively() or end in poison().
+//
+// A communicator is used by one thread at a time. Moving it invalidates nothing: transports and requests stay valid.
+#include <aloni/core/comm/transport.hpp>
+#include <aloni/core/index.hpp>
+
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace aloni::comm {
+
+enum class Reduction : unsigned char { sum, min, max };
+
+class Communicator {
+ public:
+  /// Tags of user messages: 0 … max_tag.
+  static constexpr int max_tag = 16383;
+
+  struct State;  // holds the MPI communicators and transports
+  explicit Communicator(std::shared_ptr<State> state);
+
+  int rank() const;
+  int size() const;
+
+  /// Collective. Ranks of one color form a communicator, ordered by key, then rank. Throws CommunicationError.
+  Communicator split(int color, int key) const;
+  /// Collective over this communicator's ranks that are in `members`; each member passes the same ascending list, which
+  /// contains itself. Ranks that are not members don't call.
+  Communicator subgroup(const std::vector<int>& members) const;
+  /// Collective. The ranks that share memory with this one (one node), ordered by rank.
+  Communicator node() const;
+
+  // --- point to point: host memory, any size (cut into parts of at most max_message_bytes()) ---
+
+  /// Asynchronous: `data` is frozen until wait() or test() says so. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
+  [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag) const;
+  [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag) const;
+  /// Makes progress; true when complete. Throws PeerFailed when the communicator is poisoned.
+  bool test(Request& request) const;
+  /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
+  void wait(std::span<Request> requests) const;
+
+  /// Largest single MPI message; larger ones travel in parts. Default 2^30; tests lower it. Equal on all ranks.
+  std::size_t max_message_bytes() const;
+  void set_max_message_bytes(std::size_t bytes);
+
+  /// Messages and bytes per transport since the creation of this communicator.
+  std::vector<std::pair<std::string, TrafficCounters>> traffic() const;
+
+  // --- collectives on host memory: every rank calls with the same count and operation ---
+
+  /// In place. T: float, double, std::int32_t, std::int64_t, std::uint64_t.
+  template <class T>
+  void all_reduce(std::span<T> values, Reduction op) const;
+  template <class T>
+  T all_reduce(T value, Reduction op) const {
+    all_reduce(std::span<T>(&value, 1), op);
+    return value;
+  }
+  void broadcast(std::span<std::byte> data, int root) const;
+  void broadcast(std::string& text, int root) const;
+  /// One value of each rank, in the order of ranks, on all ranks.
+  std::vector<std::int64_t> all_gather(std::int64_t value) const;
+  void barrier() const;
+
+  // --- failing together ---
+
+  /// Not collective: tells every other rank that this one has failed. Returns at once; never throws.
+  void poison(std::string_view message) const noexcept;
+  /// Throws PeerFailed when some rank has poisoned this communicator.
+  void check_poison() const;
+  /// Collective error check: returns when no rank passes an error. Otherwise the ranks that passed one rethrow their
+  /// own, and all the others throw PeerFailed with the lowest failing rank and its message.
+  void agree(std::string_view operation, std::exception_ptr local_error) const;
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+/// Collective. Runs `f` on every rank; when it throws on any, it throws on all (see Communicator::agree). `f` must not
+/// communicate.
+template <class F>
+auto collectively(const Communicator& comm, std::string_view operation, F&& f) {
+  using R = std::invoke_result_t<F>;
+  std::exception_ptr error;
+  if constexpr (std::is_void_v<R>) {
+    try {
+      f();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    comm.agree(operation, error);
+  } else {
+    std::optional<R> result;
+    try {
+      result.emplace(f());
+    } catch (...) {
+      error = std::current_exception();
+    }
+    comm.agree(operation, error);
+    return std::move(*result);
+  }
+}
+
+}  // namespace aloni::comm

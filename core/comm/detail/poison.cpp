@@ -1,0 +1,79 @@
+#include <aloni/core/comm/detail/mpi_transport.hpp>
+#include <aloni/core/comm/detail/poison.hpp>
+#include <aloni/core/comm/mpi.hpp>
+
+#include <algorithm>
+#include <memory>
+
+namespace aloni::comm::detail {
+
+namespace {
+
+constexpr int poison_tag = 0;
+
+bool mpi_is_up() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized && !finalized;
+}
+
+}  // namespace
+
+PoisonBoard::PoisonBoard(MPI_Comm comm) : comm_(comm), text_(max_message_bytes) {
+  int size = 0;
+  check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
+  requests_.assign(static_cast<std::size_t>(size), MPI_REQUEST_NULL);
+}
+
+PoisonBoard::~PoisonBoard() {
+  if (!mpi_is_up()) return;
+  if (!poisoned()) {
+    MPI_Comm_free(&comm_);
+    return;
+  }
+  // A request that is still pending refers to the text.
+  int sent = 0;
+  MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &sent, MPI_STATUSES_IGNORE);
+  if (!sent) new std::vector<char>(std::move(text_));  // NOLINT(bugprone-unused-raii): leaked by design
+}
+
+void PoisonBoard::become_poisoned(int rank) noexcept {
+  failed_rank_ = rank;
+  for (MpiTransport* transport : transports_) transport->cancel_receives();
+}
+
+void PoisonBoard::poison(std::string_view message) noexcept {
+  if (poisoned() || !mpi_is_up()) return;
+  text_bytes_ = std::min(message.size(), max_message_bytes);
+  std::copy_n(message.data(), text_bytes_, text_.data());
+  for (int peer = 0; peer < static_cast<int>(requests_.size()); ++peer) {
+    if (peer == rank_) continue;
+    MPI_Isend(text_.data(), static_cast<int>(text_bytes_), MPI_BYTE, peer, poison_tag, comm_,
+              &requests_[static_cast<std::size_t>(peer)]);
+  }
+  // Nobody is asked to receive, but some networks need a few calls before a small message has left.
+  int sent = 0;
+  for (int attempt = 0; attempt < 1000 && !sent; ++attempt) {
+    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &sent, MPI_STATUSES_IGNORE);
+  }
+  become_poisoned(rank_);
+}
+
+void PoisonBoard::look() {
+  if (poisoned()) return;
+  int found = 0, bytes = 0;
+  MPI_Status status;
+  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, poison_tag, comm_, &found, &status), "MPI_Iprobe");
+  if (!found) return;
+  const int source = status.MPI_SOURCE;
+  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+  check_mpi(MPI_Recv(text_.data(), static_cast<int>(max_message_bytes), MPI_BYTE, source, poison_tag, comm_,
+                     MPI_STATUS_IGNORE),
+            "MPI_Recv");
+  text_bytes_ = static_cast<std::size_t>(bytes);
+  become_poisoned(source);
+}
+
+}  // namespace aloni::comm::detail

@@ -1,0 +1,65 @@
+#pragma once
+// How one rank's failure reaches ranks that wait for something else.
+//
+// A board belongs to a communicator made by from_mpi() and to everything that is split from it: a rank that has failed
+// cannot take its part in any of them, and whoever waits in a subgroup may wait for somebody who waits, in another
+// subgroup, for the failed one. So poison given to any of the family reaches every rank of the root, and each of them
+// throws from whatever member of the family it uses next.
+//
+// Poison travels on a duplicate of its own, as one small message to every other rank, sent without waiting: it must
+// work whatever the others are doing. Whoever waits looks for it with MPI_Iprobe now and then (about 0.1 µs).
+//
+// After poison nothing is certain about who waits for what, so nothing is freed that MPI may still touch: the
+// communicators of a poisoned family and the requests of the poison itself are leaked by design. Receives, in contrast,
+// are cancelled at once, since their buffers die with the exception that is about to be thrown.
+#include <mpi.h>
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aloni::comm::detail {
+
+class MpiTransport;
+
+class PoisonBoard {
+ public:
+  static constexpr std::size_t max_message_bytes =
+      1000;  // far below any MPI's limit for messages that need no receiver
+
+  /// Takes `comm`, a duplicate made for this board. Nothing else is ever sent on it.
+  explicit PoisonBoard(MPI_Comm comm);
+  PoisonBoard(const PoisonBoard&) = delete;
+  PoisonBoard& operator=(const PoisonBoard&) = delete;
+  ~PoisonBoard();
+
+  /// Tells all others; the first poison wins, later ones of this rank are not sent.
+  void poison(std::string_view message) noexcept;
+  /// Looks once for poison from others.
+  void look();
+  /// True after poison() or a look() that found some.
+  bool poisoned() const { return failed_rank_ >= 0; }
+  /// The rank that failed, counted in the root communicator.
+  int failed_rank() const { return failed_rank_; }
+  std::string message() const { return std::string(text_.data(), text_bytes_); }
+  MPI_Comm comm() const { return comm_; }
+
+  /// Transports whose receives are cancelled when poison becomes known.
+  void add(MpiTransport* transport) { transports_.push_back(transport); }
+  void remove(MpiTransport* transport) { std::erase(transports_, transport); }
+
+ private:
+  void become_poisoned(int rank) noexcept;
+
+  MPI_Comm comm_;
+  int rank_ = 0;
+  int failed_rank_ = -1;
+  // Never resized: MPI may read or write them as long as the process lives.
+  std::vector<char> text_;
+  std::size_t text_bytes_ = 0;
+  std::vector<MPI_Request> requests_;
+  std::vector<MpiTransport*> transports_;
+};
+
+}  // namespace aloni::comm::detail

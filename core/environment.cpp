@@ -1,0 +1,86 @@
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/environment.hpp>
+#include <aloni/core/error.hpp>
+
+#include <mpi.h>
+#include <Kokkos_Core.hpp>
+
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace aloni {
+
+namespace {
+
+bool user_chose_device(int argc, char** argv) {
+  if (std::getenv("KOKKOS_DEVICE_ID") || std::getenv("KOKKOS_MAP_DEVICE_ID_BY")) return true;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument.starts_with("--kokkos-device-id") || argument.starts_with("--kokkos-map-device-id-by")) return true;
+  }
+  return false;
+}
+
+int node_local_rank() {
+  MPI_Comm node = MPI_COMM_NULL;
+  int rank = 0;
+  comm::check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node),
+                  "MPI_Comm_split_type");
+  comm::check_mpi(MPI_Comm_rank(node, &rank), "MPI_Comm_rank");
+  comm::check_mpi(MPI_Comm_free(&node), "MPI_Comm_free");
+  return rank;
+}
+
+// Kokkos itself guesses the local rank from variables that some launchers set; MPI knows it. Kokkos takes either
+// settings or a command line, so the choice goes in as one more flag, which Kokkos removes again with its other flags.
+void initialize_kokkos(int& argc, char**& argv) {
+  std::vector<char*> arguments(argv, argv + argc);
+  std::string device;
+  if (Kokkos::num_devices() > 0 && !user_chose_device(argc, argv)) {
+    device = "--kokkos-device-id=" + std::to_string(node_local_rank() % Kokkos::num_devices());
+    arguments.push_back(device.data());
+  }
+  int count = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  Kokkos::initialize(count, arguments.data());
+  for (int i = 0; i < count && i < argc; ++i) argv[i] = arguments[i];
+  if (count < argc) argv[count] = nullptr;
+  argc = count;
+}
+
+}  // namespace
+
+Environment::Environment(int& argc, char**& argv) {
+  int mpi_is_up = 0;
+  comm::check_mpi(MPI_Initialized(&mpi_is_up), "MPI_Initialized");
+  if (!mpi_is_up) {
+    int provided = MPI_THREAD_SINGLE;
+    comm::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
+    if (provided < MPI_THREAD_FUNNELED) {
+      MPI_Finalize();
+      throw CommunicationError("aloni::Environment", "thread level of MPI", std::to_string(provided),
+                               "MPI_THREAD_FUNNELED (" + std::to_string(MPI_THREAD_FUNNELED) + ") or more");
+    }
+    owns_mpi_ = true;
+  }
+  if (!Kokkos::is_initialized() && !Kokkos::is_finalized()) {
+    try {
+      initialize_kokkos(argc, argv);
+    } catch (...) {
+      if (owns_mpi_) MPI_Finalize();  // the destructor of a half-made object doesn't run
+      throw;
+    }
+    owns_kokkos_ = true;
+  }
+}
+
+Environment::~Environment() {
+  if (owns_kokkos_ && Kokkos::is_initialized()) Kokkos::finalize();
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (owns_mpi_ && !finalized) MPI_Finalize();
+}
+
+}  // namespace aloni
