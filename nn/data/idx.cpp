@@ -1,0 +1,102 @@
+#include <aloni/nn/data/idx.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/data/detail/byte_source.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace aloni::nn {
+
+namespace {
+
+constexpr const char* operation = "aloni::nn::read_idx";
+constexpr std::uint8_t unsigned_bytes = 0x08;
+constexpr std::int64_t max_elements = std::int64_t{1} << 62;
+// What a header promises is believed step by step only: a damaged one must not ask for more memory than the file fills.
+constexpr std::size_t first_allocation = std::size_t{64} << 20;
+
+std::string hexadecimal(const std::uint8_t* bytes, std::size_t count) {
+  constexpr const char* digits = "0123456789abcdef";
+  std::string text = "0x";
+  for (std::size_t i = 0; i < count; ++i) {
+    text += digits[bytes[i] >> 4];
+    text += digits[bytes[i] & 15];
+  }
+  return text;
+}
+
+std::string joined(const std::vector<std::int64_t>& extents) {
+  std::string text;
+  for (auto e : extents) text += (text.empty() ? "" : "x") + std::to_string(e);
+  return text;
+}
+
+class IdxReader {
+ public:
+  explicit IdxReader(const std::string& path) : path_(path), source_(detail::open_bytes(path)) {}
+
+  IdxArray read() {
+    IdxArray array;
+    std::array<std::uint8_t, 4> magic{};
+    read_header(magic.data(), magic.size());
+    if (magic[0] != 0 || magic[1] != 0 || magic[3] == 0) {
+      refuse("wrong magic number " + hexadecimal(magic.data(), magic.size()),
+             "0x000008 and the number of dimensions, as in all IDX files of unsigned bytes");
+    }
+    if (magic[2] != unsigned_bytes) {
+      refuse("element type " + hexadecimal(&magic[2], 1), "0x08, unsigned bytes");
+    }
+    std::int64_t count = 1;
+    for (int i = 0; i < magic[3]; ++i) {
+      std::array<std::uint8_t, 4> b{};
+      read_header(b.data(), b.size());
+      const std::int64_t extent = (std::int64_t{b[0]} << 24) | (b[1] << 16) | (b[2] << 8) | b[3];
+      array.extents.push_back(extent);
+      if (extent > 0 && count > max_elements / extent) {
+        refuse("absurd extents " + joined(array.extents), "at most 2^62 elements");
+      }
+      count *= std::max<std::int64_t>(extent, 1);
+    }
+    if (std::find(array.extents.begin(), array.extents.end(), 0) != array.extents.end()) count = 0;
+    read_values(array, static_cast<std::size_t>(count));
+    std::uint8_t extra = 0;
+    if (source_->read(&extra, 1) != 0) {
+      refuse("trailing bytes after " + std::to_string(count) + " elements",
+             "the end of the file after " + joined(array.extents));
+    }
+    return array;
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& what, const std::string& expectation) const {
+    throw FileError(operation, path_, what, expectation);
+  }
+
+  void read_header(std::uint8_t* to, std::size_t count) {
+    if (source_->read(to, count) != count) refuse("truncated in its header", "magic number and extents of an IDX file");
+  }
+
+  void read_values(IdxArray& array, std::size_t count) {
+    auto& values = array.values;
+    std::size_t have = 0;
+    while (have < count) {
+      values.resize(std::min(count, std::max(first_allocation, 2 * have)));
+      const std::size_t got = source_->read(values.data() + have, values.size() - have);
+      have += got;
+      if (have < values.size()) {
+        refuse("truncated after " + std::to_string(have) + " elements",
+               std::to_string(count) + " (" + joined(array.extents) + ")");
+      }
+    }
+  }
+
+  std::string path_;
+  std::unique_ptr<detail::ByteSource> source_;
+};
+
+}  // namespace
+
+IdxArray read_idx(const std::string& path) { return IdxReader(path).read(); }
+
+}  // namespace aloni::nn

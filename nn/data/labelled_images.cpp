@@ -1,0 +1,77 @@
+#include <aloni/nn/data/labelled_images.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/data/idx.hpp>
+
+#include <filesystem>
+
+namespace aloni::nn {
+
+namespace {
+
+constexpr const char* operation = "aloni::nn::read_mnist";
+constexpr Index mnist_classes = 10;
+
+struct NamedArray {
+  std::string path;
+  IdxArray array;
+};
+
+NamedArray read_either(const std::string& folder, const std::string& name, std::size_t dimensions) {
+  const std::filesystem::path plain = std::filesystem::path(folder) / name;
+  const std::string zipped = plain.string() + ".gz";
+  std::error_code error;
+  if (!std::filesystem::exists(plain, error) && !std::filesystem::exists(zipped, error)) {
+    throw FileError(operation, plain.string(), "missing", "this file, or the same with .gz");
+  }
+  NamedArray named;
+  named.path = std::filesystem::exists(plain, error) ? plain.string() : zipped;
+  named.array = read_idx(named.path);
+  if (named.array.extents.size() != dimensions) {
+    throw FileError(operation, named.path,
+                    "wrong magic number: " + std::to_string(named.array.extents.size()) + " dimensions",
+                    std::to_string(dimensions));
+  }
+  return named;
+}
+
+LabelledImages read_set(const std::string& folder, const std::string& prefix) {
+  NamedArray images = read_either(folder, prefix + "-images-idx3-ubyte", 3);
+  NamedArray labels = read_either(folder, prefix + "-labels-idx1-ubyte", 1);
+  const auto& extents = images.array.extents;
+  if (extents[0] == 0 || extents[1] == 0 || extents[2] == 0) {
+    throw FileError(operation, images.path, "empty", "at least one image of at least one pixel");
+  }
+  if (extents[0] != labels.array.extents[0]) {
+    throw FileError(operation, labels.path, std::to_string(labels.array.extents[0]) + " labels",
+                    std::to_string(extents[0]) + ", as there are images in " + images.path);
+  }
+  for (std::size_t i = 0; i < labels.array.values.size(); ++i) {
+    const int label = labels.array.values[i];
+    if (label >= mnist_classes) {
+      throw FileError(operation, labels.path, "label " + std::to_string(label) + " of image " + std::to_string(i),
+                      "0 to " + std::to_string(mnist_classes - 1));
+    }
+  }
+  LabelledImages set;
+  set.image = {{1, 1, extents[1], extents[2], 1}};
+  set.classes = mnist_classes;
+  set.pixels = std::move(images.array.values);
+  set.labels = std::move(labels.array.values);
+  set.mean = 0.1307;
+  set.deviation = 0.3081;
+  return set;
+}
+
+}  // namespace
+
+TrainAndTest read_mnist(const std::string& folder) {
+  TrainAndTest data{read_set(folder, "train"), read_set(folder, "t10k")};
+  if (data.train.image != data.test.image) {
+    throw FileError(operation, folder, "test images " + to_string(data.test.image),
+                    "extents of the training images, " + to_string(data.train.image));
+  }
+  return data;
+}
+
+}  // namespace aloni::nn

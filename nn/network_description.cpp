@@ -1,0 +1,276 @@
+#include <aloni/nn/network_description.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/halo/stencil.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+
+namespace aloni::nn {
+
+using views::Dim;
+using views::Extents;
+
+namespace {
+
+constexpr const char* operation = "aloni::nn::infer_extents";
+
+// Window members and extents are held far enough below 2^63 that no sum or product of the formulas here overflows.
+constexpr Index max_window_value = std::numeric_limits<std::int32_t>::max();
+constexpr Index max_elements = Index{1} << 62;
+
+std::string in_quotes(const std::string& text) { return '"' + text + '"'; }
+
+bool has_plain_characters(const std::string& name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+           c == '-';
+  });
+}
+
+std::string names_of(const NetworkDescription& network) {
+  std::string names;
+  for (const auto& layer : network.layers) names += (names.empty() ? "" : ", ") + layer.name;
+  return names;
+}
+
+bool is_flat(const Extents& e) { return e[Dim::depth] == 1 && e[Dim::height] == 1 && e[Dim::width] == 1; }
+
+void check_size(const std::string& what, const Extents& e) {
+  Index size = 1;
+  for (Dim d : views::all_dims) {
+    if (e[d] > 0 && size > max_elements / e[d]) {
+      throw InvalidArgument(operation, what, to_string(e), "at most 2^62 elements");
+    }
+    size *= std::max<Index>(e[d], 1);
+  }
+}
+
+// Everything that is known about one layer while its output is worked out; gives errors their subject.
+struct Subject {
+  const LayerDescription& layer;
+  int spatial_rank;
+  Extents input;
+
+  [[noreturn]] void refuse(const std::string& what, const std::string& value, const std::string& expectation) const {
+    throw InvalidArgument(operation, "layer " + in_quotes(layer.name) + (what.empty() ? "" : ", " + what), value,
+                          expectation);
+  }
+
+  void check_at_least(const std::string& what, Index value, Index lowest) const {
+    if (value < lowest || value > max_window_value) {
+      refuse(what, std::to_string(value),
+             "between " + std::to_string(lowest) + " and " + std::to_string(max_window_value));
+    }
+  }
+};
+
+halo::Stencil1D stencil(const Window& w, int d) {
+  return {w.kernel[d], w.stride[d], w.dilation[d], w.pad_low[d], w.pad_high[d]};
+}
+
+// Whether every window has a tap inside [0, input). One that starts inside has; so only those that start before the
+// first element, and the last one, can fail.
+bool every_window_touches(const halo::Stencil1D& w, Index input, Index outputs) {
+  if ((outputs - 1) * w.stride - w.pad_low >= input) return false;
+  for (Index o = 0; o < outputs && o * w.stride < w.pad_low; ++o) {
+    const Index before = w.pad_low - o * w.stride;
+    const Index first_tap = (before + w.dilation - 1) / w.dilation;
+    if (first_tap >= w.kernel || first_tap * w.dilation - before >= input) return false;
+  }
+  return true;
+}
+
+Extents slide(const Subject& s, const Window& w, bool every_window_must_touch) {
+  Extents out = s.input;
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    const std::string at = std::string(" in ") + views::name(d);
+    const halo::Stencil1D t = stencil(w, i);
+    if (i < 3 - s.spatial_rank && t != halo::Stencil1D{}) {
+      s.refuse("window" + at, "",
+               "no window there: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
+    }
+    s.check_at_least("kernel" + at, t.kernel, 1);
+    s.check_at_least("stride" + at, t.stride, 1);
+    s.check_at_least("dilation" + at, t.dilation, 1);
+    s.check_at_least("padding" + at, std::min(t.pad_low, t.pad_high), 0);
+    s.check_at_least("padding" + at, std::max(t.pad_low, t.pad_high), 0);
+    const Index padded = s.input[d] + t.pad_low + t.pad_high;
+    if (t.reach() > padded) {
+      s.refuse("window" + at, std::to_string(t.reach()) + " elements",
+               "at most the " + std::to_string(padded) + " of its padded input");
+    }
+    out[d] = t.output_extent(s.input[d]);
+    if (every_window_must_touch && !every_window_touches(t, s.input[d], out[d])) {
+      s.refuse("padding" + at, std::to_string(t.pad_low) + " and " + std::to_string(t.pad_high),
+               "less, so that no window lies in the padding alone");
+    }
+  }
+  return out;
+}
+
+Extents output_of(const Subject& s, const Convolution& op) {
+  s.check_at_least("filters", op.filters, 1);
+  Extents out = slide(s, op.window, false);
+  const auto& k = op.window.kernel;
+  check_size("layer " + in_quotes(s.layer.name) + ", weight", {{op.filters, k[0], k[1], k[2], s.input[Dim::channel]}});
+  out[Dim::channel] = op.filters;
+  return out;
+}
+
+// The maximum over no elements has no value; nor has their mean, unless the padding counts as zeros.
+Extents output_of(const Subject& s, const Pooling& op) {
+  return slide(s, op.window, op.kind == PoolingKind::max || !op.count_include_pad);
+}
+
+Extents output_of(const Subject& s, const BatchNorm& op) {
+  if (!(op.momentum >= 0 && op.momentum <= 1)) s.refuse("momentum", std::to_string(op.momentum), "between 0 and 1");
+  if (!(op.epsilon > 0 && std::isfinite(op.epsilon)))
+    s.refuse("epsilon", std::to_string(op.epsilon), "a positive number");
+  return s.input;
+}
+
+Extents output_of(const Subject& s, const Relu&) { return s.input; }
+
+Extents output_of(const Subject& s, const Flatten&) {
+  const Extents& e = s.input;
+  return {{e[Dim::sample], 1, 1, 1, e[Dim::depth] * e[Dim::height] * e[Dim::width] * e[Dim::channel]}};
+}
+
+Extents output_of(const Subject& s, const Dense& op) {
+  s.check_at_least("features", op.features, 1);
+  if (!is_flat(s.input)) {
+    s.refuse("input", to_string(s.input), "no spatial extent (a flatten or global_average_pooling layer before it)");
+  }
+  return {{s.input[Dim::sample], 1, 1, 1, op.features}};
+}
+
+Extents output_of(const Subject& s, const GlobalAveragePooling&) {
+  return {{s.input[Dim::sample], 1, 1, 1, s.input[Dim::channel]}};
+}
+
+void check_input(const NetworkDescription& network) {
+  const auto refuse = [&](const std::string& expectation) {
+    throw InvalidArgument(operation, "network input", to_string(network.input), expectation);
+  };
+  if (network.spatial_rank < 1 || network.spatial_rank > 3) {
+    throw InvalidArgument(operation, "spatial_rank", std::to_string(network.spatial_rank), "1, 2 or 3");
+  }
+  if (network.input[Dim::sample] != 1) refuse("one sample");
+  for (Dim d : views::all_dims) {
+    if (network.input[d] < 1) refuse("extents of at least 1");
+  }
+  for (int i = 0; i < 3 - network.spatial_rank; ++i) {
+    if (network.input[views::spatial_dims[i]] != 1) {
+      refuse(std::string(views::name(views::spatial_dims[i])) + " 1, as the network has " +
+             std::to_string(network.spatial_rank) + " spatial dimensions");
+    }
+  }
+}
+
+// Names, order and number of inputs; gives the position of each layer's input, -1 for the network's.
+std::vector<int> check_graph(const NetworkDescription& network) {
+  if (network.layers.empty()) throw InvalidArgument(operation, "layers", "none", "at least one");
+  std::map<std::string, int> seen{{"input", -1}};
+  std::vector<int> input_of;
+  std::vector<bool> used(network.layers.size(), false);
+  for (int i = 0; i < static_cast<int>(network.layers.size()); ++i) {
+    const LayerDescription& layer = network.layers[i];
+    const std::string who = "layer " + std::to_string(i);
+    if (!has_plain_characters(layer.name)) {
+      throw InvalidArgument(operation, who + ", name", in_quotes(layer.name), "letters, digits, '_', '.' and '-'");
+    }
+    if (layer.name == "input") {
+      throw InvalidArgument(operation, who + ", name", in_quotes(layer.name),
+                            "another name: this one is the network's input");
+    }
+    const std::string subject = "layer " + in_quotes(layer.name);
+    if (seen.count(layer.name) != 0) throw InvalidArgument(operation, subject, "used twice", "names that differ");
+    if (layer.inputs.size() != 1) {
+      throw InvalidArgument(operation, subject + ", number of inputs", std::to_string(layer.inputs.size()),
+                            std::string("1 for ") + kind(layer.operation));
+    }
+    const auto input = seen.find(layer.inputs[0]);
+    if (input == seen.end()) {
+      throw InvalidArgument(operation, subject + ", input", in_quotes(layer.inputs[0]),
+                            "\"input\" or an earlier layer");
+    }
+    if (input->second >= 0) used[input->second] = true;
+    input_of.push_back(input->second);
+    seen[layer.name] = i;
+  }
+  for (std::size_t i = 0; i + 1 < network.layers.size(); ++i) {
+    if (!used[i]) {
+      throw InvalidArgument(operation, "layer " + in_quotes(network.layers[i].name), "",
+                            "some later layer to use its output");
+    }
+  }
+  return input_of;
+}
+
+}  // namespace
+
+int find_layer(const NetworkDescription& network, const std::string& name) {
+  if (name == "input") return -1;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    if (network.layers[i].name == name) return static_cast<int>(i);
+  }
+  throw InvalidArgument("aloni::nn::find_layer", "name", in_quotes(name),
+                        "a layer of the network (" + names_of(network) + ")");
+}
+
+std::vector<Extents> infer_extents(const NetworkDescription& network, Index samples) {
+  if (samples < 0) throw InvalidArgument(operation, "samples", std::to_string(samples), "at least 0");
+  check_input(network);
+  const std::vector<int> input_of = check_graph(network);
+
+  Extents input = network.input;
+  input[Dim::sample] = samples;
+  check_size("network input", input);
+
+  std::vector<Extents> outputs;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    const LayerDescription& layer = network.layers[i];
+    const Subject subject{layer, network.spatial_rank, input_of[i] < 0 ? input : outputs[input_of[i]]};
+    outputs.push_back(std::visit([&](const auto& op) { return output_of(subject, op); }, layer.operation));
+    check_size("layer " + in_quotes(layer.name) + ", output", outputs.back());
+  }
+  if (network.loss == Loss::softmax_cross_entropy && !is_flat(outputs.back())) {
+    throw InvalidArgument(operation, "layer " + in_quotes(network.layers.back().name) + ", output",
+                          to_string(outputs.back()),
+                          "no spatial extent, as softmax cross-entropy takes one vector per sample");
+  }
+  return outputs;
+}
+
+std::vector<ParameterDescription> parameters_of(const NetworkDescription& network) {
+  const std::vector<Extents> outputs = infer_extents(network, 1);
+  std::vector<ParameterDescription> parameters;
+  for (int i = 0; i < static_cast<int>(network.layers.size()); ++i) {
+    const LayerDescription& layer = network.layers[i];
+    const int from = find_layer(network, layer.inputs[0]);
+    const Index channels = (from < 0 ? network.input : outputs[from])[Dim::channel];
+    const auto add = [&](const char* what, const Extents& extents, Index fan_in) {
+      parameters.push_back({layer.name + "." + what, i, extents, fan_in});
+    };
+    const auto vector_of = [](Index n) { return Extents{{1, 1, 1, 1, n}}; };
+    if (const auto* conv = std::get_if<Convolution>(&layer.operation)) {
+      const auto& k = conv->window.kernel;
+      const Index fan_in = k[0] * k[1] * k[2] * channels;
+      add("weight", {{conv->filters, k[0], k[1], k[2], channels}}, fan_in);
+      if (conv->bias) add("bias", vector_of(conv->filters), fan_in);
+    } else if (const auto* dense = std::get_if<Dense>(&layer.operation)) {
+      add("weight", {{dense->features, 1, 1, 1, channels}}, channels);
+      if (dense->bias) add("bias", vector_of(dense->features), channels);
+    } else if (std::holds_alternative<BatchNorm>(layer.operation)) {
+      add("gamma", vector_of(channels), 1);
+      add("beta", vector_of(channels), 1);
+    }
+  }
+  return parameters;
+}
+
+}  // namespace aloni::nn

@@ -1,0 +1,213 @@
+#include <aloni/nn/strategy.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace aloni::nn {
+
+using views::Dim;
+using views::ProcessGrid;
+
+namespace {
+
+constexpr const char* parse_operation = "aloni::nn::Strategy::parse";
+constexpr const char* read_operation = "aloni::nn::Strategy::read";
+constexpr const char* resolve_operation = "aloni::nn::resolve";
+
+constexpr std::uintmax_t max_file_bytes = 1 << 20;
+
+bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
+
+bool is_wildcard(char c) { return c == '*' || c == '?'; }
+
+bool is_pattern_character(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' ||
+         c == '-' || is_wildcard(c);
+}
+
+// A piece of a file that may hold anything, fit for an error of one line.
+std::string in_quotes(std::string_view text) {
+  constexpr std::size_t longest = 40;
+  std::string shown = "\"";
+  for (char c : text.substr(0, longest)) shown += c >= ' ' && c <= '~' ? c : '?';
+  return shown + (text.size() > longest ? "…\"" : "\"");
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  for (std::size_t i = 0; i < line.size();) {
+    if (is_blank(line[i])) {
+      ++i;
+      continue;
+    }
+    std::size_t end = i;
+    while (end < line.size() && !is_blank(line[end])) ++end;
+    words.push_back(line.substr(i, end - i));
+    i = end;
+  }
+  return words;
+}
+
+// `*` any characters, `?` one. Walks back to the last `*` only, so the time is bounded by the product of the lengths.
+bool matches(std::string_view pattern, std::string_view name) {
+  std::size_t p = 0, n = 0;
+  std::size_t star = std::string_view::npos, resume = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      resume = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != std::string_view::npos) {
+      p = star + 1;
+      n = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return std::all_of(pattern.begin() + p, pattern.end(), [](char c) { return c == '*'; });
+}
+
+std::string place(const Strategy& strategy, const StrategyRule& rule) {
+  return rule.line > 0 ? strategy.source + ":" + std::to_string(rule.line) : strategy.source;
+}
+
+std::string layer_names(const NetworkDescription& network) {
+  std::string names;
+  for (const auto& layer : network.layers) names += (names.empty() ? "" : ", ") + layer.name;
+  return names;
+}
+
+void check_grid(const std::string& where, const ProcessGrid& grid, const NetworkDescription& network, int ranks) {
+  const std::string argument = where + ": grid";
+  std::int64_t blocks = 1;
+  for (Dim d : views::all_dims) {
+    if (grid[d] < 1) {
+      throw InvalidArgument(resolve_operation, argument + " blocks in " + views::name(d), std::to_string(grid[d]),
+                            "at least 1");
+    }
+    blocks = std::min<std::int64_t>(blocks * grid[d], std::int64_t{1} << 32);  // far above any number of ranks
+  }
+  const std::string text = to_string(grid);
+  if (grid[Dim::channel] > 1) {
+    throw Unsupported(resolve_operation, argument, text, "cuts of sample, depth, height and width only");
+  }
+  for (int i = 0; i < 3 - network.spatial_rank; ++i) {
+    const Dim d = views::spatial_dims[i];
+    if (grid[d] > 1) {
+      throw InvalidArgument(resolve_operation, argument, text,
+                            std::string("no '") + views::letter(d) + "', as the network has " +
+                                std::to_string(network.spatial_rank) + " spatial dimensions");
+    }
+  }
+  if (blocks > ranks) {
+    throw InvalidArgument(resolve_operation, argument, text,
+                          "at most " + std::to_string(ranks) + " blocks, one per rank");
+  }
+  if (ranks % blocks != 0) {
+    throw InvalidArgument(resolve_operation, argument, text,
+                          "a number of blocks that divides the " + std::to_string(ranks) + " ranks");
+  }
+}
+
+}  // namespace
+
+Strategy Strategy::uniform(const ProcessGrid& grid) {
+  Strategy s;
+  s.source = to_string(grid);
+  s.rules.push_back({"*", grid, 0});
+  return s;
+}
+
+Strategy Strategy::parse(std::string_view text, const std::string& source) {
+  Strategy s;
+  s.source = source;
+  int number = 0;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
+    ++number;
+    const std::string where = source + ":" + std::to_string(number);
+    const std::vector<std::string_view> words = words_of(line.substr(0, line.find('#')));
+    if (words.empty()) continue;
+    if (words.size() != 2) {
+      throw InvalidArgument(parse_operation, where, in_quotes(line),
+                            "a pattern and a process grid, such as \"conv* h2\"");
+    }
+    if (!std::all_of(words[0].begin(), words[0].end(), is_pattern_character)) {
+      throw InvalidArgument(parse_operation, where + ": pattern", in_quotes(words[0]),
+                            "letters, digits, '_', '.', '-', '*' and '?'");
+    }
+    try {
+      s.rules.push_back({std::string(words[0]), ProcessGrid::parse(words[1]), number});
+    } catch (const InvalidArgument& e) {
+      throw InvalidArgument(parse_operation, where + ": grid", in_quotes(words[1]), e.expectation());
+    }
+  }
+  if (s.rules.empty()) throw InvalidArgument(parse_operation, source, "no rules", "at least one, such as \"* n2\"");
+  return s;
+}
+
+Strategy Strategy::read(const std::string& path) {
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (!std::filesystem::exists(status)) throw FileError(read_operation, path, "missing", "a strategy file");
+  if (std::filesystem::is_directory(status)) throw FileError(read_operation, path, "a folder", "a strategy file");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw FileError(read_operation, path, "cannot be opened", "a readable file");
+  std::string text(max_file_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  if (file.bad()) throw FileError(read_operation, path, "cannot be read", "a readable file");
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  if (text.size() > max_file_bytes) throw FileError(read_operation, path, "longer than 1 MiB", "a strategy file");
+  return parse(text, path);
+}
+
+std::string to_string(const Strategy& s) {
+  std::size_t width = 0;
+  for (const auto& rule : s.rules) width = std::max(width, rule.pattern.size());
+  std::string text;
+  for (const auto& rule : s.rules) {
+    text += rule.pattern + std::string(width - rule.pattern.size() + 2, ' ') + to_string(rule.grid) + "\n";
+  }
+  return text;
+}
+
+std::vector<ProcessGrid> resolve(const Strategy& strategy, const NetworkDescription& network, int ranks) {
+  for (const auto& rule : strategy.rules) {
+    const std::string where = place(strategy, rule);
+    const bool names_one = std::none_of(rule.pattern.begin(), rule.pattern.end(), is_wildcard);
+    const auto is_named = [&](const LayerDescription& layer) { return layer.name == rule.pattern; };
+    if (names_one && std::none_of(network.layers.begin(), network.layers.end(), is_named)) {
+      throw InvalidArgument(resolve_operation, where + ": layer", in_quotes(rule.pattern),
+                            "a layer of the network (" + layer_names(network) + ")");
+    }
+    check_grid(where, rule.grid, network, ranks);
+  }
+
+  std::vector<ProcessGrid> grids;
+  for (const LayerDescription& layer : network.layers) {
+    const auto rule = std::find_if(strategy.rules.begin(), strategy.rules.end(),
+                                   [&](const StrategyRule& r) { return matches(r.pattern, layer.name); });
+    if (rule == strategy.rules.end()) {
+      throw InvalidArgument(resolve_operation, strategy.source + ": layer", in_quotes(layer.name),
+                            "a rule for every layer; a last line \"* n1\" serves the rest");
+    }
+    grids.push_back(rule->grid);
+  }
+  return grids;
+}
+
+ProcessGrid fold_into_samples(const ProcessGrid& grid) {
+  ProcessGrid folded;
+  folded[Dim::sample] = grid.size();
+  return folded;
+}
+
+}  // namespace aloni::nn

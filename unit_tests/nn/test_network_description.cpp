@@ -1,0 +1,246 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/network_description.hpp>
+
+#include <gmock/gmock.h>
+
+#include <functional>
+#include <limits>
+
+namespace aloni::nn {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using views::Extents;
+
+NetworkDescription image_network(std::vector<LayerDescription> layers, Loss loss = Loss::binary_cross_entropy) {
+  NetworkDescription n;
+  n.spatial_rank = 2;
+  n.input = {{1, 1, 28, 20, 3}};
+  n.layers = std::move(layers);
+  n.loss = loss;
+  return n;
+}
+
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
+  return "not refused";
+}
+
+std::string refusal(const NetworkDescription& n) {
+  return refusal([&] { infer_extents(n, 4); });
+}
+
+TEST(SquareWindow, FillsTheLastDimensions) {
+  const Window w = square_window(2, 5, 2, 1, 3);
+  EXPECT_EQ(w.kernel, (std::array<Index, 3>{1, 5, 5}));
+  EXPECT_EQ(w.stride, (std::array<Index, 3>{1, 2, 2}));
+  EXPECT_EQ(w.dilation, (std::array<Index, 3>{1, 3, 3}));
+  EXPECT_EQ(w.pad_low, (std::array<Index, 3>{0, 1, 1}));
+  EXPECT_EQ(w.pad_high, (std::array<Index, 3>{0, 1, 1}));
+  EXPECT_EQ(square_window(3, 2).kernel, (std::array<Index, 3>{2, 2, 2}));
+  EXPECT_EQ(square_window(1, 2).kernel, (std::array<Index, 3>{1, 1, 2}));
+  EXPECT_THROW(square_window(0, 3), InvalidArgument);
+  EXPECT_THROW(square_window(4, 3), InvalidArgument);
+}
+
+TEST(Kind, NamesEveryOperation) {
+  EXPECT_STREQ(kind(Convolution{}), "convolution");
+  EXPECT_STREQ(kind(Pooling{}), "pooling");
+  EXPECT_STREQ(kind(BatchNorm{}), "batch_norm");
+  EXPECT_STREQ(kind(Relu{}), "relu");
+  EXPECT_STREQ(kind(Flatten{}), "flatten");
+  EXPECT_STREQ(kind(Dense{}), "dense");
+  EXPECT_STREQ(kind(GlobalAveragePooling{}), "global_average_pooling");
+}
+
+TEST(FindLayer, GivesPositionsAndMinusOneForTheInput) {
+  const auto n = image_network({{"a", Relu{}, {"input"}}, {"b", Relu{}, {"a"}}});
+  EXPECT_EQ(find_layer(n, "input"), -1);
+  EXPECT_EQ(find_layer(n, "b"), 1);
+  EXPECT_THAT(refusal([&] { find_layer(n, "c"); }), AllOf(HasSubstr("\"c\""), HasSubstr("(a, b)")));
+}
+
+TEST(InferExtents, FollowsEveryKindOfLayer) {
+  const auto n = image_network(
+      {
+          {"conv", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
+          {"norm", BatchNorm{}, {"conv"}},
+          {"relu", Relu{}, {"norm"}},
+          {"pool", Pooling{PoolingKind::max, square_window(2, 3, 2)}, {"relu"}},
+          {"flat", Flatten{}, {"pool"}},
+          {"fc", Dense{7}, {"flat"}},
+      },
+      Loss::softmax_cross_entropy);
+  EXPECT_EQ(infer_extents(n, 4), (std::vector<Extents>{{{4, 1, 28, 20, 8}},
+                                                       {{4, 1, 28, 20, 8}},
+                                                       {{4, 1, 28, 20, 8}},
+                                                       {{4, 1, 13, 9, 8}},
+                                                       {{4, 1, 1, 1, 13 * 9 * 8}},
+                                                       {{4, 1, 1, 1, 7}}}));
+  const auto mean = image_network({{"mean", GlobalAveragePooling{}, {"input"}}}, Loss::softmax_cross_entropy);
+  EXPECT_EQ(infer_extents(mean, 2)[0], (Extents{{2, 1, 1, 1, 3}}));
+}
+
+TEST(InferExtents, CountsStrideDilationAndUnevenPadding) {
+  Window w;
+  w.kernel = {1, 4, 3};
+  w.stride = {1, 3, 2};
+  w.dilation = {1, 2, 5};
+  w.pad_low = {0, 2, 0};
+  w.pad_high = {0, 1, 4};
+  const auto n = image_network({{"conv", Convolution{2, w}, {"input"}}});
+  // height: (28 + 3 - 7) / 3 + 1; width: (20 + 4 - 11) / 2 + 1
+  EXPECT_EQ(infer_extents(n, 1)[0], (Extents{{1, 1, 9, 7, 2}}));
+}
+
+TEST(InferExtents, AcceptsEverySpatialRankAndNoSamples) {
+  for (int rank = 1; rank <= 3; ++rank) {
+    NetworkDescription n;
+    n.spatial_rank = rank;
+    n.input = {{1, rank > 2 ? 8 : 1, rank > 1 ? 8 : 1, 8, 1}};
+    n.layers = {{"conv", Convolution{4, square_window(rank, 3)}, {"input"}}};
+    n.loss = Loss::binary_cross_entropy;
+    const Extents expected{{0, rank > 2 ? 6 : 1, rank > 1 ? 6 : 1, 6, 4}};
+    EXPECT_EQ(infer_extents(n, 0)[0], expected);
+  }
+}
+
+TEST(InferExtents, RefusesWrongNames) {
+  EXPECT_THAT(refusal(image_network({})), HasSubstr("layers = none"));
+  EXPECT_THAT(refusal(image_network({{"", Relu{}, {"input"}}})), HasSubstr("layer 0, name = \"\""));
+  EXPECT_THAT(refusal(image_network({{"a b", Relu{}, {"input"}}})), HasSubstr("\"a b\""));
+  EXPECT_THAT(refusal(image_network({{"input", Relu{}, {"input"}}})), HasSubstr("another name"));
+  EXPECT_THAT(refusal(image_network({{"a", Relu{}, {"input"}}, {"a", Relu{}, {"a"}}})),
+              HasSubstr("\"a\" = used twice"));
+}
+
+TEST(InferExtents, RefusesWrongInputs) {
+  EXPECT_THAT(refusal(image_network({{"a", Relu{}, {}}})), HasSubstr("layer \"a\", number of inputs = 0"));
+  EXPECT_THAT(refusal(image_network({{"a", Relu{}, {"input", "input"}}})), HasSubstr("number of inputs = 2"));
+  EXPECT_THAT(refusal(image_network({{"a", Relu{}, {"b"}}, {"b", Relu{}, {"a"}}})),
+              AllOf(HasSubstr("layer \"a\", input = \"b\""), HasSubstr("earlier layer")));
+  EXPECT_THAT(refusal(image_network({{"a", Relu{}, {"a"}}})), HasSubstr("layer \"a\", input = \"a\""));
+  EXPECT_THAT(refusal(image_network({{"lost", Relu{}, {"input"}}, {"b", Relu{}, {"input"}}})),
+              AllOf(HasSubstr("layer \"lost\""), HasSubstr("use its output")));
+}
+
+TEST(InferExtents, RefusesWrongWindows) {
+  const auto with = [](auto change, bool pool = false) {
+    Window w = square_window(2, 3, 1, 1);
+    change(w);
+    return refusal(pool ? image_network({{"p", Pooling{PoolingKind::max, w}, {"input"}}})
+                        : image_network({{"c", Convolution{2, w}, {"input"}}}));
+  };
+  EXPECT_THAT(with([](Window& w) { w.kernel[1] = 0; }), HasSubstr("layer \"c\", kernel in height = 0"));
+  EXPECT_THAT(with([](Window& w) { w.stride[2] = -1; }), HasSubstr("layer \"c\", stride in width = -1"));
+  EXPECT_THAT(with([](Window& w) { w.dilation[1] = 0; }), HasSubstr("dilation in height = 0"));
+  EXPECT_THAT(with([](Window& w) { w.pad_high[1] = -2; }), HasSubstr("padding in height = -2"));
+  EXPECT_THAT(with([](Window& w) { w.kernel[1] = 31; }),
+              AllOf(HasSubstr("window in height = 31 elements"), HasSubstr("at most the 30")));
+  EXPECT_EQ(with([](Window& w) { w.kernel[1] = 30; }), "not refused");
+  EXPECT_THAT(with([](Window& w) { w.kernel[0] = 2; }),
+              AllOf(HasSubstr("in depth"), HasSubstr("2 spatial dimensions")));
+  EXPECT_THAT(with([](Window& w) { w.kernel[1] = std::numeric_limits<Index>::max(); }), HasSubstr("kernel in height"));
+  EXPECT_THAT(with([](Window& w) { w.pad_low[1] = 3; }, true),
+              AllOf(HasSubstr("layer \"p\", padding in height"), HasSubstr("padding alone")));
+  EXPECT_THAT(with([](Window& w) { w.pad_high[2] = 3; }, true), HasSubstr("padding in width"));
+  EXPECT_EQ(with([](Window& w) { w.pad_low[1] = w.pad_high[1] = 2; }, true), "not refused");
+  EXPECT_EQ(with([](Window& w) { w.pad_low[1] = 3; }), "not refused");
+}
+
+TEST(InferExtents, RefusesPoolingWindowsThatStepOverTheTensor) {
+  NetworkDescription n;
+  n.spatial_rank = 1;
+  n.input = {{1, 1, 1, 2, 1}};
+  n.loss = Loss::binary_cross_entropy;
+  Window w;  // taps at -3 and 0; at -2 and 1; at -1 and 2, both outside
+  w.kernel[2] = 2;
+  w.dilation[2] = 3;
+  w.pad_low[2] = 3;
+  w.pad_high[2] = 1;
+  Pooling pool{PoolingKind::average, w, true};
+  n.layers = {{"p", pool, {"input"}}};
+  EXPECT_EQ(refusal(n), "not refused");
+  pool.count_include_pad = false;
+  n.layers = {{"p", pool, {"input"}}};
+  EXPECT_THAT(refusal(n), HasSubstr("padding alone"));
+}
+
+TEST(InferExtents, RefusesWrongLayers) {
+  const auto with = [](Operation op) { return refusal(image_network({{"x", op, {"input"}}})); };
+  EXPECT_THAT(with(Convolution{0, {}}), HasSubstr("layer \"x\", filters = 0"));
+  EXPECT_THAT(with(Dense{5}), AllOf(HasSubstr("layer \"x\", input = 4x1x28x20x3"), HasSubstr("flatten")));
+  EXPECT_THAT(with(BatchNorm{StatisticsScope::all, 1.5}), HasSubstr("momentum"));
+  EXPECT_THAT(with(BatchNorm{StatisticsScope::all, 0.1, 0}), HasSubstr("epsilon"));
+  EXPECT_THAT(with(BatchNorm{StatisticsScope::all, std::numeric_limits<double>::quiet_NaN()}), HasSubstr("momentum"));
+  EXPECT_THAT(refusal(image_network({{"x", Relu{}, {"input"}}}, Loss::softmax_cross_entropy)),
+              AllOf(HasSubstr("layer \"x\", output"), HasSubstr("softmax")));
+  const auto flat = image_network({{"f", Flatten{}, {"input"}}, {"d", Dense{-3}, {"f"}}});
+  EXPECT_THAT(refusal(flat), HasSubstr("layer \"d\", features = -3"));
+}
+
+TEST(InferExtents, RefusesWrongNetworkInput) {
+  const auto with = [](Extents e, int rank = 2) {
+    auto n = image_network({{"r", Relu{}, {"input"}}});
+    n.input = e;
+    n.spatial_rank = rank;
+    return refusal(n);
+  };
+  EXPECT_THAT(with({{2, 1, 4, 4, 1}}), HasSubstr("one sample"));
+  EXPECT_THAT(with({{1, 1, 0, 4, 1}}), HasSubstr("at least 1"));
+  EXPECT_THAT(with({{1, 2, 4, 4, 1}}), HasSubstr("depth 1"));
+  EXPECT_THAT(with({{1, 1, 4, 4, 1}}, 1), HasSubstr("height 1"));
+  EXPECT_THAT(with({{1, 1, 4, 4, 1}}, 0), HasSubstr("spatial_rank = 0"));
+  EXPECT_THAT(with({{1, 1, 4, 4, 1}}, 4), HasSubstr("spatial_rank = 4"));
+  EXPECT_THAT(refusal([] { infer_extents(image_network({{"r", Relu{}, {"input"}}}), -1); }), HasSubstr("samples = -1"));
+}
+
+TEST(InferExtents, RefusesSizesThatWouldOverflow) {
+  auto n = image_network({{"r", Relu{}, {"input"}}});
+  n.input = {{1, 1, Index{1} << 31, Index{1} << 31, 1}};
+  EXPECT_THAT(refusal(n), AllOf(HasSubstr("network input"), HasSubstr("2^62")));
+  n = image_network({{"c", Convolution{std::numeric_limits<std::int32_t>::max(), {}}, {"input"}}});
+  n.input = {{1, 1, 1 << 20, 1 << 20, 1}};
+  EXPECT_THAT(refusal(n), AllOf(HasSubstr("layer \"c\", output"), HasSubstr("2^62")));
+  Window w = square_window(2, 1 << 30, 1, 1 << 30);
+  n = image_network({{"c", Convolution{8, w}, {"input"}}});
+  EXPECT_THAT(refusal(n), AllOf(HasSubstr("layer \"c\", weight"), HasSubstr("2^62")));
+}
+
+TEST(ParametersOf, ListsWeightsBeforeBiasesInTheOrderOfLayers) {
+  const auto n = image_network({
+      {"conv", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
+      {"plain", Convolution{4, square_window(2, 1), false}, {"conv"}},
+      {"norm", BatchNorm{}, {"plain"}},
+      {"flat", GlobalAveragePooling{}, {"norm"}},
+      {"fc", Dense{7}, {"flat"}},
+  });
+  const auto parameters = parameters_of(n);
+  struct Expected {
+    const char* name;
+    int layer;
+    Extents extents;
+    Index fan_in;
+  };
+  const std::vector<Expected> expected{
+      {"conv.weight", 0, {{8, 1, 3, 3, 3}}, 27}, {"conv.bias", 0, {{1, 1, 1, 1, 8}}, 27},
+      {"plain.weight", 1, {{4, 1, 1, 1, 8}}, 8}, {"norm.gamma", 2, {{1, 1, 1, 1, 4}}, 1},
+      {"norm.beta", 2, {{1, 1, 1, 1, 4}}, 1},    {"fc.weight", 4, {{7, 1, 1, 1, 4}}, 4},
+      {"fc.bias", 4, {{1, 1, 1, 1, 7}}, 4},
+  };
+  ASSERT_EQ(parameters.size(), expected.size());
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(parameters[i].name, expected[i].name);
+    EXPECT_EQ(parameters[i].layer, expected[i].layer);
+    EXPECT_EQ(parameters[i].extents, expected[i].extents) << parameters[i].name;
+    EXPECT_EQ(parameters[i].fan_in, expected[i].fan_in) << parameters[i].name;
+  }
+}
+
+}  // namespace
+}  // namespace aloni::nn

@@ -1,0 +1,178 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <support/temporary_folder.hpp>
+
+namespace aloni::nn {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using views::ProcessGrid;
+
+NetworkDescription lenet() { return lenet5({{1, 1, 28, 28, 1}}, 10); }
+
+template <class Exception = InvalidArgument>
+std::string refusal(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Exception& e) {
+    return e.what();
+  }
+  return "not refused";
+}
+
+std::string parse_refusal(std::string_view text) {
+  return refusal([&] { Strategy::parse(text, "a.strategy"); });
+}
+
+std::string resolve_refusal(std::string_view text, int ranks) {
+  return refusal([&] { resolve(Strategy::parse(text, "a.strategy"), lenet(), ranks); });
+}
+
+TEST(Strategy, ParsesRulesCommentsAndBlankLines) {
+  const auto s = Strategy::parse("# rows first\n\nconv*\th2w2  # both\r\n  pool?   h2\n*  n4", "a.strategy");
+  EXPECT_EQ(s.source, "a.strategy");
+  ASSERT_EQ(s.rules.size(), 3u);
+  EXPECT_EQ(s.rules[0].pattern, "conv*");
+  EXPECT_EQ(s.rules[0].grid, ProcessGrid::parse("h2w2"));
+  EXPECT_EQ(s.rules[0].line, 3);
+  EXPECT_EQ(s.rules[1].pattern, "pool?");
+  EXPECT_EQ(s.rules[1].line, 4);
+  EXPECT_EQ(s.rules[2].grid, ProcessGrid::parse("n4"));
+  EXPECT_EQ(s.rules[2].line, 5);
+}
+
+TEST(Strategy, TextFormReadsBackAsTheSame) {
+  const auto s = Strategy::parse("conv1 h2\nfc* n2\n* 1\n", "a");
+  const auto again = Strategy::parse(to_string(s), "b");
+  ASSERT_EQ(again.rules.size(), s.rules.size());
+  for (std::size_t i = 0; i < s.rules.size(); ++i) {
+    EXPECT_EQ(again.rules[i].pattern, s.rules[i].pattern);
+    EXPECT_EQ(again.rules[i].grid, s.rules[i].grid);
+  }
+}
+
+TEST(Strategy, NamesSourceAndLineOfEveryParseError) {
+  EXPECT_THAT(parse_refusal("* n2\n\nconv1"), AllOf(HasSubstr("a.strategy:3"), HasSubstr("\"conv1\"")));
+  EXPECT_THAT(parse_refusal("conv1 h2 w2"), HasSubstr("a.strategy:1"));
+  EXPECT_THAT(parse_refusal("conv1 q2"), AllOf(HasSubstr("a.strategy:1: grid"), HasSubstr("\"q2\"")));
+  EXPECT_THAT(parse_refusal("conv1 h2h2"), HasSubstr("a.strategy:1: grid"));
+  EXPECT_THAT(parse_refusal("conv1 h0"), HasSubstr("a.strategy:1: grid"));
+  EXPECT_THAT(parse_refusal("conv1 h99999999999999999999"), HasSubstr("a.strategy:1: grid"));
+  EXPECT_THAT(parse_refusal("conv[1] h2"), AllOf(HasSubstr("a.strategy:1: pattern"), HasSubstr("\"conv[1]\"")));
+  EXPECT_THAT(parse_refusal(""), AllOf(HasSubstr("a.strategy"), HasSubstr("no rules")));
+  EXPECT_THAT(parse_refusal("# nothing\n"), HasSubstr("no rules"));
+}
+
+TEST(Strategy, ErrorsStayOnOneLineWhateverTheFileHolds) {
+  const std::string binary(
+      "\x7f"
+      "ELF\0\1\2 \x1b[2J \xff\xfe",
+      16);
+  EXPECT_THAT(parse_refusal(binary), AllOf(HasSubstr("a.strategy:1"), Not(HasSubstr("\x1b")), Not(HasSubstr("\n"))));
+  EXPECT_LT(parse_refusal(std::string(1000, 'x')).size(), 300u);
+}
+
+TEST(Strategy, FirstRuleThatMatchesCounts) {
+  const auto grids = resolve(Strategy::parse("conv1 h2\nconv* w2\npool? h2\n*1 n2\n* 1", "a"), lenet(), 2);
+  const auto net = lenet();
+  const auto grid_of = [&](const char* layer) { return to_string(grids[find_layer(net, layer)]); };
+  ASSERT_EQ(grids.size(), net.layers.size());
+  EXPECT_EQ(grid_of("conv1"), "h2");
+  EXPECT_EQ(grid_of("conv2"), "w2");
+  EXPECT_EQ(grid_of("pool2"), "h2");
+  EXPECT_EQ(grid_of("relu1"), "n2");
+  EXPECT_EQ(grid_of("relu2"), "1");
+}
+
+TEST(Strategy, StarsMatchAnyNumberOfCharacters) {
+  const auto one_of_twelve = [](const std::string& pattern) {
+    const auto grids = resolve(Strategy::parse(pattern + " h2\n* 1", "a"), lenet(), 2);
+    return std::count(grids.begin(), grids.end(), ProcessGrid::parse("h2"));
+  };
+  EXPECT_EQ(one_of_twelve("*"), 12);
+  EXPECT_EQ(one_of_twelve("**"), 12);
+  EXPECT_EQ(one_of_twelve("*o*"), 4);  // conv1, conv2, pool1, pool2
+  EXPECT_EQ(one_of_twelve("*o*2"), 2);
+  EXPECT_EQ(one_of_twelve("????"), 0);
+  EXPECT_EQ(one_of_twelve("?????"), 8);
+  EXPECT_EQ(one_of_twelve("f*n"), 1);
+  EXPECT_EQ(one_of_twelve("*conv1*"), 1);
+  EXPECT_EQ(one_of_twelve("conv1"), 1);
+}
+
+TEST(Strategy, UniformHasOneGridForAllLayers) {
+  const auto grids = resolve(Strategy::uniform(ProcessGrid::parse("n2h2")), lenet(), 8);
+  EXPECT_EQ(grids, std::vector<ProcessGrid>(12, ProcessGrid::parse("n2h2")));
+  EXPECT_EQ(Strategy::uniform(ProcessGrid::parse("n2h2")).source, "n2h2");
+}
+
+TEST(Strategy, ResolveNamesUnknownLayersWithTheirLine) {
+  EXPECT_THAT(resolve_refusal("* h2\nconv9 h2", 2),
+              AllOf(HasSubstr("a.strategy:2"), HasSubstr("\"conv9\""), HasSubstr("conv1"), HasSubstr("fc3")));
+  EXPECT_EQ(resolve_refusal("bn* h2\n* h2", 2), "not refused");
+}
+
+TEST(Strategy, ResolveNamesTheLayerThatNoRuleMatches) {
+  EXPECT_THAT(resolve_refusal("conv* h2\nrelu* h2", 2), AllOf(HasSubstr("\"pool1\""), HasSubstr("every layer")));
+}
+
+TEST(Strategy, ResolveRefusesGridsThatDontFitTheRanks) {
+  EXPECT_THAT(resolve_refusal("* h4", 2), AllOf(HasSubstr("a.strategy:1: grid = h4"), HasSubstr("at most 2")));
+  EXPECT_THAT(resolve_refusal("* h2", 3),
+              AllOf(HasSubstr("a.strategy:1: grid = h2"), HasSubstr("divides the 3 ranks")));
+  EXPECT_EQ(resolve_refusal("* h2", 4), "not refused");
+  EXPECT_EQ(resolve_refusal("* 1", 3), "not refused");
+  EXPECT_EQ(resolve_refusal("* h3", 3), "not refused");
+  ProcessGrid huge;
+  huge.blocks = {1 << 30, 1 << 30, 1 << 30, 1 << 30, 1};
+  EXPECT_NE(refusal([&] { resolve(Strategy{"x", {{"*", huge, 1}}}, lenet(), 2); }), "not refused");
+  ProcessGrid none;
+  none.blocks = {0, 1, 1, 1, 1};
+  EXPECT_THAT(refusal([&] {
+                resolve(Strategy{"x", {{"*", none, 1}}}, lenet(), 2);
+              }),
+              HasSubstr("blocks in sample = 0"));
+}
+
+TEST(Strategy, ResolveRefusesDimensionsThatTheNetworkDoesntHave) {
+  EXPECT_THAT(resolve_refusal("* d2", 2), AllOf(HasSubstr("grid = d2"), HasSubstr("no 'd'")));
+}
+
+TEST(Strategy, ResolveSaysThatChannelCutsAreNotSupported) {
+  const auto text = refusal<Unsupported>([] { resolve(Strategy::uniform(ProcessGrid::parse("c2")), lenet(), 2); });
+  EXPECT_THAT(text, AllOf(HasSubstr("c2: grid = c2"), HasSubstr("sample, depth, height and width")));
+}
+
+TEST(Strategy, FoldMovesAllBlocksToSamples) {
+  EXPECT_EQ(fold_into_samples(ProcessGrid::parse("n2h2w3")), ProcessGrid::parse("n12"));
+  EXPECT_EQ(fold_into_samples(ProcessGrid::parse("1")), ProcessGrid::parse("1"));
+}
+
+TEST(Strategy, ReadsAFile) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path("lenet.strategy");
+  std::ofstream(path) << "conv* h2\n* n2\n";
+  EXPECT_EQ(Strategy::read(path).rules.size(), 2u);
+  EXPECT_EQ(Strategy::read(path).source, path);
+}
+
+TEST(Strategy, ReadRefusesWhatIsNoStrategyFile) {
+  const test::TemporaryFolder folder;
+  const auto read = [&](const std::string& path) { return refusal<FileError>([&] { Strategy::read(path); }); };
+  EXPECT_THAT(read(folder.path("none")), AllOf(HasSubstr(folder.path("none")), HasSubstr("missing")));
+  EXPECT_THAT(read(folder.path("")), HasSubstr("a folder"));
+  const auto long_file = folder.path("long");
+  std::ofstream(long_file) << std::string(std::size_t{2} << 20, '#');
+  EXPECT_THAT(read(long_file), HasSubstr("longer than 1 MiB"));
+}
+
+}  // namespace
+}  // namespace aloni::nn
