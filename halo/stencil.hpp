@@ -4,7 +4,7 @@
 //
 //   const Stencil1D rows{.kernel = 5, .stride = 2, .pad_low = 1, .pad_high = 2};
 //   rows.output_extent(28);              // 14
-//   rows.input_range(0, 7);              // [-1, 17): what outputs 0 to 6 read; may lie outside the domain
+//   rows.input_range(0, 7);              // [-1, 16): what outputs 0 to 6 read; may lie outside the domain
 //   rows.output_range(14, 28, 14);       // [6, 14): the outputs that read any of the inputs 14 to 27
 //
 // Output o reads the inputs o·stride − pad_low + k·dilation for 0 ≤ k < kernel. Kernels may be even, strides larger

@@ -12,6 +12,7 @@
 // than the halo (values then come from several ranks), corners, ghosts outside the domain on any side and wider than it,
 // replicated tensors, one or two ranks on a periodic axis: all take the same path. halo/transfer.hpp executes a plan.
 #include <aloni/halo/boundary.hpp>
+#include <aloni/halo/stencil.hpp>
 #include <aloni/views/distribution.hpp>
 
 #include <array>
@@ -48,6 +49,8 @@ struct TransferPlan {
   std::vector<Message> sends, receives;  ///< ascending by peer, none empty, none to itself
   std::vector<Move> local;               ///< copies within this rank
   std::vector<views::Box> fills;         ///< destination cells that become zero
+
+  friend bool operator==(const TransferPlan&, const TransferPlan&) = default;
 };
 
 /// The box of global indices that a rank needs; may reach outside the domain and may be empty. Called for every rank, and

@@ -1,0 +1,57 @@
+#pragma once
+// The canonical five dimensions of an activation tensor and its global extents.
+//
+// Tensors are stored channels last. Whatever its spatial rank (1 to 3), a tensor is described by the five dimensions
+// sample, depth, height, width, channel; absent spatial dimensions have extent 1 (rank 2: depth; rank 1: depth and
+// height). So boxes, distributions, transfer plans and kernels are written once, and only DistributedView, which users
+// hold, knows the spatial rank. A tensor of features without spatial extent (after flatten) is N,1,1,1,C.
+#include <aloni/core/index.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string>
+
+namespace aloni::views {
+
+enum class Dim : int { sample = 0, depth = 1, height = 2, width = 3, channel = 4 };
+
+inline constexpr int num_dims = 5;
+inline constexpr std::array<Dim, num_dims> all_dims{Dim::sample, Dim::depth, Dim::height, Dim::width, Dim::channel};
+inline constexpr std::array<Dim, 3> spatial_dims{Dim::depth, Dim::height, Dim::width};
+
+constexpr int position(Dim d) { return static_cast<int>(d); }
+/// "sample", "depth", "height", "width", "channel".
+const char* name(Dim d);
+/// The letter of a dimension in a process grid's text form: n, d, h, w, c.
+char letter(Dim d);
+
+/// Number of elements per dimension, all ≥ 0, in the order of Dim.
+struct Extents {
+  std::array<Index, num_dims> values{1, 1, 1, 1, 1};
+
+  constexpr Index operator[](Dim d) const { return values[position(d)]; }
+  constexpr Index& operator[](Dim d) { return values[position(d)]; }
+  constexpr Index size() const { return values[0] * values[1] * values[2] * values[3] * values[4]; }
+  friend constexpr bool operator==(const Extents&, const Extents&) = default;
+};
+
+/// Extents of a tensor with 1 spatial dimension (`{width}`), 2 (`{height, width}`) or 3 (`{depth, height, width}`).
+template <std::size_t SpatialRank>
+constexpr Extents make_extents(Index samples, const Index (&spatial)[SpatialRank], Index channels) {
+  static_assert(SpatialRank >= 1 && SpatialRank <= 3);
+  Extents e{{samples, 1, 1, 1, channels}};
+  for (std::size_t i = 0; i < SpatialRank; ++i) e.values[4 - SpatialRank + i] = spatial[i];
+  return e;
+}
+template <std::size_t SpatialRank>
+constexpr Extents make_extents(Index samples, const std::array<Index, SpatialRank>& spatial, Index channels) {
+  static_assert(SpatialRank >= 1 && SpatialRank <= 3);
+  Extents e{{samples, 1, 1, 1, channels}};
+  for (std::size_t i = 0; i < SpatialRank; ++i) e.values[4 - SpatialRank + i] = spatial[i];
+  return e;
+}
+
+/// "8x1x28x28x1": all five, in order.
+std::string to_string(const Extents& e);
+
+}  // namespace aloni::views

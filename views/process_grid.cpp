@@ -1,0 +1,88 @@
+#include <aloni/views/process_grid.hpp>
+
+#include <aloni/core/error.hpp>
+
+namespace aloni::views {
+
+namespace {
+
+constexpr int max_blocks = 1 << 30;
+
+[[noreturn]] void refuse(std::string_view text, const std::string& expectation) {
+  throw InvalidArgument("aloni::views::ProcessGrid::parse", "text", "\"" + std::string(text) + "\"", expectation);
+}
+
+}  // namespace
+
+ProcessGrid ProcessGrid::parse(std::string_view text) {
+  const std::string form = "letters of n, d, h, w, c, each once and followed by a positive count, such as n2h2, or 1";
+  if (text == "1") return {};
+  if (text.empty()) refuse(text, form);
+  ProcessGrid grid;
+  std::array<bool, num_dims> seen{};
+  for (std::size_t i = 0; i < text.size();) {
+    const Dim* dim = nullptr;
+    for (const Dim& d : all_dims)
+      if (letter(d) == text[i]) dim = &d;
+    if (dim == nullptr) refuse(text, form);
+    if (seen[position(*dim)]) refuse(text, std::string("each letter at most once, but ") + text[i] + " occurs again");
+    seen[position(*dim)] = true;
+    ++i;
+    const std::size_t digits = i;
+    std::int64_t count = 0;
+    for (; i < text.size() && text[i] >= '0' && text[i] <= '9'; ++i) {
+      count = 10 * count + (text[i] - '0');
+      if (count > max_blocks) refuse(text, "counts of at most " + std::to_string(max_blocks));
+    }
+    if (i == digits || count < 1) refuse(text, form);
+    grid[*dim] = static_cast<int>(count);
+  }
+  std::int64_t size = 1;
+  for (int b : grid.blocks) {
+    size *= b;
+    if (size > max_blocks) refuse(text, "at most " + std::to_string(max_blocks) + " blocks in all");
+  }
+  return grid;
+}
+
+std::array<int, num_dims> ProcessGrid::coordinate(int rank) const {
+  std::array<int, num_dims> c{};
+  int rest = rank % size();
+  for (int i = num_dims - 1; i >= 0; --i) {
+    c[i] = rest % blocks[i];
+    rest /= blocks[i];
+  }
+  return c;
+}
+
+int ProcessGrid::rank_of(const std::array<int, num_dims>& coordinate) const {
+  int rank = 0;
+  for (int i = 0; i < num_dims; ++i) rank = rank * blocks[i] + coordinate[i];
+  return rank;
+}
+
+std::string to_string(const ProcessGrid& g) {
+  std::string text;
+  for (Dim d : all_dims)
+    if (g[d] != 1) text += letter(d) + std::to_string(g[d]);
+  return text.empty() ? "1" : text;
+}
+
+std::vector<ProcessGrid> all_grids(int ranks, const std::vector<Dim>& dims) {
+  std::vector<ProcessGrid> grids;
+  if (dims.empty()) {
+    if (ranks == 1) grids.emplace_back();
+    return grids;
+  }
+  const std::vector<Dim> others(dims.begin() + 1, dims.end());
+  for (int blocks = 1; blocks <= ranks; ++blocks) {
+    if (ranks % blocks != 0) continue;
+    for (ProcessGrid grid : all_grids(ranks / blocks, others)) {
+      grid[dims.front()] = blocks;
+      grids.push_back(grid);
+    }
+  }
+  return grids;
+}
+
+}  // namespace aloni::views
