@@ -4,6 +4,8 @@
 add_library(aloni_build_flags INTERFACE)
 target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wall>
                                                    $<$<COMPILE_LANG_AND_ID:CXX,GNU,Clang,AppleClang>:-Wextra>)
+# The C++ bindings that MPI dropped in 2012 and mpi.h still includes.
+target_compile_definitions(aloni_build_flags INTERFACE OMPI_SKIP_MPICXX MPICH_SKIP_MPICXX)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 sees overlapping copies in any "text" + std::string (its bug 105651)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
