@@ -184,6 +184,19 @@ set(aloni_TEST_ENVIRONMENT
     "TSAN_OPTIONS=suppressions=${aloni_SOURCE_DIR}/unit_tests/support/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
     "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1")
 
+# ThreadSanitizer of GCC 12 cannot place its shadow memory where addresses are randomised by more than 28 bits.
+set(aloni_TEST_LAUNCHER "")
+if(aloni_SANITIZE STREQUAL "thread" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  find_program(SETARCH_PROGRAM setarch)
+  mark_as_advanced(SETARCH_PROGRAM)
+  if(SETARCH_PROGRAM)
+    execute_process(COMMAND "${SETARCH_PROGRAM}" -R true RESULT_VARIABLE refused ERROR_QUIET)
+    if(NOT refused)
+      set(aloni_TEST_LAUNCHER "${SETARCH_PROGRAM}" -R)
+    endif()
+  endif()
+endif()
+
 # aloni_add_test(NAME test_x SOURCES … [LIBRARIES <folders or libraries>] [RANKS 1 2 …] [LABELS …] [TIMEOUT seconds]
 #                [REQUIRES ONEDNN KOKKOSKERNELS ZLIB …] [PURE])
 # One GoogleTest program; one ctest entry per rank count, named test_x.np4. PURE: neither MPI nor Kokkos, one process.
@@ -227,10 +240,10 @@ function(aloni_add_test)
   foreach(ranks IN LISTS arg_RANKS)
     if(arg_PURE)
       set(name ${arg_NAME})
-      add_test(NAME ${name} COMMAND ${arg_NAME})
+      add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} $<TARGET_FILE:${arg_NAME}>)
     else()
       set(name ${arg_NAME}.np${ranks})
-      add_test(NAME ${name} COMMAND "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${arg_NAME}>)
+      add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${arg_NAME}>)
     endif()
     aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
   endforeach()

@@ -11,7 +11,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <memory>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -81,6 +80,7 @@ int main(int argc, char** argv) {
   if (rank != 0) delete listeners.Release(listeners.default_result_printer());
   listeners.Append(new TellAll(comm, failed_anywhere));  // GoogleTest deletes it
   const int result = RUN_ALL_TESTS();
+  if (rank == 0 && result == 0 && failed_anywhere) std::puts("[  FAILED  ] on another rank, see above");
   MPI_Comm_free(&comm);
   return result != 0 || failed_anywhere ? 1 : 0;
 }
