@@ -1,8 +1,8 @@
 // The main of every test that needs MPI or Kokkos.
 //
-// A failure on one rank is told to all: after each test the ranks meet, and the exit code is the same everywhere. A rank
-// that failed and then waits for peers in vain (they wait for a message that it will never send) ends the job instead of
-// letting it hang until the timeout. Rank 0 prints as GoogleTest does; the others print only what failed.
+// A failure on one rank is told to all: after each test the ranks meet, and the exit code is the same everywhere. A
+// rank that failed and then waits for peers in vain (they wait for a message that it will never send) ends the job
+// instead of letting it hang until the timeout. Rank 0 prints as GoogleTest does; the others print only what failed.
 
 #include <aloni/core/environment.hpp>
 
@@ -45,8 +45,9 @@ class TellAll : public testing::EmptyTestEventListener {
     const auto deadline = std::chrono::steady_clock::now() + patience;
     for (int done = 0; MPI_Test(&request, &done, MPI_STATUS_IGNORE), !done;) {
       if (failed && std::chrono::steady_clock::now() > deadline) {
-        std::fprintf(stderr, "[rank %d] %s.%s failed here and the other ranks never came back from it: ending the job\n",
-                     rank_, info.test_suite_name(), info.name());
+        std::fprintf(stderr,
+                     "[rank %d] %s.%s failed here and the other ranks never came back from it: ending the job\n", rank_,
+                     info.test_suite_name(), info.name());
         MPI_Abort(comm_, 1);
       }
       std::this_thread::sleep_for(50us);
