@@ -1,0 +1,99 @@
+// A whole training step of LeNet-5 (28x28 digits): input is in place, then forward, loss, backward, gradient all-reduce, optimiser.
+//
+//   train_step/lenet5/float/n2-b64      split over all ranks by samples, 64 samples per step
+//   train_step/lenet5/float/alone-b64   the limit: every rank runs its share of the samples by itself, without any message
+//
+// The ratio of the two is what the split costs.
+#include "support/benchmark.hpp"
+
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/random.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/network.hpp>
+
+#include <cmath>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace aloni::bench {
+namespace {
+
+using views::Dim;
+using views::ProcessGrid;
+
+template <class T>
+struct Step {
+  comm::Communicator comm;
+  Queue<> queue;
+  nn::NetworkDescription net = nn::lenet5(views::make_extents(1, {28, 28}, 1), 10);
+  nn::Parameters<T> parameters{queue, net, 1};
+  nn::Network<T> network;
+
+  Step(const comm::Communicator& c, const ProcessGrid& grid, Index batch)
+      : comm(c), network(comm, queue, net, nn::Strategy::uniform(grid), batch, parameters) {
+    const auto x = network.input();
+    auto host = Kokkos::create_mirror_view(Kokkos::View<T*****, Kokkos::LayoutRight, typename Kokkos::DefaultExecutionSpace::memory_space>(
+        "aloni::bench::input", x.extent(0), x.extent(1), x.extent(2), x.extent(3), x.extent(4)));
+    for (std::size_t i = 0; i < host.size(); ++i) host.data()[i] = random::normal<T>(1, 2, i);
+    const auto dense = Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, host);
+    Kokkos::deep_copy(queue.space(), x, dense);
+    const auto labels = Kokkos::create_mirror_view(network.labels());
+    for (std::size_t i = 0; i < labels.extent(0); ++i) labels(i) = static_cast<int>(i % 10);
+    Kokkos::deep_copy(queue.space(), network.labels(), labels);
+    queue.fence("aloni::bench: input is in place");
+  }
+
+  double run() {
+    const double loss = network.train_step(queue).loss;
+    parameters.sgd(queue, {.learning_rate = 0.01});
+    queue.fence("aloni::bench: the step is complete");
+    return loss;
+  }
+
+  /// Training on the same mini-batch must bring its loss down.
+  void check() {
+    const double before = run();
+    double after = before;
+    for (int i = 0; i < 20; ++i) after = run();
+    if (!std::isfinite(after) || after >= before) {
+      throw std::runtime_error("bench_train_step: the loss went from " + std::to_string(before) + " to " + std::to_string(after));
+    }
+  }
+};
+
+template <class T>
+void add_step(const comm::Communicator& comm, const comm::Communicator& world, const std::string& name,
+              const ProcessGrid& grid, Index batch, Index samples_of_all) {
+  add_timed(world, name, [comm, grid, batch, samples_of_all]() -> Case {
+    auto step = std::make_shared<Step<T>>(comm, grid, batch);
+    step->check();
+    return {.run = [step] { step->run(); }, .items = static_cast<double>(samples_of_all)};
+  });
+}
+
+template <class T>
+void add_all(const comm::Communicator& world, const comm::Communicator& self, const std::string& precision) {
+  const int ranks = world.size();
+  std::vector<ProcessGrid> grids{{}};
+  if (ranks > 1) {
+    grids = {ProcessGrid::parse("n" + std::to_string(ranks)), ProcessGrid::parse("h" + std::to_string(ranks))};
+  }
+  for (Index batch : {64, 1024}) {
+    const std::string suffix = "-b" + std::to_string(batch);
+    for (const ProcessGrid& grid : grids) {
+      add_step<T>(world, world, "train_step/lenet5/" + precision + "/" + to_string(grid) + suffix, grid, batch, batch);
+    }
+    add_step<T>(self, world, "train_step/lenet5/" + precision + "/alone" + suffix, {}, batch / ranks, batch);
+  }
+}
+
+}  // namespace
+
+void register_benchmarks(const comm::Communicator& world) {
+  const comm::Communicator self = world.split(world.rank(), 0);
+  add_all<float>(world, self, "float");
+  add_all<double>(world, self, "double");
+}
+
+}  // namespace aloni::bench

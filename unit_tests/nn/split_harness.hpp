@@ -1,0 +1,139 @@
+#pragma once
+// Runs one network unsplit on every rank and split over all ranks, and compares each rank's part.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/random.hpp>
+#include <aloni/nn/network.hpp>
+#include <aloni/nn/tensor.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace aloni::nn::test {
+
+using views::Box;
+using views::Dim;
+using views::Extents;
+
+inline Index linear(const Extents& e, const std::array<Index, 5>& i) {
+  return (((i[0] * e.values[1] + i[1]) * e.values[2] + i[2]) * e.values[3] + i[3]) * e.values[4] + i[4];
+}
+
+/// Calls f(local indices, position in the whole tensor) for every element of a box.
+template <class F>
+void for_each_index(const Box& box, const Extents& whole, F&& f) {
+  std::array<Index, 5> i{}, e = views::extents_of(box).values;
+  for (i[0] = 0; i[0] < e[0]; ++i[0])
+    for (i[1] = 0; i[1] < e[1]; ++i[1])
+      for (i[2] = 0; i[2] < e[2]; ++i[2])
+        for (i[3] = 0; i[3] < e[3]; ++i[3])
+          for (i[4] = 0; i[4] < e[4]; ++i[4]) {
+            std::array<Index, 5> g;
+            for (int d = 0; d < 5; ++d) g[d] = box.lo[d] + i[d];
+            f(i, linear(whole, g));
+          }
+}
+
+/// The kind of values that tensors are filled with: small integers, whose sums every type holds exactly, or real numbers.
+enum class Values { integers, reals };
+
+template <class T>
+T value_at(Values kind, std::uint64_t seed, std::uint64_t stream, Index position) {
+  if (kind == Values::reals) return static_cast<T>(random::normal<double>(seed, stream, static_cast<std::uint64_t>(position)));
+  return static_cast<T>(static_cast<int>(random::integer(seed, stream, static_cast<std::uint64_t>(position)) % 3) - 1);
+}
+
+/// Copies between a view of the device and values in the order of its elements.
+template <class View>
+auto on_host(const View& v) {
+  using T = typename View::non_const_value_type;
+  Kokkos::View<T*****, Kokkos::LayoutRight, typename View::memory_space> dense("aloni::test", v.extent(0), v.extent(1),
+                                                                              v.extent(2), v.extent(3), v.extent(4));
+  Kokkos::deep_copy(dense, v);
+  return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, dense);
+}
+
+template <class T, class View>
+void fill(const View& v, const Box& box, const Extents& whole, Values kind, std::uint64_t seed, std::uint64_t stream) {
+  auto host = on_host(v);
+  for_each_index(box, whole, [&](const auto& i, Index position) {
+    host(i[0], i[1], i[2], i[3], i[4]) = value_at<T>(kind, seed, stream, position);
+  });
+  auto dense = Kokkos::create_mirror_view_and_copy(typename View::memory_space{}, host);
+  Kokkos::deep_copy(v, dense);
+}
+
+/// Largest difference, relative to the largest value, between a part and the whole that it is of.
+template <class PartView, class WholeView>
+double difference(const PartView& part, const Box& box, const WholeView& whole) {
+  const auto p = on_host(part);
+  const auto w = on_host(whole);
+  double worst = 0, largest = 0;
+  for_each_index(box, views::extents_of(box), [&](const auto& i, Index) {
+    const double a = p(i[0], i[1], i[2], i[3], i[4]);
+    const double b = w(box.lo[0] + i[0], box.lo[1] + i[1], box.lo[2] + i[2], box.lo[3] + i[3], box.lo[4] + i[4]);
+    if (std::isnan(a) || std::isnan(b)) worst = INFINITY;
+    worst = std::max(worst, std::abs(a - b));
+    largest = std::max(largest, std::abs(b));
+  });
+  return largest > 0 ? worst / largest : worst;
+}
+
+/// One network with its data, ready to compare.
+template <class T>
+struct Run {
+  Queue<> queue;
+  Parameters<T> parameters;
+  Network<T> network;
+  Values values;
+  std::uint64_t seed;
+
+  Run(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy, Index samples, Values v,
+      std::uint64_t s, local::ConvolutionBackend backend)
+      : parameters(queue, net, s),
+        network(comm, queue, net, strategy, samples, parameters, {.backend = backend, .input_gradient = true}),
+        values(v),
+        seed(s) {
+    auto host = Kokkos::create_mirror_view(parameters.values());
+    for (std::size_t i = 0; i < host.extent(0); ++i) host(i) = value_at<T>(values, seed, 1, i);
+    Kokkos::deep_copy(parameters.values(), host);
+  }
+
+  void step() {
+    fill<T>(network.input(), network.input_box(), network.input_distribution().extents(), values, seed, 2);
+    network.forward(queue, Mode::training);
+    fill<T>(network.output_gradient(), network.output_box(), network.output_distribution().extents(), values, seed, 3);
+    network.backward(queue);
+    network.reduce_gradients(queue);
+  }
+};
+
+/// Largest difference of output, input gradient and parameter gradients; 0 when all bits agree.
+template <class T>
+void expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy,
+                                 Index samples, Values values, std::uint64_t seed, double tolerance,
+                                 local::ConvolutionBackend backend = local::ConvolutionBackend::automatic) {
+  const auto self = comm.split(comm.rank(), 0);
+  Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
+  Run<T> many(comm, net, strategy, samples, values, seed, backend);
+  for (int step = 0; step < 2; ++step) {  // the second one meets buffers that are not fresh
+    one.step();
+    many.step();
+    const std::string where = "strategy " + to_string(strategy) + ", step " + std::to_string(step) + ", seed " +
+                              std::to_string(seed);
+    EXPECT_LE(difference(many.network.output(), many.network.output_box(), one.network.output()), tolerance)
+        << "output, " << where;
+    EXPECT_LE(difference(many.network.input_gradient(), many.network.input_box(), one.network.input_gradient()), tolerance)
+        << "input gradient, " << where;
+    for (std::size_t p = 0; p < one.parameters.descriptions().size(); ++p) {
+      const auto whole = views::whole(one.parameters.descriptions()[p].extents);
+      EXPECT_LE(difference(many.parameters.gradient(p), whole, one.parameters.gradient(p)), tolerance)
+          << "gradient of " << one.parameters.descriptions()[p].name << ", " << where;
+    }
+  }
+}
+
+}  // namespace aloni::nn::test

@@ -1,0 +1,216 @@
+// Gradients of every layer and loss against finite differences, in double, on one rank and split.
+#include "split_harness.hpp"
+
+#include <aloni/core/comm/mpi.hpp>
+
+#include <functional>
+
+namespace aloni::nn::test {
+namespace {
+
+using views::ProcessGrid;
+
+/// Sum over all ranks of output * weights, where the weights are fixed by position: a function whose gradient with respect to the
+/// output is known.
+struct Probe {
+  comm::Communicator comm;
+  Run<double>& run;
+
+  double value() const {
+    run.network.forward(run.queue, Mode::training);
+    const auto y = on_host(run.network.output());
+    double sum = 0;
+    if (run.network.output_distribution().is_first_copy(comm.rank())) {
+      for_each_index(run.network.output_box(), run.network.output_distribution().extents(), [&](const auto& i, Index position) {
+        sum += y(i[0], i[1], i[2], i[3], i[4]) * value_at<double>(Values::reals, run.seed, 3, position);
+      });
+    }
+    return comm.all_reduce(sum, comm::Reduction::sum);
+  }
+};
+
+double central_difference(const std::function<double(double)>& f) {
+  const double h = 1e-5;
+  return (f(h) - f(-h)) / (2 * h);
+}
+
+/// Compares up to `count` entries, spread over the tensor, of each parameter's and of the input's gradient.
+void expect_gradients(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid, Index samples,
+                      std::uint64_t seed) {
+  SCOPED_TRACE("grid " + grid + ", seed " + std::to_string(seed));
+  Run<double> run(comm, net, Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, seed,
+                  local::ConvolutionBackend::automatic);
+  run.step();
+  const Probe probe{comm, run};
+  const auto gradients = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.gradients());
+  auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.values());
+  const auto input_gradient = on_host(run.network.input_gradient());
+
+  const Index parameters = run.parameters.size();
+  for (Index n = 0; n < std::min<Index>(parameters, 12); ++n) {
+    const Index p = (n * 7919 + 3) % parameters;
+    const double numeric = central_difference([&](double h) {
+      const double saved = values(p);
+      values(p) = saved + h;
+      Kokkos::deep_copy(run.parameters.values(), values);
+      const double f = probe.value();
+      values(p) = saved;
+      Kokkos::deep_copy(run.parameters.values(), values);
+      return f;
+    });
+    EXPECT_NEAR(gradients(p), numeric, 1e-6 * (1 + std::abs(numeric))) << "parameter " << p;
+  }
+
+  // Every rank takes part in each evaluation; the one that owns the element (each copy of it) perturbs it.
+  const Extents& extents = run.network.input_distribution().extents();
+  for (Index n = 0; n < std::min<Index>(extents.size(), 12); ++n) {
+    const Index target = (n * 104729 + 5) % extents.size();
+    auto host = on_host(run.network.input());
+    double analytic = 0;
+    const double numeric = central_difference([&](double h) {
+      auto moved = on_host(run.network.input());
+      for_each_index(run.network.input_box(), extents, [&](const auto& i, Index position) {
+        moved(i[0], i[1], i[2], i[3], i[4]) = host(i[0], i[1], i[2], i[3], i[4]) + (position == target ? h : 0.0);
+        if (position == target) analytic = input_gradient(i[0], i[1], i[2], i[3], i[4]);
+      });
+      const auto dense =
+          Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, moved);
+      Kokkos::deep_copy(run.network.input(), dense);
+      return probe.value();
+    });
+    const auto dense = Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, host);
+    Kokkos::deep_copy(run.network.input(), dense);
+    bool mine = false;
+    for_each_index(run.network.input_box(), extents, [&](const auto&, Index position) { mine = mine || position == target; });
+    if (mine) {
+      EXPECT_NEAR(analytic, numeric, 1e-6 * (1 + std::abs(numeric))) << "input element " << target;
+    }
+  }
+}
+
+NetworkDescription single(Operation op, int spatial_rank = 2) {
+  NetworkDescription net;
+  net.spatial_rank = spatial_rank;
+  net.loss = Loss::binary_cross_entropy;
+  net.input = Extents{{1, spatial_rank == 3 ? 4 : 1, spatial_rank >= 2 ? 6 : 1, 5, 3}};
+  net.layers = {{"layer", std::move(op), {"input"}}};
+  return net;
+}
+
+Window window(std::array<Index, 3> kernel, std::array<Index, 3> stride, std::array<Index, 3> low, std::array<Index, 3> high,
+              std::array<Index, 3> dilation = {1, 1, 1}) {
+  return {kernel, stride, dilation, low, high};
+}
+
+std::vector<std::string> grids(const comm::Communicator& comm, int spatial_rank) {
+  const std::string p = std::to_string(comm.size());
+  if (comm.size() == 1) return {"1"};
+  std::vector<std::string> g{"n" + p, "w" + p};
+  if (spatial_rank >= 2) g.push_back("h" + p);
+  if (spatial_rank >= 3) g.push_back("d" + p);
+  return g;
+}
+
+void check_all_grids(const NetworkDescription& net, Index samples = 3) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  std::uint64_t seed = 11;
+  for (const auto& grid : grids(comm, net.spatial_rank)) expect_gradients(comm, net, grid, samples, ++seed);
+}
+
+TEST(Gradients, OfConvolution) {
+  check_all_grids(single(Convolution{4, window({1, 1, 3}, {1, 1, 2}, {0, 0, 1}, {0, 0, 0}), true}, 1));
+  check_all_grids(single(Convolution{4, window({1, 3, 2}, {1, 1, 1}, {0, 1, 0}, {0, 1, 1}), true}));
+  check_all_grids(single(Convolution{2, window({1, 3, 2}, {1, 2, 1}, {0, 2, 1}, {0, 0, 1}, {1, 2, 1}), false}));
+  check_all_grids(single(Convolution{2, window({2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {0, 1, 1}), true}, 3), 2);
+}
+
+TEST(Gradients, OfMaxPooling) {
+  check_all_grids(single(Pooling{PoolingKind::max, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), true}));
+  check_all_grids(single(Pooling{PoolingKind::max, window({2, 2, 3}, {1, 2, 2}, {0, 0, 1}, {0, 0, 1}), true}, 3), 2);
+}
+
+TEST(Gradients, OfAveragePooling) {
+  check_all_grids(single(Pooling{PoolingKind::average, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), true}));
+  check_all_grids(single(Pooling{PoolingKind::average, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), false}));
+}
+
+TEST(Gradients, OfBatchNormInEveryScope) {
+  for (auto scope : {StatisticsScope::local, StatisticsScope::spatial, StatisticsScope::all}) {
+    check_all_grids(single(BatchNorm{scope, 0.1, 1e-3}), 6);
+  }
+}
+
+TEST(Gradients, OfReluFlattenDenseAndGlobalAverage) {
+  check_all_grids(single(Relu{}));
+  check_all_grids(single(GlobalAveragePooling{}));
+  auto net = single(Flatten{});
+  net.layers.push_back({"fc", Dense{4, true}, {"layer"}});
+  check_all_grids(net);
+}
+
+/// The gradients of a whole step, loss included.
+void expect_loss_gradients(const NetworkDescription& net, Index samples) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (const auto& grid : grids(comm, net.spatial_rank)) {
+    SCOPED_TRACE("grid " + grid);
+    Run<double> run(comm, net, Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, 21,
+                    local::ConvolutionBackend::automatic);
+    fill<double>(run.network.input(), run.network.input_box(), run.network.input_distribution().extents(), Values::reals, 21, 2);
+    if (net.loss == Loss::softmax_cross_entropy) {
+      auto labels = Kokkos::create_mirror_view(run.network.labels());
+      for (std::size_t i = 0; i < labels.extent(0); ++i) {
+        labels(i) = static_cast<int>((run.network.output_box().lower(Dim::sample) + static_cast<Index>(i)) % 4);
+      }
+      Kokkos::deep_copy(run.network.labels(), labels);
+    } else {
+      auto targets = on_host(run.network.targets());
+      for_each_index(run.network.output_box(), run.network.output_distribution().extents(), [&](const auto& i, Index position) {
+        targets(i[0], i[1], i[2], i[3], i[4]) = random::uniform<double>(21, 9, position);
+      });
+      const auto dense =
+          Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, targets);
+      Kokkos::deep_copy(run.network.targets(), dense);
+    }
+    run.network.train_step(run.queue);
+    const auto gradients = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.gradients());
+    // train_step overwrites the mirror's source on the host: keep what it was.
+    std::vector<double> analytic(gradients.data(), gradients.data() + run.parameters.size());
+    auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.values());
+    for (Index n = 0; n < 12; ++n) {
+      const Index p = (n * 7919 + 3) % run.parameters.size();
+      const double numeric = central_difference([&](double h) {
+        const double saved = values(p);
+        values(p) = saved + h;
+        Kokkos::deep_copy(run.parameters.values(), values);
+        const double loss = run.network.train_step(run.queue).loss;
+        values(p) = saved;
+        Kokkos::deep_copy(run.parameters.values(), values);
+        return loss;
+      });
+      EXPECT_NEAR(analytic[p], numeric, 1e-7 * (1 + std::abs(numeric))) << "parameter " << p;
+    }
+  }
+}
+
+TEST(Gradients, OfSoftmaxCrossEntropy) {
+  auto net = single(Convolution{3, square_window(2, 3, 1, 1), true});
+  net.loss = Loss::softmax_cross_entropy;
+  net.layers.push_back({"flatten", Flatten{}, {"layer"}});
+  net.layers.push_back({"fc", Dense{4, true}, {"flatten"}});
+  expect_loss_gradients(net, 5);
+}
+
+TEST(Gradients, OfSoftmaxCrossEntropyBehindAGlobalAverage) {
+  auto net = single(Convolution{4, square_window(2, 3, 1, 1), true});
+  net.loss = Loss::softmax_cross_entropy;
+  net.layers.push_back({"mean", GlobalAveragePooling{}, {"layer"}});
+  expect_loss_gradients(net, 5);
+}
+
+TEST(Gradients, OfBinaryCrossEntropyPerPixel) {
+  auto net = single(Convolution{1, square_window(2, 3, 1, 1), true});
+  expect_loss_gradients(net, 2);
+}
+
+}  // namespace
+}  // namespace aloni::nn::test

@@ -1,0 +1,148 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace aloni::nn {
+namespace {
+
+using views::Box;
+using views::Dim;
+using views::Distribution;
+using views::ProcessGrid;
+
+NetworkDescription digits() { return lenet5(views::make_extents(1, {28, 28}, 1), 10); }
+
+NetworkPlan plan_of(const NetworkDescription& net, const std::string& grid, int ranks, Index samples) {
+  return plan_network(net, resolve(Strategy::uniform(ProcessGrid::parse(grid)), net, ranks), ranks, samples);
+}
+
+int layer(const NetworkDescription& net, const std::string& name) { return find_layer(net, name); }
+
+TEST(NetworkPlan, CutsSpatialLayersByTheGridAndTheOthersBySamples) {
+  const auto net = digits();
+  const auto plan = plan_of(net, "h2w2", 4, 64);
+  EXPECT_EQ(plan.input.grid(), ProcessGrid::parse("h2w2"));
+  EXPECT_EQ(plan.layers[layer(net, "conv2")].output.grid(), ProcessGrid::parse("h2w2"));
+  for (std::size_t i = 0; i < net.layers.size(); ++i) {
+    const std::string k = kind(net.layers[i].operation);
+    if (k == "dense" || k == "flatten") EXPECT_EQ(plan.layers[i].input.grid(), ProcessGrid::parse("n4")) << net.layers[i].name;
+  }
+}
+
+TEST(NetworkPlan, NeedsNoExchangeForSamples) {
+  const auto plan = plan_of(digits(), "n4", 4, 64);
+  for (const auto& l : plan.layers) EXPECT_EQ(l.mode, InputMode::shared);
+  EXPECT_FALSE(plan.input_has_ghosts);
+}
+
+TEST(NetworkPlan, LetsProducersWriteIntoTheBufferThatTheExchangeFills) {
+  const auto net = digits();
+  const auto plan = plan_of(net, "h2", 2, 64);
+  EXPECT_TRUE(plan.input_has_ghosts);
+  EXPECT_EQ(plan.layers[layer(net, "conv1")].mode, InputMode::in_place);
+  EXPECT_EQ(plan.layers[layer(net, "conv2")].mode, InputMode::in_place);  // the pooling before it has ghosts around its output
+  const LayerPlan& conv1 = plan.layers[layer(net, "conv1")];
+  EXPECT_EQ(conv1.input.owned(0).upper(Dim::height), 14);
+  EXPECT_EQ(conv1.input_needed(0).lower(Dim::height), 0);
+  EXPECT_EQ(conv1.input_needed(0).upper(Dim::height), 16);
+  EXPECT_EQ(conv1.input_needed(1).lower(Dim::height), 12);
+  EXPECT_EQ(conv1.input_needed(1).upper(Dim::height), 28);
+}
+
+TEST(NetworkPlan, GivesEveryRankAllThatItsWindowsTouch) {
+  // By brute force: every pair of an output and an input that its window covers.
+  NetworkDescription net;
+  net.spatial_rank = 1;
+  net.loss = Loss::binary_cross_entropy;
+  int pairs = 0;
+  for (Index extent : {1, 2, 5, 9, 17}) {
+    for (Index kernel = 1; kernel <= 7; ++kernel) {
+      for (Index stride = 1; stride <= 4; ++stride) {
+        for (Index dilation = 1; dilation <= 2; ++dilation) {
+          for (Index low = 0; low <= 3; ++low) {
+            Window w;
+            w.kernel[2] = kernel;
+            w.stride[2] = stride;
+            w.dilation[2] = dilation;
+            w.pad_low[2] = low;
+            w.pad_high[2] = (low * 2 + kernel) % 4;
+            if ((kernel - 1) * dilation + 1 > extent + w.pad_low[2] + w.pad_high[2]) continue;
+            net.input = views::make_extents(1, std::array<Index, 1>{extent}, 2);
+            net.layers = {{"conv", Convolution{3, w, true}, {"input"}}};
+            for (int ranks : {1, 2, 3, 5, 8}) {
+              const auto plan = plan_of(net, "w" + std::to_string(ranks), ranks, 1);
+              const LayerPlan& l = plan.layers[0];
+              for (int r = 0; r < ranks; ++r) {
+                const Box y = l.output.owned(r), x = l.input.owned(r);
+                const Box need_x = l.input_needed(r), need_y = l.output_gradient_needed(r);
+                for (Index o = 0; o < l.output.extents()[Dim::width]; ++o) {
+                  for (Index k = 0; k < kernel; ++k) {
+                    const Index i = o * stride + k * dilation - low;
+                    if (i < 0 || i >= extent) continue;
+                    ++pairs;
+                    if (o >= y.lower(Dim::width) && o < y.upper(Dim::width)) {
+                      EXPECT_TRUE(i >= need_x.lower(Dim::width) && i < need_x.upper(Dim::width));
+                    }
+                    if (i >= x.lower(Dim::width) && i < x.upper(Dim::width)) {
+                      EXPECT_TRUE(o >= need_y.lower(Dim::width) && o < need_y.upper(Dim::width));
+                    }
+                  }
+                }
+                if (HasFailure()) FAIL() << "extent " << extent << " kernel " << kernel << " stride " << stride << " rank " << r;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(pairs, 10000);
+}
+
+TEST(NetworkPlan, StaysInsideTheTensorForUpTo64Ranks) {
+  const auto net = digits();
+  for (int ranks = 1; ranks <= 64; ++ranks) {
+    for (const ProcessGrid& grid : views::all_grids(ranks, {Dim::sample, Dim::height, Dim::width})) {
+      const auto plan = plan_network(net, std::vector<ProcessGrid>(net.layers.size(), grid), ranks, 16);
+      for (const LayerPlan& l : plan.layers) {
+        Index outputs = 0;
+        for (int r = 0; r < ranks; ++r) {
+          ASSERT_TRUE(contains(whole(l.input.extents()), l.input_needed(r)));
+          ASSERT_TRUE(contains(whole(l.output.extents()), l.output_gradient_needed(r)));
+          outputs += l.output.owned(r).size();
+        }
+        ASSERT_EQ(outputs, l.output.extents().size());
+      }
+    }
+  }
+}
+
+TEST(NetworkPlan, GivesSeveralReadersBuffersOfTheirOwn) {
+  NetworkDescription net;
+  net.input = views::make_extents(1, {8, 8}, 2);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"relu", Relu{}, {"input"}},
+                {"a", Convolution{2, square_window(2, 3, 1, 1)}, {"relu"}},
+                {"b", Convolution{2, square_window(2, 5, 1, 2)}, {"relu"}}};
+  const auto plan = plan_of(net, "h2", 2, 1);
+  EXPECT_EQ(plan.readers[0], (std::vector<int>{1, 2}));
+  EXPECT_EQ(plan.layers[1].mode, InputMode::separate);
+  EXPECT_EQ(plan.layers[2].mode, InputMode::separate);
+  EXPECT_FALSE(plan.layers[0].output_has_ghosts);
+}
+
+TEST(NetworkPlan, RefusesWhatDoesNotFit) {
+  const auto net = digits();
+  EXPECT_THROW(plan_network(net, std::vector<ProcessGrid>(net.layers.size()), 1, 0), InvalidArgument);
+  EXPECT_THROW(plan_network(net, {}, 1, 4), InvalidArgument);
+  EXPECT_THROW(plan_network(net, std::vector<ProcessGrid>(net.layers.size(), ProcessGrid::parse("n2")), 3, 4), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace aloni::nn

@@ -1,0 +1,225 @@
+// Split equals unsplit, for every layer, every grid of the ranks given, replicated grids too.
+#include "split_harness.hpp"
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/config.hpp>
+
+#include <cstdio>
+
+namespace aloni::nn::test {
+namespace {
+
+using local::ConvolutionBackend;
+using views::ProcessGrid;
+
+/// Deterministic stream of random integers.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : seed_(seed) {}
+  /// In [low, high].
+  Index operator()(Index low, Index high) {
+    return low + static_cast<Index>(random::integer(seed_, 77, count_++) % static_cast<std::uint64_t>(high - low + 1));
+  }
+
+ private:
+  std::uint64_t seed_, count_ = 0;
+};
+
+Window random_window(Dice& dice, int spatial_rank, const Extents& in, Index largest_kernel, bool pooling) {
+  Window w;
+  for (int i = 3 - spatial_rank; i < 3; ++i) {
+    const Index extent = in.values[1 + i];
+    w.dilation[i] = pooling ? 1 : dice(1, 2);
+    w.kernel[i] = dice(1, largest_kernel);
+    // Padding of a pooling window stays below the window: no window lies outside entirely.
+    const Index most = pooling ? (w.kernel[i] - 1) / 2 : 4;
+    w.pad_low[i] = dice(0, most);
+    w.pad_high[i] = dice(0, most);
+    while ((w.kernel[i] - 1) * w.dilation[i] + 1 > extent + w.pad_low[i] + w.pad_high[i]) {
+      w.dilation[i] = 1;
+      --w.kernel[i];
+      if (pooling) w.pad_low[i] = w.pad_high[i] = 0;
+    }
+    w.stride[i] = dice(1, 3);
+  }
+  return w;
+}
+
+enum class Kinds { exact, all };
+
+/// A chain of one to four layers; with Kinds::exact only such as give integers for integers.
+NetworkDescription random_network(Dice& dice, Kinds kinds) {
+  NetworkDescription net;
+  net.spatial_rank = static_cast<int>(dice(1, 3));
+  net.loss = Loss::binary_cross_entropy;
+  const Index largest = net.spatial_rank == 3 ? 6 : net.spatial_rank == 2 ? 11 : 24;
+  net.input = Extents{{1, 1, 1, 1, dice(1, 4)}};
+  for (int i = 3 - net.spatial_rank; i < 3; ++i) net.input.values[1 + i] = dice(1, largest);
+  const Index layers = dice(1, 4);
+  Index convolutions = 0;
+  std::string previous = "input";
+  bool flat = false;
+  for (Index l = 0; l < layers; ++l) {
+    const Extents in = l == 0 ? net.input : infer_extents(net, 1).back();
+    const std::string name = "layer" + std::to_string(l);
+    Operation op = Relu{};
+    switch (dice(0, kinds == Kinds::exact ? 6 : 9)) {
+      case 0: case 1: case 2:
+        if (flat || convolutions == 2) break;
+        ++convolutions;
+        op = Convolution{dice(1, 5), random_window(dice, net.spatial_rank, in, net.spatial_rank == 3 ? 4 : 7, false),
+                         dice(0, 1) == 1};
+        break;
+      case 3: case 4:
+        if (!flat) op = Pooling{PoolingKind::max, random_window(dice, net.spatial_rank, in, 4, true), true};
+        break;
+      case 5:
+        if (!flat && l > 0) {
+          op = Flatten{};
+          flat = true;
+        }
+        break;
+      case 7:
+        if (!flat) op = Pooling{PoolingKind::average, random_window(dice, net.spatial_rank, in, 4, true), dice(0, 1) == 1};
+        break;
+      case 8: op = BatchNorm{StatisticsScope::all, 0.1, 1e-3}; break;
+      case 9:
+        if (!flat) {
+          op = GlobalAveragePooling{};
+          flat = true;
+        }
+        break;
+      default: break;
+    }
+    net.layers.push_back({name, op, {previous}});
+    previous = name;
+  }
+  return net;
+}
+
+std::vector<ProcessGrid> grids_for(int ranks, int spatial_rank) {
+  std::vector<Dim> dims{Dim::sample, Dim::width};
+  if (spatial_rank >= 2) dims.push_back(Dim::height);
+  if (spatial_rank >= 3) dims.push_back(Dim::depth);
+  std::vector<ProcessGrid> grids;
+  for (int size = 1; size <= ranks; ++size) {
+    if (ranks % size != 0) continue;
+    for (const ProcessGrid& g : views::all_grids(size, dims)) grids.push_back(g);
+  }
+  return grids;
+}
+
+template <class T>
+void compare_random_networks(Kinds kinds, Values values, double tolerance, std::uint64_t first_seed, int count,
+                             ConvolutionBackend backend) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (std::uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
+    Dice dice(seed);
+    const NetworkDescription net = random_network(dice, kinds);
+    const Index samples = dice(1, 5);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    // A grid drawn for each network; all grids come up over the seeds, and each is visited by the tests below.
+    const auto grids = grids_for(comm.size(), net.spatial_rank);
+    const int tries = static_cast<int>(std::min<std::size_t>(grids.size(), 3));
+    for (int t = 0; t < tries; ++t) {
+      const auto& grid = grids[dice(0, static_cast<Index>(grids.size()) - 1)];
+      expect_split_equals_unsplit<T>(comm, net, Strategy::uniform(grid), samples, values, seed, tolerance, backend);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(Split, GivesTheSameBitsOnIntegersInFloat) {
+  compare_random_networks<float>(Kinds::exact, Values::integers, 0.0, 1000, 40, ConvolutionBackend::automatic);
+}
+TEST(Split, GivesTheSameBitsOnIntegersInDouble) {
+  compare_random_networks<double>(Kinds::exact, Values::integers, 0.0, 2000, 25, ConvolutionBackend::automatic);
+}
+TEST(Split, GivesTheSameBitsOnIntegersWithTheReference) {
+  compare_random_networks<float>(Kinds::exact, Values::integers, 0.0, 3000, 15, ConvolutionBackend::reference);
+}
+TEST(Split, GivesTheSameBitsOnIntegersWithOneDnn) {
+  if (!config::has_onednn) return;
+  compare_random_networks<float>(Kinds::exact, Values::integers, 0.0, 4000, 25, ConvolutionBackend::onednn);
+}
+TEST(Split, GivesTheSameBitsOnIntegersWithKokkosKernels) {
+  if (!config::has_kokkos_kernels) return;
+  compare_random_networks<float>(Kinds::exact, Values::integers, 0.0, 5000, 15, ConvolutionBackend::kokkos_kernels);
+  compare_random_networks<double>(Kinds::exact, Values::integers, 0.0, 5500, 15, ConvolutionBackend::kokkos_kernels);
+}
+TEST(Split, EqualsUnsplitOnRealNumbersForAllLayers) {
+  compare_random_networks<double>(Kinds::all, Values::reals, 1e-11, 6000, 60, ConvolutionBackend::automatic);
+}
+
+NetworkDescription lenet_like() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {14, 13}, 2);
+  net.loss = Loss::softmax_cross_entropy;
+  net.layers = {{"conv1", Convolution{4, square_window(2, 5, 1, 2)}, {"input"}},
+                {"relu1", Relu{}, {"conv1"}},
+                {"pool1", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"relu1"}},
+                {"conv2", Convolution{5, square_window(2, 3)}, {"pool1"}},
+                {"relu2", Relu{}, {"conv2"}},
+                {"flatten", Flatten{}, {"relu2"}},
+                {"fc1", Dense{12}, {"flatten"}},
+                {"relu3", Relu{}, {"fc1"}},
+                {"fc2", Dense{10}, {"relu3"}}};
+  return net;
+}
+
+TEST(Split, EqualsUnsplitOnEveryGridOfTheRanks) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (const auto& grid : grids_for(comm.size(), 2)) {
+    expect_split_equals_unsplit<double>(comm, lenet_like(), Strategy::uniform(grid), 6, Values::reals, 7, 1e-11);
+    expect_split_equals_unsplit<float>(comm, lenet_like(), Strategy::uniform(grid), 3, Values::integers, 8, 0.0);
+  }
+}
+
+TEST(Split, EqualsUnsplitWhenLayersHaveDifferentGrids) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto grids = grids_for(comm.size(), 2);
+  Dice dice(99);
+  for (int t = 0; t < 12; ++t) {
+    Strategy strategy;
+    for (const auto& layer : lenet_like().layers) {
+      strategy.rules.push_back({layer.name, grids[dice(0, static_cast<Index>(grids.size()) - 1)], 0});
+    }
+    expect_split_equals_unsplit<double>(comm, lenet_like(), strategy, 5, Values::reals, 10 + t, 1e-11);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(Split, AddsTheGradientsOfSeveralReaders) {
+  // The input of "pool" has a second reader with a window of its own, whose result nobody reads: its gradient is zero, and must
+  // not disturb the sum.
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {9, 8}, 2);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv", Convolution{3, square_window(2, 3, 1, 1)}, {"input"}},
+                {"side", Pooling{PoolingKind::max, square_window(2, 3, 1, 1)}, {"conv"}},
+                {"also", Convolution{2, square_window(2, 3, 2, 1)}, {"conv"}},
+                {"pool", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"conv"}}};
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (const auto& grid : grids_for(comm.size(), 2)) {
+    expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 4, Values::integers, 5, 0.0);
+  }
+}
+
+TEST(Split, HandlesMoreRanksThanRowsAndSamples) {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {3, 2}, 1);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv1", Convolution{2, square_window(2, 3, 1, 1)}, {"input"}},
+                {"relu", Relu{}, {"conv1"}},
+                {"conv2", Convolution{2, square_window(2, 5, 1, 2)}, {"relu"}}};
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (const auto& grid : grids_for(comm.size(), 2)) {
+    expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 1, Values::integers, 3, 0.0);
+  }
+}
+
+}  // namespace
+}  // namespace aloni::nn::test
