@@ -10,6 +10,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # GCC 12 sees overlapping copies in any "text" + std::string (its bug 105651)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
+# By the flag: CMake 3.25.1 does not know yet that nvcc has a CUDA_STANDARD 20.
+target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20>)
 if(aloni_CXX_ARCH)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${aloni_CXX_ARCH}>)
   if(aloni_CXX_ARCH STREQUAL "native" AND EXISTS /proc/cpuinfo)
@@ -40,9 +42,8 @@ endfunction()
 # What libraries and programs have in common.
 function(aloni_set_up_target target)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:aloni_build_flags>)
-  set_target_properties(
-    ${target} PROPERTIES CXX_STANDARD 20 CXX_STANDARD_REQUIRED ON CXX_EXTENSIONS OFF CUDA_STANDARD 20
-                         CUDA_STANDARD_REQUIRED ON CUDA_EXTENSIONS OFF)
+  target_compile_features(${target} PRIVATE cxx_std_20) # CXX_STANDARD would be taken for CUDA too
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
 endfunction()
 
 # The folder of include links: `<aloni/halo/…>` is found by a target only if it, or a folder it depends on, put the link
