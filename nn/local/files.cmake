@@ -1,5 +1,7 @@
-# The files of nn/local. Backends that are switched off are left out here.
-set(ALONI_NN_LOCAL_PURE_HEADERS local/convolution_problem.hpp local/pooling_problem.hpp)
+# The local kernels: included by nn/CMakeLists.txt, paths relative to it. A backend that is off is not compiled.
+set(ALONI_NN_LOCAL_PURE_HEADERS
+    local/convolution_problem.hpp
+    local/pooling_problem.hpp)
 set(ALONI_NN_LOCAL_HEADERS
     local/batch_norm.hpp
     local/convolution.hpp
@@ -9,12 +11,33 @@ set(ALONI_NN_LOCAL_HEADERS
     local/loss.hpp
     local/pointwise.hpp
     local/pooling.hpp)
-set(ALONI_NN_LOCAL_PURE_SOURCES "")
-set(ALONI_NN_LOCAL_SOURCES "")
+set(ALONI_NN_LOCAL_PURE_SOURCES
+    local/convolution_problem.cpp
+    local/detail/direct_kernels.cpp
+    local/pooling_problem.cpp)
+set(ALONI_NN_LOCAL_SOURCES
+    local/batch_norm.cpp
+    local/convolution.cpp
+    local/convolution_direct.cpp
+    local/convolution_reference.cpp
+    local/dense.cpp
+    local/gemm.cpp
+    local/gemm_blocked.cpp
+    local/loss.cpp
+    local/pointwise.cpp
+    local/pooling.cpp)
 set(ALONI_NN_LOCAL_PRIVATE_DEPENDS "")
+
 if(aloni_ENABLE_ONEDNN)
+  # What includes oneDNN knows no Kokkos: it is compiled by the C++ compiler in every build.
+  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/onednn_primitives.cpp)
+  list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_onednn.cpp)
   list(APPEND ALONI_NN_LOCAL_PRIVATE_DEPENDS DNNL::dnnl)
 endif()
 if(aloni_ENABLE_KOKKOSKERNELS)
+  list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_kokkos_kernels.cpp local/gemm_kokkos_kernels.cpp)
   list(APPEND ALONI_NN_LOCAL_PRIVATE_DEPENDS Kokkos::kokkoskernels)
 endif()
+
+# The vector kernels are the library's inner loops: they keep their optimisation in debug and sanitizer builds.
+set_source_files_properties(local/detail/direct_kernels.cpp PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast")

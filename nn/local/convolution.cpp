@@ -1,0 +1,204 @@
+#include <aloni/nn/local/convolution.hpp>
+
+#include <aloni/core/config.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/nn/local/detail/check_views.hpp>
+#include <aloni/nn/local/detail/convolution_backends.hpp>
+#include <aloni/nn/local/detail/execution.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace aloni::nn::local {
+
+namespace {
+
+template <class View>
+void check_input(const char* operation, const char* argument, const ConvolutionProblem& p, const View& v) {
+  detail::check_extents(operation, argument, v, {p.samples, p.input[0], p.input[1], p.input[2], p.channels});
+}
+
+template <class View>
+void check_output(const char* operation, const char* argument, const ConvolutionProblem& p, const View& v) {
+  detail::check_extents(operation, argument, v, {p.samples, p.output[0], p.output[1], p.output[2], p.filters});
+}
+
+template <class View>
+void check_filters(const char* operation, const char* argument, const ConvolutionProblem& p, const View& v) {
+  detail::check_extents(operation, argument, v, {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels});
+  detail::check(views::is_dense(v), operation, argument, "a view with gaps", "dense filters");
+}
+
+void check_pass(const char* operation, bool prepared) {
+  detail::check(prepared, operation, "passes", "a pass that was not asked for at construction",
+                "this pass among the passes given to make_local_convolution");
+}
+
+/// One implementation for each pass, each chosen on its own.
+template <class T, class Exec>
+class PerPassConvolution final : public LocalConvolution<T, Exec> {
+ public:
+  PerPassConvolution(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
+      : LocalConvolution<T, Exec>(problem, passes) {
+    // Passes with the same implementation share one object, hence one workspace.
+    for (const auto backend : {ConvolutionBackend::reference, ConvolutionBackend::direct, ConvolutionBackend::onednn,
+                               ConvolutionBackend::kokkos_kernels}) {
+      auto takes = [&](bool wanted, ConvolutionPass pass) {
+        return wanted && automatic_backend<T, Exec>(problem, pass) == backend;
+      };
+      const ConvolutionPasses mine{.forward = takes(passes.forward, ConvolutionPass::forward),
+                                   .backward_data = takes(passes.backward_data, ConvolutionPass::backward_data),
+                                   .backward_filter = takes(passes.backward_filter, ConvolutionPass::backward_filter)};
+      if (!mine.forward && !mine.backward_data && !mine.backward_filter) continue;
+      const std::shared_ptr<LocalConvolution<T, Exec>> part = make_local_convolution<T, Exec>(backend, problem, exec, mine);
+      if (mine.forward) part_[0] = part;
+      if (mine.backward_data) part_[1] = part;
+      if (mine.backward_filter) part_[2] = part;
+      workspace_bytes_ += part->workspace_bytes();
+    }
+  }
+
+  std::string implementation(ConvolutionPass pass) const override {
+    const auto& part = part_[static_cast<int>(pass)];
+    return part ? part->implementation(pass) : "none";
+  }
+  std::size_t workspace_bytes() const override { return workspace_bytes_; }
+
+ private:
+  void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
+                   const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
+    part_[0]->forward(exec, x, w, bias, y);
+  }
+  void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
+                         const Tensor<T, Exec>& dx) override {
+    part_[1]->backward_data(exec, dy, w, dx);
+  }
+  void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
+                           const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
+    part_[2]->backward_filter(exec, x, dy, dw, db);
+  }
+
+  std::array<std::shared_ptr<LocalConvolution<T, Exec>>, 3> part_;
+  std::size_t workspace_bytes_ = 0;
+};
+
+}  // namespace
+
+template <class T, class Exec>
+void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> w, InArray<T, Exec> bias,
+                                        OutTensor<T, Exec> y) {
+  constexpr auto operation = "aloni::nn::local::LocalConvolution::forward";
+  check_pass(operation, passes_.forward);
+  check_input(operation, "x", problem_, x);
+  check_filters(operation, "w", problem_, w);
+  detail::check_extent_or_none(operation, "bias", bias, problem_.filters);
+  check_output(operation, "y", problem_, y);
+  if (y.size() > 0) run_forward(exec, x, w, bias, y);
+}
+
+template <class T, class Exec>
+void LocalConvolution<T, Exec>::backward_data(const Exec& exec, InTensor<T, Exec> dy, InTensor<T, Exec> w,
+                                              OutTensor<T, Exec> dx) {
+  constexpr auto operation = "aloni::nn::local::LocalConvolution::backward_data";
+  check_pass(operation, passes_.backward_data);
+  check_output(operation, "dy", problem_, dy);
+  check_filters(operation, "w", problem_, w);
+  check_input(operation, "dx", problem_, dx);
+  if (dx.size() > 0) run_backward_data(exec, dy, w, dx);
+}
+
+template <class T, class Exec>
+void LocalConvolution<T, Exec>::backward_filter(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                                                OutTensor<T, Exec> dw, OutArray<T, Exec> db) {
+  constexpr auto operation = "aloni::nn::local::LocalConvolution::backward_filter";
+  check_pass(operation, passes_.backward_filter);
+  check_input(operation, "x", problem_, x);
+  check_output(operation, "dy", problem_, dy);
+  check_filters(operation, "dw", problem_, dw);
+  detail::check_extent_or_none(operation, "db", db, problem_.filters);
+  if (problem_.filters > 0) run_backward_filter(exec, x, dy, dw, db);
+}
+
+template <class T, class Exec>
+std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const ConvolutionProblem& problem,
+                                              ConvolutionPass pass) {
+  constexpr bool host = detail::runs_on_host<Exec>;
+  switch (backend) {
+    case ConvolutionBackend::automatic:
+    case ConvolutionBackend::reference:
+      return std::nullopt;
+    case ConvolutionBackend::direct:
+      if (!host) return "direct runs on host execution spaces only";
+      return std::nullopt;
+    case ConvolutionBackend::onednn:
+      if constexpr (!config::has_onednn) return "this build has no oneDNN (aloni_ENABLE_ONEDNN)";
+      if (!host) return "oneDNN runs on host execution spaces only";
+      if (!std::is_same_v<T, float>) return "oneDNN has single precision only";
+      if constexpr (config::has_onednn) return detail::onednn_unsupported_reason(problem, pass);
+      break;
+    case ConvolutionBackend::kokkos_kernels:
+      if constexpr (!config::has_kokkos_kernels) return "this build has no Kokkos Kernels (aloni_ENABLE_KOKKOSKERNELS)";
+      return std::nullopt;
+  }
+  return "no such backend";
+}
+
+template <class T, class Exec>
+ConvolutionBackend automatic_backend(const ConvolutionProblem& p, ConvolutionPass pass) {
+  if (!detail::runs_on_host<Exec>) {
+    return config::has_kokkos_kernels ? ConvolutionBackend::kokkos_kernels : ConvolutionBackend::reference;
+  }
+  (void)pass;
+  if (!unsupported_reason<T, Exec>(ConvolutionBackend::onednn, p, pass) && p.channels >= 16 && p.filters >= 16) {
+    return ConvolutionBackend::onednn;
+  }
+  return ConvolutionBackend::direct;
+}
+
+template <class T, class Exec>
+std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBackend backend,
+                                                                  const ConvolutionProblem& problem, const Exec& exec,
+                                                                  ConvolutionPasses passes) {
+  validate(problem);
+  for (const auto& [wanted, pass] : {std::pair{passes.forward, ConvolutionPass::forward},
+                                     std::pair{passes.backward_data, ConvolutionPass::backward_data},
+                                     std::pair{passes.backward_filter, ConvolutionPass::backward_filter}}) {
+    const auto reason = wanted ? unsupported_reason<T, Exec>(backend, problem, pass) : std::nullopt;
+    if (reason) {
+      throw Unsupported("aloni::nn::local::make_local_convolution", "backend", std::string(name(backend)),
+                        "another one: " + *reason);
+    }
+  }
+  switch (backend) {
+    case ConvolutionBackend::automatic:
+      return std::make_unique<PerPassConvolution<T, Exec>>(problem, exec, passes);
+    case ConvolutionBackend::direct:
+      if constexpr (detail::runs_on_host<Exec>) return detail::make_direct_convolution<T, Exec>(problem, exec, passes);
+      break;
+    case ConvolutionBackend::onednn:
+      if constexpr (config::has_onednn && detail::runs_on_host<Exec> && std::is_same_v<T, float>) {
+        return detail::make_onednn_convolution<T, Exec>(problem, exec, passes);
+      }
+      break;
+    case ConvolutionBackend::kokkos_kernels:
+      if constexpr (config::has_kokkos_kernels) {
+        return detail::make_kokkos_kernels_convolution<T, Exec>(problem, exec, passes);
+      }
+      break;
+    case ConvolutionBackend::reference:
+      break;
+  }
+  return detail::make_reference_convolution<T, Exec>(problem, exec, passes);
+}
+
+#define INSTANTIATE(T, Exec)                                                                                            \
+  template class LocalConvolution<T, Exec>;                                                                             \
+  template std::optional<std::string> unsupported_reason<T, Exec>(ConvolutionBackend, const ConvolutionProblem&,        \
+                                                                  ConvolutionPass);                                     \
+  template ConvolutionBackend automatic_backend<T, Exec>(const ConvolutionProblem&, ConvolutionPass);                   \
+  template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                                  \
+      ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses);
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::nn::local

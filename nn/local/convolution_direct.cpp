@@ -1,0 +1,452 @@
+#include <aloni/nn/local/detail/convolution_backends.hpp>
+#include <aloni/nn/local/detail/direct_kernels.hpp>
+#include <aloni/nn/local/detail/execution.hpp>
+
+#include <algorithm>
+#include <vector>
+
+// Direct convolution on a host: rows of the result are shared out among the threads, detail/direct_kernels.hpp does the arithmetic.
+//
+// Forward: each output row is a sum over the input rows under the kernel. Rows that reach over the box's edge in width are
+// copied once into a zero-padded cache line of the thread; all others are read in place.
+// Backward-data: for each row of dx, one product of dy's rows with the filters gives, for each output pixel, its contribution
+// to kernel width × channels neighbouring values; these are added up where they overlap. No padding, any stride, and vectors
+// run over kernel width × channels, which fills them even with few channels.
+// Backward-filter: each thread sums over its own blocks of rows; the threads' sums are added in the order of the threads.
+
+namespace aloni::nn::local::detail {
+
+/// A tensor as pointer and strides in elements.
+template <class T>
+struct Strided {
+  T* data;
+  Index n, d, h, w, c;
+  T* row(Index in, Index id, Index ih) const { return data + in * n + id * d + ih * h; }
+};
+
+template <class View>
+auto strided(const View& v) {
+  auto stride = [&](int i) { return static_cast<Index>(v.stride(i)); };
+  return Strided<typename View::value_type>{v.data(), stride(0), stride(1), stride(2), stride(3),
+                                            v.extent(4) <= 1 ? Index{1} : stride(4)};
+}
+
+/// The rows that one thread has copied, found again by their slot: rows in use at one time never share one.
+template <class T>
+struct RowCache {
+  T* memory;
+  Index* tags;
+  Index slots_d, slots_h, slot_elements;
+
+  void forget() { std::fill(tags, tags + slots_d * slots_h, Index{-1}); }
+
+  /// Columns [first, first + columns) of row (n, d, h) of a source with `width` columns, zeros outside, dense.
+  const T* row(const Strided<const T>& source, Index n, Index d, Index h, Index height, Index depth, Index first,
+               Index columns, Index width, Index channels) {
+    const Index slot = (d % slots_d) * slots_h + h % slots_h;
+    T* const out = memory + slot * slot_elements;
+    const Index tag = (n * depth + d) * height + h;
+    if (tags[slot] == tag) return out;
+    tags[slot] = tag;
+    const Index begin = std::clamp<Index>(-first, 0, columns), end = std::clamp<Index>(width - first, begin, columns);
+    std::fill(out, out + begin * channels, T{0});
+    const T* const from = source.row(n, d, h);
+    if (source.c == 1 && source.w == channels) {
+      std::copy(from + (first + begin) * channels, from + (first + end) * channels, out + begin * channels);
+    } else {
+      for (Index q = begin; q < end; ++q)
+        for (Index c = 0; c < channels; ++c) out[q * channels + c] = from[(first + q) * source.w + c * source.c];
+    }
+    std::fill(out + end * channels, out + columns * channels, T{0});
+    return out;
+  }
+};
+
+constexpr Index rounded_up(Index n, Index to) { return (n + to - 1) / to * to; }
+
+template <class T, class Exec>
+class DirectConvolution final : public LocalConvolution<T, Exec> {
+ public:
+  DirectConvolution(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
+      : LocalConvolution<T, Exec>(problem, passes),
+        p_(problem),
+        kernels_(direct_kernels<T>()),
+        threads_(std::max<Index>(1, exec.concurrency())),
+        padded_filters_(rounded_up(std::max<Index>(1, problem.filters), kernels_.lanes)),
+        padded_columns_(rounded_up(std::max<Index>(1, problem.kernel[2] * problem.channels), kernels_.lanes)) {
+    const Index taps = p_.kernel[0] * p_.kernel[1] * p_.kernel[2];
+    first_column_ = p_.offset[2];
+    columns_ = (std::max<Index>(1, p_.output[2]) - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2] + 1;
+    auto span = [&](int s, Index outputs) {
+      return (outputs - 1) * p_.stride[s] + (p_.kernel[s] - 1) * p_.dilation[s] + 1;
+    };
+    Scratch& s = scratch_;
+    if (passes.forward) {
+      weights_ = allocate(exec, taps * p_.channels * padded_filters_);
+      bias_ = allocate(exec, padded_filters_);
+      s.slots_d = span(0, 1);
+      s.slots_h = span(1, 1);
+      s.slot = columns_ * p_.channels;
+      s.row = p_.output[2] * padded_filters_;
+    }
+    if (passes.backward_data) {
+      weights_data_ = allocate(exec, p_.kernel[0] * p_.kernel[1] * p_.filters * padded_columns_);
+      zeros_ = allocate(exec, padded_columns_);
+      s.slots_d = std::max(s.slots_d, (p_.kernel[0] - 1) * p_.dilation[0] / p_.stride[0] + 1);
+      s.slots_h = std::max(s.slots_h, (p_.kernel[1] - 1) * p_.dilation[1] / p_.stride[1] + 1);
+      s.slot = std::max(s.slot, p_.output[2] * p_.filters);
+      s.row = std::max(s.row, p_.output[2] * padded_columns_);
+    }
+    if (passes.backward_filter) {
+      // Enough pixels to pay for adding a block's sums to the total, few enough to stay in the first-level cache.
+      block_rows_ = std::clamp<Index>((192 + p_.output[2]) / std::max<Index>(1, p_.output[2]), 1,
+                                      std::max<Index>(1, p_.output[1]));
+      s.slots_h = std::max(s.slots_h, span(1, block_rows_));
+      s.slots_d = std::max<Index>(s.slots_d, 1);
+      s.slot = std::max(s.slot, columns_ * p_.channels);
+      s.row = std::max(s.row, block_rows_ * p_.output[2] * padded_filters_);
+      s.sums = (taps * p_.channels + 1) * padded_filters_;
+    }
+    scratch_memory_ = allocate(exec, threads_ * (s.slots_d * s.slots_h * s.slot + s.row + s.sums));
+    tags_.resize(threads_ * s.slots_d * s.slots_h);
+    terms_.resize(threads_ * p_.kernel[0] * p_.kernel[1]);
+    x_rows_.resize(threads_ * block_rows_);
+    dy_rows_.resize(threads_ * 2 * block_rows_);
+  }
+
+  std::string implementation(ConvolutionPass) const override { return std::string("direct ") + kernels_.name; }
+  std::size_t workspace_bytes() const override {
+    return (weights_.size() + bias_.size() + weights_data_.size() + zeros_.size() + scratch_memory_.size()) * sizeof(T);
+  }
+
+ private:
+  using Memory = Kokkos::View<T*, typename Exec::memory_space>;
+
+  /// Elements that each thread has for itself.
+  struct Scratch {
+    Index slots_d = 1, slots_h = 1, slot = 0;  // cached rows
+    Index row = 0;                             // one row of results, or a block of rows of dy
+    Index sums = 0;                            // of the filters' gradient and the bias's
+  };
+
+  static Memory allocate(const Exec& exec, Index elements) {
+    return Memory(Kokkos::view_alloc(exec, "aloni::nn::direct_convolution_workspace"), static_cast<std::size_t>(elements));
+  }
+
+  T* thread_memory(Index thread) const {
+    const Scratch& s = scratch_;
+    return scratch_memory_.data() + thread * (s.slots_d * s.slots_h * s.slot + s.row + s.sums);
+  }
+  RowCache<T> cache(Index thread, Index slots_d, Index slots_h, Index slot_elements) {
+    const Index slots = scratch_.slots_d * scratch_.slots_h;
+    return {thread_memory(thread), tags_.data() + thread * slots, slots_d, slots_h, slot_elements};
+  }
+  T* row_memory(Index thread) const { return thread_memory(thread) + scratch_.slots_d * scratch_.slots_h * scratch_.slot; }
+  T* sums_memory(Index thread) const { return row_memory(thread) + scratch_.row; }
+
+  /// Calls body(thread, begin, end) for equal shares of [0, work).
+  template <class Body>
+  void share(const Exec& exec, const char* label, Index work, const Body& body) const {
+    const Index tasks = std::min(threads_, work);
+    Kokkos::parallel_for(label, Range<Exec>(exec, 0, tasks),
+                         [=](const Index t) { body(t, work * t / tasks, work * (t + 1) / tasks); });
+  }
+
+  void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
+                   const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
+    const Index values = p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels;
+    // filters, taps, channels -> taps, channels, padded filters
+    constexpr Index block = 16;
+    share(exec, "aloni::nn::direct_convolution_pack_filters", (padded_filters_ + block - 1) / block,
+          [=, this, packed = weights_.data(), packed_bias = bias_.data(), from = w.data()](Index, Index begin, Index end) {
+            for (Index b = begin; b < end; ++b) {
+              const Index first = b * block, last = std::min(first + block, padded_filters_);
+              for (Index f = first; f < last; ++f) packed_bias[f] = f < p_.filters && bias.extent(0) > 0 ? bias(f) : T{0};
+              for (Index j = 0; j < values; ++j)
+                for (Index f = first; f < last; ++f)
+                  packed[j * padded_filters_ + f] = f < p_.filters ? from[f * values + j] : T{0};
+            }
+          });
+    const auto from = strided(x);
+    const auto to = strided(y);
+    share(exec, "aloni::nn::direct_convolution_forward", rows_of(y).rows(),
+          [=, this](Index thread, Index begin, Index end) { forward_rows(thread, begin, end, from, to); });
+  }
+
+  void forward_rows(Index thread, Index begin, Index end, const Strided<const T>& x, const Strided<T>& y) {
+    const bool in_place = x.c == 1 && first_column_ >= 0 && first_column_ + columns_ <= p_.input[2];
+    const Index pixel = in_place ? x.w : p_.channels;
+    auto rows = cache(thread, (p_.kernel[0] - 1) * p_.dilation[0] + 1, (p_.kernel[1] - 1) * p_.dilation[1] + 1,
+                      columns_ * p_.channels);
+    rows.forget();
+    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
+    T* const buffer = row_memory(thread);
+    RowArguments<T> a{.terms = terms,
+                      .num_terms = 0,
+                      .taps = p_.kernel[2],
+                      .channels = p_.channels,
+                      .x_pixel = p_.stride[2] * pixel,
+                      .x_tap = p_.dilation[2] * pixel,
+                      .w_tap = p_.channels * padded_filters_,
+                      .bias = bias_.data(),
+                      .filters = p_.filters,
+                      .padded = padded_filters_,
+                      .y = nullptr,
+                      .pixels = p_.output[2],
+                      .y_pixel = y.c == 1 ? y.w : p_.filters};
+    if (a.x_tap == a.channels) {  // neighbouring taps are neighbours in memory: one longer loop
+      a.channels *= a.taps;
+      a.taps = 1;
+    }
+    const Rows outputs{p_.samples, p_.output[0], p_.output[1], p_.output[2], p_.filters};
+    for (Index r = begin; r < end; ++r) {
+      Index n, od, oh;
+      outputs.row(r, n, od, oh);
+      a.num_terms = 0;
+      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
+        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
+        if (id < 0 || id >= p_.input[0]) continue;
+        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
+          const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
+          if (ih < 0 || ih >= p_.input[1]) continue;
+          terms[a.num_terms++] = {in_place ? x.row(n, id, ih) + first_column_ * x.w
+                                           : rows.row(x, n, id, ih, p_.input[1], p_.input[0], first_column_, columns_,
+                                                      p_.input[2], p_.channels),
+                                  weights_.data() +
+                                      (kd * p_.kernel[1] + kh) * p_.kernel[2] * p_.channels * padded_filters_};
+        }
+      }
+      T* const out = y.row(n, od, oh);
+      a.y = y.c == 1 ? out : buffer;
+      kernels_.row(a);
+      if (y.c != 1) {
+        for (Index q = 0; q < p_.output[2]; ++q)
+          for (Index f = 0; f < p_.filters; ++f) out[q * y.w + f * y.c] = buffer[q * p_.filters + f];
+      }
+    }
+  }
+
+  void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
+                         const Tensor<T, Exec>& dx) override {
+    const Index rows = p_.kernel[0] * p_.kernel[1], columns = p_.kernel[2] * p_.channels;
+    // filters, kernel rows, columns -> kernel rows, filters, padded columns
+    share(exec, "aloni::nn::direct_convolution_pack_filters", rows * p_.filters,
+          [=, this, packed = weights_data_.data(), from = w.data()](Index, Index begin, Index end) {
+            for (Index i = begin; i < end; ++i) {
+              const Index row = i / p_.filters, f = i % p_.filters;
+              const T* const source = from + (f * rows + row) * columns;
+              T* const out = packed + i * padded_columns_;
+              std::copy(source, source + columns, out);
+              std::fill(out + columns, out + padded_columns_, T{0});
+            }
+          });
+    const auto from = strided(dy);
+    const auto to = strided(dx);
+    share(exec, "aloni::nn::direct_convolution_backward_data", rows_of(dx).rows(),
+          [=, this](Index thread, Index begin, Index end) { backward_data_rows(thread, begin, end, from, to); });
+  }
+
+  /// The output index that reads input `i` through kernel index k; -1 when there is none.
+  Index output_of(int s, Index i, Index k) const {
+    const Index scaled = i - p_.offset[s] - k * p_.dilation[s];
+    if (scaled < 0 || scaled % p_.stride[s] != 0) return -1;
+    const Index o = scaled / p_.stride[s];
+    return o < p_.output[s] ? o : -1;
+  }
+
+  void backward_data_rows(Index thread, Index begin, Index end, const Strided<const T>& dy, const Strided<T>& dx) {
+    const bool in_place = dy.c == 1;
+    const Index width = p_.output[2];
+    auto rows = cache(thread, (p_.kernel[0] - 1) * p_.dilation[0] / p_.stride[0] + 1,
+                      (p_.kernel[1] - 1) * p_.dilation[1] / p_.stride[1] + 1, width * p_.filters);
+    rows.forget();
+    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
+    T* const contributions = row_memory(thread);
+    RowArguments<T> a{.terms = terms,
+                      .num_terms = 0,
+                      .taps = 1,
+                      .channels = p_.filters,
+                      .x_pixel = in_place ? dy.w : p_.filters,
+                      .x_tap = 0,
+                      .w_tap = 0,
+                      .bias = zeros_.data(),
+                      .filters = padded_columns_,
+                      .padded = padded_columns_,
+                      .y = contributions,
+                      .pixels = width,
+                      .y_pixel = padded_columns_};
+    const Rows inputs{p_.samples, p_.input[0], p_.input[1], p_.input[2], p_.channels};
+    for (Index r = begin; r < end; ++r) {
+      Index n, id, ih;
+      inputs.row(r, n, id, ih);
+      a.num_terms = 0;
+      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
+        const Index od = output_of(0, id, kd);
+        if (od < 0) continue;
+        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
+          const Index oh = output_of(1, ih, kh);
+          if (oh < 0) continue;
+          terms[a.num_terms++] = {in_place ? dy.row(n, od, oh)
+                                           : rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, width, width, p_.filters),
+                                  weights_data_.data() + (kd * p_.kernel[1] + kh) * p_.filters * padded_columns_};
+        }
+      }
+      T* const out = dx.row(n, id, ih);
+      if (dx.c == 1 && dx.w == p_.channels) {
+        std::fill(out, out + p_.input[2] * p_.channels, T{0});
+      } else {
+        for (Index q = 0; q < p_.input[2]; ++q)
+          for (Index c = 0; c < p_.channels; ++c) out[q * dx.w + c * dx.c] = T{0};
+      }
+      if (a.num_terms == 0) continue;
+      kernels_.row(a);
+      add_contributions(contributions, out, dx.w, dx.c);
+    }
+  }
+
+  void add_contributions(const T* contributions, T* out, Index pixel, Index channel) const {
+    const Index channels = p_.channels, dilation = p_.dilation[2];
+    const bool contiguous = channel == 1 && pixel == channels && dilation == 1;
+    for (Index ow = 0; ow < p_.output[2]; ++ow, contributions += padded_columns_) {
+      const Index first = ow * p_.stride[2] + p_.offset[2];  // the column that tap 0 reads
+      if (contiguous) {
+        const Index begin = std::clamp<Index>(-first, 0, p_.kernel[2]);
+        const Index end = std::clamp<Index>(p_.input[2] - first, begin, p_.kernel[2]);
+        T* const sum = out + (first + begin) * channels;
+        const T* const term = contributions + begin * channels;
+        for (Index i = 0; i < (end - begin) * channels; ++i) sum[i] += term[i];
+      } else {
+        for (Index kw = 0; kw < p_.kernel[2]; ++kw) {
+          const Index iw = first + kw * dilation;
+          if (iw < 0 || iw >= p_.input[2]) continue;
+          for (Index c = 0; c < channels; ++c) out[iw * pixel + c * channel] += contributions[kw * channels + c];
+        }
+      }
+    }
+  }
+
+  void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
+                           const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
+    const Index blocks = (p_.output[1] + block_rows_ - 1) / block_rows_;
+    const Index work = p_.output[2] > 0 ? p_.samples * p_.output[0] * blocks : 0;
+    const auto from_x = strided(x);
+    const auto from_dy = strided(dy);
+    share(exec, "aloni::nn::direct_convolution_backward_filter", work,
+          [=, this](Index thread, Index begin, Index end) { filter_sums(thread, begin, end, blocks, from_x, from_dy); });
+
+    const Index tasks = std::min(threads_, work);
+    const Index values = p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels;
+    constexpr Index block = 16;
+    share(exec, "aloni::nn::direct_convolution_add_threads", (p_.filters + block - 1) / block,
+          [=, this, out = dw.data()](Index, Index begin, Index end) {
+            for (Index b = begin; b < end; ++b) {
+              const Index first = b * block, last = std::min(first + block, p_.filters);
+              for (Index j = 0; j <= values; ++j) {
+                if (j == values && db.extent(0) == 0) break;
+                for (Index f = first; f < last; ++f) {
+                  T sum = 0;
+                  for (Index t = 0; t < tasks; ++t) sum += sums_memory(t)[j * padded_filters_ + f];
+                  (j < values ? out[f * values + j] : db(f)) = sum;
+                }
+              }
+            }
+          });
+  }
+
+  /// Adds up blocks [begin, end) of output rows: sums[tap, channel, filter], then sums[filter] of dy itself.
+  void filter_sums(Index thread, Index begin, Index end, Index blocks, const Strided<const T>& x,
+                   const Strided<const T>& dy) {
+    const Index channels = p_.channels, width = p_.output[2];
+    const bool in_place = x.c == 1 && first_column_ >= 0 && first_column_ + columns_ <= p_.input[2];
+    const bool dy_in_place = dy.c == 1 && padded_filters_ == p_.filters;
+    const Index pixel = in_place ? x.w : channels;
+    auto rows = cache(thread, 1, scratch_.slots_h, columns_ * channels);
+    T* const sums = sums_memory(thread);
+    std::fill(sums, sums + scratch_.sums, T{0});
+    const T** const all_dy = dy_rows_.data() + thread * 2 * block_rows_;  // of this block
+    const T** const used_dy = all_dy + block_rows_;                       // those that meet an input row
+    const T** const used_x = x_rows_.data() + thread * block_rows_;
+    FilterArguments<T> a{.x = used_x,
+                         .dy = used_dy,
+                         .rows = 0,
+                         .pixels = width,
+                         .x_pixel = p_.stride[2] * pixel,
+                         .dy_pixel = dy_in_place ? dy.w : padded_filters_,
+                         .values = 0,
+                         .padded = padded_filters_,
+                         .sum = nullptr};
+    // Neighbouring taps are neighbours in memory: one call for all of them.
+    const bool taps_together = p_.dilation[2] * pixel == channels || p_.kernel[2] == 1;
+    for (Index i = begin; i < end; ++i) {
+      const Index first = i % blocks * block_rows_, last = std::min(first + block_rows_, p_.output[1]);
+      const Index od = i / blocks % p_.output[0], n = i / blocks / p_.output[0];
+      for (Index oh = first; oh < last; ++oh) all_dy[oh - first] = dy_row(thread, oh - first, dy, dy.row(n, od, oh), dy_in_place);
+      a.dy = all_dy;
+      a.rows = last - first;
+      a.sum = sums + p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * channels * padded_filters_;
+      kernels_.column_sums(a);
+      a.dy = used_dy;
+      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
+        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
+        if (id < 0 || id >= p_.input[0]) continue;
+        rows.forget();
+        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
+          a.rows = 0;
+          for (Index oh = first; oh < last; ++oh) {
+            const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
+            if (ih < 0 || ih >= p_.input[1]) continue;
+            used_dy[a.rows] = all_dy[oh - first];
+            used_x[a.rows++] = in_place ? x.row(n, id, ih) + first_column_ * x.w
+                                        : rows.row(x, n, id, ih, p_.input[1], p_.input[0], first_column_, columns_,
+                                                   p_.input[2], channels);
+          }
+          if (a.rows == 0) continue;
+          a.sum = sums + (kd * p_.kernel[1] + kh) * p_.kernel[2] * channels * padded_filters_;
+          a.values = taps_together ? p_.kernel[2] * channels : channels;
+          for (Index kw = 0; kw < (taps_together ? 1 : p_.kernel[2]); ++kw) {
+            kernels_.filter(a);
+            a.sum += channels * padded_filters_;
+            for (Index r = 0; r < a.rows; ++r) used_x[r] += p_.dilation[2] * pixel;
+          }
+        }
+      }
+    }
+  }
+
+  /// A row of dy whose pixels can be read up to the padded filters.
+  const T* dy_row(Index thread, Index slot, const Strided<const T>& dy, const T* from, bool in_place) const {
+    if (in_place) return from;
+    T* const out = row_memory(thread) + slot * p_.output[2] * padded_filters_;
+    for (Index q = 0; q < p_.output[2]; ++q) {
+      for (Index f = 0; f < p_.filters; ++f) out[q * padded_filters_ + f] = from[q * dy.w + f * dy.c];
+      for (Index f = p_.filters; f < padded_filters_; ++f) out[q * padded_filters_ + f] = 0;
+    }
+    return out;
+  }
+
+  const ConvolutionProblem p_;
+  const DirectKernels<T>& kernels_;
+  const Index threads_, padded_filters_, padded_columns_;
+  Index first_column_, columns_;  // of the input, that a row of the output reads
+  Index block_rows_ = 1;
+  Memory weights_, bias_, weights_data_, zeros_, scratch_memory_;
+  Scratch scratch_;
+  std::vector<Index> tags_;
+  std::vector<RowTerm<T>> terms_;
+  std::vector<const T*> x_rows_, dy_rows_;
+};
+
+template <class T, class Exec>
+std::unique_ptr<LocalConvolution<T, Exec>> make_direct_convolution(const ConvolutionProblem& problem, const Exec& exec,
+                                                                   ConvolutionPasses passes) {
+  return std::make_unique<DirectConvolution<T, Exec>>(problem, exec, passes);
+}
+
+template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
+make_direct_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
+                                                                  const Kokkos::DefaultHostExecutionSpace&, ConvolutionPasses);
+template std::unique_ptr<LocalConvolution<double, Kokkos::DefaultHostExecutionSpace>>
+make_direct_convolution<double, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
+                                                                   const Kokkos::DefaultHostExecutionSpace&, ConvolutionPasses);
+
+}  // namespace aloni::nn::local::detail

@@ -1,0 +1,59 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/local/convolution_problem.hpp>
+
+#include <algorithm>
+
+namespace aloni::nn::local {
+
+namespace {
+
+constexpr std::array<std::string_view, 5> backend_names{"automatic", "reference", "direct", "onednn", "kokkos_kernels"};
+
+std::string triple(const std::array<Index, 3>& v) {
+  return "(" + std::to_string(v[0]) + "," + std::to_string(v[1]) + "," + std::to_string(v[2]) + ")";
+}
+
+}  // namespace
+
+std::string_view name(ConvolutionBackend backend) { return backend_names[static_cast<int>(backend)]; }
+
+std::string_view name(ConvolutionPass pass) {
+  constexpr std::array<std::string_view, 3> names{"forward", "backward_data", "backward_filter"};
+  return names[static_cast<int>(pass)];
+}
+
+std::optional<ConvolutionBackend> convolution_backend_named(std::string_view name) {
+  const auto found = std::find(backend_names.begin(), backend_names.end(), name);
+  if (found == backend_names.end()) return std::nullopt;
+  return static_cast<ConvolutionBackend>(found - backend_names.begin());
+}
+
+double flops(const ConvolutionProblem& p) {
+  double product = 2.0 * static_cast<double>(p.samples) * static_cast<double>(p.channels) * static_cast<double>(p.filters);
+  for (int s = 0; s < 3; ++s) product *= static_cast<double>(p.output[s]) * static_cast<double>(p.kernel[s]);
+  return product;
+}
+
+std::string to_string(const ConvolutionProblem& p) {
+  return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " + triple(p.output) +
+         "x" + std::to_string(p.filters) + ", kernel " + triple(p.kernel) + ", stride " + triple(p.stride) +
+         ", dilation " + triple(p.dilation) + ", offset " + triple(p.offset);
+}
+
+void validate(const ConvolutionProblem& p) {
+  auto check = [](bool fine, const char* argument, Index value, const char* expectation) {
+    if (!fine) throw InvalidArgument("aloni::nn::local::ConvolutionProblem", argument, std::to_string(value), expectation);
+  };
+  check(p.samples >= 0, "samples", p.samples, "0 or more");
+  check(p.channels >= 0, "channels", p.channels, "0 or more");
+  check(p.filters >= 0, "filters", p.filters, "0 or more");
+  for (int s = 0; s < 3; ++s) {
+    check(p.input[s] >= 0, "input", p.input[s], "0 or more");
+    check(p.output[s] >= 0, "output", p.output[s], "0 or more");
+    check(p.kernel[s] >= 1, "kernel", p.kernel[s], "1 or more");
+    check(p.stride[s] >= 1, "stride", p.stride[s], "1 or more");
+    check(p.dilation[s] >= 1, "dilation", p.dilation[s], "1 or more");
+  }
+}
+
+}  // namespace aloni::nn::local

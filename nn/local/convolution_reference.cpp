@@ -1,0 +1,148 @@
+#include <aloni/nn/local/detail/convolution_backends.hpp>
+#include <aloni/nn/local/detail/execution.hpp>
+
+// Seven loops, as the definition has them, with sums in double: what every other implementation is compared with. Clear rather
+// than fast; parallel over the elements of the result, so that it runs on any execution space.
+
+namespace aloni::nn::local::detail {
+
+template <class T, class Exec>
+void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& x,
+                       const Tensor<const T, Exec>& w, const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) {
+  const Rows rows = rows_of(y);
+  const bool has_bias = bias.extent(0) > 0;
+  Kokkos::parallel_for(
+      "aloni::nn::reference_convolution_forward", Range<Exec>(exec, 0, rows.elements()), KOKKOS_LAMBDA(const Index i) {
+        Index n, od, oh, ow, f;
+        rows.element(i, n, od, oh, ow, f);
+        double sum = has_bias ? static_cast<double>(bias(f)) : 0.0;
+        for (Index kd = 0; kd < p.kernel[0]; ++kd) {
+          const Index id = od * p.stride[0] + kd * p.dilation[0] + p.offset[0];
+          if (id < 0 || id >= p.input[0]) continue;
+          for (Index kh = 0; kh < p.kernel[1]; ++kh) {
+            const Index ih = oh * p.stride[1] + kh * p.dilation[1] + p.offset[1];
+            if (ih < 0 || ih >= p.input[1]) continue;
+            for (Index kw = 0; kw < p.kernel[2]; ++kw) {
+              const Index iw = ow * p.stride[2] + kw * p.dilation[2] + p.offset[2];
+              if (iw < 0 || iw >= p.input[2]) continue;
+              for (Index c = 0; c < p.channels; ++c) {
+                sum += static_cast<double>(x(n, id, ih, iw, c)) * static_cast<double>(w(f, kd, kh, kw, c));
+              }
+            }
+          }
+        }
+        y(n, od, oh, ow, f) = static_cast<T>(sum);
+      });
+}
+
+/// The output index that reads input `i` through kernel index k; -1 when there is none.
+KOKKOS_INLINE_FUNCTION Index output_of(const ConvolutionProblem& p, int s, Index i, Index k) {
+  const Index scaled = i - p.offset[s] - k * p.dilation[s];
+  if (scaled < 0 || scaled % p.stride[s] != 0) return -1;
+  const Index o = scaled / p.stride[s];
+  return o < p.output[s] ? o : -1;
+}
+
+template <class T, class Exec>
+void reference_backward_data(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& dy,
+                             const Tensor<const T, Exec>& w, const Tensor<T, Exec>& dx) {
+  const Rows rows = rows_of(dx);
+  Kokkos::parallel_for(
+      "aloni::nn::reference_convolution_backward_data", Range<Exec>(exec, 0, rows.elements()),
+      KOKKOS_LAMBDA(const Index i) {
+        Index n, id, ih, iw, c;
+        rows.element(i, n, id, ih, iw, c);
+        double sum = 0;
+        for (Index kd = 0; kd < p.kernel[0]; ++kd) {
+          const Index od = output_of(p, 0, id, kd);
+          if (od < 0) continue;
+          for (Index kh = 0; kh < p.kernel[1]; ++kh) {
+            const Index oh = output_of(p, 1, ih, kh);
+            if (oh < 0) continue;
+            for (Index kw = 0; kw < p.kernel[2]; ++kw) {
+              const Index ow = output_of(p, 2, iw, kw);
+              if (ow < 0) continue;
+              for (Index f = 0; f < p.filters; ++f) {
+                sum += static_cast<double>(dy(n, od, oh, ow, f)) * static_cast<double>(w(f, kd, kh, kw, c));
+              }
+            }
+          }
+        }
+        dx(n, id, ih, iw, c) = static_cast<T>(sum);
+      });
+}
+
+template <class T, class Exec>
+void reference_backward_filter(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& x,
+                               const Tensor<const T, Exec>& dy, const Tensor<T, Exec>& dw, const Array<T, Exec>& db) {
+  const Rows rows = rows_of(dw);
+  Kokkos::parallel_for(
+      "aloni::nn::reference_convolution_backward_filter", Range<Exec>(exec, 0, rows.elements()),
+      KOKKOS_LAMBDA(const Index i) {
+        Index f, kd, kh, kw, c;
+        rows.element(i, f, kd, kh, kw, c);
+        double sum = 0;
+        for (Index n = 0; n < p.samples; ++n) {
+          for (Index od = 0; od < p.output[0]; ++od) {
+            const Index id = od * p.stride[0] + kd * p.dilation[0] + p.offset[0];
+            if (id < 0 || id >= p.input[0]) continue;
+            for (Index oh = 0; oh < p.output[1]; ++oh) {
+              const Index ih = oh * p.stride[1] + kh * p.dilation[1] + p.offset[1];
+              if (ih < 0 || ih >= p.input[1]) continue;
+              for (Index ow = 0; ow < p.output[2]; ++ow) {
+                const Index iw = ow * p.stride[2] + kw * p.dilation[2] + p.offset[2];
+                if (iw < 0 || iw >= p.input[2]) continue;
+                sum += static_cast<double>(dy(n, od, oh, ow, f)) * static_cast<double>(x(n, id, ih, iw, c));
+              }
+            }
+          }
+        }
+        dw(f, kd, kh, kw, c) = static_cast<T>(sum);
+      });
+  if (db.extent(0) == 0) return;
+  Kokkos::parallel_for(
+      "aloni::nn::reference_convolution_backward_bias", Range<Exec>(exec, 0, p.filters), KOKKOS_LAMBDA(const Index f) {
+        double sum = 0;
+        for (Index n = 0; n < p.samples; ++n)
+          for (Index od = 0; od < p.output[0]; ++od)
+            for (Index oh = 0; oh < p.output[1]; ++oh)
+              for (Index ow = 0; ow < p.output[2]; ++ow) sum += static_cast<double>(dy(n, od, oh, ow, f));
+        db(f) = static_cast<T>(sum);
+      });
+}
+
+template <class T, class Exec>
+class ReferenceConvolution final : public LocalConvolution<T, Exec> {
+ public:
+  using LocalConvolution<T, Exec>::LocalConvolution;
+  std::string implementation(ConvolutionPass) const override { return "reference"; }
+  std::size_t workspace_bytes() const override { return 0; }
+
+ private:
+  void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
+                   const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
+    reference_forward(exec, this->problem(), x, w, bias, y);
+  }
+  void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
+                         const Tensor<T, Exec>& dx) override {
+    reference_backward_data(exec, this->problem(), dy, w, dx);
+  }
+  void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
+                           const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
+    reference_backward_filter(exec, this->problem(), x, dy, dw, db);
+  }
+};
+
+template <class T, class Exec>
+std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const ConvolutionProblem& problem, const Exec&,
+                                                                      ConvolutionPasses passes) {
+  return std::make_unique<ReferenceConvolution<T, Exec>>(problem, passes);
+}
+
+#define INSTANTIATE(T, Exec)                                                             \
+  template std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution<T, Exec>( \
+      const ConvolutionProblem&, const Exec&, ConvolutionPasses);
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::nn::local::detail

@@ -1,0 +1,63 @@
+#pragma once
+// The inner loops of the direct convolution on a CPU: pure functions over pointers, compiled once for each instruction
+// set and chosen at run time, so that a binary built for any x86-64 uses the vectors that it finds.
+//
+// Vectors run over filters. Channels-last tensors with few channels (1, 3, 6: the first layers of every network) leave
+// library kernels, which vectorise over channels, with mostly empty vectors; filters are there in any case, and
+// padding 6 filters to 8 lanes wastes little. Each loaded weight vector serves a block of pixels held in registers, each loaded
+// input value serves all filters of the block.
+#include <aloni/core/index.hpp>
+
+#include <vector>
+
+namespace aloni::nn::local::detail {
+
+/// One input row that takes part in an output row: `x` is where pixel 0, tap 0 reads, `w` the packed weights of tap 0.
+template <class T>
+struct RowTerm {
+  const T* x;
+  const T* w;
+};
+
+/// y[p][f] = bias[f] + Σ over terms, taps m and channels c of x[p * x_pixel + m * x_tap + c] * w[m * w_tap + c * padded + f].
+template <class T>
+struct RowArguments {
+  const RowTerm<T>* terms;
+  Index num_terms;
+  Index taps, channels;
+  Index x_pixel, x_tap, w_tap;  ///< strides in elements; x_tap may be negative
+  const T* bias;                ///< padded filters
+  Index filters, padded;        ///< `padded` is a multiple of the lanes
+  T* y;
+  Index pixels, y_pixel;  ///< channel stride of y is 1
+};
+
+/// sum[j][f] += Σ over rows r and pixels p of x_r[p * x_pixel + j] * dy_r[p * dy_pixel + f], 0 ≤ j < values.
+template <class T>
+struct FilterArguments {
+  const T* const* x;   ///< one pointer per row
+  const T* const* dy;  ///< one pointer per row; padded filters per pixel can be read
+  Index rows, pixels;
+  Index x_pixel, dy_pixel;
+  Index values, padded;
+  T* sum;
+};
+
+/// The functions for one instruction set.
+template <class T>
+struct DirectKernels {
+  const char* name;
+  Index lanes;  ///< filters are padded to a multiple of this
+  void (*row)(const RowArguments<T>&);
+  void (*filter)(const FilterArguments<T>&);
+  void (*column_sums)(const FilterArguments<T>&);  ///< sum[f] += Σ over rows and pixels of dy; reads no x
+};
+
+/// The best functions that this processor can run.
+template <class T>
+const DirectKernels<T>& direct_kernels();
+/// All functions that this processor can run, the plainest first: for tests.
+template <class T>
+std::vector<const DirectKernels<T>*> all_direct_kernels();
+
+}  // namespace aloni::nn::local::detail
