@@ -1,0 +1,76 @@
+#include <aloni/core/version.hpp>
+#include <aloni/tools/command_line.hpp>
+#include <aloni/tools/info_command.hpp>
+#include <aloni/tools/together.hpp>
+#include <aloni/tools/train_command.hpp>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <cstdio>
+#include <sstream>
+
+namespace aloni::tools {
+
+namespace {
+
+class CommandLine {
+ public:
+  CommandLine() {
+    app_.set_version_flag("--version",
+                          std::string("aloni ") + std::string(version()) + " (" + std::string(git_hash()) + ")");
+    app_.require_subcommand(1);
+    app_.get_formatter()->column_width(28);
+    app_.footer(
+        "Kokkos' own flags (--kokkos-help lists them) may stand anywhere.\n"
+        "Exit code: 0 success, 1 failure, 2 wrong usage.");
+  }
+
+  /// What is to be printed instead of running a subcommand; empty if nothing.
+  std::string parse(const std::vector<std::string>& arguments) {
+    std::vector<const char*> argv;
+    for (const auto& a : arguments) argv.push_back(a.c_str());
+    try {
+      app_.parse(static_cast<int>(argv.size()), argv.data());
+    } catch (const CLI::Success& wish) {
+      std::ostringstream out, err;
+      app_.exit(wish, out, err);
+      return out.str();
+    } catch (const CLI::ParseError& e) {
+      throw UsageError(std::string(e.what()) + " (--help lists what there is)");
+    }
+    if (train_.chosen()) train_.check();
+    if (info_.chosen()) info_.check();
+    return "";
+  }
+
+  void run(const comm::Communicator& comm) const {
+    if (train_.chosen()) train_.run(comm);
+    if (info_.chosen()) info_.run(comm);
+  }
+
+ private:
+  CLI::App app_{"Convolutional networks on distributed Kokkos Views", "aloni"};
+  TrainCommand train_{app_};
+  InfoCommand info_{app_};
+};
+
+}  // namespace
+
+void run_command_line(const comm::Communicator& comm, const std::vector<std::string>& arguments,
+                      const std::string& kokkos_error) {
+  CommandLine command_line;
+  const std::string text = comm::collectively(comm, "command line", [&] {
+    if (!kokkos_error.empty()) throw UsageError(kokkos_error);
+    return command_line.parse(arguments);
+  });
+  if (text.empty()) {
+    command_line.run(comm);
+  } else if (comm.rank() == 0) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace aloni::tools

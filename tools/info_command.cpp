@@ -1,0 +1,135 @@
+#include <aloni/core/config.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/core/version.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/tools/info_command.hpp>
+#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/together.hpp>
+
+#include <mpi.h>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string compiler() {
+#if defined(__clang__)
+  return std::string("Clang ") + __clang_version__;
+#elif defined(__GNUC__)
+  return std::string("GCC ") + __VERSION__;
+#else
+  return "unknown";
+#endif
+}
+
+std::string kokkos_version() {
+  return std::to_string(KOKKOS_VERSION / 10000) + "." + std::to_string(KOKKOS_VERSION / 100 % 100) + "." +
+         std::to_string(KOKKOS_VERSION % 100);
+}
+
+std::string mpi_version() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  const std::string all(text, static_cast<std::size_t>(length));
+  return all.substr(0, all.find_first_of(",\n"));
+}
+
+// Kokkos holds at most three: a device, a parallel one on the host, and Serial.
+std::vector<std::string> execution_spaces() {
+  std::vector<std::string> names{Kokkos::DefaultExecutionSpace::name()};
+  const auto add = [&](const char* name) {
+    if (std::find(names.begin(), names.end(), name) == names.end()) names.emplace_back(name);
+  };
+  add(Kokkos::DefaultHostExecutionSpace::name());
+#ifdef KOKKOS_ENABLE_SERIAL
+  add(Kokkos::Serial::name());
+#endif
+  return names;
+}
+
+constexpr bool has_device = !std::is_same_v<Kokkos::DefaultExecutionSpace, Kokkos::DefaultHostExecutionSpace>;
+
+Json collect(const comm::Communicator& comm) {
+  const comm::Communicator node = comm.node();
+  const std::int64_t nodes = comm.all_reduce(std::int64_t{node.rank() == 0 ? 1 : 0}, comm::Reduction::sum);
+  Json info;
+  info["version"] = version();
+  info["commit"] = git_hash();
+  info["compiler"] = compiler();
+  info["kokkos"] = kokkos_version();
+  info["mpi"] = mpi_version();
+  info["execution_spaces"] = execution_spaces();
+  info["options"] = {{"onednn", config::has_onednn},
+                     {"kokkos_kernels", config::has_kokkos_kernels},
+                     {"zlib", config::has_zlib},
+                     {"device", has_device},
+                     {"debug_checks", config::debug_checks}};
+  info["ranks"] = comm.size();
+  info["nodes"] = nodes;
+  info["threads_per_rank"] = Kokkos::DefaultHostExecutionSpace().concurrency();
+  info["models"] = nn::model_names();
+  return info;
+}
+
+std::string cell(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const auto& element : value) text += (text.empty() ? "" : ", ") + cell(element);
+  return text;
+}
+
+void print_rows(const Json& info, const std::string& indent) {
+  for (const auto& [name, value] : info.items()) {
+    std::string label = indent + name;
+    std::replace(label.begin(), label.end(), '_', ' ');
+    if (value.is_object()) {
+      std::printf("%s\n", label.c_str());
+      print_rows(value, indent + "  ");
+    } else {
+      std::printf("%-18s %s\n", label.c_str(), cell(value).c_str());
+    }
+  }
+}
+
+}  // namespace
+
+InfoCommand::InfoCommand(CLI::App& app)
+    : command_(app.add_subcommand("info", "Versions, options, ranks and models of this build and run")) {
+  command_->add_option("--json", json_, "Write the same here too")->type_name("FILE");
+}
+
+bool InfoCommand::chosen() const { return command_->parsed(); }
+
+void InfoCommand::check() const {
+  if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected a path");
+}
+
+void InfoCommand::run(const comm::Communicator& comm) const {
+  const Json info = collect(comm);
+  comm::collectively(comm, "aloni info", [&] {
+    if (comm.rank() != 0) return;
+    print_rows(info, "");
+    if (std::fflush(stdout) != 0) {
+      throw FileError("aloni info", "standard output", "cannot be written", "a place with room for the results");
+    }
+    if (!json_.empty()) write_json_file(json_, info.dump(2) + "\n");
+  });
+}
+
+}  // namespace aloni::tools

@@ -1,0 +1,29 @@
+#pragma once
+// aloni info: what this build is and where it runs, for bug reports and for programs.
+#include <aloni/core/comm/communicator.hpp>
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace aloni::tools {
+
+class InfoCommand {
+ public:
+  /// Adds the subcommand and its options; this object must live as long as `app`.
+  explicit InfoCommand(CLI::App& app);
+
+  bool chosen() const;
+  /// Throws UsageError.
+  void check() const;
+  /// Collective. Throws FileError on rank 0, PeerFailed on the others.
+  void run(const comm::Communicator& comm) const;
+
+ private:
+  CLI::App* command_;
+  std::string json_;
+};
+
+}  // namespace aloni::tools

@@ -1,0 +1,56 @@
+#include <aloni/core/error.hpp>
+#include <aloni/tools/strategy_argument.hpp>
+#include <aloni/tools/together.hpp>
+
+#include <filesystem>
+
+namespace aloni::tools {
+
+namespace {
+
+nn::Strategy file_or_grid(const std::string& argument) {
+  std::error_code error;
+  if (std::filesystem::exists(argument, error)) return nn::Strategy::read(argument);
+  try {
+    return nn::Strategy::uniform(views::ProcessGrid::parse(argument));
+  } catch (const InvalidArgument& e) {
+    throw UsageError("--strategy = " + argument +
+                     ": expected the path of a strategy file, or a grid: " + e.expectation());
+  }
+}
+
+// The rules at their own line numbers, so that later errors name the lines of the file.
+std::string numbered_text(const nn::Strategy& strategy) {
+  std::string text;
+  int line = 1;
+  for (const auto& rule : strategy.rules) {
+    for (; line < rule.line; ++line) text += '\n';
+    text += rule.pattern + " " + to_string(rule.grid) + "\n";
+    ++line;
+  }
+  return text;
+}
+
+}  // namespace
+
+nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument) {
+  if (argument.empty()) {
+    views::ProcessGrid grid;
+    grid[views::Dim::sample] = comm.size();
+    return nn::Strategy::uniform(grid);
+  }
+  nn::Strategy strategy = comm::collectively(
+      comm, "aloni train --strategy", [&] { return comm.rank() == 0 ? file_or_grid(argument) : nn::Strategy(); });
+  std::string text = numbered_text(strategy), source = strategy.source;
+  std::int64_t from_file = comm.rank() == 0 && strategy.rules.front().line > 0 ? 1 : 0;
+  comm.broadcast(text, 0);
+  comm.broadcast(source, 0);
+  from_file = comm.all_reduce(from_file, comm::Reduction::max);
+  strategy = nn::Strategy::parse(text, source);
+  if (from_file == 0) {
+    for (auto& rule : strategy.rules) rule.line = 0;
+  }
+  return strategy;
+}
+
+}  // namespace aloni::tools

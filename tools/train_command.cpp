@@ -1,0 +1,167 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/strategy_argument.hpp>
+#include <aloni/tools/together.hpp>
+#include <aloni/tools/train_command.hpp>
+#include <aloni/tools/train_output.hpp>
+
+#include <fmt/format.h>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <optional>
+
+namespace aloni::tools {
+
+using nn::local::ConvolutionBackend;
+
+namespace {
+
+const std::map<std::string, ConvolutionBackend> backends{{"automatic", ConvolutionBackend::automatic},
+                                                         {"reference", ConvolutionBackend::reference},
+                                                         {"direct", ConvolutionBackend::direct},
+                                                         {"onednn", ConvolutionBackend::onednn},
+                                                         {"kokkos-kernels", ConvolutionBackend::kokkos_kernels}};
+
+const std::map<std::string, ProgressStyle> progress_styles{{"automatic", ProgressStyle::automatic},
+                                                           {"line", ProgressStyle::line},
+                                                           {"plain", ProgressStyle::plain},
+                                                           {"none", ProgressStyle::none}};
+
+const std::vector<std::string> precisions{"float", "double"};
+
+template <class Container, class Name>
+std::string listed(const Container& container, Name name) {
+  std::string text;
+  for (const auto& element : container) text += (text.empty() ? "" : ", ") + name(element);
+  return text;
+}
+
+std::string itself(const std::string& name) { return name; }
+
+template <class Value>
+std::string key(const std::pair<const std::string, Value>& entry) {
+  return entry.first;
+}
+
+[[noreturn]] void refuse(const char* option, const std::string& value, const std::string& expectation) {
+  throw UsageError(fmt::format("{} = {}: expected {}", option, value, expectation));
+}
+
+void check_number(const char* option, double value, bool good, const char* expectation) {
+  if (!good || !std::isfinite(value)) refuse(option, fmt::format("{}", value), expectation);
+}
+
+}  // namespace
+
+TrainCommand::TrainCommand(CLI::App& app)
+    : command_(app.add_subcommand("train", "Train a network on labelled images; every rank of mpirun takes part")) {
+  const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
+    return command_->add_option(name, value, text)->type_name(type)->capture_default_str();
+  };
+  add("--model", model_, "Network: " + listed(nn::model_names(), itself), "NAME");
+  add("--data", data_, "Folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]", "DIR")->required();
+  add("--epochs", options_.epochs, "Passes over the training set", "N");
+  add("--steps", options_.steps, "Stop after so many steps in all, whatever --epochs says; 0: don't", "N");
+  add("--batch", options_.batch, "Samples per step over all ranks", "N");
+  add("--strategy", strategy_,
+      "How layers are spread over ranks: a grid for all (letters n, d, h, w and counts, such as h2 or n2h2), or a file "
+      "with a "
+      "line \"PATTERN GRID\" per rule; default: samples over all ranks",
+      "FILE|GRID");
+  add("--precision", precision_, listed(precisions, itself), "TYPE");
+  add("--seed", options_.seed, "Of the first parameters and the order of samples", "N");
+  add("--learning-rate", options_.learning_rate, "Of stochastic gradient descent", "X");
+  add("--momentum", options_.momentum, "Of stochastic gradient descent", "X");
+  add("--weight-decay", options_.weight_decay, "Of stochastic gradient descent", "X");
+  add("--backend", backend_, "Local convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
+  add("--progress", progress_,
+      "On stderr: " + listed(progress_styles, key<ProgressStyle>) + "; automatic: line on a terminal, else plain",
+      "STYLE");
+  add("--json", json_, "Write the results here too", "FILE");
+}
+
+bool TrainCommand::chosen() const { return command_->parsed(); }
+
+void TrainCommand::check() const {
+  const auto names = nn::model_names();
+  if (std::find(names.begin(), names.end(), model_) == names.end())
+    refuse("--model", model_, "one of: " + listed(names, itself));
+  if (data_.empty()) refuse("--data", "\"\"", "a folder");
+  if (options_.epochs < 1) refuse("--epochs", std::to_string(options_.epochs), "at least 1");
+  if (options_.steps < 0) refuse("--steps", std::to_string(options_.steps), "at least 0");
+  if (options_.batch < 1) refuse("--batch", std::to_string(options_.batch), "at least 1");
+  if (std::find(precisions.begin(), precisions.end(), precision_) == precisions.end()) {
+    refuse("--precision", precision_, "one of: " + listed(precisions, itself));
+  }
+  check_number("--learning-rate", options_.learning_rate, options_.learning_rate > 0, "a finite number above 0");
+  check_number("--momentum", options_.momentum, options_.momentum >= 0 && options_.momentum < 1,
+               "a number from 0 to below 1");
+  check_number("--weight-decay", options_.weight_decay, options_.weight_decay >= 0, "a finite number of at least 0");
+  if (backends.count(backend_) == 0)
+    refuse("--backend", backend_, "one of: " + listed(backends, key<ConvolutionBackend>));
+  if (progress_styles.count(progress_) == 0) {
+    refuse("--progress", progress_, "one of: " + listed(progress_styles, key<ProgressStyle>));
+  }
+  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "a path");
+  if (command_->count("--strategy") > 0 && strategy_.empty()) refuse("--strategy", "\"\"", "a grid or a file");
+}
+
+template <class T>
+nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                    const nn::Strategy& strategy, const nn::TrainAndTest& data,
+                                    nn::TrainObserver* observer) const {
+  nn::TrainOptions options = options_;
+  options.backend = backends.at(backend_);
+  return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
+}
+
+void TrainCommand::run(const comm::Communicator& comm) const {
+  const bool speaks = comm.rank() == 0;
+  if (!json_.empty()) {
+    comm::collectively(comm, "aloni train --json", [&] {
+      if (speaks) check_json_file_can_be_written(json_);
+    });
+  }
+  const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
+  const nn::TrainAndTest data = comm::collectively(comm, "aloni train --data", [&] { return nn::read_mnist(data_); });
+  const nn::NetworkDescription network = nn::make_model(model_, data.train.image, data.train.classes);
+  nn::resolve(strategy, network, comm.size());  // its errors before the first line of output
+
+  std::optional<TrainSpeaker> speaker;
+  if (speaks) {
+    Index parameters = 0;
+    for (const auto& p : nn::parameters_of(network)) parameters += p.extents.size();
+    const auto& image = data.train.image;
+    fmt::print("{}, {} parameters, {}, {} rank{}, strategy {}, batch {}\n", model_, parameters, precision_, comm.size(),
+               comm.size() == 1 ? "" : "s", strategy.source, options_.batch);
+    fmt::print("{} training and {} test images of {}x{}x{} from {}\n", data.train.size(), data.test.size(),
+               image[views::Dim::height], image[views::Dim::width], image[views::Dim::channel], data_);
+    std::fflush(stdout);
+    speaker.emplace(progress_styles.at(progress_), options_.batch, data.train.size());
+  }
+  nn::TrainObserver* const observer = speaks ? &*speaker : nullptr;
+  const nn::TrainReport report = precision_ == "double" ? train<double>(comm, network, strategy, data, observer)
+                                                        : train<float>(comm, network, strategy, data, observer);
+  speaker.reset();
+
+  comm::collectively(comm, "aloni train", [&] {
+    if (!speaks) return;
+    fmt::print("{}", summary(report));
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw FileError("aloni train", "standard output", "cannot be written", "a place with room for the results");
+    }
+    if (!json_.empty()) {
+      TrainRun run{model_, data_, strategy.source, precision_, comm.size(), options_.batch, options_.seed};
+      write_json_file(json_, to_json(report, run));
+    }
+  });
+}
+
+}  // namespace aloni::tools

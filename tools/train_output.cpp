@@ -1,0 +1,82 @@
+#include <aloni/core/version.hpp>
+#include <aloni/tools/train_output.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace aloni::tools {
+
+namespace {
+
+std::array<std::pair<const char*, double>, 4> phases(const nn::TimeReport& t) {
+  return {{{"compute", t.compute}, {"halo", t.halo}, {"collective", t.collective}, {"input", t.input}}};
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  const double mebibytes = static_cast<double>(bytes) / (1 << 20);
+  return mebibytes < 10240 ? fmt::format("{:.1f} MiB", mebibytes) : fmt::format("{:.1f} GiB", mebibytes / 1024);
+}
+
+}  // namespace
+
+TrainSpeaker::TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_epoch)
+    : progress_(style),
+      batch_(std::min(batch, samples_per_epoch)),
+      steps_per_epoch_((samples_per_epoch + batch_ - 1) / batch_) {}
+
+void TrainSpeaker::after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) {
+  // A mean over the last twenty steps or so: steady enough to read, and soon right again when the machine is shared.
+  constexpr double weight = 0.05;
+  step_seconds_ = step == 1 ? seconds : (1 - weight) * step_seconds_ + weight * seconds;
+  if (!progress_.due()) return;
+  const double fraction = static_cast<double>(step) / static_cast<double>(total_steps);
+  const double left = static_cast<double>(total_steps - step) * step_seconds_;
+  const std::int64_t epochs = (total_steps + steps_per_epoch_ - 1) / steps_per_epoch_;
+  progress_.show(fraction, {fmt::format("{:3.0f} %", 100 * fraction), clock_time(left) + " left",
+                            fmt::format("{:.0f} samples/s", static_cast<double>(batch_) / step_seconds_),
+                            fmt::format("loss {:.4f}", loss),
+                            fmt::format("epoch {}/{}", (step - 1) / steps_per_epoch_ + 1, epochs)});
+}
+
+void TrainSpeaker::after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) {
+  progress_.clear();
+  fmt::print("epoch {}/{}: loss {:.4f}, test accuracy {:.2f} %, {:.0f} samples/s\n", epoch, epochs, report.loss,
+             100 * report.test_accuracy, samples_per_second);
+  std::fflush(stdout);
+}
+
+std::string summary(const nn::TrainReport& report) {
+  std::string text = fmt::format("speed       {:.0f} samples/s, {:.3f} ms per step (median)\n",
+                                 report.samples_per_second, 1e3 * report.step_seconds);
+  double sum = 0;
+  for (const auto& [name, seconds] : phases(report.time)) sum += seconds;
+  const char* heading = "time";
+  for (const auto& [name, seconds] : phases(report.time)) {
+    text +=
+        fmt::format("{:<11} {:<10} {:9.3f} s {:6.1f} %\n", heading, name, seconds, sum > 0 ? 100 * seconds / sum : 0.0);
+    heading = "";
+  }
+  return text + fmt::format("memory      {} at most in one rank\n", bytes_text(report.peak_memory_bytes));
+}
+
+std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
+  nlohmann::ordered_json json;
+  json["losses"] = report.losses;
+  json["epochs"] = nlohmann::ordered_json::array();
+  for (const auto& epoch : report.epochs)
+    json["epochs"].push_back({{"loss", epoch.loss}, {"test_accuracy", epoch.test_accuracy}});
+  json["step_seconds"] = report.step_seconds;
+  json["samples_per_second"] = report.samples_per_second;
+  for (const auto& [name, seconds] : phases(report.time)) json["time"][name] = seconds;
+  json["peak_memory_bytes"] = report.peak_memory_bytes;
+  json["run"] = {{"version", version()},       {"model", run.model}, {"data", run.data},   {"strategy", run.strategy},
+                 {"precision", run.precision}, {"ranks", run.ranks}, {"batch", run.batch}, {"seed", run.seed}};
+  // Paths are bytes, not necessarily UTF-8.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace aloni::tools

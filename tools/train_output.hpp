@@ -1,0 +1,41 @@
+#pragma once
+// What `aloni train` tells people (rank 0 only) and programs about a training.
+#include <aloni/nn/trainer.hpp>
+#include <aloni/tools/progress.hpp>
+
+#include <string>
+
+namespace aloni::tools {
+
+/// What was asked for, beside TrainOptions.
+struct TrainRun {
+  std::string model, data, strategy, precision;
+  int ranks = 1;
+  Index batch = 64;
+  std::uint64_t seed = 1;
+};
+
+/// Draws progress on stderr and prints a line per epoch to stdout.
+class TrainSpeaker : public nn::TrainObserver {
+ public:
+  TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_epoch);
+
+  void after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) override;
+  void after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) override;
+
+ private:
+  Progress progress_;
+  Index batch_;
+  std::int64_t steps_per_epoch_;
+  double step_seconds_ = 0;  ///< running mean
+};
+
+/// "[=] speed, where the time went, memory": several lines, to stdout.
+std::string summary(const nn::TrainReport& report);
+
+/// {"losses": [per step], "epochs": [{"loss", "test_accuracy"}], "step_seconds", "samples_per_second", "time":
+/// {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "run": {what was asked for}}. Numbers that aren't
+/// finite become null.
+std::string to_json(const nn::TrainReport& report, const TrainRun& run);
+
+}  // namespace aloni::tools
