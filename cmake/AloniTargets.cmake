@@ -11,7 +11,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 # By the flag: CMake 3.25.1 does not know yet that nvcc has a CUDA_STANDARD 20.
-target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20>)
+target_compile_options(aloni_build_flags INTERFACE
+                       "$<$<COMPILE_LANG_AND_ID:CUDA,NVIDIA>:-std=c++20;--expt-relaxed-constexpr>")
 if(aloni_CXX_ARCH)
   target_compile_options(aloni_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=${aloni_CXX_ARCH}>)
   if(aloni_CXX_ARCH STREQUAL "native" AND EXISTS /proc/cpuinfo)
@@ -27,6 +28,9 @@ if(aloni_SANITIZE)
   set(sanitize -fsanitize=${aloni_SANITIZE} -fno-omit-frame-pointer)
   if(aloni_SANITIZE MATCHES "undefined")
     list(APPEND sanitize -fno-sanitize-recover=undefined)
+  endif()
+  if(aloni_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    list(APPEND sanitize -Wno-tsan) # a warning for each fence inside Kokkos' headers
   endif()
   target_compile_options(aloni_build_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:${sanitize}>")
   target_link_options(aloni_build_flags INTERFACE ${sanitize})
@@ -183,7 +187,7 @@ set(aloni_TEST_ENVIRONMENT
     OPENBLAS_NUM_THREADS=1
     "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1"
     "LSAN_OPTIONS=suppressions=${aloni_SOURCE_DIR}/unit_tests/support/lsan.supp:print_suppressions=0"
-    "TSAN_OPTIONS=suppressions=${aloni_SOURCE_DIR}/unit_tests/support/tsan.supp:halt_on_error=1:second_deadlock_stack=1"
+    "TSAN_OPTIONS=suppressions=${aloni_SOURCE_DIR}/unit_tests/support/tsan.supp:ignore_noninstrumented_modules=1:halt_on_error=1:second_deadlock_stack=1"
     "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1")
 
 # ThreadSanitizer of GCC 12 cannot place its shadow memory where addresses are randomised by more than 28 bits.
