@@ -47,7 +47,7 @@ ProcessGrid ProcessGrid::parse(std::string_view text) {
 
 std::array<int, num_dims> ProcessGrid::coordinate(int rank) const {
   std::array<int, num_dims> c{};
-  int rest = rank % size();
+  int rest = rank;  // the outermost coordinate wraps around, so that ranks beyond size() repeat the grid
   for (int i = num_dims - 1; i >= 0; --i) {
     c[i] = rest % blocks[i];
     rest /= blocks[i];
