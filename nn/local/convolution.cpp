@@ -120,8 +120,7 @@ void LocalConvolution<T, Exec>::backward_filter(const Exec& exec, InTensor<T, Ex
 }
 
 template <class T, class Exec>
-std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const ConvolutionProblem& problem,
-                                              ConvolutionPass pass) {
+std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const ConvolutionProblem&, ConvolutionPass) {
   constexpr bool host = detail::runs_on_host<Exec>;
   switch (backend) {
     case ConvolutionBackend::automatic:
@@ -134,8 +133,7 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
       if constexpr (!config::has_onednn) return "this build has no oneDNN (aloni_ENABLE_ONEDNN)";
       if (!host) return "oneDNN runs on host execution spaces only";
       if (!std::is_same_v<T, float>) return "oneDNN has single precision only";
-      if constexpr (config::has_onednn) return detail::onednn_unsupported_reason(problem, pass);
-      break;
+      return std::nullopt;
     case ConvolutionBackend::kokkos_kernels:
       if constexpr (!config::has_kokkos_kernels) return "this build has no Kokkos Kernels (aloni_ENABLE_KOKKOSKERNELS)";
       return std::nullopt;
@@ -148,9 +146,10 @@ ConvolutionBackend automatic_backend(const ConvolutionProblem& p, ConvolutionPas
   if (!detail::runs_on_host<Exec>) {
     return config::has_kokkos_kernels ? ConvolutionBackend::kokkos_kernels : ConvolutionBackend::reference;
   }
-  (void)pass;
-  if (!unsupported_reason<T, Exec>(ConvolutionBackend::onednn, p, pass) && p.channels >= 16 && p.filters >= 16) {
-    return ConvolutionBackend::onednn;
+  if constexpr (config::has_onednn && detail::runs_on_host<Exec> && std::is_same_v<T, float>) {
+    if (p.channels >= 16 && p.filters >= 16 && !detail::onednn_unsupported_reason(p, pass)) {
+      return ConvolutionBackend::onednn;
+    }
   }
   return ConvolutionBackend::direct;
 }

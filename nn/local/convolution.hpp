@@ -28,6 +28,9 @@
 
 namespace aloni::nn::local {
 
+/// Bytes of workspace that the implementation through Kokkos Kernels takes at most (one output pixel's window excepted).
+inline constexpr std::size_t workspace_limit = std::size_t{32} << 20;
+
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class LocalConvolution {
  public:

@@ -13,7 +13,7 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_direct_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes);
 
-// Host execution spaces, float only. @pre no reason against each requested pass
+// Host execution spaces, float only. Passes with a reason against oneDNN run through the direct implementation.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes);

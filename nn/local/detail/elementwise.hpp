@@ -1,49 +1,78 @@
 #pragma once
-// One loop for all kernels that treat each element alone: out(i) = op(in(i)…), any strides, fast where rows are contiguous.
+// One loop for all kernels that treat each element alone: out = op(a, b), op(a) or op(), any strides, fast where rows are
+// contiguous.
 #include <aloni/nn/local/detail/execution.hpp>
 
-#include <string>
+#include <type_traits>
 
 namespace aloni::nn::local::detail {
 
-template <class Exec, class Op, class Out, class... In>
-void elementwise(const Exec& exec, const char* label, const Op& op, const Out& out, const In&... in) {
+/// op with as many of the two values as it takes.
+template <class Op, class A, class B>
+KOKKOS_INLINE_FUNCTION auto apply(const Op& op, const A* a, const B* b) {
+  if constexpr (std::is_invocable_v<Op, A, B>) {
+    return op(*a, *b);
+  } else if constexpr (std::is_invocable_v<Op, A>) {
+    return op(*a);
+  } else {
+    return op();
+  }
+}
+
+template <class Op, class Out, class In>
+struct SingleElement {
+  Rows rows;
+  Op op;
+  Out out;
+  In a, b;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    Index n, d, h, w, c;
+    rows.element(i, n, d, h, w, c);
+    using T = typename In::value_type;
+    if constexpr (std::is_invocable_v<Op, T, T>) {
+      out(n, d, h, w, c) = op(a(n, d, h, w, c), b(n, d, h, w, c));
+    } else if constexpr (std::is_invocable_v<Op, T>) {
+      out(n, d, h, w, c) = op(a(n, d, h, w, c));
+    } else {
+      out(n, d, h, w, c) = op();
+    }
+  }
+};
+
+/// Inputs that op doesn't take are default-constructed views.
+template <class Exec, class Op, class T>
+void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor<T, Exec>& out, const InTensor<T, Exec>& a = {},
+                 const InTensor<T, Exec>& b = {}) {
   const Rows rows = rows_of(out);
   if (rows.elements() == 0) return;
+  const SingleElement<Op, Tensor<T, Exec>, Tensor<const T, Exec>> element{rows, op, out, a, b};
   if constexpr (runs_on_host<Exec>) {
-    if (views::is_dense(out) && (views::is_dense(in) && ...)) {
+    constexpr bool binary = std::is_invocable_v<Op, T, T>, unary = !binary && std::is_invocable_v<Op, T>;
+    auto all = [&](auto property) {
+      return property(out) && (!(unary || binary) || property(a)) && (!binary || property(b));
+    };
+    if (all([](const auto& v) { return views::is_dense(v); })) {
       constexpr Index block = 4096;  // one share of work: long enough to hide the loop's start, short enough to balance
       const Index elements = rows.elements();
-      auto* const to = out.data();
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, (elements + block - 1) / block),
-                           [=, ... from = in.data()](const Index b) {
-                             const Index end = (b + 1) * block < elements ? (b + 1) * block : elements;
-                             for (Index i = b * block; i < end; ++i) to[i] = op(from[i]...);
+                           [=, to = out.data(), from_a = a.data(), from_b = b.data()](const Index i) {
+                             const Index begin = i * block, end = elements < begin + block ? elements : begin + block;
+                             for (Index j = begin; j < end; ++j) to[j] = apply(op, from_a + j, from_b + j);
                            });
-      return;
+    } else if (all([](const auto& v) { return has_contiguous_rows(v); })) {
+      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), [=](const Index r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        auto row = [&](const auto& v) { return v.data() == nullptr ? nullptr : &v(n, d, h, 0, 0); };
+        auto* const to = row(out);
+        const auto *const from_a = row(a), *const from_b = row(b);
+        for (Index j = 0; j < rows.width * rows.channels; ++j) to[j] = apply(op, from_a + j, from_b + j);
+      });
+    } else {
+      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.elements()), element);
     }
-    const bool contiguous = has_contiguous_rows(out) && (has_contiguous_rows(in) && ...);
-    Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), [=](const Index r) {
-      Index n, d, h;
-      rows.row(r, n, d, h);
-      if (contiguous) {
-        auto row = [&](const auto& v) { return &v(n, d, h, 0, 0); };
-        auto loop = [&](auto* to, const auto*... from) {
-          for (Index i = 0; i < rows.width * rows.channels; ++i) to[i] = op(from[i]...);
-        };
-        loop(row(out), row(in)...);
-      } else {
-        for (Index w = 0; w < rows.width; ++w)
-          for (Index c = 0; c < rows.channels; ++c) out(n, d, h, w, c) = op(in(n, d, h, w, c)...);
-      }
-    });
   } else {
-    Kokkos::parallel_for(
-        label, Range<Exec>(exec, 0, rows.elements()), KOKKOS_LAMBDA(const Index i) {
-          Index n, d, h, w, c;
-          rows.element(i, n, d, h, w, c);
-          out(n, d, h, w, c) = op(in(n, d, h, w, c)...);
-        });
+    Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.elements()), element);
   }
 }
 

@@ -1,0 +1,307 @@
+#include <aloni/nn/local/batch_norm.hpp>
+
+#include <aloni/nn/local/detail/check_views.hpp>
+#include <aloni/nn/local/detail/execution.hpp>
+
+#include <algorithm>
+
+namespace aloni::nn::local {
+
+namespace detail {
+
+// A tensor's rows are cut into at most this many shares, each summed by one thread into its own part of the workspace. A
+// constant, not the number of threads: sums must not change with it.
+constexpr Index max_shares = 64;
+
+/// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host one index per share, so that the loop over
+/// channels runs over contiguous memory; on a device one per share and channel.
+template <class T, class Exec, bool gradients>
+struct PartialSums {
+  Rows rows;
+  Index shares;
+  Tensor<const T, Exec> x, dy;
+  Array<const double, Exec> mean, inv_std;
+  Array<double, Exec> partial;
+
+  KOKKOS_FUNCTION void add(Index n, Index d, Index h, Index w, Index c, double& first, double& second) const {
+    const double value = static_cast<double>(x(n, d, h, w, c));
+    if constexpr (gradients) {
+      const double g = static_cast<double>(dy(n, d, h, w, c));
+      first += g;
+      second += g * ((value - mean(c)) * inv_std(c));
+    } else {
+      first += value;
+      second += value * value;
+    }
+  }
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    const Index total = rows.rows();
+    if constexpr (runs_on_host<Exec>) {
+      double* const first = partial.data() + i * 2 * rows.channels;
+      double* const second = first + rows.channels;
+      for (Index c = 0; c < 2 * rows.channels; ++c) first[c] = 0;
+      for (Index r = total * i / shares; r < total * (i + 1) / shares; ++r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        for (Index w = 0; w < rows.width; ++w)
+          for (Index c = 0; c < rows.channels; ++c) add(n, d, h, w, c, first[c], second[c]);
+      }
+    } else {
+      const Index share = i / rows.channels, c = i % rows.channels;
+      double first = 0, second = 0;
+      for (Index r = total * share / shares; r < total * (share + 1) / shares; ++r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        for (Index w = 0; w < rows.width; ++w) add(n, d, h, w, c, first, second);
+      }
+      partial(share * 2 * rows.channels + c) = first;
+      partial(share * 2 * rows.channels + rows.channels + c) = second;
+    }
+  }
+};
+
+template <class Exec>
+struct AddShares {
+  Index shares, values;
+  Array<const double, Exec> partial;
+  Array<double, Exec> sums;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    double sum = 0;
+    for (Index s = 0; s < shares; ++s) sum += partial(s * values + i);
+    sums(i) = sum;
+  }
+};
+
+template <class T, class Exec, bool gradients>
+void reduce_channels(const Exec& exec, const char* label, const Rows& rows, const InTensor<T, Exec>& x,
+                     const InTensor<T, Exec>& dy, const InArray<double, Exec>& mean, const InArray<double, Exec>& inv_std,
+                     const Array<double, Exec>& partial, const Array<double, Exec>& sums) {
+  const Index shares = std::min(max_shares, rows.rows());
+  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? shares : shares * rows.channels),
+                       PartialSums<T, Exec, gradients>{rows, shares, x, dy, mean, inv_std, partial});
+  Kokkos::parallel_for("aloni::nn::batch_norm_add_shares", Range<Exec>(exec, 0, 2 * rows.channels),
+                       AddShares<Exec>{shares, 2 * rows.channels, partial, sums});
+}
+
+template <class Exec>
+struct Finish {
+  Index count, channels;
+  BatchNormStatistics parameters;
+  Array<const double, Exec> sums;
+  Array<double, Exec> mean, inv_std, running_mean, running_variance;
+  bool running;
+  KOKKOS_FUNCTION void operator()(const Index c) const {
+    const double n = static_cast<double>(count);
+    const double m = sums(c) / n;
+    const double variance = Kokkos::fmax(0.0, sums(channels + c) / n - m * m);
+    mean(c) = m;
+    inv_std(c) = 1.0 / Kokkos::sqrt(variance + parameters.epsilon);
+    if (!running) return;
+    const double unbiased = count > 1 ? variance * n / (n - 1) : variance;
+    running_mean(c) += parameters.momentum * (m - running_mean(c));
+    running_variance(c) += parameters.momentum * (unbiased - running_variance(c));
+  }
+};
+
+template <class Exec>
+struct Inverse {
+  double epsilon;
+  Array<const double, Exec> variance;
+  Array<double, Exec> inv_std;
+  KOKKOS_FUNCTION void operator()(const Index c) const { inv_std(c) = 1.0 / Kokkos::sqrt(variance(c) + epsilon); }
+};
+
+template <class T, class Exec>
+struct Normalise {
+  Rows rows;
+  Tensor<const T, Exec> x;
+  Array<const double, Exec> mean, inv_std;
+  Array<const T, Exec> gamma, beta;
+  Tensor<T, Exec> y;
+  KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
+    const double normal = (static_cast<double>(x(n, d, h, w, c)) - mean(c)) * inv_std(c);
+    y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
+  }
+};
+
+template <class T, class Exec>
+struct NormaliseGradient {
+  Rows rows;
+  double inverse_count;
+  Tensor<const T, Exec> x, dy;
+  Array<const double, Exec> mean, inv_std;
+  Array<const T, Exec> gamma;
+  Array<const double, Exec> sums;
+  Tensor<T, Exec> dx;
+  KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
+    const double normal = (static_cast<double>(x(n, d, h, w, c)) - mean(c)) * inv_std(c);
+    const double share = (sums(c) + normal * sums(rows.channels + c)) * inverse_count;
+    dx(n, d, h, w, c) = static_cast<T>(static_cast<double>(gamma(c)) * inv_std(c) *
+                                       (static_cast<double>(dy(n, d, h, w, c)) - share));
+  }
+};
+
+/// One index per row on a host, per element on a device.
+template <class Exec, class Kernel>
+struct EachElement {
+  Kernel kernel;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    Index n, d, h, w, c;
+    if constexpr (runs_on_host<Exec>) {
+      kernel.rows.row(i, n, d, h);
+      for (w = 0; w < kernel.rows.width; ++w)
+        for (c = 0; c < kernel.rows.channels; ++c) kernel.element(n, d, h, w, c);
+    } else {
+      kernel.rows.element(i, n, d, h, w, c);
+      kernel.element(n, d, h, w, c);
+    }
+  }
+};
+
+template <class Exec, class Kernel>
+void for_each_element(const Exec& exec, const char* label, const Kernel& kernel) {
+  if (kernel.rows.elements() == 0) return;
+  Kokkos::parallel_for(label,
+                       Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
+                       EachElement<Exec, Kernel>{kernel});
+}
+
+template <class T, class Exec>
+struct ParameterGradients {
+  Index channels;
+  Array<const double, Exec> sums;
+  Array<T, Exec> dgamma, dbeta;
+  KOKKOS_FUNCTION void operator()(const Index c) const {
+    dbeta(c) = static_cast<T>(sums(c));
+    dgamma(c) = static_cast<T>(sums(channels + c));
+  }
+};
+
+}  // namespace detail
+
+template <class T, class Exec>
+BatchNormReduction<T, Exec>::BatchNormReduction(const Exec& exec, Index samples, Index depth, Index height, Index channels)
+    : max_rows_(samples * depth * height),
+      channels_(channels),
+      partial_(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::batch_norm_partial_sums"),
+               static_cast<std::size_t>(std::min(detail::max_shares, samples * depth * height) * 2 * channels)) {}
+
+template <class T, class Exec>
+void BatchNormReduction<T, Exec>::statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums) {
+  constexpr auto operation = "aloni::nn::local::BatchNormReduction::statistics";
+  const detail::Rows rows = detail::rows_of(x);
+  detail::check(rows.rows() <= max_rows_ && rows.channels == channels_, operation, "x", detail::extents_text(x),
+                "the channels and at most the rows given to the constructor");
+  detail::check_extent(operation, "sums", sums, 2 * channels_);
+  detail::reduce_channels<T, Exec, false>(exec, "aloni::nn::batch_norm_statistics", rows, x, {}, {}, {}, partial_, sums);
+}
+
+template <class T, class Exec>
+void BatchNormReduction<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                                            InArray<double, Exec> mean, InArray<double, Exec> inv_std,
+                                            OutArray<double, Exec> sums) {
+  constexpr auto operation = "aloni::nn::local::BatchNormReduction::gradients";
+  const detail::Rows rows = detail::rows_of(x);
+  detail::check(rows.rows() <= max_rows_ && rows.channels == channels_, operation, "x", detail::extents_text(x),
+                "the channels and at most the rows given to the constructor");
+  detail::check_same_extents(operation, "dy", dy, x);
+  detail::check_extent(operation, "mean", mean, channels_);
+  detail::check_extent(operation, "inv_std", inv_std, channels_);
+  detail::check_extent(operation, "sums", sums, 2 * channels_);
+  detail::reduce_channels<T, Exec, true>(exec, "aloni::nn::batch_norm_gradients", rows, x, dy, mean, inv_std, partial_,
+                                         sums);
+}
+
+template <class Exec>
+void batch_norm_finish(const Exec& exec, Index count, BatchNormStatistics parameters, InArray<double, Exec> sums,
+                       OutArray<double, Exec> mean, OutArray<double, Exec> inv_std, OutArray<double, Exec> running_mean,
+                       OutArray<double, Exec> running_variance) {
+  constexpr auto operation = "aloni::nn::local::batch_norm_finish";
+  const Index channels = static_cast<Index>(mean.extent(0));
+  detail::check(count > 0, operation, "count", std::to_string(count), "at least one element per channel");
+  detail::check_extent(operation, "sums", sums, 2 * channels);
+  detail::check_extent(operation, "inv_std", inv_std, channels);
+  const bool running = running_mean.extent(0) > 0;
+  if (running) {
+    detail::check_extent(operation, "running_mean", running_mean, channels);
+    detail::check_extent(operation, "running_variance", running_variance, channels);
+  }
+  Kokkos::parallel_for(
+      "aloni::nn::batch_norm_finish", detail::Range<Exec>(exec, 0, channels),
+      detail::Finish<Exec>{count, channels, parameters, sums, mean, inv_std, running_mean, running_variance, running});
+}
+
+template <class Exec>
+void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> running_variance,
+                        OutArray<double, Exec> inv_std) {
+  const Index channels = static_cast<Index>(inv_std.extent(0));
+  detail::check_extent("aloni::nn::local::batch_norm_inverse", "running_variance", running_variance, channels);
+  Kokkos::parallel_for("aloni::nn::batch_norm_inverse", detail::Range<Exec>(exec, 0, channels),
+                       detail::Inverse<Exec>{epsilon, running_variance, inv_std});
+}
+
+template <class T, class Exec>
+void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean, InArray<double, Exec> inv_std,
+                        InArray<T, Exec> gamma, InArray<T, Exec> beta, Tensor<T, Exec> y) {
+  constexpr auto operation = "aloni::nn::local::batch_norm_forward";
+  const detail::Rows rows = detail::rows_of(y);
+  detail::check_same_extents(operation, "x", x, y);
+  detail::check_extent(operation, "mean", mean, rows.channels);
+  detail::check_extent(operation, "inv_std", inv_std, rows.channels);
+  detail::check_extent(operation, "gamma", gamma, rows.channels);
+  detail::check_extent(operation, "beta", beta, rows.channels);
+  detail::for_each_element(exec, "aloni::nn::batch_norm_forward",
+                           detail::Normalise<T, Exec>{rows, x, mean, inv_std, gamma, beta, y});
+}
+
+template <class T, class Exec>
+void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums, Array<T, Exec> dgamma,
+                                    OutArray<T, Exec> dbeta) {
+  const Index channels = static_cast<Index>(dgamma.extent(0));
+  detail::check_extent("aloni::nn::local::batch_norm_parameter_gradients", "sums", sums, 2 * channels);
+  detail::check_extent("aloni::nn::local::batch_norm_parameter_gradients", "dbeta", dbeta, channels);
+  Kokkos::parallel_for("aloni::nn::batch_norm_parameter_gradients", detail::Range<Exec>(exec, 0, channels),
+                       detail::ParameterGradients<T, Exec>{channels, sums, dgamma, dbeta});
+}
+
+template <class T, class Exec>
+void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                         InArray<double, Exec> mean, InArray<double, Exec> inv_std, InArray<T, Exec> gamma,
+                         InArray<double, Exec> sums, Tensor<T, Exec> dx) {
+  constexpr auto operation = "aloni::nn::local::batch_norm_backward";
+  const detail::Rows rows = detail::rows_of(dx);
+  detail::check(count > 0, operation, "count", std::to_string(count), "at least one element per channel");
+  detail::check_same_extents(operation, "x", x, dx);
+  detail::check_same_extents(operation, "dy", dy, dx);
+  detail::check_extent(operation, "mean", mean, rows.channels);
+  detail::check_extent(operation, "inv_std", inv_std, rows.channels);
+  detail::check_extent(operation, "gamma", gamma, rows.channels);
+  detail::check_extent(operation, "sums", sums, 2 * rows.channels);
+  detail::for_each_element(
+      exec, "aloni::nn::batch_norm_backward",
+      detail::NormaliseGradient<T, Exec>{rows, 1.0 / static_cast<double>(count), x, dy, mean, inv_std, gamma, sums, dx});
+}
+
+// The statistics are double whatever the tensors are: these come once per space, with the doubles.
+#define INSTANTIATE_STATISTICS_float(Exec)
+#define INSTANTIATE_STATISTICS_double(Exec)                                                                            \
+  template void batch_norm_finish<Exec>(const Exec&, Index, BatchNormStatistics, InArray<double, Exec>,                 \
+                                        OutArray<double, Exec>, OutArray<double, Exec>, OutArray<double, Exec>,         \
+                                        OutArray<double, Exec>);                                                        \
+  template void batch_norm_inverse<Exec>(const Exec&, double, InArray<double, Exec>, OutArray<double, Exec>);
+#define INSTANTIATE(T, Exec)                                                                                            \
+  INSTANTIATE_STATISTICS_##T(Exec)                                                                                      \
+  template class BatchNormReduction<T, Exec>;                                                                           \
+  template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,                      \
+                                            InArray<double, Exec>, InArray<T, Exec>, InArray<T, Exec>, Tensor<T, Exec>); \
+  template void batch_norm_parameter_gradients<T, Exec>(const Exec&, InArray<double, Exec>, Array<T, Exec>,             \
+                                                        OutArray<T, Exec>);                                             \
+  template void batch_norm_backward<T, Exec>(const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>,                  \
+                                             InArray<double, Exec>, InArray<double, Exec>, InArray<T, Exec>,            \
+                                             InArray<double, Exec>, Tensor<T, Exec>);
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+#undef INSTANTIATE_STATISTICS_float
+#undef INSTANTIATE_STATISTICS_double
+
+}  // namespace aloni::nn::local

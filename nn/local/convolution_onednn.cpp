@@ -1,0 +1,135 @@
+#include <aloni/nn/local/detail/convolution_backends.hpp>
+#include <aloni/nn/local/detail/elementwise.hpp>
+#include <aloni/nn/local/detail/onednn_primitives.hpp>
+
+#include <array>
+
+// Views to oneDNN and back. oneDNN wants dense memory: a view (or the part of it that is read) that fills one block of memory
+// is handed over in place, others are packed into a workspace whose pages are only touched when that happens. Passes that oneDNN
+// can't do, or does wrong or with its reference kernel, go to the direct implementation.
+
+namespace aloni::nn::local::detail {
+
+struct CopyValue {
+  float operator()(float x) const { return x; }
+};
+struct ZeroValue {
+  float operator()() const { return 0.0F; }
+};
+
+template <class Exec>
+class OnednnBackend final : public LocalConvolution<float, Exec> {
+ public:
+  OnednnBackend(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
+      : LocalConvolution<float, Exec>(problem, passes), part_(onednn_problem(problem)) {
+    auto reason = [&](bool wanted, ConvolutionPass pass) {
+      auto& why = reasons_[static_cast<int>(pass)];
+      if (wanted) why = onednn_unsupported_reason(problem, pass);
+      return why.has_value();
+    };
+    const ConvolutionPasses elsewhere{
+        .forward = reason(passes.forward, ConvolutionPass::forward),
+        .backward_data = reason(passes.backward_data, ConvolutionPass::backward_data),
+        .backward_filter = reason(passes.backward_filter, ConvolutionPass::backward_filter)};
+    const ConvolutionPasses here{.forward = passes.forward && !elsewhere.forward,
+                                 .backward_data = passes.backward_data && !elsewhere.backward_data,
+                                 .backward_filter = passes.backward_filter && !elsewhere.backward_filter};
+    if (elsewhere.forward || elsewhere.backward_data || elsewhere.backward_filter) {
+      direct_ = make_direct_convolution<float, Exec>(problem, exec, elsewhere);
+    }
+    if (!here.forward && !here.backward_data && !here.backward_filter) return;
+    onednn_ = std::make_unique<OnednnConvolution>(part_, here);
+    const Index in = part_.samples * part_.input[0] * part_.input[1] * part_.input[2] * part_.channels;
+    const Index out = part_.samples * part_.output[0] * part_.output[1] * part_.output[2] * part_.filters;
+    input_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_input"),
+                    static_cast<std::size_t>(in));
+    output_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_output"),
+                     static_cast<std::size_t>(out));
+    zeros_ = Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias"), static_cast<std::size_t>(part_.filters));
+    unwanted_ = Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias_gradient"), static_cast<std::size_t>(part_.filters));
+  }
+
+  std::string implementation(ConvolutionPass pass) const override {
+    const auto& reason = reasons_[static_cast<int>(pass)];
+    return reason ? direct_->implementation(pass) + " (" + *reason + ")" : "onednn " + onednn_->implementation(pass);
+  }
+  std::size_t workspace_bytes() const override {
+    return (input_.size() + output_.size() + zeros_.size() + unwanted_.size()) * sizeof(float) + (onednn_ ? onednn_->workspace_bytes() : 0) +
+           (direct_ ? direct_->workspace_bytes() : 0);
+  }
+
+ private:
+  using Memory = Kokkos::View<float*, typename Exec::memory_space>;
+  using In = Tensor<const float, Exec>;
+  using Out = Tensor<float, Exec>;
+
+  bool goes_elsewhere(ConvolutionPass pass) const { return reasons_[static_cast<int>(pass)].has_value(); }
+
+  /// The part of a view over the problem's input that oneDNN reads or writes.
+  template <class View>
+  View part_of(const View& v) const {
+    auto range = [&](int s) { return std::pair<Index, Index>(part_.first[s], part_.first[s] + part_.input[s]); };
+    return View(Kokkos::subview(v, Kokkos::ALL, range(0), range(1), range(2), Kokkos::ALL));
+  }
+
+  /// A dense view over workspace with another view's extents.
+  template <class View>
+  static Out packed(const Memory& memory, const View& like) {
+    return dense_tensor<float, Exec>(memory.data(), like.extent(0), like.extent(1), like.extent(2), like.extent(3),
+                                     like.extent(4));
+  }
+
+  static const float* dense(const Exec& exec, const In& v, const Memory& memory) {
+    if (views::is_dense(v)) return v.data();
+    elementwise<Exec, CopyValue, float>(exec, "aloni::nn::onednn_pack", CopyValue{}, packed(memory, v), v);
+    return memory.data();
+  }
+  static void unpack(const Exec& exec, const Memory& memory, const Out& v) {
+    elementwise<Exec, CopyValue, float>(exec, "aloni::nn::onednn_unpack", CopyValue{}, v, packed(memory, v));
+  }
+
+  void run_forward(const Exec& exec, const In& x, const In& w, const Array<const float, Exec>& bias, const Out& y) override {
+    if (goes_elsewhere(ConvolutionPass::forward)) return direct_->forward(exec, x, w, bias, y);
+    const bool in_place = views::is_dense(y);
+    const float* const from = dense(exec, part_of(x), input_);
+    onednn_->forward(from, w.data(), bias.extent(0) > 0 ? bias.data() : zeros_.data(), in_place ? y.data() : output_.data());
+    if (!in_place) unpack(exec, output_, y);
+  }
+
+  void run_backward_data(const Exec& exec, const In& dy, const In& w, const Out& dx) override {
+    if (goes_elsewhere(ConvolutionPass::backward_data)) return direct_->backward_data(exec, dy, w, dx);
+    const Out part = part_of(dx);
+    if (part.size() < dx.size()) {
+      elementwise<Exec, ZeroValue, float>(exec, "aloni::nn::onednn_zero", ZeroValue{}, dx);
+    }
+    const bool in_place = views::is_dense(part);
+    onednn_->backward_data(dense(exec, dy, output_), w.data(), in_place ? part.data() : input_.data());
+    if (!in_place) unpack(exec, input_, part);
+  }
+
+  void run_backward_filter(const Exec& exec, const In& x, const In& dy, const Out& dw,
+                           const Array<float, Exec>& db) override {
+    if (goes_elsewhere(ConvolutionPass::backward_filter)) return direct_->backward_filter(exec, x, dy, dw, db);
+    const float* const from = dense(exec, part_of(x), input_);
+    onednn_->backward_filter(from, dense(exec, dy, output_), dw.data(), db.extent(0) > 0 ? db.data() : unwanted_.data());
+  }
+
+  const OnednnProblem part_;
+  std::array<std::optional<std::string>, 3> reasons_;
+  std::unique_ptr<OnednnConvolution> onednn_;
+  std::unique_ptr<LocalConvolution<float, Exec>> direct_;
+  Memory input_, output_;
+  Memory zeros_, unwanted_;  // the bias that is not there, and the gradient that nobody asked for
+};
+
+template <class T, class Exec>
+std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
+                                                                   ConvolutionPasses passes) {
+  return std::make_unique<OnednnBackend<Exec>>(problem, exec, passes);
+}
+
+template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
+make_onednn_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
+                                                                  const Kokkos::DefaultHostExecutionSpace&, ConvolutionPasses);
+
+}  // namespace aloni::nn::local::detail

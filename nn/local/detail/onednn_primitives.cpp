@@ -1,0 +1,246 @@
+#include <aloni/nn/local/detail/onednn_primitives.hpp>
+
+#include <oneapi/dnnl/dnnl.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace aloni::nn::local::detail {
+
+namespace {
+
+using dnnl::memory;
+
+bool is_flat(const OnednnProblem& p) { return p.input[0] == 1 && p.output[0] == 1 && p.kernel[0] == 1; }
+
+/// Spatial values for oneDNN: two of them unless depth matters.
+memory::dims spatial(const OnednnProblem& p, const std::array<Index, 3>& values, Index minus = 0) {
+  memory::dims dims;
+  for (int s = is_flat(p) ? 1 : 0; s < 3; ++s) dims.push_back(values[s] - minus);
+  return dims;
+}
+
+memory::dims dims(const OnednnProblem& p, Index outer, Index inner, const std::array<Index, 3>& values) {
+  memory::dims all{outer, inner};
+  for (Index v : spatial(p, values)) all.push_back(v);
+  return all;
+}
+
+/// Descriptions of a problem's arrays: dense channels last, weights in the order that oneDNN likes best.
+struct Shapes {
+  explicit Shapes(const OnednnProblem& p)
+      : activations_tag(is_flat(p) ? memory::format_tag::nhwc : memory::format_tag::ndhwc),
+        x(dims(p, p.samples, p.channels, p.input), memory::data_type::f32, activations_tag),
+        y(dims(p, p.samples, p.filters, p.output), memory::data_type::f32, activations_tag),
+        w(dims(p, p.filters, p.channels, p.kernel), memory::data_type::f32, memory::format_tag::any),
+        plain_w(dims(p, p.filters, p.channels, p.kernel), memory::data_type::f32,
+                is_flat(p) ? memory::format_tag::ohwi : memory::format_tag::odhwi),
+        bias({p.filters}, memory::data_type::f32, memory::format_tag::a),
+        stride(spatial(p, p.stride)),
+        dilation(spatial(p, p.dilation, 1)),
+        before(spatial(p, p.padding_before)),
+        after(spatial(p, p.padding_after)) {
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    attributes.set_fpmath_mode(dnnl::fpmath_mode::strict);
+  }
+  memory::format_tag activations_tag;
+  memory::desc x, y, w, plain_w, bias;
+  memory::dims stride, dilation, before, after;
+  dnnl::primitive_attr attributes;
+};
+
+// Never Winograd: its transformations are not exact on small integers.
+constexpr auto direct = dnnl::algorithm::convolution_direct;
+
+dnnl::convolution_forward::primitive_desc describe_forward(const Shapes& s, const dnnl::engine& engine) {
+  return {{dnnl::prop_kind::forward_training, direct, s.x, s.w, s.bias, s.y, s.stride, s.dilation, s.before, s.after},
+          s.attributes,
+          engine};
+}
+
+dnnl::convolution_backward_data::primitive_desc describe_backward_data(const Shapes& s, const dnnl::engine& engine) {
+  return {{direct, s.x, s.w, s.y, s.stride, s.dilation, s.before, s.after},
+          s.attributes,
+          engine,
+          describe_forward(s, engine)};
+}
+
+dnnl::convolution_backward_weights::primitive_desc describe_backward_filter(const Shapes& s, const dnnl::engine& engine) {
+  return {{direct, s.x, s.w, s.bias, s.y, s.stride, s.dilation, s.before, s.after},
+          s.attributes,
+          engine,
+          describe_forward(s, engine)};
+}
+
+std::string implementation_of(const OnednnProblem& p, ConvolutionPass pass) {
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  const Shapes shapes(p);
+  switch (pass) {
+    case ConvolutionPass::forward:
+      return describe_forward(shapes, engine).impl_info_str();
+    case ConvolutionPass::backward_data:
+      return describe_backward_data(shapes, engine).impl_info_str();
+    case ConvolutionPass::backward_filter:
+      return describe_backward_filter(shapes, engine).impl_info_str();
+  }
+  return {};
+}
+
+/// One pass: the primitive, its arguments, and the reordering of the weights before or after it.
+struct Pass {
+  dnnl::primitive primitive;
+  std::unordered_map<int, memory> arguments;
+  memory plain_w, w;
+  dnnl::reorder reorder;
+  bool reorders = false;
+  std::string implementation;
+  std::size_t bytes = 0;
+
+  template <class Description>
+  void prepare(const Description& description, const dnnl::primitive& made, const memory::desc& w_desc, int w_argument,
+               bool w_is_result, const Shapes& shapes, const dnnl::engine& engine) {
+    primitive = made;
+    implementation = description.impl_info_str();
+    plain_w = memory(shapes.plain_w, engine, DNNL_MEMORY_NONE);
+    reorders = w_desc != shapes.plain_w;
+    w = reorders ? memory(w_desc, engine) : plain_w;
+    if (reorders) {
+      reorder = w_is_result ? dnnl::reorder(w, plain_w) : dnnl::reorder(plain_w, w);
+      bytes += w_desc.get_size();
+    }
+    arguments[w_argument] = w;
+    const auto scratch = description.scratchpad_desc();
+    arguments[DNNL_ARG_SCRATCHPAD] = memory(scratch, engine);
+    bytes += scratch.get_size();
+  }
+  void bind(int argument, const float* data) {
+    // oneDNN takes no const pointers, and doesn't write its inputs.
+    arguments.at(argument).set_data_handle(const_cast<float*>(data));
+  }
+};
+
+}  // namespace
+
+OnednnProblem onednn_problem(const ConvolutionProblem& p) {
+  OnednnProblem q{.samples = p.samples,
+                  .channels = p.channels,
+                  .filters = p.filters,
+                  .output = p.output,
+                  .kernel = p.kernel,
+                  .stride = p.stride,
+                  .dilation = p.dilation};
+  for (int s = 0; s < 3; ++s) {
+    const Index end = (p.output[s] - 1) * p.stride[s] + (p.kernel[s] - 1) * p.dilation[s] + p.offset[s] + 1;
+    const Index hi = std::min(p.input[s], end);
+    q.first[s] = std::max<Index>(0, p.offset[s]);
+    q.input[s] = std::max<Index>(0, hi - q.first[s]);
+    q.padding_before[s] = std::max<Index>(0, -p.offset[s]);
+    q.padding_after[s] = std::max<Index>(0, end - hi);
+  }
+  return q;
+}
+
+std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass) {
+  const OnednnProblem p = onednn_problem(problem);
+  double largest = static_cast<double>(p.samples) * static_cast<double>(std::max(p.channels, p.filters));
+  for (int s = 0; s < 3; ++s) {
+    if (p.input[s] == 0 || p.output[s] == 0) return "nothing of the input is read";
+    largest *= static_cast<double>(std::max(p.input[s], p.output[s]));
+    const Index reach = (p.kernel[s] - 1) * p.dilation[s];
+    if (p.padding_before[s] > reach || p.padding_after[s] > reach) return "some windows lie in the padding altogether";
+  }
+  if (p.samples == 0 || p.channels == 0 || p.filters == 0) return "a tensor is empty";
+  if (largest * sizeof(float) >= 2147483648.0) return "oneDNN's kernels count bytes in 32 bits";
+  try {
+    const std::string implementation = implementation_of(p, pass);
+    if (implementation.find("jit") == std::string::npos && implementation.find("brg") == std::string::npos) {
+      return "oneDNN has only its " + implementation + " kernel for it";
+    }
+  } catch (const dnnl::error&) {
+    return "oneDNN has no kernel for it";
+  }
+  return std::nullopt;
+}
+
+struct OnednnConvolution::Primitives {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::array<Pass, 3> passes;
+
+  Pass& of(ConvolutionPass pass) { return passes[static_cast<int>(pass)]; }
+};
+
+OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes)
+    : primitives_(std::make_unique<Primitives>()) {
+  const Shapes shapes(problem);
+  const dnnl::engine& engine = primitives_->engine;
+  auto unbound = [&](const memory::desc& desc) { return memory(desc, engine, DNNL_MEMORY_NONE); };
+  if (passes.forward) {
+    const auto d = describe_forward(shapes, engine);
+    Pass& pass = primitives_->of(ConvolutionPass::forward);
+    pass.prepare(d, dnnl::convolution_forward(d), d.weights_desc(), DNNL_ARG_WEIGHTS, false, shapes, engine);
+    pass.arguments[DNNL_ARG_SRC] = unbound(shapes.x);
+    pass.arguments[DNNL_ARG_BIAS] = unbound(shapes.bias);
+    pass.arguments[DNNL_ARG_DST] = unbound(shapes.y);
+  }
+  if (passes.backward_data) {
+    const auto d = describe_backward_data(shapes, engine);
+    Pass& pass = primitives_->of(ConvolutionPass::backward_data);
+    pass.prepare(d, dnnl::convolution_backward_data(d), d.weights_desc(), DNNL_ARG_WEIGHTS, false, shapes, engine);
+    pass.arguments[DNNL_ARG_DIFF_DST] = unbound(shapes.y);
+    pass.arguments[DNNL_ARG_DIFF_SRC] = unbound(shapes.x);
+  }
+  if (passes.backward_filter) {
+    const auto d = describe_backward_filter(shapes, engine);
+    Pass& pass = primitives_->of(ConvolutionPass::backward_filter);
+    pass.prepare(d, dnnl::convolution_backward_weights(d), d.diff_weights_desc(), DNNL_ARG_DIFF_WEIGHTS, true, shapes,
+                 engine);
+    pass.arguments[DNNL_ARG_SRC] = unbound(shapes.x);
+    pass.arguments[DNNL_ARG_DIFF_DST] = unbound(shapes.y);
+    pass.arguments[DNNL_ARG_DIFF_BIAS] = unbound(shapes.bias);
+  }
+}
+
+OnednnConvolution::~OnednnConvolution() = default;
+
+void OnednnConvolution::forward(const float* x, const float* w, const float* bias, float* y) {
+  Pass& pass = primitives_->of(ConvolutionPass::forward);
+  pass.bind(DNNL_ARG_SRC, x);
+  pass.bind(DNNL_ARG_BIAS, bias);
+  pass.bind(DNNL_ARG_DST, y);
+  pass.plain_w.set_data_handle(const_cast<float*>(w));
+  if (pass.reorders) pass.reorder.execute(primitives_->stream, pass.plain_w, pass.w);
+  pass.primitive.execute(primitives_->stream, pass.arguments);
+  primitives_->stream.wait();
+}
+
+void OnednnConvolution::backward_data(const float* dy, const float* w, float* dx) {
+  Pass& pass = primitives_->of(ConvolutionPass::backward_data);
+  pass.bind(DNNL_ARG_DIFF_DST, dy);
+  pass.bind(DNNL_ARG_DIFF_SRC, dx);
+  pass.plain_w.set_data_handle(const_cast<float*>(w));
+  if (pass.reorders) pass.reorder.execute(primitives_->stream, pass.plain_w, pass.w);
+  pass.primitive.execute(primitives_->stream, pass.arguments);
+  primitives_->stream.wait();
+}
+
+void OnednnConvolution::backward_filter(const float* x, const float* dy, float* dw, float* db) {
+  Pass& pass = primitives_->of(ConvolutionPass::backward_filter);
+  pass.bind(DNNL_ARG_SRC, x);
+  pass.bind(DNNL_ARG_DIFF_DST, dy);
+  pass.bind(DNNL_ARG_DIFF_BIAS, db);
+  pass.plain_w.set_data_handle(dw);
+  pass.primitive.execute(primitives_->stream, pass.arguments);
+  if (pass.reorders) pass.reorder.execute(primitives_->stream, pass.w, pass.plain_w);
+  primitives_->stream.wait();
+}
+
+std::string OnednnConvolution::implementation(ConvolutionPass pass) const { return primitives_->of(pass).implementation; }
+
+std::size_t OnednnConvolution::workspace_bytes() const {
+  std::size_t bytes = 0;
+  for (const Pass& pass : primitives_->passes) bytes += pass.bytes;
+  return bytes;
+}
+
+}  // namespace aloni::nn::local::detail

@@ -1,0 +1,48 @@
+#pragma once
+// Convolution through oneDNN on dense host memory: the only file pair that knows oneDNN. No Kokkos, so that the C++ compiler builds
+// it in every configuration.
+#include <aloni/nn/local/convolution_problem.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace aloni::nn::local::detail {
+
+/// What oneDNN is given: the part of a problem's input that is read at all, and zeros around it.
+struct OnednnProblem {
+  Index samples = 0, channels = 0, filters = 0;
+  std::array<Index, 3> first{0, 0, 0};  ///< where this part starts in the problem's input
+  std::array<Index, 3> input{0, 0, 0}, output{0, 0, 0};
+  std::array<Index, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
+  std::array<Index, 3> padding_before{0, 0, 0}, padding_after{0, 0, 0};  ///< ≥ 0
+};
+
+OnednnProblem onednn_problem(const ConvolutionProblem& problem);
+
+/// Why oneDNN must not be asked for this pass; none when it may.
+std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass);
+
+/// Primitives, weights in oneDNN's order and scratch memory, made once. Arguments of calls are dense channels-last arrays of
+/// the problem's shape; calls return when the work is done.
+class OnednnConvolution {
+ public:
+  OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes);
+  ~OnednnConvolution();
+
+  /// bias: filters, not null.
+  void forward(const float* x, const float* w, const float* bias, float* y);
+  void backward_data(const float* dy, const float* w, float* dx);
+  /// db: filters, not null.
+  void backward_filter(const float* x, const float* dy, float* dw, float* db);
+
+  std::string implementation(ConvolutionPass pass) const;
+  std::size_t workspace_bytes() const;
+
+ private:
+  struct Primitives;
+  std::unique_ptr<Primitives> primitives_;
+};
+
+}  // namespace aloni::nn::local::detail
