@@ -16,7 +16,7 @@ namespace {
 // Recursive doubling sends everything log2(p) times, the ring about twice in 2(p - 1) messages; on two ranks they break
 // even near 8 KiB.
 constexpr std::size_t small_bytes = 8192;
-constexpr std::size_t segment_bytes = 128 * 1024;
+constexpr std::size_t segment_bytes = 256 * 1024;
 
 constexpr int collective_tag = Communicator::max_tag + 1;
 constexpr int group_tag =
@@ -291,17 +291,18 @@ void broadcast(Group group, std::span<std::byte> data, int root) {
 
 void all_gather(Group group, std::int64_t own, std::span<std::int64_t> values) {
   Call call(group, "aloni::comm::Communicator::all_gather", {.kind = Kind::all_gather, .count = values.size()});
-  values[0] = own;  // values[i] is that of rank + i until the end
+  values[0] = own;  // until the end, values[i] is that of rank - i
   for (int have = 1; have < group.size; have *= 2) {
     const auto count = static_cast<std::size_t>(std::min(have, group.size - have));
-    const int to = (group.rank - have + group.size) % group.size, from = (group.rank + have) % group.size;
+    const int to = (group.rank + have) % group.size, from = (group.rank - have + group.size) % group.size;
     call.send_signature(to);
     call.send(values.data(), count * sizeof(std::int64_t), to);
     call.receive_signature(from);
     call.receive(values.data() + have, count * sizeof(std::int64_t), from);
     call.wait();
   }
-  std::ranges::rotate(values, values.end() - group.rank);
+  std::ranges::reverse(values);
+  std::ranges::rotate(values, values.begin() + (group.size - 1 - group.rank));
 }
 
 void barrier(Group group) {

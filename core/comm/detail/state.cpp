@@ -12,9 +12,9 @@ namespace aloni::comm {
 
 namespace {
 
-// In a wait, the first tests follow each other closely (some 10 µs, longer than a small message takes); after them each
-// test gives the core away, and every so often one looks for poison.
-constexpr int close_tests = 200;
+// In a wait, the first tests follow each other closely (some 50 to 100 µs, longer than a step of a transfer takes);
+// after them each test gives the core away, and every so often one looks for poison.
+constexpr int close_tests = 1000;
 constexpr int tests_per_look = 32;
 
 std::vector<int> ranks_in_root(MPI_Comm comm, int size, MPI_Comm root) {

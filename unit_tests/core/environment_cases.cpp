@@ -1,0 +1,60 @@
+// environment_cases owner|guest|guest_of_mpi|guest_of_kokkos --ours --kokkos-num-threads=1 --theirs
+// Starts what the case says, then an aloni::Environment, and checks who ends what. Exit code 0 when all is as it should
+// be.
+#include <aloni/core/environment.hpp>
+
+#include <mpi.h>
+#include <Kokkos_Core.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace {
+
+int failures = 0;
+
+void expect(bool condition, const char* what) {
+  if (condition) return;
+  std::fprintf(stderr, "environment_cases: not so: %s\n", what);
+  ++failures;
+}
+
+bool mpi_is_up() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized && !finalized;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string which = argc > 1 ? argv[1] : "";
+  const bool own_mpi = which == "guest" || which == "guest_of_mpi";
+  const bool own_kokkos = which == "guest" || which == "guest_of_kokkos";
+  if (!own_mpi && !own_kokkos && which != "owner") return 2;
+  if (own_mpi) MPI_Init(&argc, &argv);
+  if (own_kokkos) Kokkos::initialize();
+  {
+    aloni::Environment environment(argc, argv);
+    expect(mpi_is_up(), "MPI runs inside the environment");
+    expect(Kokkos::is_initialized(), "Kokkos runs inside the environment");
+    int provided = MPI_THREAD_SINGLE;
+    MPI_Query_thread(&provided);
+    if (!own_mpi) expect(provided >= MPI_THREAD_FUNNELED, "the thread level is FUNNELED at least");
+    if (own_kokkos) {
+      expect(argc == 5, "argv is left alone when Kokkos runs already");
+    } else {
+      expect(argc == 4 && std::string(argv[2]) == "--ours" && std::string(argv[3]) == "--theirs" && argv[4] == nullptr,
+             "the flags of Kokkos are taken out of argv, the others keep their order");
+      expect(Kokkos::num_threads() == 1, "Kokkos has got its flag");
+    }
+    aloni::Environment nested(argc, argv);
+  }
+  expect(Kokkos::is_initialized() == own_kokkos, "Kokkos is stopped by whoever has started it");
+  expect(mpi_is_up() == own_mpi, "MPI is stopped by whoever has started it");
+  if (own_kokkos) Kokkos::finalize();
+  if (own_mpi) MPI_Finalize();
+  return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

@@ -1,0 +1,211 @@
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+namespace {
+
+using namespace aloni::comm;
+using aloni::InvalidArgument;
+
+std::span<const std::byte> bytes_of(const int& value) { return std::as_bytes(std::span(&value, 1)); }
+std::span<std::byte> bytes_of(int& value) { return std::as_writable_bytes(std::span(&value, 1)); }
+
+class CommunicatorTest : public testing::Test {
+ protected:
+  Communicator comm = from_mpi(MPI_COMM_WORLD);
+  const int rank = comm.rank(), size = comm.size();
+};
+
+TEST_F(CommunicatorTest, HasTheRanksOfTheCommunicatorItWasMadeFrom) {
+  int mpi_rank = 0, mpi_size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &mpi_rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &mpi_size);
+  EXPECT_EQ(rank, mpi_rank);
+  EXPECT_EQ(size, mpi_size);
+}
+
+TEST_F(CommunicatorTest, LeavesTheCallersCommunicatorAlone) {
+  MPI_Errhandler handler;
+  MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
+  EXPECT_EQ(handler, MPI_ERRORS_ARE_FATAL);
+  // A message of ours and one of the caller's with the same rank and tag don't meet.
+  int ours = 1, theirs = 2, received = 0;
+  MPI_Request request;
+  MPI_Irecv(&received, 1, MPI_INT, rank, 0, MPI_COMM_WORLD, &request);
+  const auto neighbour = (rank + 1) % size;
+  int got = 0;
+  std::array requests{comm.send(bytes_of(std::as_const(ours)), neighbour, 0),
+                      comm.receive(bytes_of(got), (rank + size - 1) % size, 0)};
+  comm.wait(requests);
+  MPI_Send(&theirs, 1, MPI_INT, rank, 0, MPI_COMM_WORLD);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  EXPECT_EQ(got, 1);
+  EXPECT_EQ(received, 2);
+}
+
+TEST_F(CommunicatorTest, EveryRankReachesEveryRankIncludingItself) {
+  comm.set_max_message_bytes(3);
+  EXPECT_EQ(comm.max_message_bytes(), 3u);
+  std::vector<int> sent(size), received(size, -1);
+  std::vector<Request> requests;
+  for (int peer = 0; peer < size; ++peer) {
+    sent[peer] = 100 * rank + peer;
+    requests.push_back(comm.receive(bytes_of(received[peer]), peer, 17));
+    requests.push_back(comm.send(bytes_of(std::as_const(sent[peer])), peer, 17));
+  }
+  comm.wait(requests);
+  for (int peer = 0; peer < size; ++peer) EXPECT_EQ(received[peer], 100 * peer + rank);
+  for (const Request& request : requests) EXPECT_EQ(request.transport, nullptr);
+  comm.wait(requests);  // of nothing: returns at once
+}
+
+TEST_F(CommunicatorTest, TestMakesProgress) {
+  int sent = rank, received = -1;
+  Request receive = comm.receive(bytes_of(received), (rank + 1) % size, Communicator::max_tag);
+  Request send = comm.send(bytes_of(std::as_const(sent)), (rank + size - 1) % size, Communicator::max_tag);
+  while (!comm.test(receive)) {
+  }
+  while (!comm.test(send)) {
+  }
+  EXPECT_TRUE(comm.test(send));
+  EXPECT_EQ(received, (rank + 1) % size);
+}
+
+TEST_F(CommunicatorTest, CountsTheTrafficOfEachTransport) {
+  int value = 0, received = 0;
+  std::vector<Request> requests{comm.send(bytes_of(std::as_const(value)), (rank + 1) % size, 0),
+                                comm.receive(bytes_of(received), (rank + size - 1) % size, 0)};
+  comm.wait(requests);
+  comm.barrier();
+  const auto traffic = comm.traffic();
+  ASSERT_EQ(traffic.size(), 3u);
+  EXPECT_EQ(traffic[0].first, "self");
+  EXPECT_EQ(traffic[1].first, "mpi");
+  EXPECT_EQ(traffic[2].first, "mpi collectives");
+  const auto& used = traffic[size == 1 ? 0 : 1].second;
+  const auto& unused = traffic[size == 1 ? 1 : 0].second;
+  EXPECT_EQ(used.messages_sent, 1u);
+  EXPECT_EQ(used.bytes_received, sizeof(int));
+  EXPECT_EQ(unused.messages_sent, 0u);
+  EXPECT_EQ(traffic[2].second.messages_sent > 0, size > 1);
+}
+
+TEST_F(CommunicatorTest, RefusesArgumentsOutsideTheirRange) {
+  int value = 0;
+  EXPECT_THROW((void)comm.send(bytes_of(std::as_const(value)), size, 0), InvalidArgument);
+  EXPECT_THROW((void)comm.receive(bytes_of(value), -1, 0), InvalidArgument);
+  EXPECT_THROW((void)comm.send(bytes_of(std::as_const(value)), 0, Communicator::max_tag + 1), InvalidArgument);
+  EXPECT_THROW((void)comm.receive(bytes_of(value), 0, -1), InvalidArgument);
+  EXPECT_THROW(comm.set_max_message_bytes(0), InvalidArgument);
+  EXPECT_THROW(comm.set_max_message_bytes(std::size_t{1} << 31), InvalidArgument);
+  EXPECT_THROW((void)comm.split(-1, 0), InvalidArgument);
+  EXPECT_THROW((void)comm.subgroup({}), InvalidArgument);
+  EXPECT_THROW((void)comm.subgroup({rank, rank}), InvalidArgument);
+  EXPECT_THROW((void)comm.subgroup({rank, size}), InvalidArgument);
+  EXPECT_THROW((void)comm.subgroup({(rank + 1) % (size + 1)}), InvalidArgument);
+  EXPECT_THROW(comm.broadcast(bytes_of(value), size), InvalidArgument);
+  EXPECT_THROW((void)from_mpi(MPI_COMM_NULL), InvalidArgument);
+  comm.barrier();  // still usable
+}
+
+TEST_F(CommunicatorTest, SplitOrdersByKeyAndKeepsColoursApart) {
+  comm.set_max_message_bytes(5);
+  const Communicator half = comm.split(rank % 2, -rank);
+  const int members = (size + 1 - rank % 2) / 2;
+  EXPECT_EQ(half.size(), members);
+  EXPECT_EQ(half.rank(), members - 1 - rank / 2);
+  EXPECT_EQ(half.max_message_bytes(), 5u);
+  const auto ranks = half.all_gather(rank);
+  for (int i = 0; i < members; ++i) EXPECT_EQ(ranks[i], 2 * (members - 1 - i) + rank % 2);
+}
+
+// Trap: a group whose ranks are not 0 … p-1, and are numbered otherwise inside it.
+TEST_F(CommunicatorTest, SubgroupsOfScatteredRanksWorkWhileTheOthersDoSomethingElse) {
+  std::vector<int> outer;
+  for (int r = 0; r < size; r += 3) outer.push_back(r);
+  if (size > 1 && outer.back() != size - 1) outer.push_back(size - 1);
+  const auto position = std::ranges::find(outer, rank);
+  if (position != outer.end()) {
+    const Communicator group = comm.subgroup(outer);
+    const int own = static_cast<int>(position - outer.begin()), members = static_cast<int>(outer.size());
+    EXPECT_EQ(group.rank(), own);
+    EXPECT_EQ(group.size(), members);
+    EXPECT_EQ(group.all_reduce(rank, Reduction::sum), std::accumulate(outer.begin(), outer.end(), 0));
+    // Around the ring, by the group's own numbers.
+    int sent = rank, received = -1;
+    std::vector<Request> requests{group.receive(bytes_of(received), (own + members - 1) % members, 1),
+                                  group.send(bytes_of(std::as_const(sent)), (own + 1) % members, 1)};
+    group.wait(requests);
+    EXPECT_EQ(received, outer[(own + members - 1) % members]);
+    // A group of a group, in the numbers of the group.
+    if (own + 1 >= members - 1) {
+      const Communicator pair = group.subgroup(members == 1 ? std::vector{0} : std::vector{members - 2, members - 1});
+      EXPECT_EQ(pair.all_reduce(rank, Reduction::max), outer.back());
+    }
+  }
+  EXPECT_EQ(comm.all_reduce(1, Reduction::sum), size);
+}
+
+TEST_F(CommunicatorTest, NodeHoldsTheRanksOfThisMachineInTheirOrder) {
+  const Communicator node = comm.node();
+  EXPECT_EQ(node.size(), size);  // the test runs on one machine
+  EXPECT_EQ(node.rank(), rank);
+}
+
+TEST_F(CommunicatorTest, OutlivesTheCommunicatorItWasSplitFrom) {
+  auto parent = std::make_unique<Communicator>(from_mpi(MPI_COMM_WORLD));
+  const Communicator child = parent->split(0, 0);
+  parent.reset();
+  EXPECT_EQ(child.all_reduce(1, Reduction::sum), size);
+}
+
+TEST_F(CommunicatorTest, CollectivelyReturnsWhatEachRankComputed) {
+  EXPECT_EQ(collectively(comm, "test", [&] { return std::to_string(rank); }), std::to_string(rank));
+  bool called = false;
+  collectively(comm, "test", [&] { called = true; });
+  EXPECT_TRUE(called);
+}
+
+TEST_F(CommunicatorTest, CollectivelyThrowsOnAllRanksWhatOneRankThrew) {
+  const int failing = size / 2;
+  const auto f = [&] {
+    if (rank == failing) throw std::out_of_range("label 12 of image 7");
+    return 1;
+  };
+  try {
+    collectively(comm, "aloni::test::read", f);
+    ADD_FAILURE() << "no exception";
+  } catch (const std::out_of_range& error) {
+    EXPECT_EQ(rank, failing);
+  } catch (const aloni::PeerFailed& error) {
+    EXPECT_NE(rank, failing);
+    EXPECT_EQ(error.rank(), failing);
+    EXPECT_EQ(error.operation(), "aloni::test::read");
+    EXPECT_EQ(error.value(), "label 12 of image 7");
+  }
+  EXPECT_EQ(comm.all_reduce(1, Reduction::sum), size);  // nothing is poisoned
+}
+
+TEST_F(CommunicatorTest, AgreeNamesTheLowestOfSeveralFailingRanks) {
+  const bool fails = rank >= size / 2;
+  const auto error = fails ? std::make_exception_ptr(rank) : nullptr;  // not even a std::exception
+  try {
+    comm.agree("aloni::test", error);
+    ADD_FAILURE() << "no exception";
+  } catch (int own) {
+    EXPECT_TRUE(fails);
+    EXPECT_EQ(own, rank);
+  } catch (const aloni::PeerFailed& peer) {
+    EXPECT_FALSE(fails);
+    EXPECT_EQ(peer.rank(), size / 2);
+  }
+}
+
+}  // namespace
