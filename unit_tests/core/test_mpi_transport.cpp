@@ -19,13 +19,14 @@ std::atomic<long> allocations{0};
 
 }  // namespace
 
-void* operator new(std::size_t bytes) {
+// Not inlined: gcc would complain that free() meets memory of new.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -116,7 +117,7 @@ TEST_F(MpiTransportTest, AnyOtherSizeIsAnErrorOfTheReceiver) {
       MPI_Comm_dup(comm_, &comm);
       MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
       {
-        MpiTransport transport(comm, "mpi", std::array{4, 6});
+        MpiTransport transport(comm, "mpi", {4, 6});
         transport.set_max_message_bytes(limit);
         std::array<std::byte, 32> out{}, in{};
         Request receive = transport.receive(in.data(), expected, peer_, 3);
@@ -139,7 +140,7 @@ TEST_F(MpiTransportTest, AnyOtherSizeIsAnErrorOfTheReceiver) {
 }
 
 TEST_F(MpiTransportTest, ErrorsNameTheRankOfTheRootCommunicatorToo) {
-  const std::array root_ranks{4, 6};
+  const std::vector root_ranks{4, 6};
   MpiTransport transport(comm_, "mpi", root_ranks);
   int value = 0;
   const Request send = transport.send(&value, 2, peer_, 0);

@@ -16,8 +16,8 @@ std::size_t part_bytes(std::size_t bytes, std::size_t limit, std::size_t part) {
 
 }  // namespace
 
-MpiTransport::MpiTransport(MPI_Comm comm, std::string name, std::span<const int> root_ranks)
-    : comm_(comm), name_(std::move(name)), root_ranks_(root_ranks) {}
+MpiTransport::MpiTransport(MPI_Comm comm, std::string name, std::vector<int> root_ranks)
+    : comm_(comm), name_(std::move(name)), root_ranks_(std::move(root_ranks)) {}
 
 MpiTransport::~MpiTransport() {
   int finalized = 0;

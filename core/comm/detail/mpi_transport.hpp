@@ -11,7 +11,6 @@
 
 #include <mpi.h>
 
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +22,7 @@ class MpiTransport final : public Transport {
 
   /// `comm` belongs to the caller, outlives the transport and returns errors. `root_ranks[r]`: the rank that texts of
   /// errors name beside r (see PeerFailed::root_rank).
-  MpiTransport(MPI_Comm comm, std::string name, std::span<const int> root_ranks);
+  MpiTransport(MPI_Comm comm, std::string name, std::vector<int> root_ranks);
   /// Cancels what is still pending.
   ~MpiTransport() override;
 
@@ -55,7 +54,7 @@ class MpiTransport final : public Transport {
 
   MPI_Comm comm_;
   std::string name_;
-  std::span<const int> root_ranks_;
+  std::vector<int> root_ranks_;
   std::size_t max_message_bytes_ = default_max_message_bytes;
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_;
