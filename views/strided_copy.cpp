@@ -65,7 +65,7 @@ CopyTask<T> make_task(const T* source, T* destination, const StridedCopy& copy, 
 
 template <class T>
 KOKKOS_INLINE_FUNCTION T sum_of_sources(const CopyTask<T>& task, const T* source) {
-  Index at[6] = {};
+  Index at[CopyTask<T>::max_dims] = {};
   T sum{};
   while (true) {
     sum += *source;
@@ -172,7 +172,7 @@ void run_rows_of_block(const CopyTask<T>& task, const T* source, T* destination,
 template <class T>
 void run_rows(const CopyTask<T>& task, Index begin, Index end) {
   const int outer = task.kept - 2;
-  Index at[6] = {};
+  Index at[CopyTask<T>::max_dims] = {};
   const T* source = task.source;
   T* destination = task.destination;
   Index rest = begin;

@@ -55,7 +55,9 @@ struct CopyTask {
   Kind kind = Kind::assign;
   int kept = 0, total = 0;  ///< dimensions [0, kept) enumerate destination cells, [kept, total) are summed
   Index cells = 0;          ///< destination cells
-  Index extents[6] = {}, source_strides[6] = {}, destination_strides[6] = {};
+  /// Five that are summed and the two that are always kept.
+  static constexpr int max_dims = 7;
+  Index extents[max_dims] = {}, source_strides[max_dims] = {}, destination_strides[max_dims] = {};
 };
 
 template <class T>

@@ -1,0 +1,49 @@
+#pragma once
+// Halo exchange: fills the ghosts of DistributedViews from their owners, and the boundary kinds beyond the domain.
+//
+//   auto boundaries = BoundaryConditions::all(Boundary::zero).set(Dim::width, Boundary::periodic);
+//   Exchange<float> exchange(comm, queue, {{x, boundaries}, y});     // several Views: still one message per peer
+//   auto pending = exchange.start(queue);                            // packs and sends
+//   ...                                                              // compute x.interior(reach)
+//   pending.finish();                                                // ghosts are fresh; compute x.boundary(reach)
+//
+// Views may differ in spatial rank, distribution and layout. Use halo/redistribution.hpp to move a tensor to another
+// distribution, and halo/transfer.hpp for tensors that are no DistributedViews.
+#include <aloni/halo/field.hpp>
+#include <aloni/halo/transfer.hpp>
+
+#include <vector>
+
+namespace aloni::halo {
+
+/// T: float, double. Exec: Kokkos::DefaultExecutionSpace and the default host execution space.
+template <class T, class Exec = Kokkos::DefaultExecutionSpace>
+class Exchange {
+ public:
+  using memory_space = typename Exec::memory_space;
+  using field_type = Field<T, memory_space>;
+
+  /// Nothing to exchange.
+  Exchange() = default;
+  /// Collective: plans and allocates all that is needed, keeps the Views' memory alive. Throws InvalidArgument: on all ranks when
+  /// the arguments differ between ranks, otherwise on the rank that sees it and PeerFailed on the others.
+  /// @pre every distribution spans the communicator, every View was made for this rank
+  Exchange(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<field_type> fields,
+           TransferOptions options = {.label = "exchange"});
+
+  /// Collective among neighbours. Asynchronous: until finish() ghosts are neither read nor written, and owned values change only by
+  /// kernels on the same queue. The ghost state is stale from here until finish() makes it fresh.
+  Pending start(const Queue<Exec>& queue) const { return transfer_.start(queue); }
+  /// The transposed operator: ghost values are added to the owners they came from, in a fixed order, and become zero. Afterwards the
+  /// ghosts are stale.
+  Pending start_adjoint(const Queue<Exec>& queue) const { return transfer_.start_adjoint(queue); }
+  void run(const Queue<Exec>& queue) const { transfer_.run(queue); }
+  void run_adjoint(const Queue<Exec>& queue) const { transfer_.run_adjoint(queue); }
+
+  TransferCount counts() const { return transfer_.counts(); }
+
+ private:
+  Transfer<T, Exec> transfer_;
+};
+
+}  // namespace aloni::halo

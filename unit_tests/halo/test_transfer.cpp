@@ -1,0 +1,310 @@
+#include <aloni/halo/transfer.hpp>
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
+
+#include <gmock/gmock.h>
+#include <halo/test_tensor.hpp>
+
+#include <mpi.h>
+
+namespace aloni::halo {
+namespace {
+
+using namespace testing_support;
+
+template <class T>
+class TransferOf : public testing::Test {
+ protected:
+  comm::Communicator comm_ = comm::from_mpi(MPI_COMM_WORLD);
+  Queue<Exec> queue_;
+};
+using Precisions = testing::Types<float, double>;
+TYPED_TEST_SUITE(TransferOf, Precisions);
+using Transfers = TransferOf<float>;
+
+constexpr double untouched = -1;
+Layout any_layout(Random& pick) { return static_cast<Layout>(pick(0, 2)); }
+
+// One tensor that exchanges, or a pair, with its plan and what must come out.
+template <class T>
+struct Work {
+  RandomCase c;
+  bool in_place;
+  TestTensor<T> source, destination;
+  TransferItem<T, Memory> item;
+
+  Work(Random& all, Random& own, int ranks, int rank, bool is_in_place)
+      : c(random_case(all, ranks)),
+        in_place(is_in_place),
+        source(in_place ? hull(c.source.owned(rank), needed(rank)) : c.source.owned(rank), any_layout(own), own),
+        destination(in_place ? Box{} : needed(rank), any_layout(own), own),
+        item(in_place ? TransferItem<T, Memory>::in_place(source.ref(), plan_halo(c.source, c.needed_box(), c.boundaries, rank))
+                      : TransferItem<T, Memory>::between(
+                            source.ref(), destination.ref(),
+                            plan_redistribution(c.source, c.destination, c.needed_box(), c.boundaries, rank))) {}
+
+  Box needed(int rank) const { return c.needed[static_cast<std::size_t>(rank)]; }
+  TestTensor<T>& result() { return in_place ? source : destination; }
+
+  void prepare(int rank, int which) {
+    const Box own = c.source.owned(rank);
+    source.set([&](const Cell& cell) { return holds(own, cell) ? value_of(cell, which) : untouched; });
+    destination.set([](const Cell&) { return untouched; });
+  }
+  void check(int rank, int which) {
+    result().download();
+    const Box own = c.source.owned(rank);
+    for_each_cell(result().box(), [&](const Cell& cell) {
+      Cell from = cell;
+      double expected = untouched;
+      if (in_place && holds(own, cell)) {
+        expected = value_of(cell, which);
+      } else if (holds(needed(rank), cell)) {
+        const Origin origin = trace_cell(cell, c.source.extents(), c.boundaries, from);
+        expected = origin == Origin::value ? value_of(from, which) : origin == Origin::zero ? 0 : untouched;
+      }
+      ASSERT_EQ(static_cast<double>(result().at(cell)), expected) << "rank " << rank;
+    });
+  }
+};
+
+TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
+  const int ranks = this->comm_.size(), rank = this->comm_.rank();
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
+    this->comm_.set_max_message_bytes(all.one_in(3) ? 24 : std::size_t{1} << 30);
+    std::vector<Work<TypeParam>> work;
+    std::vector<TransferItem<TypeParam, Memory>> items;
+    std::string text = "seed " + std::to_string(seed);
+    for (int i = 0, n = all(1, 3); i < n; ++i) {
+      work.emplace_back(all, own, ranks, rank, all.one_in(2));
+      items.push_back(work.back().item);
+      text += (work.back().in_place ? "\nin place: " : "\nbetween: ") + describe(work.back().c);
+    }
+    SCOPED_TRACE(text);
+    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items);
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      for (auto& w : work) w.prepare(rank, repeat);
+      auto pending = transfer.start(this->queue_);
+      pending.finish();
+      this->queue_.fence("aloni::test: before reading");
+      for (auto& w : work) w.check(rank, repeat);
+    }
+  }
+}
+
+TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
+  const int ranks = this->comm_.size(), rank = this->comm_.rank();
+  for (unsigned seed = 500; seed < 550; ++seed) {
+    Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
+    std::vector<Work<TypeParam>> work;
+    std::vector<TransferItem<TypeParam, Memory>> items;
+    std::string text = "seed " + std::to_string(seed);
+    for (int i = 0, n = all(1, 2); i < n; ++i) {
+      work.emplace_back(all, own, ranks, rank, all.one_in(2));
+      items.push_back(work.back().item);
+      text += (work.back().in_place ? "\nin place: " : "\nbetween: ") + describe(work.back().c);
+    }
+    SCOPED_TRACE(text);
+    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items);
+    // Small integers: all sums are exact, in float too, and the identity holds to the last bit.
+    const auto small = [&](const Cell&) { return own(-3, 3); };
+    double forward = 0, adjoint = 0;
+    std::vector<std::vector<double>> x, y;
+    for (auto& w : work) {
+      w.source.set(small);
+      x.push_back(cells(w.source));
+      w.destination.set([](const Cell&) { return 0; });
+    }
+    transfer.run(this->queue_);
+    this->queue_.fence("aloni::test: before reading");
+    for (auto& w : work) {
+      w.result().download();
+      const auto values = cells(w.result());
+      w.result().set(small);
+      y.push_back(cells(w.result()));
+      for (std::size_t i = 0; i < values.size(); ++i) forward += values[i] * y.back()[i];
+      if (!w.in_place) w.source.set([](const Cell&) { return 77; });  // overwritten
+    }
+    transfer.run_adjoint(this->queue_);
+    this->queue_.fence("aloni::test: before reading");
+    for (std::size_t i = 0; i < work.size(); ++i) {
+      work[i].source.download();
+      adjoint += dot(work[i].source, x[i]);
+      if (!work[i].in_place) {
+        work[i].destination.download();
+        EXPECT_EQ(cells(work[i].destination), y[i]) << "the destination of a pair is unchanged";
+      }
+    }
+    EXPECT_EQ(this->comm_.all_reduce(forward, comm::Reduction::sum), this->comm_.all_reduce(adjoint, comm::Reduction::sum));
+  }
+}
+
+TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
+  // Every rank's ghosts reach all the others: many sums per cell, of numbers that float rounds.
+  const int ranks = this->comm_.size(), rank = this->comm_.rank();
+  const auto dist = Distribution::block(views::make_extents(1, {2 * ranks}, 1024), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
+  const auto needed = [&](int r) {
+    Box b = dist.owned(r);
+    b.set(Dim::width, -3 * ranks, 5 * ranks);
+    return b;
+  };
+  const auto boundaries = BoundaryConditions::all(Boundary::periodic);
+  Random pick(static_cast<unsigned>(rank));
+  TestTensor<TypeParam> x(needed(rank), Layout::channels_last, pick);
+  const Transfer<TypeParam> transfer(
+      this->comm_, this->queue_, {TransferItem<TypeParam, Memory>::in_place(x.ref(), plan_halo(dist, needed, boundaries, rank))});
+  std::vector<TypeParam> first;
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    x.set([](const Cell& c) { return 1.0 / (1.3 + static_cast<double>(c[3] * c[3]) + 0.1 * static_cast<double>(c[4])); });
+    transfer.run_adjoint(this->queue_);
+    this->queue_.fence("aloni::test: before reading");
+    if (repeat == 0)
+      first = x.raw();
+    else
+      EXPECT_EQ(x.raw(), first);
+  }
+  for_each_cell(x.box(), [&](const Cell& c) {
+    if (!holds(dist.owned(rank), c)) {
+      EXPECT_EQ(x.at(c), 0) << "ghosts are zeroed";
+    }
+  });
+}
+
+TEST_F(Transfers, KeepsTwoInFlightApartWhateverTheirOrder) {
+  const int ranks = comm_.size(), rank = comm_.rank();
+  const auto dist = Distribution::block(views::make_extents(2, {3 * ranks}, 2), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
+  const auto needed = [&](int r) {
+    Box b = dist.owned(r);
+    b.set(Dim::width, b.lower(Dim::width) - 1, b.upper(Dim::width) + 1);
+    return b;
+  };
+  const auto plan = plan_halo(dist, needed, BoundaryConditions::all(Boundary::periodic), rank);
+  Random pick(7);
+  TestTensor<float> a(needed(rank), Layout::channels_last, pick), b(needed(rank), Layout::reversed, pick);
+  const Transfer<float> first(comm_, queue_, {TransferItem<float, Memory>::in_place(a.ref(), plan)});
+  const Transfer<float> second(comm_, queue_, {TransferItem<float, Memory>::in_place(b.ref(), plan)});
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    a.set([&](const Cell& c) { return value_of(c, 2 * repeat); });
+    b.set([&](const Cell& c) { return value_of(c, 2 * repeat + 1); });
+    Pending p, q;
+    if (rank % 2 == 0) {
+      p = first.start(queue_);
+      q = second.start(queue_);
+      p.finish();
+      q.finish();
+    } else {
+      q = second.start(queue_);
+      p = first.start(queue_);
+      p.finish();
+      q.finish();
+    }
+    queue_.fence("aloni::test: before reading");
+    a.download();
+    b.download();
+    for_each_cell(needed(rank), [&](const Cell& c) {
+      Cell from = c;
+      from[3] = (c[3] + 3 * ranks) % (3 * ranks);
+      ASSERT_EQ(a.at(c), value_of(from, 2 * repeat));
+      ASSERT_EQ(b.at(c), value_of(from, 2 * repeat + 1));
+    });
+  }
+}
+
+TEST_F(Transfers, CountsWhatTheTransportsCount) {
+  const int ranks = comm_.size(), rank = comm_.rank();
+  Random all(3), own(4);
+  Work<float> a(all, own, ranks, rank, true), b(all, own, ranks, rank, false);
+  const Transfer<float> transfer(comm_, queue_, {a.item, b.item});
+  const auto sent = [&] {
+    std::pair<std::uint64_t, std::uint64_t> sum;
+    for (const auto& [name, counters] : comm_.traffic()) {
+      sum.first += counters.messages_sent;
+      sum.second += counters.bytes_sent;
+    }
+    return sum;
+  };
+  const auto before = sent();
+  transfer.run(queue_);
+  EXPECT_EQ(sent().first - before.first, static_cast<std::uint64_t>(transfer.counts().sent_messages));
+  EXPECT_EQ(sent().second - before.second, 4 * static_cast<std::uint64_t>(transfer.counts().sent_elements));
+  EXPECT_EQ(comm_.all_reduce(transfer.counts().sent_elements, comm::Reduction::sum),
+            comm_.all_reduce(transfer.counts().received_elements, comm::Reduction::sum));
+}
+
+TEST_F(Transfers, AreInFlightOnceAndFinishWhenTheirHandleGoes) {
+  const int ranks = comm_.size(), rank = comm_.rank();
+  Random all(11), own(5);
+  Work<float> w(all, own, ranks, rank, false);
+  const Transfer<float> transfer(comm_, queue_, {w.item}, {.label = "example"});
+  w.prepare(rank, 1);
+  {
+    auto pending = transfer.start(queue_);
+    EXPECT_TRUE(pending.active());
+    try {
+      auto again = transfer.start(queue_);
+      FAIL();
+    } catch (const InvalidArgument& e) {
+      EXPECT_STREQ(e.what(), "aloni::halo::Transfer::start: transfer = aloni::halo::example: expected one that is not in flight: "
+                             "finish() the Pending of its last start first");
+    }
+    auto moved = std::move(pending);
+    EXPECT_FALSE(pending.active());
+  }
+  queue_.fence("aloni::test: before reading");
+  w.check(rank, 1);
+  transfer.run(queue_);  // free again
+}
+
+TEST_F(Transfers, RefuseTensorsThatThePlanDoesNotFitOnAllRanks) {
+  const auto dist = Distribution::block(views::make_extents(2, {8}, 2), ProcessGrid{}, comm_.size());
+  const auto needed = [&](int r) {
+    Box b = dist.owned(r);
+    b.set(Dim::width, -1, 9);
+    return b;
+  };
+  Random pick(7);
+  const TestTensor<float> good(needed(0), Layout::channels_last, pick), small(dist.owned(0), Layout::channels_last, pick);
+  const bool last = comm_.rank() == comm_.size() - 1;  // one rank alone has the wrong one
+  const auto make = [&] {
+    Transfer<float>(comm_, queue_, {TransferItem<float, Memory>::in_place((last ? small : good).ref(), plan_halo(dist, needed, {}, 0))});
+  };
+  if (last) {
+    try {
+      make();
+      FAIL();
+    } catch (const InvalidArgument& e) {
+      EXPECT_STREQ(e.what(), "aloni::halo::Transfer: box to fill = [0,2)x[0,1)x[0,1)x[-1,0)x[0,2): expected a box inside the "
+                             "tensor's [0,2)x[0,1)x[0,1)x[0,8)x[0,2)");
+    }
+  } else {
+    EXPECT_THROW(make(), PeerFailed);
+  }
+}
+
+TEST_F(Transfers, DoNothingWhenEmpty) {
+  const Transfer<float> none;
+  auto pending = none.start(queue_);
+  EXPECT_FALSE(pending.active());
+  pending.finish();
+  EXPECT_EQ(none.counts(), TransferCount{});
+}
+
+TEST_F(Transfers, KeepTheMemoryTheyWereGiven) {
+  auto memory = std::make_shared<int>(1);
+  std::weak_ptr<int> watch = memory;
+  {
+    Random pick(7);
+    TestTensor<float> x(Box{{0, 0, 0, 0, 0}, {1, 1, 1, 4, 1}}, Layout::channels_last, pick);
+    auto ref = x.ref();
+    ref.owner = std::move(memory);
+    const Transfer<float> transfer(comm_, queue_, {TransferItem<float, Memory>::in_place(ref, {})});
+    ref.owner.reset();
+    EXPECT_FALSE(watch.expired());
+  }
+  EXPECT_TRUE(watch.expired());
+}
+
+}  // namespace
+}  // namespace aloni::halo

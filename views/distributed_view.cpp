@@ -1,0 +1,181 @@
+#include <aloni/views/distributed_view.hpp>
+
+#include <aloni/core/config.hpp>
+#include <aloni/views/detail/instantiate.hpp>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace aloni::views {
+
+namespace {
+
+template <std::size_t Rank>
+Kokkos::LayoutStride layout(const std::array<Index, Rank>& extents, const std::array<Index, Rank>& strides) {
+  Kokkos::LayoutStride l;
+  for (std::size_t i = 0; i < Rank; ++i) {
+    l.dimension[i] = static_cast<std::size_t>(extents[i]);
+    l.stride[i] = static_cast<std::size_t>(strides[i]);
+  }
+  return l;
+}
+
+template <std::size_t Rank, class View, std::size_t... I>
+View cut(const View& view, const std::array<std::pair<Index, Index>, Rank>& ranges, std::index_sequence<I...>) {
+  return Kokkos::subview(view, ranges[I]...);
+}
+
+}  // namespace
+
+template <class T, int R, class Mem>
+DistributedView<T, R, Mem>::DistributedView(const Distribution& distribution, int rank, const GhostWidths& ghosts)
+    : distribution_(distribution), rank_(rank), ghosts_(ghosts), state_(std::make_shared<GhostState>(GhostState::stale)) {
+  constexpr const char* operation = "aloni::views::DistributedView";
+  if (rank < 0 || rank >= distribution.ranks())
+    throw InvalidArgument(operation, "rank", std::to_string(rank),
+                          "a rank of the distribution, from 0 to " + std::to_string(distribution.ranks() - 1));
+  for (Dim d : all_dims) {
+    for (Side s : {Side::low, Side::high})
+      if (ghosts(d, s) < 0)
+        throw InvalidArgument(operation, std::string("ghosts, ") + name(d), std::to_string(ghosts(d, s)), "at least 0");
+    if (std::find(axes.begin(), axes.end(), d) != axes.end()) continue;
+    const Index extent = distribution.extents()[d];
+    if (extent != 1 || ghosts(d, Side::low) != 0 || ghosts(d, Side::high) != 0)
+      throw InvalidArgument(operation, std::string("extent of ") + name(d), std::to_string(extent),
+                            "1 without ghosts, because a View of " + std::to_string(R) + " spatial dimensions has no " + name(d));
+  }
+  owned_ = distribution_.owned(rank);
+}
+
+template <class T, int R, class Mem>
+void DistributedView<T, R, Mem>::attach(T* data, const std::array<Dim, R + 2>& order, const std::array<Index, R + 2>& extents,
+                                        const std::array<Index, R + 2>& strides) {
+  constexpr const char* operation = "aloni::views::DistributedView::wrap";
+  const Box box = box_with_ghosts();
+  std::array<Index, R + 2> own_extents{}, own_strides{};
+  for (std::size_t axis = 0; axis < order.size(); ++axis) {
+    const auto place = std::find(axes.begin(), axes.end(), order[axis]);
+    if (place == axes.end() || std::find(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(axis), order[axis]) !=
+                                   order.begin() + static_cast<std::ptrdiff_t>(axis))
+      throw InvalidArgument(operation, "order[" + std::to_string(axis) + "]", name(order[axis]),
+                            "each dimension of the View exactly once");
+    if (extents[axis] != box.extent(order[axis]))
+      throw InvalidArgument(operation, std::string("extent of ") + name(order[axis]), std::to_string(extents[axis]),
+                            std::to_string(box.extent(order[axis])) + ": " + std::to_string(owned_.extent(order[axis])) +
+                                " owned by rank " + std::to_string(rank_) + " and " +
+                                std::to_string(ghosts_(order[axis], Side::low)) + " + " +
+                                std::to_string(ghosts_(order[axis], Side::high)) + " ghosts");
+    own_extents[static_cast<std::size_t>(place - axes.begin())] = extents[axis];
+    own_strides[static_cast<std::size_t>(place - axes.begin())] = strides[axis];
+  }
+  data_ = view_type(data, layout(own_extents, own_strides));
+}
+
+template <class T, int R, class Mem>
+void DistributedView<T, R, Mem>::check_fresh(const char* function) const {
+  if constexpr (config::debug_checks) {
+    if (ghost_state() == GhostState::stale)
+      throw StaleGhosts(std::string("aloni::views::DistributedView::") + function, "ghosts of \"" + label_ + "\"", "stale",
+                        "an exchange since the owned values changed; with_ghosts_unchecked() and local_unchecked() don't ask");
+  } else {
+    (void)function;
+  }
+}
+
+template <class T, int R, class Mem>
+void DistributedView<T, R, Mem>::check_inside(const char* function, const Box& global) const {
+  if (!contains(box_with_ghosts(), global))
+    throw InvalidArgument(std::string("aloni::views::DistributedView::") + function, "global", to_string(global),
+                          "a box inside owned box and ghosts of rank " + std::to_string(rank_) + ", " +
+                              to_string(box_with_ghosts()));
+}
+
+template <class T, int R, class Mem>
+Box DistributedView<T, R, Mem>::ghost_box(Dim d, Side side) const {
+  Box box = box_with_ghosts();
+  if (side == Side::low)
+    box.set(d, box.lower(d), owned_.lower(d));
+  else
+    box.set(d, owned_.upper(d), box.upper(d));
+  return box;
+}
+
+template <class T, int R, class Mem>
+typename DistributedView<T, R, Mem>::view_type DistributedView<T, R, Mem>::subview(const Box& global) const {
+  check_inside("subview", global);
+  const Box all = box_with_ghosts();
+  std::array<std::pair<Index, Index>, R + 2> ranges;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    // An empty box may lie anywhere: it keeps the extents that it has, from index 0.
+    const Index lo = global.empty() ? 0 : global.lower(axes[i]) - all.lower(axes[i]);
+    ranges[i] = {lo, std::min(lo + global.extent(axes[i]), all.extent(axes[i]))};
+  }
+  return cut(data_, ranges, std::make_index_sequence<R + 2>{});
+}
+
+template <class T, int R, class Mem>
+LocalView<T, Mem> DistributedView<T, R, Mem>::local(const Box& global) const {
+  const view_type part = subview(global);
+  std::array<Index, num_dims> extents{1, 1, 1, 1, 1}, strides{1, 1, 1, 1, 1};
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const auto d = static_cast<std::size_t>(position(axes[i]));
+    extents[d] = static_cast<Index>(part.extent(i));
+    strides[d] = static_cast<Index>(part.stride(static_cast<int>(i)));
+  }
+  return LocalView<T, Mem>(part.data(), layout(extents, strides));
+}
+
+template <class T, int R, class Mem>
+Box DistributedView<T, R, Mem>::interior(const GhostWidths& reach) const {
+  Box box = owned_;
+  for (Dim d : all_dims) {
+    const Index lo = std::min(owned_.lower(d) + reach(d, Side::low), owned_.upper(d));
+    box.set(d, lo, std::max(lo, owned_.upper(d) - reach(d, Side::high)));
+  }
+  return box;
+}
+
+template <class T, int R, class Mem>
+std::vector<Box> DistributedView<T, R, Mem>::boundary(const GhostWidths& reach) const {
+  std::vector<Box> boxes;
+  const Box inner = interior(reach);
+  Box rest = owned_;
+  for (Dim d : all_dims) {
+    for (auto [lo, hi] : {std::pair(rest.lower(d), inner.lower(d)), std::pair(inner.upper(d), rest.upper(d))}) {
+      Box slab = rest;
+      slab.set(d, lo, hi);
+      if (!slab.empty()) boxes.push_back(slab);
+    }
+    rest.set(d, inner.lower(d), inner.upper(d));
+  }
+  return boxes;
+}
+
+template <class T, int R, class Mem>
+GlobalIndex<R> DistributedView<T, R, Mem>::global_index() const {
+  GlobalIndex<R> index{};
+  for (std::size_t i = 0; i < axes.size(); ++i) index.first[i] = owned_.lower(axes[i]);
+  return index;
+}
+
+namespace detail {
+
+void check_same_distribution(const Distribution& destination, int destination_rank, const Distribution& source, int source_rank) {
+  if (destination != source)
+    throw InvalidArgument("aloni::views::deep_copy", "distribution of the source", to_string(source),
+                          to_string(destination) + ", that of the destination; halo::Redistribution moves between distributions");
+  if (destination_rank != source_rank)
+    throw InvalidArgument("aloni::views::deep_copy", "rank of the source", std::to_string(source_rank),
+                          std::to_string(destination_rank) + ", that of the destination");
+}
+
+}  // namespace detail
+
+#define INSTANTIATE(T, Exec)                                 \
+  template class DistributedView<T, 1, Exec::memory_space>;  \
+  template class DistributedView<T, 2, Exec::memory_space>;  \
+  template class DistributedView<T, 3, Exec::memory_space>;
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::views
