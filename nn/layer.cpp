@@ -27,6 +27,7 @@ const char* name_of(const Relu&) { return "relu"; }
 const char* name_of(const Flatten&) { return "flatten"; }
 const char* name_of(const Dense&) { return "dense"; }
 const char* name_of(const GlobalAveragePooling&) { return "global_average_pooling"; }
+const char* name_of(const Add&) { return "add"; }
 
 }  // namespace
 

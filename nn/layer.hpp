@@ -66,15 +66,18 @@ struct Dense {
 /// Mean over depth, height and width: N,1,1,1,C.
 struct GlobalAveragePooling {};
 
-using Operation = std::variant<Convolution, Pooling, BatchNorm, Relu, Flatten, Dense, GlobalAveragePooling>;
+/// Sum of two or more inputs of equal extents, element by element, in the order given (residual connections).
+struct Add {};
+
+using Operation = std::variant<Convolution, Pooling, BatchNorm, Relu, Flatten, Dense, GlobalAveragePooling, Add>;
 
 struct LayerDescription {
   std::string name;                 ///< unique, [A-Za-z0-9_.-]+, not "input"
   Operation operation;
-  std::vector<std::string> inputs;  ///< names of earlier layers, or "input" for the network's input
+  std::vector<std::string> inputs;  ///< names of earlier layers, or "input" for the network's input; one, but for Add
 };
 
-/// "convolution", "pooling", "batch_norm", "relu", "flatten", "dense", "global_average_pooling".
+/// "convolution", "pooling", "batch_norm", "relu", "flatten", "dense", "global_average_pooling", "add".
 const char* kind(const Operation& op);
 
 }  // namespace aloni::nn

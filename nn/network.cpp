@@ -22,7 +22,7 @@ namespace {
 /// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
 bool output_may_be_overwritten(const Operation& op) {
   return std::holds_alternative<Convolution>(op) || std::holds_alternative<Dense>(op) ||
-         std::holds_alternative<BatchNorm>(op);
+         std::holds_alternative<BatchNorm>(op) || std::holds_alternative<Add>(op);
 }
 
 template <class T, class Exec>
@@ -37,6 +37,7 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
         if constexpr (std::is_same_v<Op, Flatten>) return make_flatten_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, Dense>) return make_dense_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, GlobalAveragePooling>) return make_global_average_pooling_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, Add>) return make_add_layer<T, Exec>(s);
       },
       s.description.operation);
 }
@@ -52,13 +53,21 @@ struct Network<T, Exec>::Implementation {
   using Transfer = halo::Transfer<T, Exec>;
   using Item = halo::TransferItem<T, Mem>;
 
-  struct Node {
-    std::unique_ptr<Layer<T, Exec>> layer;
-    std::string forward_label, backward_label;
-    LocalTensor x, y, dx, dy;
+  /// One input of a layer.
+  struct Arm {
+    int source;                              ///< the producer, -1: the network's input
+    InputMode mode;
+    LocalTensor x, dx;
     std::optional<Transfer> fetch;           ///< fills x (ghosts, or all of it)
     std::optional<Transfer> fold, back;
     LocalTensor contribution;                ///< what is added to the producer's dy, when that has several readers
+    bool contributes_first = false;          ///< in the order of the backward pass: overwrites instead
+  };
+  struct Node {
+    std::unique_ptr<Layer<T, Exec>> layer;
+    std::string forward_label, backward_label;
+    std::vector<Arm> arms;
+    LocalTensor y, dy;
   };
 
   comm::Communicator comm;
@@ -96,8 +105,13 @@ struct Network<T, Exec>::Implementation {
         Node& node = nodes[i];
         node.forward_label = "aloni::nn::forward " + description.layers[i].name;
         node.backward_label = "aloni::nn::backward " + description.layers[i].name;
-        node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.x,
-                                          node.y, node.dx, node.dy, options.backend});
+        std::vector<LocalTensor> x, dx;
+        for (const Arm& arm : node.arms) {
+          x.push_back(arm.x);
+          dx.push_back(arm.dx);
+        }
+        node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.y,
+                                          node.dy, std::move(x), std::move(dx), options.backend});
       }
     } catch (const PeerFailed&) {
       throw;
@@ -123,13 +137,13 @@ struct Network<T, Exec>::Implementation {
     return ghosts ? hull(owned, plan.layers[plan.readers_of(layer)[0]].input_needed(rank())) : owned;
   }
 
-  bool only_reader(int i) const { return plan.readers_of(plan.layers[i].source).size() == 1; }
+  bool only_reader(int source) const { return plan.readers_of(source).size() == 1; }
 
   bool computes_in_place(int i) const {
     const LayerPlan& layer = plan.layers[i];
-    return std::holds_alternative<Relu>(description.layers[i].operation) && layer.source >= 0 &&
-           layer.mode == InputMode::shared && only_reader(i) && !layer.output_has_ghosts &&
-           output_may_be_overwritten(description.layers[layer.source].operation);
+    const auto [source, mode] = layer.inputs[0];
+    return std::holds_alternative<Relu>(description.layers[i].operation) && source >= 0 && mode == InputMode::shared &&
+           only_reader(source) && !layer.output_has_ghosts && output_may_be_overwritten(description.layers[source].operation);
   }
 
   void lay_out_activations(const Queue<Exec>& queue) {
@@ -138,15 +152,19 @@ struct Network<T, Exec>::Implementation {
     for (int i = 0; i < size(); ++i) {
       Node& node = nodes[i];
       const LayerPlan& layer = plan.layers[i];
-      const Box needed = layer.input_needed(rank());
-      if (layer.mode == InputMode::separate) {
-        const Box own = intersect(layer.input.owned(rank()), needed);
-        node.x = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_x", own, needed);
-      } else {
-        node.x = output_of(layer.source);
+      for (const auto& [source, mode] : layer.inputs) {
+        Arm& arm = node.arms.emplace_back();
+        arm.source = source;
+        arm.mode = mode;
+        if (mode == InputMode::separate) {
+          const Box needed = layer.input_needed(rank());
+          arm.x = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_x", intersect(layer.input.owned(rank()), needed), needed);
+        } else {
+          arm.x = output_of(source);
+        }
       }
       if (computes_in_place(i)) {
-        node.y = node.x;
+        node.y = node.arms[0].x;
       } else {
         node.y = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_y", layer.output.owned(rank()), box_of_output(i));
       }
@@ -173,23 +191,25 @@ struct Network<T, Exec>::Implementation {
       const Box owned = layer.output.owned(rank());
       node.dy = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dy", owned, owned);
     }
-    // A layer that computes its input's gradient just where the producer expects it writes there. A ReLU may do so in place; its
-    // own dy then is the producer's, whatever lies behind it.
+    // A layer that computes its input's gradient just where the producer expects it writes there. A ReLU may do so in place: its
+    // own dy then is the producer's.
     for (int i = size() - 1; i >= 0; --i) {
-      if (!wants_gradient(plan.layers[i].source) || !writes_gradient_directly(i)) continue;
-      if (plan.layers[i].source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation)) {
-        nodes[plan.layers[i].source].dy.storage = nodes[i].dy.storage;
+      const int source = plan.layers[i].inputs[0].source;
+      if (source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation) && writes_gradient_directly(i, source)) {
+        nodes[source].dy.storage = nodes[i].dy.storage;
       }
     }
     for (int i = 0; i < size(); ++i) {
-      Node& node = nodes[i];
       const LayerPlan& layer = plan.layers[i];
-      if (!wants_gradient(layer.source)) continue;
-      if (writes_gradient_directly(i)) {
-        node.dx = gradient_of(layer.source);
-      } else {
-        const Box box = folds(i) ? layer.input_needed(rank()) : layer.input.owned(rank());
-        node.dx = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx", intersect(box, layer.input.owned(rank())), box);
+      for (Arm& arm : nodes[i].arms) {
+        if (!wants_gradient(arm.source)) continue;
+        if (writes_gradient_directly(i, arm.source)) {
+          arm.dx = gradient_of(arm.source);
+        } else {
+          const Box owned = layer.input.owned(rank());
+          const Box box = folds(i) ? layer.input_needed(rank()) : owned;
+          arm.dx = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx", intersect(box, owned), box);
+        }
       }
     }
   }
@@ -204,79 +224,93 @@ struct Network<T, Exec>::Implementation {
     }
     return false;
   }
-  bool same_distribution(int i) const { return plan.output_of(plan.layers[i].source) == plan.layers[i].input; }
-  bool writes_gradient_directly(int i) const { return only_reader(i) && same_distribution(i) && !folds(i); }
+  bool same_distribution(int i, int source) const { return plan.output_of(source) == plan.layers[i].input; }
+  bool writes_gradient_directly(int i, int source) const {
+    return only_reader(source) && same_distribution(i, source) && !folds(i);
+  }
+
+  halo::TransferOptions labelled(int i, const char* what) const { return {.label = name(i) + what}; }
 
   void connect(const Queue<Exec>& queue) {
     for (int i = 0; i < size(); ++i) {
-      Node& node = nodes[i];
-      const LayerPlan& layer = plan.layers[i];
-      const Distribution& from = plan.output_of(layer.source);
-      const auto needed = [&](int r) { return layer.input_needed(r); };
-      const halo::BoundaryConditions boundaries;
-      LocalTensor& producer = output_of(layer.source);
-      if (layer.mode == InputMode::in_place) {
-        node.fetch.emplace(comm, queue,
-                           std::vector<Item>{Item::in_place({producer.whole(), producer.box},
-                                                            halo::plan_halo(from, needed, boundaries, rank()))},
-                           halo::TransferOptions{name(i) + "_x"});
-      } else if (layer.mode == InputMode::separate) {
-        node.fetch.emplace(
-            comm, queue,
-            std::vector<Item>{Item::between({producer.whole(), producer.box}, {node.x.whole(), node.x.box},
-                                            halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
-            halo::TransferOptions{name(i) + "_x"});
+      for (Arm& arm : nodes[i].arms) {
+        connect_input(queue, i, arm);
+        if (wants_gradient(arm.source) && !writes_gradient_directly(i, arm.source)) connect_gradient(queue, i, arm);
       }
-      if (!wants_gradient(layer.source) || writes_gradient_directly(i)) continue;
-      connect_gradient(queue, i);
+    }
+    // The backward pass visits layers from the last to the first, and the inputs of each in their order.
+    std::vector<bool> met(size() + 1, false);
+    for (int i = size() - 1; i >= 0; --i) {
+      for (Arm& arm : nodes[i].arms) {
+        arm.contributes_first = !met[arm.source + 1];
+        met[arm.source + 1] = true;
+      }
     }
   }
 
-  void connect_gradient(const Queue<Exec>& queue, int i) {
-    Node& node = nodes[i];
+  void connect_input(const Queue<Exec>& queue, int i, Arm& arm) {
+    const LayerPlan& layer = plan.layers[i];
+    const Distribution& from = plan.output_of(arm.source);
+    const LocalTensor& producer = output_of(arm.source);
+    const auto needed = [&](int r) { return layer.input_needed(r); };
+    const halo::BoundaryConditions boundaries;  // nothing that is needed lies outside the tensor
+    if (arm.mode == InputMode::in_place) {
+      arm.fetch.emplace(comm, queue,
+                        std::vector<Item>{Item::in_place({producer.whole(), producer.box},
+                                                         halo::plan_halo(from, needed, boundaries, rank()))},
+                        labelled(i, "_x"));
+    } else if (arm.mode == InputMode::separate) {
+      arm.fetch.emplace(
+          comm, queue,
+          std::vector<Item>{Item::between({producer.whole(), producer.box}, {arm.x.whole(), arm.x.box},
+                                          halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
+          labelled(i, "_x"));
+    }
+  }
+
+  void connect_gradient(const Queue<Exec>& queue, int i, Arm& arm) {
     const LayerPlan& layer = plan.layers[i];
     const Exec& exec = queue.space();
     const auto needed = [&](int r) { return layer.input_needed(r); };
-    LocalTensor& target = gradient_of(layer.source);
     // Where the result of the last stage goes: straight to the producer's dy, or to a summand of it.
-    LocalTensor result = target;
-    if (!only_reader(i)) {
-      const Box owned = plan.output_of(layer.source).owned(rank());
-      if (same_distribution(i) && !folds(i)) {
-        node.contribution = node.dx;
+    LocalTensor result = gradient_of(arm.source);
+    if (!only_reader(arm.source)) {
+      if (same_distribution(i, arm.source) && !folds(i)) {
+        arm.contribution = arm.dx;
         return;
       }
-      node.contribution = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
-      result = node.contribution;
+      const Box owned = plan.output_of(arm.source).owned(rank());
+      arm.contribution = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
+      result = arm.contribution;
     }
-    LocalTensor folded = node.dx;
+    LocalTensor folded = arm.dx;
     if (folds(i)) {
-      if (same_distribution(i)) {
-        folded = result;
-      } else {
-        const Box owned = layer.input.owned(rank());
-        folded = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
-      }
-      node.fold.emplace(comm, queue,
-                        std::vector<Item>{Item::between(
-                            {folded.whole(), folded.box}, {node.dx.whole(), node.dx.box},
-                            halo::plan_redistribution(layer.input, layer.input, needed, halo::BoundaryConditions{}, rank()))},
-                        halo::TransferOptions{name(i) + "_dx"});
+      const Box owned = layer.input.owned(rank());
+      folded = same_distribution(i, arm.source)
+                   ? result
+                   : allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
+      arm.fold.emplace(comm, queue,
+                       std::vector<Item>{Item::between({folded.whole(), folded.box}, {arm.dx.whole(), arm.dx.box},
+                                                       halo::plan_redistribution(layer.input, layer.input, needed,
+                                                                                 halo::BoundaryConditions{}, rank()))},
+                       labelled(i, "_dx"));
     }
-    if (!same_distribution(i)) {
-      node.back.emplace(comm, queue,
-                        std::vector<Item>{Item::between({folded.whole(), folded.box}, {result.whole(), result.box},
-                                                        halo::plan_redistribution(layer.input, plan.output_of(layer.source), rank()))},
-                        halo::TransferOptions{name(i) + "_dx"});
+    if (!same_distribution(i, arm.source)) {
+      arm.back.emplace(comm, queue,
+                       std::vector<Item>{Item::between(
+                           {folded.whole(), folded.box}, {result.whole(), result.box},
+                           halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
+                       labelled(i, "_dx"));
     }
   }
 
   void forward(const Queue<Exec>& queue, Mode mode) {
     for (Node& node : nodes) {
       const ScopedRegion region(node.forward_label);
-      if (node.fetch) {
+      for (Arm& arm : node.arms) {
+        if (!arm.fetch) continue;
         const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
-        node.fetch->run(queue);
+        arm.fetch->run(queue);
       }
       const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
       node.layer->forward(queue, mode, stopwatch);
@@ -291,25 +325,26 @@ struct Network<T, Exec>::Implementation {
         const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
         node.layer->backward(queue, stopwatch);
       }
-      if (node.fold || node.back) {
-        const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
-        if (node.fold) node.fold->run_adjoint(queue);
-        if (node.back) node.back->run(queue);
+      for (Arm& arm : node.arms) {
+        if (arm.fold || arm.back) {
+          const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
+          if (arm.fold) arm.fold->run_adjoint(queue);
+          if (arm.back) arm.back->run(queue);
+        }
+        if (arm.contribution.allocated()) add_contribution(queue, arm);
       }
-      if (node.contribution.allocated()) add_contribution(queue, i);
     }
   }
 
-  void add_contribution(const Queue<Exec>& queue, int i) {
-    const int source = plan.layers[i].source;
-    LocalTensor& target = gradient_of(source);
+  void add_contribution(const Queue<Exec>& queue, const Arm& arm) {
+    const LocalTensor& target = gradient_of(arm.source);
     if (target.owned.empty()) return;
     const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
-    // The last reader comes first in the backward pass.
-    if (plan.readers_of(source).back() == i) {
-      local::copy<T, Exec>(queue.space(), nodes[i].contribution.owned_part(), target.owned_part());
+    const auto part = arm.contribution.owned_part();
+    if (arm.contributes_first) {
+      local::copy<T, Exec>(queue.space(), part, target.owned_part());
     } else {
-      local::add<T, Exec>(queue.space(), target.owned_part(), nodes[i].contribution.owned_part(), target.owned_part());
+      local::add<T, Exec>(queue.space(), target.owned_part(), part, target.owned_part());
     }
   }
 

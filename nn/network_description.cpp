@@ -152,6 +152,8 @@ Extents output_of(const Subject& s, const GlobalAveragePooling&) {
   return {{s.input[Dim::sample], 1, 1, 1, s.input[Dim::channel]}};
 }
 
+Extents output_of(const Subject& s, const Add&) { return s.input; }
+
 void check_input(const NetworkDescription& network) {
   const auto refuse = [&](const std::string& expectation) {
     throw InvalidArgument(operation, "network input", to_string(network.input), expectation);
@@ -171,11 +173,11 @@ void check_input(const NetworkDescription& network) {
   }
 }
 
-// Names, order and number of inputs; gives the position of each layer's input, -1 for the network's.
-std::vector<int> check_graph(const NetworkDescription& network) {
+// Names, order and number of inputs; gives the positions of each layer's inputs, -1 for the network's.
+std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
   if (network.layers.empty()) throw InvalidArgument(operation, "layers", "none", "at least one");
   std::map<std::string, int> seen{{"input", -1}};
-  std::vector<int> input_of;
+  std::vector<std::vector<int>> inputs_of;
   std::vector<bool> used(network.layers.size(), false);
   for (int i = 0; i < static_cast<int>(network.layers.size()); ++i) {
     const LayerDescription& layer = network.layers[i];
@@ -189,17 +191,20 @@ std::vector<int> check_graph(const NetworkDescription& network) {
     }
     const std::string subject = "layer " + in_quotes(layer.name);
     if (seen.count(layer.name) != 0) throw InvalidArgument(operation, subject, "used twice", "names that differ");
-    if (layer.inputs.size() != 1) {
+    const bool is_sum = std::holds_alternative<Add>(layer.operation);
+    if (is_sum ? layer.inputs.size() < 2 : layer.inputs.size() != 1) {
       throw InvalidArgument(operation, subject + ", number of inputs", std::to_string(layer.inputs.size()),
-                            std::string("1 for ") + kind(layer.operation));
+                            std::string(is_sum ? "2 or more for " : "1 for ") + kind(layer.operation));
     }
-    const auto input = seen.find(layer.inputs[0]);
-    if (input == seen.end()) {
-      throw InvalidArgument(operation, subject + ", input", in_quotes(layer.inputs[0]),
-                            "\"input\" or an earlier layer");
+    inputs_of.emplace_back();
+    for (const std::string& name : layer.inputs) {
+      const auto input = seen.find(name);
+      if (input == seen.end()) {
+        throw InvalidArgument(operation, subject + ", input", in_quotes(name), "\"input\" or an earlier layer");
+      }
+      if (input->second >= 0) used[input->second] = true;
+      inputs_of.back().push_back(input->second);
     }
-    if (input->second >= 0) used[input->second] = true;
-    input_of.push_back(input->second);
     seen[layer.name] = i;
   }
   for (std::size_t i = 0; i + 1 < network.layers.size(); ++i) {
@@ -208,7 +213,7 @@ std::vector<int> check_graph(const NetworkDescription& network) {
                             "some later layer to use its output");
     }
   }
-  return input_of;
+  return inputs_of;
 }
 
 }  // namespace
@@ -225,7 +230,7 @@ int find_layer(const NetworkDescription& network, const std::string& name) {
 std::vector<Extents> infer_extents(const NetworkDescription& network, Index samples) {
   if (samples < 0) throw InvalidArgument(operation, "samples", std::to_string(samples), "at least 0");
   check_input(network);
-  const std::vector<int> input_of = check_graph(network);
+  const std::vector<std::vector<int>> inputs_of = check_graph(network);
 
   Extents input = network.input;
   input[Dim::sample] = samples;
@@ -234,7 +239,15 @@ std::vector<Extents> infer_extents(const NetworkDescription& network, Index samp
   std::vector<Extents> outputs;
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
     const LayerDescription& layer = network.layers[i];
-    const Subject subject{layer, network.spatial_rank, input_of[i] < 0 ? input : outputs[input_of[i]]};
+    const auto extents_of = [&](int source) { return source < 0 ? input : outputs[source]; };
+    const Subject subject{layer, network.spatial_rank, extents_of(inputs_of[i][0])};
+    for (std::size_t k = 1; k < inputs_of[i].size(); ++k) {
+      const Extents other = extents_of(inputs_of[i][k]);
+      if (other != subject.input) {
+        subject.refuse("input " + in_quotes(layer.inputs[k]), to_string(other),
+                       to_string(subject.input) + " as its first input has");
+      }
+    }
     outputs.push_back(std::visit([&](const auto& op) { return output_of(subject, op); }, layer.operation));
     check_size("layer " + in_quotes(layer.name) + ", output", outputs.back());
   }

@@ -91,9 +91,13 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<Pr
   for (int i = 0; i < count; ++i) {
     const LayerDescription& description = network.layers[i];
     LayerPlan& layer = plan.layers[i];
-    layer.source = find_layer(network, description.inputs.at(0));
-    (layer.source < 0 ? plan.input_readers : plan.readers[layer.source]).push_back(i);
-    const Extents& in = layer.source < 0 ? input_extents : extents[layer.source];
+    for (const std::string& name : description.inputs) {
+      const int source = find_layer(network, name);
+      layer.inputs.push_back({source});
+      (source < 0 ? plan.input_readers : plan.readers[source]).push_back(i);
+    }
+    const int first = layer.inputs[0].source;
+    const Extents& in = first < 0 ? input_extents : extents[first];
     // A pointwise layer between dense ones has nothing to cut but samples either.
     const bool folded = has_no_spatial_extent(description.operation) || has_no_spatial_extent(in);
     const ProcessGrid grid = folded ? fold_into_samples(grids[i]) : grids[i];
@@ -114,15 +118,18 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<Pr
     LayerPlan& layer = plan.layers[i];
     std::vector<Box> needed(ranks);
     for (int r = 0; r < ranks; ++r) needed[r] = layer.input_needed(r);
-    const bool same = plan.output_of(layer.source) == layer.input;
-    if (same && !needs_ghosts(layer.input, needed)) {
-      layer.mode = InputMode::shared;
-    } else if (same && plan.readers_of(layer.source).size() == 1 &&
-               (layer.source < 0 || !writes_dense(network.layers[layer.source].operation))) {
-      layer.mode = InputMode::in_place;
-      (layer.source < 0 ? plan.input_has_ghosts : plan.layers[layer.source].output_has_ghosts) = true;
-    } else {
-      layer.mode = InputMode::separate;
+    const bool ghosts = needs_ghosts(layer.input, needed);
+    for (LayerInput& input : layer.inputs) {
+      const bool same = plan.output_of(input.source) == layer.input;
+      if (same && !ghosts) {
+        input.mode = InputMode::shared;
+      } else if (same && plan.readers_of(input.source).size() == 1 &&
+                 (input.source < 0 || !writes_dense(network.layers[input.source].operation))) {
+        input.mode = InputMode::in_place;
+        (input.source < 0 ? plan.input_has_ghosts : plan.layers[input.source].output_has_ghosts) = true;
+      } else {
+        input.mode = InputMode::separate;
+      }
     }
   }
   return plan;

@@ -22,13 +22,17 @@ enum class InputMode {
   separate,   ///< a buffer of its own, filled by a redistribution (ghosts included)
 };
 
+struct LayerInput {
+  int source = -1;  ///< layer whose output is read, -1: the network's input
+  InputMode mode = InputMode::shared;
+};
+
 struct LayerPlan {
-  int source = -1;                   ///< layer whose output is read, -1: the network's input
-  views::Distribution input;         ///< of the input that this layer wants
+  std::vector<LayerInput> inputs;
+  views::Distribution input;         ///< that this layer wants its inputs in (all have the same extents)
   views::Distribution output;
   bool windowed = false;             ///< convolution or pooling
   halo::Stencil stencil;             ///< identity unless windowed
-  InputMode mode = InputMode::shared;
   bool output_has_ghosts = false;    ///< its only reader reads it in_place
 
   /// The input indices that the rank reads: for windowed layers those that its output depends on, clipped to the tensor
@@ -42,7 +46,7 @@ struct NetworkPlan {
   views::Distribution input;            ///< of the network's input
   bool input_has_ghosts = false;        ///< its only reader reads it in_place
   std::vector<LayerPlan> layers;
-  std::vector<std::vector<int>> readers;        ///< per layer: the layers that read its output, ascending
+  std::vector<std::vector<int>> readers;        ///< per layer: who reads its output, ascending; twice if read twice
   std::vector<int> input_readers;
 
   const views::Distribution& output_of(int layer) const { return layer < 0 ? input : layers[layer].output; }

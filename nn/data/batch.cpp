@@ -20,13 +20,16 @@ void convert(const LabelledImages& images, std::span<const Index> chosen, const 
   for (int p = 0; p < 256; ++p) {
     value[p] = static_cast<T>((p * images.scale - images.mean) / images.deviation);
   }
-  const Index height = images.image[Dim::height], width = images.image[Dim::width], channels = images.image[Dim::channel];
+  const Index height = images.image[Dim::height], width = images.image[Dim::width],
+              channels = images.image[Dim::channel];
   for (Index n = 0; n < box.extent(Dim::sample); ++n) {
     const Index image = chosen[box.lower(Dim::sample) + n];
     for (Index d = 0; d < box.extent(Dim::depth); ++d) {
       for (Index h = 0; h < box.extent(Dim::height); ++h) {
-        const Index row = ((image * images.image[Dim::depth] + box.lower(Dim::depth) + d) * height +
-                           box.lower(Dim::height) + h) * width + box.lower(Dim::width);
+        const Index row =
+            ((image * images.image[Dim::depth] + box.lower(Dim::depth) + d) * height + box.lower(Dim::height) + h) *
+                width +
+            box.lower(Dim::width);
         const std::uint8_t* pixels = images.pixels.data() + row * channels + box.lower(Dim::channel);
         for (Index w = 0; w < box.extent(Dim::width); ++w) {
           for (Index c = 0; c < box.extent(Dim::channel); ++c) to(n, d, h, w, c) = value[pixels[w * channels + c]];
@@ -51,17 +54,15 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
   const Box& box = network.input_box();
   const Box& out = network.output_box();
   const auto labels = network.labels();
-  const auto label_of = [&](Index i) {
-    return static_cast<int>(images.labels[chosen[out.lower(Dim::sample) + i]]);
-  };
+  const auto label_of = [&](Index i) { return static_cast<int>(images.labels[chosen[out.lower(Dim::sample) + i]]); };
   const auto label_count = static_cast<Index>(labels.extent(0));
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible) {
     convert<T>(images, chosen, box, network.input());
     for (Index i = 0; i < label_count; ++i) labels(i) = label_of(i);
   } else {
     const auto e = views::extents_of(box).values;
-    Kokkos::View<T*, Mem> staged(Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::staged_input"),
-                                 box.size());
+    Kokkos::View<T*, Mem> staged(
+        Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::staged_input"), box.size());
     const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, staged);
     using HostExec = Kokkos::DefaultHostExecutionSpace;
     convert<T>(images, chosen, box, local::dense_tensor<T, HostExec>(host.data(), e[0], e[1], e[2], e[3], e[4]));

@@ -22,9 +22,9 @@ class BatchNormLayer final : public Layer<T, Exec> {
   explicit BatchNormLayer(const LayerSetup<T, Exec>& s)
       : options_(std::get<BatchNorm>(s.description.operation)),
         counts_(counts_in_sums(s.plan.output, s.comm.rank())),
-        x_(s.x),
+        x_(s.x[0]),
         y_(s.y),
-        dx_(s.dx),
+        dx_(s.dx[0]),
         dy_(s.dy),
         running_(s.parameters.running_statistics(s.index)),
         reduction_(s.queue.space(), x_.owned.extent(Dim::sample), x_.owned.extent(Dim::depth),

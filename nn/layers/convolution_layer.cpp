@@ -38,7 +38,7 @@ class ConvolutionLayer final : public Layer<T, Exec> {
   using Mem = typename Exec::memory_space;
 
   explicit ConvolutionLayer(const LayerSetup<T, Exec>& s)
-      : counts_(counts_in_sums(s.plan.output, s.comm.rank())), x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {
+      : counts_(counts_in_sums(s.plan.output, s.comm.rank())), x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {
     const Exec& exec = s.queue.space();
     const int first = s.parameters.find(s.index, 0);
     w_ = s.parameters.value(first);

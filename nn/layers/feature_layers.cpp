@@ -1,10 +1,11 @@
-// Layers without a window and without statistics: ReLU, flatten, dense.
+// Layers without a window and without statistics: ReLU, flatten, dense, add.
 #include <aloni/nn/layers/layer.hpp>
 #include <aloni/nn/local/dense.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 
 #include <optional>
 #include <variant>
+#include <vector>
 
 namespace aloni::nn {
 
@@ -16,7 +17,7 @@ namespace {
 template <class T, class Exec>
 class ReluLayer final : public Layer<T, Exec> {
  public:
-  explicit ReluLayer(const LayerSetup<T, Exec>& s) : x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {}
+  explicit ReluLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {}
 
   void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
     if (!y_.owned.empty()) local::relu_forward<T, Exec>(queue.space(), x_.owned_part(), y_.owned_part());
@@ -34,7 +35,7 @@ class ReluLayer final : public Layer<T, Exec> {
 template <class T, class Exec>
 class FlattenLayer final : public Layer<T, Exec> {
  public:
-  explicit FlattenLayer(const LayerSetup<T, Exec>& s) : x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {}
+  explicit FlattenLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {}
 
   void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
     if (!y_.owned.empty()) local::copy<T, Exec>(queue.space(), x_.owned_part(), reshaped(y_.storage.data()));
@@ -59,7 +60,7 @@ class DenseLayer final : public Layer<T, Exec> {
   using Mem = typename Exec::memory_space;
 
   explicit DenseLayer(const LayerSetup<T, Exec>& s)
-      : counts_(counts_in_sums(s.plan.output, s.comm.rank())), x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {
+      : counts_(counts_in_sums(s.plan.output, s.comm.rank())), x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {
     const int first = s.parameters.find(s.index, 0);
     w_ = s.parameters.vector_value(first);
     dw_ = s.parameters.vector_gradient(first);
@@ -91,6 +92,29 @@ class DenseLayer final : public Layer<T, Exec> {
   Kokkos::View<T*, Mem> w_, b_, dw_, db_;
 };
 
+template <class T, class Exec>
+class AddLayer final : public Layer<T, Exec> {
+ public:
+  explicit AddLayer(const LayerSetup<T, Exec>& s) : x_(s.x), dx_(s.dx), y_(s.y), dy_(s.dy) {}
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+    if (y_.owned.empty()) return;
+    local::add<T, Exec>(queue.space(), x_[0].owned_part(), x_[1].owned_part(), y_.owned_part());
+    for (std::size_t k = 2; k < x_.size(); ++k) {
+      local::add<T, Exec>(queue.space(), y_.owned_part(), x_[k].owned_part(), y_.owned_part());
+    }
+  }
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    for (const auto& dx : dx_) {
+      if (dx.allocated() && !dx.owned.empty()) local::copy<T, Exec>(queue.space(), dy_.owned_part(), dx.owned_part());
+    }
+  }
+
+ private:
+  std::vector<Tensor<T, typename Exec::memory_space>> x_, dx_;
+  Tensor<T, typename Exec::memory_space> y_, dy_;
+};
+
 }  // namespace
 
 template <class T, class Exec>
@@ -105,6 +129,10 @@ template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_dense_layer(const LayerSetup<T, Exec>& setup) {
   return std::make_unique<DenseLayer<T, Exec>>(setup);
 }
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_add_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<AddLayer<T, Exec>>(setup);
+}
 
 using Device = Kokkos::DefaultExecutionSpace;
 template std::unique_ptr<Layer<float, Device>> make_relu_layer(const LayerSetup<float, Device>&);
@@ -113,5 +141,7 @@ template std::unique_ptr<Layer<float, Device>> make_flatten_layer(const LayerSet
 template std::unique_ptr<Layer<double, Device>> make_flatten_layer(const LayerSetup<double, Device>&);
 template std::unique_ptr<Layer<float, Device>> make_dense_layer(const LayerSetup<float, Device>&);
 template std::unique_ptr<Layer<double, Device>> make_dense_layer(const LayerSetup<double, Device>&);
+template std::unique_ptr<Layer<float, Device>> make_add_layer(const LayerSetup<float, Device>&);
+template std::unique_ptr<Layer<double, Device>> make_add_layer(const LayerSetup<double, Device>&);
 
 }  // namespace aloni::nn

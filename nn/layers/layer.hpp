@@ -10,6 +10,7 @@
 #include <aloni/nn/tensor.hpp>
 
 #include <memory>
+#include <vector>
 
 namespace aloni::nn {
 
@@ -23,9 +24,11 @@ struct LayerSetup {
   const LayerPlan& plan;
   int index;                        ///< in the network
   Parameters<T, Exec>& parameters;  ///< outlives the layer
-  Tensor<T, typename Exec::memory_space> x, y;
-  /// dL/dx (unallocated where nobody wants it) covers what the layer reads of x (windows: with ghosts); dL/dy what it owns of y.
-  Tensor<T, typename Exec::memory_space> dx, dy;
+  Tensor<T, typename Exec::memory_space> y;
+  /// dL/dy covers what the rank owns of y.
+  Tensor<T, typename Exec::memory_space> dy;
+  /// One for each input. dL/dx (unallocated where nobody wants it) covers what the rank owns of x, or, with pooling, what it reads.
+  std::vector<Tensor<T, typename Exec::memory_space>> x, dx;
   local::ConvolutionBackend backend;
 };
 
@@ -61,5 +64,7 @@ template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_flatten_layer(const LayerSetup<T, Exec>& setup);
 template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_dense_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_add_layer(const LayerSetup<T, Exec>& setup);
 
 }  // namespace aloni::nn

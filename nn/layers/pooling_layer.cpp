@@ -34,12 +34,12 @@ class PoolingLayer final : public Layer<T, Exec> {
       : kind_(std::get<Pooling>(s.description.operation).kind),
         divisor_(std::get<Pooling>(s.description.operation).count_include_pad ? local::AverageDivisor::window
                                                                               : local::AverageDivisor::in_domain),
-        x_(s.x),
+        x_(s.x[0]),
         y_(s.y),
-        dx_(s.dx),
+        dx_(s.dx[0]),
         dy_(s.dy),
-        forward_(pooling_problem(s.plan, s.x.box, s.y.owned)),
-        backward_(pooling_problem(s.plan, s.dx.box, s.y.owned)) {
+        forward_(pooling_problem(s.plan, s.x[0].box, s.y.owned)),
+        backward_(pooling_problem(s.plan, s.dx[0].box, s.y.owned)) {
     if (kind_ == PoolingKind::max && dx_.allocated()) {
       argmax_ = allocate_tensor<std::int32_t>(s.queue.space(), "aloni::nn::argmax", y_.owned, y_.owned);
     }
@@ -76,7 +76,7 @@ class PoolingLayer final : public Layer<T, Exec> {
 template <class T, class Exec>
 class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
  public:
-  explicit GlobalAveragePoolingLayer(const LayerSetup<T, Exec>& s) : x_(s.x), y_(s.y), dx_(s.dx), dy_(s.dy) {
+  explicit GlobalAveragePoolingLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {
     const auto& e = s.plan.input.extents();
     scale_ = 1.0 / static_cast<double>(e[Dim::depth] * e[Dim::height] * e[Dim::width]);
     const auto members =

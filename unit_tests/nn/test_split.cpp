@@ -191,20 +191,26 @@ TEST(Split, EqualsUnsplitWhenLayersHaveDifferentGrids) {
 }
 
 TEST(Split, AddsTheGradientsOfSeveralReaders) {
-  // The input of "pool" has a second reader with a window of its own, whose result nobody reads: its gradient is zero, and must
-  // not disturb the sum.
+  // A residual block: readers with and without ghosts, and one that reads the same tensor twice.
   NetworkDescription net;
   net.spatial_rank = 2;
   net.input = views::make_extents(1, {9, 8}, 2);
   net.loss = Loss::binary_cross_entropy;
   net.layers = {{"conv", Convolution{3, square_window(2, 3, 1, 1)}, {"input"}},
-                {"side", Pooling{PoolingKind::max, square_window(2, 3, 1, 1)}, {"conv"}},
-                {"also", Convolution{2, square_window(2, 3, 2, 1)}, {"conv"}},
-                {"pool", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"conv"}}};
+                {"pool", Pooling{PoolingKind::max, square_window(2, 3, 1, 1)}, {"conv"}},
+                {"conv2", Convolution{3, square_window(2, 5, 1, 2)}, {"conv"}},
+                {"sum", Add{}, {"pool", "conv", "conv2"}},
+                {"relu", Relu{}, {"sum"}},
+                {"twice", Add{}, {"relu", "relu"}}};
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 4, Values::integers, 5, 0.0);
   }
+  // The branches in distributions of their own.
+  Strategy mixed;
+  const std::string p = std::to_string(comm.size());
+  mixed.rules = {{"pool", ProcessGrid::parse("n" + p), 0}, {"conv2", ProcessGrid::parse("w" + p), 0}, {"*", ProcessGrid::parse("h" + p), 0}};
+  expect_split_equals_unsplit<float>(comm, net, mixed, 4, Values::integers, 6, 0.0);
 }
 
 TEST(Split, HandlesMoreRanksThanRowsAndSamples) {

@@ -1,0 +1,170 @@
+// Batch normalisation's local parts against plain loops in double, and its gradients by finite differences.
+#include <aloni/core/error.hpp>
+#include <aloni/nn/local/batch_norm.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "local_tensor.hpp"
+
+namespace aloni::test {
+namespace {
+
+using namespace nn::local;
+using Exec = Kokkos::DefaultExecutionSpace;
+
+constexpr Placement ghosted{.before = {0, 0, 1, 2, 0}, .after = {0, 0, 1, 0, 0}};
+
+template <class T>
+class LocalBatchNorm : public testing::Test {};
+using Types = testing::Types<float, double>;
+TYPED_TEST_SUITE(LocalBatchNorm, Types);
+
+TYPED_TEST(LocalBatchNorm, SumsAreExactOnIntegersForAnyNumberOfRows) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  std::mt19937 random(test_seed());
+  for (Index samples : {1, 2, 7}) {
+    for (Index height : {1, 3, 40}) {
+      for (Index channels : {1, 3, 17}) {
+        const std::array<Index, 5> extents{samples, 2, height, 5, channels};
+        LocalTensor<T> x(extents, ghosted), dy(extents, ghosted);
+        x.fill_integers(random, 9);
+        dy.fill_integers(random, 9);
+        LocalArray<double> sums(2 * channels, 5), mean(channels, 2), inv_std(channels, 0.5), gradients(2 * channels, 5);
+        BatchNormReduction<T> reduction(exec, samples, 2, height, channels);
+        reduction.statistics(exec, x, sums);
+        reduction.gradients(exec, x, dy, mean, inv_std, gradients);
+        wait(exec);
+        sums.download();
+        gradients.download();
+        for (Index c = 0; c < channels; ++c) {
+          double sum = 0, squares = 0, g = 0, gx = 0;
+          x.for_each([&](Index n, Index d, Index h, Index w, Index k) {
+            if (k != c) return;
+            const double v = static_cast<double>(x(n, d, h, w, k)), e = static_cast<double>(dy(n, d, h, w, k));
+            sum += v;
+            squares += v * v;
+            g += e;
+            gx += e * (v - 2) * 0.5;
+          });
+          ASSERT_EQ(sums(c), sum);
+          ASSERT_EQ(sums(channels + c), squares);
+          ASSERT_EQ(gradients(c), g);
+          ASSERT_EQ(gradients(channels + c), gx);
+        }
+      }
+    }
+  }
+}
+
+struct Net {
+  static constexpr std::array<Index, 5> extents{3, 1, 4, 2, 3};
+  static constexpr Index count = 3 * 4 * 2, channels = 3;
+  Exec exec = test_space();
+  LocalTensor<double> x{extents, ghosted}, y{extents, ghosted}, dy{extents}, dx{extents};
+  LocalArray<double> sums{6}, mean{3}, inv_std{3}, running_mean{3}, running_variance{3, 1}, gamma{3}, beta{3}, dgamma{3}, dbeta{3};
+  BatchNormReduction<double> reduction{exec, 3, 1, 4, 3};
+
+  void forward() {
+    reduction.statistics(exec, x, sums);
+    batch_norm_finish<Exec>(exec, count, {.epsilon = 1e-3, .momentum = 0.25}, sums, mean, inv_std, running_mean,
+                            running_variance);
+    batch_norm_forward<double>(exec, x, mean, inv_std, gamma, beta, y.view());
+    wait(exec);
+    y.download();
+  }
+  double loss() {
+    forward();
+    double sum = 0;
+    y.for_each([&](auto... i) { sum += y(i...) * dy(i...); });
+    return sum;
+  }
+};
+
+TEST(LocalBatchNormLayer, NormalisesAndKeepsRunningStatistics) {
+  std::mt19937 random(test_seed());
+  Net net;
+  net.x.fill_reals(random);
+  net.gamma.fill([] { return 2; });
+  net.beta.fill([] { return 1; });
+  net.forward();
+  net.mean.download();
+  net.running_mean.download();
+  net.running_variance.download();
+  for (Index c = 0; c < Net::channels; ++c) {
+    double mean = 0, variance = 0, y_mean = 0;
+    net.x.for_each([&](Index n, Index d, Index h, Index w, Index k) { mean += k == c ? net.x(n, d, h, w, k) / Net::count : 0; });
+    net.x.for_each([&](Index n, Index d, Index h, Index w, Index k) {
+      variance += k == c ? std::pow(net.x(n, d, h, w, k) - mean, 2) / Net::count : 0;
+    });
+    net.y.for_each([&](Index n, Index d, Index h, Index w, Index k) {
+      if (k != c) return;
+      y_mean += net.y(n, d, h, w, k) / Net::count;
+      EXPECT_NEAR(net.y(n, d, h, w, k), (net.x(n, d, h, w, k) - mean) / std::sqrt(variance + 1e-3) * 2 + 1, 1e-12);
+    });
+    EXPECT_NEAR(y_mean, 1, 1e-12);
+    EXPECT_NEAR(net.mean(c), mean, 1e-14);
+    EXPECT_NEAR(net.running_mean(c), 0.25 * mean, 1e-14);
+    EXPECT_NEAR(net.running_variance(c), 0.75 + 0.25 * variance * Net::count / (Net::count - 1), 1e-13);
+  }
+  EXPECT_EQ(net.y.damaged(), 0);
+  batch_norm_inverse<Exec>(net.exec, 1e-3, net.running_variance, net.inv_std);
+  wait(net.exec);
+  net.inv_std.download();
+  EXPECT_NEAR(net.inv_std(1), 1 / std::sqrt(net.running_variance(1) + 1e-3), 1e-14);
+}
+
+TEST(LocalBatchNormLayer, GradientsAreFiniteDifferences) {
+  std::mt19937 random(test_seed());
+  Net net;
+  net.x.fill_reals(random);
+  net.dy.fill_reals(random);
+  std::uniform_real_distribution<double> reals(0.5, 1.5);
+  net.gamma.fill([&] { return reals(random); });
+  net.beta.fill([&] { return reals(random); });
+  net.forward();
+  net.reduction.gradients(net.exec, net.x, net.dy, net.mean, net.inv_std, net.sums);
+  batch_norm_parameter_gradients<double>(net.exec, net.sums, net.dgamma.view(), net.dbeta);
+  batch_norm_backward<double>(net.exec, Net::count, net.x, net.dy, net.mean, net.inv_std, net.gamma, net.sums, net.dx.view());
+  wait(net.exec);
+  net.dx.download();
+  net.dgamma.download();
+  net.dbeta.download();
+  constexpr double step = 1e-5;
+  auto slope = [&](double& value, auto& owner) {
+    const double before = value;
+    value = before + step;
+    owner.upload();
+    const double above = net.loss();
+    value = before - step;
+    owner.upload();
+    const double below = net.loss();
+    value = before;
+    owner.upload();
+    return (above - below) / (2 * step);
+  };
+  net.dx.for_each([&](auto... i) { EXPECT_NEAR(slope(net.x(i...), net.x), net.dx(i...), 1e-8); });
+  for (Index c = 0; c < Net::channels; ++c) {
+    EXPECT_NEAR(slope(net.gamma(c), net.gamma), net.dgamma(c), 1e-8);
+    EXPECT_NEAR(slope(net.beta(c), net.beta), net.dbeta(c), 1e-8);
+  }
+}
+
+TEST(LocalBatchNormLayer, EmptyBoxesContributeNothing) {
+  const Exec exec = test_space();
+  LocalTensor<float> x({0, 1, 4, 4, 2});
+  LocalArray<double> sums(4, 9);
+  BatchNormReduction<float> reduction(exec, 0, 1, 4, 2);
+  reduction.statistics(exec, x, sums);
+  wait(exec);
+  sums.download();
+  for (Index i = 0; i < 4; ++i) EXPECT_EQ(sums(i), 0);
+  LocalArray<double> none(2);
+  EXPECT_THROW(batch_norm_finish<Exec>(exec, 0, {}, sums, none, none, {}, {}), InvalidArgument);
+}
+
+}  // namespace
+}  // namespace aloni::test

@@ -1,0 +1,379 @@
+// Every implementation of the local convolution against the reference, and the reference against results worked out by hand.
+#include <aloni/core/error.hpp>
+#include <aloni/nn/local/convolution.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "local_tensor.hpp"
+
+namespace aloni::test {
+namespace {
+
+using namespace nn::local;
+using Exec = Kokkos::DefaultExecutionSpace;
+
+std::array<Index, 5> input_extents(const ConvolutionProblem& p) {
+  return {p.samples, p.input[0], p.input[1], p.input[2], p.channels};
+}
+std::array<Index, 5> output_extents(const ConvolutionProblem& p) {
+  return {p.samples, p.output[0], p.output[1], p.output[2], p.filters};
+}
+std::array<Index, 5> filter_extents(const ConvolutionProblem& p) {
+  return {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels};
+}
+
+/// All results of one implementation.
+template <class T>
+struct Results {
+  LocalTensor<T> y, dx, dw;
+  LocalArray<T> db;
+};
+
+template <class T>
+struct Data {
+  LocalTensor<T> x, dy, w;
+  LocalArray<T> bias;
+};
+
+constexpr ConvolutionPasses all_passes{.forward = true, .backward_data = true, .backward_filter = true};
+
+template <class T>
+Data<T> make_data(const ConvolutionProblem& p, std::mt19937& random, bool integers, const Placement& at_x = {},
+                  const Placement& at_y = {}) {
+  Data<T> d{LocalTensor<T>(input_extents(p), at_x), LocalTensor<T>(output_extents(p), at_y),
+            LocalTensor<T>(filter_extents(p)), LocalArray<T>(p.filters)};
+  for (auto* t : {&d.x, &d.dy, &d.w}) integers ? t->fill_integers(random, 3) : t->fill_reals(random);
+  d.bias.fill([&] { return static_cast<int>(random() % 9) - 4; });
+  return d;
+}
+
+template <class T>
+Results<T> run_all(ConvolutionBackend backend, const ConvolutionProblem& p, const Data<T>& data, const Placement& at_x = {},
+                   const Placement& at_y = {}, bool with_bias = true) {
+  const Exec exec = test_space();
+  Results<T> r{LocalTensor<T>(output_extents(p), at_y), LocalTensor<T>(input_extents(p), at_x),
+               LocalTensor<T>(filter_extents(p)), LocalArray<T>(with_bias ? p.filters : 0, T(55))};
+  const auto convolution = make_local_convolution<T>(backend, p, exec, all_passes);
+  // Twice: nothing may depend on what a call left in the workspace.
+  for (int repetition = 0; repetition < 2; ++repetition) {
+    convolution->forward(exec, data.x, data.w, with_bias ? data.bias.view() : nn::local::Array<T, Exec>{}, r.y);
+    convolution->backward_data(exec, data.dy, data.w, r.dx);
+    convolution->backward_filter(exec, data.x, data.dy, r.dw, r.db);
+  }
+  wait(exec);
+  r.y.download();
+  r.dx.download();
+  r.dw.download();
+  r.db.download();
+  return r;
+}
+
+template <class T>
+std::vector<ConvolutionBackend> backends_to_compare() {
+  std::vector<ConvolutionBackend> found;
+  for (auto b : {ConvolutionBackend::automatic, ConvolutionBackend::direct, ConvolutionBackend::onednn,
+                 ConvolutionBackend::kokkos_kernels}) {
+    if (!unsupported_reason<T>(b, ConvolutionProblem{}, ConvolutionPass::forward)) found.push_back(b);
+  }
+  return found;
+}
+
+template <class T>
+void expect_same_bits(const ConvolutionProblem& p, const Results<T>& expected, const Results<T>& result) {
+  EXPECT_EQ(differing_bits(expected.y, result.y), 0) << "forward";
+  EXPECT_EQ(differing_bits(expected.dx, result.dx), 0) << "backward-data";
+  EXPECT_EQ(differing_bits(expected.dw, result.dw), 0) << "backward-filter";
+  for (Index f = 0; f < result.db.size(); ++f) EXPECT_EQ(expected.db(f), result.db(f)) << "bias gradient " << f << to_string(p);
+  EXPECT_EQ(result.y.damaged(), 0) << "forward wrote beside its output";
+  EXPECT_EQ(result.dx.damaged(), 0) << "backward-data wrote beside its output";
+}
+
+template <class T>
+void compare_all(const ConvolutionProblem& p, std::mt19937& random, const Placement& at_x, const Placement& at_y,
+                 bool with_bias = true) {
+  const auto data = make_data<T>(p, random, true, at_x, at_y);
+  const auto expected = run_all(ConvolutionBackend::reference, p, data, at_x, at_y, with_bias);
+  for (auto backend : backends_to_compare<T>()) {
+    SCOPED_TRACE(std::string(name(backend)) + (sizeof(T) == 4 ? " float" : " double"));
+    expect_same_bits(p, expected, run_all(backend, p, data, at_x, at_y, with_bias));
+  }
+}
+
+/// A random problem of at most `most` multiplications, edges in every direction.
+ConvolutionProblem random_problem(std::mt19937& random, double most) {
+  auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
+  constexpr std::array<Index, 12> widths{1, 2, 3, 5, 6, 7, 8, 16, 17, 24, 32, 40};
+  for (;;) {
+    ConvolutionProblem p{.samples = pick(1, 3), .channels = widths[pick(0, 11)], .filters = widths[pick(0, 11)]};
+    const int rank = static_cast<int>(pick(1, 3));
+    for (int s = 3 - rank; s < 3; ++s) {
+      p.kernel[s] = pick(1, 7);
+      p.stride[s] = pick(0, 2) > 0 ? 1 : pick(2, 3);
+      p.dilation[s] = pick(0, 2) > 0 ? 1 : pick(2, 3);
+      p.output[s] = pick(0, 3) > 0 ? pick(1, 12) : 1;
+      const Index reach = (p.kernel[s] - 1) * p.dilation[s];
+      p.offset[s] = pick(0, 4) > 0 ? -pick(0, reach) : pick(-reach - 2, 3);
+      const Index end = (p.output[s] - 1) * p.stride[s] + reach + p.offset[s] + 1;
+      p.input[s] = std::max<Index>(pick(0, 9) > 0 ? 1 : 0, end - (pick(0, 4) > 0 ? pick(0, reach) : pick(-3, reach + 2)));
+    }
+    if (flops(p) <= most) return p;
+  }
+}
+
+Placement random_placement(std::mt19937& random) {
+  Placement placement;
+  if (random() % 2 == 0) return placement;
+  for (int i = 0; i < 5; ++i) {
+    if (random() % 2 == 0) placement.before[i] = static_cast<Index>(random() % 3);
+    if (random() % 2 == 0) placement.after[i] = static_cast<Index>(random() % 3);
+  }
+  if (random() % 2 == 0) placement.before[4] = placement.after[4] = 0;  // ghosted in space only, as usual
+  placement.channels_first = random() % 8 == 0;
+  return placement;
+}
+
+TEST(LocalConvolutionReference, OneDimensionByHand) {
+  // x = 1 2 3 4, kernel 10 1 (cross-correlation), one zero before: y = 0·10+1, 1·10+2, 2·10+3, 3·10+4, plus bias 100
+  const ConvolutionProblem p{.samples = 1, .channels = 1, .filters = 1, .input = {1, 1, 4}, .output = {1, 1, 4},
+                             .kernel = {1, 1, 2}, .offset = {0, 0, -1}};
+  std::mt19937 random(1);
+  auto data = make_data<double>(p, random, true);
+  int next = 1;
+  data.x.fill([&] { return next++; });
+  next = 0;
+  data.w.fill([&] { return next++ == 0 ? 10 : 1; });
+  data.bias.fill([] { return 100; });
+  next = 1;
+  data.dy.fill([&] { return next++; });  // dy = 1 2 3 4
+  const auto r = run_all(ConvolutionBackend::reference, p, data);
+  const std::array<double, 4> y{101, 112, 123, 134}, dx{1 + 20, 2 + 30, 3 + 40, 4};
+  for (Index i = 0; i < 4; ++i) {
+    EXPECT_EQ(r.y(0, 0, 0, i, 0), y[i]) << i;
+    EXPECT_EQ(r.dx(0, 0, 0, i, 0), dx[i]) << i;  // x_i meets w_1 in y_i and w_0 in y_(i+1)
+  }
+  EXPECT_EQ(r.dw(0, 0, 0, 0, 0), 2 * 1 + 3 * 2 + 4 * 3);  // Σ dy_o x_(o-1)
+  EXPECT_EQ(r.dw(0, 0, 0, 1, 0), 1 + 4 + 9 + 16);
+  EXPECT_EQ(r.db(0), 10);
+}
+
+TEST(LocalConvolutionReference, StrideDilationAndCropByHand) {
+  // i = 2 o + 3 k + 1 over x_i = 10^i (i < 6): y_0 = x_1 w_0 + x_4 w_1, y_1 = x_3 w_0 + x_6 w_1 with x_6 outside
+  const ConvolutionProblem p{.samples = 1, .channels = 1, .filters = 1, .input = {1, 1, 6}, .output = {1, 1, 2},
+                             .kernel = {1, 1, 2}, .stride = {1, 1, 2}, .dilation = {1, 1, 3}, .offset = {0, 0, 1}};
+  std::mt19937 random(1);
+  auto data = make_data<double>(p, random, true);
+  double power = 0.1;
+  data.x.fill([&] { return power *= 10; });
+  double w = 1;
+  data.w.fill([&] { return ++w; });  // 2 3
+  double dy = 4;
+  data.dy.fill([&] { return ++dy; });  // 5 6
+  const auto r = run_all(ConvolutionBackend::reference, p, data, {}, {}, false);
+  EXPECT_EQ(r.y(0, 0, 0, 0, 0), 2 * 10 + 3 * 10000);
+  EXPECT_EQ(r.y(0, 0, 0, 1, 0), 2 * 1000);
+  const std::array<double, 6> dx{0, 10, 0, 12, 15, 0};
+  for (Index i = 0; i < 6; ++i) EXPECT_EQ(r.dx(0, 0, 0, i, 0), dx[i]) << i;
+  EXPECT_EQ(r.dw(0, 0, 0, 0, 0), 5 * 10 + 6 * 1000);
+  EXPECT_EQ(r.dw(0, 0, 0, 1, 0), 5 * 10000);
+}
+
+TEST(LocalConvolutionReference, TwoDimensionsChannelsAndFiltersByHand) {
+  // Kernel 2×2, 2 channels, 2 filters, x(h, w, c) = h + 10 w + 100 c on 2×2, no padding: one output pixel.
+  const ConvolutionProblem p{.samples = 1, .channels = 2, .filters = 2, .input = {1, 2, 2}, .output = {1, 1, 1},
+                             .kernel = {1, 2, 2}};
+  std::mt19937 random(1);
+  auto data = make_data<double>(p, random, true);
+  data.x.for_each([&](Index n, Index d, Index h, Index w, Index c) {
+    data.x(n, d, h, w, c) = static_cast<double>(h + 10 * w + 100 * c);
+  });
+  data.x.upload();
+  data.w.for_each([&](Index f, Index kd, Index kh, Index kw, Index c) {
+    data.w(f, kd, kh, kw, c) = f == 0 ? 1.0 : static_cast<double>(kh == 1 && kw == 0 && c == 1);
+  });
+  data.w.upload();
+  const auto r = run_all(ConvolutionBackend::reference, p, data, {}, {}, false);
+  EXPECT_EQ(r.y(0, 0, 0, 0, 0), (0 + 1 + 10 + 11) + (100 + 101 + 110 + 111));
+  EXPECT_EQ(r.y(0, 0, 0, 0, 1), 101);  // x(1, 0, 1)
+}
+
+TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblems) {
+  const unsigned seed = test_seed();
+  for (unsigned i = 0; i < 300; ++i) {
+    std::mt19937 random(seed + i);
+    const auto p = random_problem(random, 1e6);
+    const auto at_x = random_placement(random), at_y = random_placement(random);
+    SCOPED_TRACE("seed " + std::to_string(seed + i) + ": " + to_string(p));
+    compare_all<float>(p, random, at_x, at_y, i % 3 != 0);
+    compare_all<double>(p, random, at_x, at_y, i % 3 != 0);
+    if (HasFailure()) break;
+  }
+}
+
+TEST(LocalConvolution, PaddedAndThinBoxesInEveryDirection) {
+  // oneDNN 2.6 is known for wrong results in three dimensions and in padded columns: every padding of every side, with outputs
+  // as thin as one row.
+  std::mt19937 random(test_seed());
+  for (Index channels : {1, 3, 16, 17, 32}) {
+    for (int s = 0; s < 3; ++s) {
+      for (Index before = 0; before <= 3; ++before) {
+        for (Index after = 0; after <= 3; ++after) {
+          for (Index output : {1, 2, 5}) {
+            ConvolutionProblem p{.samples = 2, .channels = channels, .filters = channels == 3 ? 16 : channels};
+            p.input = {1, 4, 5};
+            p.output = {1, 2, 3};
+            p.kernel = {1, 3, 3};
+            p.kernel[s] = 4;
+            p.output[s] = output;
+            p.offset[s] = -before;
+            p.input[s] = std::max<Index>(1, output + 3 - before - after);
+            if (s == 0) p.kernel[2] = 2, p.input[2] = 4;
+            SCOPED_TRACE(to_string(p));
+            compare_all<float>(p, random, {}, {});
+            if (HasFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(LocalConvolution, RealNumbersAreCloseToTheReference) {
+  const unsigned seed = test_seed();
+  for (unsigned i = 0; i < 30; ++i) {
+    std::mt19937 random(seed + 7000 + i);
+    const auto p = random_problem(random, 1e6);
+    SCOPED_TRACE("seed " + std::to_string(seed + 7000 + i) + ": " + to_string(p));
+    const auto data = make_data<double>(p, random, false);
+    const auto expected = run_all(ConvolutionBackend::reference, p, data);
+    for (auto backend : backends_to_compare<double>()) {
+      const auto r = run_all(backend, p, data);
+      auto close = [&](const LocalTensor<double>& a, const LocalTensor<double>& b) {
+        double worst = 0;
+        a.for_each([&](auto... j) { worst = std::max(worst, std::abs(a(j...) - b(j...))); });
+        return worst;
+      };
+      EXPECT_LT(close(expected.y, r.y), 1e-11) << name(backend);
+      EXPECT_LT(close(expected.dx, r.dx), 1e-11) << name(backend);
+      EXPECT_LT(close(expected.dw, r.dw), 1e-11) << name(backend);
+    }
+  }
+}
+
+TEST(LocalConvolution, GradientsAreTheFiniteDifferencesOfTheForward) {
+  const unsigned seed = test_seed();
+  for (unsigned i = 0; i < 12; ++i) {
+    std::mt19937 random(seed + 8000 + i);
+    const auto p = random_problem(random, 2e4);
+    SCOPED_TRACE("seed " + std::to_string(seed + 8000 + i) + ": " + to_string(p));
+    auto data = make_data<double>(p, random, false);
+    for (auto backend : backends_to_compare<double>()) {
+      SCOPED_TRACE(name(backend));
+      const auto r = run_all(backend, p, data);
+      // loss = Σ y dy
+      auto loss = [&] {
+        const auto q = run_all(backend, p, data);
+        double sum = 0;
+        q.y.for_each([&](auto... j) { sum += q.y(j...) * data.dy(j...); });
+        return sum;
+      };
+      constexpr double step = 0.5;  // the loss is linear in each of x and w: no error from the step's size
+      auto check = [&](LocalTensor<double>& values, const LocalTensor<double>& gradient) {
+        Index number = 0;
+        values.for_each([&](auto... j) {
+          if (number++ % 7 != 0) return;
+          const double before = values(j...);
+          values(j...) = before + step;
+          values.upload();
+          const double above = loss();
+          values(j...) = before - step;
+          values.upload();
+          const double below = loss();
+          values(j...) = before;
+          values.upload();
+          EXPECT_NEAR((above - below) / (2 * step), gradient(j...), 1e-9);
+        });
+      };
+      if (i < 4) {
+        check(data.x, r.dx);
+        check(data.w, r.dw);
+      }
+    }
+  }
+}
+
+TEST(LocalConvolution, BackwardPassesAreAdjointToTheForward) {
+  // ⟨conv(x, w), dy⟩ = ⟨x, dx⟩ = ⟨w, dw⟩ without bias
+  const unsigned seed = test_seed();
+  for (unsigned i = 0; i < 40; ++i) {
+    std::mt19937 random(seed + 9000 + i);
+    const auto p = random_problem(random, 1e6);
+    SCOPED_TRACE("seed " + std::to_string(seed + 9000 + i) + ": " + to_string(p));
+    const auto data = make_data<double>(p, random, false);
+    for (auto backend : backends_to_compare<double>()) {
+      const auto r = run_all(backend, p, data, {}, {}, false);
+      auto dot = [](const LocalTensor<double>& a, const LocalTensor<double>& b) {
+        double sum = 0;
+        a.for_each([&](auto... j) { sum += a(j...) * b(j...); });
+        return sum;
+      };
+      const double forward = dot(r.y, data.dy);
+      EXPECT_NEAR(forward, dot(data.x, r.dx), 1e-9) << name(backend);
+      EXPECT_NEAR(forward, dot(data.w, r.dw), 1e-9) << name(backend);
+    }
+  }
+}
+
+TEST(LocalConvolution, EmptyBoxesGiveZerosOrNothing) {
+  std::mt19937 random(1);
+  const ConvolutionProblem whole{.samples = 2, .channels = 3, .filters = 4, .input = {1, 5, 5}, .output = {1, 3, 3},
+                                 .kernel = {1, 3, 3}};
+  for (int kind = 0; kind < 5; ++kind) {
+    ConvolutionProblem p = whole;
+    if (kind == 0) p.samples = 0;
+    if (kind == 1) p.output = {1, 0, 3};
+    if (kind == 2) p.input = {1, 0, 5};
+    if (kind == 3) p.channels = 0;
+    if (kind == 4) p.offset = {0, 50, 0};  // reads only outside
+    SCOPED_TRACE(to_string(p));
+    compare_all<float>(p, random, {}, {});
+    compare_all<double>(p, random, {}, {});
+  }
+}
+
+TEST(LocalConvolution, RefusesWrongExtentsNamingThem) {
+  const Exec exec = test_space();
+  const ConvolutionProblem p{.samples = 1, .channels = 2, .filters = 3, .input = {1, 4, 4}, .output = {1, 2, 2},
+                             .kernel = {1, 3, 3}};
+  const auto convolution = make_local_convolution<float>(ConvolutionBackend::automatic, p, exec, {.forward = true});
+  LocalTensor<float> x({1, 1, 4, 4, 2}), w({3, 1, 3, 3, 2}), y({1, 1, 2, 3, 3});
+  try {
+    convolution->forward(exec, x, w, {}, y);
+    FAIL() << "no error";
+  } catch (const InvalidArgument& e) {
+    EXPECT_EQ(e.argument(), "y");
+    EXPECT_EQ(e.value(), "1x1x2x3x3");
+    EXPECT_NE(std::string(e.what()).find("1x1x2x2x3"), std::string::npos) << e.what();
+  }
+  LocalTensor<float> dx({1, 1, 4, 4, 2}), dy({1, 1, 2, 2, 3});
+  EXPECT_THROW(convolution->backward_data(exec, dy, w, dx), InvalidArgument) << "a pass that was not asked for";
+  EXPECT_THROW((LocalTensor<float>({1, 1, 4, 4, 2}), validate({.samples = -1})), InvalidArgument);
+}
+
+TEST(LocalConvolution, SaysWhyABackendCannotRun) {
+  EXPECT_EQ(unsupported_reason<float>(ConvolutionBackend::automatic, {}, ConvolutionPass::forward), std::nullopt);
+  EXPECT_NE(unsupported_reason<double>(ConvolutionBackend::onednn, {}, ConvolutionPass::forward), std::nullopt);
+  EXPECT_THROW((void)make_local_convolution<double>(ConvolutionBackend::onednn, {}, test_space(), {.forward = true}),
+               Unsupported);
+  for (auto b : {ConvolutionBackend::automatic, ConvolutionBackend::reference, ConvolutionBackend::direct,
+                 ConvolutionBackend::onednn, ConvolutionBackend::kokkos_kernels}) {
+    EXPECT_EQ(convolution_backend_named(name(b)), b);
+  }
+  EXPECT_EQ(convolution_backend_named("cudnn"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace aloni::test
