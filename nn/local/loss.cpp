@@ -32,7 +32,7 @@ struct SoftmaxCrossEntropy {
     for (Index c = 0; c < classes; ++c) total += Kokkos::exp(z(c) - largest);
     const double log_total = Kokkos::log(total);
     const double nan = Kokkos::Experimental::quiet_NaN_v<double>;
-    sums[0] += valid ? log_total + largest - z(label) : nan;
+    sums[0] += valid ? log_total + (largest - z(label)) : nan;
     sums[1] += valid && best == label ? 1.0 : 0.0;
     if (!wants_gradient) return;
     for (Index c = 0; c < classes; ++c) {
