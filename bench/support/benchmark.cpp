@@ -1,0 +1,117 @@
+#include "support/benchmark.hpp"
+
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <regex>
+#include <thread>
+#include <utility>
+
+namespace aloni::bench {
+
+namespace {
+
+constexpr int batches = 10;
+double min_seconds_of_command_line = 0;
+
+struct Repetitions {
+  int per_batch = 1, batches = 1;
+};
+
+// As Google Benchmark reads its filter: a regular expression found anywhere in the name, "-" before it inverts.
+bool wanted(const std::string& name) {
+  std::string filter = benchmark::GetBenchmarkFilter();
+  if (filter.empty() || filter == "all") return true;
+  const bool inverted = filter.front() == '-';
+  if (inverted) filter.erase(0, 1);
+  return std::regex_search(name, std::regex(filter, std::regex::extended)) != inverted;
+}
+
+double seconds_of_batch(const comm::Communicator& world, const Case& c, int repetitions) {
+  if (c.before) c.before();
+  return seconds_of_slowest(world, [&] {
+    for (int i = 0; i < repetitions; ++i) c.run();
+  });
+}
+
+Repetitions calibrate(const comm::Communicator& world, const Case& c, const TimedOptions& options) {
+  const double wish = min_seconds_of_command_line > 0 ? min_seconds_of_command_line : options.min_seconds;
+  seconds_of_batch(world, c, 1);  // warms up
+  int repetitions = 1;
+  double seconds = seconds_of_batch(world, c, repetitions);
+  while (!c.before && seconds < std::min(1e-3, wish / batches) && repetitions < options.max_repetitions) {
+    repetitions *= 2;
+    seconds = seconds_of_batch(world, c, repetitions);
+  }
+  const double each = std::max(seconds / repetitions, 1e-9);  // the same on all ranks, and so is what follows
+  const auto total = static_cast<int>(std::clamp(std::ceil(wish / each), 1.0, static_cast<double>(options.max_repetitions)));
+  if (c.before) return {1, total};
+  return {std::max(1, total / batches), std::min(batches, total)};
+}
+
+}  // namespace
+
+namespace detail {
+
+void set_min_seconds(double seconds) { min_seconds_of_command_line = seconds; }
+
+}  // namespace detail
+
+double seconds_of_slowest(const comm::Communicator& world, const std::function<void()>& f) {
+  world.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  f();
+  const std::chrono::duration<double> own = std::chrono::steady_clock::now() - start;
+  return static_cast<double>(world.all_reduce(static_cast<std::int64_t>(own.count() * 1e9), comm::Reduction::max)) * 1e-9;
+}
+
+bool enough_cores(const comm::Communicator& world) {
+  static std::optional<bool> enough;
+  if (!enough) {
+    const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
+    const std::int64_t here = world.node().size() <= cores ? 1 : 0;
+    enough = world.all_reduce(here, comm::Reduction::min) == 1;
+  }
+  return *enough;
+}
+
+void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make, TimedOptions options) {
+  if (!wanted(name)) return;
+  const bool timed = enough_cores(world);
+  Repetitions repetitions;
+  if (timed) repetitions = calibrate(world, make(), options);
+  benchmark::RegisterBenchmark(
+      name.c_str(),
+      [&world, make = std::move(make), repetitions, timed](benchmark::State& state) {
+        const Case c = make();
+        seconds_of_batch(world, c, 1);
+        double best = std::numeric_limits<double>::max();
+        while (state.KeepRunningBatch(repetitions.per_batch)) {
+          const double seconds = seconds_of_batch(world, c, repetitions.per_batch);
+          best = std::min(best, seconds / repetitions.per_batch);
+          state.SetIterationTime(timed ? seconds : 0);
+        }
+        for (const auto& [key, value] : c.counters) state.counters[key] = value;
+        const auto repeated = static_cast<double>(state.iterations());
+        if (c.bytes > 0) state.counters["bytes"] = c.bytes;
+        if (c.flops > 0) state.counters["flops"] = c.flops;
+        if (!timed) {  // a rate per time of zero would be no number
+          state.SetLabel("not timed: more ranks than cores");
+          return;
+        }
+        state.counters["best_us"] = best * 1e6;
+        if (c.bytes > 0) state.counters["bytes_per_second"] = benchmark::Counter(c.bytes * repeated, benchmark::Counter::kIsRate, benchmark::Counter::kIs1024);
+        if (c.flops > 0) state.counters["flops_per_second"] = benchmark::Counter(c.flops * repeated, benchmark::Counter::kIsRate);
+        if (c.items > 0) state.counters["items_per_second"] = benchmark::Counter(c.items * repeated, benchmark::Counter::kIsRate);
+      })
+      ->Iterations(static_cast<benchmark::IterationCount>(repetitions.per_batch) * repetitions.batches)
+      ->UseManualTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+}  // namespace aloni::bench
