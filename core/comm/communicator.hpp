@@ -8,11 +8,18 @@
 //
 // This header names no MPI type; core/comm/mpi.hpp makes a Communicator from an MPI_Comm.
 //
-// Failing together. A wait inside any operation of a communicator watches for poison: when a rank calls poison(), the
-// pending and all later operations of every other rank throw PeerFailed with that rank and its message. A failure that
-// only one rank can see (a file, its memory) must either be wrapped in collectively() or end in poison().
+// Failing together. A wait inside any operation watches for poison: when a rank calls poison(), the pending and all later
+// operations of every rank throw PeerFailed with that rank and its message. A failure that only one rank can see (a file, its
+// memory) must either be wrapped in collectively() or end in poison(). A CommunicationError (a message of another size, a
+// collective that a neighbour calls differently, an error of MPI) poisons by itself before it is thrown.
+// Poison concerns a whole family: the communicator made by from_mpi() and all that were split from it, in any depth, because
+// who waits in one of them may wait for somebody who waits in another for the failed rank.
+// After PeerFailed or CommunicationError the communicator is good for nothing but destruction; pending requests are dead, and
+// the buffers of pending receives belong to the caller again.
 //
-// A communicator is used by one thread at a time. Moving it invalidates nothing: transports and requests stay valid.
+// A family of communicators is used by one thread at a time. Moving and copying invalidate nothing: copies share one state,
+// transports and requests stay valid. Like the making of a communicator, the end of its last copy is collective for MPI: destroy
+// them in the same order on all ranks, and before MPI_Finalize.
 #include <aloni/core/comm/transport.hpp>
 #include <aloni/core/index.hpp>
 
@@ -42,7 +49,7 @@ class Communicator {
   int rank() const;
   int size() const;
 
-  /// Collective. Ranks of one color form a communicator, ordered by key, then rank. Throws CommunicationError.
+  /// Collective. Ranks of one color form a communicator, ordered by key, then rank. @pre color ≥ 0. Throws CommunicationError.
   Communicator split(int color, int key) const;
   /// Collective over this communicator's ranks that are in `members`; each member passes the same ascending list, which
   /// contains itself. Ranks that are not members don't call.
@@ -64,12 +71,14 @@ class Communicator {
   std::size_t max_message_bytes() const;
   void set_max_message_bytes(std::size_t bytes);
 
-  /// Messages and bytes per transport since the creation of this communicator.
+  /// Messages and bytes per transport since the creation of this communicator: "self", "mpi", and "mpi collectives" (what
+  /// the collectives below and collectively() send).
   std::vector<std::pair<std::string, TrafficCounters>> traffic() const;
 
   // --- collectives on host memory: every rank calls with the same count and operation ---
 
-  /// In place. T: float, double, std::int32_t, std::int64_t, std::uint64_t.
+  /// In place; the same bits on every rank. T: float, double, std::int32_t, std::int64_t, std::uint64_t. Minimum and maximum
+  /// of anything with NaN are NaN.
   template <class T>
   void all_reduce(std::span<T> values, Reduction op) const;
   template <class T>
@@ -85,7 +94,8 @@ class Communicator {
 
   // --- failing together ---
 
-  /// Not collective: tells every other rank that this one has failed. Returns at once; never throws.
+  /// Not collective: tells every other rank that this one has failed. Returns at once; never throws. Only the first poison that
+  /// a rank gives or sees counts. Messages are cut to 1000 bytes.
   void poison(std::string_view message) const noexcept;
   /// Throws PeerFailed when some rank has poisoned this communicator.
   void check_poison() const;
