@@ -13,8 +13,8 @@ namespace aloni::comm::detail {
 
 namespace {
 
-// Recursive doubling sends everything log2(p) times, the ring about twice in 2(p - 1) messages; on two ranks they break
-// even near 8 KiB.
+// Recursive doubling sends everything log2(p) times, the ring about twice in 2(p - 1) messages; on two ranks neither is
+// clearly better between 2 and 16 KiB, on more the ring pays for its many messages.
 constexpr std::size_t small_bytes = 8192;
 constexpr std::size_t segment_bytes = 256 * 1024;
 
