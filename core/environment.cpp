@@ -1,5 +1,6 @@
-#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
+
+#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
 #include <mpi.h>

@@ -1,4 +1,5 @@
 #include <aloni/core/comm/communicator.hpp>
+
 #include <aloni/core/comm/detail/collectives.hpp>
 #include <aloni/core/comm/detail/state.hpp>
 #include <aloni/core/comm/mpi.hpp>

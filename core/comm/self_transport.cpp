@@ -1,4 +1,5 @@
 #include <aloni/core/comm/self_transport.hpp>
+
 #include <aloni/core/error.hpp>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include <aloni/core/comm/detail/collectives.hpp>
+
 #include <aloni/core/error.hpp>
 
 #include <algorithm>

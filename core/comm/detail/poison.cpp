@@ -1,5 +1,6 @@
-#include <aloni/core/comm/detail/mpi_transport.hpp>
 #include <aloni/core/comm/detail/poison.hpp>
+
+#include <aloni/core/comm/detail/mpi_transport.hpp>
 #include <aloni/core/comm/mpi.hpp>
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 #include <aloni/core/comm/detail/state.hpp>
+
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
