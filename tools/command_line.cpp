@@ -37,8 +37,10 @@ class CommandLine {
       std::ostringstream out, err;
       app_.exit(wish, out, err);
       return out.str();
+    } catch (const CLI::RequiredError& e) {
+      throw UsageError(missing(arguments, e.what()) + hint);
     } catch (const CLI::ParseError& e) {
-      throw UsageError(std::string(e.what()) + " (--help lists what there is)");
+      throw UsageError(e.what() + hint);
     }
     if (train_.chosen()) train_.check();
     if (info_.chosen()) info_.check();
@@ -51,6 +53,14 @@ class CommandLine {
   }
 
  private:
+  static inline const std::string hint = " (--help lists what there is)";
+
+  // A word that is no subcommand would only be called a missing subcommand.
+  std::string missing(const std::vector<std::string>& arguments, const std::string& otherwise) const {
+    if (!app_.get_subcommands().empty() || arguments.size() < 2 || arguments[1].rfind("-", 0) == 0) return otherwise;
+    return '"' + arguments[1] + "\" is no subcommand";
+  }
+
   CLI::App app_{"Convolutional networks on distributed Kokkos Views", "aloni"};
   TrainCommand train_{app_};
   InfoCommand info_{app_};

@@ -124,6 +124,7 @@ void InfoCommand::run(const comm::Communicator& comm) const {
   const Json info = collect(comm);
   comm::collectively(comm, "aloni info", [&] {
     if (comm.rank() != 0) return;
+    if (!json_.empty()) check_json_file_can_be_written(json_);
     print_rows(info, "");
     if (std::fflush(stdout) != 0) {
       throw FileError("aloni info", "standard output", "cannot be written", "a place with room for the results");

@@ -62,6 +62,7 @@ void check_number(const char* option, double value, bool good, const char* expec
 
 TrainCommand::TrainCommand(CLI::App& app)
     : command_(app.add_subcommand("train", "Train a network on labelled images; every rank of mpirun takes part")) {
+  options_.epochs = 3;
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     return command_->add_option(name, value, text)->type_name(type)->capture_default_str();
   };
@@ -71,19 +72,15 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--steps", options_.steps, "Stop after so many steps in all, whatever --epochs says; 0: don't", "N");
   add("--batch", options_.batch, "Samples per step over all ranks", "N");
   add("--strategy", strategy_,
-      "How layers are spread over ranks: a grid for all (letters n, d, h, w and counts, such as h2 or n2h2), or a file "
-      "with a "
-      "line \"PATTERN GRID\" per rule; default: samples over all ranks",
-      "FILE|GRID");
+      "Ranks per dimension (n2, h2, h2w2, ...) for all layers, or a file; default: n and all ranks", "FILE|GRID");
   add("--precision", precision_, listed(precisions, itself), "TYPE");
-  add("--seed", options_.seed, "Of the first parameters and the order of samples", "N");
+  add("--seed", seed_, "Of the first parameters and the order of samples", "N");
   add("--learning-rate", options_.learning_rate, "Of stochastic gradient descent", "X");
   add("--momentum", options_.momentum, "Of stochastic gradient descent", "X");
   add("--weight-decay", options_.weight_decay, "Of stochastic gradient descent", "X");
   add("--backend", backend_, "Local convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
   add("--progress", progress_,
-      "On stderr: " + listed(progress_styles, key<ProgressStyle>) + "; automatic: line on a terminal, else plain",
-      "STYLE");
+      listed(progress_styles, key<ProgressStyle>) + "; automatic: line on a terminal, else plain", "STYLE");
   add("--json", json_, "Write the results here too", "FILE");
 }
 
@@ -95,8 +92,15 @@ void TrainCommand::check() const {
     refuse("--model", model_, "one of: " + listed(names, itself));
   if (data_.empty()) refuse("--data", "\"\"", "a folder");
   if (options_.epochs < 1) refuse("--epochs", std::to_string(options_.epochs), "at least 1");
-  if (options_.steps < 0) refuse("--steps", std::to_string(options_.steps), "at least 0");
-  if (options_.batch < 1) refuse("--batch", std::to_string(options_.batch), "at least 1");
+  // The parser takes a number beyond 64 bits for the largest one.
+  constexpr Index most = 1'000'000'000'000;
+  if (options_.steps < 0 || options_.steps > most) {
+    refuse("--steps", std::to_string(options_.steps), "from 0 to " + std::to_string(most));
+  }
+  if (seed_ < 0) refuse("--seed", std::to_string(seed_), "at least 0");
+  if (options_.batch < 1 || options_.batch > most) {
+    refuse("--batch", std::to_string(options_.batch), "from 1 to " + std::to_string(most));
+  }
   if (std::find(precisions.begin(), precisions.end(), precision_) == precisions.end()) {
     refuse("--precision", precision_, "one of: " + listed(precisions, itself));
   }
@@ -119,6 +123,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
                                     nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_;
   options.backend = backends.at(backend_);
+  options.seed = static_cast<std::uint64_t>(seed_);
   return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
 }
 
@@ -158,7 +163,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
       throw FileError("aloni train", "standard output", "cannot be written", "a place with room for the results");
     }
     if (!json_.empty()) {
-      TrainRun run{model_, data_, strategy.source, precision_, comm.size(), options_.batch, options_.seed};
+      TrainRun run{model_, data_, strategy.source, precision_, comm.size(), options_.batch, seed_};
       write_json_file(json_, to_json(report, run));
     }
   });

@@ -31,6 +31,7 @@ class TrainCommand {
   CLI::App* command_;
   std::string model_ = "lenet5", data_, strategy_, precision_ = "float", backend_ = "automatic",
               progress_ = "automatic", json_;
+  std::int64_t seed_ = 1;  // signed, or the parser would take -1 for a large number
   nn::TrainOptions options_;
 };
 

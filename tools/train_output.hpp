@@ -12,7 +12,7 @@ struct TrainRun {
   std::string model, data, strategy, precision;
   int ranks = 1;
   Index batch = 64;
-  std::uint64_t seed = 1;
+  std::int64_t seed = 1;
 };
 
 /// Draws progress on stderr and prints a line per epoch to stdout.

@@ -1,0 +1,62 @@
+"""Runs the aloni command as a user does: under the launcher, with a time limit. Shared by the tests beside this file.
+
+ALONI_COMMAND, ALONI_MPIRUN and ALONI_DATA name the program, the launcher script and the folder of the MNIST subset;
+ALONI_SLOWDOWN multiplies time limits (sanitizers)."""
+import os
+import re
+import signal
+import subprocess
+import time
+
+COMMAND = os.environ["ALONI_COMMAND"]
+MPIRUN = os.environ["ALONI_MPIRUN"]
+DATA = os.environ["ALONI_DATA"]
+SLOWDOWN = float(os.environ.get("ALONI_SLOWDOWN", "1"))
+
+USAGE, FAILURE = 2, 1
+
+
+class Result:
+    def __init__(self, code, out, err, seconds):
+        self.code, self.out, self.err, self.seconds = code, out, err, seconds
+        self.timed_out = code is None
+
+    def own_lines(self):
+        """stderr without what the launcher says about exit codes: blocks between lines of dashes."""
+        text = re.sub(r"(?ms)^-{60,}\n.*?^-{60,}\n", "", self.err)
+        return [line for line in text.splitlines() if line.strip()]
+
+
+def start(arguments, **options):
+    # A session of its own, so that the whole tree of processes can be ended.
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
+                            start_new_session=True, **options)
+
+
+def finish(process, limit):
+    began = time.monotonic()
+    try:
+        out, err = process.communicate(timeout=limit * SLOWDOWN)
+        return Result(process.returncode, out, err, time.monotonic() - began)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            out, err = process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            out, err = process.communicate()
+        return Result(None, out, err, time.monotonic() - began)
+
+
+def aloni(*arguments, ranks=1, limit=60, **options):
+    """`ranks` 0: without the launcher."""
+    launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
+    return finish(start(launcher + [COMMAND, *arguments], **options), limit)
+
+
+def aloni_each(*argument_lists, limit=60):
+    """One rank per list, each with arguments of its own."""
+    line = [MPIRUN]
+    for arguments in argument_lists:
+        line += ([":"] if len(line) > 1 else []) + ["-n", "1", COMMAND, *arguments]
+    return finish(start(line), limit)

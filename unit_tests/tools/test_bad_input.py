@@ -1,0 +1,177 @@
+"""Wrong requests and damaged files: one clear line naming what and where, the documented exit code, no hang on any rank."""
+import gzip
+import os
+import shutil
+import tempfile
+import unittest
+
+from command import DATA, FAILURE, USAGE, aloni, aloni_each
+
+LIMIT = 5  # seconds, the launcher's own start included
+RANKS = (1, 2, 4)
+LABELS = "train-labels-idx1-ubyte"
+IMAGES = "train-images-idx3-ubyte"
+
+
+class BadInput(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="aloni-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def write(self, name, text):
+        with open(self.path(name), "w") as file:
+            file.write(text)
+        return self.path(name)
+
+    def damaged_data(self, name, change):
+        """A folder like the subset, but with one file's compressed bytes changed (None: left out)."""
+        folder = self.path("data")
+        os.mkdir(folder)
+        for file in os.listdir(DATA):
+            if file == name + ".gz":
+                with open(os.path.join(DATA, file), "rb") as source:
+                    changed = change(source.read())
+                if changed is not None:
+                    with open(os.path.join(folder, file), "wb") as target:
+                        target.write(changed)
+            else:
+                os.symlink(os.path.join(DATA, file), os.path.join(folder, file))
+        return folder
+
+    def check(self, result, code, *words, what=""):
+        told = f"{what}\nstdout: {result.out}\nstderr: {result.err}"
+        self.assertFalse(result.timed_out, told)
+        self.assertEqual(result.code, code, told)
+        lines = result.own_lines()
+        self.assertEqual(len(lines), 1, told)
+        self.assertTrue(lines[0].startswith("aloni: "), told)
+        for word in words:
+            self.assertIn(word, lines[0], told)
+        return result
+
+    def refused(self, code, words, *arguments, ranks=RANKS):
+        for count in ranks:
+            with self.subTest(arguments=arguments, ranks=count):
+                result = aloni(*arguments, ranks=count, limit=LIMIT)
+                self.check(result, code, *words, what=f"{count} ranks: {' '.join(arguments)}")
+                self.assertEqual(result.out, "", "nothing may have started")
+
+    def train_refused(self, code, words, *arguments, ranks=RANKS, data=DATA):
+        self.refused(code, words, "train", "--data", data, *arguments, ranks=ranks)
+
+    def test_unknown_flag(self):
+        self.train_refused(USAGE, ["--frobnicate"], "--frobnicate")
+        self.refused(USAGE, ["--frobnicate"], "--frobnicate", "info", ranks=(0, 2))
+
+    def test_no_or_unknown_subcommand(self):
+        self.refused(USAGE, ["subcommand"], ranks=(0, 2))
+        self.refused(USAGE, ["dance"], "dance", ranks=(0, 2))
+
+    def test_values_out_of_range(self):
+        self.train_refused(USAGE, ["--batch", "0"], "--batch", "0")
+        self.train_refused(USAGE, ["--epochs", "-1"], "--epochs", "-1")
+        self.train_refused(USAGE, ["--learning-rate", "nan"], "--learning-rate", "nan")
+        self.train_refused(USAGE, ["resnet9000", "lenet5"], "--model", "resnet9000")
+
+    def test_bad_kokkos_flags(self):
+        self.train_refused(USAGE, ["--kokkos-num-threads"], "--kokkos-num-threads=many", ranks=(0, 2))
+        self.train_refused(USAGE, ["--kokkos-dance"], "--kokkos-dance", ranks=(0, 2))
+
+    def test_missing_data(self):
+        self.train_refused(FAILURE, ["no-such-folder/" + IMAGES, "missing"], data=self.path("no-such-folder"))
+
+    def test_missing_file(self):
+        data = self.damaged_data("t10k-labels-idx1-ubyte", lambda bytes: None)
+        self.train_refused(FAILURE, ["t10k-labels-idx1-ubyte", "missing"], data=data, ranks=(2,))
+
+    def test_file_missing_on_one_rank_only(self):
+        good = ["train", "--data", DATA, "--steps", "1"]
+        bad = ["train", "--data", self.path("nowhere"), "--steps", "1"]
+        for lists in ([good, bad], [bad, good], [good, good, bad, good]):
+            with self.subTest(bad_rank=lists.index(bad)):
+                result = aloni_each(*lists, limit=LIMIT)
+                self.check(result, FAILURE, "nowhere", "missing")
+                if lists[0] is good:
+                    self.assertIn(f"rank {lists.index(bad)}: ", result.err)
+
+    def test_flag_unknown_on_one_rank_only(self):
+        good = ["train", "--data", DATA, "--steps", "1"]
+        self.check(aloni_each(good, good + ["--what"], limit=LIMIT), USAGE, "rank 1: ", "--what")
+
+    def test_truncated_file(self):
+        data = self.damaged_data(IMAGES, lambda bytes: bytes[:len(bytes) // 2])
+        self.train_refused(FAILURE, [IMAGES, "truncated"], data=data)
+
+    def test_truncated_header(self):
+        data = self.damaged_data(LABELS, lambda bytes: gzip.compress(gzip.decompress(bytes)[:6]))
+        self.train_refused(FAILURE, [LABELS, "truncated"], data=data, ranks=(2,))
+
+    def test_header_that_promises_too_much(self):
+        def promise(bytes):
+            return gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + gzip.decompress(bytes)[16:])
+        self.train_refused(FAILURE, [IMAGES, "absurd"], data=self.damaged_data(IMAGES, promise), ranks=(2,))
+
+    def test_damaged_compression(self):
+        data = self.damaged_data(IMAGES, lambda bytes: bytes[:1000] + b"damage" + bytes[1006:])
+        self.train_refused(FAILURE, [IMAGES], data=data, ranks=(2,))
+
+    def test_label_out_of_range(self):
+        def change(bytes):
+            plain = bytearray(gzip.decompress(bytes))
+            plain[8 + 1234] = 10
+            return gzip.compress(plain)
+        self.train_refused(FAILURE, [LABELS, "label 10 of image 1234"], data=self.damaged_data(LABELS, change))
+
+    def test_counts_that_differ(self):
+        def change(bytes):
+            plain = gzip.decompress(bytes)
+            return gzip.compress(plain[:4] + (7999).to_bytes(4, "big") + plain[8:-1])
+        self.train_refused(FAILURE, [LABELS, "7999"], data=self.damaged_data(LABELS, change), ranks=(2,))
+
+    def test_strategy_naming_an_unknown_layer(self):
+        strategy = self.write("my.strategy", "# a comment\n*  1\nconv9  1\n")
+        self.train_refused(USAGE, ["my.strategy:3", "conv9", "conv1"], "--strategy", strategy)
+
+    def test_strategy_with_a_bad_line(self):
+        strategy = self.write("my.strategy", "conv* h2\npool* q7\n* n2\n")
+        self.train_refused(USAGE, ["my.strategy:2", "q7"], "--strategy", strategy, ranks=(2,))
+
+    def test_strategy_that_leaves_a_layer_out(self):
+        strategy = self.write("my.strategy", "conv* h2\n")
+        self.train_refused(USAGE, ["my.strategy", "relu1"], "--strategy", strategy, ranks=(2,))
+
+    def test_more_blocks_than_ranks(self):
+        self.train_refused(USAGE, ["h8", "rank"], "--strategy", "h8")
+        strategy = self.write("my.strategy", "conv1 h8\n* n1\n")
+        self.train_refused(USAGE, ["my.strategy:1", "h8"], "--strategy", strategy, ranks=(2,))
+
+    def test_grid_that_does_not_divide_the_ranks(self):
+        self.train_refused(USAGE, ["h3", "divides the 4 ranks"], "--strategy", "h3", ranks=(4,))
+        self.train_refused(USAGE, ["n2", "divides the 3 ranks"], "--strategy", "n2", ranks=(3,))
+
+    def test_neither_file_nor_grid(self):
+        self.train_refused(USAGE, ["--strategy", "rows"], "--strategy", "rows", ranks=(2,))
+        self.train_refused(USAGE, ["d2"], "--strategy", "d2", ranks=(2,))
+        self.train_refused(USAGE, ["c2"], "--strategy", "c2", ranks=(2,))
+
+    def test_json_in_a_folder_that_is_not_there(self):
+        self.train_refused(FAILURE, ["nowhere/out.json"], "--json", self.path("nowhere/out.json"))
+        self.refused(FAILURE, ["nowhere/out.json"], "info", "--json", self.path("nowhere/out.json"), ranks=(2,))
+
+    def test_json_that_is_a_folder(self):
+        self.train_refused(FAILURE, [self.folder, "folder"], "--json", self.folder, ranks=(2,))
+
+    @unittest.skipUnless(os.path.exists("/dev/full"), "no full device here")
+    def test_full_disk_loses_no_results(self):
+        for ranks in (1, 2):
+            result = aloni("train", "--data", DATA, "--steps", "2", "--json", "/dev/full", ranks=ranks)
+            self.check(result, FAILURE, "/dev/full")
+            self.assertIn("test accuracy", result.out)
+            self.assertIn("samples/s", result.out)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+"""aloni train from outside: it learns, every split gives the same losses, the JSON is what it is documented to be."""
+import json
+import os
+import shutil
+import tempfile
+import unittest
+
+from command import COMMAND, DATA, aloni
+
+
+class Train(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="aloni-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def train(self, *arguments, ranks):
+        path = os.path.join(self.folder, "out.json")
+        result = aloni("train", "--data", DATA, "--json", path, *arguments, ranks=ranks, limit=100)
+        self.assertEqual(result.code, 0, result.out + result.err)
+        with open(path) as file:
+            return json.load(file), result
+
+    def test_one_epoch_on_two_halves_of_each_image_learns_most_digits(self):
+        report, result = self.train("--strategy", "h2", "--epochs", "1", "--batch", "64", ranks=2)
+        self.assertEqual(len(report["losses"]), 125)
+        self.assertEqual(len(report["epochs"]), 1)
+        self.assertGreaterEqual(report["epochs"][0]["test_accuracy"], 0.9)
+        self.assertLess(report["losses"][-1], report["losses"][0] / 2)
+        accuracy = 100 * report["epochs"][0]["test_accuracy"]
+        self.assertIn(f"epoch 1/1: loss {report['epochs'][0]['loss']:.4f}, test accuracy {accuracy:.2f} %", result.out)
+
+    def test_json_holds_the_stable_interface(self):
+        report, result = self.train("--steps", "3", "--seed", "5", "--precision", "double", ranks=2)
+        self.assertEqual(len(report["losses"]), 3)
+        self.assertEqual(set(report["epochs"][0]), {"loss", "test_accuracy"})
+        self.assertAlmostEqual(report["epochs"][0]["loss"], sum(report["losses"]) / 3, places=12)
+        self.assertEqual(set(report["time"]), {"compute", "halo", "collective", "input"})
+        for number in [report["step_seconds"], report["samples_per_second"], report["peak_memory_bytes"],
+                       report["time"]["compute"]]:
+            self.assertGreater(number, 0)
+        self.assertEqual(report["run"]["seed"], 5)
+        for word in ("compute", "halo", "collective", "input", "samples/s", "memory"):
+            self.assertIn(word, result.out)
+
+    def test_losses_depend_on_the_seed_only(self):
+        def losses(seed):
+            return self.train("--steps", "3", "--seed", seed, ranks=1)[0]["losses"]
+        self.assertEqual(losses("7"), losses("7"))
+        self.assertNotEqual(losses("7"), losses("8"))
+
+    def test_every_split_gives_the_same_losses(self):
+        steps = os.environ.get("ALONI_STEPS", "100")
+        arguments = ["--precision", "double", "--steps", steps, "--batch", "64"]
+        alone = self.train(*arguments, "--strategy", "1", ranks=1)[0]["losses"]
+        file = os.path.join(self.folder, "mixed.strategy")
+        with open(file, "w") as text:
+            text.write("conv1 h2\n*1 w2  # and pool1, relu1\nconv2 n2\n* h2\n")
+        for ranks, strategy in [(2, "n2"), (2, "h2"), (4, "h2w2"), (3, "h3"), (2, file)]:
+            with self.subTest(strategy=strategy):
+                split = self.train(*arguments, "--strategy", strategy, ranks=ranks)[0]["losses"]
+                self.assertEqual(len(split), len(alone))
+                worst = max(abs(a - b) / abs(a) for a, b in zip(alone, split))
+                self.assertLessEqual(worst, 1e-10)
+
+    def test_a_file_is_preferred_to_a_grid_of_that_name(self):
+        with open(os.path.join(self.folder, "h2"), "w") as text:
+            text.write("* n2\n")
+        result = aloni("train", "--data", DATA, "--steps", "1", "--strategy", "h2", ranks=2, cwd=self.folder)
+        self.assertEqual(result.code, 0, result.err)
+        result = aloni("train", "--data", DATA, "--steps", "1", "--strategy", "h2", ranks=2, cwd="/")
+        self.assertEqual(result.code, 0, result.err)
+
+
+class Command(unittest.TestCase):
+    def test_help_and_version_go_to_stdout_once(self):
+        for ranks in (0, 1, 2):
+            for arguments in (["--help"], ["train", "--help"], ["info", "-h"], ["--version"], ["--kokkos-help"]):
+                with self.subTest(arguments=arguments, ranks=ranks):
+                    result = aloni(*arguments, ranks=ranks)
+                    self.assertEqual((result.code, result.err), (0, ""))
+                    first = result.out.splitlines()[0 if result.out[0] != "\n" else 1]
+                    self.assertEqual(result.out.count(first), 1)
+
+    def test_info_tells_programs_the_same_as_people(self):
+        with tempfile.TemporaryDirectory(prefix="aloni-test-") as folder:
+            path = os.path.join(folder, "info.json")
+            result = aloni("info", "--json", path, ranks=2)
+            self.assertEqual(result.code, 0, result.err)
+            with open(path) as file:
+                info = json.load(file)
+        self.assertEqual(info["ranks"], 2)
+        self.assertEqual(info["nodes"], 1)
+        self.assertIn("lenet5", info["models"])
+        for key in ("version", "commit", "compiler", "kokkos", "mpi"):
+            self.assertIn(info[key], result.out)
+        self.assertTrue(aloni("--version", ranks=0).out.startswith("aloni " + info["version"]))
+
+    def test_kokkos_flags_may_stand_anywhere(self):
+        for arguments in (["--kokkos-num-threads=1", "info"], ["info", "--kokkos-num-threads=1"],
+                          ["info", "--kokkos-print-configuration"]):
+            result = aloni(*arguments, ranks=0, env={**os.environ, "OMP_NUM_THREADS": "2"})
+            self.assertEqual(result.code, 0, result.err)
+        self.assertIn("Kokkos Version", result.out)
+
+
+if __name__ == "__main__":
+    unittest.main()
