@@ -358,7 +358,10 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
                    const Strided<const T>& dy) {
     const Index channels = p_.channels, width = p_.output[2];
     const bool in_place = x.c == 1 && first_column_ >= 0 && first_column_ + columns_ <= p_.input[2];
-    const bool dy_in_place = dy.c == 1 && padded_filters_ == p_.filters;
+    // Lanes beyond the filters may read the neighbouring pixels (their sums are not used), but not beyond the tensor.
+    const bool dy_in_place = dy.c == 1 && (dy.w <= padded_filters_ || padded_filters_ == p_.filters);
+    const Index dy_pixel = dy_in_place ? dy.w : padded_filters_;
+    const T* const dy_end = dy.row(p_.samples - 1, p_.output[0] - 1, p_.output[1] - 1) + (width - 1) * dy.w + p_.filters;
     const Index pixel = in_place ? x.w : channels;
     auto rows = cache(thread, 1, scratch_.slots_h, columns_ * channels);
     T* const sums = sums_memory(thread);
@@ -371,7 +374,7 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
                          .rows = 0,
                          .pixels = width,
                          .x_pixel = p_.stride[2] * pixel,
-                         .dy_pixel = dy_in_place ? dy.w : padded_filters_,
+                         .dy_pixel = dy_pixel,
                          .values = 0,
                          .padded = padded_filters_,
                          .sum = nullptr};
@@ -380,7 +383,11 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     for (Index i = begin; i < end; ++i) {
       const Index first = i % blocks * block_rows_, last = std::min(first + block_rows_, p_.output[1]);
       const Index od = i / blocks % p_.output[0], n = i / blocks / p_.output[0];
-      for (Index oh = first; oh < last; ++oh) all_dy[oh - first] = dy_row(thread, oh - first, dy, dy.row(n, od, oh), dy_in_place);
+      for (Index oh = first; oh < last; ++oh) {
+        const T* const row = dy.row(n, od, oh);
+        const bool readable = dy_in_place && row + (width - 1) * dy.w + padded_filters_ <= dy_end;
+        all_dy[oh - first] = readable ? row : packed_dy_row(thread, oh - first, dy, row, dy_pixel);
+      }
       a.dy = all_dy;
       a.rows = last - first;
       a.sum = sums + p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * channels * padded_filters_;
@@ -413,14 +420,11 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     }
   }
 
-  /// A row of dy whose pixels can be read up to the padded filters.
-  const T* dy_row(Index thread, Index slot, const Strided<const T>& dy, const T* from, bool in_place) const {
-    if (in_place) return from;
+  /// A copy of a row of dy with `pixel` elements from one pixel to the next; the last one can be read up to the padded filters.
+  const T* packed_dy_row(Index thread, Index slot, const Strided<const T>& dy, const T* from, Index pixel) const {
     T* const out = row_memory(thread) + slot * p_.output[2] * padded_filters_;
-    for (Index q = 0; q < p_.output[2]; ++q) {
-      for (Index f = 0; f < p_.filters; ++f) out[q * padded_filters_ + f] = from[q * dy.w + f * dy.c];
-      for (Index f = p_.filters; f < padded_filters_; ++f) out[q * padded_filters_ + f] = 0;
-    }
+    for (Index q = 0; q < p_.output[2]; ++q)
+      for (Index f = 0; f < p_.filters; ++f) out[q * pixel + f] = from[q * dy.w + f * dy.c];
     return out;
   }
 

@@ -14,6 +14,7 @@ set(ALONI_NN_LOCAL_HEADERS
 set(ALONI_NN_LOCAL_PURE_SOURCES
     local/convolution_problem.cpp
     local/detail/direct_kernels.cpp
+    local/detail/pool_kernels.cpp
     local/pooling_problem.cpp)
 set(ALONI_NN_LOCAL_SOURCES
     local/batch_norm.cpp
@@ -40,4 +41,4 @@ if(aloni_ENABLE_KOKKOSKERNELS)
 endif()
 
 # The vector kernels are the library's inner loops: they keep their optimisation in debug and sanitizer builds.
-set_source_files_properties(local/detail/direct_kernels.cpp PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast")
+set_source_files_properties(local/detail/direct_kernels.cpp local/detail/pool_kernels.cpp PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast")

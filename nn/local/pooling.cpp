@@ -2,7 +2,9 @@
 
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/pool_kernels.hpp>
 
+#include <algorithm>
 #include <limits>
 
 namespace aloni::nn::local {
@@ -75,56 +77,63 @@ struct MaxForward {
   }
 };
 
-/// One row of outputs on a host: for each output pixel and each element of its window, a loop over channels without branches.
+/// One row of outputs on a host. @pre contiguous channels
 template <class T, class Exec>
 struct MaxForwardRow {
   MaxForward<T, Exec> element;
+  const PoolKernels<T>* kernels;
 
   void operator()(const Index r) const {
     const PoolingProblem& p = element.p;
     Index n, od, oh;
     element.rows.row(r, n, od, oh);
     const auto d = window_part(p, 0, od), h = window_part(p, 1, oh);
-    const Index channels = p.channels;
-    const Index x_h = static_cast<Index>(element.x.stride(2)), x_w = static_cast<Index>(element.x.stride(3));
-    const Index x_d = static_cast<Index>(element.x.stride(1)), y_w = static_cast<Index>(element.y.stride(3));
-    const Index a_w = element.wants_argmax ? static_cast<Index>(element.argmax.stride(3)) : 0;
-    const T* const from = element.x.data() + n * static_cast<Index>(element.x.stride(0)) +
-                          (od * p.stride[0] + p.offset[0]) * x_d + (oh * p.stride[1] + p.offset[1]) * x_h;
-    T* y = &element.y(n, od, oh, 0, 0);
-    std::int32_t* argmax = element.wants_argmax ? &element.argmax(n, od, oh, 0, 0) : nullptr;
-    for (Index ow = 0; ow < p.output[2]; ++ow, y += y_w, argmax += a_w) {
-      const auto w = window_part(p, 2, ow);
-      const bool empty = d.begin >= d.end || h.begin >= h.end || w.begin >= w.end;
-      const T* const window = from + (ow * p.stride[2] + p.offset[2]) * x_w;
-      constexpr Index block = 16;  // maxima of a few channels stay in registers
-      for (Index c0 = 0; c0 < channels; c0 += block) {
-        const Index count = channels - c0 < block ? channels - c0 : block;
-        T maximum[block];
-        std::int32_t where[block];
-        if (empty) {
-          for (Index c = 0; c < count; ++c) maximum[c] = element.lowest, where[c] = -1;
-        } else {
-          const T* const first = window + d.begin * x_d + h.begin * x_h + w.begin * x_w + c0;
-          const auto position = static_cast<std::int32_t>((d.begin * p.window[1] + h.begin) * p.window[2] + w.begin);
-          for (Index c = 0; c < count; ++c) maximum[c] = first[c], where[c] = position;
-        }
-        for (Index kd = d.begin; kd < d.end; ++kd)
-          for (Index kh = h.begin; kh < h.end; ++kh)
-            for (Index kw = w.begin; kw < w.end; ++kw) {
-              const T* const v = window + kd * x_d + kh * x_h + kw * x_w + c0;
-              const auto position = static_cast<std::int32_t>((kd * p.window[1] + kh) * p.window[2] + kw);
-              for (Index c = 0; c < count; ++c) {
-                const bool better = replaces(v[c], maximum[c]);
-                maximum[c] = better ? v[c] : maximum[c];
-                where[c] = better ? position : where[c];
-              }
-            }
-        for (Index c = 0; c < count; ++c) y[c0 + c] = maximum[c];
-        if (element.wants_argmax)
-          for (Index c = 0; c < count; ++c) argmax[c0 + c] = where[c];
-      }
+    const Index depth = d.end - d.begin, height = h.end - h.begin;
+    // Pixels whose windows lie within the row share one list of taps; those at the edges are done alone.
+    const Index first = p.offset[2] >= 0 ? 0 : (-p.offset[2] + p.stride[2] - 1) / p.stride[2];
+    const Index room = p.input[2] - p.window[2] - p.offset[2];
+    const Index last = room < 0 ? 0 : room / p.stride[2] + 1;
+    constexpr Index most_taps = 64;  // larger windows are rare
+    if (depth <= 0 || height <= 0 || depth * height * p.window[2] > most_taps || first >= last) {
+      for (Index ow = 0; ow < p.output[2]; ++ow) pixel(n, od, oh, ow);
+      return;
     }
+    const Index end = last < p.output[2] ? last : p.output[2];
+    for (Index ow = 0; ow < first && ow < p.output[2]; ++ow) pixel(n, od, oh, ow);
+    if (first < end) {
+      const auto stride = [](const auto& v, int i) { return static_cast<Index>(v.stride(i)); };
+      PoolTap taps[most_taps];
+      Index count = 0;
+      for (Index kd = 0; kd < depth; ++kd)
+        for (Index kh = 0; kh < height; ++kh)
+          for (Index kw = 0; kw < p.window[2]; ++kw)
+            taps[count++] = {kd * stride(element.x, 1) + kh * stride(element.x, 2) + kw * stride(element.x, 3),
+                             static_cast<std::int32_t>(((d.begin + kd) * p.window[1] + h.begin + kh) * p.window[2] + kw)};
+      const Index id = od * p.stride[0] + p.offset[0] + d.begin, ih = oh * p.stride[1] + p.offset[1] + h.begin;
+      const T* const x = &element.x(n, id, ih, first * p.stride[2] + p.offset[2], 0);
+      T* const y = &element.y(n, od, oh, first, 0);
+      const Index y_pixel = stride(element.y, 3);
+      kernels->max_forward(
+          {.x = x,
+           .x_end = &element.x(n, id + depth - 1, ih + height - 1, p.input[2] - 1, 0) + p.channels,
+           .x_pixel = p.stride[2] * stride(element.x, 3),
+           .taps = taps,
+           .num_taps = count,
+           .y = y,
+           .y_end = y + (end - first - 1) * y_pixel + p.channels,
+           .y_pixel = y_pixel,
+           .argmax = element.wants_argmax ? &element.argmax(n, od, oh, first, 0) : nullptr,
+           .argmax_pixel = element.wants_argmax ? stride(element.argmax, 3) : 0,
+           .pixels = end - first,
+           .channels = p.channels});
+    }
+    for (Index ow = end > first ? end : first; ow < p.output[2]; ++ow) pixel(n, od, oh, ow);
+  }
+
+  void pixel(Index n, Index od, Index oh, Index ow) const {
+    const PoolingProblem& p = element.p;
+    const Index i = (((n * p.output[0] + od) * p.output[1] + oh) * p.output[2] + ow) * p.channels;
+    for (Index c = 0; c < p.channels; ++c) element(i + c);
   }
 };
 
@@ -152,36 +161,54 @@ struct MaxBackward {
   }
 };
 
-/// One row of inputs on a host: loops over channels without branches.
+/// One row of inputs on a host: each row of windows that contains it, and each column of the window, adds what it has for
+/// this row. @pre contiguous channels
 template <class T, class Exec>
 struct MaxBackwardRow {
   MaxBackward<T, Exec> element;
+  const PoolKernels<T>* kernels;
 
   void operator()(const Index r) const {
     const PoolingProblem& p = element.p;
     Index n, id, ih;
     element.rows.row(r, n, id, ih);
     const auto d = windows_with(p, 0, id), h = windows_with(p, 1, ih);
-    const Index channels = p.channels, dx_w = static_cast<Index>(element.dx.stride(3));
-    const Index dy_w = static_cast<Index>(element.dy.stride(3)), a_w = static_cast<Index>(element.argmax.stride(3));
-    T* dx = &element.dx(n, id, ih, 0, 0);
-    for (Index iw = 0; iw < p.input[2]; ++iw, dx += dx_w) {
-      const auto w = windows_with(p, 2, iw);
-      for (Index c = 0; c < channels; ++c) dx[c] = 0;
-      for (Index od = d.begin; od < d.end; ++od)
-        for (Index oh = h.begin; oh < h.end; ++oh) {
-          const Index kd = id - od * p.stride[0] - p.offset[0], kh = ih - oh * p.stride[1] - p.offset[1];
-          const T* const dy_row = &element.dy(n, od, oh, 0, 0);
-          const std::int32_t* const a_row = &element.argmax(n, od, oh, 0, 0);
-          for (Index ow = w.begin; ow < w.end; ++ow) {
-            const Index kw = iw - ow * p.stride[2] - p.offset[2];
-            const auto position = static_cast<std::int32_t>((kd * p.window[1] + kh) * p.window[2] + kw);
-            const T* const dy = dy_row + ow * dy_w;
-            const std::int32_t* const a = a_row + ow * a_w;
-            for (Index c = 0; c < channels; ++c) dx[c] += a[c] == position ? dy[c] : T(0);
-          }
-        }
+    const auto stride = [](const auto& v, int i) { return static_cast<Index>(v.stride(i)); };
+    const Index dx_pixel = stride(element.dx, 3), dy_pixel = stride(element.dy, 3), argmax_pixel = stride(element.argmax, 3);
+    T* const dx = &element.dx(n, id, ih, 0, 0);
+    T* const dx_end = dx + (p.input[2] - 1) * dx_pixel + p.channels;
+    if (dx_pixel == p.channels) {
+      std::fill(dx, dx_end, T(0));
+    } else {
+      for (Index iw = 0; iw < p.input[2]; ++iw) std::fill(dx + iw * dx_pixel, dx + iw * dx_pixel + p.channels, T(0));
     }
+    for (Index od = d.begin; od < d.end; ++od)
+      for (Index oh = h.begin; oh < h.end; ++oh) {
+        const Index kd = id - od * p.stride[0] - p.offset[0], kh = ih - oh * p.stride[1] - p.offset[1];
+        const T* const dy = &element.dy(n, od, oh, 0, 0);
+        const std::int32_t* const argmax = &element.argmax(n, od, oh, 0, 0);
+        for (Index kw = 0; kw < p.window[2]; ++kw) {
+          const Index shift = kw + p.offset[2];  // iw = ow * stride + shift
+          const Index first = shift >= 0 ? 0 : (-shift + p.stride[2] - 1) / p.stride[2];
+          const Index room = p.input[2] - 1 - shift;
+          const Index last = room < 0 ? 0 : room / p.stride[2] + 1;
+          const Index end = last < p.output[2] ? last : p.output[2];
+          if (first >= end) continue;
+          kernels->max_backward({.dy = dy + first * dy_pixel,
+                                 .dy_end = dy + (p.output[2] - 1) * dy_pixel + p.channels,
+                                 .dy_pixel = dy_pixel,
+                                 .argmax = argmax + first * argmax_pixel,
+                                 .argmax_end = argmax + (p.output[2] - 1) * argmax_pixel + p.channels,
+                                 .argmax_pixel = argmax_pixel,
+                                 .position = static_cast<std::int32_t>((kd * p.window[1] + kh) * p.window[2] + kw),
+                                 .dx = dx + (first * p.stride[2] + shift) * dx_pixel,
+                                 .dx_end = dx_end,
+                                 .dx_pixel = p.stride[2] * dx_pixel,
+                                 .dense = dx_pixel == p.channels,
+                                 .pixels = end - first,
+                                 .channels = p.channels});
+        }
+      }
   }
 };
 
@@ -283,7 +310,7 @@ void max_pool_forward(const Exec& exec, const PoolingProblem& p, InTensor<T, Exe
     if (detail::has_contiguous_channels(x) && detail::has_contiguous_channels(y) &&
         (!wants_argmax || detail::has_contiguous_channels(argmax))) {
       Kokkos::parallel_for("aloni::nn::max_pool_forward", detail::Range<Exec>(exec, 0, rows.rows()),
-                           detail::MaxForwardRow<T, Exec>{element});
+                           detail::MaxForwardRow<T, Exec>{element, &detail::pool_kernels<T>()});
       return;
     }
   }
@@ -303,7 +330,7 @@ void max_pool_backward(const Exec& exec, const PoolingProblem& p, InTensor<T, Ex
     if (dy.size() > 0 && detail::has_contiguous_channels(dx) && detail::has_contiguous_channels(dy) &&
         detail::has_contiguous_channels(argmax)) {
       Kokkos::parallel_for("aloni::nn::max_pool_backward", detail::Range<Exec>(exec, 0, rows.rows()),
-                           detail::MaxBackwardRow<T, Exec>{element});
+                           detail::MaxBackwardRow<T, Exec>{element, &detail::pool_kernels<T>()});
       return;
     }
   }

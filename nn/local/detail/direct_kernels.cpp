@@ -1,20 +1,9 @@
 #include <aloni/nn/local/detail/direct_kernels.hpp>
 
-#include <algorithm>
-#include <cstring>
-
-// Functions are inlined into wrappers that carry the instruction set as an attribute; a lambda or a call that isn't
-// inlined would lose it, therefore neither is used below.
+#include <aloni/nn/local/detail/vector_types.hpp>
 
 namespace aloni::nn::local::detail {
 namespace {
-
-template <class T, int lanes>
-struct VectorOf {
-  typedef T type __attribute__((vector_size(lanes * sizeof(T)), aligned(alignof(T)), may_alias));
-};
-template <class T, int lanes>
-using Vector = typename VectorOf<T, lanes>::type;
 
 /// `num_pixels` × `num_vectors` accumulators live in registers: the caller picks them to fit. With a pixel stride known to
 /// be 1 (one channel), pixels are addressed by constants; otherwise each needs an integer register.
@@ -50,20 +39,32 @@ template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>
   const Index filters_left = a.filters - first_filter;
   constexpr Index width = num_vectors * lanes;
   // Lanes beyond the filters may spill into the next pixels, which are written afterwards, but never out of the row.
-  const bool may_spill = a.y_pixel == a.filters && first_filter == 0;
-#pragma GCC unroll 16
-  for (int p = 0; p < num_pixels; ++p) {
-    T* y = a.y + (first_pixel + p) * a.y_pixel + first_filter;
-    if (filters_left >= width || (may_spill && (a.pixels - first_pixel - p) * a.filters >= width)) {
-#pragma GCC unroll 4
-      for (int v = 0; v < num_vectors; ++v) *reinterpret_cast<V*>(y + v * lanes) = sum[p][v];
-    } else {
-      T last[width];
-#pragma GCC unroll 4
-      for (int v = 0; v < num_vectors; ++v) *reinterpret_cast<V*>(last + v * lanes) = sum[p][v];
-      for (Index f = 0; f < filters_left; ++f) y[f] = last[f];
-    }
+  Index whole = 0;  // pixels stored with all lanes
+  if (filters_left >= width) {
+    whole = num_pixels;
+  } else if (a.y_pixel == a.filters && first_filter == 0) {
+    whole = a.pixels - first_pixel - (width + a.filters - 1) / a.filters + 1;
   }
+  T* const y = a.y + first_pixel * a.y_pixel + first_filter;
+  if (whole >= num_pixels) {
+#pragma GCC unroll 16
+    for (int p = 0; p < num_pixels; ++p)
+#pragma GCC unroll 4
+      for (int v = 0; v < num_vectors; ++v) *reinterpret_cast<V*>(y + p * a.y_pixel + v * lanes) = sum[p][v];
+    return;
+  }
+  T all[num_pixels * width];
+#pragma GCC unroll 16
+  for (int p = 0; p < num_pixels; ++p)
+#pragma GCC unroll 4
+    for (int v = 0; v < num_vectors; ++v) *reinterpret_cast<V*>(all + p * width + v * lanes) = sum[p][v];
+  Index p = 0;
+  for (; p < whole; ++p)
+#pragma GCC unroll 4
+    for (int v = 0; v < num_vectors; ++v)
+      *reinterpret_cast<V*>(y + p * a.y_pixel + v * lanes) = *reinterpret_cast<const V*>(all + p * width + v * lanes);
+  for (; p < num_pixels; ++p)
+    for (Index f = 0; f < filters_left; ++f) y[p * a.y_pixel + f] = all[p * width + f];
 }
 
 template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>

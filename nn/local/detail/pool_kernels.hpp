@@ -1,0 +1,56 @@
+#pragma once
+// The inner loops of max pooling on a CPU over one row, vectors running over channels; pure functions like direct_kernels.hpp.
+//
+// With few channels a vector reaches into the neighbouring pixels: what it reads there is not used, what it writes there is
+// written again later or is unchanged. Neither leaves the row (`end` pointers), where single values take over.
+#include <aloni/core/index.hpp>
+
+#include <cstdint>
+
+namespace aloni::nn::local::detail {
+
+/// One element of the window: where it lies relative to the window's start, and its position in the window.
+struct PoolTap {
+  Index x;
+  std::int32_t position;
+};
+
+/// y[p] = maximum over taps of x[p * x_pixel + tap.x], for each channel; argmax[p] = position of the first one.
+template <class T>
+struct MaxForwardArguments {
+  const T *x, *x_end;
+  Index x_pixel;
+  const PoolTap* taps;
+  Index num_taps;  ///< ≥ 1
+  T *y, *y_end;
+  Index y_pixel;
+  std::int32_t* argmax;  ///< null: not wanted; its row ends where y's does
+  Index argmax_pixel;
+  Index pixels, channels;
+};
+
+/// dx[p * dx_pixel + c] += argmax[p * argmax_pixel + c] == position ? dy[p * dy_pixel + c] : 0
+template <class T>
+struct MaxBackwardArguments {
+  const T *dy, *dy_end;
+  Index dy_pixel;
+  const std::int32_t *argmax, *argmax_end;
+  Index argmax_pixel;
+  std::int32_t position;
+  T *dx, *dx_end;
+  Index dx_pixel;
+  bool dense;  ///< dx's row has no gaps between its pixels
+  Index pixels, channels;
+};
+
+template <class T>
+struct PoolKernels {
+  void (*max_forward)(const MaxForwardArguments<T>&);
+  void (*max_backward)(const MaxBackwardArguments<T>&);
+};
+
+/// The best functions that this processor can run.
+template <class T>
+const PoolKernels<T>& pool_kernels();
+
+}  // namespace aloni::nn::local::detail
