@@ -85,7 +85,7 @@ def check_document(document):
         elif fence:
             block, language, start = [], fence[1], number
         elif same := SAME_AS.match(line):
-            promised = same[1]
+            promised, start = same[1], number
         else:
             if promised is not None and line.strip():
                 find(document, number, f"no code block behind `<!-- same as {promised} -->`")
