@@ -5,8 +5,8 @@
 //   redistribution/CASE/forward/GRID-GRID
 //   memcpy/CASE/GRID                every rank copies as many bytes as it sends in that exchange, all at the same time
 //
-// Every grid of the run's ranks over the split dimensions of a case has its own lines: a split in width, whose faces are strided, is
-// timed beside one in height, whose faces are contiguous.
+// Every grid of the run's ranks over the split dimensions of a case has its own lines: a split in width, whose faces
+// are strided, is timed beside one in height, whose faces are contiguous.
 #include "support/benchmark.hpp"
 
 #include <aloni/halo/exchange.hpp>
@@ -66,7 +66,9 @@ std::vector<Problem> problems() {
 }
 
 // The value of a cell: small integers, so that sums are exact.
-float value(Index n, Index d, Index h, Index w, Index c) { return static_cast<float>((7 * n + 5 * d + 3 * h + 11 * w + c) % 64); }
+float value(Index n, Index d, Index h, Index w, Index c) {
+  return static_cast<float>((7 * n + 5 * d + 3 * h + 11 * w + c) % 64);
+}
 
 template <class F>
 void for_each_cell(const Box& box, F&& f) {
@@ -139,22 +141,25 @@ struct State {
   }
 };
 
-double over_ranks(const comm::Communicator& world, double bytes) { return world.all_reduce(bytes, comm::Reduction::sum); }
+double over_ranks(const comm::Communicator& world, double bytes) {
+  return world.all_reduce(bytes, comm::Reduction::sum);
+}
 
 void add_exchange(const comm::Communicator& world, const Problem& problem, const ProcessGrid& grid) {
   const std::string variant = to_string(grid);
   const auto make = [&world, problem, grid](bool adjoint) {
     const auto state = std::make_shared<State>(world, problem, grid);
-    return Case{.run =
-                    [state, adjoint] {
-                      if (adjoint)
-                        state->exchange.run_adjoint(state->queue);
-                      else
-                        state->exchange.run(state->queue);
-                      state->queue.fence("aloni::bench: end of repetition");
-                    },
-                .bytes = over_ranks(world, state->sent_bytes()),
-                .counters = {{"messages", over_ranks(world, static_cast<double>(state->exchange.counts().sent_messages))}}};
+    return Case{
+        .run =
+            [state, adjoint] {
+              if (adjoint)
+                state->exchange.run_adjoint(state->queue);
+              else
+                state->exchange.run(state->queue);
+              state->queue.fence("aloni::bench: end of repetition");
+            },
+        .bytes = over_ranks(world, state->sent_bytes()),
+        .counters = {{"messages", over_ranks(world, static_cast<double>(state->exchange.counts().sent_messages))}}};
   };
   add_timed(world, "exchange/" + problem.name + "/forward/" + variant, [make] { return make(false); });
   add_timed(world, "exchange/" + problem.name + "/adjoint/" + variant, [make] { return make(true); });
@@ -171,34 +176,38 @@ void add_exchange(const comm::Communicator& world, const Problem& problem, const
   });
 }
 
-void add_redistribution(const comm::Communicator& world, const Problem& problem, const ProcessGrid& from, const ProcessGrid& to) {
-  add_timed(world, "redistribution/" + problem.name + "/forward/" + to_string(from) + "-" + to_string(to), [&world, problem, from, to] {
-    using View = State::View;
-    const Queue<Exec> queue;
-    const View x(queue.space(), "aloni::bench: source", Distribution::block(problem.extents, from, world.size()), world.rank());
-    const View y(queue.space(), "aloni::bench: destination", Distribution::block(problem.extents, to, world.size()), world.rank());
-    const auto move = std::make_shared<halo::Redistribution<float>>(world, queue, x, y);
-    const auto source = views::create_mirror_view(x), destination = views::create_mirror_view(y);
-    const auto cells = source.local_unchecked(), arrived = destination.local_unchecked();
-    const Box a = x.owned_box(), b = y.owned_box();
-    for_each_cell(a, [&](Index n, Index d, Index h, Index w, Index c) {
-      cells(n - a.lo[0], d - a.lo[1], h - a.lo[2], w - a.lo[3], c - a.lo[4]) = value(n, d, h, w, c);
-    });
-    if constexpr (!std::is_same_v<Memory, Kokkos::HostSpace>) deep_copy(queue.space(), x, source);
-    move->run(queue);
-    if constexpr (!std::is_same_v<Memory, Kokkos::HostSpace>) deep_copy(queue.space(), destination, y);
-    queue.fence("aloni::bench: before checking");
-    for_each_cell(b, [&](Index n, Index d, Index h, Index w, Index c) {
-      if (arrived(n - b.lo[0], d - b.lo[1], h - b.lo[2], w - b.lo[3], c - b.lo[4]) != value(n, d, h, w, c))
-        throw std::runtime_error("bench_exchange: wrong value after the redistribution of " + problem.name);
-    });
-    return Case{.run =
-                    [move, queue] {
-                      move->run(queue);
-                      queue.fence("aloni::bench: end of repetition");
-                    },
-                .bytes = over_ranks(world, 4.0 * static_cast<double>(move->counts().sent_elements))};
-  });
+void add_redistribution(const comm::Communicator& world, const Problem& problem, const ProcessGrid& from,
+                        const ProcessGrid& to) {
+  add_timed(world, "redistribution/" + problem.name + "/forward/" + to_string(from) + "-" + to_string(to),
+            [&world, problem, from, to] {
+              using View = State::View;
+              const Queue<Exec> queue;
+              const View x(queue.space(), "aloni::bench: source",
+                           Distribution::block(problem.extents, from, world.size()), world.rank());
+              const View y(queue.space(), "aloni::bench: destination",
+                           Distribution::block(problem.extents, to, world.size()), world.rank());
+              const auto move = std::make_shared<halo::Redistribution<float>>(world, queue, x, y);
+              const auto source = views::create_mirror_view(x), destination = views::create_mirror_view(y);
+              const auto cells = source.local_unchecked(), arrived = destination.local_unchecked();
+              const Box a = x.owned_box(), b = y.owned_box();
+              for_each_cell(a, [&](Index n, Index d, Index h, Index w, Index c) {
+                cells(n - a.lo[0], d - a.lo[1], h - a.lo[2], w - a.lo[3], c - a.lo[4]) = value(n, d, h, w, c);
+              });
+              if constexpr (!std::is_same_v<Memory, Kokkos::HostSpace>) deep_copy(queue.space(), x, source);
+              move->run(queue);
+              if constexpr (!std::is_same_v<Memory, Kokkos::HostSpace>) deep_copy(queue.space(), destination, y);
+              queue.fence("aloni::bench: before checking");
+              for_each_cell(b, [&](Index n, Index d, Index h, Index w, Index c) {
+                if (arrived(n - b.lo[0], d - b.lo[1], h - b.lo[2], w - b.lo[3], c - b.lo[4]) != value(n, d, h, w, c))
+                  throw std::runtime_error("bench_exchange: wrong value after the redistribution of " + problem.name);
+              });
+              return Case{.run =
+                              [move, queue] {
+                                move->run(queue);
+                                queue.fence("aloni::bench: end of repetition");
+                              },
+                          .bytes = over_ranks(world, 4.0 * static_cast<double>(move->counts().sent_elements))};
+            });
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
-// What a ghost cell outside the domain holds. For a row of extent n = 5 (values a to e) and three ghosts on each side:
+// What a ghost cell outside the domain holds. For a row of extent n = 5 (values a to e) and three ghosts on each
+// side:
 //
 //   zero        0 0 0 | a b c d e | 0 0 0
 //   periodic    c d e | a b c d e | a b c
@@ -7,7 +8,8 @@
 //   reflect     d c b | a b c d e | d c b      the edge itself is not repeated (numpy's "reflect")
 //   none        . . . | a b c d e | . . .      not touched
 //
-// Ghosts may be wider than the domain: periodic wraps and reflect mirrors as often as needed. With n = 1 reflect is replicate.
+// Ghosts may be wider than the domain: periodic wraps and reflect mirrors as often as needed. With n = 1 reflect is
+// replicate.
 #include <aloni/views/ghost_widths.hpp>
 
 #include <array>
@@ -19,12 +21,14 @@ enum class Boundary { zero, periodic, replicate, reflect, none };
 /// "zero", "periodic", …
 const char* name(Boundary b);
 
-/// The boundary kind of each dimension and side; all zero unless said otherwise. Where a ghost cell lies outside in more than
-/// one dimension, `none` in any of them wins, then `zero`; the other kinds apply dimension by dimension.
+/// The boundary kind of each dimension and side; all zero unless said otherwise. Where a ghost cell lies outside in
+/// more than one dimension, `none` in any of them wins, then `zero`; the other kinds apply dimension by dimension.
 struct BoundaryConditions {
   std::array<std::array<Boundary, 2>, views::num_dims> kinds{};
 
-  constexpr Boundary operator()(views::Dim d, views::Side s) const { return kinds[views::position(d)][static_cast<int>(s)]; }
+  constexpr Boundary operator()(views::Dim d, views::Side s) const {
+    return kinds[views::position(d)][static_cast<int>(s)];
+  }
   constexpr Boundary& operator()(views::Dim d, views::Side s) { return kinds[views::position(d)][static_cast<int>(s)]; }
   /// The same kind on both sides of one dimension; returns *this.
   constexpr BoundaryConditions& set(views::Dim d, Boundary b) {

@@ -17,7 +17,8 @@ Exchange<T, Exec>::Exchange(const comm::Communicator& comm, const Queue<Exec>& q
     detail::check_agreement(comm, operation, f.needed ? 1 : 0);
     const NeededBox needed = detail::needed_of(comm, f);
     detail::check_agreement(comm, operation, agreement_digest(f.distribution, f.distribution, needed, f.boundaries));
-    items.push_back(TransferItem<T, memory_space>::in_place(f.tensor, plan_halo(f.distribution, needed, f.boundaries, comm.rank())));
+    items.push_back(TransferItem<T, memory_space>::in_place(
+        f.tensor, plan_halo(f.distribution, needed, f.boundaries, comm.rank())));
   }
   transfer_ = Transfer<T, Exec>(comm, queue, std::move(items), std::move(options));
 }

@@ -25,17 +25,18 @@ class Exchange {
 
   /// Nothing to exchange.
   Exchange() = default;
-  /// Collective: plans and allocates all that is needed, keeps the Views' memory alive. Throws InvalidArgument: on all ranks when
-  /// the arguments differ between ranks, otherwise on the rank that sees it and PeerFailed on the others.
+  /// Collective: plans and allocates all that is needed, keeps the Views' memory alive. Throws InvalidArgument: on
+  /// all ranks when the arguments differ between ranks, otherwise on the rank that sees it and PeerFailed on the
+  /// others.
   /// @pre every distribution spans the communicator, every View was made for this rank
   Exchange(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<field_type> fields,
            TransferOptions options = {.label = "exchange"});
 
-  /// Collective among neighbours. Asynchronous: until finish() ghosts are neither read nor written, and owned values change only by
-  /// kernels on the same queue. The ghost state is stale from here until finish() makes it fresh.
+  /// Collective among neighbours. Asynchronous: until finish() ghosts are neither read nor written, and owned values
+  /// change only by kernels on the same queue. The ghost state is stale from here until finish() makes it fresh.
   Pending start(const Queue<Exec>& queue) const { return transfer_.start(queue); }
-  /// The transposed operator: ghost values are added to the owners they came from, in a fixed order, and become zero. Afterwards the
-  /// ghosts are stale.
+  /// The transposed operator: ghost values are added to the owners they came from, in a fixed order, and become zero.
+  /// Afterwards the ghosts are stale.
   Pending start_adjoint(const Queue<Exec>& queue) const { return transfer_.start_adjoint(queue); }
   void run(const Queue<Exec>& queue) const { transfer_.run(queue); }
   void run_adjoint(const Queue<Exec>& queue) const { transfer_.run_adjoint(queue); }

@@ -32,8 +32,8 @@ void check_agreement(const comm::Communicator& comm, const char* operation, std:
                           "the same number of tensors, distributions, needed boxes and boundaries on all ranks");
 }
 
-void check_field(const comm::Communicator& comm, const char* operation, const std::string& label, const views::Distribution& distribution,
-                 int rank) {
+void check_field(const comm::Communicator& comm, const char* operation, const std::string& label,
+                 const views::Distribution& distribution, int rank) {
   if (distribution.ranks() != comm.size())
     throw InvalidArgument(operation, "distribution of \"" + label + "\"", to_string(distribution),
                           "one over the " + std::to_string(comm.size()) + " ranks of the communicator");

@@ -1,5 +1,6 @@
 #pragma once
-// What an exchange or a redistribution needs to know about one DistributedView, without its spatial rank; made implicitly from it.
+// What an exchange or a redistribution needs to know about one DistributedView, without its spatial rank; made
+// implicitly from it.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/views/distributed_view.hpp>
@@ -20,11 +21,11 @@ struct Field {
   BoundaryConditions boundaries;
   NeededBox needed;  ///< empty: everything that the View has room for, which the ranks tell each other
 
-  /// Implicit on purpose: a list of Views is a list of fields. `needed`, when given, is a function of the rank with equal answers on all
-  /// ranks, inside the box with ghosts of each.
+  /// Implicit on purpose: a list of Views is a list of fields. `needed`, when given, is a function of the rank with
+  /// equal answers on all ranks, inside the box with ghosts of each.
   template <int SpatialRank>
-  Field(const views::DistributedView<T, SpatialRank, MemorySpace>& view, const BoundaryConditions& boundary_conditions = {},
-        NeededBox needed_box = {})
+  Field(const views::DistributedView<T, SpatialRank, MemorySpace>& view,
+        const BoundaryConditions& boundary_conditions = {}, NeededBox needed_box = {})
       : tensor{view.local_unchecked(), view.box_with_ghosts(), view.keep_alive(), view.shared_ghost_state()},
         distribution(view.distribution()),
         rank(view.rank()),
@@ -42,8 +43,8 @@ std::vector<views::Box> gather_boxes(const comm::Communicator& comm, const views
 void check_agreement(const comm::Communicator& comm, const char* operation, std::uint64_t digest);
 
 /// @pre the distribution spans the communicator, and the field was made for this rank. Throws InvalidArgument.
-void check_field(const comm::Communicator& comm, const char* operation, const std::string& label, const views::Distribution& distribution,
-                 int rank);
+void check_field(const comm::Communicator& comm, const char* operation, const std::string& label,
+                 const views::Distribution& distribution, int rank);
 
 /// Collective. The function that was given, or what the ranks say.
 template <class T, class MemorySpace>

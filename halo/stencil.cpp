@@ -13,7 +13,8 @@ constexpr Index ceil_div(Index a, Index b) { return -floor_div(-a, b); }
 
 void Stencil1D::check(const std::string& operation) const {
   const auto at_least = [&](const char* argument, Index value, Index bound) {
-    if (value < bound) throw InvalidArgument(operation, argument, std::to_string(value), "at least " + std::to_string(bound));
+    if (value < bound)
+      throw InvalidArgument(operation, argument, std::to_string(value), "at least " + std::to_string(bound));
   };
   at_least("kernel", kernel, 1);
   at_least("stride", stride, 1);
@@ -34,8 +35,8 @@ Index Stencil1D::output_extent(Index input) const {
 
 Range Stencil1D::output_range(Index lo, Index hi, Index outputs) const {
   if (hi <= lo) return {};
-  // Interval bounds first: windows that overlap [lo, hi). With dilation or stride > kernel such a window may still jump
-  // over the whole interval, so the ends are moved inwards to outputs that do read.
+  // Interval bounds first: windows that overlap [lo, hi). With dilation or stride > kernel such a window may still
+  // jump over the whole interval, so the ends are moved inwards to outputs that do read.
   Index first = ceil_div(lo + pad_low - reach() + 1, stride);
   Index last = floor_div(hi - 1 + pad_low, stride);
   if (first < 0) first = 0;
@@ -55,8 +56,9 @@ void Stencil::check(const std::string& operation) const {
     const std::string where = operation + ", " + views::name(d);
     (*this)[d].check(where);
     if ((d == views::Dim::sample || d == views::Dim::channel) && !(*this)[d].identity())
-      throw InvalidArgument(where, "kernel", std::to_string((*this)[d].kernel),
-                            "the identity (kernel 1, stride 1, no padding): windows slide over depth, height and width only");
+      throw InvalidArgument(
+          where, "kernel", std::to_string((*this)[d].kernel),
+          "the identity (kernel 1, stride 1, no padding): windows slide over depth, height and width only");
   }
 }
 
@@ -67,8 +69,8 @@ views::Extents Stencil::output_extents(const views::Extents& input) const {
     try {
       out[d] = (*this)[d].output_extent(input[d]);
     } catch (const InvalidArgument& e) {
-      throw InvalidArgument(std::string("aloni::halo::Stencil::output_extents, ") + views::name(d), e.argument(), e.value(),
-                            e.expectation());
+      throw InvalidArgument(std::string("aloni::halo::Stencil::output_extents, ") + views::name(d), e.argument(),
+                            e.value(), e.expectation());
     }
   }
   return out;

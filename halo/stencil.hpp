@@ -36,19 +36,21 @@ struct Stencil1D {
 
   /// Number of outputs over a domain of `input` elements. @pre the stencil is valid, and the result ≥ 1
   Index output_extent(Index input) const;
-  /// From the first to the last input that the outputs [lo, hi) read. May lie outside the domain; empty for no outputs.
+  /// From the first to the last input that the outputs [lo, hi) read. May lie outside the domain; empty for no
+  /// outputs.
   constexpr Range input_range(Index lo, Index hi) const {
     if (hi <= lo) return {};
     return {lo * stride - pad_low, (hi - 1) * stride - pad_low + reach()};
   }
-  /// From the first to the last of the outputs in [0, outputs) that read any of the inputs [lo, hi). Empty when none does.
+  /// From the first to the last of the outputs in [0, outputs) that read any of the inputs [lo, hi). Empty when none
+  /// does.
   Range output_range(Index lo, Index hi, Index outputs) const;
 
   friend constexpr bool operator==(const Stencil1D&, const Stencil1D&) = default;
 };
 
-/// One window for each of the five dimensions. Sample and channel keep the identity: a convolution reads all channels,
-/// which is a matter of the needed box, not of a window.
+/// One window for each of the five dimensions. Sample and channel keep the identity: a convolution reads all
+/// channels, which is a matter of the needed box, not of a window.
 struct Stencil {
   std::array<Stencil1D, views::num_dims> dims{};
 

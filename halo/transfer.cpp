@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
+#include <aloni/halo/detail/batches.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 #include <aloni/views/for_each.hpp>
 #include <aloni/views/strided_copy.hpp>
@@ -34,8 +35,8 @@ using views::CopyMode;
 using views::num_dims;
 using views::StridedCopy;
 
-// Buffers into which a message may still arrive live as long as the process: on purpose never destroyed, because Views must not
-// be released after Kokkos is down.
+// Buffers into which a message may still arrive live as long as the process: on purpose never destroyed, because
+// Views must not be released after Kokkos is down.
 void keep_forever(std::shared_ptr<detail::TransferBase> transfer) {
   static auto* const kept = new std::vector<std::shared_ptr<detail::TransferBase>>;
   kept->push_back(std::move(transfer));
@@ -49,14 +50,15 @@ int agree_on_tag(const comm::Communicator& comm) {
   return static_cast<int>(number % (comm::Communicator::max_tag + 1));
 }
 
-// One side of a copy: where the first cell is and how to step. A mirrored dimension starts at its end and steps down; a
-// replicated one does not step.
+// One side of a copy: where the first cell is and how to step. A mirrored dimension starts at its end and steps down;
+// a replicated one does not step.
 struct Walk {
   Index offset = 0;
   std::array<Index, num_dims> strides{};
 };
 
-Walk walk(const std::array<Index, num_dims>& strides, const std::array<Index, num_dims>& first, const Move& move, bool along_source) {
+Walk walk(const std::array<Index, num_dims>& strides, const std::array<Index, num_dims>& first, const Move& move,
+          bool along_source) {
   Walk w;
   for (std::size_t i = 0; i < num_dims; ++i) {
     const int step = along_source ? move.step[i] : 1;
@@ -153,7 +155,8 @@ template <class T, class Exec>
 struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_shared_from_this<Implementation> {
   using List = views::StridedCopyList<T, Exec>;
   using Entry = typename List::Entry;
-  // Messages leave from and arrive in memory that the host can read; where that is not the tensors' own, they are staged.
+  // Messages leave from and arrive in memory that the host can read; where that is not the tensors' own, they are
+  // staged.
   static constexpr bool staged = !Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible;
   using HostMemory = std::conditional_t<staged, Kokkos::SharedHostPinnedSpace, memory_space>;
 
@@ -188,18 +191,20 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
   static void check_box(const char* what, const Box& box, const TensorRef<T, memory_space>& tensor) {
     if (!views::contains(tensor.box, box))
-      throw InvalidArgument("aloni::halo::Transfer", what, to_string(box), "a box inside the tensor's " + to_string(tensor.box));
+      throw InvalidArgument("aloni::halo::Transfer", what, to_string(box),
+                            "a box inside the tensor's " + to_string(tensor.box));
   }
 
   void check() const {
     for (const item_type& item : items) {
       for (const auto* tensor : {&item.source, &item.destination})
         for (views::Dim d : views::all_dims)
-          if (static_cast<Index>(tensor->data.extent(static_cast<std::size_t>(views::position(d)))) != tensor->box.extent(d))
-            throw InvalidArgument("aloni::halo::Transfer", std::string("extent of data, ") + views::name(d),
-                                  std::to_string(tensor->data.extent(static_cast<std::size_t>(views::position(d)))),
-                                  std::to_string(tensor->box.extent(d)) + ", the extent of the tensor's box " +
-                                      to_string(tensor->box));
+          if (static_cast<Index>(tensor->data.extent(static_cast<std::size_t>(views::position(d)))) !=
+              tensor->box.extent(d))
+            throw InvalidArgument(
+                "aloni::halo::Transfer", std::string("extent of data, ") + views::name(d),
+                std::to_string(tensor->data.extent(static_cast<std::size_t>(views::position(d)))),
+                std::to_string(tensor->box.extent(d)) + ", the extent of the tensor's box " + to_string(tensor->box));
       for (const Message& m : item.plan.sends) {
         for (const Move& move : m.moves) check_box("box to send", move.source, item.source);
         check_peer(m.peer);
@@ -222,10 +227,11 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
                             "a rank of the communicator, from 0 to " + std::to_string(comm.size() - 1));
   }
 
-  // Calls f(item, move, position in the buffer) for all messages of one direction, and fills in the buffer's table of peers: one
-  // message per peer, in it the items in order.
+  // Calls f(item, move, position in the buffer) for all messages of one direction, and fills in the buffer's table of
+  // peers: one message per peer, in it the items in order.
   template <class F>
-  static void lay_out(const std::vector<item_type>& items, std::vector<Message> TransferPlan::*direction, Buffer& buffer, F&& f) {
+  static void lay_out(const std::vector<item_type>& items, std::vector<Message> TransferPlan::*direction,
+                      Buffer& buffer, F&& f) {
     std::map<int, std::vector<std::pair<const item_type*, const Message*>>> by_peer;
     for (const item_type& item : items)
       for (const Message& m : item.plan.*direction) by_peer[m.peer].emplace_back(&item, &m);
@@ -255,21 +261,18 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
       buffer.host = buffer.data;
   }
 
-  // Sums into the same cell must not run at the same time, and always in the same order: an entry goes into the batch after
-  // the last one that holds an entry of the same tensor whose box overlaps.
   struct Sum {
     const item_type* item;
     Box box;
     Entry entry;
   };
   static void append_in_batches(std::vector<Sum>& sums, int first_batch, std::vector<Entry>& entries) {
-    for (std::size_t i = 0; i < sums.size(); ++i) {
-      sums[i].entry.batch = first_batch;
-      for (std::size_t j = 0; j < i; ++j)
-        if (sums[j].item == sums[i].item && !intersect(sums[j].box, sums[i].box).empty())
-          sums[i].entry.batch = std::max(sums[i].entry.batch, sums[j].entry.batch + 1);
-    }
-    std::stable_sort(sums.begin(), sums.end(), [](const Sum& a, const Sum& b) { return a.entry.batch < b.entry.batch; });
+    std::vector<detail::Target> targets;
+    for (const Sum& s : sums) targets.push_back({static_cast<int>(s.item - sums.front().item), s.box});
+    const std::vector<int> batches = detail::batches_of(targets);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i].entry.batch = first_batch + batches[i];
+    std::stable_sort(sums.begin(), sums.end(),
+                     [](const Sum& a, const Sum& b) { return a.entry.batch < b.entry.batch; });
     for (const Sum& s : sums) entries.push_back(s.entry);
   }
 
@@ -285,7 +288,9 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     lay_out(items, &TransferPlan::sends, outgoing, [&](const item_type& item, const Move& m, Index at) {
       const Walk tensor = walk_source(item.source, m, false), message = walk_message(at, m, false);
       packs.push_back({item.source.data.data(), nullptr, copy(extents(m.source), tensor, message)});
-      sums.push_back({&item, m.source, {nullptr, item.source.data.data(), copy(extents(m.source), message, tensor), CopyMode::add}});
+      sums.push_back({&item,
+                      m.source,
+                      {nullptr, item.source.data.data(), copy(extents(m.source), message, tensor), CopyMode::add}});
     });
     allocate(outgoing, exec, ", outgoing");
     for (Entry& e : packs) e.destination = outgoing.data.data();
@@ -306,9 +311,12 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
       if (!item.same_tensor) adjoint_copies.push_back(zero(item.source, item.source.box, 0));
       for (const Move& m : item.plan.local) {
         const Walk from = walk_source(item.source, m, true), to = walk_box(item.destination, m.destination);
-        copies.push_back({item.source.data.data(), item.destination.data.data(), copy(extents(m.destination), from, to)});
-        sums.push_back({&item, m.source,
-                        {item.destination.data.data(), item.source.data.data(), copy(extents(m.destination), to, from), CopyMode::add}});
+        copies.push_back(
+            {item.source.data.data(), item.destination.data.data(), copy(extents(m.destination), from, to)});
+        sums.push_back({&item,
+                        m.source,
+                        {item.destination.data.data(), item.source.data.data(), copy(extents(m.destination), to, from),
+                         CopyMode::add}});
       }
       for (const Box& box : item.plan.fills) copies.push_back(zero(item.destination, box, 0));
     }
@@ -342,7 +350,8 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   }
 
   static std::span<std::byte> bytes(const Buffer& buffer, const Peer& peer) {
-    return {reinterpret_cast<std::byte*>(buffer.host.data() + peer.offset), static_cast<std::size_t>(peer.elements) * sizeof(T)};
+    return {reinterpret_cast<std::byte*>(buffer.host.data() + peer.offset),
+            static_cast<std::size_t>(peer.elements) * sizeof(T)};
   }
 
   void start(const Exec& exec, bool backwards) {
@@ -358,21 +367,17 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     try {
       in_flight = true;
       requests.clear();
-      if constexpr (!staged) {
-        // Receives first: a message that finds its receive posted needs no copy. The last unpacking must have read the buffer.
-        if (!in.peers.empty()) {
-          exec.fence("aloni::halo: the last unpacking is complete before its buffer receives again");
-          post_receives(in);
-        }
-      }
       (backwards ? adjoint_pack : pack).run(exec);
       if constexpr (staged) {
         if (!out.peers.empty()) Kokkos::deep_copy(exec, out.host, out.data);
       }
-      // Staged receives wait for this fence too: the host buffer may still be on its way to the device.
-      if (staged ? has_messages() : !out.peers.empty())
-        exec.fence("aloni::halo: the packing is complete before the messages leave");
-      if constexpr (staged) post_receives(in);
+      if (has_messages()) {
+        // One wait for two reasons: the messages are packed, and the last unpacking has left the buffer that receives
+        // now.
+        static const std::string reason = "aloni::halo: messages are packed and buffers free before communication";
+        exec.fence(reason);
+      }
+      for (const Peer& peer : in.peers) requests.push_back(comm.receive(bytes(in, peer), peer.rank, tag));
       for (const Peer& peer : out.peers) requests.push_back(comm.send(bytes(out, peer), peer.rank, tag));
       (backwards ? adjoint_local : local).run(exec);
     } catch (...) {
@@ -382,10 +387,6 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   }
 
   bool has_messages() const { return !outgoing.peers.empty() || !incoming.peers.empty(); }
-
-  void post_receives(const Buffer& in) {
-    for (const Peer& peer : in.peers) requests.push_back(comm.receive(bytes(in, peer), peer.rank, tag));
-  }
 
   void finish() override {
     const ScopedRegion region("aloni::halo::Transfer::finish");

@@ -4,19 +4,23 @@
 //
 //   using Mem = Kokkos::DefaultExecutionSpace::memory_space;
 //   TensorRef<float, Mem> x{local_view, box_with_ghosts};                 // global box covered by local_view
-//   Transfer<float> halo(comm, queue, {TransferItem<float, Mem>::in_place(x, plan_halo(dist, needed, boundaries, comm.rank()))});
+//   const auto plan = plan_halo(distribution, needed, boundaries, comm.rank());
+//   Transfer<float> halo(comm, queue, {TransferItem<float, Mem>::in_place(x, plan)});
 //   auto pending = halo.start(queue);          // packs and sends
 //   ...                                        // work that neither reads nor writes the ghosts
 //   pending.finish();                          // ghosts are filled, in the order of the queue
 //
-// All items of one transfer share one message per peer. Set-up allocates every buffer and turns the plans into lists of
-// strided copies; after that neither start nor finish allocates or computes ranges, and each is a handful of kernels.
+// All items of one transfer share one message per peer. Set-up allocates every buffer and turns the plans into lists
+// of strided copies; after that neither start nor finish allocates or computes ranges, and each is a handful of
+// kernels.
 //
-// Order. Construction is collective over the communicator: it agrees on a tag that no other transfer uses, so any number
-// of transfers may be in flight and may be started in different orders on different ranks. One transfer is in flight once.
+// Order. Construction is collective over the communicator: it agrees on a tag that no other transfer uses, so any
+// number of transfers may be in flight and may be started in different orders on different ranks. One transfer is in
+// flight once.
 //
-// Fences. start() fences its queue before the messages leave (the packing must be complete); with memory that the host cannot
-// read, finish() lets the copy to the device and the unpacking run on the queue. Nothing else waits.
+// Fences. start() fences its queue once, before communication: the packing must be complete. finish() waits for
+// messages, not for kernels. Memory that the host cannot read is staged through pinned host memory, on the queue. A
+// rank without messages never waits.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/transfer_plan.hpp>
@@ -37,8 +41,8 @@ template <class T, class MemorySpace>
 struct TensorRef {
   views::LocalView<T, MemorySpace> data;
   views::Box box;
-  std::shared_ptr<const void> owner = {};                  ///< optional: keeps the memory alive as long as the transfer
-  std::shared_ptr<views::GhostState> ghost_state = {};     ///< optional: stale from start(), fresh after finish()
+  std::shared_ptr<const void> owner = {};               ///< optional: keeps the memory alive as long as the transfer
+  std::shared_ptr<views::GhostState> ghost_state = {};  ///< optional: stale from start(), fresh after finish()
 };
 
 /// One tensor that exchanges its ghosts, or one pair between which values move.
@@ -51,7 +55,8 @@ struct TransferItem {
   static TransferItem in_place(TensorRef<T, MemorySpace> tensor, TransferPlan plan) {
     return {tensor, tensor, std::move(plan), true};
   }
-  static TransferItem between(TensorRef<T, MemorySpace> source, TensorRef<T, MemorySpace> destination, TransferPlan plan) {
+  static TransferItem between(TensorRef<T, MemorySpace> source, TensorRef<T, MemorySpace> destination,
+                              TransferPlan plan) {
     return {std::move(source), std::move(destination), std::move(plan), false};
   }
 };
@@ -65,8 +70,9 @@ class TransferBase;
 }
 
 /// A started transfer. Move-only; finish() exactly once. When it is destroyed unfinished, it is finished there; while
-/// an exception unwinds, or when finishing fails, nothing is waited for: the buffers are then never released (a late message
-/// may still be written into them) and the communicator is poisoned, because peers wait for what will not come.
+/// an exception unwinds, or when finishing fails, nothing is waited for: the buffers are then never released (a late
+/// message may still be written into them) and the communicator is poisoned, because peers wait for what will not
+/// come.
 class [[nodiscard]] Pending {
  public:
   Pending() = default;
@@ -76,7 +82,8 @@ class [[nodiscard]] Pending {
   ~Pending();
 
   /// Waits for the messages and unpacks them on the queue that was given to start: kernels that are submitted there
-  /// afterwards see the result. Does nothing on a Pending that is finished or empty. Throws PeerFailed, CommunicationError.
+  /// afterwards see the result. Does nothing on a Pending that is finished or empty. Throws PeerFailed,
+  /// CommunicationError.
   void finish();
   /// Whether finish() is still due.
   bool active() const { return transfer_ != nullptr; }
@@ -98,28 +105,31 @@ class Transfer {
   /// Nothing to transfer; start() and finish() do nothing.
   Transfer() = default;
 
-  /// Collective. Allocates and zeroes buffers on `queue`. Which messages come from whom must fit on all ranks, which plans made
-  /// from equal arguments do.
-  /// @pre every box that a plan reads or writes lies in its tensor's box, and data's extents are those of the box. Throws
-  /// InvalidArgument on the rank that sees it and PeerFailed on the others.
-  Transfer(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<item_type> items, TransferOptions options = {});
+  /// Collective. Allocates and zeroes buffers on `queue`. Which messages come from whom must fit on all ranks, which
+  /// plans made from equal arguments do.
+  /// @pre every box that a plan reads or writes lies in its tensor's box, and data's extents are those of the box.
+  /// Throws InvalidArgument on the rank that sees it and PeerFailed on the others.
+  Transfer(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<item_type> items,
+           TransferOptions options = {});
 
-  /// Collective among the ranks that exchange messages. Asynchronous until finish(): what the plan writes must be neither read nor
-  /// written, and what it reads must not change except by kernels submitted to the same queue. Throws InvalidArgument when
-  /// this transfer is already in flight. Every start of one transfer uses the same queue, or the caller orders them.
+  /// Collective among the ranks that exchange messages. Asynchronous until finish(): what the plan writes must be
+  /// neither read nor written, and what it reads must not change except by kernels submitted to the same queue.
+  /// Throws InvalidArgument when this transfer is already in flight. Every start of one transfer uses the same queue,
+  /// or the caller orders them.
   Pending start(const Queue<Exec>& queue) const;
 
-  /// The transposed operator, collective and asynchronous in the same way. For an item in place: every ghost value is added
-  /// to the cell it came from, then the ghosts that the plan fills become zero. Between two tensors: the whole source
-  /// tensor is overwritten, each cell with the sum of the destination cells that took their value from it and zero
-  /// where none did; the destination is unchanged. The order of sums is fixed: equal inputs give equal bits.
+  /// The transposed operator, collective and asynchronous in the same way. For an item in place: every ghost value is
+  /// added to the cell it came from, then the ghosts that the plan fills become zero. Between two tensors: the whole
+  /// source tensor is overwritten, each cell with the sum of the destination cells that took their value from it and
+  /// zero where none did; the destination is unchanged. The order of sums is fixed: equal inputs give equal bits.
   Pending start_adjoint(const Queue<Exec>& queue) const;
 
   /// start and finish in one call.
   void run(const Queue<Exec>& queue) const { start(queue).finish(); }
   void run_adjoint(const Queue<Exec>& queue) const { start_adjoint(queue).finish(); }
 
-  /// What one start() sends, receives and copies on this rank, all items together; messages are counted once per peer.
+  /// What one start() sends, receives and copies on this rank, all items together; messages are counted once per
+  /// peer.
   TransferCount counts() const;
   /// Bytes of all communication buffers of this rank.
   std::size_t buffer_bytes() const;

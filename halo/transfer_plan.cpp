@@ -19,8 +19,8 @@ using views::num_dims;
 using views::position;
 using views::Side;
 
-// A box is the product of five ranges, and so is every question about it: the range of each dimension is cut on its own into
-// segments that one block owns and one boundary kind explains; the moves are the products of the segments.
+// A box is the product of five ranges, and so is every question about it: the range of each dimension is cut on its
+// own into segments that one block owns and one boundary kind explains; the moves are the products of the segments.
 struct Segment {
   Range destination, source;
   std::int8_t step = 1;
@@ -33,9 +33,10 @@ using Segments = std::array<std::vector<Segment>, num_dims>;
 
 constexpr Index floor_div(Index a, Index b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
 
-// Appends destination [at, at + length), which takes the source range [lo, lo + length) forwards or backwards, cut where the
-// owner changes.
-void append_run(const Distribution& dist, Dim d, Index at, Index lo, Index length, int direction, std::vector<Segment>& out) {
+// Appends destination [at, at + length), which takes the source range [lo, lo + length) forwards or backwards, cut
+// where the owner changes.
+void append_run(const Distribution& dist, Dim d, Index at, Index lo, Index length, int direction,
+                std::vector<Segment>& out) {
   const Index hi = lo + length;
   while (length > 0) {
     Segment s;
@@ -57,7 +58,8 @@ void append_run(const Distribution& dist, Dim d, Index at, Index lo, Index lengt
 }
 
 // Destination [lo, hi), all of it on one side of the domain [0, n).
-void append_outside(const Distribution& dist, Dim d, Index lo, Index hi, Side side, Boundary kind, std::vector<Segment>& out) {
+void append_outside(const Distribution& dist, Dim d, Index lo, Index hi, Side side, Boundary kind,
+                    std::vector<Segment>& out) {
   const Index n = dist.extents()[d];
   if (kind == Boundary::replicate || (kind == Boundary::reflect && n == 1)) {
     const Index edge = side == Side::low ? 0 : n - 1;
@@ -81,7 +83,8 @@ void append_outside(const Distribution& dist, Dim d, Index lo, Index hi, Side si
   }
 }
 
-void cut(const Distribution& dist, Dim d, Index lo, Index hi, const BoundaryConditions& boundaries, std::vector<Segment>& out) {
+void cut(const Distribution& dist, Dim d, Index lo, Index hi, const BoundaryConditions& boundaries,
+         std::vector<Segment>& out) {
   out.clear();
   const Index n = dist.extents()[d];
   if (lo < 0) append_outside(dist, d, lo, std::min<Index>(hi, 0), Side::low, boundaries(d, Side::low), out);
@@ -90,9 +93,10 @@ void cut(const Distribution& dist, Dim d, Index lo, Index hi, const BoundaryCond
   if (hi > n) append_outside(dist, d, std::max(lo, n), hi, Side::high, boundaries(d, Side::high), out);
 }
 
-// What is left of a needed box without the cells that are not touched (`none`) and those that become zero. The latter are appended to
-// `fills`, when given, as at most ten disjoint slabs.
-Box with_values(const Distribution& dist, const Box& needed, const BoundaryConditions& boundaries, std::vector<Box>* fills) {
+// What is left of a needed box without the cells that are not touched (`none`) and those that become zero. The latter
+// are appended to `fills`, when given, as at most ten disjoint slabs.
+Box with_values(const Distribution& dist, const Box& needed, const BoundaryConditions& boundaries,
+                std::vector<Box>* fills) {
   Box box = needed;
   for (Dim d : all_dims) {
     const Index n = dist.extents()[d];
@@ -166,7 +170,8 @@ TransferPlan plan(const Distribution& source, const NeededBox& needed, const Bou
   // Receives and local copies: everything this rank needs, by owner.
   {
     const Box box = with_values(source, needed(rank), boundaries, &result.fills);
-    for (Dim d : all_dims) cut(source, d, box.lower(d), box.upper(d), boundaries, segments[static_cast<std::size_t>(position(d))]);
+    for (Dim d : all_dims)
+      cut(source, d, box.lower(d), box.upper(d), boundaries, segments[static_cast<std::size_t>(position(d))]);
     std::map<int, Message> by_owner;
     if (!box.empty())
       for_each_product(segments, [&](const Move& move, std::array<int, num_dims> blocks) {
@@ -184,8 +189,9 @@ TransferPlan plan(const Distribution& source, const NeededBox& needed, const Bou
     }
   }
 
-  // Sends: for every other rank of the replica the same enumeration, restricted to the segments in this rank's block. A subsequence of
-  // the product of lists is the product of sublists, so the order is the one in which the receiver lists them.
+  // Sends: for every other rank of the replica the same enumeration, restricted to the segments in this rank's block.
+  // A subsequence of the product of lists is the product of sublists, so the order is the one in which the receiver
+  // lists them.
   for (int peer = first; peer < first + replica_size; ++peer) {
     if (peer == rank) continue;
     const Box box = with_values(source, needed(peer), boundaries, nullptr);
@@ -211,7 +217,8 @@ TransferPlan plan(const Distribution& source, const NeededBox& needed, const Bou
 
 }  // namespace
 
-TransferPlan plan_halo(const Distribution& distribution, const NeededBox& needed, const BoundaryConditions& boundaries, int rank) {
+TransferPlan plan_halo(const Distribution& distribution, const NeededBox& needed, const BoundaryConditions& boundaries,
+                       int rank) {
   return plan(distribution, needed, boundaries, rank, OwnCells::left_in_place);
 }
 
@@ -221,7 +228,8 @@ TransferPlan plan_redistribution(const Distribution& source, const Distribution&
     throw InvalidArgument("aloni::halo::plan_redistribution", "destination.extents()", to_string(destination.extents()),
                           to_string(source.extents()) + ", the extents of the source");
   if (source.ranks() != destination.ranks())
-    throw InvalidArgument("aloni::halo::plan_redistribution", "destination.ranks()", std::to_string(destination.ranks()),
+    throw InvalidArgument("aloni::halo::plan_redistribution", "destination.ranks()",
+                          std::to_string(destination.ranks()),
                           std::to_string(source.ranks()) + ", the ranks of the source");
   return plan(source, needed, boundaries, rank, OwnCells::copied);
 }

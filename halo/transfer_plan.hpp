@@ -7,10 +7,11 @@
 //   const TransferPlan plan = plan_halo(x, needed, BoundaryConditions{}, my_rank);
 //   count(plan).sent_elements;
 //
-// Plans are plain data made by pure arithmetic: every rank makes its own without asking anybody (O(ranks) time), and what
-// one rank plans to send is, in content and order, what the other plans to receive. Uneven blocks, empty blocks, blocks thinner
-// than the halo (values then come from several ranks), corners, ghosts outside the domain on any side and wider than it,
-// replicated tensors, one or two ranks on a periodic axis: all take the same path. halo/transfer.hpp executes a plan.
+// Plans are plain data made by pure arithmetic: every rank makes its own without asking anybody (O(ranks) time), and
+// what one rank plans to send is, in content and order, what the other plans to receive. Uneven blocks, empty blocks,
+// blocks thinner than the halo (values then come from several ranks), corners, ghosts outside the domain on any side
+// and wider than it, replicated tensors, one or two ranks on a periodic axis: all take the same path.
+// halo/transfer.hpp executes a plan.
 #include <aloni/halo/boundary.hpp>
 #include <aloni/halo/stencil.hpp>
 #include <aloni/views/distribution.hpp>
@@ -34,8 +35,8 @@ struct Move {
   friend bool operator==(const Move&, const Move&) = default;
 };
 
-/// All moves from one rank to another, in an order on which both agree. On the wire each move is its *source* box, dense,
-/// channels last; a replicated value travels once.
+/// All moves from one rank to another, in an order on which both agree. On the wire each move is its *source* box,
+/// dense, channels last; a replicated value travels once.
 struct Message {
   int peer = 0;
   std::vector<Move> moves;
@@ -53,22 +54,23 @@ struct TransferPlan {
   friend bool operator==(const TransferPlan&, const TransferPlan&) = default;
 };
 
-/// The box of global indices that a rank needs; may reach outside the domain and may be empty. Called for every rank, and
-/// must give the same answer on every rank.
+/// The box of global indices that a rank needs; may reach outside the domain and may be empty. Called for every rank,
+/// and must give the same answer on every rank.
 using NeededBox = std::function<views::Box(int rank)>;
 
-/// Source and destination are the same tensor: fills needed(rank) outside of what the rank owns itself. With a replicated
-/// distribution each replica exchanges within itself. The same plan serves the adjoint, read backwards.
+/// Source and destination are the same tensor: fills needed(rank) outside of what the rank owns itself. With a
+/// replicated distribution each replica exchanges within itself. The same plan serves the adjoint, read backwards.
 /// @pre 0 ≤ rank < distribution.ranks()
 /// @pre a domain without elements has only boundaries zero or none
 /// Throws InvalidArgument (equal on all ranks).
-TransferPlan plan_halo(const views::Distribution& distribution, const NeededBox& needed, const BoundaryConditions& boundaries,
-                       int rank);
+TransferPlan plan_halo(const views::Distribution& distribution, const NeededBox& needed,
+                       const BoundaryConditions& boundaries, int rank);
 
-/// From one distribution to another of the same tensor: fills needed(rank) — by default what the destination distribution
-/// gives to the rank, or more with ghosts — from the source distribution. A rank takes what it holds itself; of several
-/// holders the one with the coordinates that the rank itself has in the source distribution's replicated dimensions, so
-/// that the load is spread. Gather and scatter are redistributions to and from Distribution::on_root.
+/// From one distribution to another of the same tensor: fills needed(rank) — by default what the destination
+/// distribution gives to the rank, or more with ghosts — from the source distribution. A rank takes what it holds
+/// itself; of several holders the one with the coordinates that the rank itself has in the source distribution's
+/// replicated dimensions, so that the load is spread. Gather and scatter are redistributions to and from
+/// Distribution::on_root.
 /// @pre source.extents() == destination.extents(), source.ranks() == destination.ranks()
 /// Throws InvalidArgument (equal on all ranks).
 TransferPlan plan_redistribution(const views::Distribution& source, const views::Distribution& destination,

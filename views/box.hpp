@@ -1,6 +1,7 @@
 #pragma once
-// A box of global indices: half-open [lo, hi) in each of the five dimensions. Bounds may lie outside the tensor (ghost
-// regions beyond the domain do). A box is empty when any hi ≤ lo; all empty boxes are alike to the functions below.
+// A box of global indices: half-open [lo, hi) in each of the five dimensions. Bounds may lie outside the tensor
+// (ghost regions beyond the domain do). A box is empty when any hi ≤ lo; all empty boxes are alike to the functions
+// below.
 #include <aloni/views/extents.hpp>
 
 #include <array>

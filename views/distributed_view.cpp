@@ -29,7 +29,10 @@ View cut(const View& view, const std::array<std::pair<Index, Index>, Rank>& rang
 
 template <class T, int R, class Mem>
 DistributedView<T, R, Mem>::DistributedView(const Distribution& distribution, int rank, const GhostWidths& ghosts)
-    : distribution_(distribution), rank_(rank), ghosts_(ghosts), state_(std::make_shared<GhostState>(GhostState::stale)) {
+    : distribution_(distribution),
+      rank_(rank),
+      ghosts_(ghosts),
+      state_(std::make_shared<GhostState>(GhostState::stale)) {
   constexpr const char* operation = "aloni::views::DistributedView";
   if (rank < 0 || rank >= distribution.ranks())
     throw InvalidArgument(operation, "rank", std::to_string(rank),
@@ -41,29 +44,31 @@ DistributedView<T, R, Mem>::DistributedView(const Distribution& distribution, in
     if (std::find(axes.begin(), axes.end(), d) != axes.end()) continue;
     const Index extent = distribution.extents()[d];
     if (extent != 1 || ghosts(d, Side::low) != 0 || ghosts(d, Side::high) != 0)
-      throw InvalidArgument(operation, std::string("extent of ") + name(d), std::to_string(extent),
-                            "1 without ghosts, because a View of " + std::to_string(R) + " spatial dimensions has no " + name(d));
+      throw InvalidArgument(
+          operation, std::string("extent of ") + name(d), std::to_string(extent),
+          "1 without ghosts, because a View of " + std::to_string(R) + " spatial dimensions has no " + name(d));
   }
   owned_ = distribution_.owned(rank);
 }
 
 template <class T, int R, class Mem>
-void DistributedView<T, R, Mem>::attach(T* data, const std::array<Dim, R + 2>& order, const std::array<Index, R + 2>& extents,
+void DistributedView<T, R, Mem>::attach(T* data, const std::array<Dim, R + 2>& order,
+                                        const std::array<Index, R + 2>& extents,
                                         const std::array<Index, R + 2>& strides) {
   constexpr const char* operation = "aloni::views::DistributedView::wrap";
   const Box box = box_with_ghosts();
   std::array<Index, R + 2> own_extents{}, own_strides{};
   for (std::size_t axis = 0; axis < order.size(); ++axis) {
     const auto place = std::find(axes.begin(), axes.end(), order[axis]);
-    if (place == axes.end() || std::find(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(axis), order[axis]) !=
-                                   order.begin() + static_cast<std::ptrdiff_t>(axis))
+    if (place == axes.end() || std::find(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(axis),
+                                         order[axis]) != order.begin() + static_cast<std::ptrdiff_t>(axis))
       throw InvalidArgument(operation, "order[" + std::to_string(axis) + "]", name(order[axis]),
                             "each dimension of the View exactly once");
     if (extents[axis] != box.extent(order[axis]))
       throw InvalidArgument(operation, std::string("extent of ") + name(order[axis]), std::to_string(extents[axis]),
-                            std::to_string(box.extent(order[axis])) + ": " + std::to_string(owned_.extent(order[axis])) +
-                                " owned by rank " + std::to_string(rank_) + " and " +
-                                std::to_string(ghosts_(order[axis], Side::low)) + " + " +
+                            std::to_string(box.extent(order[axis])) + ": " +
+                                std::to_string(owned_.extent(order[axis])) + " owned by rank " + std::to_string(rank_) +
+                                " and " + std::to_string(ghosts_(order[axis], Side::low)) + " + " +
                                 std::to_string(ghosts_(order[axis], Side::high)) + " ghosts");
     own_extents[static_cast<std::size_t>(place - axes.begin())] = extents[axis];
     own_strides[static_cast<std::size_t>(place - axes.begin())] = strides[axis];
@@ -75,8 +80,9 @@ template <class T, int R, class Mem>
 void DistributedView<T, R, Mem>::check_fresh(const char* function) const {
   if constexpr (config::debug_checks) {
     if (ghost_state() == GhostState::stale)
-      throw StaleGhosts(std::string("aloni::views::DistributedView::") + function, "ghosts of \"" + label_ + "\"", "stale",
-                        "an exchange since the owned values changed; with_ghosts_unchecked() and local_unchecked() don't ask");
+      throw StaleGhosts(
+          std::string("aloni::views::DistributedView::") + function, "ghosts of \"" + label_ + "\"", "stale",
+          "an exchange since the owned values changed; with_ghosts_unchecked() and local_unchecked() don't ask");
   } else {
     (void)function;
   }
@@ -85,9 +91,9 @@ void DistributedView<T, R, Mem>::check_fresh(const char* function) const {
 template <class T, int R, class Mem>
 void DistributedView<T, R, Mem>::check_inside(const char* function, const Box& global) const {
   if (!contains(box_with_ghosts(), global))
-    throw InvalidArgument(std::string("aloni::views::DistributedView::") + function, "global", to_string(global),
-                          "a box inside owned box and ghosts of rank " + std::to_string(rank_) + ", " +
-                              to_string(box_with_ghosts()));
+    throw InvalidArgument(
+        std::string("aloni::views::DistributedView::") + function, "global", to_string(global),
+        "a box inside owned box and ghosts of rank " + std::to_string(rank_) + ", " + to_string(box_with_ghosts()));
 }
 
 template <class T, int R, class Mem>
@@ -160,10 +166,12 @@ GlobalIndex<R> DistributedView<T, R, Mem>::global_index() const {
 
 namespace detail {
 
-void check_same_distribution(const Distribution& destination, int destination_rank, const Distribution& source, int source_rank) {
+void check_same_distribution(const Distribution& destination, int destination_rank, const Distribution& source,
+                             int source_rank) {
   if (destination != source)
-    throw InvalidArgument("aloni::views::deep_copy", "distribution of the source", to_string(source),
-                          to_string(destination) + ", that of the destination; halo::Redistribution moves between distributions");
+    throw InvalidArgument(
+        "aloni::views::deep_copy", "distribution of the source", to_string(source),
+        to_string(destination) + ", that of the destination; halo::Redistribution moves between distributions");
   if (destination_rank != source_rank)
     throw InvalidArgument("aloni::views::deep_copy", "rank of the source", std::to_string(source_rank),
                           std::to_string(destination_rank) + ", that of the destination");
@@ -171,9 +179,9 @@ void check_same_distribution(const Distribution& destination, int destination_ra
 
 }  // namespace detail
 
-#define INSTANTIATE(T, Exec)                                 \
-  template class DistributedView<T, 1, Exec::memory_space>;  \
-  template class DistributedView<T, 2, Exec::memory_space>;  \
+#define INSTANTIATE(T, Exec)                                \
+  template class DistributedView<T, 1, Exec::memory_space>; \
+  template class DistributedView<T, 2, Exec::memory_space>; \
   template class DistributedView<T, 3, Exec::memory_space>;
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -1,22 +1,24 @@
 #pragma once
 // A tensor spread over ranks: on each rank a Kokkos View of what the rank owns, with ghosts around it.
 //
-//   using View = DistributedView<float, 2>;                                   // N,H,W,C
+//   using View = DistributedView<float, 2>;                            // N,H,W,C
 //   const auto d = Distribution::block(make_extents(8, {512, 512}, 3), ProcessGrid::parse("h2"), comm.size());
 //   GhostWidths ghosts;
 //   ghosts(Dim::height, Side::low) = ghosts(Dim::height, Side::high) = 1;
-//   View x(exec, "x", d, comm.rank(), ghosts);                                // allocates, channels last, zeroes
-//   View y = View::wrap(my_view, d, comm.rank(), ghosts);                     // or: your memory, in any layout, without a copy
+//   View x(exec, "x", d, comm.rank(), ghosts);                         // allocates, channels last, zeroes
+//   View y = View::wrap(my_view, d, comm.rank(), ghosts);              // or: your memory, any layout, without a copy
 //
-//   auto owned = x.owned();                                                   // a plain Kokkos View, indices from 0
-//   Kokkos::parallel_for("fill", x.owned_policy(exec), KOKKOS_LAMBDA(Index n, Index h, Index w, Index c) { owned(n, h, w, c) = 1; });
-//   x.mark_stale();                                                           // ghosts no longer agree with their owners
-//   halo::Exchange<float> exchange(comm, queue, {x});                         // halo/exchange.hpp
-//   exchange.run(queue);                                                      // ghosts are fresh again
+//   auto owned = x.owned();                                            // a plain Kokkos View, indices from 0
+//   Kokkos::parallel_for("fill", x.owned_policy(exec), KOKKOS_LAMBDA(Index n, Index h, Index w, Index c) {
+//     owned(n, h, w, c) = 1;
+//   });
+//   x.mark_stale();                                                    // ghosts no longer agree with their owners
+//   halo::Exchange<float> exchange(comm, queue, {x});                  // halo/exchange.hpp
+//   exchange.run(queue);                                               // ghosts are fresh again
 //
-// It is a handle: copies share memory and ghost state, as copies of a Kokkos View do. Boxes are in global indices and always
-// have five dimensions (views/extents.hpp); the Views that it hands out have the SpatialRank + 2 dimensions of the user, in the order
-// N,[D,[H,]]W,C whatever the layout of the memory.
+// It is a handle: copies share memory and ghost state, as copies of a Kokkos View do. Boxes are in global indices and
+// always have five dimensions (views/extents.hpp); the Views that it hands out have the SpatialRank + 2 dimensions of
+// the user, in the order N,[D,[H,]]W,C whatever the layout of the memory.
 #include <aloni/core/error.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/distribution.hpp>
@@ -52,7 +54,8 @@ template <int SpatialRank>
 constexpr std::array<Dim, SpatialRank + 2> axes() {
   std::array<Dim, SpatialRank + 2> a{};
   a[0] = Dim::sample;
-  for (int i = 0; i <= SpatialRank; ++i) a[static_cast<std::size_t>(i + 1)] = all_dims[static_cast<std::size_t>(4 - SpatialRank + i)];
+  for (int i = 0; i <= SpatialRank; ++i)
+    a[static_cast<std::size_t>(i + 1)] = all_dims[static_cast<std::size_t>(4 - SpatialRank + i)];
   return a;
 }
 
@@ -92,10 +95,13 @@ class DistributedView {
   /// Owns its memory: owned box plus ghosts of `rank`, channels last, zeroed on `exec`. Asynchronous on `exec`.
   /// @pre 0 ≤ rank < distribution.ranks(), ghosts ≥ 0. Throws InvalidArgument.
   template <class Exec>
-  DistributedView(const Exec& exec, const std::string& label, const Distribution& distribution, int rank, const GhostWidths& ghosts = {})
+  DistributedView(const Exec& exec, const std::string& label, const Distribution& distribution, int rank,
+                  const GhostWidths& ghosts = {})
       : DistributedView(distribution, rank, ghosts) {
     label_ = label;
-    const auto n = [this](int axis) { return static_cast<std::size_t>(box_with_ghosts().extent(axes[static_cast<std::size_t>(axis)])); };
+    const auto n = [this](int axis) {
+      return static_cast<std::size_t>(box_with_ghosts().extent(axes[static_cast<std::size_t>(axis)]));
+    };
     const auto allocation = Kokkos::view_alloc(exec, label);
     if constexpr (SpatialRank == 1) data_ = owning_type(allocation, n(0), n(1), n(2));
     if constexpr (SpatialRank == 2) data_ = owning_type(allocation, n(0), n(1), n(2), n(3));
@@ -103,10 +109,11 @@ class DistributedView {
   }
 
   /// The user's memory, any layout, not copied; a managed View stays referenced.
-  /// @pre user_view has T, the memory space, and the extents of owned box plus ghosts in the order N,[D,[H,]]W,C. Throws
-  /// InvalidArgument naming the dimension, its extent and the expectation, on the ranks where it does not fit.
+  /// @pre user_view has T, the memory space, and the extents of owned box plus ghosts in the order N,[D,[H,]]W,C.
+  /// Throws InvalidArgument naming the dimension, its extent and the expectation, on the ranks where it does not fit.
   template <class UserView>
-  static DistributedView wrap(const UserView& user_view, const Distribution& distribution, int rank, const GhostWidths& ghosts = {}) {
+  static DistributedView wrap(const UserView& user_view, const Distribution& distribution, int rank,
+                              const GhostWidths& ghosts = {}) {
     return wrap_permuted(user_view, axes, distribution, rank, ghosts);
   }
 
@@ -117,8 +124,9 @@ class DistributedView {
   static DistributedView wrap_permuted(const UserView& user_view, const std::array<Dim, SpatialRank + 2>& order,
                                        const Distribution& distribution, int rank, const GhostWidths& ghosts = {}) {
     static_assert(UserView::rank() == SpatialRank + 2, "the View needs one axis per dimension: N,[D,[H,]]W,C");
-    static_assert(std::is_same_v<typename UserView::non_const_value_type, T> && !std::is_const_v<typename UserView::value_type>,
-                  "the View must hold T, and not const");
+    static_assert(
+        std::is_same_v<typename UserView::non_const_value_type, T> && !std::is_const_v<typename UserView::value_type>,
+        "the View must hold T, and not const");
     static_assert(std::is_same_v<typename UserView::memory_space, MemorySpace>, "the View must live in MemorySpace");
     DistributedView result(distribution, rank, ghosts);
     std::array<Index, SpatialRank + 2> extents, strides;
@@ -150,20 +158,21 @@ class DistributedView {
   }
   /// The same for those who fill ghosts themselves.
   view_type with_ghosts_unchecked() const { return data_; }
-  /// The ghost slab of one side: that side's ghost layers times the *whole* extent, ghosts included, of the other dimensions; corners
-  /// belong to the slabs of all dimensions that they touch.
+  /// The ghost slab of one side: that side's ghost layers times the *whole* extent, ghosts included, of the other
+  /// dimensions; corners belong to the slabs of all dimensions that they touch.
   view_type ghost(Dim d, Side side) const { return subview(ghost_box(d, side)); }
   Box ghost_box(Dim d, Side side) const;
   /// Any box of global indices. @pre inside box_with_ghosts(), or empty. Throws InvalidArgument.
   view_type subview(const Box& global) const;
 
-  /// The part of the owned box that is at least `reach` away from its borders: what a stencil can compute before ghosts arrive.
+  /// The part of the owned box that is at least `reach` away from its borders: what a stencil can compute before
+  /// ghosts arrive.
   Box interior(const GhostWidths& reach) const;
   /// The rest of the owned box, as disjoint boxes without empty ones: what needs ghosts.
   std::vector<Box> boundary(const GhostWidths& reach) const;
 
-  /// The canonical five-dimensional form that kernels and transfers take; does not keep the memory alive. `local()` is owned and ghosts and
-  /// checks their state as with_ghosts() does.
+  /// The canonical five-dimensional form that kernels and transfers take; does not keep the memory alive. `local()`
+  /// is owned and ghosts and checks their state as with_ghosts() does.
   LocalView<T, MemorySpace> local() const {
     check_fresh("local");
     return local_unchecked();
@@ -185,7 +194,8 @@ class DistributedView {
   /// Over subview(global).
   template <class Exec>
   auto policy(const Exec& exec, const Box& global) const {
-    using Policy = Kokkos::MDRangePolicy<Exec, Kokkos::Rank<static_cast<unsigned>(SpatialRank + 2)>, Kokkos::IndexType<Index>>;
+    using Policy =
+        Kokkos::MDRangePolicy<Exec, Kokkos::Rank<static_cast<unsigned>(SpatialRank + 2)>, Kokkos::IndexType<Index>>;
     typename Policy::point_type lo{}, hi{};
     for (int i = 0; i < rank_of_view; ++i) hi[i] = global.extent(axes[static_cast<std::size_t>(i)]);
     return Policy(exec, lo, hi);
@@ -201,7 +211,9 @@ class DistributedView {
   const std::shared_ptr<GhostState>& shared_ghost_state() const { return state_; }
 
   /// Whatever must live as long as the memory is used.
-  std::shared_ptr<const void> keep_alive() const { return std::make_shared<std::pair<view_type, std::shared_ptr<const void>>>(data_, owner_); }
+  std::shared_ptr<const void> keep_alive() const {
+    return std::make_shared<std::pair<view_type, std::shared_ptr<const void>>>(data_, owner_);
+  }
 
  private:
   DistributedView(const Distribution& distribution, int rank, const GhostWidths& ghosts);
@@ -222,7 +234,8 @@ class DistributedView {
 
 /// A tensor of the same distribution in another memory space, always newly allocated; ghosts start stale.
 template <class Space, class T, int R, class Mem>
-DistributedView<T, R, typename Space::memory_space> create_mirror(const Space&, const DistributedView<T, R, Mem>& view) {
+DistributedView<T, R, typename Space::memory_space> create_mirror(const Space&,
+                                                                  const DistributedView<T, R, Mem>& view) {
   using Mirror = DistributedView<T, R, typename Space::memory_space>;
   const typename Space::memory_space::execution_space exec;
   Mirror mirror(exec, view.label() + ", mirror", view.distribution(), view.rank(), view.ghosts());
@@ -232,7 +245,8 @@ DistributedView<T, R, typename Space::memory_space> create_mirror(const Space&, 
 
 /// The same, but the view itself where it already lives in that space.
 template <class Space, class T, int R, class Mem>
-DistributedView<T, R, typename Space::memory_space> create_mirror_view(const Space& space, const DistributedView<T, R, Mem>& view) {
+DistributedView<T, R, typename Space::memory_space> create_mirror_view(const Space& space,
+                                                                       const DistributedView<T, R, Mem>& view) {
   if constexpr (std::is_same_v<typename Space::memory_space, Mem>)
     return view;
   else
@@ -245,14 +259,16 @@ auto create_mirror_view(const DistributedView<T, R, Mem>& view) {
 
 namespace detail {
 
-void check_same_distribution(const Distribution& destination, int destination_rank, const Distribution& source, int source_rank);
+void check_same_distribution(const Distribution& destination, int destination_rank, const Distribution& source,
+                             int source_rank);
 
 }  // namespace detail
 
-/// Copies the owned values; layouts, ghost widths and memory spaces may differ. Where the ghost widths are equal, ghosts are copied too and
-/// their state with them; otherwise the destination's ghosts become stale. Asynchronous on `exec` within one memory space;
-/// between two it allocates when either side is not dense, and waits for `exec`.
-/// @pre equal distributions and ranks; between distributions use halo::Redistribution. Throws InvalidArgument (equal on all ranks).
+/// Copies the owned values; layouts, ghost widths and memory spaces may differ. Where the ghost widths are equal,
+/// ghosts are copied too and their state with them; otherwise the destination's ghosts become stale. Asynchronous on
+/// `exec` within one memory space; between two it allocates when either side is not dense, and waits for `exec`.
+/// @pre equal distributions and ranks; between distributions use halo::Redistribution. Throws InvalidArgument (equal
+/// on all ranks).
 template <class Exec, class T, int R, class DestinationSpace, class SourceSpace>
 void deep_copy(const Exec& exec, const DistributedView<T, R, DestinationSpace>& destination,
                const DistributedView<T, R, SourceSpace>& source) {
@@ -273,7 +289,8 @@ void deep_copy(const Exec& exec, const DistributedView<T, R, DestinationSpace>& 
     using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
     const auto dense = [&]<class Space>(const LocalView<T, Space>& view) {
       if (is_dense(view)) return Kokkos::View<T*, Space>(view.data(), size);
-      return Kokkos::View<T*, Space>(Kokkos::view_alloc(Kokkos::WithoutInitializing, "aloni::views::deep_copy: dense"), size);
+      return Kokkos::View<T*, Space>(Kokkos::view_alloc(Kokkos::WithoutInitializing, "aloni::views::deep_copy: dense"),
+                                     size);
     };
     const auto shaped = []<class Space>(const Kokkos::View<T*, Space>& flat, const LocalView<T, Space>& like) {
       return LocalView<T, Space>(Kokkos::View<T*****, Kokkos::LayoutRight, Space, Unmanaged>(

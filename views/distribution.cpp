@@ -37,8 +37,9 @@ Distribution Distribution::block(const Extents& extents, const ProcessGrid& grid
     if (grid[d] < 1)
       throw InvalidArgument(operation, std::string("grid, ") + name(d), std::to_string(grid[d]), "at least 1 block");
   if (ranks < 1 || ranks % grid.size() != 0)
-    throw InvalidArgument(operation, "ranks", std::to_string(ranks),
-                          "a positive multiple of the " + std::to_string(grid.size()) + " blocks of grid " + to_string(grid));
+    throw InvalidArgument(
+        operation, "ranks", std::to_string(ranks),
+        "a positive multiple of the " + std::to_string(grid.size()) + " blocks of grid " + to_string(grid));
   return Distribution(extents, grid, ranks);
 }
 
@@ -109,7 +110,8 @@ Box Distribution::owned(int rank) const {
 bool Distribution::is_first_copy(int rank) const {
   if (rank >= grid_.size()) return false;
   const auto coordinate = grid_.coordinate(rank);
-  return std::all_of(all_dims.begin(), all_dims.end(), [&](Dim d) { return !replicated(d) || coordinate[position(d)] == 0; });
+  return std::all_of(all_dims.begin(), all_dims.end(),
+                     [&](Dim d) { return !replicated(d) || coordinate[position(d)] == 0; });
 }
 
 std::vector<int> Distribution::group(int rank, const std::vector<Dim>& dims) const {

@@ -1,14 +1,14 @@
 #pragma once
-// Which rank owns which box of a tensor: the global extents, a process grid, and for each dimension either the borders
-// of its blocks or the word that it is replicated. Pure arithmetic; the same value on every rank.
+// Which rank owns which box of a tensor: the global extents, a process grid, and for each dimension either the
+// borders of its blocks or the word that it is replicated. Pure arithmetic; the same value on every rank.
 //
 //   const auto x = Distribution::block(make_extents(8, {28, 28}, 6), ProcessGrid::parse("h3"), 3);
 //   x.owned(0);                                    // rows [0,10): the first 28 mod 3 blocks have one row more
 //   x.with_blocks(Dim::height, {20, 8, 0});        // uneven blocks, an empty one too
 //   x.with_replicated(Dim::height);                // every rank holds all 28 rows
 //
-// Replicated means identical values on all holders. There are two sources: a grid dimension that is marked replicated,
-// and ranks beyond the size of the grid (rank r holds what rank r mod grid.size() holds).
+// Replicated means identical values on all holders. There are two sources: a grid dimension that is marked
+// replicated, and ranks beyond the size of the grid (rank r holds what rank r mod grid.size() holds).
 #include <aloni/views/box.hpp>
 #include <aloni/views/process_grid.hpp>
 
@@ -57,8 +57,8 @@ class Distribution {
   /// One holder per element: like owned(), but empty on all ranks of a replicated set except the lowest.
   bool is_first_copy(int rank) const;
 
-  /// The ranks, ascending and including `rank`, whose grid coordinates equal those of `rank` in every dimension outside
-  /// `dims`, in the same replica. With all five dimensions it is one whole replica.
+  /// The ranks, ascending and including `rank`, whose grid coordinates equal those of `rank` in every dimension
+  /// outside `dims`, in the same replica. With all five dimensions it is one whole replica.
   std::vector<int> group(int rank, const std::vector<Dim>& dims) const;
 
   friend bool operator==(const Distribution&, const Distribution&) = default;

@@ -3,8 +3,8 @@
 //
 // Tensors are stored channels last. Whatever its spatial rank (1 to 3), a tensor is described by the five dimensions
 // sample, depth, height, width, channel; absent spatial dimensions have extent 1 (rank 2: depth; rank 1: depth and
-// height). So boxes, distributions, transfer plans and kernels are written once, and only DistributedView, which users
-// hold, knows the spatial rank. A tensor of features without spatial extent (after flatten) is N,1,1,1,C.
+// height). So boxes, distributions, transfer plans and kernels are written once, and only DistributedView, which
+// users hold, knows the spatial rank. A tensor of features without spatial extent (after flatten) is N,1,1,1,C.
 #include <aloni/core/index.hpp>
 
 #include <array>

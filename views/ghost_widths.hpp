@@ -1,6 +1,6 @@
 #pragma once
-// How many ghost layers lie around the owned box on this rank, per dimension and side. Ranks may differ: with stride or
-// uneven blocks one rank needs more ghosts than its neighbour.
+// How many ghost layers lie around the owned box on this rank, per dimension and side. Ranks may differ: with stride
+// or uneven blocks one rank needs more ghosts than its neighbour.
 #include <aloni/views/box.hpp>
 
 #include <array>
@@ -24,8 +24,8 @@ constexpr Box grow(const Box& owned, const GhostWidths& g) {
   return b;
 }
 
-/// The ghosts that an owned box must have so that `needed` is covered; 0 on sides where it already is, and none at all when
-/// `needed` is empty. An empty `owned` box keeps its position: its ghosts are counted from there.
+/// The ghosts that an owned box must have so that `needed` is covered; 0 on sides where it already is, and none at
+/// all when `needed` is empty. An empty `owned` box keeps its position: its ghosts are counted from there.
 constexpr GhostWidths widths_to_cover(const Box& owned, const Box& needed) {
   GhostWidths g;
   if (needed.empty()) return g;

@@ -1,6 +1,6 @@
 #pragma once
-// The form in which local kernels see a tensor: five dimensions in canonical order (sample, depth, height, width, channel),
-// any strides, no ownership.
+// The form in which local kernels see a tensor: five dimensions in canonical order (sample, depth, height, width,
+// channel), any strides, no ownership.
 #include <Kokkos_Core.hpp>
 
 namespace aloni::views {

@@ -8,9 +8,9 @@
 //   grid.size();                       // 4
 //   grid.coordinate(3);                // sample block 1, height block 1
 //
-// Ranks are numbered row-major: the channel coordinate varies fastest, the sample coordinate slowest, so that the ranks
-// that share a sample, and exchange its halos, are neighbours in rank. With more ranks than `size()`, rank r holds the
-// same block as rank r mod size(): the tensor is replicated ranks / size() times.
+// Ranks are numbered row-major: the channel coordinate varies fastest, the sample coordinate slowest, so that the
+// ranks that share a sample, and exchange its halos, are neighbours in rank. With more ranks than `size()`, rank r
+// holds the same block as rank r mod size(): the tensor is replicated ranks / size() times.
 #include <aloni/views/extents.hpp>
 
 #include <array>

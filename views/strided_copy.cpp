@@ -34,13 +34,14 @@ CopyTask<T> make_task(const T* source, T* destination, const StridedCopy& copy, 
   });
   std::vector<Dimension> merged;
   for (const Dimension& d : kept) {
-    if (!merged.empty() && merged.back().source == d.source * d.extent && merged.back().destination == d.destination * d.extent)
+    if (!merged.empty() && merged.back().source == d.source * d.extent &&
+        merged.back().destination == d.destination * d.extent)
       merged.back() = {merged.back().extent * d.extent, d.source, d.destination};
     else
       merged.push_back(d);
   }
-  // Two dimensions at least keep the loops below free of cases; one that would be split over threads badly, because it
-  // is a single long row, is cut in two.
+  // Two dimensions at least keep the loops below free of cases; one that would be split over threads badly, because
+  // it is a single long row, is cut in two.
   constexpr Index long_row = 1 << 14;
   if (merged.empty()) merged.push_back({1, 1, 1});
   const Dimension last = merged.back();
@@ -100,30 +101,40 @@ KOKKOS_INLINE_FUNCTION void run_cell(const CopyTask<T>& task, Index cell) {
 
 // --- host: rows ---
 
-// `rows` rows of `n` cells each. Short rows are common (a column of ghosts is W×C = 1×6 numbers wide), and a call of memcpy
-// or a loop of unknown length costs more than they do: lengths known to the compiler run several times faster.
+// `rows` rows of `n` cells each. Short rows are common (a column of ghosts is W×C = 1×6 numbers wide), and a call of
+// memcpy or a loop of unknown length costs more than they do: lengths known to the compiler run several times faster.
 template <int N, bool Add, class T>
-void copy_short_rows(const T* __restrict source, T* __restrict destination, Index rows, Index source_stride, Index destination_stride) {
+void copy_short_rows(const T* __restrict source, T* __restrict destination, Index rows, Index source_stride,
+                     Index destination_stride) {
   for (Index r = 0; r < rows; ++r, source += source_stride, destination += destination_stride)
     for (int i = 0; i < N; ++i) destination[i] = Add ? destination[i] + source[i] : source[i];
 }
 
 template <bool Add, class T>
-void copy_contiguous_rows(const T* __restrict source, T* __restrict destination, Index rows, Index n, Index source_stride,
-                          Index destination_stride) {
+void copy_contiguous_rows(const T* __restrict source, T* __restrict destination, Index rows, Index n,
+                          Index source_stride, Index destination_stride) {
   const auto with = [&]<int N>(std::integral_constant<int, N>) {
     copy_short_rows<N, Add>(source, destination, rows, source_stride, destination_stride);
   };
   switch (n) {
-    case 1: return with(std::integral_constant<int, 1>{});
-    case 2: return with(std::integral_constant<int, 2>{});
-    case 3: return with(std::integral_constant<int, 3>{});
-    case 4: return with(std::integral_constant<int, 4>{});
-    case 6: return with(std::integral_constant<int, 6>{});
-    case 8: return with(std::integral_constant<int, 8>{});
-    case 12: return with(std::integral_constant<int, 12>{});
-    case 16: return with(std::integral_constant<int, 16>{});
-    default: break;
+    case 1:
+      return with(std::integral_constant<int, 1>{});
+    case 2:
+      return with(std::integral_constant<int, 2>{});
+    case 3:
+      return with(std::integral_constant<int, 3>{});
+    case 4:
+      return with(std::integral_constant<int, 4>{});
+    case 6:
+      return with(std::integral_constant<int, 6>{});
+    case 8:
+      return with(std::integral_constant<int, 8>{});
+    case 12:
+      return with(std::integral_constant<int, 12>{});
+    case 16:
+      return with(std::integral_constant<int, 16>{});
+    default:
+      break;
   }
   for (Index r = 0; r < rows; ++r, source += source_stride, destination += destination_stride) {
     if constexpr (Add) {
@@ -259,12 +270,13 @@ struct DeviceTask {
 };
 
 template <class T, class Exec>
-void launch_one(const Exec& exec, const char* label, const CopyTask<T>& task) {
+void launch_one(const Exec& exec, const std::string& label, const CopyTask<T>& task) {
   if (task.cells == 0) return;
   if constexpr (is_host_space<Exec>)
     launch_on_host(exec, label, &task, 1, task.cells);
   else
-    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>(exec, 0, task.cells), DeviceTask<T>{task});
+    Kokkos::parallel_for(label, Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>(exec, 0, task.cells),
+                         DeviceTask<T>{task});
 }
 
 }  // namespace detail
@@ -288,10 +300,13 @@ StridedCopyList<T, Exec>::StridedCopyList(const Exec& exec, std::string label, c
   if (tasks.empty()) return;
   using Kokkos::view_alloc, Kokkos::WithoutInitializing;
   tasks_ = decltype(tasks_)(view_alloc(exec, WithoutInitializing, label_ + ", tasks"), tasks.size());
-  Kokkos::deep_copy(exec, tasks_, Kokkos::View<const detail::CopyTask<T>*, Kokkos::HostSpace>(tasks.data(), tasks.size()));
+  Kokkos::deep_copy(exec, tasks_,
+                    Kokkos::View<const detail::CopyTask<T>*, Kokkos::HostSpace>(tasks.data(), tasks.size()));
   if constexpr (!detail::is_host_space<Exec>) {
-    first_cells_ = decltype(first_cells_)(view_alloc(exec, WithoutInitializing, label_ + ", first cells"), tasks.size());
-    Kokkos::deep_copy(exec, first_cells_, Kokkos::View<const Index*, Kokkos::HostSpace>(first_cells.data(), tasks.size()));
+    first_cells_ =
+        decltype(first_cells_)(view_alloc(exec, WithoutInitializing, label_ + ", first cells"), tasks.size());
+    Kokkos::deep_copy(exec, first_cells_,
+                      Kokkos::View<const Index*, Kokkos::HostSpace>(first_cells.data(), tasks.size()));
   }
   exec.fence("aloni::views::StridedCopyList: the host's lists go out of scope");
 }
@@ -318,21 +333,22 @@ void StridedCopyList<T, Exec>::run(const Exec& exec) const {
 }
 
 template <class T, class Exec>
-void strided_copy(const Exec& exec, const char* label, const T* source, T* destination, const StridedCopy& copy, CopyMode mode) {
+void strided_copy(const Exec& exec, const std::string& label, const T* source, T* destination, const StridedCopy& copy,
+                  CopyMode mode) {
   detail::launch_one(exec, label, detail::make_task(source, destination, copy, mode));
 }
 
 template <class T, class Exec>
-void fill(const Exec& exec, const char* label, const LocalView<T, typename Exec::memory_space>& view, T value) {
+void fill(const Exec& exec, const std::string& label, const LocalView<T, typename Exec::memory_space>& view, T value) {
   auto task = detail::make_task<T>(nullptr, view.data(), between(view, view), CopyMode::assign);
   task.value = value;
   detail::launch_one(exec, label, task);
 }
 
-#define INSTANTIATE(T, Exec)                                                                                    \
-  template class StridedCopyList<T, Exec>;                                                                      \
-  template void strided_copy(const Exec&, const char*, const T*, T*, const StridedCopy&, CopyMode);             \
-  template void fill(const Exec&, const char*, const LocalView<T, Exec::memory_space>&, T);
+#define INSTANTIATE(T, Exec)                                                                               \
+  template class StridedCopyList<T, Exec>;                                                                 \
+  template void strided_copy(const Exec&, const std::string&, const T*, T*, const StridedCopy&, CopyMode); \
+  template void fill(const Exec&, const std::string&, const LocalView<T, Exec::memory_space>&, T);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE
 

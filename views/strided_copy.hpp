@@ -1,15 +1,16 @@
 #pragma once
-// The one primitive that moves tensor data within a memory space: boxes of up to five dimensions with any strides on both sides.
-// Packing, unpacking, redistribution within a rank, mirrored and replicated ghosts, their adjoints, layout conversion: all
-// are strided copies.
+// The one primitive that moves tensor data within a memory space: boxes of up to five dimensions with any strides on
+// both sides. Packing, unpacking, redistribution within a rank, mirrored and replicated ghosts, their adjoints,
+// layout conversion: all are strided copies.
 //
 //   strided_copy(exec, "aloni::example: rows", x.data(), y.data(), between(x, y), CopyMode::assign);
 //
-// What runs again and again is prepared once as a StridedCopyList: many copies, one kernel, no allocation at run time.
+// What runs again and again is prepared once as a StridedCopyList: many copies, one kernel, no allocation at run
+// time.
 //
-// Strides count elements and may be zero or negative. A zero source stride replicates; a zero destination stride sums: each destination
-// cell becomes (assign) or is increased by (add) the sum of its sources, in a fixed order, within one work item. Source and destination
-// cells of one copy must not overlap.
+// Strides count elements and may be zero or negative. A zero source stride replicates; a zero destination stride
+// sums: each destination cell becomes (assign) or is increased by (add) the sum of its sources, in a fixed order,
+// within one work item. Source and destination cells of one copy must not overlap.
 #include <aloni/core/index.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -43,8 +44,8 @@ StridedCopy between(const SourceView& source, const DestinationView& destination
 
 namespace detail {
 
-/// A strided copy in its simplest form: unit extents dropped, dimensions that continue each other merged, the one with the smallest
-/// destination stride innermost, summed dimensions after all others.
+/// A strided copy in its simplest form: unit extents dropped, dimensions that continue each other merged, the one
+/// with the smallest destination stride innermost, summed dimensions after all others.
 template <class T>
 struct CopyTask {
   enum class Kind { assign, add, fill };
@@ -69,8 +70,8 @@ inline constexpr bool is_host_space = std::is_same_v<typename Exec::memory_space
 
 }  // namespace detail
 
-/// Copies prepared once and run as often as wanted, in one kernel per batch. Here and below T is float or double, Exec the
-/// default execution space or the default host execution space.
+/// Copies prepared once and run as often as wanted, in one kernel per batch. Here and below T is float or double,
+/// Exec the default execution space or the default host execution space.
 template <class T, class Exec>
 class StridedCopyList {
  public:
@@ -103,13 +104,14 @@ class StridedCopyList {
   Kokkos::View<Index*, memory_space> first_cells_;  ///< of each task within its batch
 };
 
-/// Asynchronous on `exec`; allocates nothing. @pre both pointers are valid on `exec` for all cells that the copy names
+/// Asynchronous on `exec`; allocates nothing itself. @pre both pointers are valid on `exec` for all cells that the
+/// copy names
 template <class T, class Exec>
-void strided_copy(const Exec& exec, const char* label, const T* source, T* destination, const StridedCopy& copy,
+void strided_copy(const Exec& exec, const std::string& label, const T* source, T* destination, const StridedCopy& copy,
                   CopyMode mode = CopyMode::assign);
 
-/// Asynchronous on `exec`; allocates nothing.
+/// Asynchronous on `exec`; allocates nothing itself.
 template <class T, class Exec>
-void fill(const Exec& exec, const char* label, const LocalView<T, typename Exec::memory_space>& view, T value);
+void fill(const Exec& exec, const std::string& label, const LocalView<T, typename Exec::memory_space>& view, T value);
 
 }  // namespace aloni::views

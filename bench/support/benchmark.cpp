@@ -49,7 +49,8 @@ Repetitions calibrate(const comm::Communicator& world, const Case& c, const Time
     seconds = seconds_of_batch(world, c, repetitions);
   }
   const double each = std::max(seconds / repetitions, 1e-9);  // the same on all ranks, and so is what follows
-  const auto total = static_cast<int>(std::clamp(std::ceil(wish / each), 1.0, static_cast<double>(options.max_repetitions)));
+  const auto total =
+      static_cast<int>(std::clamp(std::ceil(wish / each), 1.0, static_cast<double>(options.max_repetitions)));
   if (c.before) return {1, total};
   return {std::max(1, total / batches), std::min(batches, total)};
 }
@@ -67,7 +68,8 @@ double seconds_of_slowest(const comm::Communicator& world, const std::function<v
   const auto start = std::chrono::steady_clock::now();
   f();
   const std::chrono::duration<double> own = std::chrono::steady_clock::now() - start;
-  return static_cast<double>(world.all_reduce(static_cast<std::int64_t>(own.count() * 1e9), comm::Reduction::max)) * 1e-9;
+  return static_cast<double>(world.all_reduce(static_cast<std::int64_t>(own.count() * 1e9), comm::Reduction::max)) *
+         1e-9;
 }
 
 bool enough_cores(const comm::Communicator& world) {
@@ -80,7 +82,8 @@ bool enough_cores(const comm::Communicator& world) {
   return *enough;
 }
 
-void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make, TimedOptions options) {
+void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make,
+               TimedOptions options) {
   if (!wanted(name)) return;
   const bool timed = enough_cores(world);
   Repetitions repetitions;
@@ -105,9 +108,13 @@ void add_timed(const comm::Communicator& world, const std::string& name, std::fu
           return;
         }
         state.counters["best_us"] = best * 1e6;
-        if (c.bytes > 0) state.counters["bytes_per_second"] = benchmark::Counter(c.bytes * repeated, benchmark::Counter::kIsRate, benchmark::Counter::kIs1024);
-        if (c.flops > 0) state.counters["flops_per_second"] = benchmark::Counter(c.flops * repeated, benchmark::Counter::kIsRate);
-        if (c.items > 0) state.counters["items_per_second"] = benchmark::Counter(c.items * repeated, benchmark::Counter::kIsRate);
+        if (c.bytes > 0)
+          state.counters["bytes_per_second"] =
+              benchmark::Counter(c.bytes * repeated, benchmark::Counter::kIsRate, benchmark::Counter::kIs1024);
+        if (c.flops > 0)
+          state.counters["flops_per_second"] = benchmark::Counter(c.flops * repeated, benchmark::Counter::kIsRate);
+        if (c.items > 0)
+          state.counters["items_per_second"] = benchmark::Counter(c.items * repeated, benchmark::Counter::kIsRate);
       })
       ->Iterations(static_cast<benchmark::IterationCount>(repetitions.per_batch) * repetitions.batches)
       ->UseManualTime()

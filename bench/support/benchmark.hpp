@@ -1,5 +1,6 @@
 #pragma once
-// What every benchmark binary shares: a main that works under mpirun, and timed loops whose time is that of the slowest rank.
+// What every benchmark binary shares: a main that works under mpirun, and timed loops whose time is that of the
+// slowest rank.
 //
 //   void aloni::bench::register_benchmarks(const comm::Communicator& world) {
 //     add_timed(world, "exchange/lenet-conv2/forward/h2", [&world]() -> Case {
@@ -10,13 +11,13 @@
 //     });
 //   }
 //
-// Counts of repetitions agree on all ranks: a collective calibration at registration fixes them (counts that each rank adapts
-// on its own differ, and then ranks wait for each other forever). Only cases whose name fits --benchmark_filter are set
-// up; --benchmark_min_time replaces every case's own. Rank 0 reports, the others are silent. With more ranks than cores a case is set
-// up, checked and run once, and reported without a time.
+// Counts of repetitions agree on all ranks: a collective calibration at registration fixes them (counts that each
+// rank adapts on its own differ, and then ranks wait for each other forever). Only cases whose name fits
+// --benchmark_filter are set up; --benchmark_min_time replaces every case's own. Rank 0 reports, the others are
+// silent. With more ranks than cores a case is set up, checked and run once, and reported without a time.
 //
-// Time is reported in microseconds per repetition, the mean over batches; the counter best_us is that of the fastest batch, which a
-// busy machine disturbs least.
+// Time is reported in microseconds per repetition, the mean over batches; the counter best_us is that of the fastest
+// batch, which a busy machine disturbs least.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <functional>
@@ -32,7 +33,7 @@ struct Case {
   double flops = 0;                             ///< per repetition, all ranks together; also as flops_per_second
   double items = 0;                             ///< per repetition, all ranks together; reported as items_per_second
   std::map<std::string, double> counters = {};  ///< others, reported as they are
-  std::function<void()> before = {};            ///< untimed, before every repetition; repetitions are then timed one by one
+  std::function<void()> before = {};  ///< untimed, before every repetition; repetitions are then timed one by one
 };
 
 struct TimedOptions {
@@ -40,9 +41,11 @@ struct TimedOptions {
   int max_repetitions = 1000000;
 };
 
-/// Collective, called in the same order on all ranks. `make` is called on every rank, once to calibrate and once to measure; what it throws
-/// ends the program. Batches of repetitions are timed from a common barrier to the end of the slowest rank.
-void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make, TimedOptions options = {});
+/// Collective, called in the same order on all ranks. `make` is called on every rank, once to calibrate and once to
+/// measure; what it throws ends the program. Batches of repetitions are timed from a common barrier to the end of the
+/// slowest rank.
+void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make,
+               TimedOptions options = {});
 
 /// Seconds of one call on the slowest rank: barrier, clock, f, clock, maximum. Collective.
 double seconds_of_slowest(const comm::Communicator& world, const std::function<void()>& f);

@@ -7,8 +7,8 @@
 
 #include <benchmark/benchmark.h>
 
-#include <Kokkos_Core.hpp>
 #include <mpi.h>
+#include <Kokkos_Core.hpp>
 
 #include <cstdlib>
 #include <fstream>
@@ -67,7 +67,8 @@ int run(int argc, char** argv) {
   for (int i = 0; i < argc; ++i) {
     const std::string_view argument = argv[i];
     constexpr std::string_view min_time = "--benchmark_min_time=";
-    if (argument.starts_with(min_time)) aloni::bench::detail::set_min_seconds(std::strtod(argv[i] + min_time.size(), nullptr));
+    if (argument.starts_with(min_time))
+      aloni::bench::detail::set_min_seconds(std::strtod(argv[i] + min_time.size(), nullptr));
     // Only rank 0 may write the file.
     if (!speaks && argument.starts_with("--benchmark_out")) continue;
     arguments.push_back(argv[i]);

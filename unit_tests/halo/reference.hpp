@@ -27,9 +27,13 @@ inline Origin trace_index(Index i, Index n, Boundary low, Boundary high, Index& 
   const Boundary kind = i < 0 ? low : high;
   if (i >= 0 && i < n) return Origin::value;
   switch (kind) {
-    case Boundary::none: return Origin::untouched;
-    case Boundary::zero: return Origin::zero;
-    case Boundary::replicate: source = i < 0 ? 0 : n - 1; return Origin::value;
+    case Boundary::none:
+      return Origin::untouched;
+    case Boundary::zero:
+      return Origin::zero;
+    case Boundary::replicate:
+      source = i < 0 ? 0 : n - 1;
+      return Origin::value;
     case Boundary::periodic:
       while (source < 0) source += n;
       while (source >= n) source -= n;
@@ -78,7 +82,8 @@ inline bool holds(const Box& box, const Cell& cell) {
   return true;
 }
 
-/// A distribution, a second one of the same tensor, and for every rank a needed box: around what the rank owns, or anywhere.
+/// A distribution, a second one of the same tensor, and for every rank a needed box: around what the rank owns, or
+/// anywhere.
 struct RandomCase {
   Distribution source, destination;
   std::vector<Box> needed;
@@ -105,12 +110,14 @@ inline std::vector<Index> random_sizes(Random& pick, Index extent, int blocks) {
   return sizes;
 }
 
-/// Any distribution over exactly `ranks` ranks: every grid whose size divides them, uneven and empty blocks, replication.
+/// Any distribution over exactly `ranks` ranks: every grid whose size divides them, uneven and empty blocks,
+/// replication.
 inline Distribution random_distribution(Random& pick, const Extents& extents, int ranks) {
   std::vector<int> divisors;
   for (int d = 1; d <= ranks; ++d)
     if (ranks % d == 0) divisors.push_back(d);
-  const int size = pick.one_in(3) ? divisors[static_cast<std::size_t>(pick(0, static_cast<int>(divisors.size()) - 1))] : ranks;
+  const int size =
+      pick.one_in(3) ? divisors[static_cast<std::size_t>(pick(0, static_cast<int>(divisors.size()) - 1))] : ranks;
   const auto grids = views::all_grids(size, {all_dims.begin(), all_dims.end()});
   const ProcessGrid grid = grids[static_cast<std::size_t>(pick(0, static_cast<int>(grids.size()) - 1))];
   Distribution dist = Distribution::block(extents, grid, ranks);
@@ -130,7 +137,8 @@ inline RandomCase random_case(Random& pick, int ranks, int max_extent = 6) {
   c.destination = random_distribution(pick, extents, ranks);
   for (Dim d : all_dims)
     for (Side s : {Side::low, Side::high})
-      c.boundaries(d, s) = extents[d] == 0 ? (pick.one_in(2) ? Boundary::zero : Boundary::none) : static_cast<Boundary>(pick(0, 4));
+      c.boundaries(d, s) =
+          extents[d] == 0 ? (pick.one_in(2) ? Boundary::zero : Boundary::none) : static_cast<Boundary>(pick(0, 4));
   const int reach = pick.one_in(4) ? 2 * max_extent : 2;
   for (int r = 0; r < ranks; ++r) {
     Box box = c.destination.owned(r);
@@ -153,7 +161,8 @@ inline std::string describe(const RandomCase& c) {
   std::string text = to_string(c.source) + " -> " + to_string(c.destination) + ", boundaries";
   for (Dim d : all_dims)
     text += std::string(" ") + name(c.boundaries(d, Side::low)) + "/" + name(c.boundaries(d, Side::high));
-  for (std::size_t r = 0; r < c.needed.size(); ++r) text += "\n  rank " + std::to_string(r) + " needs " + to_string(c.needed[r]);
+  for (std::size_t r = 0; r < c.needed.size(); ++r)
+    text += "\n  rank " + std::to_string(r) + " needs " + to_string(c.needed[r]);
   return text;
 }
 

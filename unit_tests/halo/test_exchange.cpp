@@ -23,12 +23,15 @@ class Exchanges : public testing::Test {
   Queue<Exec> queue_;
   const int ranks_ = comm_.size(), rank_ = comm_.rank();
 
-  std::vector<ProcessGrid> grids() const { return views::all_grids(ranks_, {Dim::sample, Dim::depth, Dim::height, Dim::width, Dim::channel}); }
+  std::vector<ProcessGrid> grids() const {
+    return views::all_grids(ranks_, {Dim::sample, Dim::depth, Dim::height, Dim::width, Dim::channel});
+  }
 };
 
 // Fills owned values by global index, exchanges, and compares every cell with where its index leads.
 template <class T, int R>
-void check_exchange(const comm::Communicator& comm, const Queue<Exec>& queue, const DistributedView<T, R>& x, const BoundaryConditions& boundaries) {
+void check_exchange(const comm::Communicator& comm, const Queue<Exec>& queue, const DistributedView<T, R>& x,
+                    const BoundaryConditions& boundaries) {
   const Exchange<T> exchange(comm, queue, {{x, boundaries}});
   for (int repeat = 0; repeat < 2; ++repeat) {
     set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? value_of(c, repeat) : -1; });
@@ -41,8 +44,11 @@ void check_exchange(const comm::Communicator& comm, const Queue<Exec>& queue, co
     for_each_value(x, [&](const Cell& c, double value) {
       Cell from;
       const Origin origin = trace_cell(c, x.distribution().extents(), boundaries, from);
-      ASSERT_EQ(value, origin == Origin::value ? value_of(from, repeat) : origin == Origin::zero ? 0 : -1)
-          << "rank " << comm.rank() << ", " << to_string(x.distribution()) << ", ghosts to " << to_string(x.box_with_ghosts());
+      ASSERT_EQ(value, origin == Origin::value  ? value_of(from, repeat)
+                       : origin == Origin::zero ? 0
+                                                : -1)
+          << "rank " << comm.rank() << ", " << to_string(x.distribution()) << ", ghosts to "
+          << to_string(x.box_with_ghosts());
     });
   }
 }
@@ -53,7 +59,8 @@ TEST_F(Exchanges, FillGhostsOnEveryGrid) {
   for (const ProcessGrid& grid : grids()) {
     const auto d = Distribution::block(make_extents(5, {6, 7, 9}, 4), grid, ranks_);
     const auto g = widths({{{0, 0}, {1, 2}, {2, 1}, {1, 1}, {0, 0}}});
-    check_exchange(comm_, queue_, DistributedView<double, 3>(queue_.space(), "x", d, rank_, g), BoundaryConditions::all(Boundary::reflect));
+    check_exchange(comm_, queue_, DistributedView<double, 3>(queue_.space(), "x", d, rank_, g),
+                   BoundaryConditions::all(Boundary::reflect));
     if (grid[Dim::depth] > 1) continue;
     const auto flat = Distribution::block(make_extents(5, {7, 9}, 4), grid, ranks_);
     const auto h = widths({{{0, 0}, {0, 0}, {2, 1}, {1, 1}, {0, 0}}});
@@ -62,7 +69,8 @@ TEST_F(Exchanges, FillGhostsOnEveryGrid) {
 }
 
 TEST_F(Exchanges, KnowEveryBoundaryKindOnEachSide) {
-  const auto d = Distribution::block(make_extents(2, {2 * ranks_ + 1, 5}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
+  const auto d =
+      Distribution::block(make_extents(2, {2 * ranks_ + 1, 5}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {2, 3}, {3, 1}, {0, 0}}}));
   for (int low = 0; low < 5; ++low)
     for (int high = 0; high < 5; ++high) {
@@ -79,7 +87,9 @@ TEST_F(Exchanges, ReachOverSeveralRanksAndTheWholeDomain) {
   const auto d = Distribution::block(make_extents(1, {ranks_}, 2), ProcessGrid{{1, 1, 1, ranks_, 1}}, ranks_);
   for (Index reach : {Index{1}, Index{2}, Index{ranks_}, Index{3 * ranks_}})
     for (Boundary b : {Boundary::zero, Boundary::periodic, Boundary::replicate, Boundary::reflect})
-      check_exchange(comm_, queue_, DistributedView<double, 1>(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {0, 0}, {reach, reach}, {0, 0}}})),
+      check_exchange(comm_, queue_,
+                     DistributedView<double, 1>(queue_.space(), "x", d, rank_,
+                                                widths({{{0, 0}, {0, 0}, {0, 0}, {reach, reach}, {0, 0}}})),
                      BoundaryConditions::all(b));
 }
 
@@ -87,18 +97,25 @@ TEST_F(Exchanges, AllowUnevenAndEmptyBlocksAndGhostsThatDifferByRank) {
   std::vector<Index> sizes(static_cast<std::size_t>(ranks_), 0);
   sizes.back() = 7;
   if (ranks_ > 2) sizes[1] = 2, sizes.back() = 5;
-  const auto d = Distribution::block(make_extents(2, {7, 4}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_).with_blocks(Dim::height, sizes);
-  const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {rank_ % 3, 1 + rank_ % 2}, {0, 1}, {0, 0}}}));
+  const auto d = Distribution::block(make_extents(2, {7, 4}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_)
+                     .with_blocks(Dim::height, sizes);
+  const DistributedView<float, 2> x(queue_.space(), "x", d, rank_,
+                                    widths({{{0, 0}, {0, 0}, {rank_ % 3, 1 + rank_ % 2}, {0, 1}, {0, 0}}}));
   check_exchange(comm_, queue_, x, BoundaryConditions::all(Boundary::periodic));
 }
 
 TEST_F(Exchanges, StayWithinReplicas) {
   const auto d = Distribution::block(make_extents(4, {9, 4}, 3), ProcessGrid{}, ranks_);
-  check_exchange(comm_, queue_, DistributedView<float, 2>(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {2, 2}, {0, 1}, {0, 0}}})),
-                 BoundaryConditions::all(Boundary::periodic));
-  const auto h = Distribution::block(make_extents(4, {9, 4}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_).with_replicated(Dim::height);
-  check_exchange(comm_, queue_, DistributedView<float, 2>(queue_.space(), "x", h, rank_, widths({{{0, 0}, {0, 0}, {2, 2}, {0, 1}, {0, 0}}})),
-                 BoundaryConditions::all(Boundary::replicate));
+  check_exchange(
+      comm_, queue_,
+      DistributedView<float, 2>(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {2, 2}, {0, 1}, {0, 0}}})),
+      BoundaryConditions::all(Boundary::periodic));
+  const auto h = Distribution::block(make_extents(4, {9, 4}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_)
+                     .with_replicated(Dim::height);
+  check_exchange(
+      comm_, queue_,
+      DistributedView<float, 2>(queue_.space(), "x", h, rank_, widths({{{0, 0}, {0, 0}, {2, 2}, {0, 1}, {0, 0}}})),
+      BoundaryConditions::all(Boundary::replicate));
 }
 
 TEST_F(Exchanges, WorkOnTheMemoryOfTheirHost) {
@@ -106,10 +123,12 @@ TEST_F(Exchanges, WorkOnTheMemoryOfTheirHost) {
   const auto d = Distribution::block(make_extents(2, {3 * ranks_, 5}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const auto g = widths({{{0, 0}, {0, 0}, {1, 2}, {1, 1}, {0, 0}}});
   const Kokkos::View<double****, Kokkos::LayoutLeft, Memory> left("left", 2, 6, 7, 3);
-  check_exchange(comm_, queue_, DistributedView<double, 2>::wrap(left, d, rank_, g), BoundaryConditions::all(Boundary::periodic));
+  check_exchange(comm_, queue_, DistributedView<double, 2>::wrap(left, d, rank_, g),
+                 BoundaryConditions::all(Boundary::periodic));
   const Kokkos::View<double****, Kokkos::LayoutRight, Memory> nchw("nchw", 2, 3, 6, 7);
   check_exchange(comm_, queue_,
-                 DistributedView<double, 2>::wrap_permuted(nchw, {Dim::sample, Dim::channel, Dim::height, Dim::width}, d, rank_, g),
+                 DistributedView<double, 2>::wrap_permuted(nchw, {Dim::sample, Dim::channel, Dim::height, Dim::width},
+                                                           d, rank_, g),
                  BoundaryConditions::all(Boundary::reflect));
 }
 
@@ -165,7 +184,8 @@ TEST_F(Exchanges, AddGhostsToTheirOwnersInTheAdjoint) {
   queue_.fence("aloni::test: before reading");
   for_each_value(x, [&](const Cell& c, double value) {
     const bool ghost = !holds(x.owned_box(), c);
-    ASSERT_EQ(value, ghost ? 0 : 2) << "cell " << c[3] << ": its own 1 and one ghost, a neighbour's or the one beyond the edge";
+    ASSERT_EQ(value, ghost ? 0 : 2) << "cell " << c[3]
+                                    << ": its own 1 and one ghost, a neighbour's or the one beyond the edge";
   });
 }
 
@@ -178,8 +198,10 @@ TEST_F(Exchanges, RefuseArgumentsThatDifferBetweenRanks) {
       Exchange<float>(comm_, queue_, {{x, boundaries}});
       FAIL();
     } catch (const InvalidArgument& e) {
-      EXPECT_STREQ(e.what(), "aloni::halo::Exchange: arguments = different ones on different ranks: expected the same number of tensors, "
-                             "distributions, needed boxes and boundaries on all ranks");
+      EXPECT_STREQ(
+          e.what(),
+          "aloni::halo::Exchange: arguments = different ones on different ranks: expected the same number of tensors, "
+          "distributions, needed boxes and boundaries on all ranks");
     }
   }
   const auto other = Distribution::block(make_extents(2, {3, 5}, 3), ProcessGrid{}, ranks_ + 1);
@@ -187,8 +209,9 @@ TEST_F(Exchanges, RefuseArgumentsThatDifferBetweenRanks) {
     Exchange<float>(comm_, queue_, {DistributedView<float, 2>(queue_.space(), "y", other, rank_)});
     FAIL();
   } catch (const InvalidArgument& e) {
-    EXPECT_EQ(std::string(e.what()), "aloni::halo::Exchange: distribution of \"y\" = 2x1x3x5x3 over 1 (" + std::to_string(ranks_ + 1) +
-                                         " ranks): expected one over the " + std::to_string(ranks_) + " ranks of the communicator");
+    EXPECT_EQ(std::string(e.what()), "aloni::halo::Exchange: distribution of \"y\" = 2x1x3x5x3 over 1 (" +
+                                         std::to_string(ranks_ + 1) + " ranks): expected one over the " +
+                                         std::to_string(ranks_) + " ranks of the communicator");
   }
 }
 

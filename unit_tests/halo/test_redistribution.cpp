@@ -24,7 +24,8 @@ class Redistributions : public testing::Test {
   const int ranks_ = comm_.size(), rank_ = comm_.rank();
 
   template <class T, int R>
-  void check(const DistributedView<T, R>& x, const DistributedView<T, R>& y, const BoundaryConditions& boundaries = {}) {
+  void check(const DistributedView<T, R>& x, const DistributedView<T, R>& y,
+             const BoundaryConditions& boundaries = {}) {
     const Redistribution<T> redistribution(comm_, queue_, x, {y, boundaries});
     set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? value_of(c) : -1; });
     set_cells(y, [](const Cell&) { return -1; });
@@ -35,7 +36,9 @@ class Redistributions : public testing::Test {
     for_each_value(y, [&](const Cell& c, double value) {
       Cell from;
       const Origin origin = trace_cell(c, x.distribution().extents(), boundaries, from);
-      ASSERT_EQ(value, origin == Origin::value ? value_of(from) : origin == Origin::zero ? 0 : -1)
+      ASSERT_EQ(value, origin == Origin::value  ? value_of(from)
+                       : origin == Origin::zero ? 0
+                                                : -1)
           << to_string(x.distribution()) << " -> " << to_string(y.distribution()) << ", rank " << rank_;
     });
   }
@@ -58,7 +61,8 @@ TEST_F(Redistributions, GatherAndScatter) {
   const auto extents = make_extents(3, {4, 5, 2 * ranks_}, 2);
   const auto spread = Distribution::block(extents, ProcessGrid{{1, 1, 1, ranks_, 1}}, ranks_);
   for (int root = 0; root < ranks_; ++root) {
-    const DistributedView<double, 3> x(queue_.space(), "x", spread, rank_), y(queue_.space(), "y", Distribution::on_root(extents, ranks_, root), rank_);
+    const DistributedView<double, 3> x(queue_.space(), "x", spread, rank_),
+        y(queue_.space(), "y", Distribution::on_root(extents, ranks_, root), rank_);
     check(x, y);
     check(y, x);
   }
@@ -81,7 +85,8 @@ TEST_F(Redistributions, ConvertLayoutsOnTheWay) {
   const auto extents = make_extents(2, {2 * ranks_, 5}, 3);
   const auto rows = Distribution::block(extents, ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const Kokkos::View<float****, Kokkos::LayoutRight, Memory> nchw("nchw", 2, 3, 2, 5);
-  const auto x = DistributedView<float, 2>::wrap_permuted(nchw, {Dim::sample, Dim::channel, Dim::height, Dim::width}, rows, rank_);
+  const auto x =
+      DistributedView<float, 2>::wrap_permuted(nchw, {Dim::sample, Dim::channel, Dim::height, Dim::width}, rows, rank_);
   check(x, DistributedView<float, 2>(queue_.space(), "y", rows, rank_));
 }
 
@@ -97,7 +102,8 @@ TEST_F(Redistributions, LeaveNotOneBitDifferentAfterARoundTrip) {
     there.run(queue_);
     home.run(queue_);
     queue_.fence("aloni::test: before reading");
-    for_each_value(back, [](const Cell& c, double value) { ASSERT_EQ(value, static_cast<float>(1 / (value_of(c) + 0.3))); });
+    for_each_value(back,
+                   [](const Cell& c, double value) { ASSERT_EQ(value, static_cast<float>(1 / (value_of(c) + 0.3))); });
   }
 }
 
@@ -124,8 +130,10 @@ TEST_F(Redistributions, RefuseTensorsThatDiffer) {
                           DistributedView<float, 2>(queue_.space(), "b", b, rank_));
     FAIL();
   } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "aloni::halo::plan_redistribution: destination.extents() = 2x1x8x5x1: expected 2x1x8x4x1, the extents of the "
-                           "source");
+    EXPECT_STREQ(
+        e.what(),
+        "aloni::halo::plan_redistribution: destination.extents() = 2x1x8x5x1: expected 2x1x8x4x1, the extents of the "
+        "source");
   }
 }
 

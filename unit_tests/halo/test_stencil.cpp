@@ -47,7 +47,8 @@ TEST(Stencil, MatchesCountingForEveryKindOfWindow) {
       }
     EXPECT_EQ(s.output_range(lo, hi, outputs), reading) << "inputs [" << lo << "," << hi << ")";
 
-    const Index first = pick(0, static_cast<int>(outputs) - 1), last = pick(static_cast<int>(first), static_cast<int>(outputs) - 1);
+    const Index first = pick(0, static_cast<int>(outputs) - 1),
+                last = pick(static_cast<int>(first), static_cast<int>(outputs) - 1);
     EXPECT_EQ(s.input_range(first, last + 1),
               (Range{first * s.stride - s.pad_low, last * s.stride - s.pad_low + (s.kernel - 1) * s.dilation + 1}));
   }
@@ -77,8 +78,10 @@ TEST(Stencil, RefusesWindowsThatMakeNoSense) {
     s.check("here");
     FAIL();
   } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "here, channel: kernel = 3: expected the identity (kernel 1, stride 1, no padding): windows slide over "
-                           "depth, height and width only");
+    EXPECT_STREQ(
+        e.what(),
+        "here, channel: kernel = 3: expected the identity (kernel 1, stride 1, no padding): windows slide over "
+        "depth, height and width only");
   }
   s = {};
   s[Dim::height].kernel = 9;
@@ -86,8 +89,10 @@ TEST(Stencil, RefusesWindowsThatMakeNoSense) {
     s.output_extents(views::make_extents(1, {4, 4}, 1));
     FAIL();
   } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "aloni::halo::Stencil::output_extents, height: input = 4: expected an extent that, with padding 0 + 0, "
-                           "holds one window of 9");
+    EXPECT_STREQ(
+        e.what(),
+        "aloni::halo::Stencil::output_extents, height: input = 4: expected an extent that, with padding 0 + 0, "
+        "holds one window of 9");
   }
 }
 

@@ -18,7 +18,8 @@ using Memory = Exec::memory_space;
 
 /// A value that names a cell: small enough for float to hold exactly, different for neighbours.
 inline double value_of(const Cell& c, int which = 0) {
-  return static_cast<double>(1 + c[4] + 11 * c[3] + 13 * 11 * c[2] + 17 * 143 * c[1] + 7 * 2431 * c[0] + 100003 * which);
+  return static_cast<double>(1 + c[4] + 11 * c[3] + 13 * 11 * c[2] + 17 * 143 * c[1] + 7 * 2431 * c[0] +
+                             100003 * which);
 }
 
 enum class Layout { channels_last, reversed, permuted_with_gaps };
@@ -30,7 +31,8 @@ class TestTensor {
     std::array<std::size_t, 5> order{0, 1, 2, 3, 4};  // outermost first
     if (layout == Layout::reversed) std::reverse(order.begin(), order.end());
     if (layout == Layout::permuted_with_gaps)
-      for (std::size_t i = 5; i-- > 1;) std::swap(order[i], order[static_cast<std::size_t>(pick(0, static_cast<int>(i)))]);
+      for (std::size_t i = 5; i-- > 1;)
+        std::swap(order[i], order[static_cast<std::size_t>(pick(0, static_cast<int>(i)))]);
     Index stride = 1;
     for (std::size_t i = 5; i-- > 0;) {
       strides_[order[i]] = stride;

@@ -39,7 +39,8 @@ struct Work {
         in_place(is_in_place),
         source(in_place ? hull(c.source.owned(rank), needed(rank)) : c.source.owned(rank), any_layout(own), own),
         destination(in_place ? Box{} : needed(rank), any_layout(own), own),
-        item(in_place ? TransferItem<T, Memory>::in_place(source.ref(), plan_halo(c.source, c.needed_box(), c.boundaries, rank))
+        item(in_place ? TransferItem<T, Memory>::in_place(source.ref(),
+                                                          plan_halo(c.source, c.needed_box(), c.boundaries, rank))
                       : TransferItem<T, Memory>::between(
                             source.ref(), destination.ref(),
                             plan_redistribution(c.source, c.destination, c.needed_box(), c.boundaries, rank))) {}
@@ -137,14 +138,16 @@ TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
         EXPECT_EQ(cells(work[i].destination), y[i]) << "the destination of a pair is unchanged";
       }
     }
-    EXPECT_EQ(this->comm_.all_reduce(forward, comm::Reduction::sum), this->comm_.all_reduce(adjoint, comm::Reduction::sum));
+    EXPECT_EQ(this->comm_.all_reduce(forward, comm::Reduction::sum),
+              this->comm_.all_reduce(adjoint, comm::Reduction::sum));
   }
 }
 
 TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
   // Every rank's ghosts reach all the others: many sums per cell, of numbers that float rounds.
   const int ranks = this->comm_.size(), rank = this->comm_.rank();
-  const auto dist = Distribution::block(views::make_extents(1, {2 * ranks}, 1024), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
+  const auto dist =
+      Distribution::block(views::make_extents(1, {2 * ranks}, 1024), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
   const auto needed = [&](int r) {
     Box b = dist.owned(r);
     b.set(Dim::width, -3 * ranks, 5 * ranks);
@@ -154,10 +157,12 @@ TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
   Random pick(static_cast<unsigned>(rank));
   TestTensor<TypeParam> x(needed(rank), Layout::channels_last, pick);
   const Transfer<TypeParam> transfer(
-      this->comm_, this->queue_, {TransferItem<TypeParam, Memory>::in_place(x.ref(), plan_halo(dist, needed, boundaries, rank))});
+      this->comm_, this->queue_,
+      {TransferItem<TypeParam, Memory>::in_place(x.ref(), plan_halo(dist, needed, boundaries, rank))});
   std::vector<TypeParam> first;
   for (int repeat = 0; repeat < 5; ++repeat) {
-    x.set([](const Cell& c) { return 1.0 / (1.3 + static_cast<double>(c[3] * c[3]) + 0.1 * static_cast<double>(c[4])); });
+    x.set(
+        [](const Cell& c) { return 1.0 / (1.3 + static_cast<double>(c[3] * c[3]) + 0.1 * static_cast<double>(c[4])); });
     transfer.run_adjoint(this->queue_);
     this->queue_.fence("aloni::test: before reading");
     if (repeat == 0)
@@ -174,7 +179,8 @@ TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
 
 TEST_F(Transfers, KeepsTwoInFlightApartWhateverTheirOrder) {
   const int ranks = comm_.size(), rank = comm_.rank();
-  const auto dist = Distribution::block(views::make_extents(2, {3 * ranks}, 2), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
+  const auto dist =
+      Distribution::block(views::make_extents(2, {3 * ranks}, 2), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
   const auto needed = [&](int r) {
     Box b = dist.owned(r);
     b.set(Dim::width, b.lower(Dim::width) - 1, b.upper(Dim::width) + 1);
@@ -246,8 +252,9 @@ TEST_F(Transfers, AreInFlightOnceAndFinishWhenTheirHandleGoes) {
       auto again = transfer.start(queue_);
       FAIL();
     } catch (const InvalidArgument& e) {
-      EXPECT_STREQ(e.what(), "aloni::halo::Transfer::start: transfer = aloni::halo::example: expected one that is not in flight: "
-                             "finish() the Pending of its last start first");
+      EXPECT_STREQ(e.what(),
+                   "aloni::halo::Transfer::start: transfer = aloni::halo::example: expected one that is not in flight: "
+                   "finish() the Pending of its last start first");
     }
     auto moved = std::move(pending);
     EXPECT_FALSE(pending.active());
@@ -265,18 +272,22 @@ TEST_F(Transfers, RefuseTensorsThatThePlanDoesNotFitOnAllRanks) {
     return b;
   };
   Random pick(7);
-  const TestTensor<float> good(needed(0), Layout::channels_last, pick), small(dist.owned(0), Layout::channels_last, pick);
+  const TestTensor<float> good(needed(0), Layout::channels_last, pick),
+      small(dist.owned(0), Layout::channels_last, pick);
   const bool last = comm_.rank() == comm_.size() - 1;  // one rank alone has the wrong one
   const auto make = [&] {
-    Transfer<float>(comm_, queue_, {TransferItem<float, Memory>::in_place((last ? small : good).ref(), plan_halo(dist, needed, {}, 0))});
+    Transfer<float>(
+        comm_, queue_,
+        {TransferItem<float, Memory>::in_place((last ? small : good).ref(), plan_halo(dist, needed, {}, 0))});
   };
   if (last) {
     try {
       make();
       FAIL();
     } catch (const InvalidArgument& e) {
-      EXPECT_STREQ(e.what(), "aloni::halo::Transfer: box to fill = [0,2)x[0,1)x[0,1)x[-1,0)x[0,2): expected a box inside the "
-                             "tensor's [0,2)x[0,1)x[0,1)x[0,8)x[0,2)");
+      EXPECT_STREQ(e.what(),
+                   "aloni::halo::Transfer: box to fill = [0,2)x[0,1)x[0,1)x[-1,0)x[0,2): expected a box inside the "
+                   "tensor's [0,2)x[0,1)x[0,1)x[0,8)x[0,2)");
     }
   } else {
     EXPECT_THROW(make(), PeerFailed);

@@ -202,7 +202,10 @@ TEST(HaloPlan, SendsAReplicatedEdgeOnce) {
 
 TEST(HaloPlan, HasNothingToDoForABatchSplit) {
   const auto d = Distribution::block(views::make_extents(8, {28, 28}, 1), ProcessGrid::parse("n4"), 4);
-  for (int r = 0; r < 4; ++r) EXPECT_EQ(plan_halo(d, [&](int q) { return d.owned(q); }, {}, r), (TransferPlan{}));
+  for (int r = 0; r < 4; ++r)
+    EXPECT_EQ(plan_halo(
+                  d, [&](int q) { return d.owned(q); }, {}, r),
+              (TransferPlan{}));
 }
 
 TEST(HaloPlan, StaysWithinAReplica) {
@@ -242,7 +245,8 @@ TEST(RedistributionPlan, SpreadsTheLoadOverTheHolders) {
   const auto extents = views::make_extents(8, {4, 4}, 2);
   const auto halves = Distribution::block(extents, ProcessGrid::parse("h2"), 4);
   const auto samples = Distribution::block(extents, ProcessGrid::parse("n4"), 4);
-  for (int r = 0; r < 4; ++r) EXPECT_EQ(count(plan_redistribution(halves, samples, r)).sent_elements, extents.size() / 8);
+  for (int r = 0; r < 4; ++r)
+    EXPECT_EQ(count(plan_redistribution(halves, samples, r)).sent_elements, extents.size() / 8);
 }
 
 TEST(RedistributionPlan, RefusesTensorsThatDiffer) {
@@ -251,8 +255,10 @@ TEST(RedistributionPlan, RefusesTensorsThatDiffer) {
     plan_redistribution(a, b, 0);
     FAIL();
   } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(), "aloni::halo::plan_redistribution: destination.extents() = 2x1x8x4x3: expected 2x1x7x4x3, the extents of "
-                           "the source");
+    EXPECT_STREQ(
+        e.what(),
+        "aloni::halo::plan_redistribution: destination.extents() = 2x1x8x4x3: expected 2x1x7x4x3, the extents of "
+        "the source");
   }
   EXPECT_THROW(plan_redistribution(a, Distribution::block(a.extents(), ProcessGrid{}, 1), 0), InvalidArgument);
   EXPECT_THROW(plan_redistribution(a, a, 3), InvalidArgument);

@@ -90,7 +90,8 @@ TEST(DistributedView, ExistsForOneToThreeSpatialDimensions) {
   const auto volume = Distribution::block(make_extents(2, {4, 5, 6}, 3), ProcessGrid::parse("d2"), 2);
   EXPECT_THAT(extents(DistributedView<float, 3>(Exec{}, "x", volume, 1).owned()), ElementsAre(2, 2, 5, 6, 3));
   EXPECT_EQ(message_of([&] { DistributedView<float, 2>(Exec{}, "x", volume, 1); }),
-            "aloni::views::DistributedView: extent of depth = 4: expected 1 without ghosts, because a View of 2 spatial dimensions has no "
+            "aloni::views::DistributedView: extent of depth = 4: expected 1 without ghosts, because a View of 2 "
+            "spatial dimensions has no "
             "depth");
 }
 
@@ -146,7 +147,8 @@ TEST(DistributedView, WrapsMemoryOfAnyLayoutWithoutCopy) {
 
 TEST(DistributedView, WrapsOtherOrdersOfAxes) {
   const Kokkos::View<float****, Kokkos::LayoutRight, Memory> nchw("user", 2, 3, 12, 6);
-  const auto x = View2::wrap_permuted(nchw, {Dim::sample, Dim::channel, Dim::height, Dim::width}, thirds, 1, rows_around(2, 1));
+  const auto x =
+      View2::wrap_permuted(nchw, {Dim::sample, Dim::channel, Dim::height, Dim::width}, thirds, 1, rows_around(2, 1));
   number(x);
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, nchw);
   EXPECT_EQ(host(1, 2, 2 + 4, 3), 2 + 10 * (3 + 10 * (14 + 100)));
@@ -161,29 +163,35 @@ TEST(DistributedView, KeepsAWrappedViewAlive) {
 
 TEST(DistributedView, SaysWhatDoesNotFit) {
   const Kokkos::View<float****, Memory> user("user", 2, 11, 6, 3);
-  EXPECT_EQ(message_of([&] { View2::wrap(user, thirds, 1, rows_around(2, 1)); }),
-            "aloni::views::DistributedView::wrap: extent of height = 11: expected 12: 9 owned by rank 1 and 2 + 1 ghosts");
-  EXPECT_EQ(message_of([&] {
-              View2::wrap_permuted(user, {Dim::sample, Dim::height, Dim::height, Dim::channel}, thirds, 1, rows_around(1, 1));
-            }),
-            "aloni::views::DistributedView::wrap: order[2] = height: expected each dimension of the View exactly once");
+  EXPECT_EQ(
+      message_of([&] { View2::wrap(user, thirds, 1, rows_around(2, 1)); }),
+      "aloni::views::DistributedView::wrap: extent of height = 11: expected 12: 9 owned by rank 1 and 2 + 1 ghosts");
+  EXPECT_EQ(
+      message_of([&] {
+        View2::wrap_permuted(user, {Dim::sample, Dim::height, Dim::height, Dim::channel}, thirds, 1, rows_around(1, 1));
+      }),
+      "aloni::views::DistributedView::wrap: order[2] = height: expected each dimension of the View exactly once");
   EXPECT_EQ(message_of([&] { View2(Exec{}, "x", thirds, 3); }),
             "aloni::views::DistributedView: rank = 3: expected a rank of the distribution, from 0 to 2");
   EXPECT_EQ(message_of([&] { View2(Exec{}, "x", thirds, 0, rows_around(-1, 0)); }),
             "aloni::views::DistributedView: ghosts, height = -1: expected at least 0");
   const View2 x(Exec{}, "x", thirds, 1);
-  EXPECT_EQ(message_of([&] { x.subview(Box{{0, 0, 9, 0, 0}, {2, 1, 12, 6, 3}}); }),
-            "aloni::views::DistributedView::subview: global = [0,2)x[0,1)x[9,12)x[0,6)x[0,3): expected a box inside owned box and ghosts "
+  EXPECT_EQ(message_of([&] {
+              x.subview(Box{{0, 0, 9, 0, 0}, {2, 1, 12, 6, 3}});
+            }),
+            "aloni::views::DistributedView::subview: global = [0,2)x[0,1)x[9,12)x[0,6)x[0,3): expected a box inside "
+            "owned box and ghosts "
             "of rank 1, [0,2)x[0,1)x[10,19)x[0,6)x[0,3)");
 }
 
 TEST(DistributedView, RefusesStaleGhostsInBuildsWithDebugChecks) {
   const View2 x(Exec{}, "x", thirds, 1, rows_around(2, 1));
   const View2 copy = x;
-  const std::string expected = config::debug_checks
-                                   ? "aloni::views::DistributedView::with_ghosts: ghosts of \"x\" = stale: expected an exchange since the owned "
-                                     "values changed; with_ghosts_unchecked() and local_unchecked() don't ask"
-                                   : "no error";
+  const std::string expected =
+      config::debug_checks
+          ? "aloni::views::DistributedView::with_ghosts: ghosts of \"x\" = stale: expected an exchange since the owned "
+            "values changed; with_ghosts_unchecked() and local_unchecked() don't ask"
+          : "no error";
   EXPECT_EQ(message_of([&] { x.with_ghosts(); }), expected);
   copy.mark_fresh();
   EXPECT_EQ(x.ghost_state(), GhostState::fresh) << "copies of a handle share the state";
@@ -219,7 +227,8 @@ TEST(DistributedView, CopiesBetweenLayoutsAndGhostWidths) {
             "aloni::views::deep_copy: rank of the source = 1: expected 0, that of the destination");
   const auto other = thirds.with_blocks(Dim::height, {9, 10, 9});
   EXPECT_EQ(message_of([&] { deep_copy(Exec{}, View2(Exec{}, "x", other, 1), x); }),
-            "aloni::views::deep_copy: distribution of the source = 2x1x28x6x3 over h3 (3 ranks): expected 2x1x28x6x3 over h3 (3 ranks), that "
+            "aloni::views::deep_copy: distribution of the source = 2x1x28x6x3 over h3 (3 ranks): expected 2x1x28x6x3 "
+            "over h3 (3 ranks), that "
             "of the destination; halo::Redistribution moves between distributions");
 }
 

@@ -47,7 +47,8 @@ TEST(Distribution, FindsTheBlockBehindEmptyOnes) {
 }
 
 TEST(Distribution, HoldsAllOfAReplicatedDimensionOnEveryRank) {
-  const auto d = Distribution::block(make_extents(4, {8, 8}, 2), ProcessGrid::parse("n2h2"), 8).with_replicated(Dim::height);
+  const auto d =
+      Distribution::block(make_extents(4, {8, 8}, 2), ProcessGrid::parse("n2h2"), 8).with_replicated(Dim::height);
   for (int r = 0; r < 8; ++r) {
     EXPECT_EQ(d.owned(r).extent(Dim::height), 8);
     EXPECT_EQ(d.owned(r).extent(Dim::sample), 2);
@@ -96,7 +97,9 @@ TEST(Distribution, CoversEveryElementAsOftenAsThereAreCopies) {
             for (Index x = b.lo[3]; x < b.hi[3]; ++x)
               for (Index c = b.lo[4]; c < b.hi[4]; ++c) {
                 const auto i = static_cast<std::size_t>(
-                    (((n * extents.values[1] + z) * extents.values[2] + y) * extents.values[3] + x) * extents.values[4] + c);
+                    (((n * extents.values[1] + z) * extents.values[2] + y) * extents.values[3] + x) *
+                        extents.values[4] +
+                    c);
                 ++holders[i];
                 first[i] += dist.is_first_copy(r) ? 1 : 0;
               }
@@ -112,11 +115,18 @@ TEST(Distribution, RefusesWhatDoesNotFitAndSaysWhat) {
             "aloni::views::Distribution::block: ranks = 4: expected a positive multiple of the 3 blocks of grid h3");
   EXPECT_EQ(message_of([&] { Distribution::on_root(extents, 4, 4); }),
             "aloni::views::Distribution::on_root: root = 4: expected a rank from 0 to 3");
-  EXPECT_EQ(message_of([&] { rows(28, 3).with_blocks(Dim::height, {10, 18}); }),
+  EXPECT_EQ(message_of([&] {
+              rows(28, 3).with_blocks(Dim::height, {10, 18});
+            }),
             "aloni::views::Distribution::with_blocks, height: sizes.size() = 2: expected 3, the blocks of grid h3");
-  EXPECT_EQ(message_of([&] { rows(28, 3).with_blocks(Dim::height, {10, 9, 10}); }),
-            "aloni::views::Distribution::with_blocks, height: sum of sizes = 29: expected 28, the extent of the tensor");
-  EXPECT_EQ(message_of([&] { rows(28, 3).with_blocks(Dim::height, {30, -1, -1}); }),
+  EXPECT_EQ(
+      message_of([&] {
+        rows(28, 3).with_blocks(Dim::height, {10, 9, 10});
+      }),
+      "aloni::views::Distribution::with_blocks, height: sum of sizes = 29: expected 28, the extent of the tensor");
+  EXPECT_EQ(message_of([&] {
+              rows(28, 3).with_blocks(Dim::height, {30, -1, -1});
+            }),
             "aloni::views::Distribution::with_blocks, height: sizes = -1: expected at least 0");
 }
 

@@ -21,14 +21,16 @@ TEST(ProcessGrid, ReadsLettersAndCountsInAnyOrder) {
 }
 
 TEST(ProcessGrid, RefusesEveryOtherTextAndSaysWhatItExpects) {
-  for (const char* text : {"", "0", "2", "h", "h0", "h-1", "x2", "h2h3", "h2 w2", "2h", "H2", "h99999999999", "n99999h99999"})
+  for (const char* text :
+       {"", "0", "2", "h", "h0", "h-1", "x2", "h2h3", "h2 w2", "2h", "H2", "h99999999999", "n99999h99999"})
     EXPECT_THROW(ProcessGrid::parse(text), InvalidArgument) << text;
   try {
     ProcessGrid::parse("h2h3");
     FAIL();
   } catch (const InvalidArgument& e) {
-    EXPECT_STREQ(e.what(),
-                 "aloni::views::ProcessGrid::parse: text = \"h2h3\": expected each letter at most once, but h occurs again");
+    EXPECT_STREQ(
+        e.what(),
+        "aloni::views::ProcessGrid::parse: text = \"h2h3\": expected each letter at most once, but h occurs again");
   }
 }
 
