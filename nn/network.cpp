@@ -60,6 +60,7 @@ struct Network<T, Exec>::Implementation {
     LocalTensor x, dx;
     std::optional<Transfer> fetch;           ///< fills x (ghosts, or all of it)
     std::optional<Transfer> fold, back;
+    LocalTensor folded;                      ///< between the two
     LocalTensor contribution;                ///< what is added to the producer's dy, when that has several readers
     bool contributes_first = false;          ///< in the order of the backward pass: overwrites instead
   };
@@ -283,14 +284,14 @@ struct Network<T, Exec>::Implementation {
       arm.contribution = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
       result = arm.contribution;
     }
-    LocalTensor folded = arm.dx;
+    arm.folded = arm.dx;
     if (folds(i)) {
       const Box owned = layer.input.owned(rank());
-      folded = same_distribution(i, arm.source)
-                   ? result
-                   : allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
+      arm.folded = same_distribution(i, arm.source)
+                       ? result
+                       : allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
       arm.fold.emplace(comm, queue,
-                       std::vector<Item>{Item::between({folded.whole(), folded.box}, {arm.dx.whole(), arm.dx.box},
+                       std::vector<Item>{Item::between({arm.folded.whole(), arm.folded.box}, {arm.dx.whole(), arm.dx.box},
                                                        halo::plan_redistribution(layer.input, layer.input, needed,
                                                                                  halo::BoundaryConditions{}, rank()))},
                        labelled(i, "_dx"));
@@ -298,7 +299,7 @@ struct Network<T, Exec>::Implementation {
     if (!same_distribution(i, arm.source)) {
       arm.back.emplace(comm, queue,
                        std::vector<Item>{Item::between(
-                           {folded.whole(), folded.box}, {result.whole(), result.box},
+                           {arm.folded.whole(), arm.folded.box}, {result.whole(), result.box},
                            halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
                        labelled(i, "_dx"));
     }

@@ -111,9 +111,10 @@ struct Run {
   }
 };
 
-/// Largest difference of output, input gradient and parameter gradients; 0 when all bits agree.
+/// Compares output, input gradient and parameter gradients; tolerance 0: all bits agree. False on all ranks when any saw a
+/// difference. Collective.
 template <class T>
-void expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy,
+bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy,
                                  Index samples, Values values, std::uint64_t seed, double tolerance,
                                  local::ConvolutionBackend backend = local::ConvolutionBackend::automatic) {
   const auto self = comm.split(comm.rank(), 0);
@@ -134,6 +135,7 @@ void expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
           << "gradient of " << one.parameters.descriptions()[p].name << ", " << where;
     }
   }
+  return comm.all_reduce(testing::Test::HasFailure() ? 1 : 0, comm::Reduction::max) == 0;
 }
 
 }  // namespace aloni::nn::test
