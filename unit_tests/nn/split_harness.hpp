@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -66,7 +67,8 @@ void fill(const View& v, const Box& box, const Extents& whole, Values kind, std:
   Kokkos::deep_copy(v, dense);
 }
 
-/// Largest difference, relative to the largest value, between a part and the whole that it is of.
+/// Largest difference between a part and the whole that it is of, relative to the largest value where that is above 1 (the
+/// gradient of a bias before batch normalisation is zero but for rounding).
 template <class PartView, class WholeView>
 double difference(const PartView& part, const Box& box, const WholeView& whole) {
   const auto p = on_host(part);
@@ -79,7 +81,7 @@ double difference(const PartView& part, const Box& box, const WholeView& whole) 
     worst = std::max(worst, std::abs(a - b));
     largest = std::max(largest, std::abs(b));
   });
-  return largest > 0 ? worst / largest : worst;
+  return worst / std::max(largest, 1.0);
 }
 
 /// One network with its data, ready to compare.
