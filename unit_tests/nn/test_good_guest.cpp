@@ -1,0 +1,92 @@
+// A training step inside a host's program: after the first one it allocates no Kokkos memory, fences no whole device, and
+// every fence says why; and the network works in a program that started MPI and Kokkos itself, on a communicator of its own.
+#include "split_harness.hpp"
+
+#include <support/fence_guard.hpp>
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/nn/data/batch.hpp>
+#include <aloni/nn/models.hpp>
+
+namespace aloni::nn::test {
+namespace {
+
+using views::ProcessGrid;
+
+std::vector<std::string> grids(int ranks) {
+  if (ranks == 1) return {"1"};
+  if (ranks == 4) return {"n4", "h2w2", "n2h2", "n2"};
+  return {"n" + std::to_string(ranks), "h" + std::to_string(ranks)};
+}
+
+LabelledImages made_up_images(Index count) {
+  LabelledImages images;
+  images.image = views::make_extents(1, {28, 28}, 1);
+  for (Index i = 0; i < count * 28 * 28; ++i) images.pixels.push_back(static_cast<std::uint8_t>(random::integer(4, 5, i)));
+  for (Index i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 10));
+  return images;
+}
+
+template <class T>
+void expect_clean_step(const comm::Communicator& comm, const NetworkDescription& net, const LabelledImages& images) {
+  for (const std::string& grid : grids(comm.size())) {
+    SCOPED_TRACE("grid " + grid);
+    const Queue<> queue;
+    Parameters<T> parameters(queue, net, 1);
+    Network<T> network(comm, queue, net, Strategy::uniform(ProcessGrid::parse(grid)), images.size(), parameters);
+    std::vector<Index> order(images.size());
+    for (Index i = 0; i < images.size(); ++i) order[i] = i;
+    const auto step = [&] {
+      fill_batch(queue, images, order, network);
+      network.train_step(queue);
+      parameters.sgd(queue, {});
+      network.evaluate(queue);
+    };
+    step();
+    testing::FenceGuard guard;
+    guard.arm();
+    step();
+    guard.disarm();
+    EXPECT_EQ(guard.report(), "");
+    EXPECT_GT(guard.kernels(), 20);
+  }
+}
+
+TEST(GoodGuest, AllocatesNothingAndFencesNothingWholeAfterTheFirstStep) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const LabelledImages images = made_up_images(16);
+  expect_clean_step<float>(comm, lenet5(images.image, 10), images);
+  expect_clean_step<double>(comm, lenet5(images.image, 10), images);
+}
+
+TEST(GoodGuest, KeepsTheRulesInEveryLayer) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const LabelledImages images = made_up_images(8);
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = images.image;
+  net.layers = {{"conv", Convolution{4, square_window(2, 3, 2, 1), true}, {"input"}},
+                {"norm", BatchNorm{StatisticsScope::all, 0.1, 1e-5}, {"conv"}},
+                {"relu", Relu{}, {"norm"}},
+                {"pool", Pooling{PoolingKind::average, square_window(2, 3, 1, 1), false}, {"relu"}},
+                {"sum", Add{}, {"pool", "relu"}},
+                {"last", Convolution{10, square_window(2, 3, 1, 1), true}, {"sum"}},
+                {"mean", GlobalAveragePooling{}, {"last"}}};
+  expect_clean_step<double>(comm, net, images);
+}
+
+TEST(GoodGuest, WorksOnASubsetOfTheRanksWhileTheOthersDoSomethingElse) {
+  MPI_Comm half;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &half);  // ranks in reverse order
+  if (rank % 2 == 0) {
+    const auto comm = comm::from_mpi(half);
+    const LabelledImages images = made_up_images(8);
+    expect_clean_step<float>(comm, lenet5(images.image, 10), images);
+  }
+  MPI_Comm_free(&half);
+}
+
+}  // namespace
+}  // namespace aloni::nn::test
