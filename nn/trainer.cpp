@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,11 +40,11 @@ void check_arguments(const NetworkDescription& network, const LabelledImages& tr
         "a number in [0, 1)");
   check(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "weight decay", std::to_string(o.weight_decay),
         "a finite number ≥ 0");
+  check(o.shift >= 0, "shift", std::to_string(o.shift), "at least 0 pixels");
   check(train_set.size() > 0, "training set", "0 images", "at least 1");
   check(test_set.size() > 0, "test set", "0 images", "at least 1");
   for (const LabelledImages* set : {&train_set, &test_set}) {
-    check(set->image == network.input, "image", views::to_string(set->image),
-          "the extents of the network's input");
+    check(set->image == network.input, "image", views::to_string(set->image), "the extents of the network's input");
   }
   if (network.loss != Loss::softmax_cross_entropy) {
     throw Unsupported("aloni::nn::train", "loss", "binary_cross_entropy",
@@ -56,6 +57,20 @@ void shuffle(std::vector<Index>& order, std::uint64_t seed, std::uint64_t epoch)
   std::iota(order.begin(), order.end(), Index{0});
   for (std::size_t i = order.size(); i > 1; --i) {
     std::swap(order[i - 1], order[random::integer(seed, (std::uint64_t{1} << 32) + epoch, i) % i]);
+  }
+}
+
+/// How far each sample of a mini-batch is moved: by its position in the training set and the epoch, equal on all ranks.
+void draw_shifts(std::vector<Shift>& shifts, std::span<const Index> chosen, const TrainOptions& options,
+                 std::uint64_t epoch) {
+  if (options.shift == 0) return;
+  const std::uint64_t choices = 2 * static_cast<std::uint64_t>(options.shift) + 1;
+  shifts.clear();
+  for (const Index sample : chosen) {
+    const std::uint64_t bits =
+        random::integer(options.seed, (std::uint64_t{1} << 33) + epoch, static_cast<std::uint64_t>(sample));
+    shifts.push_back({static_cast<int>((bits & 0xffffffff) % choices) - options.shift,
+                      static_cast<int>((bits >> 32) % choices) - options.shift});
   }
 }
 
@@ -72,7 +87,8 @@ class Networks {
   Network<T, Exec>& of(Index samples) {
     auto& network = networks_[samples];
     if (!network) {
-      network = std::make_unique<Network<T, Exec>>(comm_, queue_, description_, strategy_, samples, parameters_, options_);
+      network =
+          std::make_unique<Network<T, Exec>>(comm_, queue_, description_, strategy_, samples, parameters_, options_);
     }
     return *network;
   }
@@ -130,7 +146,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   const Queue<Exec> queue;
   Parameters<T, Exec> parameters(queue, description, options.seed);
   Networks<T> networks(comm, queue, description, strategy, parameters, options.backend);
-  const SgdOptions sgd{options.learning_rate, options.momentum, options.weight_decay};
+  SgdOptions sgd{options.learning_rate, options.momentum, options.weight_decay};
 
   const Index batch = std::min(options.batch, train_set.size());
   const Index steps_per_epoch = (train_set.size() + batch - 1) / batch;
@@ -140,6 +156,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   TrainReport report;
   std::vector<double> step_seconds;
   std::vector<Index> order(train_set.labels.size());
+  std::vector<Shift> shifts;
   double train_seconds = 0;
   Index trained = 0;
   networks.of(batch);  // its set-up isn't part of the first step
@@ -152,10 +169,16 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
       const Index samples = std::min(batch, train_set.size() - first);
       Network<T, Exec>& network = networks.of(samples);
       const auto start = Clock::now();
-      fill_batch(queue, train_set, std::span<const Index>(order).subspan(first, samples), network);
+      const auto chosen = std::span<const Index>(order).subspan(first, samples);
+      draw_shifts(shifts, chosen, options, epoch);
+      fill_batch(queue, train_set, chosen, network, shifts);
       const StepResult result = network.train_step(queue);
       {
         const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
+        if (options.schedule == LearningRateSchedule::linear) {
+          const double done = static_cast<double>(report.losses.size()) / static_cast<double>(total_steps);
+          sgd.learning_rate = options.learning_rate * (1 - done);
+        }
         parameters.sgd(queue, sgd);
       }
       const double seconds = seconds_since(start);
@@ -173,7 +196,8 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
     networks.of(batch).synchronise_statistics(queue);
     report.epochs.push_back({loss_sum / static_cast<double>(epoch_steps), accuracy(networks, queue, test_set, batch)});
     if (observer) {
-      observer->after_epoch(epoch + 1, epochs, report.epochs.back(), static_cast<double>(epoch_samples) / epoch_seconds);
+      observer->after_epoch(epoch + 1, epochs, report.epochs.back(),
+                            static_cast<double>(epoch_samples) / epoch_seconds);
     }
   }
   if (!step_seconds.empty()) {

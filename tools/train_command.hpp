@@ -29,7 +29,7 @@ class TrainCommand {
                         const nn::Strategy& strategy, const nn::TrainAndTest& data, nn::TrainObserver* observer) const;
 
   CLI::App* command_;
-  std::string model_ = "lenet5", data_, strategy_, precision_ = "float", backend_ = "automatic",
+  std::string model_ = "lenet5", data_, strategy_, precision_ = "float", schedule_ = "linear", backend_ = "automatic",
               progress_ = "automatic", json_;
   std::int64_t seed_ = 1;  // signed, or the parser would take -1 for a large number
   nn::TrainOptions options_;

@@ -3,6 +3,7 @@
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -15,7 +16,8 @@ namespace {
 
 /// The values of `box` (samples counted within the mini-batch) in host memory with the strides of `to`.
 template <class T, class View>
-void convert(const LabelledImages& images, std::span<const Index> chosen, const Box& box, const View& to) {
+void convert(const LabelledImages& images, std::span<const Index> chosen, std::span<const Shift> shifts, const Box& box,
+             const View& to) {
   std::array<T, 256> value;
   for (int p = 0; p < 256; ++p) {
     value[p] = static_cast<T>((p * images.scale - images.mean) / images.deviation);
@@ -23,17 +25,31 @@ void convert(const LabelledImages& images, std::span<const Index> chosen, const 
   const Index height = images.image[Dim::height], width = images.image[Dim::width],
               channels = images.image[Dim::channel];
   for (Index n = 0; n < box.extent(Dim::sample); ++n) {
-    const Index image = chosen[box.lower(Dim::sample) + n];
+    const Index sample = box.lower(Dim::sample) + n;
+    const Shift shift = shifts.empty() ? Shift{} : shifts[sample];
+    const Index left = box.lower(Dim::width) - shift.right;  // column of the image that comes first
+    const Index first = std::clamp<Index>(-left, 0, box.extent(Dim::width));
+    const Index last = std::clamp<Index>(width - left, first, box.extent(Dim::width));
+    const auto background = [&](Index d, Index h, Index from, Index until) {
+      for (Index w = from; w < until; ++w) {
+        for (Index c = 0; c < box.extent(Dim::channel); ++c) to(n, d, h, w, c) = value[0];
+      }
+    };
     for (Index d = 0; d < box.extent(Dim::depth); ++d) {
       for (Index h = 0; h < box.extent(Dim::height); ++h) {
-        const Index row =
-            ((image * images.image[Dim::depth] + box.lower(Dim::depth) + d) * height + box.lower(Dim::height) + h) *
-                width +
-            box.lower(Dim::width);
-        const std::uint8_t* pixels = images.pixels.data() + row * channels + box.lower(Dim::channel);
-        for (Index w = 0; w < box.extent(Dim::width); ++w) {
-          for (Index c = 0; c < box.extent(Dim::channel); ++c) to(n, d, h, w, c) = value[pixels[w * channels + c]];
+        const Index row = box.lower(Dim::height) + h - shift.down;
+        if (row < 0 || row >= height) {
+          background(d, h, 0, box.extent(Dim::width));
+          continue;
         }
+        const Index line = (chosen[sample] * images.image[Dim::depth] + box.lower(Dim::depth) + d) * height + row;
+        const std::uint8_t* pixels =
+            images.pixels.data() + (line * width + left + first) * channels + box.lower(Dim::channel);
+        background(d, h, 0, first);
+        for (Index w = first; w < last; ++w, pixels += channels) {
+          for (Index c = 0; c < box.extent(Dim::channel); ++c) to(n, d, h, w, c) = value[pixels[c]];
+        }
+        background(d, h, last, box.extent(Dim::width));
       }
     }
   }
@@ -43,7 +59,7 @@ void convert(const LabelledImages& images, std::span<const Index> chosen, const 
 
 template <class T, class Exec>
 void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::span<const Index> chosen,
-                Network<T, Exec>& network) {
+                Network<T, Exec>& network, std::span<const Shift> shifts) {
   using Mem = typename Exec::memory_space;
   const auto timing = network.stopwatch().measure(Stopwatch::Phase::input);
   const Index expected = network.input_distribution().extents()[Dim::sample];
@@ -51,13 +67,17 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
     throw InvalidArgument("aloni::nn::fill_batch", "chosen", std::to_string(chosen.size()) + " samples",
                           std::to_string(expected) + ", the network's mini-batch");
   }
+  if (!shifts.empty() && shifts.size() != chosen.size()) {
+    throw InvalidArgument("aloni::nn::fill_batch", "shifts", std::to_string(shifts.size()),
+                          "none, or one for each of the " + std::to_string(chosen.size()) + " samples");
+  }
   const Box& box = network.input_box();
   const Box& out = network.output_box();
   const auto labels = network.labels();
   const auto label_of = [&](Index i) { return static_cast<int>(images.labels[chosen[out.lower(Dim::sample) + i]]); };
   const auto label_count = static_cast<Index>(labels.extent(0));
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible) {
-    convert<T>(images, chosen, box, network.input());
+    convert<T>(images, chosen, shifts, box, network.input());
     for (Index i = 0; i < label_count; ++i) labels(i) = label_of(i);
   } else {
     const auto e = views::extents_of(box).values;
@@ -65,7 +85,8 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
         Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::staged_input"), box.size());
     const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, staged);
     using HostExec = Kokkos::DefaultHostExecutionSpace;
-    convert<T>(images, chosen, box, local::dense_tensor<T, HostExec>(host.data(), e[0], e[1], e[2], e[3], e[4]));
+    convert<T>(images, chosen, shifts, box,
+               local::dense_tensor<T, HostExec>(host.data(), e[0], e[1], e[2], e[3], e[4]));
     const auto host_labels = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, labels);
     for (Index i = 0; i < label_count; ++i) host_labels(i) = label_of(i);
     Kokkos::deep_copy(queue.space(), staged, host);
@@ -78,7 +99,9 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
   }
 }
 
-template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<float>&);
-template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<double>&);
+template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<float>&,
+                         std::span<const Shift>);
+template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<double>&,
+                         std::span<const Shift>);
 
 }  // namespace aloni::nn

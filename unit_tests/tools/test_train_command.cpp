@@ -72,7 +72,7 @@ TEST(TrainCommand, NamesTheFlagAndTheValueThatIsOutOfRange) {
       {"--steps", "-5"},          {"--seed", "-1"},          {"--learning-rate", "nan"}, {"--learning-rate", "0"},
       {"--learning-rate", "inf"}, {"--momentum", "1"},       {"--momentum", "-0.1"},     {"--momentum", "nan"},
       {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"}, {"--model", "resnet9000"},  {"--precision", "half"},
-      {"--backend", "magic"},     {"--progress", "loud"},
+      {"--backend", "magic"},     {"--progress", "loud"},    {"--schedule", "cosine"},   {"--shift", "-1"},
   };
   for (const auto& [flag, value] : cases) {
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));
