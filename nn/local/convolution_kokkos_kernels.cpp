@@ -30,22 +30,27 @@ KOKKOS_INLINE_FUNCTION Window window_of(const ConvolutionProblem& p, Index pixel
           ow * p.stride[2] + p.offset[2]};
 }
 
-/// One (pixel, kernel element) per index: its channels in a run.
+/// One row of a window (fixed pixel, kernel depth and height) per index: kernel width × channels.
 template <class T, class Exec>
 struct GatherColumns {
   ConvolutionProblem p;
-  Index begin, taps;
+  Index begin;
   Tensor<const T, Exec> x;
   T* columns;
   KOKKOS_FUNCTION void operator()(const Index i) const {
-    const Index tap = i % taps;
-    const Window from = window_of(p, begin + i / taps);
-    const Index d = from.d + tap / (p.kernel[1] * p.kernel[2]) * p.dilation[0];
-    const Index h = from.h + tap / p.kernel[2] % p.kernel[1] * p.dilation[1];
-    const Index w = from.w + tap % p.kernel[2] * p.dilation[2];
-    const bool inside = d >= 0 && d < p.input[0] && h >= 0 && h < p.input[1] && w >= 0 && w < p.input[2];
-    T* const out = columns + i * p.channels;
-    for (Index c = 0; c < p.channels; ++c) out[c] = inside ? x(from.n, d, h, w, c) : T(0);
+    const Index rows = p.kernel[0] * p.kernel[1], row = i % rows;
+    const Window from = window_of(p, begin + i / rows);
+    const Index d = from.d + row / p.kernel[1] * p.dilation[0], h = from.h + row % p.kernel[1] * p.dilation[1];
+    const bool inside = d >= 0 && d < p.input[0] && h >= 0 && h < p.input[1];
+    T* out = columns + i * p.kernel[2] * p.channels;
+    for (Index kw = 0; kw < p.kernel[2]; ++kw, out += p.channels) {
+      const Index w = from.w + kw * p.dilation[2];
+      if (inside && w >= 0 && w < p.input[2]) {
+        for (Index c = 0; c < p.channels; ++c) out[c] = x(from.n, d, h, w, c);
+      } else {
+        for (Index c = 0; c < p.channels; ++c) out[c] = T(0);
+      }
+    }
   }
 };
 
@@ -57,31 +62,36 @@ struct AddColumns {
   Index n0, d0, h0, depth, height;  // the box of dx that the tile can reach
   const T* columns;
   Tensor<T, Exec> dx;
+
+  /// The output index that reads input i through kernel index k; -1 when there is none.
+  KOKKOS_FUNCTION Index output_of(int s, Index i, Index k) const {
+    const Index scaled = i - p.offset[s] - k * p.dilation[s];
+    if (scaled < 0) return -1;
+    const Index o = p.stride[s] == 1 ? scaled : scaled / p.stride[s];
+    return o < p.output[s] && o * p.stride[s] == scaled ? o : -1;
+  }
   KOKKOS_FUNCTION void operator()(Index i) const {
     const Index iw = i % p.input[2];
     i /= p.input[2];
     const Index ih = h0 + i % height;
     i /= height;
     const Index id = d0 + i % depth, n = n0 + i / depth;
-    const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
-    Index tap = -1;
-    for (Index kd = 0; kd < p.kernel[0]; ++kd)
-      for (Index kh = 0; kh < p.kernel[1]; ++kh)
+    for (Index kd = 0; kd < p.kernel[0]; ++kd) {
+      const Index od = output_of(0, id, kd);
+      if (od < 0) continue;
+      for (Index kh = 0; kh < p.kernel[1]; ++kh) {
+        const Index oh = output_of(1, ih, kh);
+        if (oh < 0) continue;
+        const Index row = ((n * p.output[0] + od) * p.output[1] + oh) * p.output[2];
         for (Index kw = 0; kw < p.kernel[2]; ++kw) {
-          ++tap;
-          Index o[3] = {id - kd * p.dilation[0], ih - kh * p.dilation[1], iw - kw * p.dilation[2]};
-          bool contributes = true;
-          for (int s = 0; s < 3; ++s) {
-            o[s] -= p.offset[s];
-            contributes = contributes && o[s] >= 0 && o[s] % p.stride[s] == 0 && o[s] / p.stride[s] < p.output[s];
-            o[s] /= p.stride[s];
-          }
-          if (!contributes) continue;
-          const Index pixel = ((n * p.output[0] + o[0]) * p.output[1] + o[1]) * p.output[2] + o[2];
-          if (pixel < tile.begin || pixel >= tile.end) continue;
-          const T* const from = columns + ((pixel - tile.begin) * taps + tap) * p.channels;
+          const Index ow = output_of(2, iw, kw), pixel = row + ow;
+          if (ow < 0 || pixel < tile.begin || pixel >= tile.end) continue;
+          const Index window = ((pixel - tile.begin) * p.kernel[0] + kd) * p.kernel[1] + kh;
+          const T* const from = columns + (window * p.kernel[2] + kw) * p.channels;
           for (Index c = 0; c < p.channels; ++c) dx(n, id, ih, iw, c) += from[c];
         }
+      }
+    }
   }
 };
 
@@ -158,8 +168,7 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
   KokkosKernelsConvolution(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
       : LocalConvolution<T, Exec>(problem, passes),
         p_(problem),
-        taps_(p_.kernel[0] * p_.kernel[1] * p_.kernel[2]),
-        values_(taps_ * p_.channels),
+        values_(p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels),
         pixels_(p_.samples * p_.output[0] * p_.output[1] * p_.output[2]) {
     // On a host, tiles stay in the second-level cache between filling and multiplying.
     const std::size_t target = runs_on_host<Exec> ? std::size_t{1} << 20 : workspace_limit;
@@ -185,8 +194,8 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
 
   void gather(const Exec& exec, const Tensor<const T, Exec>& x, Tile tile) const {
     Kokkos::parallel_for("aloni::nn::convolution_gather_columns",
-                         Range<Exec>(exec, 0, (tile.end - tile.begin) * taps_),
-                         GatherColumns<T, Exec>{p_, tile.begin, taps_, x, columns_.data()});
+                         Range<Exec>(exec, 0, (tile.end - tile.begin) * p_.kernel[0] * p_.kernel[1]),
+                         GatherColumns<T, Exec>{p_, tile.begin, x, columns_.data()});
   }
 
   MatrixRef<T> columns(Tile tile) const { return {columns_.data(), tile.end - tile.begin, values_, values_}; }
@@ -268,7 +277,7 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
   }
 
   const ConvolutionProblem p_;
-  const Index taps_, values_, pixels_;
+  const Index values_, pixels_;
   Index tile_pixels_;
   Memory columns_, matrix_;
 };
