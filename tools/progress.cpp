@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
+#include <thread>
 
 namespace aloni::tools {
 
@@ -112,6 +113,8 @@ void Progress::clear() {
   std::fputs("\r\x1b[K", stderr);
   std::fflush(stderr);
   drawn_ = false;
+  // A launcher forwards stdout and stderr by themselves: what is printed next must not overtake the erasure.
+  if (!isatty(STDERR_FILENO)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 
 }  // namespace aloni::tools
