@@ -34,8 +34,13 @@ struct Layer {
 
 ConvolutionProblem plane(Index samples, Index channels, Index filters, Index size, Index kernel, Index padding) {
   const Index output = size + 2 * padding - kernel + 1;
-  return {.samples = samples, .channels = channels, .filters = filters, .input = {1, size, size}, .output = {1, output, output},
-          .kernel = {1, kernel, kernel}, .offset = {0, -padding, -padding}};
+  return {.samples = samples,
+          .channels = channels,
+          .filters = filters,
+          .input = {1, size, size},
+          .output = {1, output, output},
+          .kernel = {1, kernel, kernel},
+          .offset = {0, -padding, -padding}};
 }
 
 std::vector<Layer> layers() {
@@ -50,7 +55,12 @@ std::vector<Layer> layers() {
       {"image64-c64-f64", plane(2, 64, 64, 64, 3, 1)},
       {"image32-c128-f128", plane(2, 128, 128, 32, 3, 1)},
       {"volume24-c16-f16",
-       {.samples = 1, .channels = 16, .filters = 16, .input = {24, 24, 24}, .output = {24, 24, 24}, .kernel = {3, 3, 3},
+       {.samples = 1,
+        .channels = 16,
+        .filters = 16,
+        .input = {24, 24, 24},
+        .output = {24, 24, 24},
+        .kernel = {3, 3, 3},
         .offset = {-1, -1, -1}}},
   };
 }
@@ -79,7 +89,8 @@ struct Field {
     exec.fence("aloni::bench: before checking");
   }
   double at(Index n, const std::array<Index, 3>& s, Index c) const {
-    return static_cast<double>(host((((n * extents[1] + s[0]) * extents[2] + s[1]) * extents[3] + s[2]) * extents[4] + c));
+    return static_cast<double>(
+        host((((n * extents[1] + s[0]) * extents[2] + s[1]) * extents[3] + s[2]) * extents[4] + c));
   }
 };
 
@@ -143,7 +154,9 @@ struct State {
     for (Field* f : {&x, &y, &w}) f->bring_down(queue.space());
     std::mt19937 random(4);
     auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned long>(n)); };
-    auto any = [&](const std::array<Index, 3>& e) { return std::array<Index, 3>{below(e[0]), below(e[1]), below(e[2])}; };
+    auto any = [&](const std::array<Index, 3>& e) {
+      return std::array<Index, 3>{below(e[0]), below(e[1]), below(e[2])};
+    };
     for (int i = 0; i < 40; ++i) {
       double expected = 0, result = 0;
       const Index n = below(p.samples), c = below(p.channels), f = below(p.filters);
@@ -176,15 +189,16 @@ struct State {
         result = w.at(f, k, c);
       }
       if (result != expected) {
-        throw std::runtime_error("bench_conv: " + convolution->implementation(pass) + " gives " + std::to_string(result) +
-                                 " instead of " + std::to_string(expected) + " in " + std::string(name(pass)) + " of " +
-                                 to_string(p));
+        throw std::runtime_error("bench_conv: " + convolution->implementation(pass) + " gives " +
+                                 std::to_string(result) + " instead of " + std::to_string(expected) + " in " +
+                                 std::string(name(pass)) + " of " + to_string(p));
       }
     }
   }
 };
 
-void add_convolution(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass, ConvolutionBackend backend) {
+void add_convolution(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass,
+                     ConvolutionBackend backend) {
   if (unsupported_reason<T>(backend, layer.problem, pass)) return;
   const double all_flops = flops(layer.problem) * world.size();
   add_timed(world, "conv/" + layer.name + "/" + std::string(name(pass)) + "/" + std::string(name(backend)),
@@ -198,13 +212,16 @@ void add_convolution(const comm::Communicator& world, const Layer& layer, Convol
 
 void add_gemm(const comm::Communicator& world, const Layer& layer) {
   const auto side = static_cast<Index>(std::cbrt(flops(layer.problem) / 2) / 8 + 1) * 8;
-  const double all_flops = 2.0 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side) * world.size();
+  const double all_flops =
+      2.0 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side) * world.size();
   add_timed(world, "gemm/" + layer.name, [side, all_flops]() -> Case {
     struct Matrices {
       Queue<Exec> queue;
       Field a, b, c;
       explicit Matrices(Index n)
-          : a(queue.space(), {1, 1, 1, n, n}, 1), b(queue.space(), {1, 1, 1, n, n}, 2), c(queue.space(), {1, 1, 1, n, n}, 3) {}
+          : a(queue.space(), {1, 1, 1, n, n}, 1),
+            b(queue.space(), {1, 1, 1, n, n}, 2),
+            c(queue.space(), {1, 1, 1, n, n}, 3) {}
     };
     const auto m = std::make_shared<Matrices>(side);
     auto run = [m, side] {

@@ -33,10 +33,12 @@ struct Step {
   Step(const comm::Communicator& c, const ProcessGrid& grid, Index batch)
       : comm(c), network(comm, queue, net, nn::Strategy::uniform(grid), batch, parameters) {
     const auto x = network.input();
-    auto host = Kokkos::create_mirror_view(Kokkos::View<T*****, Kokkos::LayoutRight, typename Kokkos::DefaultExecutionSpace::memory_space>(
-        "aloni::bench::input", x.extent(0), x.extent(1), x.extent(2), x.extent(3), x.extent(4)));
+    auto host = Kokkos::create_mirror_view(
+        Kokkos::View<T*****, Kokkos::LayoutRight, typename Kokkos::DefaultExecutionSpace::memory_space>(
+            "aloni::bench::input", x.extent(0), x.extent(1), x.extent(2), x.extent(3), x.extent(4)));
     for (std::size_t i = 0; i < host.size(); ++i) host.data()[i] = random::normal<T>(1, 2, i);
-    const auto dense = Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, host);
+    const auto dense =
+        Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, host);
     Kokkos::deep_copy(queue.space(), x, dense);
     const auto labels = Kokkos::create_mirror_view(network.labels());
     for (std::size_t i = 0; i < labels.extent(0); ++i) labels(i) = static_cast<int>(i % 10);
@@ -57,7 +59,8 @@ struct Step {
     double after = before;
     for (int i = 0; i < 20; ++i) after = run();
     if (!std::isfinite(after) || after >= before) {
-      throw std::runtime_error("bench_train_step: the loss went from " + std::to_string(before) + " to " + std::to_string(after));
+      throw std::runtime_error("bench_train_step: the loss went from " + std::to_string(before) + " to " +
+                               std::to_string(after));
     }
   }
 };

@@ -72,7 +72,7 @@ struct Add {};
 using Operation = std::variant<Convolution, Pooling, BatchNorm, Relu, Flatten, Dense, GlobalAveragePooling, Add>;
 
 struct LayerDescription {
-  std::string name;                 ///< unique, [A-Za-z0-9_.-]+, not "input"
+  std::string name;  ///< unique, [A-Za-z0-9_.-]+, not "input"
   Operation operation;
   std::vector<std::string> inputs;  ///< names of earlier layers, or "input" for the network's input; one, but for Add
 };

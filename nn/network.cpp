@@ -55,14 +55,14 @@ struct Network<T, Exec>::Implementation {
 
   /// One input of a layer.
   struct Arm {
-    int source;                              ///< the producer, -1: the network's input
+    int source;  ///< the producer, -1: the network's input
     InputMode mode;
     LocalTensor x, dx;
-    std::optional<Transfer> fetch;           ///< fills x (ghosts, or all of it)
+    std::optional<Transfer> fetch;  ///< fills x (ghosts, or all of it)
     std::optional<Transfer> fold, back;
-    LocalTensor folded;                      ///< between the two
-    LocalTensor contribution;                ///< what is added to the producer's dy, when that has several readers
-    bool contributes_first = false;          ///< in the order of the backward pass: overwrites instead
+    LocalTensor folded;              ///< between the two
+    LocalTensor contribution;        ///< what is added to the producer's dy, when that has several readers
+    bool contributes_first = false;  ///< in the order of the backward pass: overwrites instead
   };
   struct Node {
     std::unique_ptr<Layer<T, Exec>> layer;
@@ -87,8 +87,8 @@ struct Network<T, Exec>::Implementation {
   bool counts;
   Stopwatch stopwatch;
 
-  Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d, const Strategy& strategy,
-                 Index n, Parameters<T, Exec>& p, const NetworkOptions& o)
+  Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
+                 const Strategy& strategy, Index n, Parameters<T, Exec>& p, const NetworkOptions& o)
       : comm(c),
         description(d),
         plan(plan_network(d, resolve(strategy, d, c.size()), c.size(), n)),
@@ -144,7 +144,8 @@ struct Network<T, Exec>::Implementation {
     const LayerPlan& layer = plan.layers[i];
     const auto [source, mode] = layer.inputs[0];
     return std::holds_alternative<Relu>(description.layers[i].operation) && source >= 0 && mode == InputMode::shared &&
-           only_reader(source) && !layer.output_has_ghosts && output_may_be_overwritten(description.layers[source].operation);
+           only_reader(source) && !layer.output_has_ghosts &&
+           output_may_be_overwritten(description.layers[source].operation);
   }
 
   void lay_out_activations(const Queue<Exec>& queue) {
@@ -159,7 +160,8 @@ struct Network<T, Exec>::Implementation {
         arm.mode = mode;
         if (mode == InputMode::separate) {
           const Box needed = layer.input_needed(rank());
-          arm.x = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_x", intersect(layer.input.owned(rank()), needed), needed);
+          arm.x = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_x", intersect(layer.input.owned(rank()), needed),
+                                     needed);
         } else {
           arm.x = output_of(source);
         }
@@ -174,7 +176,8 @@ struct Network<T, Exec>::Implementation {
     counts = counts_in_sums(plan.output_of(size() - 1), rank());
     labels = Kokkos::View<int*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::labels"),
                                      description.loss == Loss::softmax_cross_entropy ? out.extent(Dim::sample) : 0);
-    if (description.loss == Loss::binary_cross_entropy) targets = allocate_tensor<T>(exec, "aloni::nn::targets", out, out);
+    if (description.loss == Loss::binary_cross_entropy)
+      targets = allocate_tensor<T>(exec, "aloni::nn::targets", out, out);
     loss = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::loss"), 2);
     host_loss = Kokkos::create_mirror_view(loss);
     host_gradients = Kokkos::create_mirror_view(parameters.gradients());
@@ -196,7 +199,8 @@ struct Network<T, Exec>::Implementation {
     // own dy then is the producer's.
     for (int i = size() - 1; i >= 0; --i) {
       const int source = plan.layers[i].inputs[0].source;
-      if (source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation) && writes_gradient_directly(i, source)) {
+      if (source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation) &&
+          writes_gradient_directly(i, source)) {
         nodes[source].dy.storage = nodes[i].dy.storage;
       }
     }
@@ -290,18 +294,19 @@ struct Network<T, Exec>::Implementation {
       arm.folded = same_distribution(i, arm.source)
                        ? result
                        : allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
-      arm.fold.emplace(comm, queue,
-                       std::vector<Item>{Item::between({arm.folded.whole(), arm.folded.box}, {arm.dx.whole(), arm.dx.box},
-                                                       halo::plan_redistribution(layer.input, layer.input, needed,
-                                                                                 halo::BoundaryConditions{}, rank()))},
-                       labelled(i, "_dx"));
+      arm.fold.emplace(
+          comm, queue,
+          std::vector<Item>{Item::between(
+              {arm.folded.whole(), arm.folded.box}, {arm.dx.whole(), arm.dx.box},
+              halo::plan_redistribution(layer.input, layer.input, needed, halo::BoundaryConditions{}, rank()))},
+          labelled(i, "_dx"));
     }
     if (!same_distribution(i, arm.source)) {
-      arm.back.emplace(comm, queue,
-                       std::vector<Item>{Item::between(
-                           {arm.folded.whole(), arm.folded.box}, {result.whole(), result.box},
-                           halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
-                       labelled(i, "_dx"));
+      arm.back.emplace(
+          comm, queue,
+          std::vector<Item>{Item::between({arm.folded.whole(), arm.folded.box}, {result.whole(), result.box},
+                                          halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
+          labelled(i, "_dx"));
     }
   }
 
@@ -350,8 +355,9 @@ struct Network<T, Exec>::Implementation {
   }
 
   double mean_divisor() const {
-    return description.loss == Loss::softmax_cross_entropy ? static_cast<double>(samples)
-                                                           : static_cast<double>(plan.layers.back().output.extents().size());
+    return description.loss == Loss::softmax_cross_entropy
+               ? static_cast<double>(samples)
+               : static_cast<double>(plan.layers.back().output.extents().size());
   }
 
   void compute_loss(const Queue<Exec>& queue, bool with_gradient) {
@@ -368,7 +374,8 @@ struct Network<T, Exec>::Implementation {
     if (description.loss == Loss::softmax_cross_entropy) {
       local::softmax_cross_entropy<T, Exec>(exec, last.y.owned_part(), labels, scale, gradient, loss);
     } else {
-      local::binary_cross_entropy_with_logits<T, Exec>(exec, last.y.owned_part(), targets.whole(), scale, gradient, loss);
+      local::binary_cross_entropy_with_logits<T, Exec>(exec, last.y.owned_part(), targets.whole(), scale, gradient,
+                                                       loss);
     }
     if (!counts) Kokkos::deep_copy(exec, loss, 0.0);
   }
@@ -437,9 +444,9 @@ struct Network<T, Exec>::Implementation {
 };
 
 template <class T, class Exec>
-Network<T, Exec>::Network(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
-                          const Strategy& strategy, Index samples, Parameters<T, Exec>& parameters,
-                          const NetworkOptions& options)
+Network<T, Exec>::Network(const comm::Communicator& comm, const Queue<Exec>& queue,
+                          const NetworkDescription& description, const Strategy& strategy, Index samples,
+                          Parameters<T, Exec>& parameters, const NetworkOptions& options)
     : implementation_(
           std::make_unique<Implementation>(comm, queue, description, strategy, samples, parameters, options)) {}
 

@@ -29,8 +29,8 @@ struct NetworkOptions {
 };
 
 struct StepResult {
-  double loss = 0;     ///< mean over the mini-batch (samples, or elements for binary cross-entropy)
-  Index correct = 0;   ///< right predictions in the mini-batch
+  double loss = 0;    ///< mean over the mini-batch (samples, or elements for binary cross-entropy)
+  Index correct = 0;  ///< right predictions in the mini-batch
 };
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>

@@ -36,10 +36,10 @@ std::vector<views::Extents> infer_extents(const NetworkDescription& network, Ind
 
 /// One learned tensor. Extents of a convolution's weight: F,KD,KH,KW,C; of a dense weight: F,1,1,1,C; of vectors 1,1,1,1,F.
 struct ParameterDescription {
-  std::string name;      ///< "conv1.weight", "conv1.bias", "bn1.gamma", "bn1.beta"
-  int layer = 0;         ///< position in NetworkDescription::layers
+  std::string name;  ///< "conv1.weight", "conv1.bias", "bn1.gamma", "bn1.beta"
+  int layer = 0;     ///< position in NetworkDescription::layers
   views::Extents extents;
-  Index fan_in = 1;      ///< inputs per output: bound of the initial uniform distribution is 1/sqrt(fan_in)
+  Index fan_in = 1;  ///< inputs per output: bound of the initial uniform distribution is 1/sqrt(fan_in)
 };
 
 /// All learned tensors in the order of layers, weight before bias, gamma before beta.

@@ -17,9 +17,9 @@ namespace aloni::nn {
 
 /// Where a layer finds its input on each rank.
 enum class InputMode {
-  shared,     ///< the producer's output as it is: same distribution, no ghosts
-  in_place,   ///< the producer writes into a buffer with ghosts, which a halo exchange fills
-  separate,   ///< a buffer of its own, filled by a redistribution (ghosts included)
+  shared,    ///< the producer's output as it is: same distribution, no ghosts
+  in_place,  ///< the producer writes into a buffer with ghosts, which a halo exchange fills
+  separate,  ///< a buffer of its own, filled by a redistribution (ghosts included)
 };
 
 struct LayerInput {
@@ -29,11 +29,11 @@ struct LayerInput {
 
 struct LayerPlan {
   std::vector<LayerInput> inputs;
-  views::Distribution input;         ///< that this layer wants its inputs in (all have the same extents)
+  views::Distribution input;  ///< that this layer wants its inputs in (all have the same extents)
   views::Distribution output;
-  bool windowed = false;             ///< convolution or pooling
-  halo::Stencil stencil;             ///< identity unless windowed
-  bool output_has_ghosts = false;    ///< its only reader reads it in_place
+  bool windowed = false;           ///< convolution or pooling
+  halo::Stencil stencil;           ///< identity unless windowed
+  bool output_has_ghosts = false;  ///< its only reader reads it in_place
 
   /// The input indices that the rank reads: for windowed layers those that its output depends on, clipped to the tensor
   /// (empty when it owns no output), for all others what it owns of the input.
@@ -43,10 +43,10 @@ struct LayerPlan {
 };
 
 struct NetworkPlan {
-  views::Distribution input;            ///< of the network's input
-  bool input_has_ghosts = false;        ///< its only reader reads it in_place
+  views::Distribution input;      ///< of the network's input
+  bool input_has_ghosts = false;  ///< its only reader reads it in_place
   std::vector<LayerPlan> layers;
-  std::vector<std::vector<int>> readers;        ///< per layer: who reads its output, ascending; twice if read twice
+  std::vector<std::vector<int>> readers;  ///< per layer: who reads its output, ascending; twice if read twice
   std::vector<int> input_readers;
 
   const views::Distribution& output_of(int layer) const { return layer < 0 ? input : layers[layer].output; }

@@ -30,7 +30,8 @@ Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescripti
     const bool is_gamma = d.name.ends_with(".gamma"), is_beta = d.name.ends_with(".beta");
     const double bound = 1.0 / std::sqrt(static_cast<double>(d.fan_in));
     for (Index i = 0; i < d.extents.size(); ++i) {
-      const double u = is_gamma || is_beta ? 0.0 : 2.0 * random::uniform<double>(seed, p, static_cast<std::uint64_t>(i)) - 1.0;
+      const double u =
+          is_gamma || is_beta ? 0.0 : 2.0 * random::uniform<double>(seed, p, static_cast<std::uint64_t>(i)) - 1.0;
       initial(offsets_[p] + i) = static_cast<T>(is_gamma ? 1.0 : bound * u);
     }
   }

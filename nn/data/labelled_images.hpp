@@ -10,11 +10,11 @@
 namespace aloni::nn {
 
 struct LabelledImages {
-  views::Extents image;               ///< one sample: 1,1,H,W,C
+  views::Extents image;  ///< one sample: 1,1,H,W,C
   Index classes = 10;
-  std::vector<std::uint8_t> pixels;   ///< size() * image.size() bytes, channels last
-  std::vector<std::uint8_t> labels;   ///< each below classes
-  double scale = 1.0 / 255.0;         ///< value = (pixel * scale - mean) / deviation
+  std::vector<std::uint8_t> pixels;  ///< size() * image.size() bytes, channels last
+  std::vector<std::uint8_t> labels;  ///< each below classes
+  double scale = 1.0 / 255.0;        ///< value = (pixel * scale - mean) / deviation
   double mean = 0.0;
   double deviation = 1.0;
 

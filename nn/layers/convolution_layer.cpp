@@ -97,8 +97,8 @@ class ConvolutionLayer final : public Layer<T, Exec> {
           s.comm, s.queue,
           {halo::TransferItem<T, Mem>::between(
               {dy_.whole(), dy_.box}, {ghosted_dy_.whole(), ghosted_dy_.box},
-              halo::plan_redistribution(s.plan.output, s.plan.output, [&](int r) { return needed[r]; },
-                                        halo::BoundaryConditions{}, rank))},
+              halo::plan_redistribution(
+                  s.plan.output, s.plan.output, [&](int r) { return needed[r]; }, halo::BoundaryConditions{}, rank))},
           {.label = s.description.name + "_dy"});
     } else {
       ghosted_dy_ = dy_;
@@ -107,7 +107,8 @@ class ConvolutionLayer final : public Layer<T, Exec> {
     if (!dx_.owned.empty() && !ghosted_dy_.box.empty()) {
       auto problem = convolution_problem(s.plan, dx_.owned, ghosted_dy_.box);
       problem.samples = dx_.owned.extent(Dim::sample);
-      backward_data_ = local::make_local_convolution<T, Exec>(s.backend, problem, s.queue.space(), {.backward_data = true});
+      backward_data_ =
+          local::make_local_convolution<T, Exec>(s.backend, problem, s.queue.space(), {.backward_data = true});
     }
   }
 

@@ -79,8 +79,7 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
   explicit GlobalAveragePoolingLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {
     const auto& e = s.plan.input.extents();
     scale_ = 1.0 / static_cast<double>(e[Dim::depth] * e[Dim::height] * e[Dim::width]);
-    const auto members =
-        s.plan.input.group(s.comm.rank(), {Dim::depth, Dim::height, Dim::width});
+    const auto members = s.plan.input.group(s.comm.rank(), {Dim::depth, Dim::height, Dim::width});
     if (members.size() > 1) group_.emplace(s.comm.subgroup(members));
     sums_ = Kokkos::View<T*, typename Exec::memory_space>(
         Kokkos::view_alloc(s.queue.space(), "aloni::nn::global_average_sums"), y_.owned.size());
@@ -90,9 +89,8 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
   void forward(const Queue<Exec>& queue, Mode, Stopwatch& stopwatch) override {
     if (y_.owned.empty()) return;
     const auto e = views::extents_of(y_.owned).values;
-    local::global_average_forward<T, Exec>(
-        queue.space(), scale_, x_.part(x_.owned),
-        local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]));
+    local::global_average_forward<T, Exec>(queue.space(), scale_, x_.part(x_.owned),
+                                           local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]));
     if (group_) {
       Kokkos::deep_copy(queue.space(), host_, sums_);
       queue.fence("aloni::nn::global_average_pooling: sums of this rank are needed on the host");

@@ -74,8 +74,9 @@ struct AddShares {
 
 template <class T, class Exec, bool gradients>
 void reduce_channels(const Exec& exec, const char* label, const Rows& rows, const InTensor<T, Exec>& x,
-                     const InTensor<T, Exec>& dy, const InArray<double, Exec>& mean, const InArray<double, Exec>& inv_std,
-                     const Array<double, Exec>& partial, const Array<double, Exec>& sums) {
+                     const InTensor<T, Exec>& dy, const InArray<double, Exec>& mean,
+                     const InArray<double, Exec>& inv_std, const Array<double, Exec>& partial,
+                     const Array<double, Exec>& sums) {
   const Index shares = std::min(max_shares, rows.rows());
   Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? shares : shares * rows.channels),
                        PartialSums<T, Exec, gradients>{rows, shares, x, dy, mean, inv_std, partial});
@@ -136,8 +137,8 @@ struct NormaliseGradient {
   KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
     const double normal = (static_cast<double>(x(n, d, h, w, c)) - mean(c)) * inv_std(c);
     const double share = (sums(c) + normal * sums(rows.channels + c)) * inverse_count;
-    dx(n, d, h, w, c) = static_cast<T>(static_cast<double>(gamma(c)) * inv_std(c) *
-                                       (static_cast<double>(dy(n, d, h, w, c)) - share));
+    dx(n, d, h, w, c) =
+        static_cast<T>(static_cast<double>(gamma(c)) * inv_std(c) * (static_cast<double>(dy(n, d, h, w, c)) - share));
   }
 };
 
@@ -161,8 +162,7 @@ struct EachElement {
 template <class Exec, class Kernel>
 void for_each_element(const Exec& exec, const char* label, const Kernel& kernel) {
   if (kernel.rows.elements() == 0) return;
-  Kokkos::parallel_for(label,
-                       Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
+  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
                        EachElement<Exec, Kernel>{kernel});
 }
 
@@ -180,7 +180,8 @@ struct ParameterGradients {
 }  // namespace detail
 
 template <class T, class Exec>
-BatchNormReduction<T, Exec>::BatchNormReduction(const Exec& exec, Index samples, Index depth, Index height, Index channels)
+BatchNormReduction<T, Exec>::BatchNormReduction(const Exec& exec, Index samples, Index depth, Index height,
+                                                Index channels)
     : max_rows_(samples * depth * height),
       channels_(channels),
       partial_(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::batch_norm_partial_sums"),
@@ -193,7 +194,8 @@ void BatchNormReduction<T, Exec>::statistics(const Exec& exec, InTensor<T, Exec>
   detail::check(rows.rows() <= max_rows_ && rows.channels == channels_, operation, "x", detail::extents_text(x),
                 "the channels and at most the rows given to the constructor");
   detail::check_extent(operation, "sums", sums, 2 * channels_);
-  detail::reduce_channels<T, Exec, false>(exec, "aloni::nn::batch_norm_statistics", rows, x, {}, {}, {}, partial_, sums);
+  detail::reduce_channels<T, Exec, false>(exec, "aloni::nn::batch_norm_statistics", rows, x, {}, {}, {}, partial_,
+                                          sums);
 }
 
 template <class T, class Exec>
@@ -241,8 +243,9 @@ void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> 
 }
 
 template <class T, class Exec>
-void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean, InArray<double, Exec> inv_std,
-                        InArray<T, Exec> gamma, InArray<T, Exec> beta, Tensor<T, Exec> y) {
+void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
+                        InArray<double, Exec> inv_std, InArray<T, Exec> gamma, InArray<T, Exec> beta,
+                        Tensor<T, Exec> y) {
   constexpr auto operation = "aloni::nn::local::batch_norm_forward";
   const detail::Rows rows = detail::rows_of(y);
   detail::check_same_extents(operation, "x", x, y);
@@ -277,27 +280,27 @@ void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InT
   detail::check_extent(operation, "inv_std", inv_std, rows.channels);
   detail::check_extent(operation, "gamma", gamma, rows.channels);
   detail::check_extent(operation, "sums", sums, 2 * rows.channels);
-  detail::for_each_element(
-      exec, "aloni::nn::batch_norm_backward",
-      detail::NormaliseGradient<T, Exec>{rows, 1.0 / static_cast<double>(count), x, dy, mean, inv_std, gamma, sums, dx});
+  detail::for_each_element(exec, "aloni::nn::batch_norm_backward",
+                           detail::NormaliseGradient<T, Exec>{rows, 1.0 / static_cast<double>(count), x, dy, mean,
+                                                              inv_std, gamma, sums, dx});
 }
 
 // The statistics are double whatever the tensors are: these come once per space, with the doubles.
 #define INSTANTIATE_STATISTICS_float(Exec)
-#define INSTANTIATE_STATISTICS_double(Exec)                                                                            \
-  template void batch_norm_finish<Exec>(const Exec&, Index, BatchNormStatistics, InArray<double, Exec>,                 \
-                                        OutArray<double, Exec>, OutArray<double, Exec>, OutArray<double, Exec>,         \
-                                        OutArray<double, Exec>);                                                        \
+#define INSTANTIATE_STATISTICS_double(Exec)                                                                     \
+  template void batch_norm_finish<Exec>(const Exec&, Index, BatchNormStatistics, InArray<double, Exec>,         \
+                                        OutArray<double, Exec>, OutArray<double, Exec>, OutArray<double, Exec>, \
+                                        OutArray<double, Exec>);                                                \
   template void batch_norm_inverse<Exec>(const Exec&, double, InArray<double, Exec>, OutArray<double, Exec>);
-#define INSTANTIATE(T, Exec)                                                                                            \
-  INSTANTIATE_STATISTICS_##T(Exec)                                                                                      \
-  template class BatchNormReduction<T, Exec>;                                                                           \
-  template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,                      \
-                                            InArray<double, Exec>, InArray<T, Exec>, InArray<T, Exec>, Tensor<T, Exec>); \
-  template void batch_norm_parameter_gradients<T, Exec>(const Exec&, InArray<double, Exec>, Array<T, Exec>,             \
-                                                        OutArray<T, Exec>);                                             \
-  template void batch_norm_backward<T, Exec>(const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>,                  \
-                                             InArray<double, Exec>, InArray<double, Exec>, InArray<T, Exec>,            \
+#define INSTANTIATE(T, Exec)                                                                                 \
+  INSTANTIATE_STATISTICS_##T(Exec) template class BatchNormReduction<T, Exec>;                               \
+  template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,           \
+                                            InArray<double, Exec>, InArray<T, Exec>, InArray<T, Exec>,       \
+                                            Tensor<T, Exec>);                                                \
+  template void batch_norm_parameter_gradients<T, Exec>(const Exec&, InArray<double, Exec>, Array<T, Exec>,  \
+                                                        OutArray<T, Exec>);                                  \
+  template void batch_norm_backward<T, Exec>(const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>,       \
+                                             InArray<double, Exec>, InArray<double, Exec>, InArray<T, Exec>, \
                                              InArray<double, Exec>, Tensor<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -55,8 +55,9 @@ void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> 
 
 /// y = (x - mean) × inv_std × gamma + beta. y may be x.
 template <class T, class Exec>
-void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean, InArray<double, Exec> inv_std,
-                        InArray<T, Exec> gamma, InArray<T, Exec> beta, Tensor<T, Exec> y);
+void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
+                        InArray<double, Exec> inv_std, InArray<T, Exec> gamma, InArray<T, Exec> beta,
+                        Tensor<T, Exec> y);
 
 /// dgamma = Σdy·x̂, dbeta = Σdy from the sums of BatchNormReduction::gradients.
 template <class T, class Exec>

@@ -50,7 +50,8 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
                                    .backward_data = takes(passes.backward_data, ConvolutionPass::backward_data),
                                    .backward_filter = takes(passes.backward_filter, ConvolutionPass::backward_filter)};
       if (!mine.forward && !mine.backward_data && !mine.backward_filter) continue;
-      const std::shared_ptr<LocalConvolution<T, Exec>> part = make_local_convolution<T, Exec>(backend, problem, exec, mine);
+      const std::shared_ptr<LocalConvolution<T, Exec>> part =
+          make_local_convolution<T, Exec>(backend, problem, exec, mine);
       if (mine.forward) part_[0] = part;
       if (mine.backward_data) part_[1] = part;
       if (mine.backward_filter) part_[2] = part;
@@ -85,8 +86,8 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
 }  // namespace
 
 template <class T, class Exec>
-void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> w, InArray<T, Exec> bias,
-                                        OutTensor<T, Exec> y) {
+void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> w,
+                                        InArray<T, Exec> bias, OutTensor<T, Exec> y) {
   constexpr auto operation = "aloni::nn::local::LocalConvolution::forward";
   check_pass(operation, passes_.forward);
   check_input(operation, "x", problem_, x);
@@ -212,12 +213,12 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
   return detail::make_reference_convolution<T, Exec>(problem, exec, passes);
 }
 
-#define INSTANTIATE(T, Exec)                                                                                            \
-  template class LocalConvolution<T, Exec>;                                                                             \
-  template std::optional<std::string> unsupported_reason<T, Exec>(ConvolutionBackend, const ConvolutionProblem&,        \
-                                                                  ConvolutionPass);                                     \
-  template ConvolutionBackend automatic_backend<T, Exec>(const ConvolutionProblem&, ConvolutionPass);                   \
-  template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                                  \
+#define INSTANTIATE(T, Exec)                                                                                     \
+  template class LocalConvolution<T, Exec>;                                                                      \
+  template std::optional<std::string> unsupported_reason<T, Exec>(ConvolutionBackend, const ConvolutionProblem&, \
+                                                                  ConvolutionPass);                              \
+  template ConvolutionBackend automatic_backend<T, Exec>(const ConvolutionProblem&, ConvolutionPass);            \
+  template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                           \
       ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -27,8 +27,8 @@ struct Strided {
 template <class View>
 auto strided(const View& v) {
   auto stride = [&](int i) { return static_cast<Index>(v.stride(i)); };
-  return Strided<typename View::value_type>{v.data(), stride(0), stride(1), stride(2), stride(3),
-                                            v.extent(4) <= 1 ? Index{1} : stride(4)};
+  return Strided<typename View::value_type>{v.data(),  stride(0), stride(1),
+                                            stride(2), stride(3), v.extent(4) <= 1 ? Index{1} : stride(4)};
 }
 
 /// The rows that one thread has copied, found again by their slot: rows in use at one time never share one.
@@ -130,7 +130,8 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
   };
 
   static Memory allocate(const Exec& exec, Index elements) {
-    return Memory(Kokkos::view_alloc(exec, "aloni::nn::direct_convolution_workspace"), static_cast<std::size_t>(elements));
+    return Memory(Kokkos::view_alloc(exec, "aloni::nn::direct_convolution_workspace"),
+                  static_cast<std::size_t>(elements));
   }
 
   T* thread_memory(Index thread) const {
@@ -141,7 +142,9 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     const Index slots = scratch_.slots_d * scratch_.slots_h;
     return {thread_memory(thread), tags_.data() + thread * slots, slots_d, slots_h, slot_elements};
   }
-  T* row_memory(Index thread) const { return thread_memory(thread) + scratch_.slots_d * scratch_.slots_h * scratch_.slot; }
+  T* row_memory(Index thread) const {
+    return thread_memory(thread) + scratch_.slots_d * scratch_.slots_h * scratch_.slot;
+  }
   T* sums_memory(Index thread) const { return row_memory(thread) + scratch_.row; }
 
   /// Calls body(thread, begin, end) for equal shares of [0, work).
@@ -158,10 +161,12 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     // filters, taps, channels -> taps, channels, padded filters
     constexpr Index block = 16;
     share(exec, "aloni::nn::direct_convolution_pack_filters", (padded_filters_ + block - 1) / block,
-          [=, this, packed = weights_.data(), packed_bias = bias_.data(), from = w.data()](Index, Index begin, Index end) {
+          [=, this, packed = weights_.data(), packed_bias = bias_.data(), from = w.data()](Index, Index begin,
+                                                                                           Index end) {
             for (Index b = begin; b < end; ++b) {
               const Index first = b * block, last = std::min(first + block, padded_filters_);
-              for (Index f = first; f < last; ++f) packed_bias[f] = f < p_.filters && bias.extent(0) > 0 ? bias(f) : T{0};
+              for (Index f = first; f < last; ++f)
+                packed_bias[f] = f < p_.filters && bias.extent(0) > 0 ? bias(f) : T{0};
               for (Index j = 0; j < values; ++j)
                 for (Index f = first; f < last; ++f)
                   packed[j * padded_filters_ + f] = f < p_.filters ? from[f * values + j] : T{0};
@@ -209,11 +214,11 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
         for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
           const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
           if (ih < 0 || ih >= p_.input[1]) continue;
-          terms[a.num_terms++] = {in_place ? x.row(n, id, ih) + first_column_ * x.w
-                                           : rows.row(x, n, id, ih, p_.input[1], p_.input[0], first_column_, columns_,
-                                                      p_.input[2], p_.channels),
-                                  weights_.data() +
-                                      (kd * p_.kernel[1] + kh) * p_.kernel[2] * p_.channels * padded_filters_};
+          terms[a.num_terms++] = {
+              in_place
+                  ? x.row(n, id, ih) + first_column_ * x.w
+                  : rows.row(x, n, id, ih, p_.input[1], p_.input[0], first_column_, columns_, p_.input[2], p_.channels),
+              weights_.data() + (kd * p_.kernel[1] + kh) * p_.kernel[2] * p_.channels * padded_filters_};
         }
       }
       T* const out = y.row(n, od, oh);
@@ -286,9 +291,10 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
         for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
           const Index oh = output_of(1, ih, kh);
           if (oh < 0) continue;
-          terms[a.num_terms++] = {in_place ? dy.row(n, od, oh)
-                                           : rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, width, width, p_.filters),
-                                  weights_data_.data() + (kd * p_.kernel[1] + kh) * p_.filters * padded_columns_};
+          terms[a.num_terms++] = {
+              in_place ? dy.row(n, od, oh)
+                       : rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, width, width, p_.filters),
+              weights_data_.data() + (kd * p_.kernel[1] + kh) * p_.filters * padded_columns_};
         }
       }
       T* const out = dx.row(n, id, ih);
@@ -331,8 +337,9 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     const Index work = p_.output[2] > 0 ? p_.samples * p_.output[0] * blocks : 0;
     const auto from_x = strided(x);
     const auto from_dy = strided(dy);
-    share(exec, "aloni::nn::direct_convolution_backward_filter", work,
-          [=, this](Index thread, Index begin, Index end) { filter_sums(thread, begin, end, blocks, from_x, from_dy); });
+    share(exec, "aloni::nn::direct_convolution_backward_filter", work, [=, this](Index thread, Index begin, Index end) {
+      filter_sums(thread, begin, end, blocks, from_x, from_dy);
+    });
 
     const Index tasks = std::min(threads_, work);
     const Index values = p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels;
@@ -361,7 +368,8 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     // Lanes beyond the filters may read the neighbouring pixels (their sums are not used), but not beyond the tensor.
     const bool dy_in_place = dy.c == 1 && (dy.w <= padded_filters_ || padded_filters_ == p_.filters);
     const Index dy_pixel = dy_in_place ? dy.w : padded_filters_;
-    const T* const dy_end = dy.row(p_.samples - 1, p_.output[0] - 1, p_.output[1] - 1) + (width - 1) * dy.w + p_.filters;
+    const T* const dy_end =
+        dy.row(p_.samples - 1, p_.output[0] - 1, p_.output[1] - 1) + (width - 1) * dy.w + p_.filters;
     const Index pixel = in_place ? x.w : channels;
     auto rows = cache(thread, 1, scratch_.slots_h, columns_ * channels);
     T* const sums = sums_memory(thread);
@@ -448,9 +456,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_direct_convolution(const Convolu
 
 template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
 make_direct_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                  const Kokkos::DefaultHostExecutionSpace&, ConvolutionPasses);
+                                                                  const Kokkos::DefaultHostExecutionSpace&,
+                                                                  ConvolutionPasses);
 template std::unique_ptr<LocalConvolution<double, Kokkos::DefaultHostExecutionSpace>>
 make_direct_convolution<double, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                   const Kokkos::DefaultHostExecutionSpace&, ConvolutionPasses);
+                                                                   const Kokkos::DefaultHostExecutionSpace&,
+                                                                   ConvolutionPasses);
 
 }  // namespace aloni::nn::local::detail

@@ -173,7 +173,8 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
     // On a host, tiles stay in the second-level cache between filling and multiplying.
     const std::size_t target = runs_on_host<Exec> ? std::size_t{1} << 20 : workspace_limit;
     const Index per_pixel = std::max<Index>(1, values_ + p_.filters);
-    tile_pixels_ = std::clamp<Index>(static_cast<Index>(target / sizeof(T)) / per_pixel, 1, std::max<Index>(1, pixels_));
+    tile_pixels_ =
+        std::clamp<Index>(static_cast<Index>(target / sizeof(T)) / per_pixel, 1, std::max<Index>(1, pixels_));
     columns_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::convolution_columns"),
                       static_cast<std::size_t>(tile_pixels_ * values_));
     matrix_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::convolution_pixels"),
@@ -216,15 +217,16 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
     for_each_tile([&](Tile tile) {
       const Index count = tile.end - tile.begin;
       gather(exec, x, tile);
-      const MatrixRef<T> out{in_place ? y.data() + tile.begin * p_.filters : matrix_.data(), count, p_.filters, p_.filters};
+      const MatrixRef<T> out{in_place ? y.data() + tile.begin * p_.filters : matrix_.data(), count, p_.filters,
+                             p_.filters};
       const bool has_bias = bias.extent(0) > 0;
       if (has_bias) {
         Kokkos::parallel_for("aloni::nn::convolution_bias", Range<Exec>(exec, 0, count),
                              StartWithBias<T, Exec>{p_.filters, bias, out.data});
       }
       const auto in = columns(tile);
-      gemm<T>(exec, Transpose::no, Transpose::yes, T(1), {in.data, in.rows, in.columns, in.stride}, filter_matrix(w.data()),
-              has_bias ? T(1) : T(0), out);
+      gemm<T>(exec, Transpose::no, Transpose::yes, T(1), {in.data, in.rows, in.columns, in.stride},
+              filter_matrix(w.data()), has_bias ? T(1) : T(0), out);
       if (!in_place) {
         Kokkos::parallel_for("aloni::nn::convolution_unpack_pixels", Range<Exec>(exec, 0, count),
                              MovePixels<T, Exec, false>{p_, tile.begin, y, matrix_.data()});
@@ -264,7 +266,8 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
                            const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
     if (pixels_ == 0) {
       const Rows rows = rows_of(dw);
-      Kokkos::parallel_for("aloni::nn::convolution_zero", Range<Exec>(exec, 0, rows.elements()), Zero<T, Exec>{rows, dw});
+      Kokkos::parallel_for("aloni::nn::convolution_zero", Range<Exec>(exec, 0, rows.elements()),
+                           Zero<T, Exec>{rows, dw});
     }
     for_each_tile([&](Tile tile) {
       gather(exec, x, tile);

@@ -46,7 +46,8 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
     output_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_output"),
                      static_cast<std::size_t>(out));
     zeros_ = Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias"), static_cast<std::size_t>(part_.filters));
-    unwanted_ = Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias_gradient"), static_cast<std::size_t>(part_.filters));
+    unwanted_ =
+        Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias_gradient"), static_cast<std::size_t>(part_.filters));
   }
 
   std::string implementation(ConvolutionPass pass) const override {
@@ -54,8 +55,8 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
     return reason ? direct_->implementation(pass) + " (" + *reason + ")" : "onednn " + onednn_->implementation(pass);
   }
   std::size_t workspace_bytes() const override {
-    return (input_.size() + output_.size() + zeros_.size() + unwanted_.size()) * sizeof(float) + (onednn_ ? onednn_->workspace_bytes() : 0) +
-           (direct_ ? direct_->workspace_bytes() : 0);
+    return (input_.size() + output_.size() + zeros_.size() + unwanted_.size()) * sizeof(float) +
+           (onednn_ ? onednn_->workspace_bytes() : 0) + (direct_ ? direct_->workspace_bytes() : 0);
   }
 
  private:
@@ -88,11 +89,13 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
     elementwise<Exec, CopyValue, float>(exec, "aloni::nn::onednn_unpack", CopyValue{}, v, packed(memory, v));
   }
 
-  void run_forward(const Exec& exec, const In& x, const In& w, const Array<const float, Exec>& bias, const Out& y) override {
+  void run_forward(const Exec& exec, const In& x, const In& w, const Array<const float, Exec>& bias,
+                   const Out& y) override {
     if (goes_elsewhere(ConvolutionPass::forward)) return direct_->forward(exec, x, w, bias, y);
     const bool in_place = views::is_dense(y);
     const float* const from = dense(exec, part_of(x), input_);
-    onednn_->forward(from, w.data(), bias.extent(0) > 0 ? bias.data() : zeros_.data(), in_place ? y.data() : output_.data());
+    onednn_->forward(from, w.data(), bias.extent(0) > 0 ? bias.data() : zeros_.data(),
+                     in_place ? y.data() : output_.data());
     if (!in_place) unpack(exec, output_, y);
   }
 
@@ -111,7 +114,8 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
                            const Array<float, Exec>& db) override {
     if (goes_elsewhere(ConvolutionPass::backward_filter)) return direct_->backward_filter(exec, x, dy, dw, db);
     const float* const from = dense(exec, part_of(x), input_);
-    onednn_->backward_filter(from, dense(exec, dy, output_), dw.data(), db.extent(0) > 0 ? db.data() : unwanted_.data());
+    onednn_->backward_filter(from, dense(exec, dy, output_), dw.data(),
+                             db.extent(0) > 0 ? db.data() : unwanted_.data());
   }
 
   const OnednnProblem part_;
@@ -130,6 +134,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const Convolu
 
 template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
 make_onednn_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                  const Kokkos::DefaultHostExecutionSpace&, ConvolutionPasses);
+                                                                  const Kokkos::DefaultHostExecutionSpace&,
+                                                                  ConvolutionPasses);
 
 }  // namespace aloni::nn::local::detail

@@ -29,20 +29,22 @@ std::optional<ConvolutionBackend> convolution_backend_named(std::string_view nam
 }
 
 double flops(const ConvolutionProblem& p) {
-  double product = 2.0 * static_cast<double>(p.samples) * static_cast<double>(p.channels) * static_cast<double>(p.filters);
+  double product =
+      2.0 * static_cast<double>(p.samples) * static_cast<double>(p.channels) * static_cast<double>(p.filters);
   for (int s = 0; s < 3; ++s) product *= static_cast<double>(p.output[s]) * static_cast<double>(p.kernel[s]);
   return product;
 }
 
 std::string to_string(const ConvolutionProblem& p) {
-  return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " + triple(p.output) +
-         "x" + std::to_string(p.filters) + ", kernel " + triple(p.kernel) + ", stride " + triple(p.stride) +
-         ", dilation " + triple(p.dilation) + ", offset " + triple(p.offset);
+  return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " +
+         triple(p.output) + "x" + std::to_string(p.filters) + ", kernel " + triple(p.kernel) + ", stride " +
+         triple(p.stride) + ", dilation " + triple(p.dilation) + ", offset " + triple(p.offset);
 }
 
 void validate(const ConvolutionProblem& p) {
   auto check = [](bool fine, const char* argument, Index value, const char* expectation) {
-    if (!fine) throw InvalidArgument("aloni::nn::local::ConvolutionProblem", argument, std::to_string(value), expectation);
+    if (!fine)
+      throw InvalidArgument("aloni::nn::local::ConvolutionProblem", argument, std::to_string(value), expectation);
   };
   check(p.samples >= 0, "samples", p.samples, "0 or more");
   check(p.channels >= 0, "channels", p.channels, "0 or more");

@@ -139,7 +139,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const Conv
   return std::make_unique<ReferenceConvolution<T, Exec>>(problem, passes);
 }
 
-#define INSTANTIATE(T, Exec)                                                             \
+#define INSTANTIATE(T, Exec)                                                               \
   template std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution<T, Exec>( \
       const ConvolutionProblem&, const Exec&, ConvolutionPasses);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)

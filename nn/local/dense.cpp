@@ -67,7 +67,8 @@ void dense_backward_data(const Exec& exec, InTensor<T, Exec> dy, InArray<T, Exec
   const auto out = detail::feature_matrix(operation, "dx", dx);
   detail::check_extent(operation, "dy (samples)", dy, out.rows);
   detail::check_extent(operation, "weights", weights, out.columns * in.columns);
-  gemm<T>(exec, Transpose::no, Transpose::no, T(1), in, {weights.data(), in.columns, out.columns, out.columns}, T(0), out);
+  gemm<T>(exec, Transpose::no, Transpose::no, T(1), in, {weights.data(), in.columns, out.columns, out.columns}, T(0),
+          out);
 }
 
 template <class T, class Exec>
@@ -87,12 +88,12 @@ void dense_backward_parameters(const Exec& exec, InTensor<T, Exec> x, InTensor<T
   }
 }
 
-#define INSTANTIATE(T, Exec)                                                                                        \
-  template void dense_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<T, Exec>, InArray<T, Exec>,          \
-                                       Tensor<T, Exec>);                                                            \
-  template void dense_backward_data<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<T, Exec>, Tensor<T, Exec>);    \
-  template void dense_backward_parameters<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>,               \
-                                                   Array<T, Exec>, OutArray<T, Exec>);
+#define INSTANTIATE(T, Exec)                                                                                          \
+  template void dense_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<T, Exec>, InArray<T, Exec>,            \
+                                       Tensor<T, Exec>);                                                              \
+  template void dense_backward_data<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<T, Exec>, Tensor<T, Exec>);      \
+  template void dense_backward_parameters<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Array<T, Exec>, \
+                                                   OutArray<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE
 

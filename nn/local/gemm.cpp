@@ -16,7 +16,8 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, std::type_identity_t
           std::type_identity_t<T> beta, MatrixRef<T> c) {
   constexpr auto operation = "aloni::nn::local::gemm";
   const Index a_rows = op_a == Transpose::no ? a.rows : a.columns, k = op_a == Transpose::no ? a.columns : a.rows;
-  const Index b_rows = op_b == Transpose::no ? b.rows : b.columns, b_columns = op_b == Transpose::no ? b.columns : b.rows;
+  const Index b_rows = op_b == Transpose::no ? b.rows : b.columns,
+              b_columns = op_b == Transpose::no ? b.columns : b.rows;
   auto shape = [](Index rows, Index columns) { return std::to_string(rows) + "x" + std::to_string(columns); };
   detail::check(a_rows == c.rows, operation, "op(a)", shape(a_rows, k), "as many rows as c has");
   detail::check(b_rows == k, operation, "op(b)", shape(b_rows, b_columns), "as many rows as op(a) has columns");
@@ -39,7 +40,7 @@ void gemm(const Exec& exec, Transpose op_a, Transpose op_b, std::type_identity_t
   detail::blocked_gemm(exec, arguments);
 }
 
-#define INSTANTIATE(T, Exec)                                                                                     \
+#define INSTANTIATE(T, Exec)                                                                                   \
   template void gemm<T, Exec>(const Exec&, Transpose, Transpose, T, MatrixRef<const T>, MatrixRef<const T>, T, \
                               MatrixRef<T>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)

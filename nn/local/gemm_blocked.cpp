@@ -82,9 +82,8 @@ template <class T, class Exec>
 void blocked_gemm(const Exec& exec, const GemmArguments<T>& g) {
   if constexpr (runs_on_host<Exec>) {
     const Index blocks_n = (g.c.columns + block_n - 1) / block_n, blocks_m = (g.c.rows + block_m - 1) / block_m;
-    Kokkos::parallel_for("aloni::nn::blocked_gemm", Range<Exec>(exec, 0, blocks_m * blocks_n), [=](const Index i) {
-      gemm_block(g, i / blocks_n * block_m, i % blocks_n * block_n);
-    });
+    Kokkos::parallel_for("aloni::nn::blocked_gemm", Range<Exec>(exec, 0, blocks_m * blocks_n),
+                         [=](const Index i) { gemm_block(g, i / blocks_n * block_m, i % blocks_n * block_n); });
   } else {
     const Index columns = g.c.columns;
     const bool a_plain = g.op_a == Transpose::no, b_plain = g.op_b == Transpose::no;

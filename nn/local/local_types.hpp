@@ -17,7 +17,8 @@ using Tensor = views::LocalView<T, typename Exec::memory_space>;
 
 /// A flat array: bias, statistics, parameters, results.
 template <class T, class Exec>
-using Array = Kokkos::View<T*, Kokkos::LayoutRight, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
+using Array =
+    Kokkos::View<T*, Kokkos::LayoutRight, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
 /// The same types where nothing shall be deduced from them, so that conversions to const apply.
 template <class T, class Exec>

@@ -83,8 +83,8 @@ void softmax_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InArray<i
                            Tensor<T, Exec> dlogits, OutArray<double, Exec> result) {
   constexpr auto operation = "aloni::nn::local::softmax_cross_entropy";
   const Index samples = static_cast<Index>(logits.extent(0));
-  detail::check(logits.extent(1) == 1 && logits.extent(2) == 1 && logits.extent(3) == 1 && logits.extent(4) >= 1, operation,
-                "logits", detail::extents_text(logits), "Nx1x1x1xC with at least one class");
+  detail::check(logits.extent(1) == 1 && logits.extent(2) == 1 && logits.extent(3) == 1 && logits.extent(4) >= 1,
+                operation, "logits", detail::extents_text(logits), "Nx1x1x1xC with at least one class");
   detail::check_extent(operation, "labels", labels, samples);
   if (dlogits.size() > 0) detail::check_same_extents(operation, "dlogits", dlogits, logits);
   detail::check_extent(operation, "result", result, 2);
@@ -94,8 +94,8 @@ void softmax_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InArray<i
 }
 
 template <class T, class Exec>
-void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets, double scale,
-                                      Tensor<T, Exec> dlogits, OutArray<double, Exec> result) {
+void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets,
+                                      double scale, Tensor<T, Exec> dlogits, OutArray<double, Exec> result) {
   constexpr auto operation = "aloni::nn::local::binary_cross_entropy_with_logits";
   detail::check_same_extents(operation, "targets", targets, logits);
   if (dlogits.size() > 0) detail::check_same_extents(operation, "dlogits", dlogits, logits);
@@ -106,10 +106,10 @@ void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits
       detail::BinaryCrossEntropy<T, Exec>{2, rows, logits, targets, scale, dlogits, dlogits.size() > 0}, result);
 }
 
-#define INSTANTIATE(T, Exec)                                                                                            \
-  template void softmax_cross_entropy<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<int, Exec>, double,              \
-                                               Tensor<T, Exec>, OutArray<double, Exec>);                                \
-  template void binary_cross_entropy_with_logits<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, double,    \
+#define INSTANTIATE(T, Exec)                                                                                         \
+  template void softmax_cross_entropy<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<int, Exec>, double,           \
+                                               Tensor<T, Exec>, OutArray<double, Exec>);                             \
+  template void binary_cross_entropy_with_logits<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, double, \
                                                           Tensor<T, Exec>, OutArray<double, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -17,7 +17,7 @@ void softmax_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InArray<i
 /// Per element: loss = max(z,0) - z t + log(1 + exp(-|z|)), targets t in [0, 1]; dlogits = scale × (sigmoid(z) - t). An element
 /// is right when (z > 0) = (t > 1/2).
 template <class T, class Exec>
-void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets, double scale,
-                                      Tensor<T, Exec> dlogits, OutArray<double, Exec> result);
+void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets,
+                                      double scale, Tensor<T, Exec> dlogits, OutArray<double, Exec> result);
 
 }  // namespace aloni::nn::local

@@ -134,14 +134,14 @@ void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec
                                                weights.data(), velocity.data()});
 }
 
-#define INSTANTIATE(T, Exec)                                                                                      \
-  template void relu_forward<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                           \
-  template void relu_backward<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>);       \
-  template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                                   \
-  template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>);                 \
-  template void fill<T, Exec>(const Exec&, T, Tensor<T, Exec>);                                                   \
-  template void scale<T, Exec>(const Exec&, T, Array<T, Exec>);                                                   \
-  template void sgd_step<T, Exec>(const Exec&, const SgdParameters&, InArray<T, Exec>, Array<T, Exec>,            \
+#define INSTANTIATE(T, Exec)                                                                                \
+  template void relu_forward<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                     \
+  template void relu_backward<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>); \
+  template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                             \
+  template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>);           \
+  template void fill<T, Exec>(const Exec&, T, Tensor<T, Exec>);                                             \
+  template void scale<T, Exec>(const Exec&, T, Array<T, Exec>);                                             \
+  template void sgd_step<T, Exec>(const Exec&, const SgdParameters&, InArray<T, Exec>, Array<T, Exec>,      \
                                   OutArray<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

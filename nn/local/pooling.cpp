@@ -107,25 +107,25 @@ struct MaxForwardRow {
       for (Index kd = 0; kd < depth; ++kd)
         for (Index kh = 0; kh < height; ++kh)
           for (Index kw = 0; kw < p.window[2]; ++kw)
-            taps[count++] = {kd * stride(element.x, 1) + kh * stride(element.x, 2) + kw * stride(element.x, 3),
-                             static_cast<std::int32_t>(((d.begin + kd) * p.window[1] + h.begin + kh) * p.window[2] + kw)};
+            taps[count++] = {
+                kd * stride(element.x, 1) + kh * stride(element.x, 2) + kw * stride(element.x, 3),
+                static_cast<std::int32_t>(((d.begin + kd) * p.window[1] + h.begin + kh) * p.window[2] + kw)};
       const Index id = od * p.stride[0] + p.offset[0] + d.begin, ih = oh * p.stride[1] + p.offset[1] + h.begin;
       const T* const x = &element.x(n, id, ih, first * p.stride[2] + p.offset[2], 0);
       T* const y = &element.y(n, od, oh, first, 0);
       const Index y_pixel = stride(element.y, 3);
-      kernels->max_forward(
-          {.x = x,
-           .x_end = &element.x(n, id + depth - 1, ih + height - 1, p.input[2] - 1, 0) + p.channels,
-           .x_pixel = p.stride[2] * stride(element.x, 3),
-           .taps = taps,
-           .num_taps = count,
-           .y = y,
-           .y_end = y + (end - first - 1) * y_pixel + p.channels,
-           .y_pixel = y_pixel,
-           .argmax = element.wants_argmax ? &element.argmax(n, od, oh, first, 0) : nullptr,
-           .argmax_pixel = element.wants_argmax ? stride(element.argmax, 3) : 0,
-           .pixels = end - first,
-           .channels = p.channels});
+      kernels->max_forward({.x = x,
+                            .x_end = &element.x(n, id + depth - 1, ih + height - 1, p.input[2] - 1, 0) + p.channels,
+                            .x_pixel = p.stride[2] * stride(element.x, 3),
+                            .taps = taps,
+                            .num_taps = count,
+                            .y = y,
+                            .y_end = y + (end - first - 1) * y_pixel + p.channels,
+                            .y_pixel = y_pixel,
+                            .argmax = element.wants_argmax ? &element.argmax(n, od, oh, first, 0) : nullptr,
+                            .argmax_pixel = element.wants_argmax ? stride(element.argmax, 3) : 0,
+                            .pixels = end - first,
+                            .channels = p.channels});
     }
     for (Index ow = end > first ? end : first; ow < p.output[2]; ++ow) pixel(n, od, oh, ow);
   }
@@ -174,7 +174,8 @@ struct MaxBackwardRow {
     element.rows.row(r, n, id, ih);
     const auto d = windows_with(p, 0, id), h = windows_with(p, 1, ih);
     const auto stride = [](const auto& v, int i) { return static_cast<Index>(v.stride(i)); };
-    const Index dx_pixel = stride(element.dx, 3), dy_pixel = stride(element.dy, 3), argmax_pixel = stride(element.argmax, 3);
+    const Index dx_pixel = stride(element.dx, 3), dy_pixel = stride(element.dy, 3),
+                argmax_pixel = stride(element.argmax, 3);
     T* const dx = &element.dx(n, id, ih, 0, 0);
     T* const dx_end = dx + (p.input[2] - 1) * dx_pixel + p.channels;
     if (dx_pixel == p.channels) {
@@ -371,16 +372,16 @@ void global_average_backward(const Exec& exec, double scale, InTensor<T, Exec> d
                        detail::GlobalAverageBackward<T, Exec>{scale, rows, dy, dx});
 }
 
-#define INSTANTIATE(T, Exec)                                                                                           \
-  template void max_pool_forward<T, Exec>(const Exec&, const PoolingProblem&, InTensor<T, Exec>, Tensor<T, Exec>,      \
-                                          OutTensor<std::int32_t, Exec>);                                              \
-  template void max_pool_backward<T, Exec>(const Exec&, const PoolingProblem&, InTensor<T, Exec>,                      \
-                                           InTensor<std::int32_t, Exec>, Tensor<T, Exec>);                             \
-  template void average_pool_forward<T, Exec>(const Exec&, const PoolingProblem&, AverageDivisor, InTensor<T, Exec>,   \
-                                              Tensor<T, Exec>);                                                        \
-  template void average_pool_backward<T, Exec>(const Exec&, const PoolingProblem&, AverageDivisor, InTensor<T, Exec>,  \
-                                               Tensor<T, Exec>);                                                       \
-  template void global_average_forward<T, Exec>(const Exec&, double, InTensor<T, Exec>, Tensor<T, Exec>);              \
+#define INSTANTIATE(T, Exec)                                                                                          \
+  template void max_pool_forward<T, Exec>(const Exec&, const PoolingProblem&, InTensor<T, Exec>, Tensor<T, Exec>,     \
+                                          OutTensor<std::int32_t, Exec>);                                             \
+  template void max_pool_backward<T, Exec>(const Exec&, const PoolingProblem&, InTensor<T, Exec>,                     \
+                                           InTensor<std::int32_t, Exec>, Tensor<T, Exec>);                            \
+  template void average_pool_forward<T, Exec>(const Exec&, const PoolingProblem&, AverageDivisor, InTensor<T, Exec>,  \
+                                              Tensor<T, Exec>);                                                       \
+  template void average_pool_backward<T, Exec>(const Exec&, const PoolingProblem&, AverageDivisor, InTensor<T, Exec>, \
+                                               Tensor<T, Exec>);                                                      \
+  template void global_average_forward<T, Exec>(const Exec&, double, InTensor<T, Exec>, Tensor<T, Exec>);             \
   template void global_average_backward<T, Exec>(const Exec&, double, InTensor<T, Exec>, Tensor<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -25,8 +25,8 @@ template <class T, class Exec>
 void average_pool_forward(const Exec& exec, const PoolingProblem& problem, AverageDivisor divisor, InTensor<T, Exec> x,
                           Tensor<T, Exec> y);
 template <class T, class Exec>
-void average_pool_backward(const Exec& exec, const PoolingProblem& problem, AverageDivisor divisor, InTensor<T, Exec> dy,
-                           Tensor<T, Exec> dx);
+void average_pool_backward(const Exec& exec, const PoolingProblem& problem, AverageDivisor divisor,
+                           InTensor<T, Exec> dy, Tensor<T, Exec> dx);
 
 /// y(n,0,0,0,c) = scale × sum over the pixels of x(n,…,c), accumulated in double. With scale = 1 / global pixels, the sum of
 /// y over the ranks of a spatial group is the global average.

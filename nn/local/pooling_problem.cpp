@@ -15,8 +15,9 @@ std::string triple(const std::array<Index, 3>& v) {
 }  // namespace
 
 std::string to_string(const PoolingProblem& p) {
-  return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " + triple(p.output) +
-         ", window " + triple(p.window) + ", stride " + triple(p.stride) + ", offset " + triple(p.offset);
+  return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " +
+         triple(p.output) + ", window " + triple(p.window) + ", stride " + triple(p.stride) + ", offset " +
+         triple(p.offset);
 }
 
 void validate(const PoolingProblem& p) {

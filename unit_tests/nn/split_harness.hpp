@@ -43,7 +43,8 @@ enum class Values { integers, reals };
 
 template <class T>
 T value_at(Values kind, std::uint64_t seed, std::uint64_t stream, Index position) {
-  if (kind == Values::reals) return static_cast<T>(random::normal<double>(seed, stream, static_cast<std::uint64_t>(position)));
+  if (kind == Values::reals)
+    return static_cast<T>(random::normal<double>(seed, stream, static_cast<std::uint64_t>(position)));
   return static_cast<T>(static_cast<int>(random::integer(seed, stream, static_cast<std::uint64_t>(position)) % 3) - 1);
 }
 
@@ -52,7 +53,7 @@ template <class View>
 auto on_host(const View& v) {
   using T = typename View::non_const_value_type;
   Kokkos::View<T*****, Kokkos::LayoutRight, typename View::memory_space> dense("aloni::test", v.extent(0), v.extent(1),
-                                                                              v.extent(2), v.extent(3), v.extent(4));
+                                                                               v.extent(2), v.extent(3), v.extent(4));
   Kokkos::deep_copy(dense, v);
   return Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, dense);
 }
@@ -116,8 +117,9 @@ struct Run {
 /// Compares output, input gradient and parameter gradients; tolerance 0: all bits agree. False on all ranks when any saw a
 /// difference. Collective.
 template <class T>
-bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy,
-                                 Index samples, Values values, std::uint64_t seed, double tolerance,
+bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDescription& net,
+                                 const Strategy& strategy, Index samples, Values values, std::uint64_t seed,
+                                 double tolerance,
                                  local::ConvolutionBackend backend = local::ConvolutionBackend::automatic) {
   const auto self = comm.split(comm.rank(), 0);
   Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
@@ -125,11 +127,12 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
   for (int step = 0; step < 2; ++step) {  // the second one meets buffers that are not fresh
     one.step();
     many.step();
-    const std::string where = "strategy " + to_string(strategy) + ", step " + std::to_string(step) + ", seed " +
-                              std::to_string(seed);
+    const std::string where =
+        "strategy " + to_string(strategy) + ", step " + std::to_string(step) + ", seed " + std::to_string(seed);
     EXPECT_LE(difference(many.network.output(), many.network.output_box(), one.network.output()), tolerance)
         << "output, " << where;
-    EXPECT_LE(difference(many.network.input_gradient(), many.network.input_box(), one.network.input_gradient()), tolerance)
+    EXPECT_LE(difference(many.network.input_gradient(), many.network.input_box(), one.network.input_gradient()),
+              tolerance)
         << "input gradient, " << where;
     for (std::size_t p = 0; p < one.parameters.descriptions().size(); ++p) {
       const auto whole = views::whole(one.parameters.descriptions()[p].extents);

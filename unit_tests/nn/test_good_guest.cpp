@@ -22,7 +22,8 @@ std::vector<std::string> grids(int ranks) {
 LabelledImages made_up_images(Index count) {
   LabelledImages images;
   images.image = views::make_extents(1, {28, 28}, 1);
-  for (Index i = 0; i < count * 28 * 28; ++i) images.pixels.push_back(static_cast<std::uint8_t>(random::integer(4, 5, i)));
+  for (Index i = 0; i < count * 28 * 28; ++i)
+    images.pixels.push_back(static_cast<std::uint8_t>(random::integer(4, 5, i)));
   for (Index i = 0; i < count; ++i) images.labels.push_back(static_cast<std::uint8_t>(i % 10));
   return images;
 }

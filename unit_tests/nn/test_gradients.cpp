@@ -21,9 +21,10 @@ struct Probe {
     const auto y = on_host(run.network.output());
     double sum = 0;
     if (run.network.output_distribution().is_first_copy(comm.rank())) {
-      for_each_index(run.network.output_box(), run.network.output_distribution().extents(), [&](const auto& i, Index position) {
-        sum += y(i[0], i[1], i[2], i[3], i[4]) * value_at<double>(Values::reals, run.seed, 3, position);
-      });
+      for_each_index(run.network.output_box(), run.network.output_distribution().extents(),
+                     [&](const auto& i, Index position) {
+                       sum += y(i[0], i[1], i[2], i[3], i[4]) * value_at<double>(Values::reals, run.seed, 3, position);
+                     });
     }
     return comm.all_reduce(sum, comm::Reduction::sum);
   }
@@ -35,8 +36,8 @@ double central_difference(const std::function<double(double)>& f) {
 }
 
 /// Compares up to `count` entries, spread over the tensor, of each parameter's and of the input's gradient.
-void expect_gradients(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid, Index samples,
-                      std::uint64_t seed) {
+void expect_gradients(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid,
+                      Index samples, std::uint64_t seed) {
   SCOPED_TRACE("grid " + grid + ", seed " + std::to_string(seed));
   Run<double> run(comm, net, Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, seed,
                   local::ConvolutionBackend::automatic);
@@ -78,10 +79,12 @@ void expect_gradients(const comm::Communicator& comm, const NetworkDescription& 
       Kokkos::deep_copy(run.network.input(), dense);
       return probe.value();
     });
-    const auto dense = Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, host);
+    const auto dense =
+        Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, host);
     Kokkos::deep_copy(run.network.input(), dense);
     bool mine = false;
-    for_each_index(run.network.input_box(), extents, [&](const auto&, Index position) { mine = mine || position == target; });
+    for_each_index(run.network.input_box(), extents,
+                   [&](const auto&, Index position) { mine = mine || position == target; });
     if (mine) {
       EXPECT_NEAR(analytic, numeric, 1e-6 * (1 + std::abs(numeric))) << "input element " << target;
     }
@@ -97,8 +100,8 @@ NetworkDescription single(Operation op, int spatial_rank = 2) {
   return net;
 }
 
-Window window(std::array<Index, 3> kernel, std::array<Index, 3> stride, std::array<Index, 3> low, std::array<Index, 3> high,
-              std::array<Index, 3> dilation = {1, 1, 1}) {
+Window window(std::array<Index, 3> kernel, std::array<Index, 3> stride, std::array<Index, 3> low,
+              std::array<Index, 3> high, std::array<Index, 3> dilation = {1, 1, 1}) {
   return {kernel, stride, dilation, low, high};
 }
 
@@ -155,7 +158,8 @@ void expect_loss_gradients(const NetworkDescription& net, Index samples) {
     SCOPED_TRACE("grid " + grid);
     Run<double> run(comm, net, Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, 21,
                     local::ConvolutionBackend::automatic);
-    fill<double>(run.network.input(), run.network.input_box(), run.network.input_distribution().extents(), Values::reals, 21, 2);
+    fill<double>(run.network.input(), run.network.input_box(), run.network.input_distribution().extents(),
+                 Values::reals, 21, 2);
     if (net.loss == Loss::softmax_cross_entropy) {
       auto labels = Kokkos::create_mirror_view(run.network.labels());
       for (std::size_t i = 0; i < labels.extent(0); ++i) {
@@ -164,9 +168,10 @@ void expect_loss_gradients(const NetworkDescription& net, Index samples) {
       Kokkos::deep_copy(run.network.labels(), labels);
     } else {
       auto targets = on_host(run.network.targets());
-      for_each_index(run.network.output_box(), run.network.output_distribution().extents(), [&](const auto& i, Index position) {
-        targets(i[0], i[1], i[2], i[3], i[4]) = random::uniform<double>(21, 9, position);
-      });
+      for_each_index(run.network.output_box(), run.network.output_distribution().extents(),
+                     [&](const auto& i, Index position) {
+                       targets(i[0], i[1], i[2], i[3], i[4]) = random::uniform<double>(21, 9, position);
+                     });
       const auto dense =
           Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, targets);
       Kokkos::deep_copy(run.network.targets(), dense);

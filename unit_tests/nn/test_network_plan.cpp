@@ -47,7 +47,8 @@ TEST(NetworkPlan, LetsProducersWriteIntoTheBufferThatTheExchangeFills) {
   const auto plan = plan_of(net, "h2", 2, 64);
   EXPECT_TRUE(plan.input_has_ghosts);
   EXPECT_EQ(plan.layers[layer(net, "conv1")].inputs[0].mode, InputMode::in_place);
-  EXPECT_EQ(plan.layers[layer(net, "conv2")].inputs[0].mode, InputMode::in_place);  // the pooling before it has ghosts around its output
+  EXPECT_EQ(plan.layers[layer(net, "conv2")].inputs[0].mode,
+            InputMode::in_place);  // the pooling before it has ghosts around its output
   const LayerPlan& conv1 = plan.layers[layer(net, "conv1")];
   EXPECT_EQ(conv1.input.owned(0).upper(Dim::height), 14);
   EXPECT_EQ(conv1.input_needed(0).lower(Dim::height), 0);
@@ -95,7 +96,8 @@ TEST(NetworkPlan, GivesEveryRankAllThatItsWindowsTouch) {
                     }
                   }
                 }
-                if (HasFailure()) FAIL() << "extent " << extent << " kernel " << kernel << " stride " << stride << " rank " << r;
+                if (HasFailure())
+                  FAIL() << "extent " << extent << " kernel " << kernel << " stride " << stride << " rank " << r;
               }
             }
           }
@@ -143,7 +145,8 @@ TEST(NetworkPlan, RefusesWhatDoesNotFit) {
   const auto net = digits();
   EXPECT_THROW(plan_network(net, std::vector<ProcessGrid>(net.layers.size()), 1, 0), InvalidArgument);
   EXPECT_THROW(plan_network(net, {}, 1, 4), InvalidArgument);
-  EXPECT_THROW(plan_network(net, std::vector<ProcessGrid>(net.layers.size(), ProcessGrid::parse("n2")), 3, 4), InvalidArgument);
+  EXPECT_THROW(plan_network(net, std::vector<ProcessGrid>(net.layers.size(), ProcessGrid::parse("n2")), 3, 4),
+               InvalidArgument);
 }
 
 }  // namespace

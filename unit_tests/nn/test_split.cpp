@@ -64,13 +64,16 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
     const std::string name = "layer" + std::to_string(l);
     Operation op = Relu{};
     switch (dice(0, kinds == Kinds::exact ? 6 : 9)) {
-      case 0: case 1: case 2:
+      case 0:
+      case 1:
+      case 2:
         if (flat || convolutions == 2) break;
         ++convolutions;
         op = Convolution{dice(1, 5), random_window(dice, net.spatial_rank, in, net.spatial_rank == 3 ? 4 : 7, false),
                          dice(0, 1) == 1};
         break;
-      case 3: case 4:
+      case 3:
+      case 4:
         if (!flat) op = Pooling{PoolingKind::max, random_window(dice, net.spatial_rank, in, 4, true), true};
         break;
       case 5:
@@ -80,16 +83,20 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
         }
         break;
       case 7:
-        if (!flat) op = Pooling{PoolingKind::average, random_window(dice, net.spatial_rank, in, 4, true), dice(0, 1) == 1};
+        if (!flat)
+          op = Pooling{PoolingKind::average, random_window(dice, net.spatial_rank, in, 4, true), dice(0, 1) == 1};
         break;
-      case 8: op = BatchNorm{StatisticsScope::all, 0.1, 1e-3}; break;
+      case 8:
+        op = BatchNorm{StatisticsScope::all, 0.1, 1e-3};
+        break;
       case 9:
         if (!flat) {
           op = GlobalAveragePooling{};
           flat = true;
         }
         break;
-      default: break;
+      default:
+        break;
     }
     net.layers.push_back({name, op, {previous}});
     previous = name;
@@ -123,7 +130,9 @@ void compare_random_networks(Kinds kinds, Values values, double tolerance, std::
     const int tries = static_cast<int>(std::min<std::size_t>(grids.size(), 3));
     for (int t = 0; t < tries; ++t) {
       const auto& grid = grids[dice(0, static_cast<Index>(grids.size()) - 1)];
-      if (!expect_split_equals_unsplit<T>(comm, net, Strategy::uniform(grid), samples, values, seed, tolerance, backend)) return;
+      if (!expect_split_equals_unsplit<T>(comm, net, Strategy::uniform(grid), samples, values, seed, tolerance,
+                                          backend))
+        return;
     }
   }
 }
@@ -207,7 +216,9 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
   // The branches in distributions of their own.
   Strategy mixed;
   const std::string p = std::to_string(comm.size());
-  mixed.rules = {{"pool", ProcessGrid::parse("n" + p), 0}, {"conv2", ProcessGrid::parse("w" + p), 0}, {"*", ProcessGrid::parse("h" + p), 0}};
+  mixed.rules = {{"pool", ProcessGrid::parse("n" + p), 0},
+                 {"conv2", ProcessGrid::parse("w" + p), 0},
+                 {"*", ProcessGrid::parse("h" + p), 0}};
   expect_split_equals_unsplit<float>(comm, net, mixed, 4, Values::integers, 6, 0.0);
 }
 

@@ -28,7 +28,8 @@ LabelledImages first(const LabelledImages& all, Index count) {
   return some;
 }
 
-TrainReport run(const comm::Communicator& comm, const std::string& grid, const TrainOptions& options, Index images = 8000) {
+TrainReport run(const comm::Communicator& comm, const std::string& grid, const TrainOptions& options,
+                Index images = 8000) {
   return train<double>(comm, lenet5(digits().train.image, 10), Strategy::uniform(ProcessGrid::parse(grid)),
                        first(digits().train, images), first(digits().test, 100), options);
 }
@@ -36,10 +37,14 @@ TrainReport run(const comm::Communicator& comm, const std::string& grid, const T
 /// Grids of the issue: by sample, by height (uneven with three ranks), height and width, and mixed with samples.
 std::vector<std::string> grids(int ranks) {
   switch (ranks) {
-    case 2: return {"n2", "h2", "w2"};
-    case 3: return {"h3"};
-    case 4: return {"h2w2", "n2h2"};
-    default: return {"1"};
+    case 2:
+      return {"n2", "h2", "w2"};
+    case 3:
+      return {"h3"};
+    case 4:
+      return {"h2w2", "n2h2"};
+    default:
+      return {"1"};
   }
 }
 
@@ -70,7 +75,8 @@ TEST(Training, TrainsOnAnIncompleteLastMiniBatch) {
     const TrainReport report = run(comm, grid, options, 131);
     ASSERT_EQ(report.losses.size(), expected.losses.size());
     for (std::size_t i = 0; i < report.losses.size(); ++i) {
-      EXPECT_NEAR(report.losses[i], expected.losses[i], 1e-10 * std::abs(expected.losses[i])) << "step " << i << " over " << grid;
+      EXPECT_NEAR(report.losses[i], expected.losses[i], 1e-10 * std::abs(expected.losses[i]))
+          << "step " << i << " over " << grid;
     }
     EXPECT_EQ(report.epochs[1].test_accuracy, expected.epochs[1].test_accuracy);
   }
@@ -93,7 +99,8 @@ TEST(Training, ReportsEveryStepAndEpoch) {
   const TrainReport report = run(comm, "n" + std::to_string(comm.size()), {.batch = 50, .epochs = 2}, 200);
   EXPECT_EQ(report.losses.size(), 8u);
   ASSERT_EQ(report.epochs.size(), 2u);
-  EXPECT_NEAR(report.epochs[0].loss, (report.losses[0] + report.losses[1] + report.losses[2] + report.losses[3]) / 4, 1e-12);
+  EXPECT_NEAR(report.epochs[0].loss, (report.losses[0] + report.losses[1] + report.losses[2] + report.losses[3]) / 4,
+              1e-12);
   EXPECT_GT(report.step_seconds, 0);
   EXPECT_GT(report.samples_per_second, 0);
   EXPECT_GT(report.time.compute, 0);

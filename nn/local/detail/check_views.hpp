@@ -27,9 +27,10 @@ void check_extents(const char* operation, const char* argument, const View& v, c
 
 template <class View, class Other>
 void check_same_extents(const char* operation, const char* argument, const View& v, const Other& other) {
-  check_extents(operation, argument, v,
-                {static_cast<Index>(other.extent(0)), static_cast<Index>(other.extent(1)), static_cast<Index>(other.extent(2)),
-                 static_cast<Index>(other.extent(3)), static_cast<Index>(other.extent(4))});
+  check_extents(
+      operation, argument, v,
+      {static_cast<Index>(other.extent(0)), static_cast<Index>(other.extent(1)), static_cast<Index>(other.extent(2)),
+       static_cast<Index>(other.extent(3)), static_cast<Index>(other.extent(4))});
 }
 
 template <class Array>

@@ -5,8 +5,8 @@
 namespace aloni::nn::local::detail {
 
 template <class T, class Exec>
-std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const ConvolutionProblem& problem, const Exec& exec,
-                                                                      ConvolutionPasses passes);
+std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const ConvolutionProblem& problem,
+                                                                      const Exec& exec, ConvolutionPasses passes);
 
 // Host execution spaces only.
 template <class T, class Exec>

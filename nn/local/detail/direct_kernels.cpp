@@ -15,8 +15,7 @@ template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>
 #pragma GCC unroll 16
   for (int p = 0; p < num_pixels; ++p)
 #pragma GCC unroll 4
-    for (int v = 0; v < num_vectors; ++v)
-      sum[p][v] = *reinterpret_cast<const V*>(a.bias + first_filter + v * lanes);
+    for (int v = 0; v < num_vectors; ++v) sum[p][v] = *reinterpret_cast<const V*>(a.bias + first_filter + v * lanes);
   for (Index t = 0; t < a.num_terms; ++t) {
     const T* x_term = a.terms[t].x + first_pixel * x_pixel;
     const T* w_term = a.terms[t].w + first_filter;
@@ -68,7 +67,8 @@ template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>
 }
 
 template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>
-[[gnu::always_inline]] inline void row_block_of(const RowArguments<T>& a, Index pixels, Index first_pixel, Index first_filter) {
+[[gnu::always_inline]] inline void row_block_of(const RowArguments<T>& a, Index pixels, Index first_pixel,
+                                                Index first_filter) {
   if constexpr (num_pixels > 0) {
     if (pixels == num_pixels) {
       row_block<T, lanes, num_vectors, num_pixels, unit_stride>(a, first_pixel, first_filter);
@@ -159,7 +159,8 @@ template <class T, int lanes, int num_vectors, int num_values>
 }
 
 template <class T, int lanes, int num_vectors, int num_values>
-[[gnu::always_inline]] inline void filter_block_of(const FilterArguments<T>& a, Index values, Index first_value, Index first_filter) {
+[[gnu::always_inline]] inline void filter_block_of(const FilterArguments<T>& a, Index values, Index first_value,
+                                                   Index first_filter) {
   if constexpr (num_values > 0) {
     if (values == num_values) {
       filter_block<T, lanes, num_vectors, num_values>(a, first_value, first_filter);
@@ -254,8 +255,7 @@ __attribute__((target("avx512f,avx512vl,avx2,fma"))) void filter_avx512(const Fi
   if (f < a.padded) filter_values<T, 32 / sizeof(T), 1, 15>(a, f);
 }
 template <class T>
-constexpr DirectKernels<T> avx512{"avx512", 32 / sizeof(T), row_avx512<T>, filter_avx512<T>,
-                                  column_sums_avx2<T>};
+constexpr DirectKernels<T> avx512{"avx512", 32 / sizeof(T), row_avx512<T>, filter_avx512<T>, column_sums_avx2<T>};
 #endif
 
 }  // namespace

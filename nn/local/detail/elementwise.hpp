@@ -41,8 +41,8 @@ struct SingleElement {
 
 /// Inputs that op doesn't take are default-constructed views.
 template <class Exec, class Op, class T>
-void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor<T, Exec>& out, const InTensor<T, Exec>& a = {},
-                 const InTensor<T, Exec>& b = {}) {
+void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor<T, Exec>& out,
+                 const InTensor<T, Exec>& a = {}, const InTensor<T, Exec>& b = {}) {
   const Rows rows = rows_of(out);
   if (rows.elements() == 0) return;
   const SingleElement<Op, Tensor<T, Exec>, Tensor<const T, Exec>> element{rows, op, out, a, b};

@@ -11,14 +11,14 @@
 // The execution spaces for which the local kernels are compiled: the default one and the host's, when that is another.
 // INSTANTIATE(T, Exec) is a macro of the including file, undefined again there.
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)          \
-  INSTANTIATE(float, Kokkos::DefaultExecutionSpace)        \
-  INSTANTIATE(double, Kokkos::DefaultExecutionSpace)       \
-  INSTANTIATE(float, Kokkos::DefaultHostExecutionSpace)    \
+#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)       \
+  INSTANTIATE(float, Kokkos::DefaultExecutionSpace)     \
+  INSTANTIATE(double, Kokkos::DefaultExecutionSpace)    \
+  INSTANTIATE(float, Kokkos::DefaultHostExecutionSpace) \
   INSTANTIATE(double, Kokkos::DefaultHostExecutionSpace)
 #else
-#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)    \
-  INSTANTIATE(float, Kokkos::DefaultExecutionSpace)  \
+#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)   \
+  INSTANTIATE(float, Kokkos::DefaultExecutionSpace) \
   INSTANTIATE(double, Kokkos::DefaultExecutionSpace)
 #endif
 
@@ -26,8 +26,8 @@ namespace aloni::nn::local::detail {
 
 template <class Exec>
 inline constexpr bool runs_on_host =
-    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible &&
-    std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
+    Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible&&
+        std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
 
 template <class Exec>
 using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>;

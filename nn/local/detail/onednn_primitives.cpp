@@ -65,7 +65,8 @@ dnnl::convolution_backward_data::primitive_desc describe_backward_data(const Sha
           describe_forward(s, engine)};
 }
 
-dnnl::convolution_backward_weights::primitive_desc describe_backward_filter(const Shapes& s, const dnnl::engine& engine) {
+dnnl::convolution_backward_weights::primitive_desc describe_backward_filter(const Shapes& s,
+                                                                            const dnnl::engine& engine) {
   return {{direct, s.x, s.w, s.bias, s.y, s.stride, s.dilation, s.before, s.after},
           s.attributes,
           engine,
@@ -243,7 +244,9 @@ void OnednnConvolution::backward_filter(const float* x, const float* dy, float* 
   primitives_->stream.wait();
 }
 
-std::string OnednnConvolution::implementation(ConvolutionPass pass) const { return primitives_->of(pass).implementation; }
+std::string OnednnConvolution::implementation(ConvolutionPass pass) const {
+  return primitives_->of(pass).implementation;
+}
 
 std::size_t OnednnConvolution::workspace_bytes() const {
   std::size_t bytes = 0;

@@ -33,7 +33,8 @@ TYPED_TEST(DirectKernelsOf, RowsAgreeWithPlainLoopsAndStayInTheirRow) {
       const Index x_pixel = pick(1, 4), x_tap = pick(1, 3);
       const Index y_pixel = pick(0, 1) == 0 ? filters : filters + pick(1, 5);
       SCOPED_TRACE(std::string(kernels->name) + ", seed " + std::to_string(seed));
-      const auto x = integers<T>(random, terms * 200 + 1), w = integers<T>(random, (terms * taps * channels + 1) * padded);
+      const auto x = integers<T>(random, terms * 200 + 1),
+                 w = integers<T>(random, (terms * taps * channels + 1) * padded);
       auto bias = integers<T>(random, padded);
       std::vector<RowTerm<T>> rows;
       for (Index t = 0; t < terms; ++t) rows.push_back({x.data() + t * 200, w.data() + t * taps * channels * padded});
@@ -48,9 +49,19 @@ TYPED_TEST(DirectKernelsOf, RowsAgreeWithPlainLoopsAndStayInTheirRow) {
                 sum += rows[t].x[p * x_pixel + m * x_tap + c] * rows[t].w[(m * channels + c) * padded + f];
           expected[40 + p * y_pixel + f] = sum;
         }
-      kernels->row({.terms = rows.data(), .num_terms = terms, .taps = taps, .channels = channels, .x_pixel = x_pixel,
-                    .x_tap = x_tap, .w_tap = channels * padded, .bias = bias.data(), .filters = filters, .padded = padded,
-                    .y = y.data() + 40, .pixels = pixels, .y_pixel = y_pixel});
+      kernels->row({.terms = rows.data(),
+                    .num_terms = terms,
+                    .taps = taps,
+                    .channels = channels,
+                    .x_pixel = x_pixel,
+                    .x_tap = x_tap,
+                    .w_tap = channels * padded,
+                    .bias = bias.data(),
+                    .filters = filters,
+                    .padded = padded,
+                    .y = y.data() + 40,
+                    .pixels = pixels,
+                    .y_pixel = y_pixel});
       ASSERT_EQ(y, expected);
     }
   }
@@ -80,8 +91,15 @@ TYPED_TEST(DirectKernelsOf, FilterSumsAndColumnSumsAgreeWithPlainLoops) {
             expected_column[f] += d;
             for (Index j = 0; j < values; ++j) expected[j * padded + f] += x_rows[r][p * x_pixel + j] * d;
           }
-      FilterArguments<T> a{.x = x_rows.data(), .dy = dy_rows.data(), .rows = rows, .pixels = pixels, .x_pixel = x_pixel,
-                           .dy_pixel = dy_pixel, .values = values, .padded = padded, .sum = sum.data()};
+      FilterArguments<T> a{.x = x_rows.data(),
+                           .dy = dy_rows.data(),
+                           .rows = rows,
+                           .pixels = pixels,
+                           .x_pixel = x_pixel,
+                           .dy_pixel = dy_pixel,
+                           .values = values,
+                           .padded = padded,
+                           .sum = sum.data()};
       kernels->filter(a);
       ASSERT_EQ(sum, expected);
       a.sum = column.data();

@@ -65,7 +65,8 @@ struct Net {
   static constexpr Index count = 3 * 4 * 2, channels = 3;
   Exec exec = test_space();
   LocalTensor<double> x{extents, ghosted}, y{extents, ghosted}, dy{extents}, dx{extents};
-  LocalArray<double> sums{6}, mean{3}, inv_std{3}, running_mean{3}, running_variance{3, 1}, gamma{3}, beta{3}, dgamma{3}, dbeta{3};
+  LocalArray<double> sums{6}, mean{3}, inv_std{3}, running_mean{3}, running_variance{3, 1}, gamma{3}, beta{3},
+      dgamma{3}, dbeta{3};
   BatchNormReduction<double> reduction{exec, 3, 1, 4, 3};
 
   void forward() {
@@ -96,7 +97,8 @@ TEST(LocalBatchNormLayer, NormalisesAndKeepsRunningStatistics) {
   net.running_variance.download();
   for (Index c = 0; c < Net::channels; ++c) {
     double mean = 0, variance = 0, y_mean = 0;
-    net.x.for_each([&](Index n, Index d, Index h, Index w, Index k) { mean += k == c ? net.x(n, d, h, w, k) / Net::count : 0; });
+    net.x.for_each(
+        [&](Index n, Index d, Index h, Index w, Index k) { mean += k == c ? net.x(n, d, h, w, k) / Net::count : 0; });
     net.x.for_each([&](Index n, Index d, Index h, Index w, Index k) {
       variance += k == c ? std::pow(net.x(n, d, h, w, k) - mean, 2) / Net::count : 0;
     });
@@ -128,7 +130,8 @@ TEST(LocalBatchNormLayer, GradientsAreFiniteDifferences) {
   net.forward();
   net.reduction.gradients(net.exec, net.x, net.dy, net.mean, net.inv_std, net.sums);
   batch_norm_parameter_gradients<double>(net.exec, net.sums, net.dgamma.view(), net.dbeta);
-  batch_norm_backward<double>(net.exec, Net::count, net.x, net.dy, net.mean, net.inv_std, net.gamma, net.sums, net.dx.view());
+  batch_norm_backward<double>(net.exec, Net::count, net.x, net.dy, net.mean, net.inv_std, net.gamma, net.sums,
+                              net.dx.view());
   wait(net.exec);
   net.dx.download();
   net.dgamma.download();

@@ -35,7 +35,8 @@ TYPED_TEST(LocalGemm, AgreesWithPlainLoopsForEveryTransposeStrideAndFactor) {
     std::mt19937 random(seed + i);
     auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
     const Index m = pick(0, 5) == 0 ? 1 : pick(1, 90), n = pick(0, 5) == 0 ? 1 : pick(1, 150), k = pick(0, 300);
-    const auto op_a = pick(0, 1) == 1 ? Transpose::yes : Transpose::no, op_b = pick(0, 1) == 1 ? Transpose::yes : Transpose::no;
+    const auto op_a = pick(0, 1) == 1 ? Transpose::yes : Transpose::no,
+               op_b = pick(0, 1) == 1 ? Transpose::yes : Transpose::no;
     const Index ar = op_a == Transpose::no ? m : k, ac = op_a == Transpose::no ? k : m;
     const Index br = op_b == Transpose::no ? k : n, bc = op_b == Transpose::no ? n : k;
     const Index as = ac + pick(0, 3), bs = bc + pick(0, 3), cs = n + pick(0, 3);
@@ -85,11 +86,11 @@ TYPED_TEST(LocalGemm, AgreesWithPlainLoopsForEveryTransposeStrideAndFactor) {
 TYPED_TEST(LocalGemm, RefusesShapesThatDoNotFit) {
   using T = TypeParam;
   LocalArray<T> a(6), b(6), c(4);
-  EXPECT_THROW(gemm<T>(test_space(), Transpose::no, Transpose::no, 1, {a.view().data(), 2, 3, 3}, {b.view().data(), 2, 3, 3},
-                       0, matrix(c, 2, 2, 2)),
+  EXPECT_THROW(gemm<T>(test_space(), Transpose::no, Transpose::no, 1, {a.view().data(), 2, 3, 3},
+                       {b.view().data(), 2, 3, 3}, 0, matrix(c, 2, 2, 2)),
                InvalidArgument);
-  EXPECT_THROW(gemm<T>(test_space(), Transpose::no, Transpose::no, 1, {a.view().data(), 2, 3, 2}, {b.view().data(), 3, 2, 2},
-                       0, matrix(c, 2, 2, 2)),
+  EXPECT_THROW(gemm<T>(test_space(), Transpose::no, Transpose::no, 1, {a.view().data(), 2, 3, 2},
+                       {b.view().data(), 3, 2, 2}, 0, matrix(c, 2, 2, 2)),
                InvalidArgument);
 }
 

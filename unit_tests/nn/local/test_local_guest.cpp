@@ -36,8 +36,13 @@ template <class T>
 void convolutions_are_quiet() {
   const Exec exec = test_space();
   std::mt19937 random(1);
-  const ConvolutionProblem p{.samples = 2, .channels = 16, .filters = 16, .input = {1, 8, 8}, .output = {1, 8, 8},
-                             .kernel = {1, 3, 3}, .offset = {0, -1, -1}};
+  const ConvolutionProblem p{.samples = 2,
+                             .channels = 16,
+                             .filters = 16,
+                             .input = {1, 8, 8},
+                             .output = {1, 8, 8},
+                             .kernel = {1, 3, 3},
+                             .offset = {0, -1, -1}};
   for (const Placement& placement : {Placement{}, Placement{.before = {0, 0, 1, 1, 0}}}) {
     LocalTensor<T> x({2, 1, 8, 8, 16}, placement), y({2, 1, 8, 8, 16}, placement), w({16, 1, 3, 3, 16});
     LocalArray<T> bias(16);
@@ -47,7 +52,8 @@ void convolutions_are_quiet() {
                          ConvolutionBackend::onednn, ConvolutionBackend::kokkos_kernels}) {
       if (unsupported_reason<T>(backend, p, ConvolutionPass::forward)) continue;
       SCOPED_TRACE(name(backend));
-      const auto c = make_local_convolution<T>(backend, p, exec, {.forward = true, .backward_data = true, .backward_filter = true});
+      const auto c = make_local_convolution<T>(backend, p, exec,
+                                               {.forward = true, .backward_data = true, .backward_filter = true});
       expect_quiet([&] {
         relu_forward<T>(exec, x, x.view());
         c->forward(exec, x, w, bias, y);
@@ -66,8 +72,8 @@ TEST(LocalGuest, ConvolutionsNeitherFenceNorAllocate) {
 TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
   using T = float;
   const Exec exec = test_space();
-  const PoolingProblem pool{.samples = 2, .channels = 4, .input = {1, 8, 8}, .output = {1, 4, 4}, .window = {1, 2, 2},
-                            .stride = {1, 2, 2}};
+  const PoolingProblem pool{
+      .samples = 2, .channels = 4, .input = {1, 8, 8}, .output = {1, 4, 4}, .window = {1, 2, 2}, .stride = {1, 2, 2}};
   LocalTensor<T> x({2, 1, 8, 8, 4}), y({2, 1, 4, 4, 4}), features({2, 1, 1, 1, 4}), logits({2, 1, 1, 1, 4});
   LocalTensor<std::int32_t> argmax({2, 1, 4, 4, 4});
   LocalArray<T> weights(16), bias(4), gradient(16), velocity(16);

@@ -157,7 +157,8 @@ TEST(LocalLoss, EmptyBatchesGiveZeroAndNoGradientIsFine) {
   wait(test_space());
   result.download();
   EXPECT_NEAR(result(0), 2 * std::log(3.0), 1e-12);
-  EXPECT_THROW(softmax_cross_entropy<float>(test_space(), z, LocalArray<int>(3), 1.0, z.view(), result), InvalidArgument);
+  EXPECT_THROW(softmax_cross_entropy<float>(test_space(), z, LocalArray<int>(3), 1.0, z.view(), result),
+               InvalidArgument);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ TYPED_TEST(LocalPointwise, AgreesWithPlainLoopsInAnyPlacement) {
   const Exec exec = test_space();
   std::mt19937 random(test_seed());
   // Beyond one block of 4096 elements, and an odd number of them.
-  for (const std::array<Index, 5>& extents : {std::array<Index, 5>{3, 2, 5, 7, 3}, {5, 1, 29, 31, 3}, {0, 1, 2, 2, 1}}) {
+  for (const std::array<Index, 5>& extents :
+       {std::array<Index, 5>{3, 2, 5, 7, 3}, {5, 1, 29, 31, 3}, {0, 1, 2, 2, 1}}) {
     for (const auto& at_in : placements) {
       for (const auto& at_out : placements) {
         LocalTensor<T> a(extents, at_in), b(extents, at_in), r(extents, at_out), g(extents, at_out), c(extents, at_out),
@@ -114,7 +115,8 @@ TEST(LocalPointwiseArguments, RefusesDifferentExtents) {
   EXPECT_THROW(relu_forward<float>(test_space(), a, b.view()), InvalidArgument);
   LocalArray<float> w(3), g(4);
   EXPECT_THROW(sgd_step<float>(test_space(), {}, g, w.view(), {}), InvalidArgument);
-  EXPECT_THROW(sgd_step<float>(test_space(), {.momentum = 0.9}, w, w.view(), {}), InvalidArgument) << "needs a velocity";
+  EXPECT_THROW(sgd_step<float>(test_space(), {.momentum = 0.9}, w, w.view(), {}), InvalidArgument)
+      << "needs a velocity";
 }
 
 }  // namespace

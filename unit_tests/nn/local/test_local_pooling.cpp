@@ -47,7 +47,8 @@ PoolingProblem random_problem(std::mt19937& random) {
     p.stride[s] = pick(1, 4);  // overlapping, touching and with gaps
     p.output[s] = pick(1, 6);
     p.offset[s] = pick(0, 3) > 0 ? -pick(0, p.window[s] - 1) : pick(-p.window[s] - 1, 2);
-    p.input[s] = std::max<Index>(pick(0, 9) > 0 ? 1 : 0, (p.output[s] - 1) * p.stride[s] + p.window[s] + p.offset[s] - pick(-2, 3));
+    p.input[s] = std::max<Index>(pick(0, 9) > 0 ? 1 : 0,
+                                 (p.output[s] - 1) * p.stride[s] + p.window[s] + p.offset[s] - pick(-2, 3));
   }
   return p;
 }
@@ -81,7 +82,9 @@ TYPED_TEST(LocalPooling, MaxAndItsGradientAgreeWithTheDefinition) {
     LocalTensor<std::int32_t> argmax(output_extents(p), at_y);
     x.fill_integers(random, 2);  // many ties
     if (i % 4 == 0) {
-      x.fill([&, n = 0]() mutable { return ++n % 5 == 0 ? std::numeric_limits<T>::quiet_NaN() : static_cast<T>(random() % 3); });
+      x.fill([&, n = 0]() mutable {
+        return ++n % 5 == 0 ? std::numeric_limits<T>::quiet_NaN() : static_cast<T>(random() % 3);
+      });
     }
     dy.fill_integers(random, 3);
     max_pool_forward<T>(exec, p, x, y.view(), argmax);
@@ -163,8 +166,8 @@ TYPED_TEST(LocalPooling, AverageAgreesWithTheDefinitionForBothDivisors) {
 
 TEST(LocalPoolingByHand, TiesNaNAndWindowsWithoutElements) {
   // Window 2, stride 1 over 5 5 NaN 1 with one absent element before: windows (·,5) (5,5) (5,NaN) (NaN,1)
-  const PoolingProblem p{.samples = 1, .channels = 1, .input = {1, 1, 4}, .output = {1, 1, 4}, .window = {1, 1, 2},
-                         .offset = {0, 0, -1}};
+  const PoolingProblem p{
+      .samples = 1, .channels = 1, .input = {1, 1, 4}, .output = {1, 1, 4}, .window = {1, 1, 2}, .offset = {0, 0, -1}};
   LocalTensor<double> x({1, 1, 1, 4, 1}), y({1, 1, 1, 4, 1}), dy({1, 1, 1, 4, 1}), dx({1, 1, 1, 4, 1});
   LocalTensor<std::int32_t> argmax({1, 1, 1, 4, 1});
   const std::array<double, 4> values{5, 5, std::nan(""), 1};
@@ -187,8 +190,8 @@ TEST(LocalPoolingByHand, TiesNaNAndWindowsWithoutElements) {
     EXPECT_EQ(dx(0, 0, 0, i, 0), gradient[i]) << i;
   }
 
-  const PoolingProblem outside{.samples = 1, .channels = 1, .input = {1, 1, 4}, .output = {1, 1, 1}, .window = {1, 1, 2},
-                               .offset = {0, 0, -7}};
+  const PoolingProblem outside{
+      .samples = 1, .channels = 1, .input = {1, 1, 4}, .output = {1, 1, 1}, .window = {1, 1, 2}, .offset = {0, 0, -7}};
   LocalTensor<double> one({1, 1, 1, 1, 1});
   LocalTensor<std::int32_t> where_one({1, 1, 1, 1, 1});
   max_pool_forward<double>(test_space(), outside, x, one.view(), where_one);
@@ -205,8 +208,13 @@ TEST(LocalPoolingByHand, TiesNaNAndWindowsWithoutElements) {
 TEST(LocalPoolingGradient, FiniteDifferencesWithOverlappingWindows) {
   const Exec exec = test_space();
   std::mt19937 random(test_seed());
-  const PoolingProblem p{.samples = 2, .channels = 2, .input = {1, 6, 5}, .output = {1, 3, 3}, .window = {1, 3, 3},
-                         .stride = {1, 2, 2}, .offset = {0, -1, -1}};
+  const PoolingProblem p{.samples = 2,
+                         .channels = 2,
+                         .input = {1, 6, 5},
+                         .output = {1, 3, 3},
+                         .window = {1, 3, 3},
+                         .stride = {1, 2, 2},
+                         .offset = {0, -1, -1}};
   LocalTensor<double> x(input_extents(p)), dx(input_extents(p)), y(output_extents(p)), dy(output_extents(p));
   LocalTensor<std::int32_t> argmax(output_extents(p));
   for (int kind = 0; kind < 3; ++kind) {
@@ -220,7 +228,8 @@ TEST(LocalPoolingGradient, FiniteDifferencesWithOverlappingWindows) {
       if (kind == 0) {
         max_pool_forward<double>(exec, p, x, y.view(), argmax);
       } else {
-        average_pool_forward<double>(exec, p, kind == 1 ? AverageDivisor::window : AverageDivisor::in_domain, x, y.view());
+        average_pool_forward<double>(exec, p, kind == 1 ? AverageDivisor::window : AverageDivisor::in_domain, x,
+                                     y.view());
       }
       wait(exec);
       y.download();
@@ -232,7 +241,8 @@ TEST(LocalPoolingGradient, FiniteDifferencesWithOverlappingWindows) {
     if (kind == 0) {
       max_pool_backward<double>(exec, p, dy, argmax, dx.view());
     } else {
-      average_pool_backward<double>(exec, p, kind == 1 ? AverageDivisor::window : AverageDivisor::in_domain, dy, dx.view());
+      average_pool_backward<double>(exec, p, kind == 1 ? AverageDivisor::window : AverageDivisor::in_domain, dy,
+                                    dx.view());
     }
     wait(exec);
     dx.download();
@@ -274,15 +284,14 @@ TEST(LocalGlobalAverage, SumsWithScaleAndSpreadsBack) {
           for (Index w = 0; w < 4; ++w) sum += x(n, d, h, w, c);
       EXPECT_EQ(y(n, 0, 0, 0, c), sum / 2);
     }
-  dx.for_each([&](Index n, Index d, Index h, Index w, Index c) {
-    EXPECT_EQ(dx(n, d, h, w, c), dy(n, 0, 0, 0, c) / 4);
-  });
+  dx.for_each(
+      [&](Index n, Index d, Index h, Index w, Index c) { EXPECT_EQ(dx(n, d, h, w, c), dy(n, 0, 0, 0, c) / 4); });
   EXPECT_EQ(dx.damaged(), 0);
 }
 
 TEST(LocalPoolingArguments, RefusesWrongExtents) {
-  const PoolingProblem p{.samples = 1, .channels = 1, .input = {1, 4, 4}, .output = {1, 2, 2}, .window = {1, 2, 2},
-                         .stride = {1, 2, 2}};
+  const PoolingProblem p{
+      .samples = 1, .channels = 1, .input = {1, 4, 4}, .output = {1, 2, 2}, .window = {1, 2, 2}, .stride = {1, 2, 2}};
   LocalTensor<float> x({1, 1, 4, 4, 1}), y({1, 1, 2, 3, 1});
   EXPECT_THROW(max_pool_forward<float>(test_space(), p, x, y.view(), {}), InvalidArgument);
   EXPECT_THROW(validate(PoolingProblem{.window = {1 << 12, 1 << 12, 1 << 12}}), InvalidArgument);
