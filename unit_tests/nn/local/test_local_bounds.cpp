@@ -33,22 +33,34 @@ void run_guarded(std::mt19937& random, typename GuardedMemory<T>::Against agains
   auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
   const Index kernel = pick(1, 5), stride = pick(1, 2), padding = pick(0, kernel / 2), size = pick(kernel, 12);
   const Index output = (size + 2 * padding - kernel) / stride + 1, channels = pick(1, 20), filters = pick(1, 20);
-  const ConvolutionProblem p{.samples = 2, .channels = channels, .filters = filters, .input = {1, size, size},
-                             .output = {1, output, output}, .kernel = {1, kernel, kernel}, .stride = {1, stride, stride},
+  const ConvolutionProblem p{.samples = 2,
+                             .channels = channels,
+                             .filters = filters,
+                             .input = {1, size, size},
+                             .output = {1, output, output},
+                             .kernel = {1, kernel, kernel},
+                             .stride = {1, stride, stride},
                              .offset = {0, -padding, -padding}};
   SCOPED_TRACE(to_string(p));
   GuardedTensor<T> x({2, 1, size, size, channels}, against), y({2, 1, output, output, filters}, against),
       w({filters, 1, kernel, kernel, channels}, against);
   GuardedMemory<T> bias_memory(filters, against);
   const Array<T, Exec> bias(bias_memory.data(), filters);
-  const PoolingProblem q{.samples = 2, .channels = channels, .input = p.input, .output = p.output, .window = p.kernel,
-                         .stride = p.stride, .offset = p.offset};
+  const PoolingProblem q{.samples = 2,
+                         .channels = channels,
+                         .input = p.input,
+                         .output = p.output,
+                         .window = p.kernel,
+                         .stride = p.stride,
+                         .offset = p.offset};
   GuardedTensor<T> pooled({2, 1, output, output, channels}, against);
-  GuardedTensor<std::int32_t> argmax({2, 1, output, output, channels}, static_cast<GuardedMemory<std::int32_t>::Against>(against));
+  GuardedTensor<std::int32_t> argmax({2, 1, output, output, channels},
+                                     static_cast<GuardedMemory<std::int32_t>::Against>(against));
   for (auto backend : {ConvolutionBackend::direct, ConvolutionBackend::onednn, ConvolutionBackend::kokkos_kernels}) {
     if (unsupported_reason<T>(backend, p, ConvolutionPass::forward)) continue;
     SCOPED_TRACE(name(backend));
-    const auto c = make_local_convolution<T>(backend, p, exec, {.forward = true, .backward_data = true, .backward_filter = true});
+    const auto c =
+        make_local_convolution<T>(backend, p, exec, {.forward = true, .backward_data = true, .backward_filter = true});
     c->forward(exec, x.view, w.view, bias, y.view);
     c->backward_data(exec, y.view, w.view, x.view);
     c->backward_filter(exec, x.view, y.view, w.view, bias);
@@ -60,13 +72,15 @@ void run_guarded(std::mt19937& random, typename GuardedMemory<T>::Against agains
 }
 
 TEST(LocalBounds, NothingBesideTheTensorsIsTouched) {
-  if (!Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible) GTEST_SKIP() << "guard pages are in host memory";
+  if (!Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
+    GTEST_SKIP() << "guard pages are in host memory";
   const unsigned seed = test_seed();
   for (unsigned i = 0; i < 150; ++i) {
     std::mt19937 random(seed + i);
     SCOPED_TRACE("seed " + std::to_string(seed + i));
     run_guarded<float>(random, i % 3 == 0 ? GuardedMemory<float>::Against::begin : GuardedMemory<float>::Against::end);
-    run_guarded<double>(random, i % 3 == 0 ? GuardedMemory<double>::Against::begin : GuardedMemory<double>::Against::end);
+    run_guarded<double>(random,
+                        i % 3 == 0 ? GuardedMemory<double>::Against::begin : GuardedMemory<double>::Against::end);
   }
 }
 
