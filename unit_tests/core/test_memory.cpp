@@ -17,7 +17,7 @@ TEST(Memory, PeakGrowsWithWhatIsTouchedAndStaysAfterwards) {
   }
   const auto after = aloni::peak_memory_bytes();
   EXPECT_GT(after, before + static_cast<std::int64_t>(bytes) / 2);
-  EXPECT_EQ(aloni::peak_memory_bytes(), after);
+  EXPECT_GE(aloni::peak_memory_bytes(), after);  // the block is gone; the question itself may take a page
 }
 
 }  // namespace
