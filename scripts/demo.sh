@@ -14,5 +14,8 @@ if ! { cmake --preset host -D aloni_CXX_ARCH=native && cmake --build --preset ho
 fi
 rm -f "$log"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
+# The ranks' stderr is the launcher's pipe: they can't see by themselves that somebody is watching.
+progress=plain
+[[ -t 2 ]] && progress=line
 exec scripts/mpirun -n 2 build/host/bin/aloni train --model lenet5 --data examples/data/mnist_subset \
-  --epochs 5 --batch 64 --strategy h2 "$@"
+  --epochs 5 --batch 64 --strategy h2 --progress $progress "$@"

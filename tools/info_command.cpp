@@ -111,7 +111,7 @@ void print_rows(const Json& info, const std::string& indent) {
 
 InfoCommand::InfoCommand(CLI::App& app)
     : command_(app.add_subcommand("info", "Versions, options, ranks and models of this build and run")) {
-  command_->add_option("--json", json_, "Write the same here too")->type_name("FILE");
+  command_->add_option("--json", json_, "Write the same here too")->type_name("FILE")->take_last();
 }
 
 bool InfoCommand::chosen() const { return command_->parsed(); }

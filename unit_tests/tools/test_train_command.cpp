@@ -66,6 +66,11 @@ TEST(TrainCommand, TakesEveryDocumentedFlag) {
   }
 }
 
+TEST(TrainCommand, LetsTheLastOfTwoCount) {
+  EXPECT_EQ(fault({"--epochs", "0", "--epochs", "2"}), "");
+  EXPECT_THAT(fault({"--epochs", "2", "--epochs", "0"}), HasSubstr("--epochs"));
+}
+
 TEST(TrainCommand, NamesTheFlagAndTheValueThatIsOutOfRange) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"--batch", "0"},           {"--batch", "-64"},        {"--epochs", "-1"},         {"--epochs", "0"},
