@@ -7,13 +7,13 @@
 
 namespace aloni::nn::local::detail {
 
-/// op with as many of the two values as it takes.
+/// op with as many of the two values at index i as it takes; the pointers of the others may be null.
 template <class Op, class A, class B>
-KOKKOS_INLINE_FUNCTION auto apply(const Op& op, const A* a, const B* b) {
+KOKKOS_INLINE_FUNCTION auto apply(const Op& op, const A* a, const B* b, Index i) {
   if constexpr (std::is_invocable_v<Op, A, B>) {
-    return op(*a, *b);
+    return op(a[i], b[i]);
   } else if constexpr (std::is_invocable_v<Op, A>) {
-    return op(*a);
+    return op(a[i]);
   } else {
     return op();
   }
@@ -57,7 +57,7 @@ void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, (elements + block - 1) / block),
                            [=, to = out.data(), from_a = a.data(), from_b = b.data()](const Index i) {
                              const Index begin = i * block, end = elements < begin + block ? elements : begin + block;
-                             for (Index j = begin; j < end; ++j) to[j] = apply(op, from_a + j, from_b + j);
+                             for (Index j = begin; j < end; ++j) to[j] = apply(op, from_a, from_b, j);
                            });
     } else if (all([](const auto& v) { return has_contiguous_rows(v); })) {
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), [=](const Index r) {
@@ -66,7 +66,7 @@ void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor
         auto row = [&](const auto& v) { return v.data() == nullptr ? nullptr : &v(n, d, h, 0, 0); };
         auto* const to = row(out);
         const auto *const from_a = row(a), *const from_b = row(b);
-        for (Index j = 0; j < rows.width * rows.channels; ++j) to[j] = apply(op, from_a + j, from_b + j);
+        for (Index j = 0; j < rows.width * rows.channels; ++j) to[j] = apply(op, from_a, from_b, j);
       });
     } else {
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.elements()), element);
