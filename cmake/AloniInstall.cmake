@@ -41,8 +41,6 @@ if(aloni_IS_STATIC)
 endif()
 # Found from where the file lies, so that `cmake --install --prefix` and a moved installation work.
 file(RELATIVE_PATH pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
-# Relative to the file itself, so that `cmake --install --prefix` and a moved tree keep working.
-file(RELATIVE_PATH pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/aloni.pc.in ${aloni_BINARY_DIR}/aloni.pc @ONLY)
 install(FILES ${aloni_BINARY_DIR}/aloni.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
