@@ -150,7 +150,7 @@ function(aloni_add_umbrella)
   install(TARGETS aloni EXPORT aloniTargets)
 endfunction()
 
-# aloni_add_program(NAME <name> SOURCES … [PURE_SOURCES …] LIBRARIES <folders or libraries>): an executable in <build>/bin.
+# aloni_add_program(NAME <name> [SOURCES …] [PURE_SOURCES …] LIBRARIES <folders or libraries>): an executable in <build>/bin.
 function(aloni_add_program)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" NAME "SOURCES;PURE_SOURCES;LIBRARIES")
   add_executable(${arg_NAME} ${arg_SOURCES} ${arg_PURE_SOURCES})
@@ -198,16 +198,19 @@ if(aloni_SANITIZE STREQUAL "thread" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
   endif()
 endif()
 
-# aloni_add_test(NAME test_x SOURCES … [LIBRARIES <folders or libraries>] [RANKS 1 2 …] [LABELS …] [TIMEOUT seconds]
-#                [REQUIRES ONEDNN KOKKOSKERNELS ZLIB …] [PURE])
-# One GoogleTest program; one ctest entry per rank count, named test_x.np4. PURE: neither MPI nor Kokkos, one process.
+# aloni_add_test(NAME test_x [SOURCES …] [PURE_SOURCES …] [LIBRARIES <folders or libraries>] [RANKS 1 2 …] [LABELS …]
+#                [TIMEOUT seconds] [REQUIRES ONEDNN KOKKOSKERNELS ZLIB …] [THREADED | PURE])
+# One GoogleTest program; one ctest entry per rank count, named test_x.np4. PURE_SOURCES include no Kokkos. THREADED: once more
+# with two threads a rank, on two ranks where RANKS has a 2, named test_x.np2.threads2; not under ThreadSanitizer, which takes
+# the barriers of GCC's OpenMP for races. PURE: the whole program uses neither MPI nor Kokkos and is one process without a
+# launcher.
 # REQUIRES: left out when one of these options is OFF.
 function(aloni_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg PURE "NAME;TIMEOUT" "SOURCES;LIBRARIES;RANKS;LABELS;REQUIRES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;LABELS;REQUIRES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "aloni_add_test(${arg_NAME}): unknown argument ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  foreach(source IN LISTS arg_SOURCES)
+  foreach(source IN LISTS arg_SOURCES arg_PURE_SOURCES)
     set_property(GLOBAL APPEND PROPERTY aloni_listed_tests "${CMAKE_CURRENT_SOURCE_DIR}/${source}")
   endforeach()
   foreach(option IN LISTS arg_REQUIRES)
@@ -225,12 +228,13 @@ function(aloni_add_test)
     set(arg_TIMEOUT 120)
   endif()
   if(arg_PURE)
-    aloni_add_program(NAME ${arg_NAME} PURE_SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
-    if(NOT arg_RANKS STREQUAL "1")
-      message(FATAL_ERROR "aloni_add_test(${arg_NAME}): a PURE test is one process")
+    aloni_add_program(NAME ${arg_NAME} PURE_SOURCES ${arg_PURE_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock GTest::gtest_main)
+    if(arg_SOURCES OR NOT arg_RANKS STREQUAL "1")
+      message(FATAL_ERROR "aloni_add_test(${arg_NAME}): a PURE test has PURE_SOURCES and is one process")
     endif()
   else()
-    aloni_add_program(NAME ${arg_NAME} SOURCES ${arg_SOURCES} LIBRARIES ${arg_LIBRARIES} GTest::gmock aloni_test_main)
+    aloni_add_program(NAME ${arg_NAME} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES}
+                      LIBRARIES ${arg_LIBRARIES} GTest::gmock aloni_test_main)
   endif()
   target_include_directories(${arg_NAME} PRIVATE "${aloni_SOURCE_DIR}/unit_tests")
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
@@ -244,6 +248,17 @@ function(aloni_add_test)
     endif()
     aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
   endforeach()
+  if(arg_THREADED AND NOT aloni_SANITIZE STREQUAL "thread")
+    list(GET arg_RANKS 0 ranks)
+    if(2 IN_LIST arg_RANKS)
+      set(ranks 2)
+    endif()
+    math(EXPR cores "2 * ${ranks}")
+    set(name ${arg_NAME}.np${ranks}.threads2)
+    add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${arg_NAME}>)
+    aloni_set_up_test(${name} ${cores} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=2 OMP_WAIT_POLICY=passive)
+  endif()
 endfunction()
 
 function(aloni_set_up_test name processors timeout)

@@ -34,10 +34,10 @@ class Exchange {
 
   /// Collective among neighbours. Asynchronous: until finish() ghosts are neither read nor written, and owned values
   /// change only by kernels on the same queue. The ghost state is stale from here until finish() makes it fresh.
-  Pending start(const Queue<Exec>& queue) const { return transfer_.start(queue); }
+  [[nodiscard]] Pending start(const Queue<Exec>& queue) const { return transfer_.start(queue); }
   /// The transposed operator: ghost values are added to the owners they came from, in a fixed order, and become zero.
   /// Afterwards the ghosts are stale.
-  Pending start_adjoint(const Queue<Exec>& queue) const { return transfer_.start_adjoint(queue); }
+  [[nodiscard]] Pending start_adjoint(const Queue<Exec>& queue) const { return transfer_.start_adjoint(queue); }
   void run(const Queue<Exec>& queue) const { transfer_.run(queue); }
   void run_adjoint(const Queue<Exec>& queue) const { transfer_.run_adjoint(queue); }
 

@@ -32,11 +32,11 @@ class Redistribution {
 
   /// Collective. Asynchronous: until finish() the destination is neither read nor written, and the source changes
   /// only by kernels on the same queue.
-  Pending start(const Queue<Exec>& queue) const { return transfer_.start(queue); }
+  [[nodiscard]] Pending start(const Queue<Exec>& queue) const { return transfer_.start(queue); }
   /// The transposed operator: the whole source, its ghosts included, is overwritten; each cell becomes the sum of the
   /// destination cells that take their value from it. Note that this is not the way back of a tensor: for replicated
   /// tensors, whose copies are equal by definition, use a Redistribution in the other direction.
-  Pending start_adjoint(const Queue<Exec>& queue) const { return transfer_.start_adjoint(queue); }
+  [[nodiscard]] Pending start_adjoint(const Queue<Exec>& queue) const { return transfer_.start_adjoint(queue); }
   void run(const Queue<Exec>& queue) const { transfer_.run(queue); }
   void run_adjoint(const Queue<Exec>& queue) const { transfer_.run_adjoint(queue); }
 

@@ -73,7 +73,7 @@ class TransferBase;
 /// an exception unwinds, or when finishing fails, nothing is waited for: the buffers are then never released (a late
 /// message may still be written into them) and the communicator is poisoned, because peers wait for what will not
 /// come.
-class [[nodiscard]] Pending {
+class Pending {
  public:
   Pending() = default;
   explicit Pending(std::shared_ptr<detail::TransferBase> transfer);
@@ -116,13 +116,13 @@ class Transfer {
   /// neither read nor written, and what it reads must not change except by kernels submitted to the same queue.
   /// Throws InvalidArgument when this transfer is already in flight. Every start of one transfer uses the same queue,
   /// or the caller orders them.
-  Pending start(const Queue<Exec>& queue) const;
+  [[nodiscard]] Pending start(const Queue<Exec>& queue) const;
 
   /// The transposed operator, collective and asynchronous in the same way. For an item in place: every ghost value is
   /// added to the cell it came from, then the ghosts that the plan fills become zero. Between two tensors: the whole
   /// source tensor is overwritten, each cell with the sum of the destination cells that took their value from it and
   /// zero where none did; the destination is unchanged. The order of sums is fixed: equal inputs give equal bits.
-  Pending start_adjoint(const Queue<Exec>& queue) const;
+  [[nodiscard]] Pending start_adjoint(const Queue<Exec>& queue) const;
 
   /// start and finish in one call.
   void run(const Queue<Exec>& queue) const { start(queue).finish(); }

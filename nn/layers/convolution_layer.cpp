@@ -60,11 +60,7 @@ class ConvolutionLayer final : public Layer<T, Exec> {
 
   void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) override {
     const Exec& exec = queue.space();
-    halo::Pending pending;
-    if (exchanges_) {
-      const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
-      pending = gradient_halo_.start(queue);
-    }
+    halo::Pending pending = start_gradient_halo(queue, stopwatch);
     if (forward_ && counts_) {
       forward_->backward_filter(exec, x_.whole(), dy_.owned_part(), dw_, db_);
     } else {
@@ -83,6 +79,12 @@ class ConvolutionLayer final : public Layer<T, Exec> {
   }
 
  private:
+  halo::Pending start_gradient_halo(const Queue<Exec>& queue, Stopwatch& stopwatch) {
+    if (!exchanges_) return {};
+    const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
+    return gradient_halo_.start(queue);
+  }
+
   void prepare_backward_data(const LayerSetup<T, Exec>& s) {
     const int rank = s.comm.rank();
     std::vector<views::Box> needed(s.plan.output.ranks());

@@ -4,6 +4,7 @@ import os
 import shutil
 import tempfile
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from command import DATA, FAILURE, USAGE, aloni, aloni_each
 
@@ -53,9 +54,11 @@ class BadInput(unittest.TestCase):
         return result
 
     def refused(self, code, words, *arguments, ranks=RANKS):
-        for count in ranks:
+        # All at once: after a failure the launcher mostly sleeps.
+        with ThreadPoolExecutor(len(ranks)) as pool:
+            results = list(pool.map(lambda count: aloni(*arguments, ranks=count, limit=LIMIT), ranks))
+        for count, result in zip(ranks, results):
             with self.subTest(arguments=arguments, ranks=count):
-                result = aloni(*arguments, ranks=count, limit=LIMIT)
                 self.check(result, code, *words, what=f"{count} ranks: {' '.join(arguments)}")
                 self.assertEqual(result.out, "", "nothing may have started")
 
