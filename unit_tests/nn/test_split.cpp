@@ -1,5 +1,6 @@
 // Split equals unsplit, for every layer, every grid of the ranks given, replicated grids too.
 #include "split_harness.hpp"
+#include "support/sanitizer.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/config.hpp>
@@ -120,7 +121,7 @@ template <class T>
 void compare_random_networks(Kinds kinds, Values values, double tolerance, std::uint64_t first_seed, int count,
                              ConvolutionBackend backend) {
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
-  for (std::uint64_t seed = first_seed; seed < first_seed + count; ++seed) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + aloni::test::share_of(count); ++seed) {
     Dice dice(seed);
     const NetworkDescription net = random_network(dice, kinds);
     const Index samples = dice(1, 5);

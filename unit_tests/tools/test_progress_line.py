@@ -14,6 +14,9 @@ import unittest
 from command import COMMAND, DATA, MPIRUN, SLOWDOWN, aloni
 
 
+STEPS = str(int(200 / SLOWDOWN))  # about half a second
+
+
 def set_width(terminal, columns):
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
@@ -72,7 +75,7 @@ class ProgressLine(unittest.TestCase):
 
     def test_fits_the_window_and_is_gone_at_the_end(self):
         for columns in (100, 40):
-            window = self.start("--steps", "200", columns=columns)
+            window = self.start("--steps", STEPS, columns=columns)
             window.read(60)
             self.assertEqual(window.code, 0, window.text)
             lines = progress_lines(window.text)
@@ -95,7 +98,7 @@ class ProgressLine(unittest.TestCase):
         self.assertLess(max(len(line) for line in lines), 30)
 
     def test_fits_the_window_through_the_launcher_too(self):
-        window = self.start("--progress", "line", "--steps", "200", columns=50, launcher=[MPIRUN, "-n", "2"])
+        window = self.start("--progress", "line", "--steps", STEPS, columns=50, launcher=[MPIRUN, "-n", "2"])
         window.read(60)
         self.assertEqual(window.code, 0, window.text)
         lines = progress_lines(window.text)
@@ -104,7 +107,7 @@ class ProgressLine(unittest.TestCase):
 
     def test_leaves_no_trace_where_there_is_no_terminal(self):
         for ranks in (0, 2):
-            result = aloni("train", "--data", DATA, "--steps", "100", ranks=ranks)
+            result = aloni("train", "--data", DATA, "--steps", STEPS, ranks=ranks)
             self.assertEqual(result.code, 0, result.err)
             self.assertNotIn("\r", result.err)
             self.assertNotIn("\x1b", result.err + result.out)
