@@ -2,25 +2,12 @@
 // How loops over a tensor are cut for an execution space: on a host, one index per row (sample, depth, height), whose inner
 // loop over contiguous width × channels the compiler vectorises; on a device, one index per element.
 #include <aloni/nn/local/local_types.hpp>
+#include <aloni/views/detail/instantiate.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <string>
 #include <type_traits>
-
-// The execution spaces for which the local kernels are compiled: the default one and the host's, when that is another.
-// INSTANTIATE(T, Exec) is a macro of the including file, undefined again there.
-#if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)       \
-  INSTANTIATE(float, Kokkos::DefaultExecutionSpace)     \
-  INSTANTIATE(double, Kokkos::DefaultExecutionSpace)    \
-  INSTANTIATE(float, Kokkos::DefaultHostExecutionSpace) \
-  INSTANTIATE(double, Kokkos::DefaultHostExecutionSpace)
-#else
-#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)   \
-  INSTANTIATE(float, Kokkos::DefaultExecutionSpace) \
-  INSTANTIATE(double, Kokkos::DefaultExecutionSpace)
-#endif
 
 namespace aloni::nn::local::detail {
 
