@@ -88,6 +88,7 @@ int run(int argc, char** argv) {
     Silence silence;
     benchmark::RunSpecifiedBenchmarks(&silence);
   }
+  benchmark::ClearRegisteredBenchmarks();  // they may hold communicators, which must go before MPI does
   benchmark::Shutdown();
   return 0;
 }

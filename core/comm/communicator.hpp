@@ -20,12 +20,15 @@
 // A family of communicators is used by one thread at a time. Moving and copying invalidate nothing: copies share one state,
 // transports and requests stay valid. Like the making of a communicator, the end of its last copy is collective for MPI: destroy
 // them in the same order on all ranks, and before MPI_Finalize.
+#include <aloni/core/comm/collectives.hpp>
+#include <aloni/core/comm/reduction.hpp>
 #include <aloni/core/comm/transport.hpp>
 #include <aloni/core/index.hpp>
 
 #include <exception>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,7 +39,23 @@
 
 namespace aloni::comm {
 
-enum class Reduction : unsigned char { sum, min, max };
+/// A pending operation of a Communicator. Cheap to copy; spent when test() or wait() has seen it complete.
+struct Request {
+  std::uint32_t slot = 0, generation = 0;
+  bool pending = false;
+};
+
+/// Which transports a family may use. Equal on all ranks.
+struct TransportOptions {
+  bool shared_memory = true;  ///< between ranks of one node that can reach each other's memory
+};
+
+/// What went to and from one rank.
+struct PeerTraffic {
+  int rank = 0;           ///< of the communicator
+  std::string transport;  ///< "self", "shared", "mpi"
+  TrafficCounters messages, collectives;
+};
 
 class Communicator {
  public:
@@ -57,7 +76,7 @@ class Communicator {
   /// Collective. The ranks that share memory with this one (one node), ordered by rank.
   Communicator node() const;
 
-  // --- point to point: host memory, any size (cut into parts of at most max_message_bytes()) ---
+  // --- point to point: host memory, any size (cut into fragments of at most max_message_bytes()) ---
 
   /// Asynchronous: `data` is frozen until wait() or test() says so. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
   [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag) const;
@@ -67,25 +86,37 @@ class Communicator {
   /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
   void wait(std::span<Request> requests) const;
 
-  /// Largest single MPI message; larger ones travel in parts. Default 2^30; tests lower it. Equal on all ranks.
+  /// Largest fragment of a message, for the whole family. Default 2^30; tests lower it.
   std::size_t max_message_bytes() const;
   void set_max_message_bytes(std::size_t bytes);
 
-  /// Messages and bytes per transport since the creation of this communicator: "self", "mpi", and "mpi collectives" (what
-  /// the collectives below and collectively() send).
+  /// Memory that the other ranks of the node reach directly: messages from it are read in place, all-reduces of it take one pass.
+  /// Allocating and freeing is local, by any thread. The heap outlives the communicator as long as somebody holds it.
+  std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
+
+  /// Messages and bytes of this rank since from_mpi(), of the whole family, for each transport that it has: "self", "shared",
+  /// "mpi", and, with " collectives" behind the name, those of the collectives below and of collectively().
   std::vector<std::pair<std::string, TrafficCounters>> traffic() const;
+  /// The same for each rank of this communicator.
+  std::vector<PeerTraffic> traffic_by_peer() const;
 
   // --- collectives on host memory: every rank calls with the same count and operation ---
 
-  /// In place; the same bits on every rank. T: float, double, std::int32_t, std::int64_t, std::uint64_t. Minimum and maximum
-  /// of anything with NaN are NaN.
+  /// In place; the same bits on every rank. T: float, double, std::int32_t, std::int64_t, std::uint64_t.
   template <class T>
-  void all_reduce(std::span<T> values, Reduction op) const;
+  void all_reduce(std::span<T> values, Reduction op, const CollectiveOptions& options = {}) const {
+    Request request = start_all_reduce(values, op, options);
+    wait(std::span(&request, 1));
+  }
   template <class T>
   T all_reduce(T value, Reduction op) const {
     all_reduce(std::span<T>(&value, 1), op);
     return value;
   }
+  /// Asynchronous: `values` belong to the operation until wait() or test() says so. Progress is made by any wait or test.
+  template <class T>
+  [[nodiscard]] Request start_all_reduce(std::span<T> values, Reduction op,
+                                         const CollectiveOptions& options = {}) const;
   void broadcast(std::span<std::byte> data, int root) const;
   void broadcast(std::string& text, int root) const;
   /// One value of each rank, in the order of ranks, on all ranks.

@@ -4,7 +4,10 @@
 #include <aloni/core/error.hpp>
 
 #include <memory>
+#include <numeric>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace aloni::comm {
 
@@ -17,7 +20,7 @@ void check_mpi(int code, const char* operation) {
                            "MPI_SUCCESS");
 }
 
-Communicator from_mpi(MPI_Comm comm) {
+Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
@@ -39,8 +42,11 @@ Communicator from_mpi(MPI_Comm comm) {
     check_mpi(MPI_Comm_set_errhandler(result, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     return result;
   };
-  auto board = std::make_shared<detail::PoisonBoard>(duplicate());
-  return Communicator(std::make_shared<Communicator::State>(duplicate(), std::move(board)));
+  const MPI_Comm messages = duplicate(), poison = duplicate();
+  auto family = std::make_shared<detail::Family>(messages, poison, options);
+  std::vector<int> all(static_cast<std::size_t>(family->size()));
+  std::iota(all.begin(), all.end(), 0);
+  return Communicator(std::make_shared<Communicator::State>(std::move(family), 0, std::move(all)));
 }
 
 }  // namespace aloni::comm

@@ -109,6 +109,17 @@ TEST(AllReduce, ByNodesCrossesALinkBetweenThemWithTheLeast) {
   }
 }
 
+TEST(AllReduce, DirectlyInSharedMemorySendsNoData) {
+  for_all_ranks_and_counts([](int p, Index n) {
+    // Some have their data in shared memory, some don't.
+    const Cost cost = prove(p, all_reduce_goal(p, n), [&](Builder& b, const Team& team) {
+      direct_all_reduce(b, team, b.output(n), team.position() % 3 == 1);
+    });
+    EXPECT_EQ(cost.all_elements(), 0);
+    EXPECT_EQ(cost.most_messages(), p == 1 ? 0 : 2 * (p - 1));
+  });
+}
+
 TEST(AllReduce, ByNodesRefusesNodesOfDifferentSizes) {
   Builder b(0);
   const Region data = b.output(4);

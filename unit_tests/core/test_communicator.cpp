@@ -62,7 +62,7 @@ TEST_F(CommunicatorTest, EveryRankReachesEveryRankIncludingItself) {
   }
   comm.wait(requests);
   for (int peer = 0; peer < size; ++peer) EXPECT_EQ(received[peer], 100 * peer + rank);
-  for (const Request& request : requests) EXPECT_EQ(request.transport, nullptr);
+  for (const Request& request : requests) EXPECT_FALSE(request.pending);
   comm.wait(requests);  // of nothing: returns at once
 }
 
@@ -78,23 +78,38 @@ TEST_F(CommunicatorTest, TestMakesProgress) {
   EXPECT_EQ(received, (rank + 1) % size);
 }
 
-TEST_F(CommunicatorTest, CountsTheTrafficOfEachTransport) {
-  int value = 0, received = 0;
-  std::vector<Request> requests{comm.send(bytes_of(std::as_const(value)), (rank + 1) % size, 0),
-                                comm.receive(bytes_of(received), (rank + size - 1) % size, 0)};
-  comm.wait(requests);
-  comm.barrier();
-  const auto traffic = comm.traffic();
-  ASSERT_EQ(traffic.size(), 3u);
-  EXPECT_EQ(traffic[0].first, "self");
-  EXPECT_EQ(traffic[1].first, "mpi");
-  EXPECT_EQ(traffic[2].first, "mpi collectives");
-  const auto& used = traffic[size == 1 ? 0 : 1].second;
-  const auto& unused = traffic[size == 1 ? 1 : 0].second;
-  EXPECT_EQ(used.messages_sent, 1u);
-  EXPECT_EQ(used.bytes_received, sizeof(int));
-  EXPECT_EQ(unused.messages_sent, 0u);
-  EXPECT_EQ(traffic[2].second.messages_sent > 0, size > 1);
+TEST_F(CommunicatorTest, CountsTheTrafficOfEachTransportAndPeer) {
+  for (const bool shared : {true, false}) {
+    const Communicator own = from_mpi(MPI_COMM_WORLD, {.shared_memory = shared});
+    const int to = (rank + 1) % size, from = (rank + size - 1) % size;
+    int value = 0, received = 0;
+    std::vector<Request> requests{own.send(bytes_of(std::as_const(value)), to, 0),
+                                  own.receive(bytes_of(received), from, 0)};
+    own.wait(requests);
+    own.barrier();
+    const std::string name = size == 1 ? "self" : shared ? "shared" : "mpi";
+    const auto traffic = own.traffic();
+    std::uint64_t messages = 0, collectives = 0;
+    for (const auto& [transport, counters] : traffic) {
+      EXPECT_TRUE(transport == "self" || transport == name || transport == name + " collectives") << transport;
+      if (transport == name) {
+        messages += counters.messages_sent;
+        EXPECT_EQ(counters.bytes_received, sizeof(int));
+      }
+      if (transport == name + " collectives") collectives += counters.messages_sent;
+    }
+    EXPECT_EQ(messages, 1u);
+    EXPECT_EQ(collectives > 0, size > 1);
+    const auto by_peer = own.traffic_by_peer();
+    ASSERT_EQ(by_peer.size(), static_cast<std::size_t>(size));
+    for (int r = 0; r < size; ++r) {
+      const PeerTraffic& peer = by_peer[static_cast<std::size_t>(r)];
+      EXPECT_EQ(peer.rank, r);
+      EXPECT_EQ(peer.transport, r == rank ? "self" : name);
+      EXPECT_EQ(peer.messages.bytes_sent, r == to ? sizeof(int) : 0u);
+      EXPECT_EQ(peer.messages.bytes_received, r == from ? sizeof(int) : 0u);
+    }
+  }
 }
 
 TEST_F(CommunicatorTest, RefusesArgumentsOutsideTheirRange) {

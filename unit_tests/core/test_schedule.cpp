@@ -147,6 +147,43 @@ TEST(Verifier, RefusesADeadlockThatBufferingWouldHide) {
   EXPECT_THAT(refusal(all, all_reduce_goal(2, 3)), HasSubstr("never completes"));
 }
 
+/// All combine their block in everybody's memory; `before` and `after`: whether messages say that all may, and have.
+std::vector<Schedule> in_shared_memory(int size, Index count, bool before, bool after) {
+  std::vector<Schedule> all;
+  for (int r = 0; r < size; ++r) {
+    Builder b(r);
+    const Team team = Team::all(r, size);
+    const Region data = b.output(count), copy = b.scratch(count);
+    b.copy(data, copy);  // something that uses the data first
+    b.fence();
+    b.expose(data, team.ranks());
+    if (before) dissemination_barrier(b, team);
+    b.combine(block_of(data, r, size), block_of(data, r, size).offset);
+    b.fence();
+    if (after) dissemination_barrier(b, team);
+    b.copy(data, copy);
+    all.push_back(b.finish());
+  }
+  return all;
+}
+
+TEST(Verifier, RefusesToCombineInMemoryThatItsOwnerMayUse) {
+  EXPECT_NO_THROW(verify(in_shared_memory(3, 7, true, true), all_reduce_goal(3, 7)));
+  EXPECT_THAT(refusal(in_shared_memory(3, 7, false, true), all_reduce_goal(3, 7)), HasSubstr("at the same time"));
+  EXPECT_THAT(refusal(in_shared_memory(3, 7, true, false), all_reduce_goal(3, 7)), HasSubstr("at the same time"));
+}
+
+TEST(Verifier, RefusesCombinationsThatDoNotFitTheOthers) {
+  auto all = in_shared_memory(2, 7, true, true);
+  for (Step& s : all[1].steps) {
+    if (s.kind == Step::Kind::combine) s.place += 1;
+  }
+  EXPECT_THAT(refusal(all, all_reduce_goal(2, 7)), HasSubstr("that it exposes"));
+  all = in_shared_memory(2, 7, true, true);
+  all[0].exposed_to = {1, 0};
+  EXPECT_THAT(refusal(all, all_reduce_goal(2, 7)), HasSubstr("the same ranks in one order"));
+}
+
 TEST(Verifier, RefusesAContributionThatIsAddedTwice) {
   std::vector<Schedule> all;
   for (int r = 0; r < 2; ++r) {

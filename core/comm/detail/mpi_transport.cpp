@@ -5,160 +5,209 @@
 
 #include <algorithm>
 #include <chrono>
-#include <utility>
+#include <cstring>
 
 namespace aloni::comm::detail {
 
 namespace {
 
-std::size_t part_bytes(std::size_t bytes, std::size_t limit, std::size_t part) {
-  return std::min(limit, bytes - part * limit);
+enum Path : std::uint8_t { in_envelope, follows };
+
+constexpr int envelope_tag = 0;
+// MPI's own eager limits lie at 4 KiB and above; a copy of that size costs less than a second message.
+constexpr std::size_t payload_bytes = 4096 - sizeof(Header);
+constexpr std::size_t envelope_bytes = sizeof(Header) + payload_bytes;
+constexpr std::size_t num_receives = 16, num_sends = 32;
+
+[[noreturn]] void fail_mpi(int code, const std::string& what) {
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw CommunicationError("aloni::comm::MpiTransport", what, std::string(text, static_cast<std::size_t>(length)),
+                           "MPI_SUCCESS");
 }
 
 }  // namespace
 
-MpiTransport::MpiTransport(MPI_Comm comm, std::string name, std::vector<int> root_ranks)
-    : comm_(comm), name_(std::move(name)), root_ranks_(std::move(root_ranks)) {}
-
-MpiTransport::~MpiTransport() {
-  int finalized = 0;
-  MPI_Finalized(&finalized);
-  if (!finalized) cancel_receives();
-}
-
-std::uint32_t MpiTransport::add(std::size_t bytes, int peer, int tag, bool is_receive) {
-  if (free_.empty()) {
-    slots_.emplace_back();
-    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));
-    free_.reserve(slots_.size());  // so that giving a slot back never allocates
+MpiTransport::MpiTransport(MPI_Comm comm)
+    : comm_(comm),
+      buffers_((num_receives + num_sends) * envelope_bytes),
+      receives_(num_receives, MPI_REQUEST_NULL),
+      sends_(num_sends, MPI_REQUEST_NULL) {
+  void* value = nullptr;
+  int found = 0;
+  check_mpi(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  tags_ = found ? *static_cast<int*>(value) : 32767;  // what the standard guarantees
+  for (std::size_t i = 0; i < num_receives; ++i) {
+    check_mpi(MPI_Recv_init(incoming(i), envelope_bytes, MPI_BYTE, MPI_ANY_SOURCE, envelope_tag, comm_, &receives_[i]),
+              "MPI_Recv_init");
+    check_mpi(MPI_Start(&receives_[i]), "MPI_Start");
   }
-  const std::uint32_t index = free_.back();
-  free_.pop_back();
-  Slot& slot = slots_[index];
-  slot.parts.assign(bytes / max_message_bytes_ + 1, MPI_REQUEST_NULL);
-  slot.next = 0;
-  slot.bytes = bytes;
-  slot.limit = max_message_bytes_;
-  slot.peer = peer;
-  slot.tag = tag;
-  slot.is_receive = is_receive;
-  return index;
 }
 
-void MpiTransport::release(std::uint32_t index) {
-  slots_[index].parts.clear();
-  free_.push_back(index);
-}
+MpiTransport::~MpiTransport() { abandon(); }
 
-Request MpiTransport::send(const void* data, std::size_t bytes, int peer, int tag) {
-  const std::uint32_t index = add(bytes, peer, tag, false);
-  Slot& slot = slots_[index];
-  for (std::size_t part = 0; part < slot.parts.size(); ++part) {
-    check_mpi(
-        MPI_Isend(static_cast<const std::byte*>(data) + part * slot.limit,
-                  static_cast<int>(part_bytes(bytes, slot.limit, part)), MPI_BYTE, peer, tag, comm_, &slot.parts[part]),
-        "MPI_Isend");
-  }
-  ++counters_.messages_sent;
-  counters_.bytes_sent += bytes;
-  return {this, index};
-}
+std::byte* MpiTransport::incoming(std::size_t i) { return buffers_.data() + i * envelope_bytes; }
+std::byte* MpiTransport::outgoing(std::size_t i) { return buffers_.data() + (num_receives + i) * envelope_bytes; }
 
-Request MpiTransport::receive(void* data, std::size_t bytes, int peer, int tag) {
-  const std::uint32_t index = add(bytes, peer, tag, true);
-  Slot& slot = slots_[index];
-  for (std::size_t part = 0; part < slot.parts.size(); ++part) {
-    check_mpi(
-        MPI_Irecv(static_cast<std::byte*>(data) + part * slot.limit,
-                  static_cast<int>(part_bytes(bytes, slot.limit, part)), MPI_BYTE, peer, tag, comm_, &slot.parts[part]),
-        "MPI_Irecv");
-  }
-  ++counters_.messages_received;
-  counters_.bytes_received += bytes;
-  return {this, index};
-}
-
-bool MpiTransport::test(Request& request) {
-  Slot& slot = slots_[request.slot];
-  for (; slot.next < slot.parts.size(); ++slot.next) {
+Transport::Sent MpiTransport::send(int peer, const Header& header, const void* data, std::uint32_t ticket) {
+  // The slots are used in turn; the next one is the one that was sent first.
+  MPI_Request& slot = sends_[next_send_];
+  const std::size_t after = (next_send_ + 1) % num_sends;
+  if (after == oldest_send_) {  // one slot stays empty, so that all and none differ
     int done = 0;
-    MPI_Status status;
-    const std::size_t expected = part_bytes(slot.bytes, slot.limit, slot.next);
-    const int code = MPI_Test(&slot.parts[slot.next], &done, &status);
-    if (code != MPI_SUCCESS) {
-      request.transport = nullptr;
-      fail(request.slot, code, expected, -1);
-    }
-    if (!done) return false;
-    if (slot.is_receive) {
-      int count = 0;
-      check_mpi(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
-      if (static_cast<std::size_t>(count) != expected) {
-        request.transport = nullptr;
-        fail(request.slot, MPI_SUCCESS, expected, count);
-      }
-    }
+    check_mpi(MPI_Test(&sends_[oldest_send_], &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!done) return Sent::no_room;
+    oldest_send_ = (oldest_send_ + 1) % num_sends;
   }
-  release(request.slot);
-  request.transport = nullptr;
+  std::byte* const envelope = outgoing(next_send_);
+  Header h = header;
+  const bool inside = header.bytes <= payload_bytes;
+  h.path = inside ? in_envelope : follows;
+  std::memcpy(envelope, &h, sizeof h);
+  int bytes = sizeof h, tag = 0;
+  if (inside) {
+    if (header.bytes > 0) std::memcpy(envelope + sizeof h, data, header.bytes);
+    bytes += static_cast<int>(header.bytes);
+  } else {
+    tag = 1 + static_cast<int>(bulk_messages_++ % static_cast<std::uint32_t>(tags_));
+    std::memcpy(envelope + sizeof h, &tag, sizeof tag);
+    bytes += static_cast<int>(sizeof tag);
+  }
+  check_mpi(MPI_Isend(envelope, bytes, MPI_BYTE, peer, envelope_tag, comm_, &slot), "MPI_Isend");
+  next_send_ = after;
+  if (inside) return Sent::copied;
+  bulk_.push_back(MPI_REQUEST_NULL);
+  bulk_info_.push_back({.ticket = ticket, .is_receive = false, .bytes = header.bytes, .peer = peer});
+  check_mpi(MPI_Isend(data, static_cast<int>(header.bytes), MPI_BYTE, peer, tag, comm_, &bulk_.back()), "MPI_Isend");
+  return Sent::pending;
+}
+
+void MpiTransport::fetch(const Fragment& fragment, void* to, std::uint32_t ticket) {
+  bulk_.push_back(MPI_REQUEST_NULL);
+  bulk_info_.push_back({.ticket = ticket, .is_receive = true, .bytes = fragment.header.bytes, .peer = fragment.peer});
+  check_mpi(MPI_Irecv(to, static_cast<int>(fragment.header.bytes), MPI_BYTE, fragment.peer,
+                      static_cast<int>(fragment.token), comm_, &bulk_.back()),
+            "MPI_Irecv");
+}
+
+bool MpiTransport::flushed() {
+  for (; oldest_send_ != next_send_; oldest_send_ = (oldest_send_ + 1) % num_sends) {
+    int done = 0;
+    check_mpi(MPI_Test(&sends_[oldest_send_], &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (!done) return false;
+  }
   return true;
 }
 
-void MpiTransport::fail(std::uint32_t index, int code, std::size_t expected, long long received) {
-  Slot& slot = slots_[index];
-  int error_class = MPI_SUCCESS;
-  if (code != MPI_SUCCESS) MPI_Error_class(code, &error_class);
-  // The remaining parts of a receive still point into the caller's buffer.
-  for (MPI_Request& part : slot.parts) {
-    if (part == MPI_REQUEST_NULL) continue;
-    if (slot.is_receive) MPI_Cancel(&part);
-    MPI_Request_free(&part);
-  }
-  std::string who = std::string("message ") + (slot.is_receive ? "from" : "to") + " rank " + std::to_string(slot.peer);
-  const int root_rank = root_ranks_.empty() ? slot.peer : root_ranks_[static_cast<std::size_t>(slot.peer)];
-  if (root_rank != slot.peer) who += " (rank " + std::to_string(root_rank) + " of the root communicator)";
-  who += ", tag " + std::to_string(slot.tag);
-  if (slot.parts.size() > 1)
-    who += ", part " + std::to_string(slot.next + 1) + " of " + std::to_string(slot.parts.size());
-  const bool is_receive = slot.is_receive;
-  release(index);
-  if (code != MPI_SUCCESS && error_class != MPI_ERR_TRUNCATE) {
-    char text[MPI_MAX_ERROR_STRING];
-    int length = 0;
-    MPI_Error_string(code, text, &length);
-    throw CommunicationError(is_receive ? "aloni::comm::receive" : "aloni::comm::send", who,
-                             std::string(text, static_cast<std::size_t>(length)), "MPI_SUCCESS");
-  }
-  throw CommunicationError(
-      "aloni::comm::receive", who,
-      received < 0 ? "more than " + std::to_string(expected) + " bytes" : std::to_string(received) + " bytes",
-      std::to_string(expected) + " bytes");
+bool MpiTransport::poll(Sink& sink) {
+  const bool envelopes = poll_envelopes(sink);
+  return poll_bulk(sink) || envelopes;
 }
 
-void MpiTransport::cancel_receives() noexcept {
+bool MpiTransport::poll_envelopes(Sink& sink) {
   bool any = false;
-  for (Slot& slot : slots_) {
-    if (!slot.is_receive) continue;
-    for (MPI_Request& part : slot.parts) {
-      if (part == MPI_REQUEST_NULL) continue;
-      MPI_Cancel(&part);
-      any = true;
+  while (true) {
+    int done = 0;
+    MPI_Status status;
+    const int code = MPI_Test(&receives_[next_receive_], &done, &status);
+    if (code != MPI_SUCCESS) fail_mpi(code, "envelope");
+    if (!done) return any;
+    any = true;
+    int bytes = 0;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    Fragment fragment{.peer = status.MPI_SOURCE};
+    std::memcpy(&fragment.header, incoming(next_receive_), sizeof(Header));
+    const std::byte* const payload = incoming(next_receive_) + sizeof(Header);
+    if (fragment.header.path == in_envelope) {
+      fragment.data = payload;
+      if (static_cast<std::size_t>(bytes) != sizeof(Header) + fragment.header.bytes) {
+        throw CommunicationError("aloni::comm::MpiTransport", "envelope from rank " + std::to_string(status.MPI_SOURCE),
+                                 std::to_string(bytes) + " bytes",
+                                 std::to_string(sizeof(Header) + fragment.header.bytes) + " bytes");
+      }
+    } else {
+      int tag = 0;
+      std::memcpy(&tag, payload, sizeof tag);
+      fragment.token = static_cast<std::uint64_t>(tag);
+    }
+    sink.arrived(fragment);
+    check_mpi(MPI_Start(&receives_[next_receive_]), "MPI_Start");
+    next_receive_ = (next_receive_ + 1) % num_receives;
+  }
+}
+
+bool MpiTransport::poll_bulk(Sink& sink) {
+  if (bulk_.empty()) return false;
+  completed_.resize(bulk_.size());
+  statuses_.resize(bulk_.size());
+  int count = 0;
+  const int code =
+      MPI_Testsome(static_cast<int>(bulk_.size()), bulk_.data(), &count, completed_.data(), statuses_.data());
+  if (code != MPI_SUCCESS && code != MPI_ERR_IN_STATUS) fail_mpi(code, "payload");
+  if (count <= 0) return false;
+  for (int i = 0; i < count; ++i) {
+    const auto which = static_cast<std::size_t>(completed_[static_cast<std::size_t>(i)]);
+    const Bulk& bulk = bulk_info_[which];
+    const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
+    const auto who = [&] {
+      return std::string("payload ") + (bulk.is_receive ? "from" : "to") + " rank " + std::to_string(bulk.peer);
+    };
+    if (code == MPI_ERR_IN_STATUS && status.MPI_ERROR != MPI_SUCCESS) fail_mpi(status.MPI_ERROR, who());
+    if (bulk.is_receive) {
+      int bytes = 0;
+      check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+      if (static_cast<std::size_t>(bytes) != bulk.bytes) {
+        throw CommunicationError("aloni::comm::MpiTransport", who(), std::to_string(bytes) + " bytes",
+                                 std::to_string(bulk.bytes) + " bytes");
+      }
+      sink.fetched(bulk.ticket);
+    } else {
+      sink.sent(bulk.ticket);
     }
   }
-  if (!any) return;
+  // What has completed is null now; the others keep their order.
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < bulk_.size(); ++i) {
+    if (bulk_[i] == MPI_REQUEST_NULL) continue;
+    bulk_[kept] = bulk_[i];
+    bulk_info_[kept++] = bulk_info_[i];
+  }
+  bulk_.resize(kept);
+  bulk_info_.resize(kept);
+  return true;
+}
+
+void MpiTransport::abandon() noexcept {
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  if (finalized) return;
+  for (MPI_Request& request : receives_) {
+    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  }
+  for (std::size_t i = 0; i < bulk_.size(); ++i) {
+    if (bulk_info_[i].is_receive && bulk_[i] != MPI_REQUEST_NULL) MPI_Cancel(&bulk_[i]);
+  }
   // A cancelled receive completes at once unless its message is already on the way; then it completes when the rest has
   // come, which needs a sender that is still alive.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
-  bool late = false;
-  for (Slot& slot : slots_) {
-    if (!slot.is_receive) continue;
-    for (MPI_Request& part : slot.parts) {
-      for (int done = part == MPI_REQUEST_NULL; !done && !late;) {
-        if (MPI_Test(&part, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) break;
-        late = std::chrono::steady_clock::now() > deadline;
-      }
+  const auto finish = [&](MPI_Request& request) {
+    for (int done = request == MPI_REQUEST_NULL; !done;) {
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
+      if (std::chrono::steady_clock::now() > deadline) return;
     }
+  };
+  for (MPI_Request& request : receives_) {
+    if (request == MPI_REQUEST_NULL) continue;
+    finish(request);
+    MPI_Request_free(&request);
   }
+  for (std::size_t i = 0; i < bulk_.size(); ++i) {
+    if (bulk_info_[i].is_receive) finish(bulk_[i]);
+  }
+  receives_.clear();
+  bulk_.clear();
+  bulk_info_.clear();
 }
 
 }  // namespace aloni::comm::detail

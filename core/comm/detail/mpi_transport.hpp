@@ -1,16 +1,11 @@
 #pragma once
-// Messages through MPI: MPI_Isend, MPI_Irecv, MPI_Test.
-//
-// A message of B bytes travels in floor(B / M) parts of M = max_message_bytes and one last part that is shorter than M,
-// maybe empty. Because the last part is always the first short one, a receiver that expects another size meets a part
-// of the wrong length at once, and never takes a left-over part for the beginning of the next message. With the default
-// M of 2^30 a second part exists only for messages of 1 GiB and more.
-//
-// Slots and their lists of parts are reused: after the first use of a pattern nothing is allocated.
+// Through MPI, between any ranks. Envelopes, with payloads of a few KiB in them, go to a ring of persistent receives; a larger
+// payload follows its envelope as a message of its own, with a tag that the envelope names, received straight to where it belongs.
 #include <aloni/core/comm/transport.hpp>
 
 #include <mpi.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,44 +15,48 @@ class MpiTransport final : public Transport {
  public:
   static constexpr std::size_t default_max_message_bytes = std::size_t{1} << 30;
 
-  /// `comm` belongs to the caller, outlives the transport and returns errors. `root_ranks[r]`: the rank that texts of
-  /// errors name beside r (see PeerFailed::root_rank).
-  MpiTransport(MPI_Comm comm, std::string name, std::vector<int> root_ranks);
-  /// Cancels what is still pending.
+  /// `comm` belongs to the caller, outlives the transport, returns errors, and is used for nothing else.
+  explicit MpiTransport(MPI_Comm comm);
   ~MpiTransport() override;
 
-  std::string name() const override { return name_; }
-  Request send(const void* data, std::size_t bytes, int peer, int tag) override;
-  Request receive(void* data, std::size_t bytes, int peer, int tag) override;
-  bool test(Request& request) override;
+  std::string name() const override { return "mpi"; }
+  std::size_t largest_fragment(const void*, std::size_t) const override { return max_message_bytes_; }
+  Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
+  bool poll(Sink& sink) override;
+  bool flushed() override;
+  void release(const Fragment&) override {}
+  void fetch(const Fragment& fragment, void* to, std::uint32_t ticket) override;
+  void abandon() noexcept override;
 
   std::size_t max_message_bytes() const { return max_message_bytes_; }
-  /// For messages posted from now on. @pre 1 ≤ bytes ≤ INT_MAX; the same on both sides of a message
+  /// @pre 1 ≤ bytes ≤ INT_MAX
   void set_max_message_bytes(std::size_t bytes) { max_message_bytes_ = bytes; }
 
-  /// Gives the buffers of all pending receives back to their owners; their requests are dead afterwards. Waits, a short
-  /// time only, for transfers that have already begun.
-  void cancel_receives() noexcept;
-
  private:
-  struct Slot {
-    std::vector<MPI_Request> parts;  // empty: the slot is free
-    std::size_t next = 0;            // first part that has not completed
-    std::size_t bytes = 0, limit = 0;
-    int peer = 0, tag = 0;
+  struct Bulk {
+    std::uint32_t ticket = 0;
     bool is_receive = false;
+    std::size_t bytes = 0;
+    int peer = -1;
   };
 
-  std::uint32_t add(std::size_t bytes, int peer, int tag, bool is_receive);
-  void release(std::uint32_t index);
-  [[noreturn]] void fail(std::uint32_t index, int code, std::size_t expected, long long received);
+  bool poll_envelopes(Sink& sink);
+  bool poll_bulk(Sink& sink);
+  std::byte* incoming(std::size_t i);
+  std::byte* outgoing(std::size_t i);
 
   MPI_Comm comm_;
-  std::string name_;
-  std::vector<int> root_ranks_;
+  int tags_ = 0;  // 1 … tags_ are for bulk messages
+  std::uint32_t bulk_messages_ = 0;
   std::size_t max_message_bytes_ = default_max_message_bytes;
-  std::vector<Slot> slots_;
-  std::vector<std::uint32_t> free_;
+
+  std::vector<std::byte> buffers_;
+  std::vector<MPI_Request> receives_, sends_;  // of envelopes
+  std::size_t next_receive_ = 0, next_send_ = 0, oldest_send_ = 0;
+  std::vector<MPI_Request> bulk_;
+  std::vector<Bulk> bulk_info_;
+  std::vector<int> completed_;
+  std::vector<MPI_Status> statuses_;
 };
 
 }  // namespace aloni::comm::detail

@@ -1,6 +1,5 @@
 #include <aloni/core/comm/detail/poison.hpp>
 
-#include <aloni/core/comm/detail/mpi_transport.hpp>
 #include <aloni/core/comm/mpi.hpp>
 
 #include <algorithm>
@@ -42,7 +41,7 @@ PoisonBoard::~PoisonBoard() {
 
 void PoisonBoard::become_poisoned(int rank) noexcept {
   failed_rank_ = rank;
-  for (MpiTransport* transport : transports_) transport->cancel_receives();
+  if (when_poisoned_) when_poisoned_();
 }
 
 void PoisonBoard::poison(std::string_view message) noexcept {

@@ -14,14 +14,14 @@
 // are cancelled at once, since their buffers die with the exception that is about to be thrown.
 #include <mpi.h>
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace aloni::comm::detail {
-
-class MpiTransport;
 
 class PoisonBoard {
  public:
@@ -45,9 +45,8 @@ class PoisonBoard {
   std::string message() const { return std::string(text_.data(), text_bytes_); }
   MPI_Comm comm() const { return comm_; }
 
-  /// Transports whose receives are cancelled when poison becomes known.
-  void add(MpiTransport* transport) { transports_.push_back(transport); }
-  void remove(MpiTransport* transport) { std::erase(transports_, transport); }
+  /// Called once, when poison becomes known: takes all memory back that others might still write.
+  void when_poisoned(std::function<void()> f) { when_poisoned_ = std::move(f); }
 
  private:
   void become_poisoned(int rank) noexcept;
@@ -59,7 +58,7 @@ class PoisonBoard {
   std::vector<char> text_;
   std::size_t text_bytes_ = 0;
   std::vector<MPI_Request> requests_;
-  std::vector<MpiTransport*> transports_;
+  std::function<void()> when_poisoned_;
 };
 
 }  // namespace aloni::comm::detail

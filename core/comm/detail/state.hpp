@@ -1,14 +1,12 @@
 #pragma once
-// What a Communicator points to: its MPI communicator, the transports, and the one way to wait.
+// What a Communicator points to: its place in the family, its numbering, its plans, and the one way to wait.
 #include <aloni/core/comm/communicator.hpp>
-#include <aloni/core/comm/detail/mpi_transport.hpp>
-#include <aloni/core/comm/detail/poison.hpp>
-#include <aloni/core/comm/self_transport.hpp>
+#include <aloni/core/comm/detail/family.hpp>
+#include <aloni/core/comm/detail/plans.hpp>
 #include <aloni/core/error.hpp>
 
-#include <mpi.h>
-
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -17,16 +15,23 @@
 namespace aloni::comm {
 
 struct Communicator::State {
-  /// Takes `comm`, made for this state. `board` is that of the parent, or a new one.
-  State(MPI_Comm comm, std::shared_ptr<detail::PoisonBoard> board);
+  /// `root_ranks[r]`: rank r in the root communicator. `id`: equal on all ranks, different from all others of the family.
+  State(std::shared_ptr<detail::Family> family, std::uint32_t id, std::vector<int> root_ranks);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State();
 
-  /// Makes progress on one request; now and then looks for poison. A CommunicationError poisons before it is thrown:
-  /// the peers cannot see it.
-  bool test(Request& request, std::string_view operation);
-  void wait(std::span<Request> requests, std::string_view operation);
+  /// A communicator of the ranks `members` of this one, in this order.
+  Communicator child(std::uint64_t salt, const std::vector<int>& members) const;
+
+  /// @pre size > 1. `contract` without the plan.
+  detail::Engine::Handle start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
+                               const void* input, void* output, const detail::Reducer& reducer, int priority = 0);
+  /// A collective on bytes, in place, that moves them only. `key` without the count.
+  void run(const char* name, detail::PlanKey key, std::span<std::byte> data);
+  /// Makes progress; now and then looks for poison. A CommunicationError poisons before it is thrown: the peers cannot see it.
+  bool test(detail::Engine::Handle handle, std::string_view operation);
+  void wait(detail::Engine::Handle handle, std::string_view operation);
   /// Throws PeerFailed when poison is known; looks for it first if told so.
   void check_poison(std::string_view operation, bool look);
   /// Runs `f`; a CommunicationError in it poisons the communicator.
@@ -35,24 +40,16 @@ struct Communicator::State {
     try {
       return f();
     } catch (const CommunicationError& error) {
-      board->poison(error.what());
+      family->board().poison(error.what());
       throw;
     }
   }
 
-  MPI_Comm mpi;
+  std::shared_ptr<detail::Family> family;
+  detail::Engine::Context* context;
   int rank = 0, size = 0;
-  std::shared_ptr<detail::PoisonBoard> board;
-  std::vector<int> root_ranks;  // of this communicator's ranks in the root communicator
-  SelfTransport self;
-  // Two transports on one MPI communicator with different tags, so that the traffic of collectives is counted by
-  // itself.
-  detail::MpiTransport messages, collectives;
-
-  // For the collectives; kept, so that they allocate nothing after the first time.
-  std::uint32_t collective_number = 0;
-  std::vector<std::byte> scratch;
-  std::vector<Request> requests;
+  detail::Plans plans;
+  std::map<std::uint64_t, std::uint32_t> subgroups;  // how many with these members
 
  private:
   unsigned idle_tests_ = 0;

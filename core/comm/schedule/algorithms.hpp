@@ -38,6 +38,11 @@ void ring_all_reduce(Builder& b, const Team& team, Region data, Index segment = 
 /// node; all of one size.
 void hierarchical_all_reduce(Builder& b, int rank, const std::vector<std::vector<int>>& nodes, Region data);
 
+/// For ranks that share memory: each reduces its block in everybody's data, in one pass and two rounds of empty messages. `staged`: this
+/// rank's data isn't in shared memory; the others' blocks of it are copied there before, and back after (ranks may differ in that).
+/// The same bits as recursive doubling.
+void direct_all_reduce(Builder& b, const Team& team, Region data, bool staged);
+
 // --- reduce-scatter and all-gather: position i has, or gets, block_of(data, i, p) ---
 
 /// (p - 1) rounds, n (p - 1) / p elements per rank; the other blocks of `data` are destroyed.

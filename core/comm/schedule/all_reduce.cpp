@@ -163,4 +163,30 @@ void hierarchical_all_reduce(Builder& b, int rank, const std::vector<std::vector
   ring_all_gather(b, node, data);
 }
 
+void direct_all_reduce(Builder& b, const Team& team, Region data, bool staged) {
+  const int p = team.size(), me = team.position();
+  if (p == 1) return;
+  const Region exposed = staged ? b.scratch(data.count) : data;
+  const auto for_others_blocks = [&](auto&& f) {
+    for (int i = 1; i < p; ++i) f(block_of(data, (me + i) % p, p), block_of(exposed, (me + i) % p, p));
+  };
+  const auto tell_all = [&] {
+    const Region nothing{Buffer::scratch, 0, 0};
+    for (int i = 1; i < p; ++i) {
+      b.send(team.at(me + i), nothing);
+      b.receive(team.at(me - i), nothing);
+    }
+    b.fence();
+  };
+  b.expose(exposed, team.ranks());
+  if (staged) for_others_blocks([&](Region own, Region shared) { b.copy(own, shared); });
+  b.fence();
+  tell_all();
+  const Region mine = block_of(data, me, p);
+  b.combine(mine, mine.offset - data.offset);
+  b.fence();
+  tell_all();
+  if (staged) for_others_blocks([&](Region own, Region shared) { b.copy(shared, own); });
+}
+
 }  // namespace aloni::comm

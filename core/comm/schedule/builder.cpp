@@ -16,7 +16,8 @@ bool overlap(const Region& a, const Region& b) {
 }
 
 bool reads(const Step& s, const Region& r) {
-  return (s.kind != Step::Kind::receive && overlap(s.from, r)) || (s.kind == Step::Kind::reduce && overlap(s.to, r));
+  const bool reads_target = s.kind == Step::Kind::reduce || s.kind == Step::Kind::combine;
+  return (s.kind != Step::Kind::receive && overlap(s.from, r)) || (reads_target && overlap(s.to, r));
 }
 bool writes(const Step& s, const Region& r) { return s.kind != Step::Kind::send && overlap(s.to, r); }
 
@@ -97,6 +98,25 @@ void Builder::copy(Region from, Region to) {
                           "two separate regions of equal size");
   }
   if (from.count > 0) add({.kind = Step::Kind::copy, .from = from, .to = to});
+}
+
+void Builder::expose(Region r, const std::vector<int>& ranks) {
+  check("expose", r);
+  if (!schedule_.exposed_to.empty())
+    throw InvalidArgument("aloni::comm::Builder::expose", "region", text(r), "one region for each schedule");
+  if (std::ranges::count(ranks, schedule_.rank) != 1) {
+    throw InvalidArgument("aloni::comm::Builder::expose", "ranks", std::to_string(ranks.size()) + " ranks",
+                          "rank " + std::to_string(schedule_.rank) + " among them, once");
+  }
+  schedule_.exposed = r;
+  schedule_.exposed_to = ranks;
+}
+
+void Builder::combine(Region own, Index place) {
+  check("combine", own);
+  if (schedule_.exposed_to.empty())
+    throw InvalidArgument("aloni::comm::Builder::combine", "own", text(own), "expose() before, which says with whom");
+  if (own.count > 0) add({.kind = Step::Kind::combine, .to = own, .place = place});
 }
 
 void Builder::add(Step step) {

@@ -4,6 +4,7 @@
 #include <aloni/core/comm/schedule/schedule.hpp>
 
 #include <string_view>
+#include <vector>
 
 namespace aloni::comm {
 
@@ -25,6 +26,12 @@ class Builder {
   void reduce(Region from, Region to, Operands operands);
   /// @pre from.count == to.count, and they don't overlap
   void copy(Region from, Region to);
+  /// What combine steps of the other `ranks` may read and write. Called once at most, with equal ranks by all of them.
+  /// @pre ranks has this rank
+  void expose(Region r, const std::vector<int>& ranks);
+  /// own, and on each of the other ranks the elements from `place` on of what they expose, all become the reduction of all,
+  /// combined as in recursive doubling over `ranks` in their order. @pre expose() was called
+  void combine(Region own, Index place);
   /// What comes later starts after everything so far is complete, whatever it touches (a barrier's rounds touch nothing).
   void fence() { fence_ = static_cast<int>(schedule_.steps.size()); }
 

@@ -16,6 +16,10 @@
 // Counts and offsets are in elements of whatever type the operation is called with. Ranks are those of the communicator.
 // The k-th message that a rank sends to another is received by the k-th receive there, both in the order of the steps; the
 // steps themselves start whenever what they depend on is complete.
+//
+// Ranks that share memory can do without messages of data: each exposes a region, and a combine step makes the same elements of
+// several ranks' exposed regions their reduction, in all of them, in one pass. That the others aren't using them meanwhile is
+// what messages of no elements are for.
 #include <aloni/core/index.hpp>
 
 #include <cstdint>
@@ -45,12 +49,13 @@ Region blocks_of(Region whole, int first, int last, int blocks);
 enum class Operands : std::uint8_t { from_first, to_first };
 
 struct Step {
-  enum class Kind : std::uint8_t { send, receive, reduce, copy };
+  enum class Kind : std::uint8_t { send, receive, reduce, copy, combine };
 
   Kind kind{};
   Operands operands{};  ///< of a reduction
   int peer = -1;        ///< of a message
-  Region from{}, to{};  ///< send: from; receive: to; copy: to = from; reduce: to = from ∘ to, or to ∘ from
+  Region from{}, to{};  ///< send: from; receive: to; copy: to = from; reduce: to = from ∘ to, or to ∘ from; combine: to
+  Index place = 0;      ///< combine: where the others' elements begin in what they expose
   int first_dependency = 0, num_dependencies = 0;
 
   bool is_message() const { return kind == Kind::send || kind == Kind::receive; }
@@ -59,8 +64,10 @@ struct Step {
 /// What one rank does.
 struct Schedule {
   int rank = 0;
-  std::vector<Step> steps{};                 ///< each depends on earlier ones only
-  std::vector<int> dependencies{};           ///< numbers of steps, ascending within one step's part
+  std::vector<Step> steps{};        ///< each depends on earlier ones only
+  std::vector<int> dependencies{};  ///< numbers of steps, ascending within one step's part
+  Region exposed{};                 ///< what the combine steps of other ranks read and write
+  std::vector<int> exposed_to{};    ///< the ranks of combine steps, this one among them, in the order of operands
   Index input = 0, output = 0, scratch = 0;  ///< elements of the buffers
 
   std::span<const int> dependencies_of(const Step& s) const {

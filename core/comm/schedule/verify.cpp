@@ -24,6 +24,8 @@ std::string name(const Step& s) {
       return "reduction of " + std::to_string(s.to.count) + " elements";
     case Step::Kind::copy:
       return "copy of " + std::to_string(s.to.count) + " elements";
+    case Step::Kind::combine:
+      return "combination of " + std::to_string(s.to.count) + " elements of several ranks";
   }
   return "unknown step";
 }
@@ -41,6 +43,7 @@ class Proof {
     check_form();
     match();
     check_races();
+    check_races_between_ranks();
     execute();
     check_goal();
     return cost_;
@@ -81,6 +84,28 @@ class Proof {
     }
   }
 
+  void check_exposed(std::size_t rank, int step) const {
+    const Schedule& own = schedules_[rank];
+    const Step& s = own.steps[static_cast<std::size_t>(step)];
+    if (std::ranges::count(own.exposed_to, own.rank) != 1)
+      fail(rank, step, "without this rank among them", "this rank once");
+    for (const int r : own.exposed_to) {
+      if (r < 0 || r >= static_cast<int>(schedules_.size()))
+        fail(rank, step, "rank " + std::to_string(r), "a rank of the " + std::to_string(schedules_.size()));
+      const Schedule& theirs = schedules_[static_cast<std::size_t>(r)];
+      if (theirs.exposed_to != own.exposed_to)
+        fail(rank, step, "rank " + std::to_string(r) + " exposes memory to other ranks", "the same ranks in one order");
+      if (s.place < 0 || s.place > theirs.exposed.count - s.to.count) {
+        fail(rank, step,
+             "elements " + std::to_string(s.place) + " to " + std::to_string(s.place + s.to.count) + " of rank " +
+                 std::to_string(r),
+             "elements of the " + std::to_string(theirs.exposed.count) + " that it exposes");
+      }
+      if (theirs.exposed.buffer == Buffer::input)
+        fail(rank, step, "writes the input of rank " + std::to_string(r), "the input is read only");
+    }
+  }
+
   void check_form() const {
     for (std::size_t r = 0; r < schedules_.size(); ++r) {
       const Schedule& schedule = schedules_[r];
@@ -100,11 +125,12 @@ class Proof {
         const Step& s = schedule.steps[static_cast<std::size_t>(i)];
         if (s.kind != Step::Kind::receive) check_region(r, i, s.from);
         if (s.kind != Step::Kind::send) check_region(r, i, s.to);
+        if (s.kind == Step::Kind::combine) check_exposed(r, i);
         if (s.is_message() &&
             (s.peer < 0 || s.peer >= static_cast<int>(schedules_.size()) || s.peer == schedule.rank)) {
           fail(r, i, "rank " + std::to_string(s.peer), "another rank of the " + std::to_string(schedules_.size()));
         }
-        if (!s.is_message() && s.from.count != s.to.count)
+        if ((s.kind == Step::Kind::reduce || s.kind == Step::Kind::copy) && s.from.count != s.to.count)
           fail(r, i, std::to_string(s.from.count), "as many as it writes");
         if (s.kind != Step::Kind::send && s.to.buffer == Buffer::input)
           fail(r, i, "writes the input", "the input is read only");
@@ -159,7 +185,7 @@ class Proof {
 
     explicit Touched(const Step& s) {
       if (s.kind != Step::Kind::receive) read[0] = s.from;
-      if (s.kind == Step::Kind::reduce) read[1] = s.to;
+      if (s.kind == Step::Kind::reduce || s.kind == Step::Kind::combine) read[1] = s.to;
       if (s.kind != Step::Kind::send) written = s.to;
     }
     bool races_with(const Touched& o) const {
@@ -191,18 +217,120 @@ class Proof {
     }
   }
 
+  /// Of `c`, what it reads and writes on rank r.
+  Region combined_on(const Schedule& own, const Step& c, int r) const {
+    return r == own.rank ? c.to : schedules_[static_cast<std::size_t>(r)].exposed.part(c.place, c.to.count);
+  }
+
+  /// Combine steps touch the memory of other ranks: whatever touches the same there must be ordered by messages.
+  void check_races_between_ranks() const {
+    using Word = std::uint64_t;
+    struct Access {
+      std::size_t rank;  // who
+      int step;
+      Touched touched;
+    };
+    std::vector<std::vector<Access>> accesses(schedules_.size());  // by whose memory
+    std::vector<std::size_t> first(schedules_.size() + 1);
+    bool any = false;
+    for (std::size_t r = 0; r < schedules_.size(); ++r) {
+      const auto& steps = schedules_[r].steps;
+      first[r + 1] = first[r] + steps.size();
+      for (std::size_t i = 0; i < steps.size(); ++i) {
+        if (steps[i].from.count > 0 || steps[i].to.count > 0)
+          accesses[r].push_back({r, static_cast<int>(i), Touched(steps[i])});
+        if (steps[i].kind != Step::Kind::combine) continue;
+        any = true;
+        for (const int other : schedules_[r].exposed_to) {
+          if (other == static_cast<int>(r)) continue;
+          Step there = steps[i];
+          there.to = combined_on(schedules_[r], steps[i], other);
+          accesses[static_cast<std::size_t>(other)].push_back({r, static_cast<int>(i), Touched(there)});
+        }
+      }
+    }
+    if (!any) return;
+
+    // Bit j of row i: step j is complete before step i starts (of a receive: before it is complete), whatever the timing.
+    const std::size_t n = first.back(), words = (n + 63) / 64;
+    std::vector<Word> before(n * words);
+    const auto node = [&](std::size_t rank, int step) { return first[rank] + static_cast<std::size_t>(step); };
+    std::vector<int> missing(n);
+    std::vector<std::vector<std::size_t>> after(n);
+    for (std::size_t r = 0; r < schedules_.size(); ++r) {
+      for (std::size_t i = 0; i < schedules_[r].steps.size(); ++i) {
+        for (const int d : schedules_[r].dependencies_of(schedules_[r].steps[i])) {
+          after[node(r, d)].push_back(first[r] + i);
+          ++missing[first[r] + i];
+        }
+      }
+    }
+    for (const Message& m : messages_) {
+      const std::size_t receive = node(static_cast<std::size_t>(m.receiver), m.receive);
+      after[node(static_cast<std::size_t>(m.sender), m.send)].push_back(receive);
+      ++missing[receive];
+    }
+    std::vector<std::size_t> ready;
+    for (std::size_t i = 0; i < n; ++i) {
+      if (missing[i] == 0) ready.push_back(i);
+    }
+    while (!ready.empty()) {
+      const std::size_t i = ready.back();
+      ready.pop_back();
+      for (const std::size_t later : after[i]) {
+        Word* const row = &before[later * words];
+        for (std::size_t w = 0; w < words; ++w) row[w] |= before[i * words + w];
+        row[i / 64] |= Word{1} << i % 64;
+        if (--missing[later] == 0) ready.push_back(later);
+      }
+    }
+    const auto ordered = [&](std::size_t a, std::size_t b) {
+      return (before[b * words + a / 64] >> a % 64 & 1) || (before[a * words + b / 64] >> b % 64 & 1);
+    };
+    for (std::size_t r = 0; r < schedules_.size(); ++r) {
+      for (const Access& a : accesses[r]) {
+        if (a.rank == r) continue;
+        for (const Access& b : accesses[r]) {
+          if ((a.rank == b.rank && a.step == b.step) || !a.touched.races_with(b.touched) ||
+              ordered(node(a.rank, a.step), node(b.rank, b.step)))
+            continue;
+          fail(a.rank, a.step,
+               "may run at the same time as step " + std::to_string(b.step) + " of rank " + std::to_string(b.rank) +
+                   " (" + name(schedules_[b.rank].steps[static_cast<std::size_t>(b.step)]) + ")",
+               "messages that order them: they touch the same elements of rank " + std::to_string(r));
+        }
+      }
+    }
+  }
+
   std::vector<Content>& memory(std::size_t rank, Buffer buffer) {
     return memory_[rank][static_cast<std::size_t>(buffer)];
   }
 
-  std::vector<Content> read(std::size_t rank, int step, const Region& r) {
-    const auto first = memory(rank, r.buffer).begin() + r.offset;
+  /// Elements of rank `owner`, for a step of `rank`.
+  std::vector<Content> read_on(std::size_t owner, const Region& r, std::size_t rank, int step) {
+    const auto first = memory(owner, r.buffer).begin() + r.offset;
     std::vector<Content> v(first, first + r.count);
     for (const Content& c : v) {
       if (c.element == Content::undefined)
         fail(rank, step, "reads an element without a value", "only what has been written");
     }
     return v;
+  }
+  std::vector<Content> read(std::size_t rank, int step, const Region& r) { return read_on(rank, r, rank, step); }
+
+  /// The contributions of both, in `values`.
+  void unite(std::vector<Content>& values, const std::vector<Content>& others, std::size_t rank, int step) const {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i].element != others[i].element) {
+        fail(rank, step, "elements " + std::to_string(values[i].element) + " and " + std::to_string(others[i].element),
+             "to combine the same element of several ranks");
+      }
+      if (values[i].ranks & others[i].ranks) {
+        fail(rank, step, "a rank's element " + std::to_string(values[i].element) + " twice", "each contribution once");
+      }
+      values[i].ranks |= others[i].ranks;
+    }
   }
 
   void write(std::size_t rank, const Region& r, const std::vector<Content>& v) {
@@ -219,23 +347,24 @@ class Proof {
       state.rounds = std::max(state.rounds, earlier.rounds);
       state.knows |= earlier.knows;
     }
-    if (!s.is_message()) {
-      std::vector<Content> values = read(rank, step, s.from);
-      if (s.kind == Step::Kind::reduce) {
-        const std::vector<Content> others = read(rank, step, s.to);
-        for (std::size_t i = 0; i < values.size(); ++i) {
-          if (values[i].element != others[i].element) {
-            fail(rank, step,
-                 "elements " + std::to_string(values[i].element) + " and " + std::to_string(others[i].element),
-                 "to combine the same element of several ranks");
-          }
-          if (values[i].ranks & others[i].ranks) {
-            fail(rank, step, "a rank's element " + std::to_string(values[i].element) + " twice",
-                 "each contribution once");
-          }
-          values[i].ranks |= others[i].ranks;
+    if (s.kind == Step::Kind::combine) {
+      const Schedule& own = schedules_[rank];
+      std::vector<Content> values;
+      for (const int r : own.exposed_to) {
+        const std::vector<Content> operand = read_on(static_cast<std::size_t>(r), combined_on(own, s, r), rank, step);
+        if (values.empty()) {
+          values = operand;
+        } else {
+          unite(values, operand, rank, step);
         }
       }
+      for (const int r : own.exposed_to) write(static_cast<std::size_t>(r), combined_on(own, s, r), values);
+      complete(rank, step);
+      return;
+    }
+    if (!s.is_message()) {
+      std::vector<Content> values = read(rank, step, s.from);
+      if (s.kind == Step::Kind::reduce) unite(values, read(rank, step, s.to), rank, step);
       write(rank, s.to, values);
       complete(rank, step);
       return;

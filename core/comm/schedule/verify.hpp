@@ -9,6 +9,7 @@
 //  - each send has its receive, of the same size, and none is left over;
 //  - freedom from deadlock even when no message is buffered: a send is complete only when its receive has begun;
 //  - the same result always: steps of a rank that touch a common element, one of them writing, depend on each other;
+//  - the same between ranks where one combines in the other's memory: messages must order whatever touches it;
 //  - nothing is read before it has a value, and each contribution is reduced exactly once: the ranks behind two operands
 //    have none in common, and at the end every element has what the goal says.
 #include <aloni/core/comm/schedule/schedule.hpp>

@@ -1,0 +1,152 @@
+// Collectives beside MPI's own and memcpy, size after size, so that what is compared runs within seconds of each other.
+//
+//   allreduce/IMPLEMENTATION/BYTES   sum of floats, in place
+//     shared              the library's choice, data in memory that it allocated (comm.shared_memory())
+//     private             the library's choice, data in the user's own memory
+//     recursive_doubling, rabenseifner, ring, hierarchical    that algorithm, the user's own memory
+//     over-mpi            the library's choice without shared memory: its messages go through MPI
+//     mpi                 MPI_Allreduce with MPI_IN_PLACE
+//   message/TRANSPORT/BYTES          half a round trip between ranks 0 and 1, the user's own memory
+//   memcpy/BYTES                     every rank copies that much, all at the same time
+//
+// bytes: the size; messages: what all ranks send in one repetition.
+#include "support/benchmark.hpp"
+
+#include <aloni/core/comm/mpi.hpp>
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace aloni::bench {
+
+namespace {
+
+using comm::AllReduceAlgorithm;
+using comm::Communicator;
+using comm::Reduction;
+
+/// Floats in memory of one kind or the other; keeps the memory's owner alive.
+struct Data {
+  std::shared_ptr<std::pmr::memory_resource> memory;
+  std::pmr::vector<float> values;
+
+  Data(std::size_t bytes, std::shared_ptr<std::pmr::memory_resource> m)
+      : memory(std::move(m)), values(bytes / sizeof(float), memory ? memory.get() : std::pmr::new_delete_resource()) {}
+};
+
+std::uint64_t messages_sent(const Communicator& comm) {
+  std::uint64_t sum = 0;
+  for (const auto& [name, counters] : comm.traffic()) sum += counters.messages_sent;
+  return sum;
+}
+
+template <class F>
+Case all_reduce_case(const Communicator& comm, std::size_t bytes, std::shared_ptr<std::pmr::memory_resource> memory,
+                     F all_reduce) {
+  const auto data = std::make_shared<Data>(bytes, std::move(memory));
+  auto& values = data->values;
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<float>((i + static_cast<std::size_t>(comm.rank())) % 251);
+  all_reduce(std::span(values));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::size_t sum = 0;
+    for (std::size_t r = 0; r < ranks; ++r) sum += (i + r) % 251;
+    if (values[i] != static_cast<float>(sum)) throw std::runtime_error("bench_collectives: wrong sum");
+  }
+  std::ranges::fill(values, 0.0f);  // sums of sums would overflow
+  const std::uint64_t before = messages_sent(comm);
+  all_reduce(std::span(values));
+  const auto messages = static_cast<std::int64_t>(messages_sent(comm) - before);
+  return {.run = [data, all_reduce] { all_reduce(std::span(data->values)); },
+          .bytes = static_cast<double>(bytes),
+          .counters = {{"messages", static_cast<double>(comm.all_reduce(messages, Reduction::sum))}}};
+}
+
+void add_all_reduce(const Communicator& world, const Communicator& over_mpi, std::size_t bytes) {
+  const std::string size = std::to_string(bytes);
+  const auto ours = [](const Communicator& comm, AllReduceAlgorithm algorithm) {
+    return [comm, algorithm](std::span<float> values) {
+      comm.all_reduce(values, Reduction::sum, {.algorithm = algorithm});
+    };
+  };
+  add_timed(world, "allreduce/shared/" + size, [&world, bytes, ours] {
+    return all_reduce_case(world, bytes, world.shared_memory(), ours(world, AllReduceAlgorithm::automatic));
+  });
+  add_timed(world, "allreduce/mpi/" + size, [&world, bytes] {
+    return all_reduce_case(world, bytes, nullptr, [](std::span<float> values) {
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    });
+  });
+  add_timed(world, "allreduce/private/" + size, [&world, bytes, ours] {
+    return all_reduce_case(world, bytes, nullptr, ours(world, AllReduceAlgorithm::automatic));
+  });
+  for (const auto algorithm : {AllReduceAlgorithm::recursive_doubling, AllReduceAlgorithm::rabenseifner,
+                               AllReduceAlgorithm::ring, AllReduceAlgorithm::hierarchical}) {
+    add_timed(world, "allreduce/" + to_string(algorithm) + "/" + size, [&world, bytes, ours, algorithm] {
+      return all_reduce_case(world, bytes, nullptr, ours(world, algorithm));
+    });
+  }
+  add_timed(world, "allreduce/over-mpi/" + size, [over_mpi, bytes, ours] {
+    return all_reduce_case(over_mpi, bytes, nullptr, ours(over_mpi, AllReduceAlgorithm::automatic));
+  });
+}
+
+void add_message(const Communicator& world, const Communicator& comm, const std::string& transport, std::size_t bytes) {
+  add_timed(world, "message/" + transport + "/" + std::to_string(bytes), [comm, bytes] {
+    const auto data = std::make_shared<std::vector<std::byte>>(bytes);
+    // There, or back: the ranks take turns, so a repetition is one way.
+    const auto turn = std::make_shared<bool>(false);
+    return Case{.run =
+                    [comm, data, turn] {
+                      if (comm.rank() < 2) {
+                        comm::Request request = (comm.rank() == 0) != *turn ? comm.send(*data, 1 - comm.rank(), 0)
+                                                                            : comm.receive(*data, 1 - comm.rank(), 0);
+                        comm.wait(std::span(&request, 1));
+                      }
+                      *turn = !*turn;
+                    },
+                .bytes = static_cast<double>(bytes),
+                .counters = {{"messages", 1}}};
+  });
+}
+
+void add_memcpy(const Communicator& world, std::size_t bytes) {
+  add_timed(world, "memcpy/" + std::to_string(bytes), [bytes] {
+    const auto from = std::make_shared<std::vector<char>>(bytes, char(1));
+    const auto to = std::make_shared<std::vector<char>>(bytes);
+    return Case{.run =
+                    [from, to] {
+                      std::memcpy(to->data(), from->data(), from->size());
+                      asm volatile("" : : "r"(to->data()) : "memory");  // the copy must happen
+                    },
+                .bytes = static_cast<double>(bytes)};
+  });
+}
+
+}  // namespace
+
+void register_benchmarks(const Communicator& world) {
+  const Communicator without_shared_memory = comm::from_mpi(MPI_COMM_WORLD, {.shared_memory = false});
+  for (const std::size_t bytes :
+       {std::size_t{8}, std::size_t{64}, std::size_t{1} << 10, std::size_t{4} << 10, std::size_t{16} << 10,
+        std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{8} << 20,
+        std::size_t{32} << 20}) {
+    add_all_reduce(world, without_shared_memory, bytes);
+    if (world.size() > 1) {
+      add_message(world, world, "shared", bytes);
+      add_message(world, without_shared_memory, "mpi", bytes);
+    }
+    add_memcpy(world, bytes);
+  }
+}
+
+}  // namespace aloni::bench

@@ -1,0 +1,92 @@
+#include <aloni/core/comm/detail/family.hpp>
+
+#include <aloni/core/comm/mpi.hpp>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace aloni::comm::detail {
+
+namespace {
+
+/// Lives for the construction only.
+struct NodeCommunicator {
+  MPI_Comm comm = MPI_COMM_NULL;
+
+  NodeCommunicator(MPI_Comm all, int rank) {
+    check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm), "MPI_Comm_split_type");
+    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  }
+  NodeCommunicator(const NodeCommunicator&) = delete;
+  NodeCommunicator& operator=(const NodeCommunicator&) = delete;
+  ~NodeCommunicator() { MPI_Comm_free(&comm); }
+
+  std::vector<std::byte> all_gather(std::span<const std::byte> mine) const {
+    int size = 0;
+    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size));
+    const int bytes = static_cast<int>(mine.size());
+    check_mpi(MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm), "MPI_Allgather");
+    return all;
+  }
+};
+
+std::vector<int> gather_of(MPI_Comm comm, int size, int mine) {
+  std::vector<int> all(static_cast<std::size_t>(size));
+  check_mpi(MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, comm), "MPI_Allgather");
+  return all;
+}
+
+}  // namespace
+
+Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options)
+    : mpi_(messages), board_(poison), heap_(std::make_shared<SharedHeap>()) {
+  check_mpi(MPI_Comm_rank(mpi_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(mpi_, &size_), "MPI_Comm_size");
+  bool complete = false;  // all of the node reach each other's memory
+  {
+    const NodeCommunicator node(mpi_, rank_);
+    const auto all = node.all_gather(std::as_bytes(std::span(&rank_, 1)));
+    std::vector<int> ranks(all.size() / sizeof(int));
+    std::copy_n(all.data(), all.size(), std::as_writable_bytes(std::span(ranks)).data());
+    std::ranges::sort(ranks);
+    node_of_ = gather_of(mpi_, size_, ranks.front());
+    if (options.shared_memory && ranks.size() > 1) {
+      shared_.emplace(*heap_, rank_, ranks, [&](std::span<const std::byte> mine) { return node.all_gather(mine); });
+      const bool mine = std::ranges::all_of(ranks, [&](int r) { return r == rank_ || shared_->reaches(r); });
+      const auto votes = node.all_gather(std::as_bytes(std::span(&mine, 1)));
+      complete = std::ranges::all_of(votes, [](std::byte vote) { return vote != std::byte{0}; });
+    }
+  }
+  island_of_ = gather_of(mpi_, size_, complete ? node_of_[static_cast<std::size_t>(rank_)] : rank_);
+
+  std::vector<Transport*> routes;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) {
+      routes.push_back(&self_);
+    } else if (shared_ && shared_->reaches(r)) {
+      routes.push_back(&*shared_);
+    } else {
+      if (!messages_) messages_.emplace(mpi_);
+      routes.push_back(&*messages_);
+    }
+  }
+  engine_.emplace(rank_, std::move(routes), *heap_);
+  board_.when_poisoned([this] {
+    for (Transport* t : engine_->routes()) t->abandon();
+    heap_->detach();
+  });
+}
+
+Family::~Family() {
+  board_.when_poisoned({});
+  int finalized = 0;
+  MPI_Finalized(&finalized);
+  engine_.reset();
+  if (finalized || board_.poisoned()) return;
+  messages_.reset();
+  MPI_Comm_free(&mpi_);
+}
+
+}  // namespace aloni::comm::detail

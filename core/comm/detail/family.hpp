@@ -1,0 +1,50 @@
+#pragma once
+// What a communicator made by from_mpi() and all that are split from it have in common: the transports, the engine that runs their
+// operations, the memory that ranks share, and the board on which failures are posted.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/detail/engine.hpp>
+#include <aloni/core/comm/detail/mpi_transport.hpp>
+#include <aloni/core/comm/detail/poison.hpp>
+#include <aloni/core/comm/detail/self_transport.hpp>
+#include <aloni/core/comm/detail/shared_transport.hpp>
+#include <aloni/core/comm/shared_heap.hpp>
+
+#include <mpi.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace aloni::comm::detail {
+
+class Family {
+ public:
+  /// Collective over `messages` and `poison`, two duplicates made for this family.
+  Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options);
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
+  ~Family();
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  PoisonBoard& board() { return board_; }
+  Engine& engine() { return *engine_; }
+  const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
+  /// By rank: the lowest rank on the same machine.
+  const std::vector<int>& node_of() const { return node_of_; }
+  /// By rank: the lowest of the ranks that all reach each other's memory.
+  const std::vector<int>& island_of() const { return island_of_; }
+
+ private:
+  MPI_Comm mpi_;
+  int rank_ = 0, size_ = 0;
+  PoisonBoard board_;
+  std::shared_ptr<SharedHeap> heap_;
+  SelfTransport self_;
+  std::optional<SharedTransport> shared_;
+  std::optional<MpiTransport> messages_;
+  std::vector<int> node_of_, island_of_;
+  std::optional<Engine> engine_;
+};
+
+}  // namespace aloni::comm::detail

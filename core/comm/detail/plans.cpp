@@ -1,0 +1,166 @@
+#include <aloni/core/comm/detail/plans.hpp>
+
+#include <aloni/core/comm/schedule/algorithms.hpp>
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace aloni::comm {
+
+namespace {
+
+constexpr std::array algorithm_names{"automatic",    "direct", "recursive_doubling",
+                                     "rabenseifner", "ring",   "hierarchical"};
+
+}  // namespace
+
+std::string to_string(AllReduceAlgorithm a) { return algorithm_names[static_cast<std::size_t>(a)]; }
+
+AllReduceAlgorithm parse_all_reduce_algorithm(std::string_view name) {
+  const auto found = std::ranges::find(algorithm_names, name);
+  if (found != algorithm_names.end()) return static_cast<AllReduceAlgorithm>(found - algorithm_names.begin());
+  std::string all;
+  for (const char* n : algorithm_names) all += std::string(all.empty() ? "" : ", ") + n;
+  throw InvalidArgument("aloni::comm::parse_all_reduce_algorithm", "name", std::string(name), all);
+}
+
+namespace detail {
+
+namespace {
+
+constexpr std::size_t kept_plans = 64;
+// Measured on two ranks of one node; docs/performance.md.
+constexpr std::size_t small_bytes = 8 * 1024;
+constexpr std::size_t direct_part_bytes = 512 * 1024;  // staged or not, since ranks may differ in that
+constexpr std::size_t message_part_bytes = 4 * 1024 * 1024;
+constexpr std::size_t ring_segment_bytes = 256 * 1024;
+constexpr std::size_t chain_segment_bytes = 128 * 1024;
+constexpr std::size_t binomial_bytes = 64 * 1024;
+
+std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
+  for (int i = 0; i < 8; ++i, value >>= 8) h = (h ^ static_cast<std::uint32_t>(value & 0xff)) * 16777619u;
+  return h;
+}
+
+}  // namespace
+
+AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes) const {
+  using A = AllReduceAlgorithm;
+  const std::size_t nodes = topology_.nodes.size();
+  const bool even =
+      std::ranges::all_of(topology_.nodes, [&](const auto& n) { return n.size() == topology_.nodes.front().size(); });
+  if (wanted == A::direct && !topology_.one_island) {
+    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "direct",
+                      "ranks that share memory; any other algorithm works here");
+  }
+  if (wanted == A::hierarchical && !even) {
+    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "hierarchical",
+                      "as many ranks on each node; any other algorithm works here");
+  }
+  if (wanted != A::automatic) return wanted;
+  if (bytes <= small_bytes) return A::recursive_doubling;
+  if (topology_.one_island) return A::direct;
+  if (nodes > 1 && even && topology_.nodes.front().size() > 1) return A::hierarchical;
+  return A::rabenseifner;
+}
+
+Schedule Plans::schedule(const PlanKey& key, Index count) const {
+  const int p = static_cast<int>(topology_.root_ranks.size());
+  const Team team = Team::all(topology_.rank, p);
+  Builder b(topology_.rank);
+  const auto elements = [&](std::size_t bytes) {
+    return std::max<Index>(1, static_cast<Index>(bytes / key.element_bytes));
+  };
+  switch (key.kind) {
+    case OperationKind::all_reduce: {
+      const Region data = b.output(count);
+      switch (key.algorithm) {
+        case AllReduceAlgorithm::direct:
+          direct_all_reduce(b, team, data, key.staged);
+          break;
+        case AllReduceAlgorithm::ring:
+          ring_all_reduce(b, team, data, elements(ring_segment_bytes));
+          break;
+        case AllReduceAlgorithm::rabenseifner:
+          rabenseifner_all_reduce(b, team, data);
+          break;
+        case AllReduceAlgorithm::hierarchical:
+          hierarchical_all_reduce(b, topology_.rank, topology_.nodes, data);
+          break;
+        default:
+          recursive_doubling_all_reduce(b, team, data);
+      }
+      break;
+    }
+    case OperationKind::broadcast: {
+      const Region data = b.output(count);
+      if (topology_.nodes.size() > 1) {
+        hierarchical_broadcast(b, topology_.rank, topology_.nodes, data, key.root);
+      } else if (p <= 2 || static_cast<std::size_t>(count) * key.element_bytes <= binomial_bytes) {
+        binomial_broadcast(b, team, data, key.root);
+      } else {
+        chain_broadcast(b, team, data, key.root, elements(chain_segment_bytes));
+      }
+      break;
+    }
+    case OperationKind::all_gather:
+      bruck_all_gather(b, team, b.output(count));
+      break;
+    case OperationKind::barrier:
+      dissemination_barrier(b, team);
+      break;
+    default:
+      throw InvalidArgument("aloni::comm::Plans", "kind", std::to_string(static_cast<int>(key.kind)), "a collective");
+  }
+  return b.finish();
+}
+
+Plan Plans::make(const PlanKey& key) const {
+  Plan plan;
+  const auto bytes = static_cast<std::size_t>(key.count) * key.element_bytes;
+  std::size_t part_bytes = bytes;
+  if (key.kind == OperationKind::all_reduce) {
+    part_bytes = key.algorithm == AllReduceAlgorithm::direct ? direct_part_bytes : message_part_bytes;
+  } else if (key.kind == OperationKind::broadcast) {
+    part_bytes = message_part_bytes;
+  }
+  plan.part_elements = key.part_elements > 0 ? key.part_elements
+                                             : std::max<Index>(1, static_cast<Index>(part_bytes / key.element_bytes));
+  const Index parts = std::max<Index>(1, (key.count + plan.part_elements - 1) / plan.part_elements);
+  plan.parts = static_cast<std::uint32_t>(parts);
+  plan.last = compile(schedule(key, key.count - (parts - 1) * plan.part_elements), topology_.root_ranks);
+  if (parts > 1) plan.whole = compile(schedule(key, plan.part_elements), topology_.root_ranks);
+  plan.hash = 2166136261u;
+  for (const std::uint64_t value :
+       {static_cast<std::uint64_t>(key.algorithm), static_cast<std::uint64_t>(key.root),
+        static_cast<std::uint64_t>(plan.part_elements), static_cast<std::uint64_t>(topology_.root_ranks.size())})
+    plan.hash = mix(plan.hash, value);
+  return plan;
+}
+
+std::shared_ptr<const Plan> Plans::get(const PlanKey& key) {
+  if (latest_ < entries_.size() && entries_[latest_].key == key) return entries_[latest_].plan;
+  const auto found = std::ranges::find(entries_, key, &Entry::key);
+  if (found != entries_.end()) {
+    latest_ = static_cast<std::size_t>(found - entries_.begin());
+    return found->plan;
+  }
+  auto plan = std::make_shared<const Plan>(make(key));
+  if (entries_.size() < kept_plans) {
+    latest_ = entries_.size();
+    entries_.push_back({key, plan});
+  } else {
+    latest_ = oldest_;
+    entries_[oldest_] = {key, plan};
+    oldest_ = (oldest_ + 1) % kept_plans;
+  }
+  return plan;
+}
+
+}  // namespace detail
+
+}  // namespace aloni::comm

@@ -1,0 +1,52 @@
+#include <aloni/core/comm/faulty_transport.hpp>
+
+#include <utility>
+
+namespace aloni::comm {
+
+Transport::Sent FaultyTransport::send(int peer, const Header& header, const void* data, std::uint32_t ticket) {
+  if (happens(faults_.no_room)) return Sent::no_room;
+  if (dead() || ++sent_ > faults_.dies_after) return Sent::copied;
+  if (happens(faults_.lose)) {
+    ++harm_;
+    return Sent::copied;
+  }
+  if (!happens(faults_.delay)) return inner_.send(peer, header, data, ticket);
+  held_.push_back({peer, header, data, ticket, std::uniform_int_distribution<int>(1, faults_.longest_delay)(random_)});
+  return Sent::pending;
+}
+
+bool FaultyTransport::poll(Sink& sink) {
+  if (dead()) return false;
+  sink_ = &sink;
+  for (std::size_t i = 0; i < held_.size();) {
+    Held& h = held_[i];
+    if (--h.polls > 0) {
+      ++i;
+      continue;
+    }
+    const Sent result = inner_.send(h.peer, h.header, h.data, h.ticket);
+    if (result == Sent::no_room) {
+      h.polls = 1;
+      ++i;
+      continue;
+    }
+    const std::uint32_t ticket = h.ticket;
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (result == Sent::copied) sink.sent(ticket);
+  }
+  return inner_.poll(*this) || !held_.empty();
+}
+
+void FaultyTransport::arrived(const Fragment& fragment) {
+  Fragment f = fragment;
+  if (f.header.bytes > 0 && happens(faults_.truncate)) {
+    ++harm_;
+    f.header.bytes = std::uniform_int_distribution<std::uint32_t>(0, f.header.bytes - 1)(random_);
+  }
+  sink_->arrived(f);
+}
+
+void FaultyTransport::release(const Fragment& fragment) { inner_.release(fragment); }
+
+}  // namespace aloni::comm

@@ -1,0 +1,329 @@
+// Real engines, real schedules, a simulated network: whole groups of ranks in one thread, replayable from a seed.
+#include <aloni/core/error.hpp>
+
+#include "support/sanitizer.hpp"
+#include "support/simulated_network.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace aloni::comm;
+using namespace aloni::comm::detail;
+using aloni::test::NetworkOptions;
+using aloni::test::SimulatedRanks;
+
+template <class T>
+std::span<const std::byte> bytes_of(const std::vector<T>& v) {
+  return std::as_bytes(std::span(v));
+}
+template <class T>
+std::span<std::byte> writable_bytes_of(std::vector<T>& v) {
+  return std::as_writable_bytes(std::span(v));
+}
+
+std::vector<std::vector<int>> one_node(int size) {
+  std::vector<int> all(static_cast<std::size_t>(size));
+  std::iota(all.begin(), all.end(), 0);
+  return {all};
+}
+
+/// Steps until `done`; fails when it takes too long.
+template <class F>
+void run_until(SimulatedRanks& ranks, F&& done) {
+  for (int i = 0; i < 2'000'000; ++i) {
+    if (done()) return;
+    ranks.step();
+  }
+  std::string waiting;
+  for (int r = 0; r < ranks.size(); ++r)
+    waiting += "\n  rank " + std::to_string(r) + ": " + ranks[r].engine->waiting_for();
+  FAIL() << "no end in sight:" << waiting;
+}
+
+/// A program of random operations, each with its check.
+class RandomProgram {
+ public:
+  explicit RandomProgram(std::uint64_t seed) : random_(seed) {
+    const int nodes = at_most(3) == 0 ? 2 : 1, per_node = 1 + at_most(nodes == 1 ? 6 : 3);
+    size_ = nodes * per_node;
+    std::vector<std::vector<int>> layout(static_cast<std::size_t>(nodes));
+    const bool round_robin = at_most(1) == 0;
+    for (int r = 0; r < size_; ++r)
+      layout[static_cast<std::size_t>(round_robin ? r % nodes : r / per_node)].push_back(r);
+    NetworkOptions network;
+    network.copied_bytes = at_most(1) == 0 ? 64 : 4096;
+    network.must_fetch = at_most(1) == 0;
+    network.fragment_bytes = at_most(1) == 0 ? 1 << 20 : 512;
+    network.queue_length = static_cast<std::size_t>(1 + at_most(20));
+    Faults faults{.seed = seed};
+    if (at_most(1) == 0) faults.delay = 0.3;
+    if (at_most(1) == 0) faults.no_room = 0.2;
+    ranks_ = std::make_unique<SimulatedRanks>(layout, network, faults);
+    for (int r = 0; r < size_; ++r) {
+      if (at_most(2) == 0) (*ranks_)[r].engine->set_max_fragment_bytes(static_cast<std::size_t>(8 * (1 + at_most(40))));
+    }
+    can_be_direct_ = nodes == 1;
+  }
+
+  void run() {
+    const int operations = 1 + at_most(5);
+    for (int i = 0; i < operations; ++i) add();
+    // Every rank starts the operations in their order, at moments of its own; several are in flight.
+    std::vector<std::size_t> next(static_cast<std::size_t>(size_), 0);
+    std::vector<std::vector<Engine::Handle>> pending(static_cast<std::size_t>(size_));
+    run_until(*ranks_, [&] {
+      const auto r = static_cast<std::size_t>(at_most(size_ - 1));
+      if (next[r] < operations_.size() && at_most(3) == 0)
+        operations_[next[r]++].start(static_cast<int>(r), pending[r]);
+      std::erase_if(pending[r], [&](Engine::Handle h) { return (*ranks_)[static_cast<int>(r)].engine->test(h); });
+      return std::ranges::all_of(next, [&](std::size_t n) { return n == operations_.size(); }) &&
+             std::ranges::all_of(pending, [](const auto& p) { return p.empty(); });
+    });
+    for (const Operation& o : operations_) o.check();
+  }
+
+ private:
+  struct Operation {
+    std::function<void(int rank, std::vector<Engine::Handle>& pending)> start;
+    std::function<void()> check;
+  };
+  using Data = std::vector<std::vector<std::int64_t>>;
+
+  int at_most(int n) { return std::uniform_int_distribution<int>(0, n)(random_); }
+
+  std::shared_ptr<Data> data(std::size_t count) {
+    auto d = std::make_shared<Data>(static_cast<std::size_t>(size_));
+    for (std::size_t r = 0; r < d->size(); ++r) {
+      for (std::size_t i = 0; i < count; ++i) (*d)[r].push_back(static_cast<std::int64_t>((r + 1) * 1'000'003 + 7 * i));
+    }
+    return d;
+  }
+
+  void add() {
+    const auto count = static_cast<std::size_t>(at_most(3) == 0 ? at_most(3000) : at_most(40));
+    const int priority = at_most(2);
+    switch (at_most(4)) {
+      case 0:
+      case 1:
+        return add_all_reduce(count, priority);
+      case 2:
+        return add_broadcast(count, priority);
+      case 3:
+        return add_all_gather();
+      default:
+        return add_messages(count);
+    }
+  }
+
+  void add_all_reduce(std::size_t count, int priority) {
+    using A = AllReduceAlgorithm;
+    std::vector<A> algorithms{A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical};
+    if (can_be_direct_) algorithms.push_back(A::direct);
+    PlanKey key{.kind = OperationKind::all_reduce,
+                .algorithm = algorithms[static_cast<std::size_t>(at_most(static_cast<int>(algorithms.size()) - 1))],
+                .element_bytes = 8,
+                .count = static_cast<aloni::Index>(count),
+                .part_elements = at_most(1) == 0 ? 0 : 1 + at_most(999)};
+    const auto values = data(count);
+    const auto before = std::make_shared<Data>(*values);
+    const std::uint64_t staged = random_();
+    operations_.push_back({[this, key, values, staged, priority](int r, auto& pending) {
+                             PlanKey own = key;
+                             own.staged = key.algorithm == A::direct && (staged >> r & 1);  // ranks may differ in that
+                             pending.push_back(
+                                 ranks_->start(r, own, {.type = static_cast<std::uint8_t>(ElementType::int64)},
+                                               (*values)[static_cast<std::size_t>(r)].data(),
+                                               reducer_for(ElementType::int64, Reduction::sum), priority));
+                           },
+                           [values, before, count, key] {
+                             for (std::size_t i = 0; i < count; ++i) {
+                               std::int64_t sum = 0;
+                               for (const auto& v : *before) sum += v[i];
+                               for (const auto& v : *values)
+                                 ASSERT_EQ(v[i], sum) << to_string(key.algorithm) << ", element " << i;
+                             }
+                           }});
+  }
+
+  void add_broadcast(std::size_t count, int priority) {
+    const int root = at_most(size_ - 1);
+    const auto values = data(count);
+    const auto before = std::make_shared<Data>(*values);
+    operations_.push_back(
+        {[this, root, values, count, priority](int r, auto& pending) {
+           pending.push_back(ranks_->start(
+               r, {.kind = OperationKind::broadcast, .root = root, .count = static_cast<aloni::Index>(8 * count)}, {},
+               (*values)[static_cast<std::size_t>(r)].data(), {}, priority));
+         },
+         [values, before, root] {
+           for (const auto& v : *values) ASSERT_EQ(v, (*before)[static_cast<std::size_t>(root)]);
+         }});
+  }
+
+  void add_all_gather() {
+    const auto values = std::make_shared<Data>(static_cast<std::size_t>(size_));
+    for (std::size_t r = 0; r < values->size(); ++r) {
+      (*values)[r].assign(static_cast<std::size_t>(size_), -1);
+      (*values)[r][r] = static_cast<std::int64_t>(r);
+    }
+    operations_.push_back({[this, values](int r, auto& pending) {
+                             pending.push_back(ranks_->start(r, {.kind = OperationKind::all_gather, .count = 8 * size_},
+                                                             {}, (*values)[static_cast<std::size_t>(r)].data(), {}));
+                           },
+                           [values] {
+                             for (const auto& v : *values) {
+                               for (std::size_t i = 0; i < v.size(); ++i) ASSERT_EQ(v[i], static_cast<std::int64_t>(i));
+                             }
+                           }});
+  }
+
+  /// Every rank sends to every rank, itself included, twice with one tag.
+  void add_messages(std::size_t count) {
+    const auto sent = data(2 * count);
+    const auto n = static_cast<std::size_t>(size_);
+    const auto received = std::make_shared<std::vector<Data>>(n, Data(n, std::vector<std::int64_t>(2 * count)));
+    operations_.push_back(
+        {[this, sent, received, count](int r, auto& pending) {
+           auto& rank = (*ranks_)[r];
+           for (int half = 0; half < 2; ++half) {
+             for (int peer = 0; peer < size_; ++peer) {
+               auto& to = (*received)[static_cast<std::size_t>(r)][static_cast<std::size_t>(peer)];
+               pending.push_back(rank.engine->receive(
+                   *rank.context, writable_bytes_of(to).subspan(8 * count * static_cast<std::size_t>(half), 8 * count),
+                   peer, 5));
+               pending.push_back(rank.engine->send(*rank.context,
+                                                   bytes_of((*sent)[static_cast<std::size_t>(r)])
+                                                       .subspan(8 * count * static_cast<std::size_t>(half), 8 * count),
+                                                   peer, 5));
+             }
+           }
+         },
+         [sent, received] {
+           for (const auto& of_rank : *received) ASSERT_EQ(of_rank, *sent);
+         }});
+  }
+
+  std::mt19937_64 random_;
+  int size_ = 0;
+  bool can_be_direct_ = false;
+  std::unique_ptr<SimulatedRanks> ranks_;
+  std::vector<Operation> operations_;
+};
+
+TEST(EngineSimulation, RandomProgramsGiveTheRightResultsForEverySeed) {
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(aloni::test::share_of(10'000)); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomProgram program(seed);
+    program.run();
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Two ranks, one all-reduce of `count` doubles each.
+class Faulty : public testing::Test {
+ protected:
+  void start(const Faults& faults, aloni::Index first, aloni::Index second) {
+    ranks_ = std::make_unique<SimulatedRanks>(one_node(2), NetworkOptions{}, faults);
+    for (int r = 0; r < 2; ++r) {
+      values_[r].assign(static_cast<std::size_t>(r == 0 ? first : second), r + 1.0);
+      handles_[r] = ranks_->start(r,
+                                  {.kind = OperationKind::all_reduce,
+                                   .algorithm = AllReduceAlgorithm::rabenseifner,
+                                   .element_bytes = 8,
+                                   .count = static_cast<aloni::Index>(values_[r].size())},
+                                  {.type = static_cast<std::uint8_t>(ElementType::float64)}, values_[r].data(),
+                                  reducer_for(ElementType::float64, Reduction::sum));
+    }
+  }
+  bool both_done() {
+    for (int r = 0; r < 2; ++r) done_[r] = done_[r] || (*ranks_)[r].engine->test(handles_[r]);
+    return done_[0] && done_[1];
+  }
+
+  std::unique_ptr<SimulatedRanks> ranks_;
+  std::vector<double> values_[2];
+  Engine::Handle handles_[2];
+  bool done_[2] = {};
+};
+
+TEST_F(Faulty, CallsThatDifferAreNamedWithTheirRank) {
+  try {
+    start({}, 100, 101);
+    run_until(*ranks_, [&] { return both_done(); });
+    FAIL() << "no error";
+  } catch (const aloni::CommunicationError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("all_reduce(sum of 100 double)"), std::string::npos) << text;
+    EXPECT_NE(text.find("all_reduce(sum of 101 double)"), std::string::npos) << text;
+    EXPECT_NE(text.find("rank"), std::string::npos) << text;
+  }
+}
+
+TEST_F(Faulty, ATruncatedMessageIsAnErrorAndNeverAWrongNumber) {
+  int errors = 0, right = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    done_[0] = done_[1] = false;
+    try {
+      start({.seed = seed, .truncate = 0.2}, 1000, 1000);
+      run_until(*ranks_, [&] { return both_done(); });
+      EXPECT_EQ((*ranks_)[0].faulty->harm() + (*ranks_)[1].faulty->harm(), 0u);
+      for (const auto& v : values_) EXPECT_EQ(std::ranges::count(v, 3.0), 1000);
+      ++right;
+    } catch (const aloni::CommunicationError&) {
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 20);
+  EXPECT_GT(right, 20);
+}
+
+TEST_F(Faulty, WhoeverIsWaitedForIsNamed) {
+  start({.dies_after = 0}, 1000, 1000);
+  for (int i = 0; i < 1000; ++i) ranks_->step();
+  EXPECT_FALSE(both_done());
+  const std::string text = (*ranks_)[0].engine->waiting_for();
+  EXPECT_NE(text.find("all_reduce(sum of 1000 double)"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+}
+
+// What is urgent overtakes what has begun, at the next part.
+TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOne) {
+  SimulatedRanks ranks(one_node(2), {}, {});
+  std::vector<double> large[2], small[2];
+  Engine::Handle large_handle[2], small_handle[2];
+  const auto start = [&](int r, std::vector<double>& v, std::size_t count, aloni::Index part, int priority) {
+    v.assign(count, r + 1.0);
+    return ranks.start(r,
+                       {.kind = OperationKind::all_reduce,
+                        .algorithm = AllReduceAlgorithm::rabenseifner,
+                        .element_bytes = 8,
+                        .count = static_cast<aloni::Index>(count),
+                        .part_elements = part},
+                       {.type = static_cast<std::uint8_t>(ElementType::float64)}, v.data(),
+                       reducer_for(ElementType::float64, Reduction::sum), priority);
+  };
+  for (int r = 0; r < 2; ++r) large_handle[r] = start(r, large[r], 1'000'000, 10'000, 0);
+  for (int i = 0; i < 20; ++i) ranks.step();
+  for (int r = 0; r < 2; ++r) small_handle[r] = start(r, small[r], 1000, 0, 1);
+  bool done[2] = {};
+  int steps = 0;
+  run_until(ranks, [&] {
+    ++steps;
+    for (int r = 0; r < 2; ++r) done[r] = done[r] || ranks[r].engine->test(small_handle[r]);
+    return done[0] && done[1];
+  });
+  EXPECT_LT(steps, 100) << "a hundred parts take a thousand";
+  EXPECT_FALSE(ranks[0].engine->test(large_handle[0]));
+  EXPECT_EQ(std::ranges::count(small[0], 3.0), 1000);
+  for (int r = 0; r < 2; ++r) run_until(ranks, [&] { return ranks[r].engine->test(large_handle[r]); });
+  EXPECT_EQ(std::ranges::count(large[1], 3.0), 1'000'000);
+}
+
+}  // namespace
