@@ -128,6 +128,14 @@ void Communicator::set_max_message_bytes(std::size_t bytes) {
   state_->family->engine().set_max_fragment_bytes(bytes);
 }
 
+void Communicator::set_stuck_after(std::chrono::milliseconds limit) const {
+  if (limit.count() < 0) {
+    throw InvalidArgument("aloni::comm::Communicator::set_stuck_after", "limit", std::to_string(limit.count()) + " ms",
+                          "0 (never) or more");
+  }
+  state_->family->set_stuck_after(limit);
+}
+
 std::shared_ptr<std::pmr::memory_resource> Communicator::shared_memory() const { return state_->family->heap(); }
 
 std::vector<std::pair<std::string, TrafficCounters>> Communicator::traffic() const {

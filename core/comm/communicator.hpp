@@ -12,6 +12,8 @@
 // operations of every rank throw PeerFailed with that rank and its message. A failure that only one rank can see (a file, its
 // memory) must either be wrapped in collectively() or end in poison(). A CommunicationError (a message of another size, a
 // collective that a neighbour calls differently, an error of MPI) poisons by itself before it is thrown.
+// A rank that can't poison any more is found out: a process of the same node that has ended, within milliseconds; one that is stopped, or
+// doesn't take part, when its peers have waited for TransportOptions::stuck_after. They throw PeerFailed with its rank then.
 // Poison concerns a whole family: the communicator made by from_mpi() and all that were split from it, in any depth, because
 // who waits in one of them may wait for somebody who waits in another for the failed rank.
 // After PeerFailed or CommunicationError the communicator is good for nothing but destruction; pending requests are dead, and
@@ -25,6 +27,7 @@
 #include <aloni/core/comm/transport.hpp>
 #include <aloni/core/index.hpp>
 
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -48,6 +51,9 @@ struct Request {
 /// Which transports a family may use. Equal on all ranks.
 struct TransportOptions {
   bool shared_memory = true;  ///< between ranks of one node that can reach each other's memory
+  /// An operation for which nothing has come for so long is given up: every rank of the family throws PeerFailed, naming the rank
+  /// that is to blame and what it does. 0: never.
+  std::chrono::milliseconds stuck_after{30'000};
 };
 
 /// What went to and from one rank.
@@ -85,6 +91,9 @@ class Communicator {
   bool test(Request& request) const;
   /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
   void wait(std::span<Request> requests) const;
+
+  /// See TransportOptions; for the whole family, on this rank.
+  void set_stuck_after(std::chrono::milliseconds limit) const;
 
   /// Largest fragment of a message, for the whole family. Default 2^30; tests lower it.
   std::size_t max_message_bytes() const;

@@ -226,6 +226,120 @@ TEST(EngineSimulation, RandomProgramsGiveTheRightResultsForEverySeed) {
   }
 }
 
+/// Programs of collectives in which at most one rank calls one thing otherwise than the others.
+class Programs {
+ public:
+  struct Call {
+    PlanKey key;
+    Contract contract;
+    friend bool operator==(const Call&, const Call&) = default;
+  };
+
+  Programs(std::uint64_t seed, bool wrong) : random_(seed), wrong_(wrong) {
+    size_ = 2 + at_most(4);
+    std::vector<Call> calls;
+    for (int i = 2 + at_most(4); i > 0; --i) calls.push_back(any_call());
+    for (int i = 0; i < 2; ++i) calls.push_back({{.kind = OperationKind::barrier}, {}});
+    programs_.assign(static_cast<std::size_t>(size_), calls);
+    if (!wrong) return;
+    auto& program = programs_[static_cast<std::size_t>(at_most(size_ - 1))];
+    const std::size_t which = static_cast<std::size_t>(at_most(static_cast<int>(program.size()) - 3));
+    Call& call = program[which];
+    const Call before = call;
+    switch (at_most(4)) {
+      case 0:
+        call.key.count += call.key.kind == OperationKind::all_gather ? size_ : 1;
+        break;
+      case 1:
+        call.contract.type = call.contract.type == 2 ? 4 : 2;
+        break;
+      case 2:
+        call.contract.reduction ^= 1;
+        break;
+      case 3:
+        call.key.root = (call.key.root + 1) % size_;
+        break;
+      default:
+        // One call too many, of a kind that comes nowhere else, so that nothing hides it.
+        program.insert(program.begin() + static_cast<std::ptrdiff_t>(which),
+                       Call{{.kind = OperationKind::all_gather, .count = 1000 * size_}, {}});
+        return;
+    }
+    if (call.key.kind == OperationKind::barrier || call == before)
+      call = {{.kind = OperationKind::broadcast, .count = 77}, {}};
+  }
+
+  /// Empty: all went well.
+  std::string run() {
+    Faults faults{.seed = random_()};
+    faults.delay = 0.2;
+    SimulatedRanks ranks(one_node(size_), {}, faults);
+    std::vector<std::size_t> next(static_cast<std::size_t>(size_));
+    std::vector<Engine::Handle> pending(next.size());
+    std::vector<bool> busy(next.size());
+    std::vector<std::vector<std::int64_t>> data(next.size(), std::vector<std::int64_t>(8000));
+    try {
+      for (int step = 0; step < 100'000; ++step) {
+        const auto r = static_cast<std::size_t>(at_most(size_ - 1));
+        if (busy[r] && ranks[static_cast<int>(r)].engine->test(pending[r])) busy[r] = false;
+        if (!busy[r] && next[r] < programs_[r].size()) {
+          const Call& call = programs_[r][next[r]++];
+          const bool sums = call.key.kind == OperationKind::all_reduce;
+          pending[r] = ranks.start(static_cast<int>(r), call.key, call.contract, data[r].data(),
+                                   sums ? reducer_for(ElementType::int64, Reduction::sum) : Reducer{});
+          busy[r] = true;
+        }
+        ranks[static_cast<int>(r)].engine->progress();
+        if (step % 1000 == 999) ranks[static_cast<int>(r)].engine->compare_notes();
+        bool done = true;
+        for (std::size_t i = 0; i < next.size(); ++i) done = done && next[i] == programs_[i].size() && !busy[i];
+        if (done) return "";
+      }
+    } catch (const aloni::CommunicationError& error) {
+      return error.what();
+    }
+    return "stuck";
+  }
+
+ private:
+  int at_most(int n) { return std::uniform_int_distribution<int>(0, n)(random_); }
+
+  Call any_call() {
+    switch (at_most(3)) {
+      case 0:
+        return {{.kind = OperationKind::all_reduce,
+                 .algorithm = static_cast<AllReduceAlgorithm>(1 + at_most(4)),
+                 .element_bytes = 8,
+                 .count = 1 + at_most(500)},
+                {.type = static_cast<std::uint8_t>(ElementType::int64)}};
+      case 1:
+        return {{.kind = OperationKind::broadcast, .root = at_most(size_ - 1), .count = 1 + at_most(500)}, {}};
+      case 2:
+        return {{.kind = OperationKind::all_gather, .count = (1 + at_most(20)) * size_}, {}};
+      default:
+        return {{.kind = OperationKind::barrier}, {}};
+    }
+  }
+
+  std::mt19937_64 random_;
+  bool wrong_;
+  int size_ = 0;
+  std::vector<std::vector<Call>> programs_;
+};
+
+TEST(ContractCheck, FindsEveryWrongProgramAndNamesARank) {
+  for (std::uint64_t seed = 0; seed < 600; ++seed) {
+    const std::string error = Programs(seed, true).run();
+    ASSERT_NE(error, "") << "seed " << seed << ": nothing found";
+    ASSERT_NE(error, "stuck") << "seed " << seed;
+    ASSERT_NE(error.find("call of rank "), std::string::npos) << error;
+  }
+}
+
+TEST(ContractCheck, AcceptsEveryRightProgram) {
+  for (std::uint64_t seed = 0; seed < 1000; ++seed) ASSERT_EQ(Programs(seed, false).run(), "") << "seed " << seed;
+}
+
 /// Two ranks, one all-reduce of `count` doubles each.
 class Faulty : public testing::Test {
  protected:

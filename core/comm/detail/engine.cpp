@@ -18,6 +18,7 @@ constexpr std::size_t stored_bytes = 128 * 1024;
 constexpr std::uint32_t parts_in_flight = 2;
 
 constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();  // beyond all of schedules
+constexpr std::uint16_t note_index = message_index - 1;                             // of Engine::compare_notes
 constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;                         // in values of the table
 
 }  // namespace
@@ -178,6 +179,7 @@ bool Engine::push(std::uint32_t i) {
 }
 
 void Engine::sent(std::uint32_t ticket) {
+  if (ticket == none) return;  // of a note
   Outgoing& m = outgoing_[ticket];
   if (--m.in_use == 0 && m.next == m.bytes && m.begun) finish_outgoing(ticket);
 }
@@ -186,6 +188,7 @@ void Engine::finish_outgoing(std::uint32_t i) {
   const Outgoing& m = outgoing_[i];
   const std::uint32_t part = m.part, pending = m.pending;
   const int instruction = m.instruction;
+  outgoing_[i].peer = -1;
   outgoing_.free.push_back(i);
   if (part != none) {
     complete(part, instruction);
@@ -216,7 +219,7 @@ void Engine::arrived(const Transport::Fragment& fragment) {
   std::uint32_t* const found = table_.find(fragment.peer, key);
   if (found && !(*found & is_stored)) return take(*found, fragment);
   check_early(fragment);
-  store(fragment, found);
+  if (key.index != note_index) store(fragment, found);
 }
 
 void Engine::store(const Transport::Fragment& fragment, std::uint32_t* list) {
@@ -346,6 +349,7 @@ void Engine::landed(std::uint32_t i, std::size_t bytes) {
   const std::uint32_t part = m.part, pending = m.pending;
   int instruction = m.instruction;
   const bool fused = m.mode == Incoming::Mode::fused;
+  m.context = nullptr;
   incoming_.free.push_back(i);
   if (part == none) return finish_pending(pending);
   if (fused) {
@@ -419,6 +423,7 @@ void Engine::finish_part(std::uint32_t part) {
   if (o.finished_parts < o.call.parts) return;
   finish_pending(o.pending);
   o.call.owner.reset();
+  o.context = nullptr;
   operations_.free.push_back(i);
 }
 
@@ -570,19 +575,50 @@ bool Engine::progress() {
   return true;
 }
 
+void Engine::compare_notes() {
+  for (const Incoming& m : incoming_.all) {
+    if (!m.context || m.part == none) continue;
+    const Header note{.context = m.key.context,
+                      .operation = m.key.operation,
+                      .part = m.key.part,
+                      .index = note_index,
+                      .contract = m.contract};
+    // Without room for it now there will be another time.
+    routes_[static_cast<std::size_t>(m.peer)]->send(m.peer, note, nullptr, none);
+  }
+}
+
+std::vector<int> Engine::ranks_waited_for() const {
+  std::vector<int> ranks;
+  const auto add = [&](int rank) {
+    if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
+  };
+  for (const Incoming& m : incoming_.all) {
+    if (m.context) add(m.peer);
+  }
+  for (const Outgoing& m : outgoing_.all) {
+    if (m.peer >= 0) add(m.peer);
+  }
+  return ranks;
+}
+
 std::string Engine::waiting_for() const {
   std::string text;
   const auto add = [&](const std::string& line) { text += (text.empty() ? "" : "; ") + line; };
-  for (std::uint32_t i = 0; i < operations_.all.size(); ++i) {
-    if (std::ranges::find(operations_.free, i) != operations_.free.end()) continue;
-    const Operation& o = operations_[i];
-    add(describe(o.call.contract) + ", operation " + std::to_string(o.number));
+  const auto name = [&](int root, const Context* c) {
+    const int rank = c ? c->rank_of(root) : root;
+    return "rank " + std::to_string(rank < 0 ? root : rank);
+  };
+  for (const Operation& o : operations_.all) {
+    if (o.context) add(describe(o.call.contract) + ", operation " + std::to_string(o.number));
   }
-  for (std::uint32_t i = 0; i < incoming_.all.size(); ++i) {
-    if (std::ranges::find(incoming_.free, i) != incoming_.free.end()) continue;
-    const Incoming& m = incoming_[i];
-    add("a message from rank " + std::to_string(m.context->rank_of(m.peer)) + " (" + std::to_string(m.got) + " of " +
-        std::to_string(m.bytes) + " bytes have come)");
+  for (const Incoming& m : incoming_.all) {
+    if (!m.context) continue;
+    add((m.part == none ? describe(m.contract) + " from " : "a message from ") + name(m.peer, m.context) +
+        (m.bytes == 0 ? "" : " (" + std::to_string(m.got) + " of " + std::to_string(m.bytes) + " bytes have come)"));
+  }
+  for (const Outgoing& m : outgoing_.all) {
+    if (m.peer >= 0) add("its " + describe(m.contract) + " to leave for " + name(m.peer, nullptr));
   }
   return text;
 }

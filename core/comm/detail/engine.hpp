@@ -96,8 +96,13 @@ class Engine final : private Transport::Sink {
   void set_max_fragment_bytes(std::size_t bytes) { max_fragment_bytes_ = bytes; }
   const std::vector<Traffic>& traffic() const { return traffic_; }
   const std::vector<Transport*>& routes() const { return routes_; }
+  /// Tells the ranks that are waited for what this rank thinks it does with them, so that who does something else sees it even if
+  /// each waits for the other's first message. For whoever has waited for a while.
+  void compare_notes();
   /// What pending operations wait for, one line.
   std::string waiting_for() const;
+  /// Ranks of the root communicator from which something is expected, each once.
+  std::vector<int> ranks_waited_for() const;
 
  private:
   static constexpr std::uint32_t none = ~std::uint32_t{0};
@@ -107,7 +112,7 @@ class Engine final : private Transport::Sink {
     bool done = false, free = true;
   };
   struct Outgoing {
-    int peer = -1;
+    int peer = -1;  // -1: free
     MessageKey key;
     Contract contract;
     const std::byte* data = nullptr;
@@ -122,7 +127,7 @@ class Engine final : private Transport::Sink {
     int peer = -1;
     MessageKey key;
     Contract contract;
-    Context* context = nullptr;
+    Context* context = nullptr;  // null: free
     const char* name = "";
     std::byte* to = nullptr;
     std::size_t bytes = 0, got = 0;
@@ -143,7 +148,7 @@ class Engine final : private Transport::Sink {
   };
   struct Operation {
     Call call;
-    Context* context = nullptr;
+    Context* context = nullptr;  // null: free
     std::uint32_t number = 0, next_part = 0, finished_parts = 0, pending = none;
   };
   struct Part {

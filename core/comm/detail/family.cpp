@@ -32,6 +32,12 @@ struct NodeCommunicator {
   }
 };
 
+// Between looks at the processes of the node, each a system call; and the longest that one who waits lets pass between two looks.
+constexpr auto shortest_pause = std::chrono::milliseconds(2);
+constexpr auto publishing_pause = std::chrono::milliseconds(50);
+constexpr auto notes_pause = std::chrono::milliseconds(200);
+constexpr auto longest_pause = std::chrono::milliseconds(500);
+
 std::vector<int> gather_of(MPI_Comm comm, int size, int mine) {
   std::vector<int> all(static_cast<std::size_t>(size));
   check_mpi(MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, comm), "MPI_Allgather");
@@ -41,7 +47,7 @@ std::vector<int> gather_of(MPI_Comm comm, int size, int mine) {
 }  // namespace
 
 Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options)
-    : mpi_(messages), board_(poison), heap_(std::make_shared<SharedHeap>()) {
+    : mpi_(messages), board_(poison), heap_(std::make_shared<SharedHeap>()), stuck_after_(options.stuck_after) {
   check_mpi(MPI_Comm_rank(mpi_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(mpi_, &size_), "MPI_Comm_size");
   bool complete = false;  // all of the node reach each other's memory
@@ -52,6 +58,9 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
     std::copy_n(all.data(), all.size(), std::as_writable_bytes(std::span(ranks)).data());
     std::ranges::sort(ranks);
     node_of_ = gather_of(mpi_, size_, ranks.front());
+    if (ranks.size() > 1) {
+      watch_.emplace(rank_, ranks, [&](std::span<const std::byte> mine) { return node.all_gather(mine); });
+    }
     if (options.shared_memory && ranks.size() > 1) {
       shared_.emplace(*heap_, rank_, ranks, [&](std::span<const std::byte> mine) { return node.all_gather(mine); });
       const bool mine = std::ranges::all_of(ranks, [&](int r) { return r == rank_ || shared_->reaches(r); });
@@ -79,8 +88,41 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
   });
 }
 
+void Family::look_around() {
+  const auto now = Watch::Clock::now();
+  if (now - last_look_ < shortest_pause) return;
+  // Who asks only now and then isn't waiting.
+  if (waiting_since_ == Watch::Clock::time_point{} || now - last_look_ > longest_pause) waiting_since_ = now;
+  last_look_ = now;
+  if (board_.poisoned()) return;
+  if (watch_) {
+    if (const auto verdict = watch_->dead()) return board_.poison(verdict->what, verdict->rank);
+    if (now - last_published_ > publishing_pause) {
+      watch_->waiting(now, engine_->waiting_for());
+      last_published_ = now;
+    }
+  }
+  if (now - waiting_since_ > notes_pause && now - last_notes_ > notes_pause) {
+    last_notes_ = now;
+    engine_->compare_notes();
+  }
+  if (stuck_after_.count() == 0 || now - waiting_since_ < stuck_after_) return;
+  const std::vector<int> waited_for = engine_->ranks_waited_for();
+  const Watch::Verdict verdict =
+      watch_ ? watch_->culprit(now, waiting_since_, waited_for)
+             : Watch::Verdict{waited_for.empty() ? rank_ : waited_for.front(), "nothing has come"};
+  std::string text = verdict.what + "; rank " + std::to_string(rank_) + " waits for " + engine_->waiting_for();
+  for (const int rank : waited_for) {
+    if (rank == verdict.rank || !watch_) continue;
+    if (const std::string state = watch_->state_of(rank, now); !state.empty())
+      text += "; rank " + std::to_string(rank) + " " + state;
+  }
+  board_.poison(text, verdict.rank);
+}
+
 Family::~Family() {
   board_.when_poisoned({});
+  watch_.reset();
   int finalized = 0;
   MPI_Finalized(&finalized);
   engine_.reset();

@@ -7,10 +7,12 @@
 #include <aloni/core/comm/detail/poison.hpp>
 #include <aloni/core/comm/detail/self_transport.hpp>
 #include <aloni/core/comm/detail/shared_transport.hpp>
+#include <aloni/core/comm/detail/watch.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
 
 #include <mpi.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -30,6 +32,14 @@ class Family {
   PoisonBoard& board() { return board_; }
   Engine& engine() { return *engine_; }
   const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
+  /// To be called now and then by whoever waits and has seen nothing new: poisons the family when a process of the node has died,
+  /// or when nothing has come for longer than the limit.
+  void look_around();
+  /// Something has come.
+  void note_progress() { waiting_since_ = {}; }
+  std::chrono::milliseconds stuck_after() const { return stuck_after_; }
+  void set_stuck_after(std::chrono::milliseconds limit) { stuck_after_ = limit; }
+
   /// By rank: the lowest rank on the same machine.
   const std::vector<int>& node_of() const { return node_of_; }
   /// By rank: the lowest of the ranks that all reach each other's memory.
@@ -45,6 +55,9 @@ class Family {
   std::optional<MpiTransport> messages_;
   std::vector<int> node_of_, island_of_;
   std::optional<Engine> engine_;
+  std::optional<Watch> watch_;
+  std::chrono::milliseconds stuck_after_;
+  Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{};
 };
 
 }  // namespace aloni::comm::detail

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/mpi.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 
 namespace aloni::comm::detail {
@@ -20,7 +21,7 @@ bool mpi_is_up() {
 
 }  // namespace
 
-PoisonBoard::PoisonBoard(MPI_Comm comm) : comm_(comm), text_(max_message_bytes) {
+PoisonBoard::PoisonBoard(MPI_Comm comm) : comm_(comm), text_(sizeof(int) + max_message_bytes) {
   int size = 0;
   check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
@@ -44,13 +45,14 @@ void PoisonBoard::become_poisoned(int rank) noexcept {
   if (when_poisoned_) when_poisoned_();
 }
 
-void PoisonBoard::poison(std::string_view message) noexcept {
+void PoisonBoard::poison(std::string_view message, int failed_rank) noexcept {
   if (poisoned() || !mpi_is_up()) return;
   text_bytes_ = std::min(message.size(), max_message_bytes);
-  std::copy_n(message.data(), text_bytes_, text_.data());
+  std::memcpy(text_.data(), &failed_rank, sizeof failed_rank);
+  std::copy_n(message.data(), text_bytes_, text_.data() + sizeof failed_rank);
   for (int peer = 0; peer < static_cast<int>(requests_.size()); ++peer) {
     if (peer == rank_) continue;
-    MPI_Isend(text_.data(), static_cast<int>(text_bytes_), MPI_BYTE, peer, poison_tag, comm_,
+    MPI_Isend(text_.data(), static_cast<int>(sizeof failed_rank + text_bytes_), MPI_BYTE, peer, poison_tag, comm_,
               &requests_[static_cast<std::size_t>(peer)]);
   }
   // Nobody is asked to receive, but some networks need a few calls before a small message has left.
@@ -58,7 +60,7 @@ void PoisonBoard::poison(std::string_view message) noexcept {
   for (int attempt = 0; attempt < 1000 && !sent; ++attempt) {
     MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &sent, MPI_STATUSES_IGNORE);
   }
-  become_poisoned(rank_);
+  become_poisoned(failed_rank);
 }
 
 void PoisonBoard::look() {
@@ -69,11 +71,13 @@ void PoisonBoard::look() {
   if (!found) return;
   const int source = status.MPI_SOURCE;
   check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-  check_mpi(MPI_Recv(text_.data(), static_cast<int>(max_message_bytes), MPI_BYTE, source, poison_tag, comm_,
-                     MPI_STATUS_IGNORE),
-            "MPI_Recv");
-  text_bytes_ = static_cast<std::size_t>(bytes);
-  become_poisoned(source);
+  check_mpi(
+      MPI_Recv(text_.data(), static_cast<int>(text_.size()), MPI_BYTE, source, poison_tag, comm_, MPI_STATUS_IGNORE),
+      "MPI_Recv");
+  text_bytes_ = static_cast<std::size_t>(bytes) - sizeof(int);
+  int failed_rank = source;
+  std::memcpy(&failed_rank, text_.data(), sizeof failed_rank);
+  become_poisoned(failed_rank);
 }
 
 }  // namespace aloni::comm::detail

@@ -25,8 +25,8 @@ namespace aloni::comm::detail {
 
 class PoisonBoard {
  public:
-  static constexpr std::size_t max_message_bytes =
-      1000;  // far below any MPI's limit for messages that need no receiver
+  // Far below any MPI's limit for messages that need no receiver.
+  static constexpr std::size_t max_message_bytes = 1000;
 
   /// Takes `comm`, a duplicate made for this board. Nothing else is ever sent on it.
   explicit PoisonBoard(MPI_Comm comm);
@@ -35,14 +35,16 @@ class PoisonBoard {
   ~PoisonBoard();
 
   /// Tells all others; the first poison wins, later ones of this rank are not sent.
-  void poison(std::string_view message) noexcept;
+  void poison(std::string_view message) noexcept { poison(message, rank_); }
+  /// The same, for another rank that can't say it any more.
+  void poison(std::string_view message, int failed_rank) noexcept;
   /// Looks once for poison from others.
   void look();
   /// True after poison() or a look() that found some.
   bool poisoned() const { return failed_rank_ >= 0; }
   /// The rank that failed, counted in the root communicator.
   int failed_rank() const { return failed_rank_; }
-  std::string message() const { return std::string(text_.data(), text_bytes_); }
+  std::string message() const { return std::string(text_.data() + sizeof(int), text_bytes_); }
   MPI_Comm comm() const { return comm_; }
 
   /// Called once, when poison becomes known: takes all memory back that others might still write.
@@ -54,7 +56,7 @@ class PoisonBoard {
   MPI_Comm comm_;
   int rank_ = 0;
   int failed_rank_ = -1;
-  // Never resized: MPI may read or write them as long as the process lives.
+  // The failed rank, then the text. Never resized: MPI may read or write them as long as the process lives.
   std::vector<char> text_;
   std::size_t text_bytes_ = 0;
   std::vector<MPI_Request> requests_;

@@ -88,9 +88,12 @@ bool Communicator::State::test(detail::Engine::Handle handle, std::string_view o
   check_poison(operation, false);
   detail::Engine& engine = family->engine();
   if (engine.test(handle)) return true;
-  poisoning([&] { engine.progress(); });
+  if (poisoning([&] { return engine.progress(); })) family->note_progress();
   if (engine.test(handle)) return true;
-  if (++idle_tests_ % looks_per_poison == 0) check_poison(operation, true);
+  if (++idle_tests_ % looks_per_poison == 0) {
+    family->look_around();
+    check_poison(operation, true);
+  }
   return false;
 }
 
@@ -102,10 +105,14 @@ void Communicator::State::wait(detail::Engine::Handle handle, std::string_view o
     for (int idle = 0; !(complete = complete || engine.test(handle)) || !engine.flushed();) {
       if (engine.progress()) {
         idle = 0;
+        family->note_progress();
         continue;
       }
       if (++idle <= close_looks) continue;
-      if (idle % looks_per_poison == 0) check_poison(operation, true);
+      if (idle % looks_per_poison == 0) {
+        family->look_around();
+        check_poison(operation, true);
+      }
       std::this_thread::yield();
     }
   });

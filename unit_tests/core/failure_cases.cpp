@@ -1,0 +1,75 @@
+// One rank is killed or stopped while all are busy: the others must throw PeerFailed with its number, soon, and leave nothing behind.
+// Launched by test_failures.py, which gives each rank's place in the group and looks at the lines that the survivors print.
+//
+//   failure_cases SIGNAL VICTIM OPERATION AFTER_MS LIMIT_MS TRANSPORT
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
+
+#include <mpi.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+namespace {
+
+using namespace aloni::comm;
+using Clock = std::chrono::steady_clock;
+
+void operate(const Communicator& comm, const std::string& operation, std::vector<float>& values) {
+  if (operation == "barrier") return comm.barrier();
+  if (operation == "broadcast") return comm.broadcast(std::as_writable_bytes(std::span(values)), 0);
+  if (operation == "all_gather") return (void)comm.all_gather(comm.rank());
+  if (operation == "small") return comm.all_reduce(std::span(values).first(2), Reduction::max);
+  if (operation == "large") return comm.all_reduce(std::span(values), Reduction::max);
+  if (operation == "messages") {
+    const int p = comm.size(), r = comm.rank();
+    static std::vector<float> received(values.size());
+    std::vector<Request> requests{comm.receive(std::as_writable_bytes(std::span(received)), (r + p - 1) % p, 1),
+                                  comm.send(std::as_bytes(std::span(values)), (r + 1) % p, 1)};
+    return comm.wait(requests);
+  }
+  std::fprintf(stderr, "no operation %s\n", operation.c_str());
+  std::exit(2);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 7) return 2;
+  const int signal = std::string(argv[1]) == "KILL" ? SIGKILL : SIGSTOP, victim = std::atoi(argv[2]);
+  const std::string operation = argv[3];
+  const auto after = std::chrono::milliseconds(std::atoi(argv[4]));
+  MPI_Init(&argc, &argv);
+  {
+    const Communicator comm = from_mpi(MPI_COMM_WORLD, {.shared_memory = std::string(argv[6]) == "shared",
+                                                        .stuck_after = std::chrono::milliseconds(std::atoi(argv[5]))});
+    std::vector<float> values(300'000, 1.0f);
+    comm.barrier();
+    const auto start = Clock::now();
+    if (comm.rank() == victim) {
+      std::thread([after, signal] {
+        std::this_thread::sleep_for(after);
+        kill(getpid(), signal);
+      }).detach();
+    }
+    try {
+      while (Clock::now() - start < std::chrono::seconds(60)) operate(comm, operation, values);
+      std::printf("rank %d: nothing happened\n", comm.rank());
+    } catch (const aloni::PeerFailed& error) {
+      const std::chrono::duration<double> waited = Clock::now() - start - after;
+      std::printf("rank %d: blames %d after %.2f s: %s\n", comm.rank(), error.rank(), waited.count(), error.what());
+    } catch (const std::exception& error) {
+      std::printf("rank %d: %s\n", comm.rank(), error.what());
+    }
+    std::fflush(stdout);
+  }
+  _exit(0);  // MPI_Finalize would wait for the victim
+}
