@@ -7,6 +7,7 @@
 //     over-mpi            the library's choice without shared memory: its messages go through MPI
 //     mpi                 MPI_Allreduce with MPI_IN_PLACE
 //   message/TRANSPORT/BYTES          half a round trip between ranks 0 and 1, the user's own memory
+//   many/single|fused/BYTES          64 all-reduces of that size, each waited for before the next, or fused
 //   memcpy/BYTES                     every rank copies that much, all at the same time
 //
 // bytes: the size; messages: what all ranks send in one repetition.
@@ -100,6 +101,29 @@ void add_all_reduce(const Communicator& world, const Communicator& over_mpi, std
   });
 }
 
+/// 64 all-reduces of `bytes` each, started one after the other, then waited for.
+void add_many(const Communicator& world, std::size_t bytes) {
+  for (const bool fuse : {false, true}) {
+    add_timed(
+        world, std::string("many/") + (fuse ? "fused" : "single") + "/" + std::to_string(bytes), [&world, bytes, fuse] {
+          const auto data =
+              std::make_shared<std::vector<std::vector<float>>>(64, std::vector<float>(bytes / sizeof(float)));
+          const auto requests = std::make_shared<std::vector<comm::Request>>();
+          return Case{
+              .run =
+                  [&world, data, requests, fuse] {
+                    requests->clear();
+                    for (auto& values : *data) {
+                      requests->push_back(world.start_all_reduce(std::span(values), Reduction::sum, {.fuse = fuse}));
+                      if (!fuse) world.wait(requests->back());
+                    }
+                    world.wait(*requests);
+                  },
+              .bytes = 64.0 * static_cast<double>(bytes)};
+        });
+  }
+}
+
 void add_message(const Communicator& world, const Communicator& comm, const std::string& transport, std::size_t bytes) {
   add_timed(world, "message/" + transport + "/" + std::to_string(bytes), [comm, bytes] {
     const auto data = std::make_shared<std::vector<std::byte>>(bytes);
@@ -136,6 +160,7 @@ void add_memcpy(const Communicator& world, std::size_t bytes) {
 
 void register_benchmarks(const Communicator& world) {
   const Communicator without_shared_memory = comm::from_mpi(MPI_COMM_WORLD, {.shared_memory = false});
+  add_many(world, 4096);
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{64}, std::size_t{1} << 10, std::size_t{4} << 10, std::size_t{16} << 10,
         std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{8} << 20,

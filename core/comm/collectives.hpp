@@ -1,5 +1,6 @@
 #pragma once
 // How a collective is to be done, for those who want to say it.
+#include <aloni/core/comm/schedule/schedule.hpp>
 #include <aloni/core/index.hpp>
 
 #include <cstdint>
@@ -25,10 +26,22 @@ AllReduceAlgorithm parse_all_reduce_algorithm(std::string_view name);
 /// Equal on all ranks of a call.
 struct CollectiveOptions {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
+  /// The same bits whatever the algorithm, parts, transport, and places of ranks on nodes: elements are combined in pairs of
+  /// neighbouring ranks, pairs of pairs and so on. `split(0, key)` gives a communicator whose ranks are in the order of a key.
+  /// Ring and hierarchical algorithms have an order of their own and are refused.
+  bool reproducible = false;
+  /// Wait for others of the kind, of the same type and operation, that are started soon, and travel with them. For small data.
+  bool fuse = false;
   /// Operations of a greater one overtake what has begun, at the next part.
   int priority = 0;
   /// Large operations run in parts of so many elements; 0: chosen by size.
   Index part_elements = 0;
+};
+
+/// A schedule of the user's, the part of this rank. All ranks must give theirs the same name.
+struct UserSchedule {
+  std::string name;
+  Schedule schedule;
 };
 
 }  // namespace aloni::comm

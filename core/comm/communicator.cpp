@@ -1,10 +1,12 @@
 #include <aloni/core/comm/communicator.hpp>
 
 #include <aloni/core/comm/detail/state.hpp>
+#include <aloni/core/comm/schedule/algorithms.hpp>
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
 #include <climits>
+#include <type_traits>
 #include <utility>
 
 namespace aloni::comm {
@@ -25,8 +27,6 @@ std::uint64_t mix(std::uint64_t h, std::uint64_t value) {  // as splitmix64 does
   h = (h ^ (value + 0x9e3779b97f4a7c15u)) * 0xbf58476d1ce4e5b9u;
   return h ^ h >> 31;
 }
-
-Request request_of(detail::Engine::Handle h) { return {h.slot, h.generation, true}; }
 
 void check_peer_and_tag(const char* operation, int peer, int size, int tag) {
   if (peer < 0 || peer >= size) {
@@ -92,7 +92,7 @@ Request Communicator::send(std::span<const std::byte> data, int peer, int tag) c
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
   return state_->poisoning(
-      [&] { return request_of(state_->family->engine().send(*state_->context, data, peer, tag)); });
+      [&] { return detail::request_of(state_->family->engine().send(*state_->context, data, peer, tag)); });
 }
 
 Request Communicator::receive(std::span<std::byte> data, int peer, int tag) const {
@@ -100,7 +100,7 @@ Request Communicator::receive(std::span<std::byte> data, int peer, int tag) cons
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
   return state_->poisoning(
-      [&] { return request_of(state_->family->engine().receive(*state_->context, data, peer, tag)); });
+      [&] { return detail::request_of(state_->family->engine().receive(*state_->context, data, peer, tag)); });
 }
 
 bool Communicator::test(Request& request) const {
@@ -168,41 +168,169 @@ std::vector<PeerTraffic> Communicator::traffic_by_peer() const {
   return result;
 }
 
+// --- collectives ---
+
+namespace {
+
+constexpr const char* all_reduce_name = "aloni::comm::Communicator::all_reduce";
+
 template <class T>
-Request Communicator::start_all_reduce(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
-  constexpr const char* operation = "aloni::comm::Communicator::all_reduce";
-  state_->check_poison(operation, false);
-  if (size() == 1) return {};
-  detail::Plans& plans = state_->plans;
-  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, values.size_bytes());
-  const bool staged = algorithm == AllReduceAlgorithm::direct &&
-                      state_->family->heap()->address_of(values.data(), values.size_bytes()).descriptor < 0;
-  const auto plan = plans.get({.kind = OperationKind::all_reduce,
-                               .algorithm = algorithm,
-                               .staged = staged,
-                               .element_bytes = sizeof(T),
-                               .count = static_cast<Index>(values.size()),
-                               .part_elements = options.part_elements});
-  const Contract contract{.kind = OperationKind::all_reduce,
-                          .reduction = static_cast<std::uint8_t>(op),
-                          .type = static_cast<std::uint8_t>(element_type<T>()),
-                          .count = values.size()};
-  return request_of(state_->start(operation, plan, contract, values.data(), values.data(),
-                                  detail::reducer_for(element_type<T>(), op), options.priority));
+void scale_all(void* output, void*, std::size_t count, double scale) {
+  T* const values = static_cast<T*>(output);
+  for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<T>(scale);
 }
 
-template Request Communicator::start_all_reduce(std::span<float>, Reduction, const CollectiveOptions&) const;
-template Request Communicator::start_all_reduce(std::span<double>, Reduction, const CollectiveOptions&) const;
-template Request Communicator::start_all_reduce(std::span<std::int32_t>, Reduction, const CollectiveOptions&) const;
-template Request Communicator::start_all_reduce(std::span<std::int64_t>, Reduction, const CollectiveOptions&) const;
-template Request Communicator::start_all_reduce(std::span<std::uint64_t>, Reduction, const CollectiveOptions&) const;
+void to_bfloat16(void* output, void* target, std::size_t count, double scale) {
+  const float* const values = static_cast<const float*>(output);
+  for (std::size_t i = 0; i < count; ++i)
+    static_cast<bfloat16*>(target)[i] = bfloat16(values[i] * static_cast<float>(scale));
+}
 
-void Communicator::broadcast(std::span<std::byte> data, int root) const {
-  if (root < 0 || root >= size()) {
-    throw InvalidArgument("aloni::comm::Communicator::broadcast", "root", std::to_string(root),
-                          "a rank from 0 to " + std::to_string(size() - 1));
+std::size_t count_of(const char* operation, std::size_t bytes, std::size_t element_bytes) {
+  if (element_bytes < 1 || bytes % element_bytes != 0) {
+    throw InvalidArgument(operation, "data", std::to_string(bytes) + " bytes",
+                          "whole elements of " + std::to_string(element_bytes) + " bytes");
   }
-  state_->run("aloni::comm::Communicator::broadcast", {.kind = OperationKind::broadcast, .root = root}, data);
+  return bytes / element_bytes;
+}
+
+}  // namespace
+
+Request Communicator::start_all_reduce(std::span<std::byte> data, std::size_t element_bytes, const ElementOperation& op,
+                                       const CollectiveOptions& options) const {
+  if (op.element_bytes != element_bytes) {
+    throw InvalidArgument(all_reduce_name, "operation", "on elements of " + std::to_string(op.element_bytes) + " bytes",
+                          "the values' " + std::to_string(element_bytes));
+  }
+  return state_->start_all_reduce(all_reduce_name, data, op, options, {});
+}
+
+template <class T>
+Request Communicator::start_all_reduce(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
+  using Finish = detail::Engine::Call::Finish;
+  if constexpr (std::is_same_v<T, bfloat16>) {
+    // In float until the end, so that the order of sums matters as little as in float.
+    const auto heap = state_->family->heap();
+    const std::size_t count = values.size(), bytes = std::max<std::size_t>(count, 1) * sizeof(float);
+    const std::shared_ptr<void> memory(heap->allocate(bytes, 64),
+                                       [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
+    float* const wide = static_cast<float*>(memory.get());
+    for (std::size_t i = 0; i < count; ++i) wide[i] = static_cast<float>(values[i]);
+    const double scale = op == Reduction::average ? 1.0 / size() : 1.0;
+    ElementOperation operation = element_operation<float>(op == Reduction::average ? Reduction::sum : op);
+    operation.type = ElementType::bfloat16;
+    operation.reduction = op;
+    return state_->start_all_reduce(all_reduce_name, std::as_writable_bytes(std::span(wide, count)), operation, options,
+                                    Finish{to_bfloat16, values.data(), count, scale, memory});
+  } else {
+    Finish finish;
+    if constexpr (std::is_floating_point_v<T>) {
+      if (op == Reduction::average) finish = {scale_all<T>, nullptr, values.size(), 1.0 / size(), nullptr};
+    }
+    return state_->start_all_reduce(all_reduce_name, std::as_writable_bytes(values), element_operation<T>(op), options,
+                                    finish);
+  }
+}
+
+template <class T>
+Request Communicator::start_reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
+  constexpr const char* name = "aloni::comm::Communicator::reduce_scatter";
+  if (options.reproducible || options.algorithm != AllReduceAlgorithm::automatic)
+    return start_all_reduce(values, op, options);  // of which a part is asked for
+  const ElementOperation operation = element_operation<T>(op);
+  detail::Engine::Call::Finish finish;
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == Reduction::average) finish = {scale_all<T>, nullptr, values.size(), 1.0 / size(), nullptr};
+  }
+  return state_->start(name, {.kind = OperationKind::reduce_scatter}, std::as_writable_bytes(values), operation, finish,
+                       options.priority);
+}
+
+#define INSTANTIATE(T) \
+  template Request Communicator::start_all_reduce(std::span<T>, Reduction, const CollectiveOptions&) const;
+INSTANTIATE(float)
+INSTANTIATE(double)
+INSTANTIATE(std::int32_t)
+INSTANTIATE(std::int64_t)
+INSTANTIATE(std::uint64_t)
+INSTANTIATE(bfloat16)
+#undef INSTANTIATE
+#define INSTANTIATE(T) \
+  template Request Communicator::start_reduce_scatter(std::span<T>, Reduction, const CollectiveOptions&) const;
+INSTANTIATE(float)
+INSTANTIATE(double)
+INSTANTIATE(std::int32_t)
+INSTANTIATE(std::int64_t)
+INSTANTIATE(std::uint64_t)
+#undef INSTANTIATE
+
+Request Communicator::start_all_gather(std::span<std::byte> data, std::size_t element_bytes) const {
+  constexpr const char* name = "aloni::comm::Communicator::all_gather";
+  (void)count_of(name, data.size(), element_bytes);
+  return state_->start(name, {.kind = OperationKind::all_gather}, data, {.element_bytes = element_bytes});
+}
+
+std::vector<std::int64_t> Communicator::all_gather(std::int64_t value) const {
+  std::vector<std::int64_t> values(static_cast<std::size_t>(size()));
+  values[static_cast<std::size_t>(rank())] = value;
+  all_gather(std::as_writable_bytes(std::span(values)), sizeof value);
+  return values;
+}
+
+Request Communicator::start_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
+                                       std::size_t element_bytes) const {
+  constexpr const char* name = "aloni::comm::Communicator::all_to_all";
+  const std::size_t count = count_of(name, input.size(), element_bytes);
+  if (count % static_cast<std::size_t>(size()) != 0 || output.size() != input.size()) {
+    throw InvalidArgument(name, "input, output",
+                          std::to_string(input.size()) + " and " + std::to_string(output.size()) + " bytes",
+                          "equal sizes, a multiple of " + std::to_string(size()) + " elements");
+  }
+  return state_->start(name, {.kind = OperationKind::all_to_all}, output, {.element_bytes = element_bytes}, {}, 0,
+                       input);
+}
+
+Request Communicator::start_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
+                                       std::span<std::byte> output, std::span<const Index> receive_counts,
+                                       std::size_t element_bytes) const {
+  constexpr const char* name = "aloni::comm::Communicator::all_to_all";
+  const auto p = static_cast<std::size_t>(size()), r = static_cast<std::size_t>(rank());
+  const auto check = [&](const char* what, std::span<const Index> counts, std::size_t bytes) {
+    Index sum = 0;
+    for (const Index count : counts) {
+      if (count < 0) throw InvalidArgument(name, what, std::to_string(count), "0 or more elements");
+      sum += count;
+    }
+    if (counts.size() != p || static_cast<std::size_t>(sum) != count_of(name, bytes, element_bytes)) {
+      throw InvalidArgument(name, what, std::to_string(counts.size()) + " counts, " + std::to_string(sum) + " elements",
+                            std::to_string(p) + " counts, " + std::to_string(bytes / element_bytes) + " elements");
+    }
+  };
+  check("send_counts", send_counts, input.size());
+  check("receive_counts", receive_counts, output.size());
+  if (send_counts[r] != receive_counts[r]) {
+    throw InvalidArgument(name, "receive_counts[" + std::to_string(r) + "]", std::to_string(receive_counts[r]),
+                          "as many as this rank sends to itself, " + std::to_string(send_counts[r]));
+  }
+  // Of the matrix of all counts a rank needs its row and its column.
+  std::vector<std::vector<Index>> counts(p, std::vector<Index>(p));
+  for (std::size_t i = 0; i < p; ++i) {
+    counts[r][i] = send_counts[i];
+    counts[i][r] = receive_counts[i];
+  }
+  Builder b(rank());
+  const Region in = b.input(static_cast<Index>(input.size() / element_bytes));
+  const Region out = b.output(static_cast<Index>(output.size() / element_bytes));
+  pairwise_all_to_all(b, Team::all(rank(), size()), in, out, counts);
+  return state_->start(name, b.finish(), {.kind = OperationKind::all_to_all}, 1, input, output,
+                       {.element_bytes = element_bytes}, 0);
+}
+
+Request Communicator::start_broadcast(std::span<std::byte> data, int root) const {
+  constexpr const char* name = "aloni::comm::Communicator::broadcast";
+  if (root < 0 || root >= size())
+    throw InvalidArgument(name, "root", std::to_string(root), "a rank from 0 to " + std::to_string(size() - 1));
+  return state_->start(name, {.kind = OperationKind::broadcast, .root = root}, data, {});
 }
 
 void Communicator::broadcast(std::string& text, int root) const {
@@ -212,16 +340,32 @@ void Communicator::broadcast(std::string& text, int root) const {
   broadcast(std::as_writable_bytes(std::span(text.data(), text.size())), root);
 }
 
-std::vector<std::int64_t> Communicator::all_gather(std::int64_t value) const {
-  std::vector<std::int64_t> values(static_cast<std::size_t>(size()));
-  values[static_cast<std::size_t>(rank())] = value;
-  state_->run("aloni::comm::Communicator::all_gather", {.kind = OperationKind::all_gather},
-              std::as_writable_bytes(std::span(values)));
-  return values;
+Request Communicator::start_barrier() const {
+  return state_->start("aloni::comm::Communicator::barrier", {.kind = OperationKind::barrier}, {}, {});
 }
 
-void Communicator::barrier() const {
-  state_->run("aloni::comm::Communicator::barrier", {.kind = OperationKind::barrier}, {});
+Request Communicator::start(const UserSchedule& user, std::span<const std::byte> input, std::span<std::byte> output,
+                            const ElementOperation& op, int priority) const {
+  constexpr const char* name = "aloni::comm::Communicator::start";
+  const auto check = [&](const char* what, Index elements, std::size_t bytes) {
+    if (static_cast<std::size_t>(elements) * op.element_bytes != bytes) {
+      throw InvalidArgument(name, what, std::to_string(bytes) + " bytes",
+                            std::to_string(elements) + " elements of " + std::to_string(op.element_bytes) + ", as " +
+                                user.name + " says");
+    }
+  };
+  check("input", user.schedule.input, input.size());
+  check("output", user.schedule.output, output.size());
+  if (user.schedule.rank != rank())
+    throw InvalidArgument(name, "schedule", "of rank " + std::to_string(user.schedule.rank),
+                          "that of rank " + std::to_string(rank()));
+  std::uint32_t identity = 2166136261u;
+  for (const char c : user.name) identity = (identity ^ static_cast<unsigned char>(c)) * 16777619u;
+  return state_->start(name, user.schedule,
+                       {.kind = OperationKind::user,
+                        .reduction = static_cast<std::uint8_t>(op.reduction),
+                        .type = static_cast<std::uint8_t>(op.type)},
+                       identity ^ op.identity, input, output, op, priority);
 }
 
 void Communicator::poison(std::string_view message) const noexcept { state_->family->board().poison(message); }

@@ -91,6 +91,7 @@ class Communicator {
   bool test(Request& request) const;
   /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
   void wait(std::span<Request> requests) const;
+  void wait(Request request) const { wait(std::span(&request, 1)); }
 
   /// See TransportOptions; for the whole family, on this rank.
   void set_stuck_after(std::chrono::milliseconds limit) const;
@@ -109,28 +110,86 @@ class Communicator {
   /// The same for each rank of this communicator.
   std::vector<PeerTraffic> traffic_by_peer() const;
 
-  // --- collectives on host memory: every rank calls with the same count and operation ---
+  // --- collectives on host memory: every rank calls the same ones in the same order, with the same counts and options ---
+  //
+  // start_…: asynchronous; the data belong to the operation until wait() or test() says so. Progress is made by any wait or test.
+  // Where a type is said to be T: float, double, std::int32_t, std::int64_t, std::uint64_t, bfloat16. A call that differs between
+  // ranks throws CommunicationError that names both; an argument out of range throws InvalidArgument, an algorithm that can't serve
+  // these ranks Unsupported.
 
-  /// In place; the same bits on every rank. T: float, double, std::int32_t, std::int64_t, std::uint64_t.
+  /// In place; every rank gets the reduction of all ranks' values, the same bits everywhere.
   template <class T>
   void all_reduce(std::span<T> values, Reduction op, const CollectiveOptions& options = {}) const {
-    Request request = start_all_reduce(values, op, options);
-    wait(std::span(&request, 1));
+    wait(start_all_reduce(values, op, options));
   }
   template <class T>
   T all_reduce(T value, Reduction op) const {
     all_reduce(std::span<T>(&value, 1), op);
     return value;
   }
-  /// Asynchronous: `values` belong to the operation until wait() or test() says so. Progress is made by any wait or test.
   template <class T>
   [[nodiscard]] Request start_all_reduce(std::span<T> values, Reduction op,
                                          const CollectiveOptions& options = {}) const;
-  void broadcast(std::span<std::byte> data, int root) const;
-  void broadcast(std::string& text, int root) const;
+  /// The same with any elements and a function of the user's (user_operation() in reduction.hpp).
+  template <class T>
+  void all_reduce(std::span<T> values, const ElementOperation& op, const CollectiveOptions& options = {}) const {
+    wait(start_all_reduce(values, op, options));
+  }
+  template <class T>
+  [[nodiscard]] Request start_all_reduce(std::span<T> values, const ElementOperation& op,
+                                         const CollectiveOptions& options = {}) const {
+    return start_all_reduce(std::as_writable_bytes(values), sizeof(T), op, options);
+  }
+
+  /// In place: block r of about equal blocks (block_of in schedule/schedule.hpp), on rank r, becomes the reduction of all ranks'; the
+  /// others are destroyed. T without bfloat16.
+  template <class T>
+  void reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options = {}) const {
+    wait(start_reduce_scatter(values, op, options));
+  }
+  template <class T>
+  [[nodiscard]] Request start_reduce_scatter(std::span<T> values, Reduction op,
+                                             const CollectiveOptions& options = {}) const;
+
+  /// In place: rank r gives block r of about equal blocks of `count` elements of `element_bytes`, all get all.
+  void all_gather(std::span<std::byte> data, std::size_t element_bytes) const {
+    wait(start_all_gather(data, element_bytes));
+  }
+  [[nodiscard]] Request start_all_gather(std::span<std::byte> data, std::size_t element_bytes) const;
   /// One value of each rank, in the order of ranks, on all ranks.
   std::vector<std::int64_t> all_gather(std::int64_t value) const;
-  void barrier() const;
+
+  /// Block i of as many equal blocks as ranks goes to rank i, where it becomes block r. @pre both are of one size, which is a multiple
+  /// of size() elements, and don't overlap
+  void all_to_all(std::span<const std::byte> input, std::span<std::byte> output, std::size_t element_bytes) const {
+    wait(start_all_to_all(input, output, element_bytes));
+  }
+  [[nodiscard]] Request start_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
+                                         std::size_t element_bytes) const;
+  /// Blocks of any sizes, in elements, one after the other: send_counts[i] go to rank i, receive_counts[i] come from it.
+  void all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts, std::span<std::byte> output,
+                  std::span<const Index> receive_counts, std::size_t element_bytes) const {
+    wait(start_all_to_all(input, send_counts, output, receive_counts, element_bytes));
+  }
+  [[nodiscard]] Request start_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
+                                         std::span<std::byte> output, std::span<const Index> receive_counts,
+                                         std::size_t element_bytes) const;
+
+  void broadcast(std::span<std::byte> data, int root) const { wait(start_broadcast(data, root)); }
+  [[nodiscard]] Request start_broadcast(std::span<std::byte> data, int root) const;
+  void broadcast(std::string& text, int root) const;
+
+  void barrier() const { wait(start_barrier()); }
+  [[nodiscard]] Request start_barrier() const;
+
+  /// A schedule of the user's (docs/collectives.md), on buffers of the elements that it says. `input` may be empty when it uses none.
+  /// It is compiled at each call.
+  [[nodiscard]] Request start(const UserSchedule& schedule, std::span<const std::byte> input,
+                              std::span<std::byte> output, const ElementOperation& op, int priority = 0) const;
+  void run(const UserSchedule& schedule, std::span<const std::byte> input, std::span<std::byte> output,
+           const ElementOperation& op) const {
+    wait(start(schedule, input, output, op));
+  }
 
   // --- failing together ---
 
@@ -144,6 +203,9 @@ class Communicator {
   void agree(std::string_view operation, std::exception_ptr local_error) const;
 
  private:
+  Request start_all_reduce(std::span<std::byte> data, std::size_t element_bytes, const ElementOperation& op,
+                           const CollectiveOptions& options) const;
+
   std::shared_ptr<State> state_;
 };
 

@@ -9,8 +9,8 @@ namespace aloni::comm {
 std::string describe(const Contract& c) {
   constexpr std::array kinds{"message",    "all_reduce", "reduce_scatter", "all_gather", "broadcast",
                              "all_to_all", "barrier",    "schedule",       "poison"};
-  constexpr std::array reductions{"sum", "min", "max", "product"};
-  constexpr std::array types{"byte", "float", "double", "int32", "int64", "uint64"};
+  constexpr std::array reductions{"sum", "min", "max", "product", "average"};
+  constexpr std::array types{"byte", "float", "double", "int32", "int64", "uint64", "bfloat16", "user"};
   const auto kind = static_cast<std::size_t>(c.kind);
   if (kind >= kinds.size() || c.type >= types.size() || c.reduction >= reductions.size()) return "something else";
   std::string text = kinds[kind];

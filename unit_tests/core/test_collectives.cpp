@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory_resource>
 #include <thread>
 #include <vector>
 
@@ -104,6 +105,239 @@ TEST_F(Collectives, AllReduceTravelsInPartsToo) {
     comm.all_reduce(std::span(values), Reduction::sum);
     for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(values[i], static_cast<double>(size) * i + size * (size - 1) / 2);
   }
+}
+
+/// Every way to sum, each data in private and in shared memory.
+class Algorithms : public Collectives {
+ protected:
+  template <class F>
+  void for_each_way(F&& f) {
+    using A = AllReduceAlgorithm;
+    for (const A algorithm :
+         {A::automatic, A::direct, A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical}) {
+      for (const aloni::Index part : {0, 1000}) {
+        for (const bool in_shared : {false, true}) {
+          SCOPED_TRACE(to_string(algorithm) + ", parts of " + std::to_string(part) + (in_shared ? ", shared" : ""));
+          f(CollectiveOptions{.algorithm = algorithm, .part_elements = part},
+            in_shared ? comm.shared_memory().get() : std::pmr::new_delete_resource());
+        }
+      }
+    }
+  }
+};
+
+TEST_F(Algorithms, AllGiveTheSum) {
+  for_each_way([&](const CollectiveOptions& options, std::pmr::memory_resource* memory) {
+    for (const std::size_t count : {0u, 1u, 5u, 1000u, 30'011u}) {
+      std::pmr::vector<std::int64_t> values(count, memory);
+      for (std::size_t i = 0; i < count; ++i) values[i] = value<std::int64_t>(rank, i);
+      comm.all_reduce(std::span(values), Reduction::sum, options);
+      for (std::size_t i = 0; i < count; ++i) {
+        std::int64_t sum = 0;
+        for (int r = 0; r < size; ++r) sum += value<std::int64_t>(r, i);
+        ASSERT_EQ(values[i], sum);
+      }
+    }
+  });
+}
+
+// Sums that round, in every order that the algorithms have: equal bits all the same.
+TEST_F(Algorithms, AreReproducibleWhenAskedTo) {
+  const Communicator over_mpi = from_mpi(MPI_COMM_WORLD, {.shared_memory = false});
+  std::vector<float> start(20'011);
+  for (std::size_t i = 0; i < start.size(); ++i)
+    start[i] = aloni::random::normal<float>(3, static_cast<std::uint64_t>(rank), i);
+  std::vector<float> first;
+  const auto compare = [&](const Communicator& by, CollectiveOptions options, std::pmr::memory_resource* memory) {
+    options.reproducible = true;
+    std::pmr::vector<float> values(start.begin(), start.end(), memory);
+    try {
+      by.all_reduce(std::span(values), Reduction::sum, options);
+    } catch (const aloni::Unsupported&) {
+      return;  // on all ranks
+    }
+    if (first.empty()) first.assign(values.begin(), values.end());
+    EXPECT_EQ(std::memcmp(first.data(), values.data(), sizeof(float) * first.size()), 0);
+  };
+  for_each_way([&](const CollectiveOptions& options, std::pmr::memory_resource* memory) {
+    compare(comm, options, memory);
+    if (options.algorithm != AllReduceAlgorithm::direct) compare(over_mpi, options, memory);
+  });
+  EXPECT_THROW((void)comm.start_all_reduce(std::span(start), Reduction::sum,
+                                           {.algorithm = AllReduceAlgorithm::ring, .reproducible = true}),
+               aloni::Unsupported);
+  // Small pieces of it, by another algorithm: the same bits again.
+  std::vector<float> pieces = start;
+  for (std::size_t i = 0; i < pieces.size(); i += 100)
+    comm.all_reduce(std::span(pieces).subspan(i, std::min<std::size_t>(100, pieces.size() - i)), Reduction::sum,
+                    {.reproducible = true});
+  EXPECT_EQ(std::memcmp(first.data(), pieces.data(), sizeof(float) * first.size()), 0);
+}
+
+TEST_F(Collectives, ProductsAndAverages) {
+  std::vector<double> values(3000, 1.0 + rank);
+  comm.all_reduce(std::span(values), Reduction::product);
+  EXPECT_EQ(values.back(), std::tgamma(size + 1.0));
+  values.assign(3000, rank);
+  comm.all_reduce(std::span(values), Reduction::average);
+  EXPECT_DOUBLE_EQ(values.front(), (size - 1) / 2.0);
+  std::vector<int> integers(3);
+  EXPECT_THROW(comm.all_reduce(std::span(integers), Reduction::average), aloni::InvalidArgument);
+}
+
+TEST_F(Collectives, SumsOfBfloat16AreRoundedOnce) {
+  // 256 + 1 + 1 … : in bfloat16, which has 8 bits of precision, each 1 alone would vanish.
+  for (const std::size_t count : {1u, 10'000u}) {
+    std::vector<bfloat16> values(count, bfloat16(rank == 0 ? 256.0f : 1.0f));
+    comm.all_reduce(std::span(values), Reduction::sum);
+    EXPECT_EQ(values.front().bits, bfloat16(256.0f + static_cast<float>(size - 1)).bits);
+    EXPECT_EQ(values.back().bits, values.front().bits);
+  }
+  EXPECT_EQ(static_cast<float>(bfloat16(1.00390625f)), 1.0f) << "ties go to even";
+  EXPECT_EQ(static_cast<float>(bfloat16(1.01171875f)), 1.015625f);
+  EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::numeric_limits<float>::quiet_NaN()))));
+}
+
+// Not commutative: the matrices must be multiplied in the order of ranks.
+TEST_F(Algorithms, TakeAFunctionOfTheUsers) {
+  struct Matrix {
+    std::int64_t a, b, c, d;
+    bool operator==(const Matrix&) const = default;
+  };
+  const auto times = [](const Matrix& x, const Matrix& y) {
+    return Matrix{x.a * y.a + x.b * y.c, x.a * y.b + x.b * y.d, x.c * y.a + x.d * y.c, x.c * y.b + x.d * y.d};
+  };
+  const auto of = [](int r, std::size_t i) { return Matrix{r + 1, static_cast<std::int64_t>(i % 3), 1, 2}; };
+  for (const auto algorithm : {AllReduceAlgorithm::automatic, AllReduceAlgorithm::direct,
+                               AllReduceAlgorithm::recursive_doubling, AllReduceAlgorithm::rabenseifner}) {
+    for (const std::size_t count : {1u, 7u, 5000u}) {
+      std::vector<Matrix> values;
+      for (std::size_t i = 0; i < count; ++i) values.push_back(of(rank, i));
+      comm.all_reduce(std::span(values), user_operation<Matrix>(times), {.algorithm = algorithm});
+      for (std::size_t i = 0; i < count; ++i) {
+        Matrix product = of(0, i);
+        for (int r = 1; r < size; ++r) product = times(product, of(r, i));
+        ASSERT_EQ(values[i], product) << to_string(algorithm);
+      }
+    }
+  }
+}
+
+TEST_F(Collectives, ReduceScatterGivesEachRankItsBlock) {
+  for (const std::size_t count : {0u, 3u, 1000u, 200'003u}) {
+    for (const bool reproducible : {false, true}) {
+      std::vector<double> values(count);
+      for (std::size_t i = 0; i < count; ++i) values[i] = value<double>(rank, i);
+      comm.reduce_scatter(std::span(values), Reduction::average, {.reproducible = reproducible});
+      const Region block = block_of({Buffer::output, 0, static_cast<aloni::Index>(count)}, rank, size);
+      for (auto i = static_cast<std::size_t>(block.offset); i < static_cast<std::size_t>(block.offset + block.count);
+           ++i) {
+        double sum = 0;
+        for (int r = 0; r < size; ++r) sum += value<double>(r, i);
+        ASSERT_NEAR(values[i], sum / size, 1e-12);
+      }
+    }
+  }
+}
+
+TEST_F(Collectives, AllGatherOfUnevenBlocks) {
+  for (const std::size_t count : {1u, 40u, 50'021u}) {
+    std::vector<int> values(count, -1);
+    const Region block = block_of({Buffer::output, 0, static_cast<aloni::Index>(count)}, rank, size);
+    for (auto i = block.offset; i < block.offset + block.count; ++i)
+      values[static_cast<std::size_t>(i)] = static_cast<int>(i);
+    comm.all_gather(std::as_writable_bytes(std::span(values)), sizeof(int));
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(values[i], static_cast<int>(i));
+  }
+}
+
+TEST_F(Collectives, AllToAllOfEqualAndOfOtherBlocks) {
+  const auto p = static_cast<std::size_t>(size);
+  for (const std::size_t block : {1u, 3u, 10'000u}) {
+    std::vector<int> input(p * block), output(p * block, -1);
+    for (std::size_t to = 0; to < p; ++to)
+      std::fill_n(input.begin() + static_cast<std::ptrdiff_t>(to * block), block, 100 * rank + static_cast<int>(to));
+    comm.all_to_all(std::as_bytes(std::span(input)), std::as_writable_bytes(std::span(output)), sizeof(int));
+    for (std::size_t i = 0; i < output.size(); ++i) ASSERT_EQ(output[i], 100 * static_cast<int>(i / block) + rank);
+  }
+  // From r to i: r + 2 i numbers, none for i = 0 from 0.
+  std::vector<aloni::Index> send, receive;
+  std::vector<int> input, expected;
+  for (int i = 0; i < size; ++i) {
+    send.push_back(rank + 2 * i);
+    receive.push_back(i + 2 * rank);
+    input.insert(input.end(), static_cast<std::size_t>(send.back()), 100 * rank + i);
+    expected.insert(expected.end(), static_cast<std::size_t>(receive.back()), 100 * i + rank);
+  }
+  std::vector<int> output(expected.size());
+  comm.all_to_all(std::as_bytes(std::span(input)), send, std::as_writable_bytes(std::span(output)), receive,
+                  sizeof(int));
+  EXPECT_EQ(output, expected);
+  receive.pop_back();
+  EXPECT_THROW(comm.all_to_all(std::as_bytes(std::span(input)), send, std::as_writable_bytes(std::span(output)),
+                               receive, sizeof(int)),
+               aloni::InvalidArgument);
+}
+
+TEST_F(Collectives, ManyAreInFlightAndEndInAnyOrder) {
+  std::vector<std::vector<double>> values;
+  std::vector<Request> requests;
+  std::vector<int> text(1000, rank == size - 1 ? 5 : 0);
+  for (int i = 0; i < 40; ++i) values.emplace_back(static_cast<std::size_t>(i * i * 37), rank + i);
+  for (int i = 0; i < 40; ++i)
+    requests.push_back(
+        comm.start_all_reduce(std::span(values[static_cast<std::size_t>(i)]), Reduction::sum, {.priority = i % 3}));
+  requests.push_back(comm.start_broadcast(std::as_writable_bytes(std::span(text)), size - 1));
+  requests.push_back(comm.start_barrier());
+  std::ranges::rotate(requests, requests.begin() + 7 * rank % 42);
+  comm.wait(requests);
+  for (int i = 1; i < 40; ++i) EXPECT_EQ(values[static_cast<std::size_t>(i)].back(), size * (size - 1) / 2 + size * i);
+  EXPECT_EQ(text.back(), 5);
+}
+
+// Ranks are at different places when one of them waits; other collectives, types and sizes come in between.
+TEST_F(Collectives, FusedOnesGiveWhatSingleOnesGive) {
+  for (int round = 0; round < 20; ++round) {
+    std::vector<std::vector<double>> doubles;
+    std::vector<std::vector<float>> floats;
+    std::vector<Request> requests;
+    for (int i = 0; i < 60; ++i) {
+      doubles.emplace_back(static_cast<std::size_t>((i * 37 + round) % 3000), rank + i);
+      floats.emplace_back(static_cast<std::size_t>(i), 1.0f);
+    }
+    for (std::size_t i = 0; i < 60; ++i) {
+      requests.push_back(comm.start_all_reduce(std::span(doubles[i]), Reduction::average, {.fuse = true}));
+      if (i % 10 == 9) requests.push_back(comm.start_all_reduce(std::span(floats[i]), Reduction::sum, {.fuse = true}));
+      if (i % 17 == 16) {
+        EXPECT_EQ(comm.all_reduce(1, Reduction::sum), size);
+      }
+      if (static_cast<int>(i) == 3 * rank + round) (void)comm.test(requests[i / 2]);
+      if (static_cast<int>(i) == 50 - rank) std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+    comm.wait(requests);
+    for (std::size_t i = 0; i < 60; ++i) {
+      for (const double v : doubles[i]) ASSERT_DOUBLE_EQ(v, (size - 1) / 2.0 + static_cast<double>(i));
+      if (i % 10 == 9) {
+        for (const float v : floats[i]) ASSERT_EQ(v, static_cast<float>(size));
+      }
+    }
+  }
+}
+
+TEST_F(Collectives, FusedOnesTakeFewMessages) {
+  if (size == 1) GTEST_SKIP() << "needs a second rank";
+  const auto messages = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& [name, counters] : comm.traffic()) sum += counters.messages_sent;
+    return sum;
+  };
+  std::vector<std::vector<float>> values(64, std::vector<float>(1000, 1.0f));
+  comm.barrier();
+  const auto before = messages();
+  std::vector<Request> requests;
+  for (auto& v : values) requests.push_back(comm.start_all_reduce(std::span(v), Reduction::sum, {.fuse = true}));
+  comm.wait(requests);
+  EXPECT_LT(messages() - before, 64u);
 }
 
 TEST_F(Collectives, BroadcastFromEveryRoot) {

@@ -140,7 +140,7 @@ class RandomProgram {
                              pending.push_back(
                                  ranks_->start(r, own, {.type = static_cast<std::uint8_t>(ElementType::int64)},
                                                (*values)[static_cast<std::size_t>(r)].data(),
-                                               reducer_for(ElementType::int64, Reduction::sum), priority));
+                                               element_operation<std::int64_t>(Reduction::sum), priority));
                            },
                            [values, before, count, key] {
                              for (std::size_t i = 0; i < count; ++i) {
@@ -286,7 +286,7 @@ class Programs {
           const Call& call = programs_[r][next[r]++];
           const bool sums = call.key.kind == OperationKind::all_reduce;
           pending[r] = ranks.start(static_cast<int>(r), call.key, call.contract, data[r].data(),
-                                   sums ? reducer_for(ElementType::int64, Reduction::sum) : Reducer{});
+                                   sums ? element_operation<std::int64_t>(Reduction::sum) : ElementOperation{});
           busy[r] = true;
         }
         ranks[static_cast<int>(r)].engine->progress();
@@ -353,7 +353,7 @@ class Faulty : public testing::Test {
                                    .element_bytes = 8,
                                    .count = static_cast<aloni::Index>(values_[r].size())},
                                   {.type = static_cast<std::uint8_t>(ElementType::float64)}, values_[r].data(),
-                                  reducer_for(ElementType::float64, Reduction::sum));
+                                  element_operation<double>(Reduction::sum));
     }
   }
   bool both_done() {
@@ -421,7 +421,7 @@ TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOne) {
                         .count = static_cast<aloni::Index>(count),
                         .part_elements = part},
                        {.type = static_cast<std::uint8_t>(ElementType::float64)}, v.data(),
-                       reducer_for(ElementType::float64, Reduction::sum), priority);
+                       element_operation<double>(Reduction::sum), priority);
   };
   for (int r = 0; r < 2; ++r) large_handle[r] = start(r, large[r], 1'000'000, 10'000, 0);
   for (int i = 0; i < 20; ++i) ranks.step();

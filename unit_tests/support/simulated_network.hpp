@@ -156,7 +156,7 @@ class SimulatedRanks {
 
   /// A collective on one rank, started.
   comm::detail::Engine::Handle start(int r, const comm::detail::PlanKey& key, comm::Contract contract, void* data,
-                                     const comm::detail::Reducer& reducer, int priority = 0) {
+                                     const comm::ElementOperation& operation, int priority = 0) {
     Rank& rank = (*this)[r];
     const auto plan = rank.plans->get(key);
     contract.kind = key.kind;
@@ -171,7 +171,7 @@ class SimulatedRanks {
                                               .part_elements = plan->part_elements,
                                               .input = data,
                                               .output = data,
-                                              .reducer = reducer,
+                                              .operation = operation,
                                               .priority = priority,
                                               .owner = plan});
   }

@@ -330,11 +330,11 @@ void Engine::absorb(Incoming& m, std::size_t offset, const std::byte* data, std:
     return;
   }
   const Part& p = parts_[m.part];
-  const Reducer& reducer = operations_[p.operation].call.reducer;
+  const ElementOperation& e = operations_[p.operation].call.operation;
   std::byte* const to = address(p, sum->step.to) + offset;
   const std::byte* const from = data ? data : m.to + offset;
   const bool first = sum->step.operands == Operands::from_first;
-  reducer.combine(to, first ? from : to, first ? to : from, bytes / reducer.element_bytes);
+  e.combine(e.state.get(), to, first ? from : to, first ? to : from, bytes / e.element_bytes);
 }
 
 void Engine::landed(std::uint32_t i, std::size_t bytes) {
@@ -389,7 +389,7 @@ void Engine::start_part(std::uint32_t operation) {
   const std::uint32_t turn = o.next_part++;
   p.number = o.number % 2 == 0 ? turn : o.call.parts - 1 - turn;
   p.program = p.number + 1 == o.call.parts ? o.call.last : o.call.whole;
-  const std::size_t unit = o.call.reducer.element_bytes;
+  const std::size_t unit = o.call.operation.element_bytes;
   const std::size_t offset = static_cast<std::size_t>(o.call.part_elements) * p.number * unit;
   p.input = static_cast<const std::byte*>(o.call.input) + offset;
   p.output = static_cast<std::byte*>(o.call.output) + offset;
@@ -421,14 +421,16 @@ void Engine::finish_part(std::uint32_t part) {
   ++o.finished_parts;
   if (o.next_part < o.call.parts) return start_part(i);
   if (o.finished_parts < o.call.parts) return;
+  if (const auto& finish = o.call.finish; finish.f)
+    finish.f(o.call.output, finish.target, finish.elements, finish.scale);
   finish_pending(o.pending);
-  o.call.owner.reset();
+  o.call = {};
   o.context = nullptr;
   operations_.free.push_back(i);
 }
 
 std::byte* Engine::address(const Part& p, const Region& r) const {
-  const std::size_t offset = static_cast<std::size_t>(r.offset) * operations_[p.operation].call.reducer.element_bytes;
+  const std::size_t offset = static_cast<std::size_t>(r.offset) * operations_[p.operation].call.operation.element_bytes;
   switch (r.buffer) {
     case Buffer::input:
       return const_cast<std::byte*>(p.input) + offset;  // the verifier and the builder let nobody write it
@@ -453,7 +455,7 @@ void Engine::execute(std::uint32_t part, int number) {
   const Operation& o = operations_[p.operation];
   const Program::Instruction& instruction = p.program->instructions[static_cast<std::size_t>(number)];
   const Step& s = instruction.step;
-  const std::size_t unit = o.call.reducer.element_bytes;
+  const std::size_t unit = o.call.operation.element_bytes;
   const MessageKey key{o.context->id, o.number, p.number, instruction.index};
   if (s.kind == Step::Kind::send) {
     const std::uint32_t i = outgoing_.take();
@@ -498,18 +500,18 @@ void Engine::execute(std::uint32_t part, int number) {
 
 void Engine::run(std::uint32_t part, int number) {
   const Part& p = parts_[part];
-  const Reducer& reducer = operations_[p.operation].call.reducer;
+  const ElementOperation& e = operations_[p.operation].call.operation;
   const Step& s = p.program->instructions[static_cast<std::size_t>(number)].step;
   const auto count = static_cast<std::size_t>(s.to.count);
   std::byte* const to = address(p, s.to);
   if (s.kind == Step::Kind::copy) {
-    std::memcpy(to, address(p, s.from), count * reducer.element_bytes);
+    std::memcpy(to, address(p, s.from), count * e.element_bytes);
   } else if (s.kind == Step::Kind::reduce) {
     const std::byte* const from = address(p, s.from);
     const bool first = s.operands == Operands::from_first;
-    reducer.combine(to, first ? from : to, first ? to : from, count);
+    e.combine(e.state.get(), to, first ? from : to, first ? to : from, count);
   } else {
-    const std::size_t place = static_cast<std::size_t>(s.place) * reducer.element_bytes;
+    const std::size_t place = static_cast<std::size_t>(s.place) * e.element_bytes;
     operands_.clear();
     for (std::size_t i = 0; i < p.program->combined.size(); ++i) {
       if (static_cast<int>(i) == p.program->own_slot) {
@@ -519,9 +521,9 @@ void Engine::run(std::uint32_t part, int number) {
       SharedAddress where = p.exposed[i];
       where.offset += place;
       const int peer = p.program->combined[i];
-      operands_.push_back(routes_[static_cast<std::size_t>(peer)]->exposed(peer, where, count * reducer.element_bytes));
+      operands_.push_back(routes_[static_cast<std::size_t>(peer)]->exposed(peer, where, count * e.element_bytes));
     }
-    combine_all(reducer, operands_, count);
+    combine_all(e, operands_, count);
   }
   complete(part, number);
 }

@@ -49,16 +49,25 @@ class Engine final : private Transport::Sink {
   /// A collective operation. Programs and buffers stay valid until it is complete.
   struct Call {
     const char* name = "";  ///< for texts of errors
-    Contract contract;
+    Contract contract{};
     const Program* whole = nullptr;  ///< of all parts but the last
     const Program* last = nullptr;
     std::uint32_t parts = 1;
     Index part_elements = 0;  ///< part i works on the buffers from i * part_elements on
     const void* input = nullptr;
     void* output = nullptr;
-    Reducer reducer;
+    ElementOperation operation{};
     int priority = 0;                        ///< the greater, the more urgent
     std::shared_ptr<const void> owner = {};  ///< of the programs
+    /// What is left to be done at the end, here: f(output, target, elements, scale).
+    struct Finish {
+      void (*f)(void* output, void* target, std::size_t elements, double scale) = nullptr;
+      void* target = nullptr;
+      std::size_t elements = 0;
+      double scale = 1;
+      std::shared_ptr<void> owner = nullptr;  ///< of memory that was needed meanwhile
+    };
+    Finish finish = {};
   };
 
   /// Messages and bytes to and from one peer.
@@ -80,6 +89,12 @@ class Engine final : private Transport::Sink {
   /// Collective over the context: all its ranks start the same operations in the same order.
   Handle start(Context& c, const Call& call);
 
+  /// An operation that somebody else completes, by finish().
+  Handle make_handle() {
+    const std::uint32_t i = add_pending();
+    return {i, pending_[i].generation};
+  }
+  void finish(Handle h) { finish_pending(h.slot); }
   /// True once, when the operation is complete. Makes no progress.
   bool test(Handle h);
   /// Does what can be done now, one large piece of work at most; true when there was anything to do.

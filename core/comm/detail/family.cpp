@@ -2,6 +2,8 @@
 
 #include <aloni/core/comm/mpi.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <span>
 #include <utility>
@@ -58,6 +60,7 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
     std::copy_n(all.data(), all.size(), std::as_writable_bytes(std::span(ranks)).data());
     std::ranges::sort(ranks);
     node_of_ = gather_of(mpi_, size_, ranks.front());
+    shares_cores_ = static_cast<long>(ranks.size()) > sysconf(_SC_NPROCESSORS_ONLN);
     if (ranks.size() > 1) {
       watch_.emplace(rank_, ranks, [&](std::span<const std::byte> mine) { return node.all_gather(mine); });
     }

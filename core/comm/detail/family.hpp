@@ -35,6 +35,8 @@ class Family {
   /// To be called now and then by whoever waits and has seen nothing new: poisons the family when a process of the node has died,
   /// or when nothing has come for longer than the limit.
   void look_around();
+  /// Whether this machine has more ranks of the family than cores.
+  bool shares_cores() const { return shares_cores_; }
   /// Something has come.
   void note_progress() { waiting_since_ = {}; }
   std::chrono::milliseconds stuck_after() const { return stuck_after_; }
@@ -57,6 +59,7 @@ class Family {
   std::optional<Engine> engine_;
   std::optional<Watch> watch_;
   std::chrono::milliseconds stuck_after_;
+  bool shares_cores_ = false;
   Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{};
 };
 

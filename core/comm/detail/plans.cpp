@@ -40,6 +40,7 @@ constexpr std::size_t message_part_bytes = 4 * 1024 * 1024;
 constexpr std::size_t ring_segment_bytes = 256 * 1024;
 constexpr std::size_t chain_segment_bytes = 128 * 1024;
 constexpr std::size_t binomial_bytes = 64 * 1024;
+constexpr std::size_t bruck_block_bytes = 256;  // each travels about log2(p) / 2 times, but in as many messages only
 
 std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
   for (int i = 0; i < 8; ++i, value >>= 8) h = (h ^ static_cast<std::uint32_t>(value & 0xff)) * 16777619u;
@@ -48,8 +49,13 @@ std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
 
 }  // namespace
 
-AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes) const {
+AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const {
   using A = AllReduceAlgorithm;
+  if (reproducible && (wanted == A::ring || wanted == A::hierarchical)) {
+    throw Unsupported(
+        "aloni::comm::Communicator::all_reduce", "algorithm", to_string(wanted),
+        "automatic, direct, recursive_doubling or rabenseifner, which combine in one order, to be reproducible");
+  }
   const std::size_t nodes = topology_.nodes.size();
   const bool even =
       std::ranges::all_of(topology_.nodes, [&](const auto& n) { return n.size() == topology_.nodes.front().size(); });
@@ -64,7 +70,7 @@ AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes) c
   if (wanted != A::automatic) return wanted;
   if (bytes <= small_bytes) return A::recursive_doubling;
   if (topology_.one_island) return A::direct;
-  if (nodes > 1 && even && topology_.nodes.front().size() > 1) return A::hierarchical;
+  if (!reproducible && nodes > 1 && even && topology_.nodes.front().size() > 1) return A::hierarchical;
   return A::rabenseifner;
 }
 
@@ -107,9 +113,28 @@ Schedule Plans::schedule(const PlanKey& key, Index count) const {
       }
       break;
     }
-    case OperationKind::all_gather:
-      bruck_all_gather(b, team, b.output(count));
+    case OperationKind::reduce_scatter:
+      ring_reduce_scatter(b, team, b.output(count), elements(ring_segment_bytes));
       break;
+    case OperationKind::all_gather:
+      if (count % p == 0 && static_cast<std::size_t>(count) * key.element_bytes <= small_bytes) {
+        bruck_all_gather(b, team, b.output(count));
+      } else {
+        ring_all_gather(b, team, b.output(count));
+      }
+      break;
+    case OperationKind::all_to_all: {
+      const Region input = b.input(count), output = b.output(count);
+      if (p > 4 && static_cast<std::size_t>(count / p) * key.element_bytes <= bruck_block_bytes) {
+        bruck_all_to_all(b, team, input, output);
+      } else {
+        const auto each = count / p;
+        pairwise_all_to_all(b, team, input, output,
+                            std::vector<std::vector<Index>>(static_cast<std::size_t>(p),
+                                                            std::vector<Index>(static_cast<std::size_t>(p), each)));
+      }
+      break;
+    }
     case OperationKind::barrier:
       dissemination_barrier(b, team);
       break;
@@ -139,6 +164,13 @@ Plan Plans::make(const PlanKey& key) const {
        {static_cast<std::uint64_t>(key.algorithm), static_cast<std::uint64_t>(key.root),
         static_cast<std::uint64_t>(plan.part_elements), static_cast<std::uint64_t>(topology_.root_ranks.size())})
     plan.hash = mix(plan.hash, value);
+  return plan;
+}
+
+std::shared_ptr<const Plan> Plans::get(const Schedule& schedule, std::uint32_t identity) const {
+  auto plan = std::make_shared<Plan>();
+  plan->last = compile(schedule, topology_.root_ranks);
+  plan->hash = identity;
   return plan;
 }
 

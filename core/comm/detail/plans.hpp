@@ -22,7 +22,7 @@ struct PlanKey {
   OperationKind kind{};
   AllReduceAlgorithm algorithm{};  ///< of an all-reduce
   bool staged = false;             ///< the data isn't in shared memory
-  std::uint8_t element_bytes = 1;
+  std::uint32_t element_bytes = 1;
   int root = 0;
   Index count = 0;
   Index part_elements = 0;  ///< 0: chosen
@@ -44,9 +44,11 @@ class Plans {
 
   const Topology& topology() const { return topology_; }
   /// The algorithm for an all-reduce of so much data; equal on all ranks.
-  AllReduceAlgorithm choose(AllReduceAlgorithm wanted, std::size_t bytes) const;
+  AllReduceAlgorithm choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
   /// Valid as long as the caller keeps it; the latest are kept here too.
   std::shared_ptr<const Plan> get(const PlanKey& key);
+  /// Of a schedule that is not known here. `identity`: equal on all ranks that mean the same.
+  std::shared_ptr<const Plan> get(const Schedule& schedule, std::uint32_t identity) const;
 
  private:
   Plan make(const PlanKey& key) const;

@@ -12,6 +12,8 @@ namespace {
 // In a wait, the engine is asked closely at first (some 50 µs without anything new, longer than a step of a transfer takes);
 // after that the core is given away each time, and every so often one looks for poison.
 constexpr int close_looks = 1000;
+// The same where ranks have to share cores: those that are waited for need this one.
+constexpr int close_looks_when_shared = 16;
 constexpr int looks_per_poison = 32;
 
 detail::Topology topology_of(const detail::Family& family, const std::vector<int>& root_ranks) {
@@ -37,7 +39,13 @@ Communicator::State::State(std::shared_ptr<detail::Family> f, std::uint32_t id, 
       context(&family->engine().add_context(id, std::move(root_ranks))),
       rank(context->rank),
       size(static_cast<int>(context->root_ranks.size())),
-      plans(topology_of(*family, context->root_ranks)) {}
+      plans(topology_of(*family, context->root_ranks)),
+      fusion(family->engine(), *context, *family->heap(),
+             [this](std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
+                    const detail::Engine::Call::Finish& finish) {
+               launch_all_reduce("aloni::comm::Communicator::all_reduce", data, operation, options, finish);
+             }),
+      close_looks_(family->shares_cores() ? close_looks_when_shared : close_looks) {}
 
 Communicator::State::~State() { family->engine().remove_context(*context); }
 
@@ -49,32 +57,94 @@ Communicator Communicator::State::child(std::uint64_t salt, const std::vector<in
   return Communicator(std::make_shared<State>(family, static_cast<std::uint32_t>(id), std::move(root_ranks)));
 }
 
-detail::Engine::Handle Communicator::State::start(const char* name, const std::shared_ptr<const detail::Plan>& plan,
-                                                  Contract contract, const void* input, void* output,
-                                                  const detail::Reducer& reducer, int priority) {
-  contract.plan = plan->hash;
-  return poisoning([&] {
-    return family->engine().start(*context, {.name = name,
-                                             .contract = contract,
-                                             .whole = &plan->whole,
-                                             .last = &plan->last,
-                                             .parts = plan->parts,
-                                             .part_elements = plan->part_elements,
-                                             .input = input,
-                                             .output = output,
-                                             .reducer = reducer,
-                                             .priority = priority,
-                                             .owner = plan});
-  });
+Request Communicator::State::start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
+                                   detail::Engine::Call call) {
+  // The user's functions are told apart by their types.
+  contract.plan = plan->hash ^ call.operation.identity;
+  call.name = name;
+  call.contract = contract;
+  call.whole = &plan->whole;
+  call.last = &plan->last;
+  call.parts = plan->parts;
+  call.part_elements = plan->part_elements;
+  call.owner = plan;
+  return poisoning([&] { return detail::request_of(family->engine().start(*context, call)); });
 }
 
-void Communicator::State::run(const char* name, detail::PlanKey key, std::span<std::byte> data) {
+Request Communicator::State::start_all_reduce(const char* name, std::span<std::byte> data,
+                                              const ElementOperation& operation, const CollectiveOptions& options,
+                                              const detail::Engine::Call::Finish& finish) {
   check_poison(name, false);
-  if (size == 1) return;
-  key.count = static_cast<Index>(data.size());
-  const Contract contract{
-      .kind = key.kind, .root = static_cast<std::uint8_t>(key.root), .count = static_cast<std::uint64_t>(key.count)};
-  wait(start(name, plans.get(key), contract, data.data(), data.data(), {}), name);
+  (void)plans.choose(options.algorithm, data.size(), options.reproducible);  // throws on any number of ranks
+  if (size == 1) {
+    if (finish.f) finish.f(data.data(), finish.target, finish.elements, finish.scale);
+    return {};
+  }
+  if (options.fuse && detail::Fusion::takes(data.size())) {
+    detail::Engine::Handle handle{};
+    poisoning([&] {
+      handle = fusion.add(data, operation, options, finish);
+      fusion.service(false);
+    });
+    return detail::request_of(handle);
+  }
+  close_fusion(name);
+  return launch_all_reduce(name, data, operation, options, finish);
+}
+
+Request Communicator::State::launch_all_reduce(const char* name, std::span<std::byte> data,
+                                               const ElementOperation& operation, const CollectiveOptions& options,
+                                               const detail::Engine::Call::Finish& finish) {
+  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), options.reproducible);
+  const bool staged =
+      algorithm == AllReduceAlgorithm::direct && family->heap()->address_of(data.data(), data.size()).descriptor < 0;
+  const std::size_t count = data.size() / operation.element_bytes;
+  const auto plan = plans.get({.kind = OperationKind::all_reduce,
+                               .algorithm = algorithm,
+                               .staged = staged,
+                               .element_bytes = static_cast<std::uint32_t>(operation.element_bytes),
+                               .count = static_cast<Index>(count),
+                               .part_elements = options.part_elements});
+  return start(name, plan,
+               {.kind = OperationKind::all_reduce,
+                .reduction = static_cast<std::uint8_t>(operation.reduction),
+                .type = static_cast<std::uint8_t>(operation.type),
+                .count = count},
+               {.input = data.data(),
+                .output = data.data(),
+                .operation = operation,
+                .priority = options.priority,
+                .finish = finish});
+}
+
+Request Communicator::State::start(const char* name, detail::PlanKey key, std::span<std::byte> data,
+                                   const ElementOperation& operation, const detail::Engine::Call::Finish& finish,
+                                   int priority, std::span<const std::byte> input) {
+  check_poison(name, false);
+  const std::byte* const from = input.data() ? input.data() : data.data();
+  if (size == 1) {
+    if (from != data.data()) std::ranges::copy(input, data.begin());
+    return {};
+  }
+  close_fusion(name);
+  key.element_bytes = static_cast<std::uint32_t>(operation.element_bytes);
+  key.count = static_cast<Index>(data.size() / operation.element_bytes);
+  return start(name, plans.get(key),
+               {.kind = key.kind,
+                .reduction = static_cast<std::uint8_t>(operation.reduction),
+                .type = static_cast<std::uint8_t>(operation.type),
+                .root = static_cast<std::uint8_t>(key.root),
+                .count = static_cast<std::uint64_t>(key.count)},
+               {.input = from, .output = data.data(), .operation = operation, .priority = priority, .finish = finish});
+}
+
+Request Communicator::State::start(const char* name, const Schedule& schedule, const Contract& contract,
+                                   std::uint32_t identity, std::span<const std::byte> input,
+                                   std::span<std::byte> output, const ElementOperation& operation, int priority) {
+  check_poison(name, false);
+  close_fusion(name);
+  return start(name, plans.get(schedule, identity), contract,
+               {.input = input.data(), .output = output.data(), .operation = operation, .priority = priority});
 }
 
 void Communicator::State::check_poison(std::string_view operation, bool look) {
@@ -84,11 +154,46 @@ void Communicator::State::check_poison(std::string_view operation, bool look) {
   throw PeerFailed(std::string(operation), context->rank_of(board.failed_rank()), board.message(), board.failed_rank());
 }
 
+template <class F>
+void Communicator::State::wait_until(std::string_view operation, F&& done) {
+  check_poison(operation, false);
+  detail::Engine& engine = family->engine();
+  poisoning([&] {
+    for (int idle = 0; !done();) {
+      if (engine.progress()) {
+        idle = 0;
+        family->note_progress();
+        continue;
+      }
+      if (++idle <= close_looks_) continue;
+      if (idle % looks_per_poison == 0) {
+        family->look_around();
+        check_poison(operation, true);
+      }
+      std::this_thread::yield();
+    }
+  });
+}
+
+void Communicator::State::close_fusion(const char* name) {
+  if (fusion.empty()) return;
+  poisoning([&] { fusion.service(true); });
+  if (!fusion.empty())
+    wait_until(name, [&] {
+      fusion.service(true);
+      return fusion.empty();
+    });
+}
+
 bool Communicator::State::test(detail::Engine::Handle handle, std::string_view operation) {
   check_poison(operation, false);
   detail::Engine& engine = family->engine();
   if (engine.test(handle)) return true;
-  if (poisoning([&] { return engine.progress(); })) family->note_progress();
+  if (poisoning([&] {
+        if (!fusion.empty()) fusion.service(true);
+        return engine.progress();
+      }))
+    family->note_progress();
   if (engine.test(handle)) return true;
   if (++idle_tests_ % looks_per_poison == 0) {
     family->look_around();
@@ -98,23 +203,13 @@ bool Communicator::State::test(detail::Engine::Handle handle, std::string_view o
 }
 
 void Communicator::State::wait(detail::Engine::Handle handle, std::string_view operation) {
-  check_poison(operation, false);
   detail::Engine& engine = family->engine();
-  poisoning([&] {
-    bool complete = false;
-    for (int idle = 0; !(complete = complete || engine.test(handle)) || !engine.flushed();) {
-      if (engine.progress()) {
-        idle = 0;
-        family->note_progress();
-        continue;
-      }
-      if (++idle <= close_looks) continue;
-      if (idle % looks_per_poison == 0) {
-        family->look_around();
-        check_poison(operation, true);
-      }
-      std::this_thread::yield();
-    }
+  bool complete = false;
+  wait_until(operation, [&] {
+    complete = complete || engine.test(handle);
+    if (complete) return engine.flushed();
+    if (!fusion.empty()) fusion.service(true);
+    return false;
   });
 }
 

@@ -2,6 +2,7 @@
 // What a Communicator points to: its place in the family, its numbering, its plans, and the one way to wait.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/detail/family.hpp>
+#include <aloni/core/comm/detail/fusion.hpp>
 #include <aloni/core/comm/detail/plans.hpp>
 #include <aloni/core/error.hpp>
 
@@ -14,6 +15,12 @@
 
 namespace aloni::comm {
 
+namespace detail {
+
+inline Request request_of(Engine::Handle h) { return {h.slot, h.generation, true}; }
+
+}  // namespace detail
+
 struct Communicator::State {
   /// `root_ranks[r]`: rank r in the root communicator. `id`: equal on all ranks, different from all others of the family.
   State(std::shared_ptr<detail::Family> family, std::uint32_t id, std::vector<int> root_ranks);
@@ -24,11 +31,17 @@ struct Communicator::State {
   /// A communicator of the ranks `members` of this one, in this order.
   Communicator child(std::uint64_t salt, const std::vector<int>& members) const;
 
-  /// @pre size > 1. `contract` without the plan.
-  detail::Engine::Handle start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
-                               const void* input, void* output, const detail::Reducer& reducer, int priority = 0);
-  /// A collective on bytes, in place, that moves them only. `key` without the count.
-  void run(const char* name, detail::PlanKey key, std::span<std::byte> data);
+  /// An all-reduce in place, by the algorithm that the options or the size choose.
+  Request start_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
+                           const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
+  /// A collective of which the library knows the plan. `key` without counts. In place unless there is an input.
+  Request start(const char* name, detail::PlanKey key, std::span<std::byte> data, const ElementOperation& operation,
+                const detail::Engine::Call::Finish& finish = {}, int priority = 0,
+                std::span<const std::byte> input = {});
+  /// Any schedule. `contract` without the plan; `identity` equal on all ranks.
+  Request start(const char* name, const Schedule& schedule, const Contract& contract, std::uint32_t identity,
+                std::span<const std::byte> input, std::span<std::byte> output, const ElementOperation& operation,
+                int priority);
   /// Makes progress; now and then looks for poison. A CommunicationError poisons before it is thrown: the peers cannot see it.
   bool test(detail::Engine::Handle handle, std::string_view operation);
   void wait(detail::Engine::Handle handle, std::string_view operation);
@@ -49,10 +62,21 @@ struct Communicator::State {
   detail::Engine::Context* context;
   int rank = 0, size = 0;
   detail::Plans plans;
+  detail::Fusion fusion;
   std::map<std::uint64_t, std::uint32_t> subgroups;  // how many with these members
 
  private:
+  /// Before any other collective: what waits to be fused comes first, on all ranks.
+  void close_fusion(const char* name);
+  Request launch_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
+                            const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
+  template <class F>
+  void wait_until(std::string_view operation, F&& done);
+  Request start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
+                detail::Engine::Call call);
+
   unsigned idle_tests_ = 0;
+  int close_looks_;
 };
 
 }  // namespace aloni::comm
