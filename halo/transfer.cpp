@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
+#include <memory_resource>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -168,6 +170,7 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     std::vector<Peer> peers;
     Kokkos::View<T*, memory_space> data;
     Kokkos::View<T*, HostMemory> host;  ///< the same as data unless staged
+    std::shared_ptr<void> memory;       ///< behind data, unless that counts its own references
   };
 
   comm::Communicator comm;
@@ -254,7 +257,16 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
   void allocate(Buffer& buffer, const Exec& exec, const char* name) {
     const auto n = static_cast<std::size_t>(size(buffer));
-    buffer.data = decltype(buffer.data)(Kokkos::view_alloc(exec, label + name), n);
+    if constexpr (std::is_same_v<memory_space, Kokkos::HostSpace>) {
+      // Where the ranks of this node can read it: their messages then take one copy instead of two.
+      const auto heap = comm.shared_memory();
+      const std::size_t bytes = std::max<std::size_t>(n, 1) * sizeof(T);
+      buffer.memory = {heap->allocate(bytes, 64), [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); }};
+      buffer.data = decltype(buffer.data)(static_cast<T*>(buffer.memory.get()), n);
+      Kokkos::deep_copy(exec, buffer.data, T{0});
+    } else {
+      buffer.data = decltype(buffer.data)(Kokkos::view_alloc(exec, label + name), n);
+    }
     if constexpr (staged)
       buffer.host = decltype(buffer.host)(Kokkos::view_alloc(label + name + ", host"), n);
     else
