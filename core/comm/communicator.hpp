@@ -51,6 +51,8 @@ struct Request {
 /// Which transports a family may use. Equal on all ranks.
 struct TransportOptions {
   bool shared_memory = true;  ///< between ranks of one node that can reach each other's memory
+  bool checksums =
+      false;  ///< each payload carries a CRC32C; one that doesn't fit is a CommunicationError at the receiver
   /// An operation for which nothing has come for so long is given up: every rank of the family throws PeerFailed, naming the rank
   /// that is to blame and what it does. 0: never.
   std::chrono::milliseconds stuck_after{30'000};

@@ -44,6 +44,14 @@ void FaultyTransport::arrived(const Fragment& fragment) {
     ++harm_;
     f.header.bytes = std::uniform_int_distribution<std::uint32_t>(0, f.header.bytes - 1)(random_);
   }
+  if (f.data && f.header.bytes > 0 && happens(faults_.corrupt)) {
+    ++harm_;
+    corrupted_.assign(f.data, f.data + f.header.bytes);
+    corrupted_[std::uniform_int_distribution<std::size_t>(0, corrupted_.size() - 1)(random_)] ^= std::byte{4};
+    if (f.stays) inner_.release(fragment);
+    f.data = corrupted_.data();
+    f.stays = false;
+  }
   sink_->arrived(f);
 }
 

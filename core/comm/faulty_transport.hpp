@@ -20,6 +20,7 @@ struct Faults {
   int longest_delay = 20;  ///< in polls
   double no_room = 0;      ///< is refused at first
   double truncate = 0;     ///< arrives with a part of its bytes
+  double corrupt = 0;      ///< arrives with a bit flipped
   double lose = 0;         ///< never arrives
   std::uint64_t dies_after =
       std::numeric_limits<std::uint64_t>::max();  ///< fragments sent; then nothing leaves or arrives
@@ -32,7 +33,7 @@ class FaultyTransport final : public Transport, private Transport::Sink {
   /// `inner` outlives this and is polled by nobody else.
   FaultyTransport(Transport& inner, const Faults& faults) : inner_(inner), faults_(faults), random_(faults.seed) {}
 
-  /// How many fragments were truncated or lost.
+  /// How many fragments were truncated, corrupted or lost.
   std::uint64_t harm() const { return harm_; }
   bool dead() const { return sent_ > faults_.dies_after; }
 
@@ -71,6 +72,7 @@ class FaultyTransport final : public Transport, private Transport::Sink {
   std::mt19937_64 random_;
   Sink* sink_ = nullptr;
   std::vector<Held> held_;
+  std::vector<std::byte> corrupted_;
   std::uint64_t sent_ = 0, harm_ = 0;
 };
 

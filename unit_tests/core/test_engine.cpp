@@ -1,4 +1,5 @@
 // Real engines, real schedules, a simulated network: whole groups of ranks in one thread, replayable from a seed.
+#include <aloni/core/comm/detail/crc32c.hpp>
 #include <aloni/core/error.hpp>
 
 #include "support/sanitizer.hpp"
@@ -346,6 +347,7 @@ class Faulty : public testing::Test {
   void start(const Faults& faults, aloni::Index first, aloni::Index second) {
     ranks_ = std::make_unique<SimulatedRanks>(one_node(2), NetworkOptions{}, faults);
     for (int r = 0; r < 2; ++r) {
+      (*ranks_)[r].engine->set_checksums(checksums_);
       values_[r].assign(static_cast<std::size_t>(r == 0 ? first : second), r + 1.0);
       handles_[r] = ranks_->start(r,
                                   {.kind = OperationKind::all_reduce,
@@ -364,7 +366,7 @@ class Faulty : public testing::Test {
   std::unique_ptr<SimulatedRanks> ranks_;
   std::vector<double> values_[2];
   Engine::Handle handles_[2];
-  bool done_[2] = {};
+  bool done_[2] = {}, checksums_ = false;
 };
 
 TEST_F(Faulty, CallsThatDifferAreNamedWithTheirRank) {
@@ -397,6 +399,124 @@ TEST_F(Faulty, ATruncatedMessageIsAnErrorAndNeverAWrongNumber) {
   EXPECT_GT(errors, 20);
   EXPECT_GT(right, 20);
 }
+
+TEST_F(Faulty, ACorruptedMessageIsAnErrorWithChecksums) {
+  int errors = 0, right = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    done_[0] = done_[1] = false;
+    checksums_ = true;
+    try {
+      start({.seed = seed, .corrupt = 0.2}, 1000, 1000);
+      run_until(*ranks_, [&] { return both_done(); });
+      EXPECT_EQ((*ranks_)[0].faulty->harm() + (*ranks_)[1].faulty->harm(), 0u);
+      for (const auto& v : values_) EXPECT_EQ(std::ranges::count(v, 3.0), 1000);
+      ++right;
+    } catch (const aloni::CommunicationError& error) {
+      EXPECT_NE(std::string(error.what()).find("checksum"), std::string::npos) << error.what();
+      ++errors;
+    }
+  }
+  EXPECT_GT(errors, 20);
+  EXPECT_GT(right, 20);
+}
+
+TEST(Checksum, IsCrc32c) {
+  // The check value of the polynomial, and one of RFC 3720.
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
+  EXPECT_EQ(crc32c(std::vector<char>(32).data(), 32), 0x8a9136aau);
+}
+
+/// What a fault does to a collective of three ranks: nothing, an error, or silence in which somebody is named.
+struct FaultCase {
+  const char* name;
+  Faults faults;
+  bool harmless;
+};
+
+class EachFault : public testing::TestWithParam<FaultCase> {};
+
+TEST_P(EachFault, LeavesEveryCollectiveRightOrSaysWhatIsWrong) {
+  using A = AllReduceAlgorithm;
+  std::vector<PlanKey> keys;
+  for (const A algorithm : {A::direct, A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical})
+    keys.push_back({.kind = OperationKind::all_reduce, .algorithm = algorithm, .element_bytes = 8, .count = 300});
+  keys.push_back({.kind = OperationKind::reduce_scatter, .element_bytes = 8, .count = 300});
+  keys.push_back({.kind = OperationKind::broadcast, .element_bytes = 8, .root = 1, .count = 300});
+  keys.push_back({.kind = OperationKind::all_gather, .element_bytes = 8, .count = 300});
+  keys.push_back({.kind = OperationKind::barrier, .element_bytes = 8});
+  constexpr int size = 3;
+  int harmed = 0, ended = 0;
+  for (const PlanKey& key : keys) {
+    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+      SCOPED_TRACE(describe({.kind = key.kind}) + " by " + to_string(key.algorithm) + ", seed " + std::to_string(seed));
+      Faults faults = GetParam().faults;
+      faults.seed = seed;
+      SimulatedRanks ranks(one_node(size), {}, faults);
+      std::vector<std::vector<std::int64_t>> data(size, std::vector<std::int64_t>(300));
+      std::vector<Engine::Handle> handles;
+      std::vector<bool> done(size);
+      bool error = false;
+      try {
+        for (int r = 0; r < size; ++r) {
+          auto& own = data[static_cast<std::size_t>(r)];
+          for (std::size_t i = 0; i < own.size(); ++i)
+            own[i] = key.kind == OperationKind::all_gather && static_cast<int>(i) / 100 != r
+                         ? -1
+                         : static_cast<std::int64_t>(i) * (r + 1);
+          ranks[r].engine->set_checksums(true);
+          const bool sums = key.kind == OperationKind::all_reduce || key.kind == OperationKind::reduce_scatter;
+          ElementOperation operation = element_operation<std::int64_t>(Reduction::sum);
+          if (!sums) operation = {.element_bytes = 8};
+          handles.push_back(ranks.start(r, key, {}, own.data(), operation));
+        }
+        for (int step = 0; step < 20'000 && !std::ranges::all_of(done, std::identity{}); ++step) {
+          ranks.step();
+          for (int r = 0; r < size; ++r) {
+            const auto i = static_cast<std::size_t>(r);
+            done[i] = done[i] || ranks[r].engine->test(handles[i]);
+          }
+        }
+      } catch (const aloni::CommunicationError& e) {
+        error = true;
+        EXPECT_NE(std::string(e.what()).find("rank"), std::string::npos) << e.what();
+      }
+      std::uint64_t harm = 0;
+      for (int r = 0; r < size; ++r) harm += ranks[r].faulty->harm() + (ranks[r].faulty->dead() ? 1u : 0u);
+      harmed += harm > 0;
+      if (GetParam().harmless) {
+        ASSERT_FALSE(error);
+        ASSERT_TRUE(std::ranges::all_of(done, std::identity{}));
+      }
+      for (int r = 0; r < size && !error; ++r) {
+        const auto& own = data[static_cast<std::size_t>(r)];
+        if (!done[static_cast<std::size_t>(r)]) {
+          ASSERT_NE(ranks[r].engine->waiting_for().find("rank"), std::string::npos);
+          continue;
+        }
+        ++ended;
+        for (std::size_t i = 0; i < own.size(); ++i) {
+          const auto n = static_cast<std::int64_t>(i);
+          const bool block = static_cast<int>(i) / 100 == r;
+          std::int64_t expected = own[i];  // a barrier has no data
+          if (key.kind == OperationKind::all_reduce || (key.kind == OperationKind::reduce_scatter && block))
+            expected = 6 * n;
+          if (key.kind == OperationKind::broadcast) expected = 2 * n;
+          if (key.kind == OperationKind::all_gather) expected = n * (n / 100 + 1);
+          ASSERT_EQ(own[i], expected);
+        }
+      }
+    }
+  }
+  EXPECT_EQ(harmed > 50, !GetParam().harmless) << harmed;
+  EXPECT_GT(ended, 50);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, EachFault,
+    testing::Values(FaultCase{"Delay", {.delay = 0.5}, true}, FaultCase{"NoRoom", {.no_room = 0.5}, true},
+                    FaultCase{"Truncate", {.truncate = 0.2}, false}, FaultCase{"Corrupt", {.corrupt = 0.2}, false},
+                    FaultCase{"Lose", {.lose = 0.2}, false}, FaultCase{"Death", {.dies_after = 1}, false}),
+    [](const auto& info) { return info.param.name; });
 
 TEST_F(Faulty, WhoeverIsWaitedForIsNamed) {
   start({.dies_after = 0}, 1000, 1000);

@@ -1,5 +1,6 @@
 #include <aloni/core/comm/detail/engine.hpp>
 
+#include <aloni/core/comm/detail/crc32c.hpp>
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
@@ -167,7 +168,8 @@ bool Engine::push(std::uint32_t i) {
                         .last = bytes == rest,
                         .contract = m.contract,
                         .offset = m.next,
-                        .bytes = static_cast<std::uint32_t>(bytes)};
+                        .bytes = static_cast<std::uint32_t>(bytes),
+                        .checksum = checksums_ ? crc32c(data, bytes) : 0};
     const Transport::Sent result = transport.send(m.peer, header, data, i);
     if (result == Transport::Sent::no_room) return false;
     if (result == Transport::Sent::pending) ++m.in_use;
@@ -271,6 +273,14 @@ void Engine::check(const Incoming& m, const Transport::Fragment& fragment) const
   }
 }
 
+void Engine::check_sum(const Incoming& m, const std::byte* data, std::size_t bytes, std::uint32_t checksum) const {
+  const std::uint32_t found = crc32c(data, bytes);
+  if (found == checksum) return;
+  throw CommunicationError(
+      m.name, "checksum of " + std::to_string(bytes) + " bytes from rank " + std::to_string(m.context->rank_of(m.peer)),
+      std::to_string(found), std::to_string(checksum) + ", as sent");
+}
+
 void Engine::check_early(const Transport::Fragment& fragment) const {
   const Header& h = fragment.header;
   if (h.index == message_index) return;
@@ -291,7 +301,7 @@ void Engine::take(std::uint32_t i, const Transport::Fragment& fragment) {
   if (bytes == 0) return landed(i, 0);
   if (!fragment.data) {
     const std::uint32_t ticket = fetches_.take();
-    fetches_[ticket] = {i, fragment.header.offset, bytes};
+    fetches_[ticket] = {i, fragment.header.checksum, fragment.header.offset, bytes};
     return routes_[static_cast<std::size_t>(m.peer)]->fetch(fragment, m.to + fragment.header.offset, ticket);
   }
   if (!fragment.stays || bytes <= small_bytes) return consume(i, fragment);
@@ -300,6 +310,7 @@ void Engine::take(std::uint32_t i, const Transport::Fragment& fragment) {
 
 void Engine::consume(std::uint32_t i, const Transport::Fragment& fragment) {
   Incoming& m = incoming_[i];
+  if (checksums_) check_sum(m, fragment.data, fragment.header.bytes, fragment.header.checksum);
   absorb(m, fragment.header.offset, fragment.data, fragment.header.bytes);
   if (fragment.stays) routes_[static_cast<std::size_t>(m.peer)]->release(fragment);
   landed(i, fragment.header.bytes);
@@ -308,7 +319,9 @@ void Engine::consume(std::uint32_t i, const Transport::Fragment& fragment) {
 void Engine::fetched(std::uint32_t ticket) {
   const Fetch f = fetches_[ticket];
   fetches_.free.push_back(ticket);
-  absorb(incoming_[f.incoming], f.offset, nullptr, f.bytes);
+  Incoming& m = incoming_[f.incoming];
+  if (checksums_) check_sum(m, m.to + f.offset, f.bytes, f.checksum);
+  absorb(m, f.offset, nullptr, f.bytes);
   landed(f.incoming, f.bytes);
 }
 

@@ -107,6 +107,8 @@ class Engine final : private Transport::Sink {
     return all;
   }
 
+  /// Payloads carry a checksum from here on, and are checked. The same on all ranks.
+  void set_checksums(bool on) { checksums_ = on; }
   std::size_t max_fragment_bytes() const { return max_fragment_bytes_; }
   void set_max_fragment_bytes(std::size_t bytes) { max_fragment_bytes_ = bytes; }
   const std::vector<Traffic>& traffic() const { return traffic_; }
@@ -159,6 +161,7 @@ class Engine final : private Transport::Sink {
   };
   struct Fetch {
     std::uint32_t incoming = none;
+    std::uint32_t checksum = 0;
     std::size_t offset = 0, bytes = 0;
   };
   struct Operation {
@@ -224,6 +227,7 @@ class Engine final : private Transport::Sink {
   void absorb(Incoming& m, std::size_t offset, const std::byte* data, std::size_t bytes);
   void landed(std::uint32_t incoming, std::size_t bytes);
   void check(const Incoming& m, const Transport::Fragment& fragment) const;
+  void check_sum(const Incoming& m, const std::byte* data, std::size_t bytes, std::uint32_t checksum) const;
   void check_early(const Transport::Fragment& fragment) const;
   [[noreturn]] static void mismatch(const char* name, const Context& c, int peer, const Contract& theirs,
                                     const Contract& ours);
@@ -241,6 +245,7 @@ class Engine final : private Transport::Sink {
   std::vector<Transport*> routes_, transports_;
   std::pmr::memory_resource& memory_;
   std::size_t max_fragment_bytes_;
+  bool checksums_ = false;
   std::vector<Traffic> traffic_;
 
   std::vector<std::unique_ptr<Context>> contexts_;

@@ -85,6 +85,7 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
     }
   }
   engine_.emplace(rank_, std::move(routes), *heap_);
+  engine_->set_checksums(options.checksums);
   board_.when_poisoned([this] {
     for (Transport* t : engine_->routes()) t->abandon();
     heap_->detach();
