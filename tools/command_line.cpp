@@ -1,4 +1,5 @@
 #include <aloni/core/version.hpp>
+#include <aloni/tools/calibrate_command.hpp>
 #include <aloni/tools/command_line.hpp>
 #include <aloni/tools/info_command.hpp>
 #include <aloni/tools/together.hpp>
@@ -44,12 +45,14 @@ class CommandLine {
     }
     if (train_.chosen()) train_.check();
     if (info_.chosen()) info_.check();
+    if (calibrate_.chosen()) calibrate_.check();
     return "";
   }
 
   void run(const comm::Communicator& comm) const {
     if (train_.chosen()) train_.run(comm);
     if (info_.chosen()) info_.run(comm);
+    if (calibrate_.chosen()) calibrate_.run(comm);
   }
 
  private:
@@ -64,6 +67,7 @@ class CommandLine {
   CLI::App app_{"Convolutional networks on distributed Kokkos Views", "aloni"};
   TrainCommand train_{app_};
   InfoCommand info_{app_};
+  CalibrateCommand calibrate_{app_};
 };
 
 }  // namespace

@@ -368,6 +368,30 @@ Request Communicator::start(const UserSchedule& user, std::span<const std::byte>
                        identity ^ op.identity, input, output, op, priority);
 }
 
+void Communicator::set_tuning(const Tuning& tuning) const {
+  constexpr const char* name = "aloni::comm::Communicator::set_tuning";
+  const auto nodes = static_cast<int>(state_->plans.topology().nodes.size());
+  if (tuning.ranks != size() || tuning.nodes != nodes) {
+    throw InvalidArgument(name, "tuning",
+                          "of " + std::to_string(tuning.ranks) + " ranks on " + std::to_string(tuning.nodes) + " nodes",
+                          "one of " + std::to_string(size()) + " ranks on " + std::to_string(nodes) + " nodes");
+  }
+  std::string first = to_text(tuning);
+  const std::string own = first;
+  broadcast(first, 0);
+  if (all_reduce(std::int64_t{first == own ? size() : rank()}, Reduction::min) < size()) {
+    state_->poisoning([&] {
+      throw CommunicationError(name, "tuning", first == own ? "another one on some rank" : "another one than on rank 0",
+                               "the same on all ranks");
+    });
+  }
+  state_->plans.set_tuning(tuning);
+}
+
+std::vector<AlgorithmReport> Communicator::explain_all_reduce(std::size_t bytes, bool reproducible) const {
+  return state_->plans.explain(bytes, reproducible);
+}
+
 void Communicator::poison(std::string_view message) const noexcept { state_->family->board().poison(message); }
 
 void Communicator::check_poison() const { state_->check_poison("aloni::comm::Communicator::check_poison", true); }

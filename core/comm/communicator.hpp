@@ -25,6 +25,7 @@
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/reduction.hpp>
 #include <aloni/core/comm/transport.hpp>
+#include <aloni/core/comm/tuning.hpp>
 #include <aloni/core/index.hpp>
 
 #include <chrono>
@@ -192,6 +193,12 @@ class Communicator {
            const ElementOperation& op) const {
     wait(start(schedule, input, output, op));
   }
+
+  /// Collective. From here on `automatic` takes what was measured to be the fastest. Of this communicator only. Throws InvalidArgument
+  /// when it was measured on other numbers of ranks or nodes, CommunicationError when ranks give different ones.
+  void set_tuning(const Tuning& tuning) const;
+  /// Not collective: what is known about each algorithm for so many bytes.
+  std::vector<AlgorithmReport> explain_all_reduce(std::size_t bytes, bool reproducible = false) const;
 
   // --- failing together ---
 

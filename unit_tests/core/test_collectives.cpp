@@ -384,6 +384,30 @@ TEST_F(Collectives, CommunicatorsDoNotDisturbEachOther) {
   }
 }
 
+TEST_F(Collectives, TuningDecidesAndExplains) {
+  const Communicator own = comm.split(0, rank);
+  for (const AlgorithmReport& report : own.explain_all_reduce(100)) EXPECT_LT(report.measured_seconds, 0);
+  const auto chosen = [&](std::size_t bytes) {
+    for (const AlgorithmReport& report : own.explain_all_reduce(bytes)) {
+      if (report.chosen) return report.algorithm;
+    }
+    return AllReduceAlgorithm::automatic;
+  };
+  Tuning tuning{
+      .ranks = size, .nodes = 1, .latency = 1e-6, .seconds_per_byte = 1e-9, .combine_seconds_per_byte = 1e-10};
+  tuning.measurements = {{AllReduceAlgorithm::ring, 1000, 1e-6},
+                         {AllReduceAlgorithm::rabenseifner, 1000, 2e-6},
+                         {AllReduceAlgorithm::ring, 9000, 9e-6},
+                         {AllReduceAlgorithm::rabenseifner, 9000, 5e-6}};
+  own.set_tuning(tuning);
+  EXPECT_EQ(chosen(1000), AllReduceAlgorithm::ring);
+  EXPECT_EQ(chosen(9000), AllReduceAlgorithm::rabenseifner);
+  for (const AlgorithmReport& report : own.explain_all_reduce(9000)) EXPECT_EQ(report.predicted_seconds > 0, size > 1);
+  EXPECT_EQ(own.all_reduce(1, Reduction::sum), size);
+  tuning.ranks = size + 1;
+  EXPECT_THROW(own.set_tuning(tuning), aloni::InvalidArgument);
+}
+
 // Trap: wrong data that goes on is worse than an error.
 class Mismatch : public Collectives {
  protected:

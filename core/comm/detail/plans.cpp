@@ -68,16 +68,29 @@ AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, b
                       "as many ranks on each node; any other algorithm works here");
   }
   if (wanted != A::automatic) return wanted;
+  if (tuning_) {
+    A best = A::automatic;
+    double seconds = 0;
+    for (const A algorithm : {A::recursive_doubling, A::direct, A::rabenseifner, A::ring, A::hierarchical}) {
+      const double own = tuning_->measured_seconds(algorithm, std::max<std::size_t>(bytes, 1));
+      if (own < 0 || (reproducible && (algorithm == A::ring || algorithm == A::hierarchical))) continue;
+      if (best == A::automatic || own < seconds) {
+        best = algorithm;
+        seconds = own;
+      }
+    }
+    if (best != A::automatic) return best;
+  }
   if (bytes <= small_bytes) return A::recursive_doubling;
   if (topology_.one_island) return A::direct;
   if (!reproducible && nodes > 1 && even && topology_.nodes.front().size() > 1) return A::hierarchical;
   return A::rabenseifner;
 }
 
-Schedule Plans::schedule(const PlanKey& key, Index count) const {
+Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
   const int p = static_cast<int>(topology_.root_ranks.size());
-  const Team team = Team::all(topology_.rank, p);
-  Builder b(topology_.rank);
+  const Team team = Team::all(rank, p);
+  Builder b(rank);
   const auto elements = [&](std::size_t bytes) {
     return std::max<Index>(1, static_cast<Index>(bytes / key.element_bytes));
   };
@@ -95,7 +108,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count) const {
           rabenseifner_all_reduce(b, team, data);
           break;
         case AllReduceAlgorithm::hierarchical:
-          hierarchical_all_reduce(b, topology_.rank, topology_.nodes, data);
+          hierarchical_all_reduce(b, rank, topology_.nodes, data);
           break;
         default:
           recursive_doubling_all_reduce(b, team, data);
@@ -105,7 +118,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count) const {
     case OperationKind::broadcast: {
       const Region data = b.output(count);
       if (topology_.nodes.size() > 1) {
-        hierarchical_broadcast(b, topology_.rank, topology_.nodes, data, key.root);
+        hierarchical_broadcast(b, rank, topology_.nodes, data, key.root);
       } else if (p <= 2 || static_cast<std::size_t>(count) * key.element_bytes <= binomial_bytes) {
         binomial_broadcast(b, team, data, key.root);
       } else {
@@ -142,6 +155,48 @@ Schedule Plans::schedule(const PlanKey& key, Index count) const {
       throw InvalidArgument("aloni::comm::Plans", "kind", std::to_string(static_cast<int>(key.kind)), "a collective");
   }
   return b.finish();
+}
+
+/// Of the rank that sends most: its messages one after the other, and what it adds up.
+double Plans::predict(AllReduceAlgorithm algorithm, std::size_t bytes) const {
+  constexpr Index count = 4096;  // costs grow in proportion
+  const PlanKey key{.kind = OperationKind::all_reduce, .algorithm = algorithm, .element_bytes = 4, .count = count};
+  double slowest = 0;
+  for (int r = 0; r < static_cast<int>(topology_.root_ranks.size()); ++r) {
+    const Schedule s = schedule(key, count, r);
+    Index combined = 0;
+    for (const Step& step : s.steps) {
+      if (step.kind == Step::Kind::reduce) combined += step.to.count;
+      // Of p operands p - 1 sums and p copies.
+      if (step.kind == Step::Kind::combine)
+        combined += step.to.count * (2 * static_cast<Index>(s.exposed_to.size()) - 1);
+    }
+    const double scale = static_cast<double>(bytes) / static_cast<double>(count);
+    slowest = std::max(slowest, s.messages_sent() * tuning_->latency +
+                                    static_cast<double>(s.elements_sent()) * scale * tuning_->seconds_per_byte +
+                                    static_cast<double>(combined) * scale * tuning_->combine_seconds_per_byte);
+  }
+  return slowest;
+}
+
+std::vector<AlgorithmReport> Plans::explain(std::size_t bytes, bool reproducible) const {
+  using A = AllReduceAlgorithm;
+  const A chosen = choose(A::automatic, bytes, reproducible);
+  std::vector<AlgorithmReport> reports;
+  for (const A algorithm : {A::direct, A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical}) {
+    AlgorithmReport report{.algorithm = algorithm, .chosen = algorithm == chosen};
+    try {
+      (void)choose(algorithm, bytes, reproducible);
+      if (tuning_) {
+        report.predicted_seconds = predict(algorithm, bytes);
+        report.measured_seconds = tuning_->measured_seconds(algorithm, std::max<std::size_t>(bytes, 1));
+      }
+    } catch (const Unsupported& error) {
+      report.unsupported = "needs " + error.expectation();
+    }
+    reports.push_back(report);
+  }
+  return reports;
 }
 
 Plan Plans::make(const PlanKey& key) const {

@@ -3,9 +3,11 @@
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/detail/program.hpp>
 #include <aloni/core/comm/message.hpp>
+#include <aloni/core/comm/tuning.hpp>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace aloni::comm::detail {
@@ -45,6 +47,8 @@ class Plans {
   const Topology& topology() const { return topology_; }
   /// The algorithm for an all-reduce of so much data; equal on all ranks.
   AllReduceAlgorithm choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
+  void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
+  std::vector<AlgorithmReport> explain(std::size_t bytes, bool reproducible) const;
   /// Valid as long as the caller keeps it; the latest are kept here too.
   std::shared_ptr<const Plan> get(const PlanKey& key);
   /// Of a schedule that is not known here. `identity`: equal on all ranks that mean the same.
@@ -52,13 +56,16 @@ class Plans {
 
  private:
   Plan make(const PlanKey& key) const;
-  Schedule schedule(const PlanKey& key, Index count) const;
+  Schedule schedule(const PlanKey& key, Index count) const { return schedule(key, count, topology_.rank); }
+  Schedule schedule(const PlanKey& key, Index count, int rank) const;
+  double predict(AllReduceAlgorithm algorithm, std::size_t bytes) const;
 
   struct Entry {
     PlanKey key;
     std::shared_ptr<const Plan> plan;
   };
   Topology topology_;
+  std::optional<Tuning> tuning_;
   std::vector<Entry> entries_;
   std::size_t oldest_ = 0, latest_ = 0;
 };

@@ -1,0 +1,127 @@
+#include <aloni/core/comm/calibration.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/tools/calibrate_command.hpp>
+#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/together.hpp>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace aloni::tools {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string microseconds(double seconds) {
+  if (seconds < 0) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, seconds < 1e-4 ? "%.2f" : "%.0f", seconds * 1e6);
+  return text;
+}
+
+std::vector<std::size_t> sizes_of(const comm::Tuning& tuning) {
+  std::vector<std::size_t> sizes;
+  for (const comm::Measurement& m : tuning.measurements) {
+    if (sizes.empty() || sizes.back() != m.bytes) sizes.push_back(m.bytes);
+  }
+  return sizes;
+}
+
+void print(const comm::Communicator& comm, const comm::Tuning& tuning) {
+  std::printf("%d ranks on %d nodes: a message takes %s us and %.3g GB/s, adding up %.3g GB/s\n", tuning.ranks,
+              tuning.nodes, microseconds(tuning.latency).c_str(),
+              tuning.seconds_per_byte > 0 ? 1e-9 / tuning.seconds_per_byte : 0.0,
+              1e-9 / tuning.combine_seconds_per_byte);
+  std::printf("all-reduce of floats, us measured (us predicted); * is taken\n%12s", "bytes");
+  const auto reports = comm.explain_all_reduce(64);
+  for (const auto& report : reports) std::printf("  %-22s", to_string(report.algorithm).c_str());
+  std::printf("\n");
+  for (const std::size_t bytes : sizes_of(tuning)) {
+    std::printf("%12zu", bytes);
+    for (const auto& report : comm.explain_all_reduce(bytes)) {
+      const std::string cell = report.unsupported.empty() ? microseconds(report.measured_seconds) + " (" +
+                                                                microseconds(report.predicted_seconds) + ")"
+                                                          : "-";
+      std::printf("  %c%-21s", report.chosen ? '*' : ' ', cell.c_str());
+    }
+    std::printf("\n");
+  }
+  for (const auto& report : reports) {
+    if (!report.unsupported.empty())
+      std::printf("%s %s\n", to_string(report.algorithm).c_str(), report.unsupported.c_str());
+  }
+}
+
+Json to_json(const comm::Communicator& comm, const comm::Tuning& tuning) {
+  Json json;
+  json["ranks"] = tuning.ranks;
+  json["nodes"] = tuning.nodes;
+  json["latency_seconds"] = tuning.latency;
+  json["seconds_per_byte"] = tuning.seconds_per_byte;
+  json["combine_seconds_per_byte"] = tuning.combine_seconds_per_byte;
+  for (const std::size_t bytes : sizes_of(tuning)) {
+    for (const auto& report : comm.explain_all_reduce(bytes)) {
+      if (!report.unsupported.empty()) continue;
+      json["all_reduce"].push_back({{"algorithm", to_string(report.algorithm)},
+                                    {"bytes", bytes},
+                                    {"measured_seconds", report.measured_seconds},
+                                    {"predicted_seconds", report.predicted_seconds},
+                                    {"chosen", report.chosen}});
+    }
+  }
+  return json;
+}
+
+}  // namespace
+
+CalibrateCommand::CalibrateCommand(CLI::App& app)
+    : command_(app.add_subcommand("calibrate", "Measure all-reduce algorithms on these ranks, and choose by size")) {
+  command_->add_option("--output", output_, "Write the table here, for Communicator::set_tuning")
+      ->type_name("FILE")
+      ->take_last();
+  command_->add_option("--json", json_, "Write measured and predicted times here")->type_name("FILE")->take_last();
+  command_->add_option("--largest-bytes", largest_bytes_, "Largest all-reduce")->capture_default_str()->take_last();
+  command_->add_option("--seconds", seconds_, "Time for each size and algorithm")->capture_default_str()->take_last();
+}
+
+bool CalibrateCommand::chosen() const { return command_->parsed(); }
+
+void CalibrateCommand::check() const {
+  if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected a path");
+  if (command_->count("--output") > 0 && output_.empty()) throw UsageError("--output = \"\": expected a path");
+  if (largest_bytes_ < 64 || largest_bytes_ > std::size_t{1} << 34) {
+    throw UsageError("--largest-bytes = " + std::to_string(largest_bytes_) + ": expected 64 to " +
+                     std::to_string(std::size_t{1} << 34));
+  }
+  if (!(seconds_ > 0 && seconds_ <= 60)) {
+    throw UsageError("--seconds = " + std::to_string(seconds_) + ": expected more than 0, at most 60");
+  }
+}
+
+void CalibrateCommand::run(const comm::Communicator& comm) const {
+  comm::collectively(comm, "aloni calibrate", [&] {
+    if (comm.rank() != 0) return;
+    for (const std::string& path : {output_, json_}) {
+      if (!path.empty()) check_json_file_can_be_written(path);
+    }
+  });
+  const comm::Tuning tuning = comm::calibrate(comm, {.largest_bytes = largest_bytes_, .seconds_per_case = seconds_});
+  comm.set_tuning(tuning);
+  comm::collectively(comm, "aloni calibrate", [&] {
+    if (comm.rank() != 0) return;
+    print(comm, tuning);
+    if (std::fflush(stdout) != 0) {
+      throw FileError("aloni calibrate", "standard output", "cannot be written", "a place with room for the results");
+    }
+    if (!output_.empty()) write_json_file(output_, to_text(tuning));
+    if (!json_.empty()) write_json_file(json_, to_json(comm, tuning).dump(2) + "\n");
+  });
+}
+
+}  // namespace aloni::tools

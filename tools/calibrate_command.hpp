@@ -1,0 +1,32 @@
+#pragma once
+// aloni calibrate: measures all-reduce algorithms on these ranks, and says which is taken for which size and why.
+#include <aloni/core/comm/communicator.hpp>
+
+#include <cstddef>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace aloni::tools {
+
+class CalibrateCommand {
+ public:
+  /// Adds the subcommand and its options; this object must live as long as `app`.
+  explicit CalibrateCommand(CLI::App& app);
+
+  bool chosen() const;
+  /// Throws UsageError.
+  void check() const;
+  /// Collective. Throws FileError on rank 0, PeerFailed on the others.
+  void run(const comm::Communicator& comm) const;
+
+ private:
+  CLI::App* command_;
+  std::string output_, json_;
+  std::size_t largest_bytes_ = std::size_t{32} << 20;
+  double seconds_ = 0.02;
+};
+
+}  // namespace aloni::tools

@@ -1,0 +1,65 @@
+#include <aloni/core/comm/tuning.hpp>
+#include <aloni/core/error.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace {
+
+using namespace aloni::comm;
+using testing::HasSubstr;
+
+Tuning example() {
+  return {.ranks = 4,
+          .nodes = 2,
+          .latency = 1e-6,
+          .seconds_per_byte = 1e-10,
+          .combine_seconds_per_byte = 2e-11,
+          .measurements = {{AllReduceAlgorithm::ring, 1000, 1e-5},
+                           {AllReduceAlgorithm::ring, 4000, 4e-5},
+                           {AllReduceAlgorithm::direct, 1000, 2e-6}}};
+}
+
+TEST(Tuning, SurvivesAFile) {
+  const Tuning t = parse_tuning(to_text(example()));
+  EXPECT_EQ(t.ranks, 4);
+  EXPECT_EQ(t.nodes, 2);
+  EXPECT_DOUBLE_EQ(t.latency, 1e-6);
+  EXPECT_DOUBLE_EQ(t.combine_seconds_per_byte, 2e-11);
+  ASSERT_EQ(t.measurements.size(), 3u);
+  EXPECT_EQ(t.measurements[2].algorithm, AllReduceAlgorithm::direct);
+  EXPECT_EQ(to_text(t), to_text(example()));
+}
+
+TEST(Tuning, LiesBetweenMeasuredSizesAndGrowsBeyondThem) {
+  const Tuning t = example();
+  EXPECT_DOUBLE_EQ(t.measured_seconds(AllReduceAlgorithm::ring, 1000), 1e-5);
+  EXPECT_NEAR(t.measured_seconds(AllReduceAlgorithm::ring, 2000), 2e-5, 1e-12);
+  EXPECT_NEAR(t.measured_seconds(AllReduceAlgorithm::ring, 40'000), 4e-4, 1e-12);
+  EXPECT_DOUBLE_EQ(t.measured_seconds(AllReduceAlgorithm::ring, 8), 1e-5) << "latency doesn't shrink";
+  EXPECT_LT(t.measured_seconds(AllReduceAlgorithm::rabenseifner, 8), 0);
+}
+
+TEST(Tuning, BrokenFilesAreRefusedWithTheLine) {
+  const auto refusal = [](const std::string& text) -> std::string {
+    try {
+      (void)parse_tuning(text);
+    } catch (const aloni::InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string good = to_text(example());
+  EXPECT_THAT(refusal(""), HasSubstr("line 1"));
+  EXPECT_THAT(refusal("something\n"), HasSubstr("line 1"));
+  EXPECT_THAT(refusal("aloni tuning 1\n"), HasSubstr("to its end"));
+  EXPECT_THAT(refusal(good + "colour 3\n"), HasSubstr("line 10"));
+  EXPECT_THAT(refusal(good + "all_reduce ring 10\n"), HasSubstr("line 10"));
+  EXPECT_THAT(refusal(good + "all_reduce star 10 1\n"), HasSubstr("star"));
+  EXPECT_THAT(refusal(good + "latency -1\n"), HasSubstr("negative"));
+  EXPECT_THAT(refusal(good + "latency 1 2\n"), HasSubstr("line 10"));
+}
+
+}  // namespace
