@@ -91,6 +91,7 @@ Request Communicator::send(std::span<const std::byte> data, int peer, int tag) c
   constexpr const char* operation = "aloni::comm::Communicator::send";
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
+  const auto guard = state_->family->guard();
   return state_->poisoning(
       [&] { return detail::request_of(state_->family->engine().send(*state_->context, data, peer, tag)); });
 }
@@ -99,8 +100,15 @@ Request Communicator::receive(std::span<std::byte> data, int peer, int tag) cons
   constexpr const char* operation = "aloni::comm::Communicator::receive";
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
+  const auto guard = state_->family->guard();
   return state_->poisoning(
       [&] { return detail::request_of(state_->family->engine().receive(*state_->context, data, peer, tag)); });
+}
+
+bool Communicator::progress() const {
+  state_->check_poison("aloni::comm::Communicator::progress", false);
+  const auto guard = state_->family->guard();
+  return state_->poisoning([&] { return state_->family->engine().progress(); });
 }
 
 bool Communicator::test(Request& request) const {
@@ -232,6 +240,50 @@ Request Communicator::start_all_reduce(std::span<T> values, Reduction op, const 
   }
 }
 
+struct PersistentCollective::Implementation {
+  std::shared_ptr<Communicator::State> state;
+  std::shared_ptr<const detail::Plan> plan;
+  Contract contract;
+  detail::Engine::Call call;
+};
+
+Request PersistentCollective::start() const {
+  if (!implementation_) return {};
+  implementation_->state->check_poison(all_reduce_name, false);
+  return implementation_->state->start(all_reduce_name, implementation_->plan, implementation_->contract,
+                                       implementation_->call);
+}
+
+void PersistentCollective::run() const {
+  const Request request = start();
+  if (request.pending) implementation_->state->wait({request.slot, request.generation}, all_reduce_name);
+}
+
+template <class T>
+PersistentCollective Communicator::persistent_all_reduce(std::span<T> values, Reduction op,
+                                                         const CollectiveOptions& options) const {
+  if (options.fuse) {
+    throw Unsupported(all_reduce_name, "options.fuse", "true for a persistent one",
+                      "start_all_reduce, which can be fused, or one persistent all-reduce of all data");
+  }
+  PersistentCollective result;
+  const ElementOperation operation = element_operation<T>(op);
+  if (size() == 1) return result;  // the sum or average of one is there already
+  auto implementation = std::make_shared<PersistentCollective::Implementation>();
+  implementation->state = state_;
+  const auto data = std::as_writable_bytes(values);
+  implementation->plan = state_->plan_all_reduce(data, operation, options);
+  implementation->contract = state_->contract_of(OperationKind::all_reduce, operation, values.size());
+  implementation->call = {
+      .input = data.data(), .output = data.data(), .operation = operation, .priority = options.priority};
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == Reduction::average)
+      implementation->call.finish = {scale_all<T>, nullptr, values.size(), 1.0 / size(), nullptr};
+  }
+  result.implementation_ = std::move(implementation);
+  return result;
+}
+
 template <class T>
 Request Communicator::start_reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
   constexpr const char* name = "aloni::comm::Communicator::reduce_scatter";
@@ -255,8 +307,10 @@ INSTANTIATE(std::int64_t)
 INSTANTIATE(std::uint64_t)
 INSTANTIATE(bfloat16)
 #undef INSTANTIATE
-#define INSTANTIATE(T) \
-  template Request Communicator::start_reduce_scatter(std::span<T>, Reduction, const CollectiveOptions&) const;
+#define INSTANTIATE(T)                                                                                                 \
+  template Request Communicator::start_reduce_scatter(std::span<T>, Reduction, const CollectiveOptions&) const;        \
+  template PersistentCollective Communicator::persistent_all_reduce(std::span<T>, Reduction, const CollectiveOptions&) \
+      const;
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(std::int32_t)

@@ -52,8 +52,11 @@ struct Request {
 /// Which transports a family may use. Equal on all ranks.
 struct TransportOptions {
   bool shared_memory = true;  ///< between ranks of one node that can reach each other's memory
-  bool checksums =
-      false;  ///< each payload carries a CRC32C; one that doesn't fit is a CommunicationError at the receiver
+  /// A thread of each rank makes progress as long as operations are pending. Worth a core where communication is to hide behind
+  /// computation that calls nothing here. Needs MPI_THREAD_MULTIPLE if any two ranks talk through MPI: Unsupported otherwise.
+  bool progress_thread = false;
+  /// Each payload carries a CRC32C; one that doesn't fit is a CommunicationError at the receiver.
+  bool checksums = false;
   /// An operation for which nothing has come for so long is given up: every rank of the family throws PeerFailed, naming the rank
   /// that is to blame and what it does. 0: never.
   std::chrono::milliseconds stuck_after{30'000};
@@ -64,6 +67,19 @@ struct PeerTraffic {
   int rank = 0;           ///< of the communicator
   std::string transport;  ///< "self", "shared", "mpi"
   TrafficCounters messages, collectives;
+};
+
+/// A collective that is set up once and started any number of times; one at a time.
+class PersistentCollective {
+ public:
+  /// Collective. Asynchronous, as Communicator::start_….
+  [[nodiscard]] Request start() const;
+  void run() const;
+
+ private:
+  friend class Communicator;
+  struct Implementation;
+  std::shared_ptr<const Implementation> implementation_;
 };
 
 class Communicator {
@@ -94,6 +110,9 @@ class Communicator {
   bool test(Request& request) const;
   /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
   void wait(std::span<Request> requests) const;
+  /// Does what can be done now for all pending operations of the family, one large piece of work at most; true when there was
+  /// anything to do. To be called between pieces of a computation.
+  bool progress() const;
   void wait(Request request) const { wait(std::span(&request, 1)); }
 
   /// See TransportOptions; for the whole family, on this rank.
@@ -133,6 +152,10 @@ class Communicator {
   template <class T>
   [[nodiscard]] Request start_all_reduce(std::span<T> values, Reduction op,
                                          const CollectiveOptions& options = {}) const;
+  /// The same on the same data again and again. Options without `fuse`; T without bfloat16.
+  template <class T>
+  PersistentCollective persistent_all_reduce(std::span<T> values, Reduction op,
+                                             const CollectiveOptions& options = {}) const;
   /// The same with any elements and a function of the user's (user_operation() in reduction.hpp).
   template <class T>
   void all_reduce(std::span<T> values, const ElementOperation& op, const CollectiveOptions& options = {}) const {

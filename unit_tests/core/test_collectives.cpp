@@ -2,6 +2,8 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 
+#include "support/sanitizer.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -406,6 +408,40 @@ TEST_F(Collectives, TuningDecidesAndExplains) {
   EXPECT_EQ(own.all_reduce(1, Reduction::sum), size);
   tuning.ranks = size + 1;
   EXPECT_THROW(own.set_tuning(tuning), aloni::InvalidArgument);
+}
+
+TEST_F(Collectives, PersistentOnesRunAgainAndAgain) {
+  for (const std::size_t count : {3u, 20'000u}) {
+    std::vector<double> values(count);
+    const auto average = comm.persistent_all_reduce(std::span(values), Reduction::average);
+    for (int i = 0; i < 10; ++i) {
+      std::ranges::fill(values, rank + i);
+      average.run();
+      ASSERT_DOUBLE_EQ(values.back(), (size - 1) / 2.0 + i);
+    }
+  }
+}
+
+// A sleeping rank takes part nevertheless; nothing but its thread can do that.
+TEST_F(Collectives, AProgressThreadWorksWhileTheRankDoesSomethingElse) {
+  if (size == 1) GTEST_SKIP() << "needs a second rank";
+  const Communicator own = from_mpi(MPI_COMM_WORLD, {.progress_thread = true});
+  std::vector<float> values(500'000, 1.0f), small(3, 2.0f);
+  for (int i = 0; i < 5; ++i) {
+    Request requests[] = {own.start_all_reduce(std::span(values), Reduction::max),
+                          own.start_all_reduce(std::span(small), Reduction::max, {.fuse = i % 2 == 1})};
+    if (rank == 0) {
+      // While the others sleep: this can only end by their threads.
+      const auto start = std::chrono::steady_clock::now();
+      own.wait(requests[0]);
+      EXPECT_LT(std::chrono::steady_clock::now() - start,
+                std::chrono::milliseconds(200 * (aloni::test::sanitized ? 5 : 1)));
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300 * (aloni::test::sanitized ? 5 : 1)));
+    }
+    own.wait(requests);
+    EXPECT_EQ(own.all_reduce(1, Reduction::sum), size);
+  }
 }
 
 // Trap: wrong data that goes on is worse than an error.

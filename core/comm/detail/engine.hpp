@@ -100,6 +100,8 @@ class Engine final : private Transport::Sink {
   /// Does what can be done now, one large piece of work at most; true when there was anything to do.
   bool progress();
 
+  /// Whether any operation is pending.
+  bool busy() const { return pending_.free.size() < pending_.all.size(); }
   /// Whether all that complete operations have sent arrives even if this rank never makes progress again.
   bool flushed() {
     bool all = true;

@@ -1,6 +1,7 @@
 #include <aloni/core/comm/detail/family.hpp>
 
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
 
 #include <unistd.h>
 
@@ -37,6 +38,8 @@ struct NodeCommunicator {
 // Between looks at the processes of the node, each a system call; and the longest that one who waits lets pass between two looks.
 constexpr auto shortest_pause = std::chrono::milliseconds(2);
 constexpr auto publishing_pause = std::chrono::milliseconds(50);
+constexpr int thread_close_looks = 1000;
+constexpr auto thread_short_sleep = std::chrono::microseconds(20), thread_long_sleep = std::chrono::microseconds(50);
 constexpr auto notes_pause = std::chrono::milliseconds(200);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
 
@@ -86,6 +89,17 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
   }
   engine_.emplace(rank_, std::move(routes), *heap_);
   engine_->set_checksums(options.checksums);
+  if (options.progress_thread) {
+    int level = MPI_THREAD_SINGLE;
+    check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
+    bool through_mpi = messages_.has_value() && level < MPI_THREAD_MULTIPLE;
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &through_mpi, 1, MPI_CXX_BOOL, MPI_LOR, mpi_), "MPI_Allreduce");
+    if (through_mpi) {
+      throw Unsupported("aloni::comm::from_mpi", "options.progress_thread", "true with messages through MPI",
+                        "MPI_Init_thread with MPI_THREAD_MULTIPLE, ranks that all share memory, or no such thread");
+    }
+    thread_ = std::thread([this] { make_progress(); });
+  }
   board_.when_poisoned([this] {
     for (Transport* t : engine_->routes()) t->abandon();
     heap_->detach();
@@ -124,7 +138,35 @@ void Family::look_around() {
   board_.poison(text, verdict.rank);
 }
 
+void Family::make_progress() {
+  int idle = 0;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    bool busy = false;
+    try {
+      const std::lock_guard lock(mutex_);
+      if (failed_ || board_.poisoned()) return;
+      busy = engine_->busy();
+      if (busy && engine_->progress()) {
+        idle = 0;
+        note_progress();
+      }
+    } catch (...) {
+      failure_ = std::current_exception();
+      failed_.store(true, std::memory_order_release);
+      return;
+    }
+    // Close behind while there is something to do, a wink now and then otherwise.
+    if (busy && ++idle < thread_close_looks) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(busy ? thread_short_sleep : thread_long_sleep);
+    }
+  }
+}
+
 Family::~Family() {
+  stop_ = true;
+  if (thread_.joinable()) thread_.join();
   board_.when_poisoned({});
   watch_.reset();
   int finalized = 0;

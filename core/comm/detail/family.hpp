@@ -12,9 +12,13 @@
 
 #include <mpi.h>
 
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 namespace aloni::comm::detail {
@@ -26,6 +30,15 @@ class Family {
   Family(const Family&) = delete;
   Family& operator=(const Family&) = delete;
   ~Family();
+
+  /// To be held by whoever uses the engine or the board; costs nothing without a progress thread. Recursive.
+  std::unique_lock<std::recursive_mutex> guard() {
+    return thread_.joinable() ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
+  }
+  /// Throws what the progress thread has met.
+  void rethrow() {
+    if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
+  }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -48,6 +61,8 @@ class Family {
   const std::vector<int>& island_of() const { return island_of_; }
 
  private:
+  void make_progress();
+
   MPI_Comm mpi_;
   int rank_ = 0, size_ = 0;
   PoisonBoard board_;
@@ -58,6 +73,10 @@ class Family {
   std::vector<int> node_of_, island_of_;
   std::optional<Engine> engine_;
   std::optional<Watch> watch_;
+  std::recursive_mutex mutex_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false}, failed_{false};
+  std::exception_ptr failure_;
   std::chrono::milliseconds stuck_after_;
   bool shares_cores_ = false;
   Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{};

@@ -3,7 +3,6 @@
 #include <aloni/core/comm/communicator.hpp>
 
 #include <algorithm>
-#include <cstring>
 #include <memory_resource>
 #include <utility>
 
@@ -103,7 +102,7 @@ void Fusion::launch(std::size_t count) {
   std::size_t at = 0;
   for (; count > 0; --count) {
     Member& m = members_.front();
-    std::memcpy(buffer + at, m.data.data(), m.data.size());
+    std::ranges::copy(m.data, buffer + at);
     at += m.data.size();
     bytes_ -= m.data.size();
     group->members.push_back(std::move(m));
@@ -121,7 +120,7 @@ void Fusion::distribute(void* output, void* target, std::size_t, double) {
   Group& group = *static_cast<Group*>(target);
   auto* from = static_cast<std::byte*>(output);
   for (const Member& m : group.members) {
-    std::memcpy(m.data.data(), from, m.data.size());
+    std::copy_n(from, m.data.size(), m.data.begin());
     from += m.data.size();
     if (m.finish.f) m.finish.f(m.data.data(), m.finish.target, m.finish.elements, m.finish.scale);
     group.engine.finish(m.handle);

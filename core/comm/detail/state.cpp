@@ -32,11 +32,16 @@ detail::Topology topology_of(const detail::Family& family, const std::vector<int
   return t;
 }
 
+detail::Engine::Context* add_context(detail::Family& family, std::uint32_t id, std::vector<int> root_ranks) {
+  const auto guard = family.guard();
+  return &family.engine().add_context(id, std::move(root_ranks));
+}
+
 }  // namespace
 
 Communicator::State::State(std::shared_ptr<detail::Family> f, std::uint32_t id, std::vector<int> root_ranks)
     : family(std::move(f)),
-      context(&family->engine().add_context(id, std::move(root_ranks))),
+      context(add_context(*family, id, std::move(root_ranks))),
       rank(context->rank),
       size(static_cast<int>(context->root_ranks.size())),
       plans(topology_of(*family, context->root_ranks)),
@@ -47,7 +52,10 @@ Communicator::State::State(std::shared_ptr<detail::Family> f, std::uint32_t id, 
              }),
       close_looks_(family->shares_cores() ? close_looks_when_shared : close_looks) {}
 
-Communicator::State::~State() { family->engine().remove_context(*context); }
+Communicator::State::~State() {
+  const auto guard = family->guard();
+  family->engine().remove_context(*context);
+}
 
 Communicator Communicator::State::child(std::uint64_t salt, const std::vector<int>& members) const {
   std::vector<int> root_ranks;
@@ -68,6 +76,7 @@ Request Communicator::State::start(const char* name, const std::shared_ptr<const
   call.parts = plan->parts;
   call.part_elements = plan->part_elements;
   call.owner = plan;
+  const auto guard = family->guard();
   return poisoning([&] { return detail::request_of(family->engine().start(*context, call)); });
 }
 
@@ -82,6 +91,7 @@ Request Communicator::State::start_all_reduce(const char* name, std::span<std::b
   }
   if (options.fuse && detail::Fusion::takes(data.size())) {
     detail::Engine::Handle handle{};
+    const auto guard = family->guard();
     poisoning([&] {
       handle = fusion.add(data, operation, options, finish);
       fusion.service(false);
@@ -95,26 +105,34 @@ Request Communicator::State::start_all_reduce(const char* name, std::span<std::b
 Request Communicator::State::launch_all_reduce(const char* name, std::span<std::byte> data,
                                                const ElementOperation& operation, const CollectiveOptions& options,
                                                const detail::Engine::Call::Finish& finish) {
-  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), options.reproducible);
-  const bool staged =
-      algorithm == AllReduceAlgorithm::direct && family->heap()->address_of(data.data(), data.size()).descriptor < 0;
-  const std::size_t count = data.size() / operation.element_bytes;
-  const auto plan = plans.get({.kind = OperationKind::all_reduce,
-                               .algorithm = algorithm,
-                               .staged = staged,
-                               .element_bytes = static_cast<std::uint32_t>(operation.element_bytes),
-                               .count = static_cast<Index>(count),
-                               .part_elements = options.part_elements});
-  return start(name, plan,
-               {.kind = OperationKind::all_reduce,
-                .reduction = static_cast<std::uint8_t>(operation.reduction),
-                .type = static_cast<std::uint8_t>(operation.type),
-                .count = count},
+  return start(name, plan_all_reduce(data, operation, options),
+               contract_of(OperationKind::all_reduce, operation, data.size() / operation.element_bytes),
                {.input = data.data(),
                 .output = data.data(),
                 .operation = operation,
                 .priority = options.priority,
                 .finish = finish});
+}
+
+Contract Communicator::State::contract_of(OperationKind kind, const ElementOperation& operation, std::size_t count) {
+  return {.kind = kind,
+          .reduction = static_cast<std::uint8_t>(operation.reduction),
+          .type = static_cast<std::uint8_t>(operation.type),
+          .count = count};
+}
+
+std::shared_ptr<const detail::Plan> Communicator::State::plan_all_reduce(std::span<std::byte> data,
+                                                                         const ElementOperation& operation,
+                                                                         const CollectiveOptions& options) {
+  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), options.reproducible);
+  const bool staged =
+      algorithm == AllReduceAlgorithm::direct && family->heap()->address_of(data.data(), data.size()).descriptor < 0;
+  return plans.get({.kind = OperationKind::all_reduce,
+                    .algorithm = algorithm,
+                    .staged = staged,
+                    .element_bytes = static_cast<std::uint32_t>(operation.element_bytes),
+                    .count = static_cast<Index>(data.size() / operation.element_bytes),
+                    .part_elements = options.part_elements});
 }
 
 Request Communicator::State::start(const char* name, detail::PlanKey key, std::span<std::byte> data,
@@ -148,6 +166,7 @@ Request Communicator::State::start(const char* name, const Schedule& schedule, c
 }
 
 void Communicator::State::check_poison(std::string_view operation, bool look) {
+  poisoning([&] { family->rethrow(); });
   detail::PoisonBoard& board = family->board();
   if (look) poisoning([&] { board.look(); });
   if (!board.poisoned()) return;
@@ -159,16 +178,20 @@ void Communicator::State::wait_until(std::string_view operation, F&& done) {
   check_poison(operation, false);
   detail::Engine& engine = family->engine();
   poisoning([&] {
-    for (int idle = 0; !done();) {
-      if (engine.progress()) {
-        idle = 0;
-        family->note_progress();
-        continue;
-      }
-      if (++idle <= close_looks_) continue;
-      if (idle % looks_per_poison == 0) {
-        family->look_around();
-        check_poison(operation, true);
+    for (int idle = 0;;) {
+      {
+        const auto guard = family->guard();
+        if (done()) return;
+        if (engine.progress()) {
+          idle = 0;
+          family->note_progress();
+          continue;
+        }
+        if (++idle <= close_looks_) continue;
+        if (idle % looks_per_poison == 0) {
+          family->look_around();
+          check_poison(operation, true);
+        }
       }
       std::this_thread::yield();
     }
@@ -177,7 +200,10 @@ void Communicator::State::wait_until(std::string_view operation, F&& done) {
 
 void Communicator::State::close_fusion(const char* name) {
   if (fusion.empty()) return;
-  poisoning([&] { fusion.service(true); });
+  {
+    const auto guard = family->guard();
+    poisoning([&] { fusion.service(true); });
+  }
   if (!fusion.empty())
     wait_until(name, [&] {
       fusion.service(true);
@@ -188,6 +214,7 @@ void Communicator::State::close_fusion(const char* name) {
 bool Communicator::State::test(detail::Engine::Handle handle, std::string_view operation) {
   check_poison(operation, false);
   detail::Engine& engine = family->engine();
+  const auto guard = family->guard();
   if (engine.test(handle)) return true;
   if (poisoning([&] {
         if (!fusion.empty()) fusion.service(true);

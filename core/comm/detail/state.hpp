@@ -38,6 +38,12 @@ struct Communicator::State {
   Request start(const char* name, detail::PlanKey key, std::span<std::byte> data, const ElementOperation& operation,
                 const detail::Engine::Call::Finish& finish = {}, int priority = 0,
                 std::span<const std::byte> input = {});
+  /// The pieces of start_all_reduce, for those who start it many times. @pre size > 1; `call` has the data, the operation, and how to finish
+  std::shared_ptr<const detail::Plan> plan_all_reduce(std::span<std::byte> data, const ElementOperation& operation,
+                                                      const CollectiveOptions& options);
+  static Contract contract_of(OperationKind kind, const ElementOperation& operation, std::size_t count);
+  Request start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
+                detail::Engine::Call call);
   /// Any schedule. `contract` without the plan; `identity` equal on all ranks.
   Request start(const char* name, const Schedule& schedule, const Contract& contract, std::uint32_t identity,
                 std::span<const std::byte> input, std::span<std::byte> output, const ElementOperation& operation,
@@ -72,8 +78,6 @@ struct Communicator::State {
                             const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
   template <class F>
   void wait_until(std::string_view operation, F&& done);
-  Request start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
-                detail::Engine::Call call);
 
   unsigned idle_tests_ = 0;
   int close_looks_;
