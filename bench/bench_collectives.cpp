@@ -5,6 +5,7 @@
 //     private             the library's choice, data in the user's own memory
 //     recursive_doubling, rabenseifner, ring, hierarchical    that algorithm, the user's own memory
 //     over-mpi            the library's choice without shared memory: its messages go through MPI
+//     over-ucx            the same through UCX, in builds that have it
 //     mpi                 MPI_Allreduce with MPI_IN_PLACE
 //   message/TRANSPORT/BYTES          half a round trip between ranks 0 and 1, the user's own memory
 //   many/single|fused/BYTES          64 all-reduces of that size, each waited for before the next, or fused
@@ -14,6 +15,7 @@
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/config.hpp>
 
 #include <mpi.h>
 
@@ -24,6 +26,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace aloni::bench {
@@ -72,7 +75,10 @@ Case all_reduce_case(const Communicator& comm, std::size_t bytes, std::shared_pt
           .counters = {{"messages", static_cast<double>(comm.all_reduce(messages, Reduction::sum))}}};
 }
 
-void add_all_reduce(const Communicator& world, const Communicator& over_mpi, std::size_t bytes) {
+/// Without shared memory, by what carries the messages.
+using OtherTransports = std::vector<std::pair<std::string, Communicator>>;
+
+void add_all_reduce(const Communicator& world, const OtherTransports& others, std::size_t bytes) {
   const std::string size = std::to_string(bytes);
   const auto ours = [](const Communicator& comm, AllReduceAlgorithm algorithm) {
     return [comm, algorithm](std::span<float> values) {
@@ -96,9 +102,11 @@ void add_all_reduce(const Communicator& world, const Communicator& over_mpi, std
       return all_reduce_case(world, bytes, nullptr, ours(world, algorithm));
     });
   }
-  add_timed(world, "allreduce/over-mpi/" + size, [over_mpi, bytes, ours] {
-    return all_reduce_case(over_mpi, bytes, nullptr, ours(over_mpi, AllReduceAlgorithm::automatic));
-  });
+  for (const auto& [name, comm] : others) {
+    add_timed(world, "allreduce/over-" + name + "/" + size, [comm, bytes, ours] {
+      return all_reduce_case(comm, bytes, nullptr, ours(comm, AllReduceAlgorithm::automatic));
+    });
+  }
 }
 
 /// 64 all-reduces of `bytes` each, started one after the other, then waited for.
@@ -159,16 +167,20 @@ void add_memcpy(const Communicator& world, std::size_t bytes) {
 }  // namespace
 
 void register_benchmarks(const Communicator& world) {
-  const Communicator without_shared_memory = comm::from_mpi(MPI_COMM_WORLD, {.shared_memory = false});
+  OtherTransports others{{"mpi", comm::from_mpi(MPI_COMM_WORLD, {.shared_memory = false})}};
+  if (config::has_ucx) {
+    others.emplace_back(
+        "ucx", comm::from_mpi(MPI_COMM_WORLD, {.shared_memory = false, .messages = comm::MessageTransport::ucx}));
+  }
   add_many(world, 4096);
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{64}, std::size_t{1} << 10, std::size_t{4} << 10, std::size_t{16} << 10,
         std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{8} << 20,
         std::size_t{32} << 20}) {
-    add_all_reduce(world, without_shared_memory, bytes);
+    add_all_reduce(world, others, bytes);
     if (world.size() > 1) {
       add_message(world, world, "shared", bytes);
-      add_message(world, without_shared_memory, "mpi", bytes);
+      for (const auto& [name, comm] : others) add_message(world, comm, name, bytes);
     }
     add_memcpy(world, bytes);
   }

@@ -87,7 +87,7 @@ function(aloni_add_library folder)
   list(TRANSFORM arg_PUBLIC_DEPENDS PREPEND aloni_ OUTPUT_VARIABLE depends)
   target_link_libraries(${target} PUBLIC ${depends} ${arg_PUBLIC_LIBRARIES})
   foreach(library IN LISTS arg_PRIVATE_DEPENDS)
-    if(library MATCHES "^(fmt::|nlohmann_json::)") # headers only: nothing of them is left for the linker of a user
+    if(library MATCHES "^(fmt::|nlohmann_json::|UCX::)") # headers only: nothing of them is left for the linker of a user
       target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${library}>)
     else()
       target_link_libraries(${target} PRIVATE ${library})
@@ -202,14 +202,15 @@ if(aloni_SANITIZE STREQUAL "thread" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
 endif()
 
 # aloni_add_test(NAME test_x [SOURCES …] [PURE_SOURCES …] [LIBRARIES <folders or libraries>] [RANKS 1 2 …] [LABELS …]
-#                [TIMEOUT seconds] [REQUIRES ONEDNN KOKKOSKERNELS ZLIB …] [THREADED | PURE])
+#                [TRANSPORTS mpi ucx …] [TIMEOUT seconds] [REQUIRES ONEDNN KOKKOSKERNELS ZLIB …] [THREADED | PURE])
 # One GoogleTest program; one ctest entry per rank count, named test_x.np4. PURE_SOURCES include no Kokkos. THREADED: once more
 # with two threads a rank, on two ranks where RANKS has a 2, named test_x.np2.threads2; not under ThreadSanitizer, which takes
 # the barriers of GCC's OpenMP for races. PURE: the whole program uses neither MPI nor Kokkos and is one process without a
 # launcher.
+# TRANSPORTS: once more over each of these that the build has, on 2 and 4 ranks, named test_x.np4.ucx (support/transport.hpp).
 # REQUIRES: left out when one of these options is OFF.
 function(aloni_add_test)
-  cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;LABELS;REQUIRES")
+  cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "aloni_add_test(${arg_NAME}): unknown argument ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -257,6 +258,17 @@ function(aloni_add_test)
       # The main of the tests keeps the start and the end of MPI out of the leak check: no slow unwinding.
       set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1")
     endif()
+  endforeach()
+  foreach(transport IN LISTS arg_TRANSPORTS)
+    if(transport STREQUAL "ucx" AND NOT aloni_ENABLE_UCX)
+      continue()
+    endif()
+    foreach(ranks IN ITEMS 2 4)
+      set(name ${arg_NAME}.np${ranks}.${transport})
+      add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${arg_NAME}>)
+      aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
+      set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ALONI_TEST_TRANSPORT=${transport})
+    endforeach()
   endforeach()
   if(arg_THREADED AND NOT aloni_SANITIZE STREQUAL "thread")
     list(GET arg_RANKS 0 ranks)

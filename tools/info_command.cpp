@@ -73,11 +73,9 @@ Json collect(const comm::Communicator& comm) {
   info["kokkos"] = kokkos_version();
   info["mpi"] = mpi_version();
   info["execution_spaces"] = execution_spaces();
-  info["options"] = {{"onednn", config::has_onednn},
-                     {"kokkos_kernels", config::has_kokkos_kernels},
-                     {"zlib", config::has_zlib},
-                     {"device", has_device},
-                     {"debug_checks", config::debug_checks}};
+  info["options"] = {{"onednn", config::has_onednn}, {"kokkos_kernels", config::has_kokkos_kernels},
+                     {"ucx", config::has_ucx},       {"zlib", config::has_zlib},
+                     {"device", has_device},         {"debug_checks", config::debug_checks}};
   info["ranks"] = comm.size();
   info["nodes"] = nodes;
   info["threads_per_rank"] = Kokkos::DefaultHostExecutionSpace().concurrency();

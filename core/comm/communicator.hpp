@@ -29,6 +29,7 @@
 #include <aloni/core/index.hpp>
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -49,9 +50,13 @@ struct Request {
   bool pending = false;
 };
 
+/// What carries messages between ranks that don't share memory.
+enum class MessageTransport : std::uint8_t { mpi, ucx };
+
 /// Which transports a family may use. Equal on all ranks.
 struct TransportOptions {
-  bool shared_memory = true;  ///< between ranks of one node that can reach each other's memory
+  bool shared_memory = true;                          ///< between ranks of one node that can reach each other's memory
+  MessageTransport messages = MessageTransport::mpi;  ///< between all others; ucx: builds with aloni_ENABLE_UCX only
   /// A thread of each rank makes progress as long as operations are pending. Worth a core where communication is to hide behind
   /// computation that calls nothing here. Needs MPI_THREAD_MULTIPLE if any two ranks talk through MPI: Unsupported otherwise.
   bool progress_thread = false;
@@ -65,7 +70,7 @@ struct TransportOptions {
 /// What went to and from one rank.
 struct PeerTraffic {
   int rank = 0;           ///< of the communicator
-  std::string transport;  ///< "self", "shared", "mpi"
+  std::string transport;  ///< "self", "shared", "mpi", "ucx"
   TrafficCounters messages, collectives;
 };
 
@@ -127,7 +132,7 @@ class Communicator {
   std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
 
   /// Messages and bytes of this rank since from_mpi(), of the whole family, for each transport that it has: "self", "shared",
-  /// "mpi", and, with " collectives" behind the name, those of the collectives below and of collectively().
+  /// "mpi", "ucx", and, with " collectives" behind the name, those of the collectives below and of collectively().
   std::vector<std::pair<std::string, TrafficCounters>> traffic() const;
   /// The same for each rank of this communicator.
   std::vector<PeerTraffic> traffic_by_peer() const;

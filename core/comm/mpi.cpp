@@ -1,6 +1,7 @@
 #include <aloni/core/comm/mpi.hpp>
 
 #include <aloni/core/comm/detail/state.hpp>
+#include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 
 #include <memory>
@@ -35,6 +36,11 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
   check_mpi(MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter");
   if (is_inter)
     throw InvalidArgument("aloni::comm::from_mpi", "comm", "an inter-communicator", "an intra-communicator");
+
+  if (options.messages == MessageTransport::ucx && !config::has_ucx) {
+    throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx",
+                      "mpi; ucx needs a build with aloni_ENABLE_UCX=ON");
+  }
 
   const auto duplicate = [&] {
     MPI_Comm result = MPI_COMM_NULL;

@@ -8,7 +8,7 @@ namespace aloni::comm {
 
 /// Collective over `comm`. The result owns duplicates of `comm` (with MPI_ERRORS_RETURN), freed with its last copy and the last
 /// one split from it; it must be gone before MPI_Finalize. @pre MPI is initialized and not finalized. Throws
-/// InvalidArgument, CommunicationError.
+/// InvalidArgument, CommunicationError; Unsupported for a transport that this build lacks.
 Communicator from_mpi(MPI_Comm comm, const TransportOptions& options = {});
 
 /// Throws CommunicationError with MPI's own text when `code` is not MPI_SUCCESS.

@@ -13,10 +13,11 @@ offenders() {
   done
 }
 
+# Left out: who starts and stops MPI, and who puts the handlers of signals back that UCX takes over.
 files=()
 for folder in core views halo nn model tasks; do
   [[ -d $folder ]] || continue
-  while IFS= read -r file; do files+=("$file"); done < <(find "$folder" -name '*.hpp' -o -name '*.cpp' | grep -v '^core/environment\.')
+  while IFS= read -r file; do files+=("$file"); done < <(find "$folder" -name '*.hpp' -o -name '*.cpp' | grep -vE '^core/(environment|comm/detail/ucx_library)\.')
 done
 ((${#files[@]} > 20)) || { echo "found only ${#files[@]} files in $1: the folders have moved"; exit 1; }
 

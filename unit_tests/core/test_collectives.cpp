@@ -1,3 +1,5 @@
+#include "support/transport.hpp"
+
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
@@ -18,6 +20,7 @@
 namespace {
 
 using namespace aloni::comm;
+using aloni::test::make_communicator;
 
 // Counts around every threshold: nothing, one, tails, both algorithms, several segments with a rest.
 constexpr std::size_t counts[] = {0,    1,    2,    3,    7,    63,     64,     65,       1023,
@@ -25,7 +28,7 @@ constexpr std::size_t counts[] = {0,    1,    2,    3,    7,    63,     64,     
 
 class Collectives : public testing::Test {
  protected:
-  Communicator comm = from_mpi(MPI_COMM_WORLD);
+  Communicator comm = make_communicator();
   const int rank = comm.rank(), size = comm.size();
 
   template <class T>

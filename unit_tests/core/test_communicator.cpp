@@ -1,25 +1,31 @@
+#include "support/transport.hpp"
+
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 namespace {
 
 using namespace aloni::comm;
 using aloni::InvalidArgument;
+using aloni::test::make_communicator;
 
 std::span<const std::byte> bytes_of(const int& value) { return std::as_bytes(std::span(&value, 1)); }
 std::span<std::byte> bytes_of(int& value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
 class CommunicatorTest : public testing::Test {
  protected:
-  Communicator comm = from_mpi(MPI_COMM_WORLD);
+  Communicator comm = make_communicator();
   const int rank = comm.rank(), size = comm.size();
 };
 
@@ -79,15 +85,17 @@ TEST_F(CommunicatorTest, TestMakesProgress) {
 }
 
 TEST_F(CommunicatorTest, CountsTheTrafficOfEachTransportAndPeer) {
-  for (const bool shared : {true, false}) {
-    const Communicator own = from_mpi(MPI_COMM_WORLD, {.shared_memory = shared});
+  std::map<std::string, TransportOptions> transports{{"shared", {}}, {"mpi", {.shared_memory = false}}};
+  if (aloni::config::has_ucx) transports["ucx"] = {.shared_memory = false, .messages = MessageTransport::ucx};
+  for (const auto& [transport_name, options] : transports) {
+    const Communicator own = from_mpi(MPI_COMM_WORLD, options);
     const int to = (rank + 1) % size, from = (rank + size - 1) % size;
     int value = 0, received = 0;
     std::vector<Request> requests{own.send(bytes_of(std::as_const(value)), to, 0),
                                   own.receive(bytes_of(received), from, 0)};
     own.wait(requests);
     own.barrier();
-    const std::string name = size == 1 ? "self" : shared ? "shared" : "mpi";
+    const std::string name = size == 1 ? "self" : transport_name;
     const auto traffic = own.traffic();
     std::uint64_t messages = 0, collectives = 0;
     for (const auto& [transport, counters] : traffic) {
@@ -110,6 +118,26 @@ TEST_F(CommunicatorTest, CountsTheTrafficOfEachTransportAndPeer) {
       EXPECT_EQ(peer.messages.bytes_received, r == from ? sizeof(int) : 0u);
     }
   }
+}
+
+TEST_F(CommunicatorTest, RefusesATransportThatTheBuildLacks) {
+  if (aloni::config::has_ucx) GTEST_SKIP() << "it has all";
+  try {
+    (void)from_mpi(MPI_COMM_WORLD, {.messages = MessageTransport::ucx});
+    ADD_FAILURE() << "no exception";
+  } catch (const aloni::Unsupported& error) {
+    EXPECT_NE(error.expectation().find("aloni_ENABLE_UCX"), std::string::npos);
+  }
+  comm.barrier();
+}
+
+// Ranks that share memory have no use for it, and pay nothing for it.
+TEST_F(CommunicatorTest, UsesSharedMemoryBeforeAnythingElse) {
+  if (!aloni::config::has_ucx) GTEST_SKIP() << "needs ucx";
+  const Communicator own = from_mpi(MPI_COMM_WORLD, {.messages = MessageTransport::ucx});
+  own.barrier();
+  for (const PeerTraffic& peer : own.traffic_by_peer())
+    EXPECT_EQ(peer.transport, peer.rank == rank ? "self" : "shared");
 }
 
 TEST_F(CommunicatorTest, RefusesArgumentsOutsideTheirRange) {
@@ -175,7 +203,7 @@ TEST_F(CommunicatorTest, NodeHoldsTheRanksOfThisMachineInTheirOrder) {
 }
 
 TEST_F(CommunicatorTest, OutlivesTheCommunicatorItWasSplitFrom) {
-  auto parent = std::make_unique<Communicator>(from_mpi(MPI_COMM_WORLD));
+  auto parent = std::make_unique<Communicator>(make_communicator());
   const Communicator child = parent->split(0, 0);
   parent.reset();
   EXPECT_EQ(child.all_reduce(1, Reduction::sum), size);

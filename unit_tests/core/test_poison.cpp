@@ -1,4 +1,6 @@
 // One rank fails while the others wait for something: all must throw soon, naming it.
+#include "support/transport.hpp"
+
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -14,12 +16,13 @@
 namespace {
 
 using namespace aloni::comm;
+using aloni::test::make_communicator;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 class Poison : public testing::Test {
  protected:
-  Communicator comm = from_mpi(MPI_COMM_WORLD);
+  Communicator comm = make_communicator();
   const int rank = comm.rank(), size = comm.size();
 
   /// `failing` poisons after a pause in which the others have begun to wait in `operation`.
@@ -91,24 +94,24 @@ TEST_F(Poison, WakesSendsTooLargeToLeaveWithoutAReceiver) {
 
 TEST_F(Poison, WakesEachCollective) {
   for (const std::size_t count : {1u, 100'000u}) {
-    comm = from_mpi(MPI_COMM_WORLD);
+    comm = make_communicator();
     std::vector<double> values(count);
     expect_all_to_throw(size / 2, [&] { comm.all_reduce(std::span(values), Reduction::sum); });
   }
-  comm = from_mpi(MPI_COMM_WORLD);
+  comm = make_communicator();
   expect_all_to_throw(size - 1, [&] { comm.barrier(); });
-  comm = from_mpi(MPI_COMM_WORLD);
+  comm = make_communicator();
   expect_all_to_throw(0, [&] { (void)comm.all_gather(1); });
-  comm = from_mpi(MPI_COMM_WORLD);
+  comm = make_communicator();
   std::string text;
   expect_all_to_throw(0, [&] { comm.broadcast(text, 0); });
 }
 
 TEST_F(Poison, WakesTheMakingOfCommunicators) {
   expect_all_to_throw(0, [&] { (void)comm.split(0, 0); });
-  comm = from_mpi(MPI_COMM_WORLD);
+  comm = make_communicator();
   expect_all_to_throw(size - 1, [&] { (void)comm.node(); });
-  comm = from_mpi(MPI_COMM_WORLD);
+  comm = make_communicator();
   std::vector<int> all;
   for (int r = 0; r < size; ++r) all.push_back(r);
   expect_all_to_throw(0, [&] { (void)comm.subgroup(all); });
@@ -207,7 +210,7 @@ TEST_F(Poison, AMessageOfTheWrongSizeFailsEveryRank) {
 // The buffers of receives that were under way die with the exception; nothing may be written into them afterwards.
 TEST_F(Poison, GivesTheBuffersOfPendingReceivesBack) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
-  const Communicator other = from_mpi(MPI_COMM_WORLD);
+  const Communicator other = make_communicator();
   const int left = (rank + size - 1) % size, right = (rank + 1) % size;
   std::vector<int> buffer(1000, -1), data(1000, 7);
   (void)comm.receive(std::as_writable_bytes(std::span(buffer)), left, 0);

@@ -2,7 +2,9 @@
 #include <aloni/core/comm/detail/mpi_transport.hpp>
 #include <aloni/core/comm/detail/self_transport.hpp>
 #include <aloni/core/comm/detail/shared_transport.hpp>
+#include <aloni/core/comm/detail/ucx_transport.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
+#include <aloni/core/config.hpp>
 
 #include <gtest/gtest.h>
 
@@ -88,14 +90,22 @@ class Transports : public testing::TestWithParam<std::string> {
     peer_ = GetParam() == "self" ? rank_ : 1 - rank_;
     if (GetParam() == "self") transport_ = std::make_unique<SelfTransport>();
     if (GetParam() == "mpi") transport_ = std::make_unique<MpiTransport>(comm_);
+    const auto all_gather = [this](std::span<const std::byte> mine) {
+      std::vector<std::byte> all(2 * mine.size());
+      const int bytes = static_cast<int>(mine.size());
+      MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm_);
+      return all;
+    };
+    if constexpr (aloni::config::has_ucx) {
+      if (GetParam() == "ucx")
+        transport_ = make_ucx_transport(rank_, std::array{1 - rank_}, all_gather, [this](const auto& progress) {
+          MPI_Request request;
+          MPI_Ibarrier(comm_, &request);
+          for (int here = 0; MPI_Test(&request, &here, MPI_STATUS_IGNORE), !here;) progress();
+        });
+    }
     if (GetParam() == "shared") {
-      auto shared =
-          std::make_unique<SharedTransport>(heap_, rank_, std::vector{0, 1}, [this](std::span<const std::byte> mine) {
-            std::vector<std::byte> all(2 * mine.size());
-            const int bytes = static_cast<int>(mine.size());
-            MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm_);
-            return all;
-          });
+      auto shared = std::make_unique<SharedTransport>(heap_, rank_, std::vector{0, 1}, all_gather);
       ASSERT_TRUE(shared->reaches(1 - rank_)) << "/proc of the other rank can't be opened";
       transport_ = std::move(shared);
     }
@@ -116,7 +126,7 @@ class Transports : public testing::TestWithParam<std::string> {
              receiver.freed.size() + free_at_once == sizes.size() &&
              std::ranges::all_of(receiver.messages, [](const auto& m) { return m.second.complete == 1; });
     };
-    while (!done()) {
+    while (!done() || !transport_->flushed()) {
       while (next < sizes.size()) {
         if (outgoing.size() == next) {
           auto& data = outgoing.emplace_back(sizes[next], &memory);
@@ -204,9 +214,16 @@ TEST_P(Transports, AllocateNothingWhenThePatternIsKnown) {
   const long before = allocations;
   for (int i = 0; i < 100; ++i) round();
   EXPECT_LT(allocations - before, 50);
+  while (!transport_->flushed()) transport_->poll(sink);
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Transports, testing::Values("self", "shared", "mpi"),
+std::vector<std::string> transports() {
+  std::vector<std::string> names{"self", "shared", "mpi"};
+  if (aloni::config::has_ucx) names.push_back("ucx");
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Transports, testing::ValuesIn(transports()),
                          [](const auto& info) { return info.param; });
 
 TEST(SharedHeapTest, HandsOutWhatWasFreedAgain) {

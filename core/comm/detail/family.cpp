@@ -1,17 +1,46 @@
 #include <aloni/core/comm/detail/family.hpp>
 
+#include <aloni/core/comm/detail/mpi_transport.hpp>
+#include <aloni/core/comm/detail/ucx_transport.hpp>
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <span>
+#include <thread>
 #include <utility>
 
 namespace aloni::comm::detail {
 
 namespace {
+
+// A rank at its end waits this long for the others, which are late or have failed unseen.
+constexpr auto patience_at_the_end = std::chrono::seconds(1);
+
+std::vector<std::byte> all_gather_over(MPI_Comm comm, std::span<const std::byte> mine) {
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
+  std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size));
+  const int bytes = static_cast<int>(mine.size());
+  check_mpi(MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm), "MPI_Allgather");
+  return all;
+}
+
+/// A barrier that makes progress, and gives up at the deadline: its request is left to MPI then, since it can't be cancelled.
+void meet(MPI_Comm comm, const std::function<void()>& progress, std::chrono::steady_clock::time_point deadline) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
+  for (int all_here = 0; std::chrono::steady_clock::now() < deadline; std::this_thread::yield()) {
+    check_mpi(MPI_Test(&request, &all_here, MPI_STATUS_IGNORE), "MPI_Test");
+    if (all_here) return;
+    progress();
+  }
+}
 
 /// Lives for the construction only.
 struct NodeCommunicator {
@@ -25,14 +54,7 @@ struct NodeCommunicator {
   NodeCommunicator& operator=(const NodeCommunicator&) = delete;
   ~NodeCommunicator() { MPI_Comm_free(&comm); }
 
-  std::vector<std::byte> all_gather(std::span<const std::byte> mine) const {
-    int size = 0;
-    check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-    std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size));
-    const int bytes = static_cast<int>(mine.size());
-    check_mpi(MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm), "MPI_Allgather");
-    return all;
-  }
+  std::vector<std::byte> all_gather(std::span<const std::byte> mine) const { return all_gather_over(comm, mine); }
 };
 
 // Between looks at the processes of the node, each a system call; and the longest that one who waits lets pass between two looks.
@@ -77,26 +99,39 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
   island_of_ = gather_of(mpi_, size_, complete ? node_of_[static_cast<std::size_t>(rank_)] : rank_);
 
   std::vector<Transport*> routes;
+  std::vector<int> others;
   for (int r = 0; r < size_; ++r) {
-    if (r == rank_) {
-      routes.push_back(&self_);
-    } else if (shared_ && shared_->reaches(r)) {
-      routes.push_back(&*shared_);
-    } else {
-      if (!messages_) messages_.emplace(mpi_);
-      routes.push_back(&*messages_);
+    routes.push_back(r == rank_                       ? &self_
+                     : shared_ && shared_->reaches(r) ? static_cast<Transport*>(&*shared_)
+                                                      : nullptr);
+    if (!routes.back()) others.push_back(r);
+  }
+  if constexpr (config::has_ucx) {
+    // Collective, so decided by what all ranks know.
+    const bool one_island = std::ranges::all_of(island_of_, [&](int island) { return island == island_of_.front(); });
+    if (options.messages == MessageTransport::ucx && !one_island) {
+      messages_ = make_ucx_transport(
+          rank_, others, [&](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); },
+          [&](const std::function<void()>& progress) {
+            meet(mpi_, progress, std::chrono::steady_clock::time_point::max());
+          });
+      ends_together_ = true;
     }
   }
+  if (!others.empty() && !messages_) messages_ = std::make_unique<MpiTransport>(mpi_);
+  std::ranges::replace(routes, static_cast<Transport*>(nullptr), messages_.get());
   engine_.emplace(rank_, std::move(routes), *heap_);
   engine_->set_checksums(options.checksums);
   if (options.progress_thread) {
     int level = MPI_THREAD_SINGLE;
     check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-    bool through_mpi = messages_.has_value() && level < MPI_THREAD_MULTIPLE;
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &through_mpi, 1, MPI_CXX_BOOL, MPI_LOR, mpi_), "MPI_Allreduce");
-    if (through_mpi) {
+    // UCX workers are made for one thread.
+    bool unsafe = messages_ && (level < MPI_THREAD_MULTIPLE || options.messages == MessageTransport::ucx);
+    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &unsafe, 1, MPI_CXX_BOOL, MPI_LOR, mpi_), "MPI_Allreduce");
+    if (unsafe) {
       throw Unsupported("aloni::comm::from_mpi", "options.progress_thread", "true with messages through MPI",
-                        "MPI_Init_thread with MPI_THREAD_MULTIPLE, ranks that all share memory, or no such thread");
+                        "MPI as message transport and MPI_Init_thread with MPI_THREAD_MULTIPLE, ranks that all share "
+                        "memory, or no such thread");
     }
     thread_ = std::thread([this] { make_progress(); });
   }
@@ -173,8 +208,23 @@ Family::~Family() {
   MPI_Finalized(&finalized);
   engine_.reset();
   if (finalized || board_.poisoned()) return;
+  if (ends_together_) end_together();
   messages_.reset();
   MPI_Comm_free(&mpi_);
+}
+
+/// What has been sent has been read when connections close; but nobody waits for ranks that have failed unseen.
+void Family::end_together() noexcept {
+  struct Deaf final : Transport::Sink {
+    void arrived(const Transport::Fragment&) override {}
+    void sent(std::uint32_t) override {}
+    void fetched(std::uint32_t) override {}
+  } sink;
+  try {
+    meet(
+        mpi_, [&] { messages_->poll(sink); }, std::chrono::steady_clock::now() + patience_at_the_end);
+  } catch (const Error&) {  // connections are about to end anyway
+  }
 }
 
 }  // namespace aloni::comm::detail

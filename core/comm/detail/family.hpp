@@ -3,7 +3,6 @@
 // operations, the memory that ranks share, and the board on which failures are posted.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/detail/engine.hpp>
-#include <aloni/core/comm/detail/mpi_transport.hpp>
 #include <aloni/core/comm/detail/poison.hpp>
 #include <aloni/core/comm/detail/self_transport.hpp>
 #include <aloni/core/comm/detail/shared_transport.hpp>
@@ -62,6 +61,7 @@ class Family {
 
  private:
   void make_progress();
+  void end_together() noexcept;
 
   MPI_Comm mpi_;
   int rank_ = 0, size_ = 0;
@@ -69,7 +69,8 @@ class Family {
   std::shared_ptr<SharedHeap> heap_;
   SelfTransport self_;
   std::optional<SharedTransport> shared_;
-  std::optional<MpiTransport> messages_;
+  std::unique_ptr<Transport> messages_;
+  bool ends_together_ = false;
   std::vector<int> node_of_, island_of_;
   std::optional<Engine> engine_;
   std::optional<Watch> watch_;

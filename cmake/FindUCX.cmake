@@ -1,0 +1,15 @@
+# The headers of UCX, as the target UCX::headers: the library itself is loaded at run time. UCX's own package file is passed over because
+# it overwrites the variable `prefix` of whoever calls it and cannot be read twice.
+find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
+mark_as_advanced(UCX_INCLUDE_DIR)
+if(UCX_INCLUDE_DIR)
+  file(STRINGS "${UCX_INCLUDE_DIR}/ucp/api/ucp_version.h" lines REGEX "define UCP_API_(MAJOR|MINOR)[ \t]+[0-9]")
+  list(TRANSFORM lines REPLACE "[^0-9]+" "")
+  list(JOIN lines "." UCX_VERSION)
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(UCX REQUIRED_VARS UCX_INCLUDE_DIR VERSION_VAR UCX_VERSION)
+if(UCX_FOUND AND NOT TARGET UCX::headers)
+  add_library(UCX::headers INTERFACE IMPORTED)
+  set_target_properties(UCX::headers PROPERTIES INTERFACE_INCLUDE_DIRECTORIES "${UCX_INCLUDE_DIR}")
+endif()

@@ -1,0 +1,24 @@
+#pragma once
+// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), mpi, ucx. Set by aloni_add_test;
+// the library itself knows no such variable.
+#include <aloni/core/comm/mpi.hpp>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+namespace aloni::test {
+
+inline comm::TransportOptions transport_options() {
+  const char* const variable = std::getenv("ALONI_TEST_TRANSPORT");
+  const std::string name = variable ? variable : "shared";
+  if (name == "shared") return {};
+  if (name == "mpi") return {.shared_memory = false};
+  if (name == "ucx") return {.shared_memory = false, .messages = comm::MessageTransport::ucx};
+  throw std::invalid_argument("ALONI_TEST_TRANSPORT=" + name);
+}
+
+/// Collective.
+inline comm::Communicator make_communicator() { return comm::from_mpi(MPI_COMM_WORLD, transport_options()); }
+
+}  // namespace aloni::test
