@@ -11,7 +11,8 @@
 //   many/single|fused/BYTES          64 all-reduces of that size, each waited for before the next, or fused
 //   memcpy/BYTES                     every rank copies that much, all at the same time
 //
-// bytes: the size; messages: what all ranks send in one repetition.
+// bytes: the size; messages: what all ranks send in one repetition; link_bytes: how much of that goes to other nodes, without the
+// headers. MPI's own messages are not counted. The least for an all-reduce on q nodes is 2 bytes (q - 1): bench/two_hosts.sh.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -46,10 +47,24 @@ struct Data {
       : memory(std::move(m)), values(bytes / sizeof(float), memory ? memory.get() : std::pmr::new_delete_resource()) {}
 };
 
-std::uint64_t messages_sent(const Communicator& comm) {
-  std::uint64_t sum = 0;
-  for (const auto& [name, counters] : comm.traffic()) sum += counters.messages_sent;
+struct Sent {
+  std::int64_t messages = 0, link_bytes = 0;
+};
+
+/// What this rank has sent so far. `node_of` has the node of each rank.
+Sent sent(const Communicator& comm, const std::vector<std::int64_t>& node_of) {
+  Sent sum;
+  for (const auto& peer : comm.traffic_by_peer()) {
+    sum.messages += static_cast<std::int64_t>(peer.messages.messages_sent + peer.collectives.messages_sent);
+    if (node_of[static_cast<std::size_t>(peer.rank)] != node_of[static_cast<std::size_t>(comm.rank())])
+      sum.link_bytes += static_cast<std::int64_t>(peer.messages.bytes_sent + peer.collectives.bytes_sent);
+  }
   return sum;
+}
+
+/// Of each rank of `comm`, the lowest rank of its node.
+std::vector<std::int64_t> nodes_of(const Communicator& comm) {
+  return comm.all_gather(comm.node().all_reduce(std::int64_t{comm.rank()}, Reduction::min));
 }
 
 template <class F>
@@ -67,12 +82,15 @@ Case all_reduce_case(const Communicator& comm, std::size_t bytes, std::shared_pt
     if (values[i] != static_cast<float>(sum)) throw std::runtime_error("bench_collectives: wrong sum");
   }
   std::ranges::fill(values, 0.0f);  // sums of sums would overflow
-  const std::uint64_t before = messages_sent(comm);
+  const auto node_of = nodes_of(comm);
+  const Sent before = sent(comm, node_of);
   all_reduce(std::span(values));
-  const auto messages = static_cast<std::int64_t>(messages_sent(comm) - before);
+  const Sent after = sent(comm, node_of);
+  const std::int64_t messages = comm.all_reduce(after.messages - before.messages, Reduction::sum);
+  const std::int64_t link_bytes = comm.all_reduce(after.link_bytes - before.link_bytes, Reduction::sum);
   return {.run = [data, all_reduce] { all_reduce(std::span(data->values)); },
           .bytes = static_cast<double>(bytes),
-          .counters = {{"messages", static_cast<double>(comm.all_reduce(messages, Reduction::sum))}}};
+          .counters = {{"messages", static_cast<double>(messages)}, {"link_bytes", static_cast<double>(link_bytes)}}};
 }
 
 /// Without shared memory, by what carries the messages.
@@ -176,7 +194,7 @@ void register_benchmarks(const Communicator& world) {
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{64}, std::size_t{1} << 10, std::size_t{4} << 10, std::size_t{16} << 10,
         std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{8} << 20,
-        std::size_t{32} << 20}) {
+        std::size_t{16} << 20, std::size_t{32} << 20, std::size_t{64} << 20}) {
     add_all_reduce(world, others, bytes);
     if (world.size() > 1) {
       add_message(world, world, "shared", bytes);

@@ -5,10 +5,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <regex>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -18,10 +22,18 @@ namespace {
 
 constexpr int batches = 10;
 double min_seconds_of_command_line = 0;
+bool oversubscribed_too = false;
 
 struct Repetitions {
   int per_batch = 1, batches = 1;
 };
+
+// The same on all ranks of one running kernel, whichever hosts they take themselves for; 0 when it doesn't say.
+std::int64_t machine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return file >> id ? static_cast<std::int64_t>(std::hash<std::string>()(id) | 1) : 0;
+}
 
 // As Google Benchmark reads its filter: a regular expression found anywhere in the name, "-" before it inverts.
 bool wanted(const std::string& name) {
@@ -60,6 +72,7 @@ Repetitions calibrate(const comm::Communicator& world, const Case& c, const Time
 namespace detail {
 
 void set_min_seconds(double seconds) { min_seconds_of_command_line = seconds; }
+void set_time_oversubscribed() { oversubscribed_too = true; }
 
 }  // namespace detail
 
@@ -76,8 +89,9 @@ bool enough_cores(const comm::Communicator& world) {
   static std::optional<bool> enough;
   if (!enough) {
     const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
-    const std::int64_t here = world.node().size() <= cores ? 1 : 0;
-    enough = world.all_reduce(here, comm::Reduction::min) == 1;
+    const auto machines = world.all_gather(machine());
+    const auto here = machine() != 0 ? std::ranges::count(machines, machine()) : world.node().size();
+    enough = world.all_reduce(std::int64_t{here <= cores ? 1 : 0}, comm::Reduction::min) == 1;
   }
   return *enough;
 }
@@ -85,12 +99,12 @@ bool enough_cores(const comm::Communicator& world) {
 void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make,
                TimedOptions options) {
   if (!wanted(name)) return;
-  const bool timed = enough_cores(world);
+  const bool enough = enough_cores(world), timed = enough || oversubscribed_too;
   Repetitions repetitions;
   if (timed) repetitions = calibrate(world, make(), options);
   benchmark::RegisterBenchmark(
       name.c_str(),
-      [&world, make = std::move(make), repetitions, timed](benchmark::State& state) {
+      [&world, make = std::move(make), repetitions, enough, timed](benchmark::State& state) {
         const Case c = make();
         seconds_of_batch(world, c, 1);
         double best = std::numeric_limits<double>::max();
@@ -107,6 +121,7 @@ void add_timed(const comm::Communicator& world, const std::string& name, std::fu
           state.SetLabel("not timed: more ranks than cores");
           return;
         }
+        if (!enough) state.SetLabel("more ranks than cores");
         state.counters["best_us"] = best * 1e6;
         if (c.bytes > 0)
           state.counters["bytes_per_second"] =

@@ -14,7 +14,8 @@
 // Counts of repetitions agree on all ranks: a collective calibration at registration fixes them (counts that each
 // rank adapts on its own differ, and then ranks wait for each other forever). Only cases whose name fits
 // --benchmark_filter are set up; --benchmark_min_time replaces every case's own. Rank 0 reports, the others are
-// silent. With more ranks than cores a case is set up, checked and run once, and reported without a time.
+// silent. With more ranks than cores a case is set up, checked and run once, and reported without a time, unless
+// --time_oversubscribed says that something else than the cores is the bottleneck (a shaped link: two_hosts.sh).
 //
 // Time is reported in microseconds per repetition, the mean over batches; the counter best_us is that of the fastest
 // batch, which a busy machine disturbs least.
@@ -50,7 +51,7 @@ void add_timed(const comm::Communicator& world, const std::string& name, std::fu
 /// Seconds of one call on the slowest rank: barrier, clock, f, clock, maximum. Collective.
 double seconds_of_slowest(const comm::Communicator& world, const std::function<void()>& f);
 
-/// Whether this machine has at least one core per rank, so that times mean something. Collective the first time.
+/// Whether every machine has at least one core per rank, so that times mean something. Collective the first time.
 bool enough_cores(const comm::Communicator& world);
 
 /// Defined by each benchmark binary; called by the shared main on every rank after MPI and Kokkos are up.
@@ -60,6 +61,8 @@ namespace detail {
 
 /// --benchmark_min_time of the command line, in seconds; 0 when absent.
 void set_min_seconds(double seconds);
+/// --time_oversubscribed of the command line.
+void set_time_oversubscribed();
 
 }  // namespace detail
 

@@ -58,6 +58,7 @@ void add_context(const aloni::comm::Communicator& world) {
   benchmark::AddCustomContext("processor", processor());
   benchmark::AddCustomContext("cores", std::to_string(std::thread::hardware_concurrency()));
   benchmark::AddCustomContext("ranks", std::to_string(world.size()));
+  benchmark::AddCustomContext("ranks_per_node", std::to_string(world.node().size()));
 }
 
 int run(int argc, char** argv) {
@@ -69,6 +70,10 @@ int run(int argc, char** argv) {
     constexpr std::string_view min_time = "--benchmark_min_time=";
     if (argument.starts_with(min_time))
       aloni::bench::detail::set_min_seconds(std::strtod(argv[i] + min_time.size(), nullptr));
+    if (argument == "--time_oversubscribed") {
+      aloni::bench::detail::set_time_oversubscribed();
+      continue;
+    }
     // Only rank 0 may write the file.
     if (!speaks && argument.starts_with("--benchmark_out")) continue;
     arguments.push_back(argv[i]);

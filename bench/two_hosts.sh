@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Two hosts on one machine, for what only shows between machines: network namespaces h0 and h1 joined by one link, each with a
+# name of its own, so that MPI sees two machines and goes over TCP between them.
+#   bench/two_hosts.sh up [RATE]            the link, shaped to RATE per direction (as tc writes it: 1gbit) or as fast as it gets
+#   bench/two_hosts.sh run N program …      N ranks on each host under Open MPI
+#   bench/two_hosts.sh sent                 bytes that each host has put on the link since `up`, frames and all
+#   bench/two_hosts.sh down
+# Needs root, iproute2 and Open MPI. The hosts share the machine's cores: ranks 0 … N - 1 are on h0, and rank r is pinned to core
+# r modulo their number (unpinned, a message took 4 ms).
+#   bench/two_hosts.sh run 2 build/host/bin/bench_collectives --time_oversubscribed --benchmark_filter='allreduce/(mpi|hierarchical)/'
+set -euo pipefail
+self=$(realpath "${BASH_SOURCE[0]}")
+
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc) # nproc would believe them
+
+fail() { echo "two_hosts.sh: $1" >&2; exit 1; }
+
+need() { # root and these programs
+  ((EUID == 0)) || fail "network namespaces need root; run it as root"
+  local program
+  for program in "$@"; do
+    command -v "$program" >/dev/null || fail "no $program; apt-get install iproute2 util-linux openmpi-bin"
+  done
+}
+
+on() { ip netns exec "h$1" "${@:2}"; }
+
+up() {
+  ip netns add h0 && ip netns add h1 || fail "h0 or h1 exist, or this machine allows no namespaces; after an earlier run: $0 down"
+  ip link add v0 type veth peer name v1
+  local i
+  for i in 0 1; do
+    ip link set "v$i" netns "h$i"
+    on $i ip addr add "10.77.0.$((i + 1))/24" dev "v$i"
+    on $i ip link set "v$i" up
+    on $i ip link set lo up
+    if [[ -n ${1:-} ]]; then on $i tc qdisc add dev "v$i" root tbf rate "$1" burst 256kb latency 50ms; fi
+  done
+}
+
+run() {
+  [[ ${1:-} =~ ^[1-9][0-9]*$ && $# -ge 2 ]] || fail "usage: $0 run RANKS_PER_HOST program arguments…"
+  on 0 true 2>/dev/null && on 1 true 2>/dev/null || fail "no hosts; first: $0 up [RATE]"
+  local n=$1
+  # What stands in for ssh is one word to Open MPI.
+  agent=$(mktemp)
+  trap 'rm -f "$agent"' EXIT
+  printf '#!/bin/bash\nexec %q agent "$@"\n' "$self" >"$agent"
+  chmod +x "$agent"
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  local flags=(--mca pml ob1 --mca btl tcp,self,vader --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24)
+  ((2 * n <= cores)) || flags+=(--mca mpi_yield_when_idle 1)
+  on 0 unshare -u sh -c 'hostname h0; exec "$@"' sh mpirun -n $((2 * n)) --bind-to none --host "10.77.0.1:$n,10.77.0.2:$n" \
+    -x OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" --mca plm_rsh_agent "$agent" "${flags[@]}" "$self" pin "${@:2}"
+}
+
+agent() { # options host command, as ssh has it
+  while [[ $1 == -* ]]; do shift; done
+  local host=h$((${1##*.} - 1))
+  exec ip netns exec "$host" unshare -u sh -c "hostname $host; ${*:2}"
+}
+
+command=${1:-}
+shift || true
+case $command in
+  up) need ip tc && up "$@" ;;
+  run) need ip unshare mpirun taskset && run "$@" ;;
+  sent) need ip && for i in 0 1; do echo "h$i $(on $i cat "/sys/class/net/v$i/statistics/tx_bytes")"; done ;;
+  down) need ip && for host in h0 h1; do if [[ -e /run/netns/$host ]]; then ip netns del $host; fi; done ;;
+  agent) agent "$@" ;;
+  pin) exec taskset -c $((OMPI_COMM_WORLD_RANK % cores)) "$@" ;;
+  *) sed -n '2,/^set/{/^set/d;s/^# \?//;p}' "$self" >&2 && exit 1 ;;
+esac
