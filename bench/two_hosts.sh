@@ -5,8 +5,8 @@
 #   bench/two_hosts.sh run N program …      N ranks on each host under Open MPI
 #   bench/two_hosts.sh sent                 bytes that each host has put on the link since `up`, frames and all
 #   bench/two_hosts.sh down
-# Needs root, iproute2 and Open MPI. The hosts share the machine's cores: ranks 0 … N - 1 are on h0, and rank r is pinned to core
-# r modulo their number (unpinned, a message took 4 ms).
+# Needs root, iproute2 and Open MPI. The hosts share the machine's cores: rank r is pinned to core r modulo their number (unpinned, a
+# message took 4 ms). Ranks 0 … N - 1 are on h0; with PLACE=node even ones are.
 #   bench/two_hosts.sh run 2 build/host/bin/bench_collectives --time_oversubscribed --benchmark_filter='allreduce/(mpi|hierarchical)/'
 set -euo pipefail
 self=$(realpath "${BASH_SOURCE[0]}")
@@ -50,7 +50,7 @@ run() {
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   local flags=(--mca pml ob1 --mca btl tcp,self,vader --mca btl_tcp_if_include 10.77.0.0/24 --mca oob_tcp_if_include 10.77.0.0/24)
   ((2 * n <= cores)) || flags+=(--mca mpi_yield_when_idle 1)
-  on 0 unshare -u sh -c 'hostname h0; exec "$@"' sh mpirun -n $((2 * n)) --bind-to none --host "10.77.0.1:$n,10.77.0.2:$n" \
+  on 0 unshare -u sh -c 'hostname h0; exec "$@"' sh mpirun -n $((2 * n)) --bind-to none --map-by "${PLACE:-slot}" --host "10.77.0.1:$n,10.77.0.2:$n" \
     -x OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}" --mca plm_rsh_agent "$agent" "${flags[@]}" "$self" pin "${@:2}"
 }
 

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""The time of torch.distributed.all_reduce over gloo: float sums in place, one thread per process, each process on its own core.
+
+  collectives_gloo.py [--ranks 2] [--seconds 0.3] BYTES…     prints one line of JSON: the median over batches, slowest rank, by size
+"""
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+BATCHES = 10
+
+
+def work(rank, options, meeting, results):
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[rank % len(cores)]})
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.ranks)
+
+    def slowest(seconds):
+        longest = torch.tensor([seconds], dtype=torch.float64)
+        dist.all_reduce(longest, op=dist.ReduceOp.MAX)
+        return longest.item()
+
+    def batch(data, repetitions):
+        dist.barrier()
+        start = time.perf_counter()
+        for _ in range(repetitions):
+            dist.all_reduce(data)
+        return slowest(time.perf_counter() - start) / repetitions
+
+    times = {}
+    for size in options.bytes:
+        data = (torch.arange(size // 4) + rank).remainder(251).float()
+        dist.all_reduce(data)
+        expected = sum((torch.arange(size // 4) + r).remainder(251) for r in range(options.ranks)).float()
+        assert torch.equal(data, expected), f"wrong sum of {size} bytes"
+        data.zero_()  # sums of sums would overflow
+        batch(data, 3)
+        repetitions = max(1, int(options.seconds / BATCHES / batch(data, 3)))
+        times[size] = statistics.median(batch(data, repetitions) for _ in range(BATCHES))
+    if rank == 0:
+        results.put({"library": f"PyTorch {torch.__version__}, gloo", "ranks": options.ranks, "seconds": times})
+    # Gloo's threads abort the process now and then when the group is taken down: both leave together, and at once.
+    dist.barrier()
+    os._exit(0)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bytes", type=int, nargs="+")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=0.3, help="per size, all batches together")
+    options = parser.parse_args()
+    if any(size < 4 or size % 4 for size in options.bytes):
+        parser.error("BYTES must be multiples of 4, the size of a float")
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("spawn")
+        results = context.SimpleQueue()
+        multiprocessing.spawn(work, (options, os.path.join(folder, "meeting"), results), nprocs=options.ranks)
+        print(json.dumps(results.get()))
+
+
+if __name__ == "__main__":
+    main()
