@@ -8,7 +8,10 @@
 //     over-ucx            the same through UCX, in builds that have it
 //     mpi                 MPI_Allreduce with MPI_IN_PLACE
 //   message/TRANSPORT/BYTES          half a round trip between ranks 0 and 1, the user's own memory
-//   many/single|fused/BYTES          64 all-reduces of that size, each waited for before the next, or fused
+//   many/KIND/BYTES                  64 all-reduces of that size in the library's memory
+//     single              each waited for before the next
+//     fused               started one after the other, pieces of one array
+//     scattered           the same, of tensors that do not touch
 //   memcpy/BYTES                     every rank copies that much, all at the same time
 //
 // bytes: the size; messages: what all ranks send in one repetition; link_bytes: how much of that goes to other nodes, without the
@@ -127,26 +130,32 @@ void add_all_reduce(const Communicator& world, const OtherTransports& others, st
   }
 }
 
-/// 64 all-reduces of `bytes` each, started one after the other, then waited for.
+/// 64 all-reduces of `bytes` each, of pieces of one array as gradients are, or of tensors anywhere.
 void add_many(const Communicator& world, std::size_t bytes) {
-  for (const bool fuse : {false, true}) {
-    add_timed(
-        world, std::string("many/") + (fuse ? "fused" : "single") + "/" + std::to_string(bytes), [&world, bytes, fuse] {
-          const auto data =
-              std::make_shared<std::vector<std::vector<float>>>(64, std::vector<float>(bytes / sizeof(float)));
-          const auto requests = std::make_shared<std::vector<comm::Request>>();
-          return Case{
-              .run =
-                  [&world, data, requests, fuse] {
-                    requests->clear();
-                    for (auto& values : *data) {
-                      requests->push_back(world.start_all_reduce(std::span(values), Reduction::sum, {.fuse = fuse}));
-                      if (!fuse) world.wait(requests->back());
-                    }
-                    world.wait(*requests);
-                  },
-              .bytes = 64.0 * static_cast<double>(bytes)};
-        });
+  constexpr std::size_t count = 64;
+  struct Tensors {
+    Data data;
+    std::vector<std::span<float>> each;
+    std::vector<comm::Request> requests;
+  };
+  for (const std::string kind : {"single", "fused", "scattered"}) {
+    add_timed(world, "many/" + kind + "/" + std::to_string(bytes), [&world, bytes, kind] {
+      const std::size_t gap = kind == "scattered" ? 16 : 0, elements = bytes / sizeof(float);
+      const auto t = std::make_shared<Tensors>(
+          Tensors{Data(count * (bytes + gap * sizeof(float)), world.shared_memory()), {}, {}});
+      for (std::size_t i = 0; i < count; ++i)
+        t->each.push_back(std::span(t->data.values).subspan(i * (elements + gap), elements));
+      return Case{.run =
+                      [&world, t, fuse = kind != "single"] {
+                        t->requests.clear();
+                        for (const std::span<float> values : t->each) {
+                          t->requests.push_back(world.start_all_reduce(values, Reduction::sum, {.fuse = fuse}));
+                          if (!fuse) world.wait(t->requests.back());
+                        }
+                        world.wait(t->requests);
+                      },
+                  .bytes = static_cast<double>(count * bytes)};
+    });
   }
 }
 

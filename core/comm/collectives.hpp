@@ -30,7 +30,8 @@ struct CollectiveOptions {
   /// neighbouring ranks, pairs of pairs and so on. `split(0, key)` gives a communicator whose ranks are in the order of a key.
   /// Ring and hierarchical algorithms have an order of their own and are refused.
   bool reproducible = false;
-  /// Wait for others of the kind, of the same type and operation, that are started soon, and travel with them. For small data.
+  /// Wait for others of the kind, of the same type and operation, that are started soon, and travel with them. For small data;
+  /// pieces of one array are not even copied for that.
   bool fuse = false;
   /// Operations of a greater one overtake what has begun, at the next part.
   int priority = 0;

@@ -338,6 +338,21 @@ TEST_F(Collectives, FusedOnesGiveWhatSingleOnesGive) {
   }
 }
 
+// On one rank they lie one behind the other, on the others they don't: a matter of each rank alone.
+TEST_F(Collectives, FusedPiecesOfOneArrayStayWhereTheyAre) {
+  const std::size_t gap = rank == 0 ? 0 : 3;
+  std::vector<float> values(10 * (100 + gap), static_cast<float>(rank));
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < 10; ++i)
+    requests.push_back(
+        comm.start_all_reduce(std::span(values).subspan(i * (100 + gap), 100), Reduction::sum, {.fuse = true}));
+  comm.wait(requests);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool in_gap = i % (100 + gap) >= 100;
+    ASSERT_EQ(values[i], static_cast<float>(in_gap ? rank : size * (size - 1) / 2)) << i;
+  }
+}
+
 TEST_F(Collectives, FusedOnesTakeFewMessages) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
   const auto messages = [&] {

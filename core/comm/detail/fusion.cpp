@@ -43,6 +43,7 @@ struct Fusion::Group {
   Engine& engine;
   std::shared_ptr<Buffers> buffers;
   std::vector<Member> members;
+  std::byte* buffer;  ///< null: the members' own memory
 };
 
 bool Fusion::Member::fits(const Member& other) const {
@@ -97,35 +98,45 @@ void Fusion::launch(std::size_t count) {
     for (int r = 1; r < static_cast<int>(context_.root_ranks.size()); ++r)
       messages.push_back(engine_.send(context_, std::as_bytes(std::span(&number, 1)), r, cut_tag));
   }
-  auto group = std::make_shared<Group>(Group{engine_, buffers_, {}});
-  std::byte* const buffer = buffers_->take();
-  std::size_t at = 0;
+  auto group = std::make_shared<Group>(Group{engine_, buffers_, {}, nullptr});
+  std::size_t total = 0;
+  bool together = true;  // they lie one behind the other, as pieces of a larger array do
   for (; count > 0; --count) {
     Member& m = members_.front();
-    std::ranges::copy(m.data, buffer + at);
-    at += m.data.size();
-    bytes_ -= m.data.size();
+    together = together && (group->members.empty() ||
+                            group->members.back().data.data() + group->members.back().data.size() == m.data.data());
+    total += m.data.size();
     group->members.push_back(std::move(m));
     members_.pop_front();
+  }
+  bytes_ -= total;
+  std::span<std::byte> data(group->members.front().data.data(), total);
+  if (!together) {
+    group->buffer = buffers_->take();
+    std::byte* to = group->buffer;
+    for (const Member& m : group->members) to = std::ranges::copy(m.data, to).out;
+    data = {group->buffer, total};
   }
   oldest_ = Clock::now();
   const ElementOperation operation = group->members.front().operation;
   CollectiveOptions options = group->members.front().options;
   options.fuse = false;
   Group* const target = group.get();
-  start_({buffer, at}, operation, options, {distribute, target, 0, 1, std::move(group)});
+  start_(data, operation, options, {distribute, target, 0, 1, std::move(group)});
 }
 
-void Fusion::distribute(void* output, void* target, std::size_t, double) {
+void Fusion::distribute(void*, void* target, std::size_t, double) {
   Group& group = *static_cast<Group*>(target);
-  auto* from = static_cast<std::byte*>(output);
+  const std::byte* from = group.buffer;
   for (const Member& m : group.members) {
-    std::copy_n(from, m.data.size(), m.data.begin());
-    from += m.data.size();
+    if (group.buffer) {
+      std::copy_n(from, m.data.size(), m.data.begin());
+      from += m.data.size();
+    }
     if (m.finish.f) m.finish.f(m.data.data(), m.finish.target, m.finish.elements, m.finish.scale);
     group.engine.finish(m.handle);
   }
-  group.buffers->free.push_back(static_cast<std::byte*>(output));
+  if (group.buffer) group.buffers->free.push_back(group.buffer);
 }
 
 }  // namespace aloni::comm::detail
