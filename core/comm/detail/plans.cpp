@@ -36,6 +36,8 @@ constexpr std::size_t kept_plans = 64;
 // Measured on two ranks of one node; docs/performance.md.
 constexpr std::size_t small_bytes = 8 * 1024;
 constexpr std::size_t direct_part_bytes = 512 * 1024;  // staged or not, since ranks may differ in that
+constexpr std::size_t hierarchical_part_bytes =
+    512 * 1024;  // small, so that the link and the nodes work at the same time
 constexpr std::size_t message_part_bytes = 4 * 1024 * 1024;
 constexpr std::size_t ring_segment_bytes = 256 * 1024;
 constexpr std::size_t chain_segment_bytes = 128 * 1024;
@@ -204,7 +206,9 @@ Plan Plans::make(const PlanKey& key) const {
   const auto bytes = static_cast<std::size_t>(key.count) * key.element_bytes;
   std::size_t part_bytes = bytes;
   if (key.kind == OperationKind::all_reduce) {
-    part_bytes = key.algorithm == AllReduceAlgorithm::direct ? direct_part_bytes : message_part_bytes;
+    part_bytes = key.algorithm == AllReduceAlgorithm::direct         ? direct_part_bytes
+                 : key.algorithm == AllReduceAlgorithm::hierarchical ? hierarchical_part_bytes
+                                                                     : message_part_bytes;
   } else if (key.kind == OperationKind::broadcast) {
     part_bytes = message_part_bytes;
   }
