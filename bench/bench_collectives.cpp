@@ -7,6 +7,7 @@
 //     over-mpi            the library's choice without shared memory: its messages go through MPI
 //     over-ucx            the same through UCX, in builds that have it
 //     mpi                 MPI_Allreduce with MPI_IN_PLACE
+//   urgent/alone|behind/BYTES        one of a higher priority, alone or while one of 64 MiB is under way; the slowest rank's time
 //   message/TRANSPORT/BYTES          half a round trip between ranks 0 and 1, the user's own memory
 //   many/KIND/BYTES                  64 all-reduces of that size in the library's memory
 //     single              each waited for before the next
@@ -159,6 +160,34 @@ void add_many(const Communicator& world, std::size_t bytes) {
   }
 }
 
+/// An urgent all-reduce of `bytes`, alone and started while one of 64 MiB is under way.
+void add_urgent(const Communicator& world, std::size_t bytes) {
+  struct State {
+    const Communicator& world;
+    std::vector<float> small, large;
+    comm::Request large_request;
+
+    explicit State(const Communicator& w) : world(w) {}
+    ~State() { world.wait(large_request); }  // its memory is about to go
+  };
+  for (const bool behind : {false, true}) {
+    add_timed(world, std::string("urgent/") + (behind ? "behind" : "alone") + "/" + std::to_string(bytes),
+              [&world, bytes, behind] {
+                const auto s = std::make_shared<State>(world);
+                s->small.resize(bytes / sizeof(float));
+                if (behind) s->large.resize((std::size_t{64} << 20) / sizeof(float));
+                return Case{
+                    .run = [&world, s] { world.all_reduce(std::span(s->small), Reduction::sum, {.priority = 1}); },
+                    .bytes = static_cast<double>(bytes),
+                    .before =
+                        [&world, s, behind] {
+                          world.wait(s->large_request);
+                          if (behind) s->large_request = world.start_all_reduce(std::span(s->large), Reduction::sum);
+                        }};
+              });
+  }
+}
+
 void add_message(const Communicator& world, const Communicator& comm, const std::string& transport, std::size_t bytes) {
   add_timed(world, "message/" + transport + "/" + std::to_string(bytes), [comm, bytes] {
     const auto data = std::make_shared<std::vector<std::byte>>(bytes);
@@ -200,6 +229,7 @@ void register_benchmarks(const Communicator& world) {
         "ucx", comm::from_mpi(MPI_COMM_WORLD, {.shared_memory = false, .messages = comm::MessageTransport::ucx}));
   }
   add_many(world, 4096);
+  add_urgent(world, 4096);
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{64}, std::size_t{1} << 10, std::size_t{4} << 10, std::size_t{16} << 10,
         std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{8} << 20,

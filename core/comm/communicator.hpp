@@ -115,10 +115,10 @@ class Communicator {
   bool test(Request& request) const;
   /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
   void wait(std::span<Request> requests) const;
+  void wait(Request request) const { wait(std::span(&request, 1)); }
   /// Does what can be done now for all pending operations of the family, one large piece of work at most; true when there was
   /// anything to do. To be called between pieces of a computation.
   bool progress() const;
-  void wait(Request request) const { wait(std::span(&request, 1)); }
 
   /// See TransportOptions; for the whole family, on this rank.
   void set_stuck_after(std::chrono::milliseconds limit) const;
