@@ -250,6 +250,7 @@ struct PersistentCollective::Implementation {
 Request PersistentCollective::start() const {
   if (!implementation_) return {};
   implementation_->state->check_poison(all_reduce_name, false);
+  implementation_->state->close_fusion(all_reduce_name);
   return implementation_->state->start(all_reduce_name, implementation_->plan, implementation_->contract,
                                        implementation_->call);
 }

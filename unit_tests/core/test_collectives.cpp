@@ -456,7 +456,12 @@ TEST_F(Collectives, PersistentOnesRunAgainAndAgain) {
     const auto average = comm.persistent_all_reduce(std::span(values), Reduction::average);
     for (int i = 0; i < 10; ++i) {
       std::ranges::fill(values, rank + i);
+      float fused = 1;  // comes first on all ranks, though only some look after it
+      const Request request = comm.start_all_reduce(std::span(&fused, 1), Reduction::sum, {.fuse = true});
+      if (rank % 2 == 1) comm.wait(request);
       average.run();
+      comm.wait(request);
+      ASSERT_EQ(fused, static_cast<float>(size));
       ASSERT_DOUBLE_EQ(values.back(), (size - 1) / 2.0 + i);
     }
   }

@@ -48,6 +48,8 @@ struct Communicator::State {
   Request start(const char* name, const Schedule& schedule, const Contract& contract, std::uint32_t identity,
                 std::span<const std::byte> input, std::span<std::byte> output, const ElementOperation& operation,
                 int priority);
+  /// Before any other collective: what waits to be fused comes first, on all ranks.
+  void close_fusion(const char* name);
   /// Makes progress; now and then looks for poison. A CommunicationError poisons before it is thrown: the peers cannot see it.
   bool test(detail::Engine::Handle handle, std::string_view operation);
   void wait(detail::Engine::Handle handle, std::string_view operation);
@@ -72,8 +74,6 @@ struct Communicator::State {
   std::map<std::uint64_t, std::uint32_t> subgroups;  // how many with these members
 
  private:
-  /// Before any other collective: what waits to be fused comes first, on all ranks.
-  void close_fusion(const char* name);
   Request launch_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
                             const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
   template <class F>
