@@ -202,9 +202,8 @@ void MpiTransport::abandon() noexcept {
     finish(request);
     MPI_Request_free(&request);
   }
-  for (std::size_t i = 0; i < bulk_.size(); ++i) {
-    if (bulk_info_[i].is_receive) finish(bulk_[i]);
-  }
+  // A send can't be cancelled. Its receiver may have asked for the data already, and its memory is about to go.
+  for (MPI_Request& request : bulk_) finish(request);
   receives_.clear();
   bulk_.clear();
   bulk_info_.clear();
