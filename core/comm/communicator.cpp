@@ -188,6 +188,15 @@ void scale_all(void* output, void*, std::size_t count, double scale) {
   for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<T>(scale);
 }
 
+/// What is left to be done for a reduction over so many ranks when the sums are there.
+template <class T>
+detail::Engine::Call::Finish finish_of(Reduction op, std::size_t count, int ranks) {
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == Reduction::average) return {scale_all<T>, nullptr, count, 1.0 / ranks, nullptr};
+  }
+  return {};
+}
+
 void to_bfloat16(void* output, void* target, std::size_t count, double scale) {
   const float* const values = static_cast<const float*>(output);
   for (std::size_t i = 0; i < count; ++i)
@@ -231,12 +240,8 @@ Request Communicator::start_all_reduce(std::span<T> values, Reduction op, const 
     return state_->start_all_reduce(all_reduce_name, std::as_writable_bytes(std::span(wide, count)), operation, options,
                                     Finish{to_bfloat16, values.data(), count, scale, memory});
   } else {
-    Finish finish;
-    if constexpr (std::is_floating_point_v<T>) {
-      if (op == Reduction::average) finish = {scale_all<T>, nullptr, values.size(), 1.0 / size(), nullptr};
-    }
     return state_->start_all_reduce(all_reduce_name, std::as_writable_bytes(values), element_operation<T>(op), options,
-                                    finish);
+                                    finish_of<T>(op, values.size(), size()));
   }
 }
 
@@ -275,12 +280,11 @@ PersistentCollective Communicator::persistent_all_reduce(std::span<T> values, Re
   const auto data = std::as_writable_bytes(values);
   implementation->plan = state_->plan_all_reduce(data, operation, options);
   implementation->contract = state_->contract_of(OperationKind::all_reduce, operation, values.size());
-  implementation->call = {
-      .input = data.data(), .output = data.data(), .operation = operation, .priority = options.priority};
-  if constexpr (std::is_floating_point_v<T>) {
-    if (op == Reduction::average)
-      implementation->call.finish = {scale_all<T>, nullptr, values.size(), 1.0 / size(), nullptr};
-  }
+  implementation->call = {.input = data.data(),
+                          .output = data.data(),
+                          .operation = operation,
+                          .priority = options.priority,
+                          .finish = finish_of<T>(op, values.size(), size())};
   result.implementation_ = std::move(implementation);
   return result;
 }
@@ -290,13 +294,8 @@ Request Communicator::start_reduce_scatter(std::span<T> values, Reduction op, co
   constexpr const char* name = "aloni::comm::Communicator::reduce_scatter";
   if (options.reproducible || options.algorithm != AllReduceAlgorithm::automatic)
     return start_all_reduce(values, op, options);  // of which a part is asked for
-  const ElementOperation operation = element_operation<T>(op);
-  detail::Engine::Call::Finish finish;
-  if constexpr (std::is_floating_point_v<T>) {
-    if (op == Reduction::average) finish = {scale_all<T>, nullptr, values.size(), 1.0 / size(), nullptr};
-  }
-  return state_->start(name, {.kind = OperationKind::reduce_scatter}, std::as_writable_bytes(values), operation, finish,
-                       options.priority);
+  return state_->start(name, {.kind = OperationKind::reduce_scatter}, std::as_writable_bytes(values),
+                       element_operation<T>(op), finish_of<T>(op, values.size(), size()), options.priority);
 }
 
 #define INSTANTIATE(T) \

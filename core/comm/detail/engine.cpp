@@ -83,7 +83,6 @@ Engine::Context* Engine::context_of(std::uint32_t id) {
 std::uint32_t Engine::add_pending() {
   const std::uint32_t i = pending_.take();
   pending_[i].done = false;
-  pending_[i].free = false;
   return i;
 }
 
@@ -92,7 +91,6 @@ bool Engine::test(Handle h) {
   if (p.generation != h.generation) return true;  // spent before
   if (!p.done) return false;
   ++p.generation;
-  p.free = true;
   pending_.free.push_back(h.slot);
   return true;
 }
@@ -555,9 +553,7 @@ void Engine::complete(std::uint32_t part, int number) {
 
 void Engine::defer(Work work) {
   work_.push_back(std::move(work));
-  std::ranges::push_heap(work_, [](const Work& a, const Work& b) {
-    return a.priority != b.priority ? a.priority < b.priority : a.order > b.order;
-  });
+  std::ranges::push_heap(work_, Work::later);
 }
 
 bool Engine::progress() {
@@ -576,9 +572,7 @@ bool Engine::progress() {
   }
   drain();
   if (work_.empty()) return any;
-  std::ranges::pop_heap(work_, [](const Work& a, const Work& b) {
-    return a.priority != b.priority ? a.priority < b.priority : a.order > b.order;
-  });
+  std::ranges::pop_heap(work_, Work::later);
   const Work w = std::move(work_.back());
   work_.pop_back();
   if (w.instruction >= 0) {

@@ -128,7 +128,7 @@ class Engine final : private Transport::Sink {
 
   struct Pending {
     std::uint32_t generation = 0;
-    bool done = false, free = true;
+    bool done = false;
   };
   struct Outgoing {
     int peer = -1;  // -1: free
@@ -189,6 +189,11 @@ class Engine final : private Transport::Sink {
     std::uint32_t slot;  // of a part, or of an incoming message
     int instruction;     // -1: the fragment
     Transport::Fragment fragment;
+
+    /// The order of the heap: the most urgent last, of equals the one that was there first.
+    static bool later(const Work& a, const Work& b) {
+      return a.priority != b.priority ? a.priority < b.priority : a.order > b.order;
+    }
   };
 
   // Slots of one kind, reused; references stay valid.

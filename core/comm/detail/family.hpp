@@ -51,7 +51,6 @@ class Family {
   bool shares_cores() const { return shares_cores_; }
   /// Something has come.
   void note_progress() { waiting_since_ = {}; }
-  std::chrono::milliseconds stuck_after() const { return stuck_after_; }
   void set_stuck_after(std::chrono::milliseconds limit) { stuck_after_ = limit; }
 
   /// By rank: the lowest rank on the same machine.

@@ -44,8 +44,6 @@ class MatchTable {
     entries_[hole].peer = -1;
   }
 
-  std::size_t size() const { return size_; }
-
  private:
   struct Entry {
     MessageKey key;

@@ -13,14 +13,12 @@ namespace aloni::comm::detail {
 
 class MpiTransport final : public Transport {
  public:
-  static constexpr std::size_t default_max_message_bytes = std::size_t{1} << 30;
-
   /// `comm` belongs to the caller, outlives the transport, returns errors, and is used for nothing else.
   explicit MpiTransport(MPI_Comm comm);
   ~MpiTransport() override;
 
   std::string name() const override { return "mpi"; }
-  std::size_t largest_fragment(const void*, std::size_t) const override { return max_message_bytes_; }
+  std::size_t largest_fragment(const void*, std::size_t) const override { return largest_message_bytes; }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
   bool poll(Sink& sink) override;
   bool flushed() override;
@@ -28,11 +26,9 @@ class MpiTransport final : public Transport {
   void fetch(const Fragment& fragment, void* to, std::uint32_t ticket) override;
   void abandon() noexcept override;
 
-  std::size_t max_message_bytes() const { return max_message_bytes_; }
-  /// @pre 1 ≤ bytes ≤ INT_MAX
-  void set_max_message_bytes(std::size_t bytes) { max_message_bytes_ = bytes; }
-
  private:
+  static constexpr std::size_t largest_message_bytes = std::size_t{1} << 30;  // MPI counts in int
+
   struct Bulk {
     std::uint32_t ticket = 0;
     bool is_receive = false;
@@ -48,7 +44,6 @@ class MpiTransport final : public Transport {
   MPI_Comm comm_;
   int tags_ = 0;  // 1 … tags_ are for bulk messages
   std::uint32_t bulk_messages_ = 0;
-  std::size_t max_message_bytes_ = default_max_message_bytes;
 
   std::vector<std::byte> buffers_;
   std::vector<MPI_Request> receives_, sends_;  // of envelopes
