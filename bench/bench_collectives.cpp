@@ -8,6 +8,8 @@
 //     over-ucx            the same through UCX, in builds that have it
 //     mpi                 MPI_Allreduce with MPI_IN_PLACE
 //   urgent/alone|behind/BYTES        one of a higher priority, alone or while one of 64 MiB is under way; the slowest rank's time
+//   skewed/all|majority/BYTES        in each repetition one rank, drawn by lot, sleeps 5 ms before; three or more ranks of one node. With
+//                                    more ranks than cores: --time_oversubscribed, since sleeping takes no core
 //   message/TRANSPORT/BYTES          half a round trip between ranks 0 and 1, the user's own memory
 //   many/KIND/BYTES                  64 all-reduces of that size in the library's memory
 //     single              each waited for before the next
@@ -20,17 +22,21 @@
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/config.hpp>
 
 #include <mpi.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <memory_resource>
+#include <random>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -188,6 +194,31 @@ void add_urgent(const Communicator& world, std::size_t bytes) {
   }
 }
 
+/// All-reduces of which one rank, another in each repetition, is late: waiting for all, and for the majority.
+void add_skewed(const Communicator& world, const Communicator& with_thread, std::size_t bytes) {
+  struct State {
+    comm::PartialAllReduce<float> reduction;
+    std::vector<float> values;
+    std::minstd_rand lot{1};  // the same on all ranks
+  };
+  for (const bool majority : {false, true}) {
+    add_timed(world, std::string("skewed/") + (majority ? "majority" : "all") + "/" + std::to_string(bytes),
+              [&world, with_thread, bytes, majority] {
+                const std::size_t count = bytes / sizeof(float);
+                const comm::PartialOptions options{.quorum = majority ? 0 : world.size(), .max_lag = 8};
+                const std::shared_ptr<State> s(
+                    new State{comm::PartialAllReduce<float>(with_thread, count, options), std::vector<float>(count)});
+                return Case{.run =
+                                [&world, s] {
+                                  const auto late = static_cast<int>(s->lot() % static_cast<unsigned>(world.size()));
+                                  if (late == world.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                                  s->reduction.reduce(s->values);
+                                },
+                            .bytes = static_cast<double>(bytes)};
+              });
+  }
+}
+
 void add_message(const Communicator& world, const Communicator& comm, const std::string& transport, std::size_t bytes) {
   add_timed(world, "message/" + transport + "/" + std::to_string(bytes), [comm, bytes] {
     const auto data = std::make_shared<std::vector<std::byte>>(bytes);
@@ -230,6 +261,8 @@ void register_benchmarks(const Communicator& world) {
   }
   add_many(world, 4096);
   add_urgent(world, 4096);
+  if (world.size() >= 3 && world.node().all_reduce(std::int64_t{1}, Reduction::sum) == world.size())
+    add_skewed(world, comm::from_mpi(MPI_COMM_WORLD, {.progress_thread = true}), 1 << 20);
   for (const std::size_t bytes :
        {std::size_t{8}, std::size_t{64}, std::size_t{1} << 10, std::size_t{4} << 10, std::size_t{16} << 10,
         std::size_t{64} << 10, std::size_t{256} << 10, std::size_t{1} << 20, std::size_t{4} << 20, std::size_t{8} << 20,

@@ -14,6 +14,7 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/aloniConfig.cmake.in ${a
 # Before 1.0 a minor version may break.
 write_basic_package_version_file(${aloni_BINARY_DIR}/aloniConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${aloni_BINARY_DIR}/aloniConfig.cmake ${aloni_BINARY_DIR}/aloniConfigVersion.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake
               ${CMAKE_CURRENT_LIST_DIR}/Finddnnl.cmake
         DESTINATION ${config_folder})
 install(

@@ -207,7 +207,8 @@ endif()
 # with two threads a rank, on two ranks where RANKS has a 2, named test_x.np2.threads2; not under ThreadSanitizer, which takes
 # the barriers of GCC's OpenMP for races. PURE: the whole program uses neither MPI nor Kokkos and is one process without a
 # launcher.
-# TRANSPORTS: once more over each of these that the build has, on 2 and 4 ranks, named test_x.np4.ucx (support/transport.hpp).
+# TRANSPORTS: once more over each of these that the build has, on 2 and 4 ranks, named test_x.np4.ucx (support/transport.hpp); "nodes"
+# on 4 and 5 ranks as nodes of two.
 # REQUIRES: left out when one of these options is OFF.
 function(aloni_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
@@ -262,7 +263,11 @@ function(aloni_add_test)
     if(transport STREQUAL "ucx" AND NOT aloni_ENABLE_UCX)
       continue()
     endif()
-    foreach(ranks IN ITEMS 2 4)
+    set(rank_counts 2 4)
+    if(transport STREQUAL "nodes")
+      set(rank_counts 4 5)
+    endif()
+    foreach(ranks IN LISTS rank_counts)
       set(name ${arg_NAME}.np${ranks}.${transport})
       add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${arg_NAME}>)
       aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})

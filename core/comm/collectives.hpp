@@ -3,6 +3,7 @@
 #include <aloni/core/comm/schedule/schedule.hpp>
 #include <aloni/core/index.hpp>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -18,6 +19,11 @@ enum class AllReduceAlgorithm : std::uint8_t {
   ring,
   hierarchical
 };
+
+/// Those that `automatic` chooses from.
+inline constexpr std::array all_reduce_algorithms{AllReduceAlgorithm::direct, AllReduceAlgorithm::recursive_doubling,
+                                                  AllReduceAlgorithm::rabenseifner, AllReduceAlgorithm::ring,
+                                                  AllReduceAlgorithm::hierarchical};
 
 std::string to_string(AllReduceAlgorithm a);
 /// Throws InvalidArgument that lists the names.

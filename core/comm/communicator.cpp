@@ -1,5 +1,6 @@
 #include <aloni/core/comm/communicator.hpp>
 
+#include <aloni/core/comm/detail/device_memory.hpp>
 #include <aloni/core/comm/detail/state.hpp>
 #include <aloni/core/comm/schedule/algorithms.hpp>
 #include <aloni/core/error.hpp>
@@ -87,28 +88,35 @@ Communicator Communicator::subgroup(const std::vector<int>& members) const {
   return group;
 }
 
-Request Communicator::send(std::span<const std::byte> data, int peer, int tag) const {
+Request Communicator::send(std::span<const std::byte> data, int peer, int tag, const MessageOptions& options) const {
   constexpr const char* operation = "aloni::comm::Communicator::send";
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
   const auto guard = state_->family->guard();
   return state_->poisoning(
-      [&] { return detail::request_of(state_->family->engine().send(*state_->context, data, peer, tag)); });
+      [&] { return detail::request_of(state_->family->engine().send(*state_->context, data, peer, tag, options)); });
 }
 
-Request Communicator::receive(std::span<std::byte> data, int peer, int tag) const {
+Request Communicator::receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& options) const {
   constexpr const char* operation = "aloni::comm::Communicator::receive";
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
   const auto guard = state_->family->guard();
   return state_->poisoning(
-      [&] { return detail::request_of(state_->family->engine().receive(*state_->context, data, peer, tag)); });
+      [&] { return detail::request_of(state_->family->engine().receive(*state_->context, data, peer, tag, options)); });
+}
+
+bool Communicator::carries_device_memory(int peer) const {
+  const auto guard = state_->family->guard();
+  detail::Engine& engine = state_->family->engine();
+  return !engine.checksums() &&
+         engine.route(state_->context->root_ranks[static_cast<std::size_t>(peer)]).carries_device_memory();
 }
 
 bool Communicator::progress() const {
   state_->check_poison("aloni::comm::Communicator::progress", false);
   const auto guard = state_->family->guard();
-  return state_->poisoning([&] { return state_->family->engine().progress(); });
+  return state_->poisoning([&] { return state_->family->progress(); });
 }
 
 bool Communicator::test(Request& request) const {
@@ -145,6 +153,41 @@ void Communicator::set_stuck_after(std::chrono::milliseconds limit) const {
 }
 
 std::shared_ptr<std::pmr::memory_resource> Communicator::shared_memory() const { return state_->family->heap(); }
+
+ExposedMemory Communicator::expose(const void* data, std::size_t bytes, int peer) const {
+  const auto guard = state_->family->guard();
+  detail::Engine& engine = state_->family->engine();
+  const auto& node_of = state_->family->node_of();
+  const int root = state_->context->root_ranks[static_cast<std::size_t>(peer)];
+  if (engine.checksums() ||
+      node_of[static_cast<std::size_t>(root)] != node_of[static_cast<std::size_t>(state_->family->rank())])
+    return {};
+  if (const SharedAddress shared = engine.route(root).expose(data, bytes); shared.descriptor >= 0)
+    return {.kind = ExposedMemory::Kind::shared_heap, .shared = shared};
+  if (const auto device = detail::share_device_memory(data))
+    return {.kind = ExposedMemory::Kind::device, .handle = device->handle, .offset = device->offset};
+  return {};
+}
+
+std::shared_ptr<std::byte> Communicator::open(int peer, const ExposedMemory& memory, std::size_t bytes) const {
+  if (memory.kind == ExposedMemory::Kind::device)
+    return detail::open_device_memory({.handle = memory.handle, .offset = memory.offset});
+  if (memory.kind != ExposedMemory::Kind::shared_heap) return nullptr;
+  const auto guard = state_->family->guard();
+  const int root = state_->context->root_ranks[static_cast<std::size_t>(peer)];
+  try {
+    std::byte* const p = state_->family->engine().route(root).exposed(root, memory.shared, bytes);
+    return {state_->family, p};  // the transport keeps it mapped
+  } catch (const CommunicationError&) {
+    return nullptr;
+  }
+}
+
+void Communicator::count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const {
+  const auto guard = state_->family->guard();
+  state_->family->engine().count_direct(state_->context->root_ranks[static_cast<std::size_t>(peer)], bytes_sent,
+                                        bytes_received);
+}
 
 std::vector<std::pair<std::string, TrafficCounters>> Communicator::traffic() const {
   std::vector<std::pair<std::string, TrafficCounters>> result{{"self", {}}};
@@ -448,7 +491,13 @@ std::vector<AlgorithmReport> Communicator::explain_all_reduce(std::size_t bytes,
 
 void Communicator::poison(std::string_view message) const noexcept { state_->family->board().poison(message); }
 
-void Communicator::check_poison() const { state_->check_poison("aloni::comm::Communicator::check_poison", true); }
+void Communicator::check_poison() const {
+  {
+    const auto guard = state_->family->guard();
+    state_->poisoning([&] { state_->family->look_around(false); });
+  }
+  state_->check_poison("aloni::comm::Communicator::check_poison", true);
+}
 
 void Communicator::agree(std::string_view operation, std::exception_ptr local_error) const {
   int failed = 0;

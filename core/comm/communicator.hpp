@@ -12,8 +12,9 @@
 // operations of every rank throw PeerFailed with that rank and its message. A failure that only one rank can see (a file, its
 // memory) must either be wrapped in collectively() or end in poison(). A CommunicationError (a message of another size, a
 // collective that a neighbour calls differently, an error of MPI) poisons by itself before it is thrown.
-// A rank that can't poison any more is found out: a process of the same node that has ended, within milliseconds; one that is stopped, or
-// doesn't take part, when its peers have waited for TransportOptions::stuck_after. They throw PeerFailed with its rank then.
+// A rank that can't poison any more is found out: a process that has ended, within milliseconds by the others of its node, and by
+// other nodes if it is the first of its own; one that is stopped, or doesn't take part, when its peers have waited for
+// TransportOptions::stuck_after. They throw PeerFailed with its rank then.
 // Poison concerns a whole family: the communicator made by from_mpi() and all that were split from it, in any depth, because
 // who waits in one of them may wait for somebody who waits in another for the failed rank.
 // After PeerFailed or CommunicationError the communicator is good for nothing but destruction; pending requests are dead, and
@@ -23,6 +24,7 @@
 // transports and requests stay valid. Like the making of a communicator, the end of its last copy is collective for MPI: destroy
 // them in the same order on all ranks, and before MPI_Finalize.
 #include <aloni/core/comm/collectives.hpp>
+#include <aloni/core/comm/exposed_memory.hpp>
 #include <aloni/core/comm/reduction.hpp>
 #include <aloni/core/comm/transport.hpp>
 #include <aloni/core/comm/tuning.hpp>
@@ -62,6 +64,9 @@ struct TransportOptions {
   bool progress_thread = false;
   /// Each payload carries a CRC32C; one that doesn't fit is a CommunicationError at the receiver.
   bool checksums = false;
+  /// Above 0: ranks count as one node in groups of so many, and what goes between groups goes as between nodes. To try on one machine what
+  /// happens on several; 0: nodes are machines.
+  int ranks_per_node = 0;
   /// An operation for which nothing has come for so long is given up: every rank of the family throws PeerFailed, naming the rank
   /// that is to blame and what it does. 0: never.
   std::chrono::milliseconds stuck_after{30'000};
@@ -87,6 +92,9 @@ class PersistentCollective {
   std::shared_ptr<const Implementation> implementation_;
 };
 
+template <class T>
+class PartialAllReduce;
+
 class Communicator {
  public:
   /// Tags of user messages: 0 … max_tag.
@@ -109,8 +117,12 @@ class Communicator {
   // --- point to point: host memory, any size (cut into fragments of at most max_message_bytes()) ---
 
   /// Asynchronous: `data` is frozen until wait() or test() says so. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
-  [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag) const;
-  [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag) const;
+  [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag,
+                             const MessageOptions& options = {}) const;
+  [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& options = {}) const;
+  /// Whether messages to and from `peer` may be in device memory (MessageOptions::on_device): a device-aware MPI carries them, and payloads
+  /// have no checksums.
+  bool carries_device_memory(int peer) const;
   /// Makes progress; true when complete. Throws PeerFailed when the communicator is poisoned.
   bool test(Request& request) const;
   /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
@@ -130,6 +142,16 @@ class Communicator {
   /// Memory that the other ranks of the node reach directly: messages from it are read in place, all-reduces of it take one pass.
   /// Allocating and freeing is local, by any thread. The heap outlives the communicator as long as somebody holds it.
   std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
+
+  /// For those who let a peer copy from this rank's memory instead of sending: how that rank finds `bytes` from `data` on, to be
+  /// told to it in a message. Not `reachable` where it can't: another node, host memory that isn't of shared_memory(), device memory
+  /// that the driver doesn't share, or a family with checksums, which only messages have. Not collective.
+  ExposedMemory expose(const void* data, std::size_t bytes, int peer) const;
+  /// On that peer: the memory that `peer` has exposed to this rank; null when it can't be opened here. To be let go before it is freed
+  /// there.
+  std::shared_ptr<std::byte> open(int peer, const ExposedMemory& memory, std::size_t bytes) const;
+  /// Adds what was copied so to the traffic with a peer.
+  void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const;
 
   /// Messages and bytes of this rank since from_mpi(), of the whole family, for each transport that it has: "self", "shared",
   /// "mpi", "ucx", and, with " collectives" behind the name, those of the collectives below and of collectively().
@@ -233,7 +255,8 @@ class Communicator {
   /// Not collective: tells every other rank that this one has failed. Returns at once; never throws. Only the first poison that
   /// a rank gives or sees counts. Messages are cut to 1000 bytes.
   void poison(std::string_view message) const noexcept;
-  /// Throws PeerFailed when some rank has poisoned this communicator.
+  /// Looks after the other ranks, for those who wait for something else: throws PeerFailed when some rank has poisoned this communicator, or
+  /// has died where this rank sees it.
   void check_poison() const;
   /// Collective error check: returns when no rank passes an error. Otherwise the ranks that passed one rethrow their
   /// own, and all the others throw PeerFailed with the lowest failing rank and its message.
@@ -242,6 +265,9 @@ class Communicator {
  private:
   Request start_all_reduce(std::span<std::byte> data, std::size_t element_bytes, const ElementOperation& op,
                            const CollectiveOptions& options) const;
+
+  template <class T>
+  friend class PartialAllReduce;
 
   std::shared_ptr<State> state_;
 };

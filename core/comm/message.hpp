@@ -48,6 +48,9 @@ struct MessageKey {
 };
 
 struct Header {
+  /// Given to Transport::send as `path`: the payload lies where the host can't read it.
+  static constexpr std::uint8_t device_path = 255;
+
   std::uint32_t context = 0, operation = 0, part = 0;
   std::uint16_t index = 0;
   std::uint8_t path = 0;  ///< the transport's own: how the payload travels
@@ -60,5 +63,13 @@ struct Header {
   MessageKey key() const { return {context, operation, part, index}; }
 };
 static_assert(sizeof(Header) == 48 && std::is_trivially_copyable_v<Header>);
+
+/// Of one message.
+struct MessageOptions {
+  /// Of all that is under way on a rank, collectives too, what has the greater priority comes first.
+  int priority = 0;
+  /// The data lie in memory that the host can't reach; on both ranks. @pre Communicator::carries_device_memory()
+  bool on_device = false;
+};
 
 }  // namespace aloni::comm

@@ -37,6 +37,10 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
   if (is_inter)
     throw InvalidArgument("aloni::comm::from_mpi", "comm", "an inter-communicator", "an intra-communicator");
 
+  if (options.ranks_per_node < 0) {
+    throw InvalidArgument("aloni::comm::from_mpi", "options.ranks_per_node", std::to_string(options.ranks_per_node),
+                          "0 (nodes are machines) or more");
+  }
   if (options.messages == MessageTransport::ucx && !config::has_ucx) {
     throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx",
                       "mpi; ucx needs a build with aloni_ENABLE_UCX=ON");

@@ -77,8 +77,8 @@ struct ElementOperation {
 template <class T>
 ElementOperation element_operation(Reduction reduction);
 
-/// A function of the user's, T(const T&, const T&), associative; not necessarily commutative: lower ranks come first wherever the
-/// algorithm keeps an order (schedule/algorithms.hpp), and with CollectiveOptions::reproducible always.
+/// A function of the user's, T(const T&, const T&), associative; not necessarily commutative: lower ranks come first, unless
+/// CollectiveOptions asks for an algorithm that keeps no order (ring, hierarchical).
 template <class T, class F>
 ElementOperation user_operation(F f) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>, "elements travel as bytes");

@@ -79,6 +79,8 @@ class Transport {
   virtual void release(const Fragment& fragment) = 0;
   /// @pre fragment.data is null. `to` belongs to the transport until sink.fetched(ticket).
   virtual void fetch(const Fragment& fragment, void* to, std::uint32_t ticket) = 0;
+  /// Whether payloads may lie in device memory, on all ranks alike: send() with Header::device_path, fetch() into such memory.
+  virtual bool carries_device_memory() const { return false; }
   /// Whether `peer` can reach this rank's memory directly, and how it is found there; descriptor -1 when it can't.
   virtual SharedAddress expose(const void*, std::size_t) const { return {}; }
   /// Where `address`, made by that peer's expose(), is in this process. Throws CommunicationError.

@@ -23,30 +23,40 @@ double Tuning::measured_seconds(AllReduceAlgorithm algorithm, std::size_t bytes)
   return below->seconds * std::pow(above->seconds / below->seconds, x);
 }
 
+std::size_t Tuning::part_bytes(AllReduceAlgorithm algorithm, std::size_t bytes) const {
+  const Measurement* best = nullptr;
+  for (const Measurement& m : measurements) {
+    if (m.algorithm == algorithm && m.bytes <= bytes && (!best || m.bytes > best->bytes)) best = &m;
+  }
+  return best ? best->part_bytes : 0;
+}
+
 std::string to_text(const Tuning& t) {
   std::ostringstream text;
   text.precision(6);
-  text << "aloni tuning 1\nranks " << t.ranks << "\nnodes " << t.nodes << "\nlatency " << t.latency
+  text << "aloni tuning 2\nranks " << t.ranks << "\nnodes " << t.nodes << "\nlatency " << t.latency
        << "\nseconds_per_byte " << t.seconds_per_byte << "\ncombine_seconds_per_byte " << t.combine_seconds_per_byte
        << '\n';
   for (const Measurement& m : t.measurements)
-    text << "all_reduce " << to_string(m.algorithm) << ' ' << m.bytes << ' ' << m.seconds << '\n';
+    text << "all_reduce " << to_string(m.algorithm) << ' ' << m.bytes << ' ' << m.seconds << ' ' << m.part_bytes
+         << '\n';
   return text.str();
 }
 
-Tuning parse_tuning(std::string_view text) {
+Tuning parse_tuning(std::string_view text, const std::string& source) {
   std::istringstream lines{std::string(text)};
   Tuning t;
   int number = 0;
   std::string line;
   const auto wrong = [&](const std::string& expectation) {
-    throw InvalidArgument("aloni::comm::parse_tuning", "line " + std::to_string(number), "\"" + line + "\"",
+    throw InvalidArgument("aloni::comm::parse_tuning",
+                          source + (source.empty() ? "line " : ":") + std::to_string(number), "\"" + line + "\"",
                           expectation);
   };
   while (std::getline(lines, line)) {
     ++number;
     if (number == 1) {
-      if (line != "aloni tuning 1") wrong("\"aloni tuning 1\", as `aloni calibrate` writes it");
+      if (line != "aloni tuning 2") wrong("\"aloni tuning 2\", as `aloni calibrate` writes it");
       continue;
     }
     std::istringstream words(line);
@@ -55,7 +65,7 @@ Tuning parse_tuning(std::string_view text) {
     double value = 0;
     if (name == "all_reduce") {
       Measurement m;
-      words >> algorithm >> m.bytes >> m.seconds;
+      words >> algorithm >> m.bytes >> m.seconds >> m.part_bytes;
       if (words) m.algorithm = parse_all_reduce_algorithm(algorithm);
       if (m.bytes == 0) wrong("a size of at least one byte");
       value = m.seconds;

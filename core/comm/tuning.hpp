@@ -1,5 +1,6 @@
 #pragma once
-// What was measured about all-reduce on some ranks: which algorithm is the fastest for which size, and what a simple model says.
+// What was measured about all-reduce on some ranks: which algorithm, in parts of which size, is the fastest for which amount of data, and
+// what a simple model says.
 //
 //   const Tuning tuning = calibrate(comm);            // calibration.hpp; collective, a few seconds
 //   write_file(path, to_text(tuning));                // aloni calibrate does both
@@ -19,7 +20,8 @@ namespace aloni::comm {
 struct Measurement {
   AllReduceAlgorithm algorithm{};
   std::size_t bytes = 0;
-  double seconds = 0;  ///< of the slowest rank
+  double seconds = 0;          ///< of the slowest rank
+  std::size_t part_bytes = 0;  ///< it was the fastest in parts of so many; 0: in the library's own
 };
 
 struct Tuning {
@@ -30,12 +32,14 @@ struct Tuning {
 
   /// Between measured sizes by a straight line in logarithms, beyond them in proportion to the size; negative when nothing was measured.
   double measured_seconds(AllReduceAlgorithm algorithm, std::size_t bytes) const;
+  /// Of the largest measured size that isn't larger; 0 when nothing was measured.
+  std::size_t part_bytes(AllReduceAlgorithm algorithm, std::size_t bytes) const;
 };
 
 /// One value a line; for files.
 std::string to_text(const Tuning& tuning);
-/// Throws InvalidArgument that names the line.
-Tuning parse_tuning(std::string_view text);
+/// Throws InvalidArgument that names the source, if that isn't empty, and the line.
+Tuning parse_tuning(std::string_view text, const std::string& source = "");
 
 /// Why an algorithm is taken, or isn't.
 struct AlgorithmReport {

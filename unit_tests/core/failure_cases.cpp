@@ -1,7 +1,8 @@
 // One rank is killed or stopped while all are busy: the others must throw PeerFailed with its number, soon, and leave nothing behind.
-// Launched by test_failures.py, which gives each rank's place in the group and looks at the lines that the survivors print.
+// Launched by test_failures.py, which looks at the lines that the victim and the survivors print.
 //
 //   failure_cases SIGNAL VICTIM OPERATION AFTER_MS LIMIT_MS TRANSPORT
+// TRANSPORT: shared, mpi, or nodes, where each rank counts as a node of its own.
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -49,12 +50,16 @@ int main(int argc, char** argv) {
   const auto after = std::chrono::milliseconds(std::atoi(argv[4]));
   MPI_Init(&argc, &argv);
   {
-    const Communicator comm = from_mpi(MPI_COMM_WORLD, {.shared_memory = std::string(argv[6]) == "shared",
+    const std::string transport = argv[6];
+    const Communicator comm = from_mpi(MPI_COMM_WORLD, {.shared_memory = transport == "shared",
+                                                        .ranks_per_node = transport == "nodes" ? 1 : 0,
                                                         .stuck_after = std::chrono::milliseconds(std::atoi(argv[5]))});
     std::vector<float> values(300'000, 1.0f);
     comm.barrier();
     const auto start = Clock::now();
     if (comm.rank() == victim) {
+      std::printf("victim %d\n", getpid());
+      std::fflush(stdout);
       std::thread([after, signal] {
         std::this_thread::sleep_for(after);
         kill(getpid(), signal);

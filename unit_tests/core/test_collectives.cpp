@@ -433,8 +433,12 @@ TEST_F(Collectives, TuningDecidesAndExplains) {
     }
     return AllReduceAlgorithm::automatic;
   };
-  Tuning tuning{
-      .ranks = size, .nodes = 1, .latency = 1e-6, .seconds_per_byte = 1e-9, .combine_seconds_per_byte = 1e-10};
+  const int per_node = aloni::test::transport_options().ranks_per_node;
+  Tuning tuning{.ranks = size,
+                .nodes = per_node > 0 ? (size + per_node - 1) / per_node : 1,
+                .latency = 1e-6,
+                .seconds_per_byte = 1e-9,
+                .combine_seconds_per_byte = 1e-10};
   tuning.measurements = {{AllReduceAlgorithm::ring, 1000, 1e-6},
                          {AllReduceAlgorithm::rabenseifner, 1000, 2e-6},
                          {AllReduceAlgorithm::ring, 9000, 9e-6},
@@ -565,6 +569,20 @@ TEST_F(Mismatch, ACollectiveThatOneRankLeavesOut) {
     comm.all_reduce(1.0, Reduction::sum);
     comm.all_reduce(1.0, Reduction::sum);
   });
+}
+
+// Who broadcasts waits for nobody; but memory for what the others don't wait for yet must end somewhere.
+TEST_F(Collectives, ARootDoesNotRunAhead) {
+  constexpr auto pause = std::chrono::milliseconds(300);
+  std::vector<std::byte> data(64 * 1024);
+  comm.barrier();
+  const auto start = std::chrono::steady_clock::now();
+  if (rank == size - 1) std::this_thread::sleep_for(pause);
+  for (int i = 0; i < 100; ++i) comm.broadcast(data, 0);
+  if (size > 1) {
+    EXPECT_GE(std::chrono::steady_clock::now() - start, pause);
+  }
+  comm.barrier();
 }
 
 }  // namespace

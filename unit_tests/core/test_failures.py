@@ -28,18 +28,19 @@ def run(kind, victim, operation, after_ms, limit_ms, transport):
                str(limit_ms), transport]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                                start_new_session=True)
-    lines = []
+    lines, victim_process = [], None
     started = time.monotonic()
     try:
         while len(lines) < RANKS - 1:
             line = process.stdout.readline()
             if not line:
                 break
-            lines.append(line.rstrip())
-            # The launcher waits for the one that is stopped.
-            stopped = re.search(r"process (\d+) is stopped", line)
-            if len(lines) == RANKS - 1 and stopped:
-                os.kill(int(stopped.group(1)), signal.SIGKILL)
+            if line.startswith("victim "):
+                victim_process = int(line.split()[1])
+            else:
+                lines.append(line.rstrip())
+        if kind == "STOP" and victim_process:  # for which the launcher would wait
+            os.kill(victim_process, signal.SIGKILL)
         process.wait(timeout=30 * slowdown)
     finally:
         try:
@@ -74,9 +75,9 @@ def main():
     slowest = 0.0
     for _ in range(int(os.environ.get("ALONI_KILLS", "20"))):
         slowest = max(slowest, check("KILL", chance.randrange(RANKS), chance.choice(OPERATIONS), chance.randrange(200),
-                                     30000, chance.choice(["shared", "mpi"])))
+                                     30000, chance.choice(["shared", "mpi", "nodes"])))
     print(f"slowest answer to a kill: {slowest:.2f} s")
-    for transport in ["shared", "mpi"]:
+    for transport in ["shared", "mpi", "nodes"]:
         check("STOP", chance.randrange(RANKS), chance.choice(OPERATIONS), chance.randrange(200), 2000, transport)
     left = own_files() - before
     if left:

@@ -18,7 +18,7 @@ Tuning example() {
           .seconds_per_byte = 1e-10,
           .combine_seconds_per_byte = 2e-11,
           .measurements = {{AllReduceAlgorithm::ring, 1000, 1e-5},
-                           {AllReduceAlgorithm::ring, 4000, 4e-5},
+                           {AllReduceAlgorithm::ring, 4000, 4e-5, 512},
                            {AllReduceAlgorithm::direct, 1000, 2e-6}}};
 }
 
@@ -31,6 +31,14 @@ TEST(Tuning, SurvivesAFile) {
   ASSERT_EQ(t.measurements.size(), 3u);
   EXPECT_EQ(t.measurements[2].algorithm, AllReduceAlgorithm::direct);
   EXPECT_EQ(to_text(t), to_text(example()));
+}
+
+TEST(Tuning, KnowsTheSizeOfParts) {
+  const Tuning t = parse_tuning(to_text(example()));
+  EXPECT_EQ(t.part_bytes(AllReduceAlgorithm::ring, 999), 0u);
+  EXPECT_EQ(t.part_bytes(AllReduceAlgorithm::ring, 3999), 0u);
+  EXPECT_EQ(t.part_bytes(AllReduceAlgorithm::ring, 1 << 20), 512u);
+  EXPECT_EQ(t.part_bytes(AllReduceAlgorithm::rabenseifner, 1 << 20), 0u);
 }
 
 TEST(Tuning, LiesBetweenMeasuredSizesAndGrowsBeyondThem) {
@@ -54,10 +62,10 @@ TEST(Tuning, BrokenFilesAreRefusedWithTheLine) {
   const std::string good = to_text(example());
   EXPECT_THAT(refusal(""), HasSubstr("line 1"));
   EXPECT_THAT(refusal("something\n"), HasSubstr("line 1"));
-  EXPECT_THAT(refusal("aloni tuning 1\n"), HasSubstr("to its end"));
+  EXPECT_THAT(refusal("aloni tuning 2\n"), HasSubstr("to its end"));
   EXPECT_THAT(refusal(good + "colour 3\n"), HasSubstr("line 10"));
-  EXPECT_THAT(refusal(good + "all_reduce ring 10\n"), HasSubstr("line 10"));
-  EXPECT_THAT(refusal(good + "all_reduce star 10 1\n"), HasSubstr("star"));
+  EXPECT_THAT(refusal(good + "all_reduce ring 10 1\n"), HasSubstr("line 10"));
+  EXPECT_THAT(refusal(good + "all_reduce star 10 1 0\n"), HasSubstr("star"));
   EXPECT_THAT(refusal(good + "latency -1\n"), HasSubstr("negative"));
   EXPECT_THAT(refusal(good + "latency 1 2\n"), HasSubstr("line 10"));
 }

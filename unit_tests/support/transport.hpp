@@ -1,6 +1,6 @@
 #pragma once
-// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), mpi, ucx. Set by aloni_add_test;
-// the library itself knows no such variable.
+// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), mpi, ucx, nodes (of two ranks). Set
+// by aloni_add_test; the library itself knows no such variable.
 #include <aloni/core/comm/mpi.hpp>
 
 #include <cstdlib>
@@ -15,6 +15,7 @@ inline comm::TransportOptions transport_options() {
   if (name == "shared") return {};
   if (name == "mpi") return {.shared_memory = false};
   if (name == "ucx") return {.shared_memory = false, .messages = comm::MessageTransport::ucx};
+  if (name == "nodes") return {.ranks_per_node = 2};
   throw std::invalid_argument("ALONI_TEST_TRANSPORT=" + name);
 }
 

@@ -104,7 +104,8 @@ std::uint32_t Engine::next_number(Context& c, int peer, int tag, bool is_send) {
   return 0;
 }
 
-Engine::Handle Engine::send(Context& c, std::span<const std::byte> data, int peer, int tag) {
+Engine::Handle Engine::send(Context& c, std::span<const std::byte> data, int peer, int tag,
+                            const MessageOptions& options) {
   const int root = c.root_ranks[static_cast<std::size_t>(peer)];
   const std::uint32_t pending = add_pending(), i = outgoing_.take();
   Outgoing& m = outgoing_[i];
@@ -113,13 +114,16 @@ Engine::Handle Engine::send(Context& c, std::span<const std::byte> data, int pee
        .contract = {.kind = OperationKind::message, .plan = static_cast<std::uint32_t>(tag), .count = data.size()},
        .data = data.data(),
        .bytes = data.size(),
-       .pending = pending};
+       .priority = options.priority,
+       .pending = pending,
+       .on_device = options.on_device};
   post(i);
   drain();
   return {pending, pending_[pending].generation};
 }
 
-Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, int peer, int tag) {
+Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, int peer, int tag,
+                               const MessageOptions& options) {
   const int root = c.root_ranks[static_cast<std::size_t>(peer)];
   const std::uint32_t pending = add_pending(), i = incoming_.take();
   incoming_[i] = {
@@ -130,7 +134,9 @@ Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, int peer, 
       .name = "aloni::comm::Communicator::receive",
       .to = data.data(),
       .bytes = data.size(),
-      .pending = pending};
+      .priority = options.priority,
+      .pending = pending,
+      .on_device = options.on_device};
   post_incoming(i);
   drain();
   return {pending, pending_[pending].generation};
@@ -163,6 +169,7 @@ bool Engine::push(std::uint32_t i) {
                         .operation = m.key.operation,
                         .part = m.key.part,
                         .index = m.key.index,
+                        .path = m.on_device ? Header::device_path : std::uint8_t{0},
                         .last = bytes == rest,
                         .contract = m.contract,
                         .offset = m.next,
@@ -180,11 +187,13 @@ bool Engine::push(std::uint32_t i) {
 
 void Engine::sent(std::uint32_t ticket) {
   if (ticket == none) return;  // of a note
+  ++advances_;
   Outgoing& m = outgoing_[ticket];
   if (--m.in_use == 0 && m.next == m.bytes && m.begun) finish_outgoing(ticket);
 }
 
 void Engine::finish_outgoing(std::uint32_t i) {
+  ++advances_;
   const Outgoing& m = outgoing_[i];
   const std::uint32_t part = m.part, pending = m.pending;
   const int instruction = m.instruction;
@@ -337,6 +346,10 @@ void Engine::absorb(Incoming& m, std::size_t offset, const std::byte* data, std:
     if (m.mode == Incoming::Mode::fused) sum = &p.program->instructions[static_cast<std::size_t>(fused)];
   }
   if (!sum) {
+    if (data && m.on_device) {
+      throw CommunicationError(m.name, "payload from rank " + std::to_string(m.context->rank_of(m.peer)),
+                               "in host memory", "one that its sender sent from a device too");
+    }
     if (data) std::memcpy(m.to + offset, data, bytes);
     return;
   }
@@ -350,6 +363,7 @@ void Engine::absorb(Incoming& m, std::size_t offset, const std::byte* data, std:
 
 void Engine::landed(std::uint32_t i, std::size_t bytes) {
   Incoming& m = incoming_[i];
+  ++advances_;
   m.got += bytes;
   if (m.got < m.bytes) return;
   table_.erase(m.peer, m.key);
@@ -540,6 +554,7 @@ void Engine::run(std::uint32_t part, int number) {
 }
 
 void Engine::complete(std::uint32_t part, int number) {
+  ++advances_;
   Part& p = parts_[part];
   const Program& program = *p.program;
   const auto dependents = program.dependents_of(program.instructions[static_cast<std::size_t>(number)]);

@@ -84,8 +84,8 @@ class Engine final : private Transport::Sink {
   Context& add_context(std::uint32_t id, std::vector<int> root_ranks);
   void remove_context(Context& context);
 
-  Handle send(Context& c, std::span<const std::byte> data, int peer, int tag);
-  Handle receive(Context& c, std::span<std::byte> data, int peer, int tag);
+  Handle send(Context& c, std::span<const std::byte> data, int peer, int tag, const MessageOptions& options = {});
+  Handle receive(Context& c, std::span<std::byte> data, int peer, int tag, const MessageOptions& options = {});
   /// Collective over the context: all its ranks start the same operations in the same order.
   Handle start(Context& c, const Call& call);
 
@@ -100,6 +100,8 @@ class Engine final : private Transport::Sink {
   /// Does what can be done now, one large piece of work at most; true when there was anything to do.
   bool progress();
 
+  /// Grows with everything that pending operations get done, but not with what comes before anybody waits for it.
+  std::uint64_t advances() const { return advances_; }
   /// Whether any operation is pending.
   bool busy() const { return pending_.free.size() < pending_.all.size(); }
   /// Whether all that complete operations have sent arrives even if this rank never makes progress again.
@@ -111,10 +113,18 @@ class Engine final : private Transport::Sink {
 
   /// Payloads carry a checksum from here on, and are checked. The same on all ranks.
   void set_checksums(bool on) { checksums_ = on; }
+  bool checksums() const { return checksums_; }
   std::size_t max_fragment_bytes() const { return max_fragment_bytes_; }
   void set_max_fragment_bytes(std::size_t bytes) { max_fragment_bytes_ = bytes; }
   const std::vector<Traffic>& traffic() const { return traffic_; }
+  /// What a peer has copied from this rank's memory, or this rank from a peer's.
+  void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) {
+    TrafficCounters& t = traffic_[static_cast<std::size_t>(peer)].messages;
+    t.bytes_sent += bytes_sent;
+    t.bytes_received += bytes_received;
+  }
   const std::vector<Transport*>& routes() const { return routes_; }
+  Transport& route(int peer) { return *routes_[static_cast<std::size_t>(peer)]; }
   /// Tells the ranks that are waited for what this rank thinks it does with them, so that who does something else sees it even if
   /// each waits for the other's first message. For whoever has waited for a while.
   void compare_notes();
@@ -141,6 +151,7 @@ class Engine final : private Transport::Sink {
     int priority = 0;
     std::uint32_t part = none, pending = none;  // whom to tell
     int instruction = -1;
+    bool on_device = false;
   };
   struct Incoming {
     int peer = -1;
@@ -154,6 +165,7 @@ class Engine final : private Transport::Sink {
     int priority = 0;
     std::uint32_t part = none, pending = none;
     int instruction = -1;
+    bool on_device = false;
   };
   struct Stored {  // arrived before it was expected
     Transport::Fragment fragment;
@@ -268,7 +280,7 @@ class Engine final : private Transport::Sink {
   std::vector<std::uint32_t> blocked_, retried_;  // outgoing that found no room
   std::vector<std::pair<std::uint32_t, int>> ready_;
   std::vector<Work> work_;  // a heap
-  std::uint64_t order_ = 0;
+  std::uint64_t order_ = 0, advances_ = 0;
   std::vector<std::byte*> operands_;
   MatchTable numbers_;  // of messages by tag
 };

@@ -42,12 +42,20 @@ void meet(MPI_Comm comm, const std::function<void()>& progress, std::chrono::ste
   }
 }
 
-/// Lives for the construction only.
+/// The ranks of one node. Lives for the construction only.
 struct NodeCommunicator {
   MPI_Comm comm = MPI_COMM_NULL;
+  int ranks_on_machine = 0;
 
-  NodeCommunicator(MPI_Comm all, int rank) {
+  /// ranks_per_node: see TransportOptions.
+  NodeCommunicator(MPI_Comm all, int rank, int ranks_per_node) {
     check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm), "MPI_Comm_split_type");
+    check_mpi(MPI_Comm_size(comm, &ranks_on_machine), "MPI_Comm_size");
+    if (ranks_per_node > 0) {
+      MPI_Comm machine = comm;
+      check_mpi(MPI_Comm_split(machine, rank / ranks_per_node, rank, &comm), "MPI_Comm_split");
+      check_mpi(MPI_Comm_free(&machine), "MPI_Comm_free");
+    }
     check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   }
   NodeCommunicator(const NodeCommunicator&) = delete;
@@ -64,6 +72,8 @@ constexpr int thread_close_looks = 1000;
 constexpr auto thread_short_sleep = std::chrono::microseconds(20), thread_long_sleep = std::chrono::microseconds(50);
 constexpr auto notes_pause = std::chrono::milliseconds(200);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
+// Who waits on another node answers within this time, also when it has to share its core with many.
+constexpr auto time_to_answer = std::chrono::milliseconds(1000);
 
 std::vector<int> gather_of(MPI_Comm comm, int size, int mine) {
   std::vector<int> all(static_cast<std::size_t>(size));
@@ -79,13 +89,13 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
   check_mpi(MPI_Comm_size(mpi_, &size_), "MPI_Comm_size");
   bool complete = false;  // all of the node reach each other's memory
   {
-    const NodeCommunicator node(mpi_, rank_);
+    const NodeCommunicator node(mpi_, rank_, options.ranks_per_node);
     const auto all = node.all_gather(std::as_bytes(std::span(&rank_, 1)));
     std::vector<int> ranks(all.size() / sizeof(int));
     std::copy_n(all.data(), all.size(), std::as_writable_bytes(std::span(ranks)).data());
     std::ranges::sort(ranks);
     node_of_ = gather_of(mpi_, size_, ranks.front());
-    shares_cores_ = static_cast<long>(ranks.size()) > sysconf(_SC_NPROCESSORS_ONLN);
+    shares_cores_ = node.ranks_on_machine > sysconf(_SC_NPROCESSORS_ONLN);
     if (ranks.size() > 1) {
       watch_.emplace(rank_, ranks, [&](std::span<const std::byte> mine) { return node.all_gather(mine); });
     }
@@ -97,6 +107,16 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
     }
   }
   island_of_ = gather_of(mpi_, size_, complete ? node_of_[static_cast<std::size_t>(rank_)] : rank_);
+  for (int r = 0; r < size_; ++r) {
+    if (node_of_[static_cast<std::size_t>(r)] != node_of_[static_cast<std::size_t>(rank_)]) elsewhere_.push_back(r);
+  }
+  std::vector<int> leaders(node_of_);
+  std::ranges::sort(leaders);
+  leaders.erase(std::ranges::unique(leaders).begin(), leaders.end());
+  if (!elsewhere_.empty()) {
+    ring_.emplace(rank_, leaders, options.ranks_per_node > 0,
+                  [&](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); });
+  }
 
   std::vector<Transport*> routes;
   std::vector<int> others;
@@ -141,36 +161,71 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
   });
 }
 
-void Family::look_around() {
+void Family::look_around(bool waits) {
   const auto now = Watch::Clock::now();
   if (now - last_look_ < shortest_pause) return;
   // Who asks only now and then isn't waiting.
-  if (waiting_since_ == Watch::Clock::time_point{} || now - last_look_ > longest_pause) waiting_since_ = now;
+  if (!waits || waiting_since_ == Watch::Clock::time_point{} || now - last_look_ > longest_pause) waiting_since_ = now;
   last_look_ = now;
   if (board_.poisoned()) return;
+  if (ring_) {
+    if (const auto verdict = ring_->dead()) return board_.poison(verdict->what, verdict->rank);
+  }
   if (watch_) {
     if (const auto verdict = watch_->dead()) return board_.poison(verdict->what, verdict->rank);
-    if (now - last_published_ > publishing_pause) {
+    if (waits && now - last_published_ > publishing_pause) {
       watch_->waiting(now, engine_->waiting_for());
       last_published_ = now;
     }
   }
+  if (!waits) return;
   if (now - waiting_since_ > notes_pause && now - last_notes_ > notes_pause) {
     last_notes_ = now;
     engine_->compare_notes();
   }
   if (stuck_after_.count() == 0 || now - waiting_since_ < stuck_after_) return;
+  if (!elsewhere_.empty()) {
+    if (asked_ < waiting_since_) {
+      asked_ = now;
+      return board_.ask(elsewhere_);
+    }
+    if (now - asked_ < time_to_answer) return;
+  }
   const std::vector<int> waited_for = engine_->ranks_waited_for();
-  const Watch::Verdict verdict =
-      watch_ ? watch_->culprit(now, waiting_since_, waited_for)
-             : Watch::Verdict{waited_for.empty() ? rank_ : waited_for.front(), "nothing has come"};
-  std::string text = verdict.what + "; rank " + std::to_string(rank_) + " waits for " + engine_->waiting_for();
+  const int culprit = who_does_not_wait(now, waited_for);
+  std::string text = "nothing has come for " + seconds_text(now - waiting_since_);
+  if (const std::string state = state_of(culprit, now); !state.empty()) text += "; " + state;
+  text += "; rank " + std::to_string(rank_) + " waits for " + engine_->waiting_for();
   for (const int rank : waited_for) {
-    if (rank == verdict.rank || !watch_) continue;
-    if (const std::string state = watch_->state_of(rank, now); !state.empty())
+    if (rank == culprit) continue;
+    if (const std::string state = state_of(rank, now); !state.empty())
       text += "; rank " + std::to_string(rank) + " " + state;
   }
-  board_.poison(text, verdict.rank);
+  board_.poison(text, culprit);
+}
+
+/// Whoever is waited for may itself wait for somebody: the one to blame is who doesn't wait at all; otherwise the first waited for.
+int Family::who_does_not_wait(Watch::Clock::time_point now, std::span<const int> waited_for) const {
+  const auto silent = [&](int rank) {
+    return std::ranges::binary_search(elsewhere_, rank) && !board_.answered()[static_cast<std::size_t>(rank)];
+  };
+  for (const int rank : waited_for) {
+    if (silent(rank) || (watch_ && watch_->idle(rank, now))) return rank;
+  }
+  if (watch_) {
+    if (const std::vector<int> idle = watch_->idle_ranks(now); !idle.empty()) return idle.front();
+  }
+  if (const auto found = std::ranges::find_if(elsewhere_, silent); found != elsewhere_.end()) return *found;
+  return waited_for.empty() ? rank_ : waited_for.front();
+}
+
+std::string Family::state_of(int rank, Watch::Clock::time_point now) const {
+  if (std::ranges::binary_search(elsewhere_, rank)) {
+    return board_.answered()[static_cast<std::size_t>(rank)]
+               ? "waits too"
+               : "doesn't answer: it is stopped, or busy outside of all operations";
+  }
+  return watch_ ? watch_->state_of(rank, now) : "";
 }
 
 void Family::make_progress() {
@@ -180,11 +235,8 @@ void Family::make_progress() {
     try {
       const std::lock_guard lock(mutex_);
       if (failed_ || board_.poisoned()) return;
-      busy = engine_->busy();
-      if (busy && engine_->progress()) {
-        idle = 0;
-        note_progress();
-      }
+      busy = engine_->busy() || !services_.empty();
+      if (busy && progress()) idle = 0;
     } catch (...) {
       failure_ = std::current_exception();
       failed_.store(true, std::memory_order_release);
@@ -204,6 +256,7 @@ Family::~Family() {
   if (thread_.joinable()) thread_.join();
   board_.when_poisoned({});
   watch_.reset();
+  ring_.reset();
   int finalized = 0;
   MPI_Finalized(&finalized);
   engine_.reset();

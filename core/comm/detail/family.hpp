@@ -3,6 +3,7 @@
 // operations, the memory that ranks share, and the board on which failures are posted.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/detail/engine.hpp>
+#include <aloni/core/comm/detail/node_ring.hpp>
 #include <aloni/core/comm/detail/poison.hpp>
 #include <aloni/core/comm/detail/self_transport.hpp>
 #include <aloni/core/comm/detail/shared_transport.hpp>
@@ -13,10 +14,13 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -24,6 +28,14 @@ namespace aloni::comm::detail {
 
 class Family {
  public:
+  /// Something that goes on besides the engine's operations.
+  class Service {
+   public:
+    virtual ~Service() = default;
+    /// Does what can be done now; true when there was anything to do. Doesn't wait. Called under the guard.
+    virtual bool service() = 0;
+  };
+
   /// Collective over `messages` and `poison`, two duplicates made for this family.
   Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options);
   Family(const Family&) = delete;
@@ -43,14 +55,25 @@ class Family {
   int size() const { return size_; }
   PoisonBoard& board() { return board_; }
   Engine& engine() { return *engine_; }
+  /// As Engine::progress(), and all services.
+  bool progress() {
+    bool any = engine_->progress();
+    for (std::size_t i = 0; i < services_.size(); ++i) any |= services_[i]->service();
+    if (any && engine_->advances() != advances_) {
+      advances_ = engine_->advances();
+      waiting_since_ = {};  // what is waited for comes
+    }
+    return any;
+  }
+  void add_service(Service& service) { services_.push_back(&service); }
+  void remove_service(Service& service) { std::erase(services_, &service); }
   const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
-  /// To be called now and then by whoever waits and has seen nothing new: poisons the family when a process of the node has died,
-  /// or when nothing has come for longer than the limit.
-  void look_around();
+  /// To be called now and then by whoever waits and has seen nothing new: poisons the family when a process of the node, or a
+  /// neighbouring node, has died, or when nothing has come for longer than the limit.
+  /// `waits`: for something that should come.
+  void look_around(bool waits = true);
   /// Whether this machine has more ranks of the family than cores.
   bool shares_cores() const { return shares_cores_; }
-  /// Something has come.
-  void note_progress() { waiting_since_ = {}; }
   void set_stuck_after(std::chrono::milliseconds limit) { stuck_after_ = limit; }
 
   /// By rank: the lowest rank on the same machine.
@@ -61,6 +84,8 @@ class Family {
  private:
   void make_progress();
   void end_together() noexcept;
+  int who_does_not_wait(Watch::Clock::time_point now, std::span<const int> waited_for) const;
+  std::string state_of(int rank, Watch::Clock::time_point now) const;
 
   MPI_Comm mpi_;
   int rank_ = 0, size_ = 0;
@@ -71,15 +96,19 @@ class Family {
   std::unique_ptr<Transport> messages_;
   bool ends_together_ = false;
   std::vector<int> node_of_, island_of_;
+  std::vector<int> elsewhere_;  // ranks on other nodes, ascending
   std::optional<Engine> engine_;
+  std::vector<Service*> services_;
+  std::uint64_t advances_ = 0;
   std::optional<Watch> watch_;
+  std::optional<NodeRing> ring_;
   std::recursive_mutex mutex_;
   std::thread thread_;
   std::atomic<bool> stop_{false}, failed_{false};
   std::exception_ptr failure_;
   std::chrono::milliseconds stuck_after_;
   bool shares_cores_ = false;
-  Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{};
+  Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{}, asked_{};
 };
 
 }  // namespace aloni::comm::detail

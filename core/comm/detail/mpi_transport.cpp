@@ -1,5 +1,7 @@
 #include <aloni/core/comm/detail/mpi_transport.hpp>
 
+#include <aloni/core/comm/detail/device_memory.hpp>
+
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -62,7 +64,7 @@ Transport::Sent MpiTransport::send(int peer, const Header& header, const void* d
   }
   std::byte* const envelope = outgoing(next_send_);
   Header h = header;
-  const bool inside = header.bytes <= payload_bytes;
+  const bool inside = header.bytes == 0 || (header.bytes <= payload_bytes && header.path != Header::device_path);
   h.path = inside ? in_envelope : follows;
   std::memcpy(envelope, &h, sizeof h);
   int bytes = sizeof h, tag = 0;
@@ -82,6 +84,8 @@ Transport::Sent MpiTransport::send(int peer, const Header& header, const void* d
   check_mpi(MPI_Isend(data, static_cast<int>(header.bytes), MPI_BYTE, peer, tag, comm_, &bulk_.back()), "MPI_Isend");
   return Sent::pending;
 }
+
+bool MpiTransport::carries_device_memory() const { return mpi_takes_device_memory(); }
 
 void MpiTransport::fetch(const Fragment& fragment, void* to, std::uint32_t ticket) {
   bulk_.push_back(MPI_REQUEST_NULL);

@@ -20,6 +20,7 @@ class MpiTransport final : public Transport {
   std::string name() const override { return "mpi"; }
   std::size_t largest_fragment(const void*, std::size_t) const override { return largest_message_bytes; }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
+  bool carries_device_memory() const override;
   bool poll(Sink& sink) override;
   bool flushed() override;
   void release(const Fragment&) override {}

@@ -73,7 +73,7 @@ AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, b
   if (tuning_) {
     A best = A::automatic;
     double seconds = 0;
-    for (const A algorithm : {A::recursive_doubling, A::direct, A::rabenseifner, A::ring, A::hierarchical}) {
+    for (const A algorithm : all_reduce_algorithms) {
       const double own = tuning_->measured_seconds(algorithm, std::max<std::size_t>(bytes, 1));
       if (own < 0 || (reproducible && (algorithm == A::ring || algorithm == A::hierarchical))) continue;
       if (best == A::automatic || own < seconds) {
@@ -126,6 +126,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
       } else {
         chain_broadcast(b, team, data, key.root, elements(chain_segment_bytes));
       }
+      if (key.meets) dissemination_barrier(b, team);
       break;
     }
     case OperationKind::reduce_scatter:
@@ -185,7 +186,7 @@ std::vector<AlgorithmReport> Plans::explain(std::size_t bytes, bool reproducible
   using A = AllReduceAlgorithm;
   const A chosen = choose(A::automatic, bytes, reproducible);
   std::vector<AlgorithmReport> reports;
-  for (const A algorithm : {A::direct, A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical}) {
+  for (const A algorithm : all_reduce_algorithms) {
     AlgorithmReport report{.algorithm = algorithm, .chosen = algorithm == chosen};
     try {
       (void)choose(algorithm, bytes, reproducible);
@@ -209,6 +210,9 @@ Plan Plans::make(const PlanKey& key) const {
     part_bytes = key.algorithm == AllReduceAlgorithm::direct         ? direct_part_bytes
                  : key.algorithm == AllReduceAlgorithm::hierarchical ? hierarchical_part_bytes
                                                                      : message_part_bytes;
+    if (tuning_) {
+      if (const std::size_t measured = tuning_->part_bytes(key.algorithm, bytes); measured > 0) part_bytes = measured;
+    }
   } else if (key.kind == OperationKind::broadcast) {
     part_bytes = message_part_bytes;
   }
@@ -221,7 +225,8 @@ Plan Plans::make(const PlanKey& key) const {
   plan.hash = 2166136261u;
   for (const std::uint64_t value :
        {static_cast<std::uint64_t>(key.algorithm), static_cast<std::uint64_t>(key.root),
-        static_cast<std::uint64_t>(plan.part_elements), static_cast<std::uint64_t>(topology_.root_ranks.size())})
+        static_cast<std::uint64_t>(key.meets), static_cast<std::uint64_t>(plan.part_elements),
+        static_cast<std::uint64_t>(topology_.root_ranks.size())})
     plan.hash = mix(plan.hash, value);
   return plan;
 }

@@ -24,6 +24,7 @@ struct PlanKey {
   OperationKind kind{};
   AllReduceAlgorithm algorithm{};  ///< of an all-reduce
   bool staged = false;             ///< the data isn't in shared memory
+  bool meets = false;              ///< no rank ends it before all have begun it
   std::uint32_t element_bytes = 1;
   int root = 0;
   Index count = 0;
@@ -47,7 +48,11 @@ class Plans {
   const Topology& topology() const { return topology_; }
   /// The algorithm for an all-reduce of so much data; equal on all ranks.
   AllReduceAlgorithm choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
-  void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
+  void set_tuning(const Tuning& tuning) {
+    tuning_ = tuning;
+    entries_.clear();  // they may have other parts
+    oldest_ = latest_ = 0;
+  }
   std::vector<AlgorithmReport> explain(std::size_t bytes, bool reproducible) const;
   /// Valid as long as the caller keeps it; the latest are kept here too.
   std::shared_ptr<const Plan> get(const PlanKey& key);

@@ -10,7 +10,14 @@ namespace aloni::comm::detail {
 
 namespace {
 
-constexpr int poison_tag = 0;
+constexpr int poison_tag = 0, question_tag = 1, answer_tag = 2;
+
+/// An empty message that nobody waits for.
+void send_word(int rank, int tag, MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, tag, comm, &request), "MPI_Isend");
+  check_mpi(MPI_Request_free(&request), "MPI_Request_free");
+}
 
 bool mpi_is_up() {
   int initialized = 0, finalized = 0;
@@ -26,6 +33,7 @@ PoisonBoard::PoisonBoard(MPI_Comm comm) : comm_(comm), text_(sizeof(int) + max_m
   check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
   requests_.assign(static_cast<std::size_t>(size), MPI_REQUEST_NULL);
+  answered_.assign(requests_.size(), false);
 }
 
 PoisonBoard::~PoisonBoard() {
@@ -64,20 +72,31 @@ void PoisonBoard::poison(std::string_view message, int failed_rank) noexcept {
 }
 
 void PoisonBoard::look() {
-  if (poisoned()) return;
-  int found = 0, bytes = 0;
-  MPI_Status status;
-  check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, poison_tag, comm_, &found, &status), "MPI_Iprobe");
-  if (!found) return;
-  const int source = status.MPI_SOURCE;
-  check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
-  check_mpi(
-      MPI_Recv(text_.data(), static_cast<int>(text_.size()), MPI_BYTE, source, poison_tag, comm_, MPI_STATUS_IGNORE),
-      "MPI_Recv");
-  text_bytes_ = static_cast<std::size_t>(bytes) - sizeof(int);
-  int failed_rank = source;
-  std::memcpy(&failed_rank, text_.data(), sizeof failed_rank);
-  become_poisoned(failed_rank);
+  while (!poisoned()) {
+    int found = 0, bytes = 0;
+    MPI_Status status;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &status), "MPI_Iprobe");
+    if (!found) return;
+    const int source = status.MPI_SOURCE, tag = status.MPI_TAG;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    check_mpi(MPI_Recv(text_.data(), static_cast<int>(text_.size()), MPI_BYTE, source, tag, comm_, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    if (tag == question_tag) {
+      send_word(source, answer_tag, comm_);
+    } else if (tag == answer_tag) {
+      answered_[static_cast<std::size_t>(source)] = true;
+    } else {
+      text_bytes_ = static_cast<std::size_t>(bytes) - sizeof(int);
+      int failed_rank = source;
+      std::memcpy(&failed_rank, text_.data(), sizeof failed_rank);
+      become_poisoned(failed_rank);
+    }
+  }
+}
+
+void PoisonBoard::ask(std::span<const int> ranks) {
+  answered_.assign(requests_.size(), false);
+  for (const int rank : ranks) send_word(rank, question_tag, comm_);
 }
 
 }  // namespace aloni::comm::detail

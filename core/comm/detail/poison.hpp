@@ -6,7 +6,7 @@
 // subgroup, for the failed one. So poison given to any of the family reaches every rank of the root, and each of them
 // throws from whatever member of the family it uses next.
 //
-// Poison travels on a duplicate of its own, as one small message to every other rank, sent without waiting: it must
+// Poison travels, like the question who waits too, on a duplicate of its own, as one small message to every other rank, sent without waiting: it must
 // work whatever the others are doing. Whoever waits looks for it with MPI_Iprobe now and then (about 0.1 µs).
 //
 // After poison nothing is certain about who waits for what, so nothing is freed that MPI may still touch: the
@@ -38,8 +38,12 @@ class PoisonBoard {
   void poison(std::string_view message) noexcept { poison(message, rank_); }
   /// The same, for another rank that can't say it any more.
   void poison(std::string_view message, int failed_rank) noexcept;
-  /// Looks once for poison from others.
+  /// Looks for poison from others, and answers their questions.
   void look();
+  /// Not collective: asks these ranks whether they look here, as those do who wait. Forgets earlier answers.
+  void ask(std::span<const int> ranks);
+  /// By rank: has answered since.
+  const std::vector<bool>& answered() const { return answered_; }
   /// True after poison() or a look() that found some.
   bool poisoned() const { return failed_rank_ >= 0; }
   /// The rank that failed, counted in the root communicator.
@@ -60,6 +64,7 @@ class PoisonBoard {
   std::vector<char> text_;
   std::size_t text_bytes_ = 0;
   std::vector<MPI_Request> requests_;
+  std::vector<bool> answered_;
   std::function<void()> when_poisoned_;
 };
 

@@ -14,7 +14,10 @@ namespace {
 constexpr int close_looks = 1000;
 // The same where ranks have to share cores: those that are waited for need this one.
 constexpr int close_looks_when_shared = 16;
-constexpr int looks_per_poison = 32;
+constexpr int looks_per_poison = 32, busy_looks_per_poison = 1024;
+
+// A root may be ahead of the slowest rank by so much.
+constexpr std::size_t max_run_ahead_bytes = std::size_t{1} << 20, run_ahead_bytes_per_call = 16 * 1024;
 
 detail::Topology topology_of(const detail::Family& family, const std::vector<int>& root_ranks) {
   detail::Topology t{.root_ranks = root_ranks};
@@ -30,6 +33,12 @@ detail::Topology topology_of(const detail::Family& family, const std::vector<int
            family.island_of()[static_cast<std::size_t>(root_ranks.front())];
   });
   return t;
+}
+
+/// Functions of the user's needn't be commutative: only who asks for an algorithm that keeps no order gets one.
+bool keeps_order(const CollectiveOptions& options, const ElementOperation& operation) {
+  return options.reproducible ||
+         (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);
 }
 
 detail::Engine::Context* add_context(detail::Family& family, std::uint32_t id, std::vector<int> root_ranks) {
@@ -84,7 +93,7 @@ Request Communicator::State::start_all_reduce(const char* name, std::span<std::b
                                               const ElementOperation& operation, const CollectiveOptions& options,
                                               const detail::Engine::Call::Finish& finish) {
   check_poison(name, false);
-  (void)plans.choose(options.algorithm, data.size(), options.reproducible);  // throws on any number of ranks
+  (void)plans.choose(options.algorithm, data.size(), keeps_order(options, operation));  // throws on any number of ranks
   if (size == 1) {
     if (finish.f) finish.f(data.data(), finish.target, finish.elements, finish.scale);
     return {};
@@ -124,7 +133,7 @@ Contract Communicator::State::contract_of(OperationKind kind, const ElementOpera
 std::shared_ptr<const detail::Plan> Communicator::State::plan_all_reduce(std::span<std::byte> data,
                                                                          const ElementOperation& operation,
                                                                          const CollectiveOptions& options) {
-  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), options.reproducible);
+  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), keeps_order(options, operation));
   const bool staged =
       algorithm == AllReduceAlgorithm::direct && family->heap()->address_of(data.data(), data.size()).descriptor < 0;
   return plans.get({.kind = OperationKind::all_reduce,
@@ -147,6 +156,12 @@ Request Communicator::State::start(const char* name, detail::PlanKey key, std::s
   close_fusion(name);
   key.element_bytes = static_cast<std::uint32_t>(operation.element_bytes);
   key.count = static_cast<Index>(data.size() / operation.element_bytes);
+  if (key.kind == OperationKind::broadcast) {
+    // Nothing else keeps a root from running ahead, and the others from storing what they don't wait for yet.
+    run_ahead_bytes_ += data.size() + run_ahead_bytes_per_call;
+    key.meets = run_ahead_bytes_ > max_run_ahead_bytes;
+    if (key.meets) run_ahead_bytes_ = 0;
+  }
   return start(name, plans.get(key),
                {.kind = key.kind,
                 .reduction = static_cast<std::uint8_t>(operation.reduction),
@@ -176,26 +191,27 @@ void Communicator::State::check_poison(std::string_view operation, bool look) {
 template <class F>
 void Communicator::State::wait_until(std::string_view operation, F&& done) {
   check_poison(operation, false);
-  detail::Engine& engine = family->engine();
   poisoning([&] {
-    for (int idle = 0;;) {
+    for (int idle = 0, busy = 0;;) {
       {
         const auto guard = family->guard();
         if (done()) return;
-        if (engine.progress()) {
-          idle = 0;
-          family->note_progress();
-          continue;
-        }
-        if (++idle <= close_looks_) continue;
-        if (idle % looks_per_poison == 0) {
+        const bool any = family->progress();
+        idle = any ? 0 : idle + 1;
+        // What comes without end isn't necessarily what is waited for.
+        if (any ? ++busy % busy_looks_per_poison == 0 : idle > close_looks_ && idle % looks_per_poison == 0) {
           family->look_around();
           check_poison(operation, true);
         }
+        if (idle <= close_looks_) continue;
       }
       std::this_thread::yield();
     }
   });
+}
+
+void Communicator::State::wait_for(std::string_view operation, const std::function<bool()>& done) {
+  wait_until(operation, done);
 }
 
 void Communicator::State::close_fusion(const char* name) {
@@ -216,11 +232,10 @@ bool Communicator::State::test(detail::Engine::Handle handle, std::string_view o
   detail::Engine& engine = family->engine();
   const auto guard = family->guard();
   if (engine.test(handle)) return true;
-  if (poisoning([&] {
-        if (!fusion.empty()) fusion.service(true);
-        return engine.progress();
-      }))
-    family->note_progress();
+  poisoning([&] {
+    if (!fusion.empty()) fusion.service(true);
+    family->progress();
+  });
   if (engine.test(handle)) return true;
   if (++idle_tests_ % looks_per_poison == 0) {
     family->look_around();

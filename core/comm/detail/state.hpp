@@ -7,6 +7,7 @@
 #include <aloni/core/error.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -53,6 +54,8 @@ struct Communicator::State {
   /// Makes progress; now and then looks for poison. A CommunicationError poisons before it is thrown: the peers cannot see it.
   bool test(detail::Engine::Handle handle, std::string_view operation);
   void wait(detail::Engine::Handle handle, std::string_view operation);
+  /// `done` is asked under the guard.
+  void wait_for(std::string_view operation, const std::function<bool()>& done);
   /// Throws PeerFailed when poison is known; looks for it first if told so.
   void check_poison(std::string_view operation, bool look);
   /// Runs `f`; a CommunicationError in it poisons the communicator.
@@ -79,6 +82,7 @@ struct Communicator::State {
   template <class F>
   void wait_until(std::string_view operation, F&& done);
 
+  std::size_t run_ahead_bytes_ = 0;  // since the ranks have met
   unsigned idle_tests_ = 0;
   int close_looks_;
 };

@@ -33,11 +33,6 @@ std::int64_t nanoseconds(Watch::Clock::time_point t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-std::string seconds_text(std::int64_t ns) {
-  const std::int64_t tenths = ns / 100'000'000;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
 // A rank that waits looks every few milliseconds, but may have to share its core with many.
 constexpr std::int64_t fresh_ns = 1'000'000'000;
 
@@ -55,6 +50,11 @@ struct Watch::Page {
 
 Watch::Peer::~Peer() {
   if (handle >= 0) close(handle);
+}
+
+std::string seconds_text(Watch::Clock::duration time) {
+  const auto tenths = std::chrono::duration_cast<std::chrono::milliseconds>(time).count() / 100;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
 Watch::Watch(int rank, const std::vector<int>& ranks, const AllGather& all_gather)
@@ -146,28 +146,21 @@ std::string Watch::state_of(int rank, Clock::time_point now) const {
   if (state == 'Z' || state == '?') return who + " has ended";
   const std::int64_t seen = p->page->seen_waiting.load(std::memory_order_relaxed);
   return who + (state == 'R' ? " runs" : " sleeps") + " outside of all operations" +
-         (seen == 0 ? "" : ", last seen in one " + seconds_text(nanoseconds(now) - seen) + " ago");
+         (seen == 0 ? ""
+                    : ", last seen in one " + seconds_text(std::chrono::nanoseconds(nanoseconds(now) - seen)) + " ago");
 }
 
-Watch::Verdict Watch::culprit(Clock::time_point now, Clock::time_point since, std::span<const int> waited_for) const {
-  const std::string limit = seconds_text(nanoseconds(now) - nanoseconds(since));
-  const auto blame = [&](int rank) -> Verdict {
-    std::string what = "nothing has come for " + limit;
-    if (const std::string state = state_of(rank, now); !state.empty()) what += "; " + state;
-    return {rank, what};
-  };
-  // Whoever is waited for may itself wait for somebody: the one to blame is who doesn't wait at all.
-  const auto idle = [&](int rank) {
-    const Peer* const p = peer(rank);
-    return p && p->page && !is_waiting(*p->page, now);
-  };
-  for (const int rank : waited_for) {
-    if (idle(rank)) return blame(rank);
-  }
+bool Watch::idle(int rank, Clock::time_point now) const {
+  const Peer* const p = peer(rank);
+  return p && p->page && !is_waiting(*p->page, now);
+}
+
+std::vector<int> Watch::idle_ranks(Clock::time_point now) const {
+  std::vector<int> ranks;
   for (const auto& p : peers_) {
-    if (idle(p->rank) && !p->page->left.load(std::memory_order_acquire)) return blame(p->rank);
+    if (idle(p->rank, now) && !p->page->left.load(std::memory_order_acquire)) ranks.push_back(p->rank);
   }
-  return blame(waited_for.empty() ? rank_ : waited_for.front());
+  return ranks;
 }
 
 }  // namespace aloni::comm::detail

@@ -38,8 +38,10 @@ class Watch {
   std::optional<Verdict> dead() const;
   /// This rank waits, and is looking.
   void waiting(Clock::time_point now, const std::string& text);
-  /// After waiting since `since` for one of `waited_for`: a rank of the node that isn't waiting itself; otherwise the first waited for.
-  Verdict culprit(Clock::time_point now, Clock::time_point since, std::span<const int> waited_for) const;
+  /// Whether that rank of the node is seen not to wait.
+  bool idle(int rank, Clock::time_point now) const;
+  /// Ranks of the node that neither wait nor have left.
+  std::vector<int> idle_ranks(Clock::time_point now) const;
   /// What a rank does, for people; empty when it is on another node.
   std::string state_of(int rank, Clock::time_point now) const;
 
@@ -61,5 +63,8 @@ class Watch {
   Page* page_;
   std::vector<std::unique_ptr<Peer>> peers_;
 };
+
+/// "2.5 s"
+std::string seconds_text(Watch::Clock::duration time);
 
 }  // namespace aloni::comm::detail

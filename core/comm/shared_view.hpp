@@ -1,0 +1,38 @@
+#pragma once
+// Blocks of memory that the other ranks of a node reach directly. Where tensors lie there, halo exchange and redistribution between
+// such ranks are one strided copy, from View to View.
+//
+//   auto [data, memory] = comm::allocate_shared<float>(comm, exec, "aloni::example::data", n);   // `memory` keeps it
+//   views::DistributedView<float, 2> x(comm, exec, "x", distribution, ghosts);                   // one that lies there
+#include <aloni/core/comm/communicator.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace aloni::comm {
+
+/// Zeroed on `exec`. In host space from comm.shared_memory(), and valid as long as the second of the pair lives; in other spaces an
+/// ordinary View, which keeps itself alive. Not collective.
+template <class T, class Exec>
+std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> allocate_shared(
+    const Communicator& comm, const Exec& exec, const std::string& label, std::size_t elements) {
+  using View = Kokkos::View<T*, typename Exec::memory_space>;
+  if constexpr (std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>) {
+    const auto heap = comm.shared_memory();
+    const std::size_t bytes = std::max<std::size_t>(elements, 1) * sizeof(T);
+    std::shared_ptr<void> memory(heap->allocate(bytes, 64), [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
+    const View view(static_cast<T*>(memory.get()), elements);
+    Kokkos::deep_copy(exec, view, T{0});
+    return {view, std::move(memory)};
+  } else {
+    return {View(Kokkos::view_alloc(exec, label), elements), nullptr};
+  }
+}
+
+}  // namespace aloni::comm

@@ -1,0 +1,225 @@
+#pragma once
+// All-reduce of a Kokkos View, where it lies: on a device too, and with a function of the user's.
+//
+//   ViewAllReduce<float> reduce(comm, queue, gradients);                       // Kokkos::View<float*>; collective
+//   reduce.run(queue);                                                         // each time: now the sum, on all ranks
+//
+//   struct Larger { KOKKOS_FUNCTION double operator()(double a, double b) const { return a > b ? a : b; } };
+//   ViewAllReduce<double, Exec, Larger> largest(comm, queue, errors, Larger{});
+//
+// Three ways, the first that can serve all ranks (`way()`):
+//   device_library  NCCL, in builds that have it: built-in reductions of device memory, one device per rank
+//   direct          kernels that read and write the other ranks' memory: one node, memory that ranks expose (Communicator::expose): host
+//                   memory of Communicator::shared_memory(), device memory where the driver shares it. Each rank combines a
+//                   block of all ranks' data, in the order of ranks, and writes it to all of them.
+//   on_host         through the collectives on host memory, by way of a pinned copy where the host can't read the View
+// The same bits on all ranks, whichever way; sums of the first may differ in the last bits from those of the others.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/detail/device_collectives.hpp>
+#include <aloni/core/comm/detail/native_stream.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/core/profiling.hpp>
+#include <aloni/core/queue.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace aloni::comm {
+
+/// A Reduction as a function; of the average the sum.
+template <class T>
+struct BuiltInReduction {
+  Reduction reduction = Reduction::sum;
+
+  KOKKOS_FUNCTION T operator()(const T& a, const T& b) const {
+    switch (reduction) {
+      case Reduction::min:
+        return a != a || a < b ? a : b;  // NaN wins
+      case Reduction::max:
+        return a != a || a > b ? a : b;
+      case Reduction::product:
+        return a * b;
+      default:
+        return a + b;
+    }
+  }
+};
+
+namespace detail {
+
+template <class T>
+struct RankPointer {
+  T* data = nullptr;
+};
+
+template <class T>
+KOKKOS_FUNCTION T scaled(const T& value, const T& scale) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return value * scale;
+  } else {
+    return value;
+  }
+}
+
+/// Combines elements `block` of all ranks' arrays, in the order of ranks, and writes them to all.
+template <class Exec, class T, class F, class Pointers>
+void combine_everywhere(const Exec& exec, const Pointers& ranks, const Region& block, const F& f, T scale) {
+  const int size = static_cast<int>(ranks.extent(0));
+  Kokkos::parallel_for(
+      "aloni::comm::ViewAllReduce: combine",
+      Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>(exec, block.offset, block.offset + block.count),
+      KOKKOS_LAMBDA(Index i) {
+        T value = ranks(0).data[i];
+        for (int r = 1; r < size; ++r) value = f(value, ranks(r).data[i]);
+        value = scaled(value, scale);
+        for (int r = 0; r < size; ++r) ranks(r).data[i] = value;
+      });
+}
+
+}  // namespace detail
+
+enum class ViewAllReduceWay : std::uint8_t { device_library, direct, on_host };
+
+/// T: trivially copyable; with a built-in reduction float, double, std::int32_t, std::int64_t, std::uint64_t. F: T(const T&, const T&), callable on
+/// the host and in kernels of Exec, associative; lower ranks come first.
+template <class T, class Exec = Kokkos::DefaultExecutionSpace, class F = BuiltInReduction<T>>
+class ViewAllReduce {
+  static_assert(std::is_trivially_copyable_v<T>, "elements travel as bytes");
+  static constexpr bool built_in = std::is_same_v<F, BuiltInReduction<T>>;
+
+ public:
+  using Mem = typename Exec::memory_space;
+  using View = Kokkos::View<T*, Mem>;
+
+  /// Collective. Keeps the View, allocates all that is needed. `direct`: whether kernels may reach into other ranks' memory; the same on all
+  /// ranks. Throws InvalidArgument: an extent or a reduction that differs between ranks.
+  ViewAllReduce(const Communicator& comm, const Queue<Exec>& queue, View data, F f = {}, bool direct = true)
+      : comm_(comm), data_(std::move(data)), f_(f) {
+    constexpr const char* name = "aloni::comm::ViewAllReduce";
+    if constexpr (built_in) (void)element_operation<T>(f_.reduction);  // throws for the average of integers
+    const auto count = static_cast<std::int64_t>(data_.extent(0));
+    if (comm_.all_reduce(count, Reduction::max) != comm_.all_reduce(count, Reduction::min)) {
+      throw InvalidArgument(name, "extent of the View", std::to_string(count), "the same on all ranks");
+    }
+    if (comm_.size() == 1 || count == 0) return;
+    if constexpr (!on_host && built_in) {
+      library_ = detail::make_device_collectives(comm_);
+      if (library_) {
+        way_ = ViewAllReduceWay::device_library;
+        return;
+      }
+    }
+    if (direct && open_all(queue)) {
+      way_ = ViewAllReduceWay::direct;
+      return;
+    }
+    if constexpr (!on_host) host_ = HostView(Kokkos::view_alloc("aloni::comm::ViewAllReduce: host"), data_.extent(0));
+  }
+
+  ViewAllReduceWay way() const { return way_; }
+
+  /// Collective. Waits for kernels submitted to `queue` before; kernels submitted afterwards see the result. Throws PeerFailed,
+  /// CommunicationError.
+  void run(const Queue<Exec>& queue) const {
+    const ScopedRegion region("aloni::comm::ViewAllReduce::run");
+    if (comm_.size() == 1 || data_.extent(0) == 0) return;
+    switch (way_) {
+      case ViewAllReduceWay::device_library:
+        if constexpr (built_in) {
+          library_->all_reduce(comm_, data_.data(), data_.extent(0), element_type<T>(), f_.reduction,
+                               detail::native_stream(queue.space()));
+        }
+        return;
+      case ViewAllReduceWay::direct:
+        return run_direct(queue);
+      case ViewAllReduceWay::on_host:
+        return run_on_host(queue);
+    }
+  }
+
+ private:
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+  using HostView = Kokkos::View<T*, std::conditional_t<on_host, Mem, Kokkos::SharedHostPinnedSpace>>;
+  using Pointer = detail::RankPointer<T>;
+
+  bool open_all(const Queue<Exec>& queue) {
+    const int size = comm_.size(), rank = comm_.rank();
+    const std::size_t bytes = data_.extent(0) * sizeof(T);
+    std::vector<ExposedMemory> own(static_cast<std::size_t>(size)), all(own.size());
+    for (int r = 0; r < size; ++r)
+      if (r != rank) own[static_cast<std::size_t>(r)] = comm_.expose(data_.data(), bytes, r);
+    comm_.all_to_all(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)), sizeof(ExposedMemory));
+    pointers_ = Kokkos::View<Pointer*, Mem>("aloni::comm::ViewAllReduce: ranks", own.size());
+    const auto pointers = Kokkos::create_mirror_view(pointers_);
+    std::int64_t reachable = 1;
+    for (int r = 0; r < size; ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      if (r == rank) {
+        pointers(i).data = data_.data();
+        continue;
+      }
+      opened_.push_back(comm_.open(r, all[i], bytes));
+      reachable = reachable && opened_.back() != nullptr;
+      pointers(i).data = reinterpret_cast<T*>(opened_.back().get());
+    }
+    Kokkos::deep_copy(queue.space(), pointers_, pointers);
+    queue.fence("aloni::comm::ViewAllReduce: the host's addresses are released");
+    if (comm_.all_reduce(reachable, Reduction::min) != 0) return true;
+    opened_.clear();
+    return false;
+  }
+
+  void run_direct(const Queue<Exec>& queue) const {
+    const Region block = block_of({Buffer::output, 0, static_cast<Index>(data_.extent(0))}, comm_.rank(), comm_.size());
+    queue.fence("aloni::comm::ViewAllReduce: this rank's values are complete");
+    comm_.barrier();
+    T scale{};
+    if constexpr (std::is_floating_point_v<T>) {
+      scale = T(1);
+      if constexpr (built_in) {
+        if (f_.reduction == Reduction::average) scale = T(1) / static_cast<T>(comm_.size());
+      }
+    }
+    detail::combine_everywhere(queue.space(), pointers_, block, f_, scale);
+    queue.fence("aloni::comm::ViewAllReduce: this rank's block is everywhere");
+    comm_.barrier();
+  }
+
+  void run_on_host(const Queue<Exec>& queue) const {
+    if constexpr (on_host) {
+      queue.fence("aloni::comm::ViewAllReduce: this rank's values are complete");
+      all_reduce(std::span<T>(data_.data(), data_.extent(0)));
+    } else {
+      Kokkos::deep_copy(queue.space(), host_, data_);
+      queue.fence("aloni::comm::ViewAllReduce: this rank's values are on the host");
+      all_reduce(std::span<T>(host_.data(), host_.extent(0)));
+      Kokkos::deep_copy(queue.space(), data_, host_);
+    }
+  }
+
+  void all_reduce(std::span<T> values) const {
+    if constexpr (built_in) {
+      comm_.all_reduce(values, f_.reduction);
+    } else {
+      comm_.all_reduce(values, user_operation<T>(f_), {.reproducible = true});
+    }
+  }
+
+  Communicator comm_;
+  View data_;
+  F f_;
+  ViewAllReduceWay way_ = ViewAllReduceWay::on_host;
+  std::shared_ptr<detail::DeviceCollectives> library_;
+  Kokkos::View<Pointer*, Mem> pointers_;
+  std::vector<std::shared_ptr<std::byte>> opened_;
+  HostView host_;
+};
+
+}  // namespace aloni::comm
