@@ -99,7 +99,7 @@ struct State {
       return p.boundary == Boundary::periodic ? box : intersect(box, whole(p.extents));
     };
     const auto ghosts = views::widths_to_cover(distribution.owned(w.rank()), needed(w.rank()));
-    view = View(queue.space(), "aloni::bench: tensor", distribution, w.rank(), ghosts);
+    view = View(w, queue.space(), "aloni::bench: tensor", distribution, ghosts);
     exchange = halo::Exchange<float>(w, queue, {{view, BoundaryConditions::all(p.boundary)}});
     check();
   }

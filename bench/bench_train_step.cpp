@@ -27,7 +27,7 @@ struct Step {
   comm::Communicator comm;
   Queue<> queue;
   nn::NetworkDescription net = nn::lenet5(views::make_extents(1, {28, 28}, 1), 10);
-  nn::Parameters<T> parameters{queue, net, 1};
+  nn::Parameters<T> parameters{comm, queue, net, 1};
   nn::Network<T> network;
 
   Step(const comm::Communicator& c, const ProcessGrid& grid, Index batch)

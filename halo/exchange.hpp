@@ -33,7 +33,7 @@ class Exchange {
            TransferOptions options = {.label = "exchange"});
 
   /// Collective among neighbours. Asynchronous: until finish() ghosts are neither read nor written, and owned values
-  /// change only by kernels on the same queue. The ghost state is stale from here until finish() makes it fresh.
+  /// don't change (by kernels on the same queue they may, in Views that don't lie in shared memory: those are packed first). The ghost state is stale from here until finish() makes it fresh.
   [[nodiscard]] Pending start(const Queue<Exec>& queue) const { return transfer_.start(queue); }
   /// The transposed operator: ghost values are added to the owners they came from, in a fixed order, and become zero.
   /// Afterwards the ghosts are stale.

@@ -1,5 +1,6 @@
 #include <aloni/halo/transfer.hpp>
 
+#include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/detail/batches.hpp>
@@ -11,8 +12,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <memory_resource>
 #include <span>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -164,13 +165,24 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
   struct Peer {
     int rank;
-    Index offset, elements;
+    Index offset, elements, first_move, moves;
+    bool direct = false, direct_adjoint = false;  ///< nothing is sent: who receives copies from where it lies
+    bool on_device = false;                       ///< sent from there, and received
+  };
+  /// Where another rank finds the cells of a move: the first of its source box, and how to step. Travels as it is.
+  struct Place {
+    comm::ExposedMemory memory{};
+    std::array<Index, num_dims> strides{};
+    std::int32_t is_packed = 1;  ///< in the buffer, not in the tensor
   };
   struct Buffer {
     std::vector<Peer> peers;
     Kokkos::View<T*, memory_space> data;
     Kokkos::View<T*, HostMemory> host;  ///< the same as data unless staged
     std::shared_ptr<void> memory;       ///< behind data, unless that counts its own references
+    std::vector<Place> places;          ///< by move, where the sender has it: outgoing this rank, incoming the peer
+    std::vector<Place> ghosts;          ///< by peer, where the sender of the adjoint has them: incoming this rank
+    std::vector<std::shared_ptr<std::byte>> opened;  ///< incoming by move, outgoing by peer; null: not to be reached
   };
 
   comm::Communicator comm;
@@ -180,17 +192,23 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   TransferCount counts;
 
   Buffer outgoing, incoming;  // of the forward direction; the adjoint uses them the other way round
+  std::size_t direct_bytes;
+  int priority;
   List pack, unpack, local, adjoint_pack, adjoint_unpack, adjoint_local;
-  std::vector<comm::Request> requests;
+  std::vector<comm::Request> requests, readers;
 
   bool in_flight = false, adjoint = false;
   Exec space{};
 
-  Implementation(const comm::Communicator& c, std::vector<item_type> all, std::string name)
-      : comm(c), label("aloni::halo::" + std::move(name)), items(std::move(all)) {}
+  Implementation(const comm::Communicator& c, std::vector<item_type> all, const TransferOptions& options)
+      : comm(c),
+        label("aloni::halo::" + options.label),
+        items(std::move(all)),
+        direct_bytes(options.direct_bytes),
+        priority(options.priority) {}
 
   const comm::Communicator& communicator() const override { return comm; }
-  bool waits_for_messages() const override { return !requests.empty(); }
+  bool waits_for_messages() const override { return has_messages(); }
 
   static void check_box(const char* what, const Box& box, const TensorRef<T, memory_space>& tensor) {
     if (!views::contains(tensor.box, box))
@@ -230,26 +248,28 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
                             "a rank of the communicator, from 0 to " + std::to_string(comm.size() - 1));
   }
 
-  // Calls f(item, move, position in the buffer) for all messages of one direction, and fills in the buffer's table of
-  // peers: one message per peer, in it the items in order.
+  // Calls f(item, move, position in the buffer, number of the move) for all messages of one direction: one message per peer, in it
+  // the items in order. Fills in the buffer's table of peers when that is empty.
   template <class F>
-  static void lay_out(const std::vector<item_type>& items, std::vector<Message> TransferPlan::*direction,
-                      Buffer& buffer, F&& f) {
+  static void for_each_move(const std::vector<item_type>& items, std::vector<Message> TransferPlan::*direction,
+                            std::vector<Peer>& peers, F&& f) {
     std::map<int, std::vector<std::pair<const item_type*, const Message*>>> by_peer;
     for (const item_type& item : items)
       for (const Message& m : item.plan.*direction) by_peer[m.peer].emplace_back(&item, &m);
+    const bool is_new = peers.empty();
     constexpr Index line = 64 / sizeof(T);  // messages begin on cache lines of their own
-    Index at = 0;
+    Index at = 0, number = 0;
     for (const auto& [peer, messages] : by_peer) {
       at = (at + line - 1) / line * line;
-      Peer entry{peer, at, 0};
+      Peer entry{peer, at, 0, number, 0};
       for (const auto& [item, message] : messages)
         for (const Move& move : message->moves) {
-          f(*item, move, at);
+          f(*item, move, at, number++);
           at += move.source.size();
         }
       entry.elements = at - entry.offset;
-      buffer.peers.push_back(entry);
+      entry.moves = number - entry.first_move;
+      if (is_new) peers.push_back(entry);
     }
   }
 
@@ -257,16 +277,7 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
   void allocate(Buffer& buffer, const Exec& exec, const char* name) {
     const auto n = static_cast<std::size_t>(size(buffer));
-    if constexpr (std::is_same_v<memory_space, Kokkos::HostSpace>) {
-      // Where the ranks of this node can read it: their messages then take one copy instead of two.
-      const auto heap = comm.shared_memory();
-      const std::size_t bytes = std::max<std::size_t>(n, 1) * sizeof(T);
-      buffer.memory = {heap->allocate(bytes, 64), [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); }};
-      buffer.data = decltype(buffer.data)(static_cast<T*>(buffer.memory.get()), n);
-      Kokkos::deep_copy(exec, buffer.data, T{0});
-    } else {
-      buffer.data = decltype(buffer.data)(Kokkos::view_alloc(exec, label + name), n);
-    }
+    std::tie(buffer.data, buffer.memory) = comm::allocate_shared<T>(comm, exec, label + name, n);
     if constexpr (staged)
       buffer.host = decltype(buffer.host)(Kokkos::view_alloc(label + name + ", host"), n);
     else
@@ -292,31 +303,160 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     return {nullptr, tensor.data.data(), copy(extents(box), {}, walk_box(tensor, box)), CopyMode::assign, batch};
   }
 
-  void set_up(const Exec& exec) {
+  /// Everything that needs no other rank.
+  void allocate_buffers(const Exec& exec) {
+    const auto nothing = [](const item_type&, const Move&, Index, Index) {};
+    for_each_move(items, &TransferPlan::sends, outgoing.peers, nothing);
+    for_each_move(items, &TransferPlan::receives, incoming.peers, nothing);
+    for (Buffer* buffer : {&outgoing, &incoming})
+      for (Peer& peer : buffer->peers) peer.on_device = staged && comm.carries_device_memory(peer.rank);
+    allocate(outgoing, exec, ", outgoing");
+    allocate(incoming, exec, ", incoming");
+    requests.reserve(outgoing.peers.size() + incoming.peers.size());
+    readers.reserve(std::max(outgoing.peers.size(), incoming.peers.size()));
+  }
+
+  static std::size_t num_moves(const Buffer& b) {
+    return b.peers.empty() ? 0 : static_cast<std::size_t>(b.peers.back().first_move + b.peers.back().moves);
+  }
+
+  /// Where a peer finds a move's source cells in the tensor itself; descriptor -1 when it can't reach them.
+  Place place_of(const item_type& item, const Move& move, int peer) const {
+    Place place{.strides = strides_of(item.source), .is_packed = 0};
+    Index first = 0, last = 0;
+    for (std::size_t i = 0; i < num_dims; ++i) {
+      if (place.strides[i] < 0) return {};
+      first += (move.source.lo[i] - item.source.box.lo[i]) * place.strides[i];
+      last += (move.source.hi[i] - 1 - item.source.box.lo[i]) * place.strides[i];
+    }
+    place.memory =
+        comm.expose(item.source.data.data() + first, static_cast<std::size_t>(last - first + 1) * sizeof(T), peer);
+    return place;
+  }
+
+  /// Collective among neighbours. Messages that are large enough aren't sent where the receiver reaches this rank's memory: the tensor
+  /// itself, or else the buffer where they are packed. The sender says where, the receiver whether it can open all of it.
+  void tell_places() {
+    outgoing.places.resize(num_moves(outgoing));
+    incoming.places.resize(num_moves(incoming));
+    for (Buffer* buffer : {&outgoing, &incoming}) buffer->ghosts.resize(buffer->peers.size());
+    incoming.opened.resize(incoming.places.size());
+    outgoing.opened.resize(outgoing.peers.size());
+    const auto large = [&](const Peer& peer) {
+      return static_cast<std::size_t>(peer.elements) * sizeof(T) >= direct_bytes;
+    };
+    for_each_move(
+        items, &TransferPlan::sends, outgoing.peers,
+        [&](const item_type& item, const Move& move, Index at, Index number) {
+          const Peer& peer = outgoing.peers[peer_of(outgoing, number)];
+          if (!large(peer) || move.source.empty()) return;
+          Place& place = outgoing.places[static_cast<std::size_t>(number)];
+          place = place_of(item, move, peer.rank);
+          if (place.memory.reachable()) return;
+          const auto n = static_cast<std::size_t>(move.source.size());
+          place = {comm.expose(outgoing.data.data() + at, n * sizeof(T), peer.rank), dense_strides(move.source), 1};
+        });
+    for (std::size_t i = 0; i < incoming.peers.size(); ++i) {
+      const Peer& peer = incoming.peers[i];
+      if (large(peer)) {
+        incoming.ghosts[i].memory = comm.expose(incoming.data.data() + peer.offset,
+                                                static_cast<std::size_t>(peer.elements) * sizeof(T), peer.rank);
+      }
+    }
+
+    const auto part = [](std::vector<Place>& places, Index first, Index count) {
+      return std::as_writable_bytes(
+          std::span(places).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+    };
+    const auto ghost = [&](Buffer& b, const Peer& peer) { return part(b.ghosts, &peer - b.peers.data(), 1); };
+    for (const Peer& p : incoming.peers)
+      requests.push_back(comm.receive(part(incoming.places, p.first_move, p.moves), p.rank, tag));
+    for (const Peer& p : outgoing.peers) requests.push_back(comm.receive(ghost(outgoing, p), p.rank, tag));
+    for (const Peer& p : outgoing.peers)
+      requests.push_back(comm.send(part(outgoing.places, p.first_move, p.moves), p.rank, tag));
+    for (const Peer& p : incoming.peers) requests.push_back(comm.send(ghost(incoming, p), p.rank, tag));
+    comm.wait(requests);
+    requests.clear();
+
+    for (Peer& p : incoming.peers) p.direct = large(p);
+    for_each_move(
+        items, &TransferPlan::receives, incoming.peers, [&](const item_type&, const Move& move, Index, Index number) {
+          Peer& peer = incoming.peers[peer_of(incoming, number)];
+          if (!peer.direct || move.source.empty()) return;
+          const auto n = static_cast<std::size_t>(number);
+          const Place& place = incoming.places[n];
+          incoming.opened[n] = comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * sizeof(T));
+          peer.direct = incoming.opened[n] != nullptr;
+        });
+    for (std::size_t i = 0; i < outgoing.peers.size(); ++i) {
+      Peer& peer = outgoing.peers[i];
+      if (large(peer)) {
+        outgoing.opened[i] =
+            comm.open(peer.rank, outgoing.ghosts[i].memory, static_cast<std::size_t>(peer.elements) * sizeof(T));
+      }
+      peer.direct_adjoint = outgoing.opened[i] != nullptr;
+    }
+    const auto flag = [](bool& f) { return std::as_writable_bytes(std::span(&f, 1)); };
+    for (Peer& p : outgoing.peers) requests.push_back(comm.receive(flag(p.direct), p.rank, tag));
+    for (Peer& p : incoming.peers) requests.push_back(comm.receive(flag(p.direct_adjoint), p.rank, tag));
+    for (Peer& p : incoming.peers) requests.push_back(comm.send(flag(p.direct), p.rank, tag));
+    for (Peer& p : outgoing.peers) requests.push_back(comm.send(flag(p.direct_adjoint), p.rank, tag));
+    comm.wait(requests);
+    requests.clear();
+  }
+
+  static std::size_t peer_of(const Buffer& buffer, Index move) {
+    std::size_t i = 0;
+    while (buffer.peers[i].first_move + buffer.peers[i].moves <= move) ++i;
+    return i;
+  }
+  /// Elements from the first cell of a box to its last.
+  static std::size_t span_of(const Box& box, const std::array<Index, num_dims>& strides) {
+    Index last = 0;
+    for (std::size_t i = 0; i < num_dims; ++i) last += (box.hi[i] - box.lo[i] - 1) * strides[i];
+    return static_cast<std::size_t>(last) + 1;
+  }
+
+  static const T* values_at(const std::shared_ptr<std::byte>& opened) {
+    return reinterpret_cast<const T*>(opened.get());
+  }
+
+  void make_lists(const Exec& exec) {
     std::vector<Entry> packs, unpacks, copies, adjoint_packs, adjoint_unpacks, adjoint_copies;
     std::vector<Sum> sums;
-
-    // The buffers' addresses are known only after their sizes: entries hold null first.
-    lay_out(items, &TransferPlan::sends, outgoing, [&](const item_type& item, const Move& m, Index at) {
-      const Walk tensor = walk_source(item.source, m, false), message = walk_message(at, m, false);
-      packs.push_back({item.source.data.data(), nullptr, copy(extents(m.source), tensor, message)});
-      sums.push_back({&item,
-                      m.source,
-                      {nullptr, item.source.data.data(), copy(extents(m.source), message, tensor), CopyMode::add}});
-    });
-    allocate(outgoing, exec, ", outgoing");
-    for (Entry& e : packs) e.destination = outgoing.data.data();
-    for (Sum& s : sums) s.entry.source = outgoing.data.data();
+    for_each_move(
+        items, &TransferPlan::sends, outgoing.peers, [&](const item_type& item, const Move& m, Index at, Index number) {
+          const Walk tensor = walk_source(item.source, m, false), message = walk_message(at, m, false);
+          const std::size_t i = peer_of(outgoing, number);
+          const Peer& peer = outgoing.peers[i];
+          if (!peer.direct || outgoing.places[static_cast<std::size_t>(number)].is_packed)
+            packs.push_back({item.source.data.data(), outgoing.data.data(), copy(extents(m.source), tensor, message)});
+          const T* from = outgoing.data.data();
+          Walk ghosts = message;
+          if (peer.direct_adjoint) {
+            from = values_at(outgoing.opened[i]);
+            ghosts.offset -= peer.offset;
+          }
+          sums.push_back({&item,
+                          m.source,
+                          {from, item.source.data.data(), copy(extents(m.source), ghosts, tensor), CopyMode::add}});
+        });
     append_in_batches(sums, 0, adjoint_unpacks);
 
-    lay_out(items, &TransferPlan::receives, incoming, [&](const item_type& item, const Move& m, Index at) {
-      const Walk tensor = walk_box(item.destination, m.destination), message = walk_message(at, m, true);
-      unpacks.push_back({nullptr, item.destination.data.data(), copy(extents(m.destination), message, tensor)});
-      adjoint_packs.push_back({item.destination.data.data(), nullptr, copy(extents(m.destination), tensor, message)});
-    });
-    allocate(incoming, exec, ", incoming");
-    for (Entry& e : unpacks) e.source = incoming.data.data();
-    for (Entry& e : adjoint_packs) e.destination = incoming.data.data();
+    for_each_move(
+        items, &TransferPlan::receives, incoming.peers,
+        [&](const item_type& item, const Move& m, Index at, Index number) {
+          const Walk tensor = walk_box(item.destination, m.destination), message = walk_message(at, m, true);
+          const T* from = incoming.data.data();
+          Walk source = message;
+          if (incoming.peers[peer_of(incoming, number)].direct && !m.source.empty()) {
+            from = values_at(incoming.opened[static_cast<std::size_t>(number)]);
+            source = walk(incoming.places[static_cast<std::size_t>(number)].strides, {}, m, true);
+          }
+          unpacks.push_back({from, item.destination.data.data(), copy(extents(m.destination), source, tensor)});
+          adjoint_packs.push_back(
+              {item.destination.data.data(), incoming.data.data(), copy(extents(m.destination), tensor, message)});
+        });
 
     sums.clear();
     for (const item_type& item : items) {
@@ -348,7 +488,6 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     adjoint_pack = List(exec, label + ": pack ghosts", adjoint_packs);
     adjoint_unpack = List(exec, label + ": add to owners", adjoint_unpacks);
     adjoint_local = List(exec, label + ": add to owners within the rank", adjoint_copies);
-    requests.reserve(outgoing.peers.size() + incoming.peers.size());
 
     for (const item_type& item : items) {
       const TransferCount c = count(item.plan);
@@ -379,9 +518,10 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     try {
       in_flight = true;
       requests.clear();
+      readers.clear();
       (backwards ? adjoint_pack : pack).run(exec);
       if constexpr (staged) {
-        if (!out.peers.empty()) Kokkos::deep_copy(exec, out.host, out.data);
+        if (uses_host(out)) Kokkos::deep_copy(exec, out.host, out.data);
       }
       if (has_messages()) {
         // One wait for two reasons: the messages are packed, and the last unpacking has left the buffer that receives
@@ -389,13 +529,52 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
         static const std::string reason = "aloni::halo: messages are packed and buffers free before communication";
         exec.fence(reason);
       }
-      for (const Peer& peer : in.peers) requests.push_back(comm.receive(bytes(in, peer), peer.rank, tag));
-      for (const Peer& peer : out.peers) requests.push_back(comm.send(bytes(out, peer), peer.rank, tag));
+      // Instead of what the receiver reads where it lies, an empty message says that it may, and another that it has.
+      for (const Peer& p : in.peers) requests.push_back(comm.receive(payload(in, p), p.rank, tag, message_options(p)));
+      for (const Peer& p : out.peers) {
+        requests.push_back(comm.send(payload(out, p), p.rank, tag, message_options(p)));
+        if (is_direct(p)) readers.push_back(comm.receive({}, p.rank, tag, {.priority = priority}));
+      }
       (backwards ? adjoint_local : local).run(exec);
     } catch (...) {
       keep_forever(this->shared_from_this());
       throw;
     }
+  }
+
+  bool is_direct(const Peer& peer) const { return adjoint ? peer.direct_adjoint : peer.direct; }
+  /// Whether some messages go through host memory.
+  bool uses_host(const Buffer& buffer) const {
+    return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return !is_direct(p) && !p.on_device; });
+  }
+  std::span<std::byte> payload(const Buffer& buffer, const Peer& peer) const {
+    if (is_direct(peer)) return {};
+    if (!peer.on_device) return bytes(buffer, peer);
+    return {reinterpret_cast<std::byte*>(buffer.data.data() + peer.offset),
+            static_cast<std::size_t>(peer.elements) * sizeof(T)};
+  }
+  comm::MessageOptions message_options(const Peer& peer) const {
+    return {.priority = priority, .on_device = peer.on_device && !is_direct(peer)};
+  }
+
+  /// Tells those whose memory this rank has read, and waits for those that read its own.
+  void end_reading(const Buffer& in) {
+    requests.clear();
+    for (const Peer& p : in.peers) {
+      if (!is_direct(p)) continue;
+      if (requests.empty()) {
+        static const std::string reason = "aloni::halo: the memory of other ranks has been read";
+        space.fence(reason);
+      }
+      requests.push_back(comm.send({}, p.rank, tag, {.priority = priority}));
+      comm.count_direct(p.rank, 0, bytes(in, p).size());
+    }
+    if (!requests.empty()) comm.wait(requests);
+    if (readers.empty()) return;
+    comm.wait(readers);
+    const Buffer& out = adjoint ? incoming : outgoing;
+    for (const Peer& p : out.peers)
+      if (is_direct(p)) comm.count_direct(p.rank, bytes(out, p).size(), 0);
   }
 
   bool has_messages() const { return !outgoing.peers.empty() || !incoming.peers.empty(); }
@@ -408,12 +587,18 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
       keep_forever(this->shared_from_this());
       throw;
     }
-    in_flight = false;
     const Buffer& in = adjoint ? outgoing : incoming;
     if constexpr (staged) {
-      if (!in.peers.empty()) Kokkos::deep_copy(space, in.data, in.host);
+      if (uses_host(in)) Kokkos::deep_copy(space, in.data, in.host);
     }
     (adjoint ? adjoint_unpack : unpack).run(space);
+    try {
+      end_reading(in);
+    } catch (...) {
+      keep_forever(this->shared_from_this());
+      throw;
+    }
+    in_flight = false;
     for (const item_type& item : items) {
       const auto& changed = adjoint ? item.source : item.destination;
       if (changed.ghost_state) *changed.ghost_state = adjoint ? views::GhostState::stale : views::GhostState::fresh;
@@ -424,12 +609,14 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 template <class T, class Exec>
 Transfer<T, Exec>::Transfer(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<item_type> items,
                             TransferOptions options)
-    : implementation_(std::make_shared<Implementation>(comm, std::move(items), std::move(options.label))) {
+    : implementation_(std::make_shared<Implementation>(comm, std::move(items), options)) {
   comm::collectively(comm, "aloni::halo::Transfer", [&] {
     implementation_->check();
-    implementation_->set_up(queue.space());
+    implementation_->allocate_buffers(queue.space());
   });
   implementation_->tag = agree_on_tag(comm);
+  implementation_->tell_places();
+  comm::collectively(comm, "aloni::halo::Transfer", [&] { implementation_->make_lists(queue.space()); });
 }
 
 template <class T, class Exec>

@@ -18,9 +18,9 @@
 // number of transfers may be in flight and may be started in different orders on different ranks. One transfer is in
 // flight once.
 //
-// Fences. start() fences its queue once, before communication: the packing must be complete. finish() waits for
-// messages, not for kernels. Memory that the host cannot read is staged through pinned host memory, on the queue. A
-// rank without messages never waits.
+// Fences. start() fences its queue once, before communication: what is sent must be complete. finish() waits for
+// messages, and for kernels only where it copies from another rank's memory, which that rank wants back. Memory that the host
+// cannot read is staged through pinned host memory, on the queue. A rank without messages never waits.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/transfer_plan.hpp>
@@ -29,6 +29,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
@@ -63,6 +64,10 @@ struct TransferItem {
 
 struct TransferOptions {
   std::string label = "transfer";  ///< part of kernel and profiling labels: aloni::halo::<label>: pack
+  /// Between ranks that share memory, messages of at least so many bytes are not sent: the receiver copies them from where they lie, in
+  /// one pass if the tensor itself is in shared memory (core/comm/shared_view.hpp). The same on all ranks.
+  std::size_t direct_bytes = 16 * 1024;
+  int priority = 0;  ///< of its messages, see Communicator::send
 };
 
 namespace detail {
@@ -113,7 +118,8 @@ class Transfer {
            TransferOptions options = {});
 
   /// Collective among the ranks that exchange messages. Asynchronous until finish(): what the plan writes must be
-  /// neither read nor written, and what it reads must not change except by kernels submitted to the same queue.
+  /// neither read nor written, and what it reads must not change: by kernels submitted to the same queue it may where the tensor isn't
+  /// in shared memory.
   /// Throws InvalidArgument when this transfer is already in flight. Every start of one transfer uses the same queue,
   /// or the caller orders them.
   [[nodiscard]] Pending start(const Queue<Exec>& queue) const;

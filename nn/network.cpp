@@ -1,3 +1,4 @@
+#include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/transfer.hpp>
@@ -23,6 +24,15 @@ namespace {
 bool output_may_be_overwritten(const Operation& op) {
   return std::holds_alternative<Convolution>(op) || std::holds_alternative<Dense>(op) ||
          std::holds_alternative<BatchNorm>(op) || std::holds_alternative<Add>(op);
+}
+
+/// Puts the loss and the number of right predictions behind the gradients, so that they travel with them.
+template <class T, class Exec>
+void append_loss(const Exec& exec, const typename Parameters<T, Exec>::Flat& gradients, Index first,
+                 const Kokkos::View<double*, typename Exec::memory_space>& loss) {
+  Kokkos::parallel_for(
+      "aloni::nn::append_loss", Kokkos::RangePolicy<Exec>(exec, 0, Parameters<T, Exec>::tail),
+      KOKKOS_LAMBDA(int i) { gradients(first + i) = static_cast<T>(loss(i)); });
 }
 
 template <class T, class Exec>
@@ -83,7 +93,9 @@ struct Network<T, Exec>::Implementation {
   LocalTensor targets;
   Kokkos::View<double*, Mem> loss;
   typename Kokkos::View<double*, Mem>::HostMirror host_loss;
-  typename Parameters<T, Exec>::Flat::HostMirror host_gradients;
+  typename Parameters<T, Exec>::Flat::HostMirror host_gradients;  // for partial all-reduces
+  typename Parameters<T, Exec>::Flat::HostMirror host_sums;       // of the loss and the right predictions
+  std::optional<comm::ViewAllReduce<T, Exec>> gradient_reduction;
   bool counts;
   Stopwatch stopwatch;
 
@@ -102,6 +114,9 @@ struct Network<T, Exec>::Implementation {
     });
     try {
       connect(queue);
+      // Between host memories the collectives' engine is the faster one.
+      constexpr bool on_device = !Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+      gradient_reduction.emplace(comm, queue, parameters.gradients(), comm::BuiltInReduction<T>{}, on_device);
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
         node.forward_label = "aloni::nn::forward " + description.layers[i].name;
@@ -150,7 +165,7 @@ struct Network<T, Exec>::Implementation {
 
   void lay_out_activations(const Queue<Exec>& queue) {
     const Exec& exec = queue.space();
-    input = allocate_tensor<T>(exec, "aloni::nn::input", plan.input.owned(rank()), box_of_output(-1));
+    input = allocate_tensor<T>(comm, exec, "aloni::nn::input", plan.input.owned(rank()), box_of_output(-1));
     for (int i = 0; i < size(); ++i) {
       Node& node = nodes[i];
       const LayerPlan& layer = plan.layers[i];
@@ -160,8 +175,8 @@ struct Network<T, Exec>::Implementation {
         arm.mode = mode;
         if (mode == InputMode::separate) {
           const Box needed = layer.input_needed(rank());
-          arm.x = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_x", intersect(layer.input.owned(rank()), needed),
-                                     needed);
+          arm.x = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_x",
+                                     intersect(layer.input.owned(rank()), needed), needed);
         } else {
           arm.x = output_of(source);
         }
@@ -169,7 +184,8 @@ struct Network<T, Exec>::Implementation {
       if (computes_in_place(i)) {
         node.y = node.arms[0].x;
       } else {
-        node.y = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_y", layer.output.owned(rank()), box_of_output(i));
+        node.y = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_y", layer.output.owned(rank()),
+                                    box_of_output(i));
       }
     }
     const Box out = plan.output_of(size() - 1).owned(rank());
@@ -177,23 +193,24 @@ struct Network<T, Exec>::Implementation {
     labels = Kokkos::View<int*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::labels"),
                                      description.loss == Loss::softmax_cross_entropy ? out.extent(Dim::sample) : 0);
     if (description.loss == Loss::binary_cross_entropy)
-      targets = allocate_tensor<T>(exec, "aloni::nn::targets", out, out);
+      targets = allocate_tensor<T>(comm, exec, "aloni::nn::targets", out, out);
     loss = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::loss"), 2);
     host_loss = Kokkos::create_mirror_view(loss);
     host_gradients = Kokkos::create_mirror_view(parameters.gradients());
+    host_sums = decltype(host_sums)("aloni::nn::sums", 2);
   }
 
   void lay_out_gradients(const Queue<Exec>& queue) {
     const Exec& exec = queue.space();
     if (options.input_gradient) {
       const Box owned = plan.input.owned(rank());
-      input_dy = allocate_tensor<T>(exec, "aloni::nn::input_gradient", owned, owned);
+      input_dy = allocate_tensor<T>(comm, exec, "aloni::nn::input_gradient", owned, owned);
     }
     for (int i = 0; i < size(); ++i) {
       Node& node = nodes[i];
       const LayerPlan& layer = plan.layers[i];
       const Box owned = layer.output.owned(rank());
-      node.dy = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dy", owned, owned);
+      node.dy = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dy", owned, owned);
     }
     // A layer that computes its input's gradient just where the producer expects it writes there. A ReLU may do so in place: its
     // own dy then is the producer's.
@@ -201,7 +218,7 @@ struct Network<T, Exec>::Implementation {
       const int source = plan.layers[i].inputs[0].source;
       if (source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation) &&
           writes_gradient_directly(i, source)) {
-        nodes[source].dy.storage = nodes[i].dy.storage;
+        nodes[source].dy.share_memory_of(nodes[i].dy);
       }
     }
     for (int i = 0; i < size(); ++i) {
@@ -213,7 +230,7 @@ struct Network<T, Exec>::Implementation {
         } else {
           const Box owned = layer.input.owned(rank());
           const Box box = folds(i) ? layer.input_needed(rank()) : owned;
-          arm.dx = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx", intersect(box, owned), box);
+          arm.dx = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx", intersect(box, owned), box);
         }
       }
     }
@@ -260,14 +277,14 @@ struct Network<T, Exec>::Implementation {
     const auto needed = [&](int r) { return layer.input_needed(r); };
     const halo::BoundaryConditions boundaries;  // nothing that is needed lies outside the tensor
     if (arm.mode == InputMode::in_place) {
-      arm.fetch.emplace(comm, queue,
-                        std::vector<Item>{Item::in_place({producer.whole(), producer.box},
-                                                         halo::plan_halo(from, needed, boundaries, rank()))},
-                        labelled(i, "_x"));
+      arm.fetch.emplace(
+          comm, queue,
+          std::vector<Item>{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
+          labelled(i, "_x"));
     } else if (arm.mode == InputMode::separate) {
       arm.fetch.emplace(
           comm, queue,
-          std::vector<Item>{Item::between({producer.whole(), producer.box}, {arm.x.whole(), arm.x.box},
+          std::vector<Item>{Item::between(producer.ref(), arm.x.ref(),
                                           halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
           labelled(i, "_x"));
     }
@@ -285,7 +302,7 @@ struct Network<T, Exec>::Implementation {
         return;
       }
       const Box owned = plan.output_of(arm.source).owned(rank());
-      arm.contribution = allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
+      arm.contribution = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
       result = arm.contribution;
     }
     arm.folded = arm.dx;
@@ -293,23 +310,23 @@ struct Network<T, Exec>::Implementation {
       const Box owned = layer.input.owned(rank());
       arm.folded = same_distribution(i, arm.source)
                        ? result
-                       : allocate_tensor<T>(exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
-      arm.fold.emplace(
-          comm, queue,
-          std::vector<Item>{Item::between(
-              {arm.folded.whole(), arm.folded.box}, {arm.dx.whole(), arm.dx.box},
-              halo::plan_redistribution(layer.input, layer.input, needed, halo::BoundaryConditions{}, rank()))},
-          labelled(i, "_dx"));
+                       : allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
+      arm.fold.emplace(comm, queue,
+                       std::vector<Item>{Item::between(arm.folded.ref(), arm.dx.ref(),
+                                                       halo::plan_redistribution(layer.input, layer.input, needed,
+                                                                                 halo::BoundaryConditions{}, rank()))},
+                       labelled(i, "_dx"));
     }
     if (!same_distribution(i, arm.source)) {
       arm.back.emplace(
           comm, queue,
-          std::vector<Item>{Item::between({arm.folded.whole(), arm.folded.box}, {result.whole(), result.box},
+          std::vector<Item>{Item::between(arm.folded.ref(), result.ref(),
                                           halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
           labelled(i, "_dx"));
     }
   }
 
+  // Between layers the other ranks' rounds of a partial all-reduce go on.
   void forward(const Queue<Exec>& queue, Mode mode) {
     for (Node& node : nodes) {
       const ScopedRegion region(node.forward_label);
@@ -320,6 +337,7 @@ struct Network<T, Exec>::Implementation {
       }
       const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
       node.layer->forward(queue, mode, stopwatch);
+      comm.progress();
     }
   }
 
@@ -330,6 +348,7 @@ struct Network<T, Exec>::Implementation {
       {
         const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
         node.layer->backward(queue, stopwatch);
+        comm.progress();
       }
       for (Arm& arm : node.arms) {
         if (arm.fold || arm.back) {
@@ -380,30 +399,35 @@ struct Network<T, Exec>::Implementation {
     if (!counts) Kokkos::deep_copy(exec, loss, 0.0);
   }
 
-  /// One all-reduce for the gradients and the two numbers of the loss.
-  void reduce_gradients(const Queue<Exec>& queue) {
+  /// One all-reduce for the gradients and the two numbers of the loss. How many ranks' it has added, late ones included.
+  int reduce_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
     const ScopedRegion region("aloni::nn::reduce_gradients");
     const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
     const Exec& exec = queue.space();
     const auto& gradients = parameters.gradients();
-    Kokkos::deep_copy(exec, host_gradients, gradients);
-    Kokkos::deep_copy(exec, host_loss, loss);
-    queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
-    for (Index i = 0; i < Parameters<T, Exec>::tail; ++i) {
-      host_gradients(parameters.size() + i) = static_cast<T>(host_loss(i));
+    append_loss<T, Exec>(exec, gradients, parameters.size(), loss);
+    int contributions = comm.size();
+    if (partial) {
+      Kokkos::deep_copy(exec, host_gradients, gradients);
+      queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
+      contributions = partial->reduce(std::span<T>(host_gradients.data(), host_gradients.extent(0)));
+      Kokkos::deep_copy(exec, gradients, host_gradients);
+    } else {
+      gradient_reduction->run(queue);
     }
-    comm.all_reduce(std::span<T>(host_gradients.data(), host_gradients.extent(0)), comm::Reduction::sum);
-    Kokkos::deep_copy(exec, gradients, host_gradients);
+    const auto sums = Kokkos::subview(gradients, Kokkos::make_pair(parameters.size(), parameters.size() + Index{2}));
+    Kokkos::deep_copy(exec, host_sums, sums);
+    queue.fence("aloni::nn::reduce_gradients: the loss is needed on the host");
+    return contributions;
   }
 
-  StepResult train_step(const Queue<Exec>& queue) {
+  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
     forward(queue, Mode::training);
     compute_loss(queue, true);
     backward(queue);
-    reduce_gradients(queue);
-    const Index tail = parameters.size();
-    return {static_cast<double>(host_gradients(tail)) / mean_divisor(),
-            static_cast<Index>(static_cast<double>(host_gradients(tail + 1)) + 0.5)};
+    const double share = static_cast<double>(reduce_gradients(queue, partial)) / comm.size();
+    return {static_cast<double>(host_sums(0)) / (share * mean_divisor()),
+            static_cast<Index>(static_cast<double>(host_sums(1)) + 0.5)};
   }
 
   StepResult evaluate(const Queue<Exec>& queue) {
@@ -489,8 +513,8 @@ views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::targets() con
 }
 
 template <class T, class Exec>
-StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue) {
-  return implementation_->train_step(queue);
+StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
+  return implementation_->train_step(queue, partial);
 }
 
 template <class T, class Exec>
@@ -529,7 +553,7 @@ views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::input_gradien
 
 template <class T, class Exec>
 void Network<T, Exec>::reduce_gradients(const Queue<Exec>& queue) {
-  implementation_->reduce_gradients(queue);
+  implementation_->reduce_gradients(queue, nullptr);
 }
 
 template <class T, class Exec>

@@ -1,7 +1,7 @@
 #pragma once
 // A network that runs: activations, gradients, exchanges and layers of one rank, for one size of mini-batch.
 //
-//   Parameters<float> parameters(queue, description, seed);
+//   Parameters<float> parameters(comm, queue, description, seed);
 //   Network<float> network(comm, queue, description, strategy, 64, parameters);
 //   // each step: fill network.input() (this rank's box network.input_box()) and network.labels(), then
 //   StepResult result = network.train_step(queue);   // forward, loss, backward, gradient all-reduce
@@ -11,6 +11,7 @@
 // collective over the communicator, except input(), labels() and targets(); all calls of one network use the same queue.
 // After construction nothing is allocated.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/layers/layer.hpp>
@@ -62,8 +63,10 @@ class Network {
 
   // --- whole steps ---
 
-  /// Forward, loss, backward, all-reduce: the parameters' gradients are then those of the mean loss, equal on all ranks.
-  StepResult train_step(const Queue<Exec>& queue);
+  /// Forward, loss, backward, all-reduce: the parameters' gradients are then those of the mean loss, equal on all ranks. With `partial`,
+  /// made for gradients().extent(0) elements of the parameters, they are what a round of it has gathered, the loss the mean of
+  /// those samples.
+  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial = nullptr);
   /// Forward with running statistics, and the loss.
   StepResult evaluate(const Queue<Exec>& queue);
 

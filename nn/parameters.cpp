@@ -1,3 +1,4 @@
+#include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/local/pointwise.hpp>
@@ -6,6 +7,7 @@
 
 #include <cmath>
 #include <string>
+#include <tuple>
 #include <variant>
 
 namespace aloni::nn {
@@ -48,6 +50,15 @@ Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescripti
     statistics_.push_back(s);
   }
   queue.fence("aloni::nn::Parameters: the host's initial values are released");
+}
+
+template <class T, class Exec>
+Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
+                                const NetworkDescription& network, std::uint64_t seed)
+    : Parameters(queue, network, seed) {
+  std::tie(gradients_, gradient_memory_) =
+      comm::allocate_shared<T>(comm, queue.space(), "aloni::nn::gradients", gradients_.extent(0));
+  queue.fence("aloni::nn::Parameters: gradients are zero");
 }
 
 template <class T, class Exec>

@@ -1,6 +1,7 @@
 #pragma once
 // The learned tensors of a network: values, gradients and momenta, each one flat block of memory, so that the gradient
 // all-reduce is one collective and the optimiser one kernel. Replicated: every rank holds all of them.
+#include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/views/local_view.hpp>
@@ -8,6 +9,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace aloni::nn {
@@ -38,6 +40,9 @@ class Parameters {
   /// Initial values depend on the seed and the position in the tensor only: uniform in ±1/sqrt(fan_in) for weights and biases,
   /// 1 for gamma, 0 for beta.
   Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed);
+  /// The same with gradients where the ranks of a node reach them, so that their all-reduce takes one pass. Not collective.
+  Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
+             std::uint64_t seed);
 
   const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }
   /// Position of a layer's k-th tensor in descriptions(). @pre the layer has one
@@ -68,6 +73,7 @@ class Parameters {
   std::vector<ParameterDescription> descriptions_;
   std::vector<Index> offsets_;
   Flat values_, gradients_, momenta_;
+  std::shared_ptr<void> gradient_memory_;
   std::vector<RunningStatistics<Mem>> statistics_;
 };
 

@@ -1,10 +1,9 @@
 #include <aloni/nn/strategy.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/text_file.hpp>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <sstream>
 
 namespace aloni::nn {
@@ -17,8 +16,6 @@ namespace {
 constexpr const char* parse_operation = "aloni::nn::Strategy::parse";
 constexpr const char* read_operation = "aloni::nn::Strategy::read";
 constexpr const char* resolve_operation = "aloni::nn::resolve";
-
-constexpr std::uintmax_t max_file_bytes = 1 << 20;
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\v' || c == '\f'; }
 
@@ -155,18 +152,7 @@ Strategy Strategy::parse(std::string_view text, const std::string& source) {
 }
 
 Strategy Strategy::read(const std::string& path) {
-  std::error_code error;
-  const auto status = std::filesystem::status(path, error);
-  if (!std::filesystem::exists(status)) throw FileError(read_operation, path, "missing", "a strategy file");
-  if (std::filesystem::is_directory(status)) throw FileError(read_operation, path, "a folder", "a strategy file");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw FileError(read_operation, path, "cannot be opened", "a readable file");
-  std::string text(max_file_bytes + 1, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (file.bad()) throw FileError(read_operation, path, "cannot be read", "a readable file");
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > max_file_bytes) throw FileError(read_operation, path, "longer than 1 MiB", "a strategy file");
-  return parse(text, path);
+  return parse(read_text_file(read_operation, path, "a strategy file"), path);
 }
 
 std::string to_string(const Strategy& s) {

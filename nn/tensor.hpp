@@ -1,6 +1,9 @@
 #pragma once
 // One rank's part of an activation or gradient: a dense channels-last block of memory over a box of global indices (owned
 // part and ghosts). What layers exchange among themselves; users see DistributedView.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/shared_view.hpp>
+#include <aloni/halo/transfer.hpp>
 #include <aloni/views/box.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -8,7 +11,10 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 
 namespace aloni::nn {
 
@@ -47,9 +53,10 @@ template <class T, class Mem = Kokkos::DefaultExecutionSpace::memory_space>
 struct Tensor {
   using Storage = Kokkos::View<T*, Mem>;
 
-  views::Box owned;  ///< what this rank owns
-  views::Box box;    ///< what the memory covers
-  Storage storage;   ///< shared between tensors that are computed in place
+  views::Box owned;              ///< what this rank owns
+  views::Box box;                ///< what the memory covers
+  Storage storage;               ///< shared between tensors that are computed in place
+  std::shared_ptr<void> memory;  ///< behind `storage`, where that doesn't keep itself alive
 
   bool exists = false;  ///< equal on all ranks, also where a rank's part is empty
   bool allocated() const { return exists; }
@@ -59,14 +66,32 @@ struct Tensor {
   }
   views::LocalView<T, Mem> part(const views::Box& p) const { return part_of(whole(), box, p); }
   views::LocalView<T, Mem> owned_part() const { return part(owned); }
+  /// For transfers.
+  halo::TensorRef<T, Mem> ref() const {
+    return {whole(), box, std::make_shared<std::pair<Storage, std::shared_ptr<void>>>(storage, memory)};
+  }
+  void share_memory_of(const Tensor& other) {
+    storage = other.storage;
+    memory = other.memory;
+  }
 };
 
 /// Zero-initialised on `exec`. `box` must contain `owned` (or `owned` be empty).
 template <class T, class Exec>
 Tensor<T, typename Exec::memory_space> allocate_tensor(const Exec& exec, const std::string& label,
                                                        const views::Box& owned, const views::Box& box) {
-  Tensor<T, typename Exec::memory_space> t{owned, box, {}, true};
+  Tensor<T, typename Exec::memory_space> t{owned, box, {}, {}, true};
   t.storage = typename decltype(t)::Storage(Kokkos::view_alloc(exec, label), static_cast<std::size_t>(box.size()));
+  return t;
+}
+
+/// The same where the other ranks of the node reach it: for what transfers read.
+template <class T, class Exec>
+Tensor<T, typename Exec::memory_space> allocate_tensor(const comm::Communicator& comm, const Exec& exec,
+                                                       const std::string& label, const views::Box& owned,
+                                                       const views::Box& box) {
+  Tensor<T, typename Exec::memory_space> t{owned, box, {}, {}, true};
+  std::tie(t.storage, t.memory) = comm::allocate_shared<T>(comm, exec, label, static_cast<std::size_t>(box.size()));
   return t;
 }
 

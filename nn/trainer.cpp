@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -136,6 +137,18 @@ double accuracy(Networks<T>& networks, const Queue<Exec>& queue, const LabelledI
   return static_cast<double>(correct) / static_cast<double>(set.size());
 }
 
+/// What came too late for the last step.
+template <class T>
+void step_on_the_rest(const Queue<Exec>& queue, comm::PartialAllReduce<T>& partial, Parameters<T, Exec>& parameters,
+                      const SgdOptions& sgd) {
+  const auto rest = Kokkos::create_mirror_view(parameters.gradients());
+  const int contributions = partial.flush(std::span<T>(rest.data(), rest.extent(0)));
+  if (contributions == 0) return;
+  Kokkos::deep_copy(queue.space(), parameters.gradients(), rest);
+  parameters.sgd(queue, sgd);
+  queue.fence("aloni::nn::train: the host's gradients are released");
+}
+
 }  // namespace
 
 template <class T>
@@ -144,7 +157,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
                   TrainObserver* observer) {
   check_arguments(description, train_set, test_set, options);
   const Queue<Exec> queue;
-  Parameters<T, Exec> parameters(queue, description, options.seed);
+  Parameters<T, Exec> parameters(comm, queue, description, options.seed);
   Networks<T> networks(comm, queue, description, strategy, parameters, options.backend);
   SgdOptions sgd{options.learning_rate, options.momentum, options.weight_decay};
 
@@ -160,6 +173,8 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   double train_seconds = 0;
   Index trained = 0;
   networks.of(batch);  // its set-up isn't part of the first step
+  std::optional<comm::PartialAllReduce<T>> partial;
+  if (options.gradients == GradientReduction::majority) partial.emplace(comm, parameters.gradients().extent(0));
   for (int epoch = 0; epoch < epochs; ++epoch) {
     shuffle(order, options.seed, epoch);
     const TimeReport before = networks.time();
@@ -172,7 +187,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
       const auto chosen = std::span<const Index>(order).subspan(first, samples);
       draw_shifts(shifts, chosen, options, epoch);
       fill_batch(queue, train_set, chosen, network, shifts);
-      const StepResult result = network.train_step(queue);
+      const StepResult result = network.train_step(queue, partial ? &*partial : nullptr);
       {
         const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
         if (options.schedule == LearningRateSchedule::linear) {
@@ -190,6 +205,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
       ++epoch_steps;
       if (observer) observer->after_step(std::ssize(report.losses), total_steps, result.loss, seconds);
     }
+    if (partial) step_on_the_rest(queue, *partial, parameters, sgd);
     add_difference(report.time, before, networks.time());
     train_seconds += epoch_seconds;
     trained += epoch_samples;

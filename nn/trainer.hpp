@@ -17,6 +17,10 @@ namespace aloni::nn {
 /// How the learning rate goes on from its first value: the same in every step, or on a straight line to zero at the end.
 enum class LearningRateSchedule { constant, linear };
 
+/// Whose gradients a step adds: those of all ranks, or of the ranks that are there when more than half are (core/comm/partial_all_reduce.hpp):
+/// late ones count in the next step, and what is left over at the end of an epoch in a step of its own. Losses then depend on time.
+enum class GradientReduction { all, majority };
+
 struct TrainOptions {
   Index batch = 64;  ///< samples per step over all ranks
   int epochs = 1;
@@ -28,6 +32,7 @@ struct TrainOptions {
   double weight_decay = 0.0;
   int shift = 0;  ///< each training image is moved by up to so many pixels in height and width, anew in each epoch
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
+  GradientReduction gradients = GradientReduction::all;
 };
 
 struct EpochReport {
@@ -60,7 +65,7 @@ class TrainObserver {
 };
 
 /// Collective. The order of samples, the initial parameters and so the losses depend on the seed only, not on ranks or strategy (up
-/// to the order of sums). An incomplete last mini-batch of an epoch is trained on too. With `steps` > 0 the last epoch may be
+/// to the order of sums; with GradientReduction::all). An incomplete last mini-batch of an epoch is trained on too. With `steps` > 0 the last epoch may be
 /// incomplete; it is evaluated all the same.
 /// Throws InvalidArgument, Unsupported (equal on all ranks), PeerFailed.
 template <class T>

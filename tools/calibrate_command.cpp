@@ -1,7 +1,7 @@
 #include <aloni/core/comm/calibration.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/tools/calibrate_command.hpp>
-#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/result_file.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <CLI/App.hpp>
@@ -108,7 +108,7 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
   comm::collectively(comm, "aloni calibrate", [&] {
     if (comm.rank() != 0) return;
     for (const std::string& path : {output_, json_}) {
-      if (!path.empty()) check_json_file_can_be_written(path);
+      if (!path.empty()) check_result_file_can_be_written(path);
     }
   });
   const comm::Tuning tuning = comm::calibrate(comm, {.largest_bytes = largest_bytes_, .seconds_per_case = seconds_});
@@ -119,8 +119,8 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     if (std::fflush(stdout) != 0) {
       throw FileError("aloni calibrate", "standard output", "cannot be written", "a place with room for the results");
     }
-    if (!output_.empty()) write_json_file(output_, to_text(tuning));
-    if (!json_.empty()) write_json_file(json_, to_json(comm, tuning).dump(2) + "\n");
+    if (!output_.empty()) write_result_file(output_, to_text(tuning));
+    if (!json_.empty()) write_result_file(json_, to_json(comm, tuning).dump(2) + "\n");
   });
 }
 

@@ -3,7 +3,7 @@
 #include <aloni/core/version.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/info_command.hpp>
-#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/result_file.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <mpi.h>
@@ -73,9 +73,13 @@ Json collect(const comm::Communicator& comm) {
   info["kokkos"] = kokkos_version();
   info["mpi"] = mpi_version();
   info["execution_spaces"] = execution_spaces();
-  info["options"] = {{"onednn", config::has_onednn}, {"kokkos_kernels", config::has_kokkos_kernels},
-                     {"ucx", config::has_ucx},       {"zlib", config::has_zlib},
-                     {"device", has_device},         {"debug_checks", config::debug_checks}};
+  info["options"] = {{"onednn", config::has_onednn},
+                     {"kokkos_kernels", config::has_kokkos_kernels},
+                     {"nccl", config::has_nccl},
+                     {"ucx", config::has_ucx},
+                     {"zlib", config::has_zlib},
+                     {"device", has_device},
+                     {"debug_checks", config::debug_checks}};
   info["ranks"] = comm.size();
   info["nodes"] = nodes;
   info["threads_per_rank"] = Kokkos::DefaultHostExecutionSpace().concurrency();
@@ -122,12 +126,12 @@ void InfoCommand::run(const comm::Communicator& comm) const {
   const Json info = collect(comm);
   comm::collectively(comm, "aloni info", [&] {
     if (comm.rank() != 0) return;
-    if (!json_.empty()) check_json_file_can_be_written(json_);
+    if (!json_.empty()) check_result_file_can_be_written(json_);
     print_rows(info, "");
     if (std::fflush(stdout) != 0) {
       throw FileError("aloni info", "standard output", "cannot be written", "a place with room for the results");
     }
-    if (!json_.empty()) write_json_file(json_, info.dump(2) + "\n");
+    if (!json_.empty()) write_result_file(json_, info.dump(2) + "\n");
   });
 }
 

@@ -1,10 +1,11 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/models.hpp>
-#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/result_file.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 #include <aloni/tools/train_output.hpp>
+#include <aloni/tools/tuning_file.hpp>
 
 #include <fmt/format.h>
 #include <CLI/App.hpp>
@@ -36,6 +37,9 @@ const std::map<std::string, ProgressStyle> progress_styles{{"automatic", Progres
 
 const std::map<std::string, nn::LearningRateSchedule> schedules{{"constant", nn::LearningRateSchedule::constant},
                                                                 {"linear", nn::LearningRateSchedule::linear}};
+
+const std::map<std::string, nn::GradientReduction> reductions{{"all", nn::GradientReduction::all},
+                                                              {"majority", nn::GradientReduction::majority}};
 
 const std::vector<std::string> precisions{"float", "double"};
 
@@ -89,6 +93,11 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--weight-decay", options_.weight_decay, "Of stochastic gradient descent", "X");
   add("--shift", options_.shift, "Move each training image by up to so many pixels, anew in each epoch; 0: don't", "N");
   add("--backend", backend_, "Local convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
+  add("--gradients", gradients_,
+      "Of which ranks a step adds: " + listed(reductions, key<nn::GradientReduction>) +
+          " (of those that are there when more than half are; late ones count in the next step)",
+      "NAME");
+  add("--tuning", tuning_, "Choose collective algorithms by what aloni calibrate has written here", "FILE");
   add("--progress", progress_,
       listed(progress_styles, key<ProgressStyle>) + "; automatic: line on a terminal, else plain", "STYLE");
   add("--json", json_, "Write the results here too", "FILE");
@@ -124,10 +133,13 @@ void TrainCommand::check() const {
   if (options_.shift < 0 || options_.shift > 1000) refuse("--shift", std::to_string(options_.shift), "from 0 to 1000");
   if (backends.count(backend_) == 0)
     refuse("--backend", backend_, "one of: " + listed(backends, key<ConvolutionBackend>));
+  if (reductions.count(gradients_) == 0)
+    refuse("--gradients", gradients_, "one of: " + listed(reductions, key<nn::GradientReduction>));
   if (progress_styles.count(progress_) == 0) {
     refuse("--progress", progress_, "one of: " + listed(progress_styles, key<ProgressStyle>));
   }
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "a path");
+  if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "a path");
   if (command_->count("--strategy") > 0 && strategy_.empty()) refuse("--strategy", "\"\"", "a grid or a file");
 }
 
@@ -138,6 +150,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   nn::TrainOptions options = options_;
   options.schedule = schedules.at(schedule_);
   options.backend = backends.at(backend_);
+  options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
   return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
 }
@@ -146,9 +159,10 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const bool speaks = comm.rank() == 0;
   if (!json_.empty()) {
     comm::collectively(comm, "aloni train --json", [&] {
-      if (speaks) check_json_file_can_be_written(json_);
+      if (speaks) check_result_file_can_be_written(json_);
     });
   }
+  if (!tuning_.empty()) use_tuning_file(comm, tuning_);
   const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
   const nn::TrainAndTest data = comm::collectively(comm, "aloni train --data", [&] { return nn::read_mnist(data_); });
   const nn::NetworkDescription network = nn::make_model(model_, data.train.image, data.train.classes);
@@ -179,7 +193,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     }
     if (!json_.empty()) {
       TrainRun run{model_, data_, strategy.source, precision_, comm.size(), options_.batch, seed_};
-      write_json_file(json_, to_json(report, run));
+      write_result_file(json_, to_json(report, run));
     }
   });
 }

@@ -30,7 +30,7 @@ class TrainCommand {
 
   CLI::App* command_;
   std::string model_ = "lenet5", data_, strategy_, precision_ = "float", schedule_ = "linear", backend_ = "automatic",
-              progress_ = "automatic", json_;
+              gradients_ = "all", progress_ = "automatic", json_, tuning_;
   std::int64_t seed_ = 1;  // signed, or the parser would take -1 for a large number
   nn::TrainOptions options_;
 };

@@ -19,6 +19,7 @@
 // It is a handle: copies share memory and ghost state, as copies of a Kokkos View do. Boxes are in global indices and
 // always have five dimensions (views/extents.hpp); the Views that it hands out have the SpatialRank + 2 dimensions of
 // the user, in the order N,[D,[H,]]W,C whatever the layout of the memory.
+#include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/distribution.hpp>
@@ -106,6 +107,26 @@ class DistributedView {
     if constexpr (SpatialRank == 1) data_ = owning_type(allocation, n(0), n(1), n(2));
     if constexpr (SpatialRank == 2) data_ = owning_type(allocation, n(0), n(1), n(2), n(3));
     if constexpr (SpatialRank == 3) data_ = owning_type(allocation, n(0), n(1), n(2), n(3), n(4));
+  }
+
+  /// The same for this rank of `comm`, in memory that the other ranks of its node reach, so that they copy their ghosts straight from
+  /// it. In host space; elsewhere as above. Not collective. @pre distribution.ranks() == comm.size()
+  template <class Exec>
+  DistributedView(const comm::Communicator& comm, const Exec& exec, const std::string& label,
+                  const Distribution& distribution, const GhostWidths& ghosts = {})
+      : DistributedView(distribution, comm.rank(), ghosts) {
+    static_assert(std::is_same_v<typename Exec::memory_space, MemorySpace>, "`exec` must allocate in MemorySpace");
+    label_ = label;
+    const Box box = box_with_ghosts();
+    auto [data, memory] = comm::allocate_shared<T>(comm, exec, label, static_cast<std::size_t>(box.size()));
+    std::array<Index, SpatialRank + 2> extents, strides;
+    Index stride = 1;
+    for (std::size_t i = extents.size(); i-- > 0; stride *= extents[i]) {
+      extents[i] = box.extent(axes[i]);
+      strides[i] = stride;
+    }
+    attach(data.data(), axes, extents, strides);
+    owner_ = std::make_shared<decltype(std::pair(data, memory))>(data, memory);
   }
 
   /// The user's memory, any layout, not copied; a managed View stays referenced.

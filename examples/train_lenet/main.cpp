@@ -23,7 +23,7 @@ void train(const comm::Communicator& comm, const char* folder, const char* grid)
   constexpr Index batch = 50;  // divides the sizes of both sets
   const Index steps = digits.train.size() / batch, tests = digits.test.size() / batch;
   const Queue<> queue;
-  nn::Parameters<float> parameters(queue, lenet, 1);
+  nn::Parameters<float> parameters(comm, queue, lenet, 1);
   nn::Network<float> network(comm, queue, lenet, strategy, batch, parameters);
 
   std::vector<Index> order(digits.train.size());

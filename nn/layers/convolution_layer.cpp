@@ -93,12 +93,12 @@ class ConvolutionLayer final : public Layer<T, Exec> {
     if (exchanges_) {
       // dL/dy itself stays dense for backward-filter; the part with ghosts is a copy.
       const views::Box own = intersect(s.plan.output.owned(rank), needed[rank]);
-      ghosted_dy_ = allocate_tensor<T>(s.queue.space(), "aloni::nn::" + s.description.name + "_dy_with_ghosts", own,
-                                       needed[rank]);
+      ghosted_dy_ = allocate_tensor<T>(s.comm, s.queue.space(), "aloni::nn::" + s.description.name + "_dy_with_ghosts",
+                                       own, needed[rank]);
       gradient_halo_ = halo::Transfer<T, Exec>(
           s.comm, s.queue,
           {halo::TransferItem<T, Mem>::between(
-              {dy_.whole(), dy_.box}, {ghosted_dy_.whole(), ghosted_dy_.box},
+              dy_.ref(), ghosted_dy_.ref(),
               halo::plan_redistribution(
                   s.plan.output, s.plan.output, [&](int r) { return needed[r]; }, halo::BoundaryConditions{}, rank))},
           {.label = s.description.name + "_dy"});

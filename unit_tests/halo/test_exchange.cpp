@@ -31,8 +31,8 @@ class Exchanges : public testing::Test {
 // Fills owned values by global index, exchanges, and compares every cell with where its index leads.
 template <class T, int R>
 void check_exchange(const comm::Communicator& comm, const Queue<Exec>& queue, const DistributedView<T, R>& x,
-                    const BoundaryConditions& boundaries) {
-  const Exchange<T> exchange(comm, queue, {{x, boundaries}});
+                    const BoundaryConditions& boundaries, const TransferOptions& options = {}) {
+  const Exchange<T> exchange(comm, queue, {{x, boundaries}}, options);
   for (int repeat = 0; repeat < 2; ++repeat) {
     set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? value_of(c, repeat) : -1; });
     x.mark_stale();
@@ -66,6 +66,24 @@ TEST_F(Exchanges, FillGhostsOnEveryGrid) {
     const auto h = widths({{{0, 0}, {0, 0}, {2, 1}, {1, 1}, {0, 0}}});
     check_exchange(comm_, queue_, DistributedView<float, 2>(queue_.space(), "x", flat, rank_, h), {});
   }
+}
+
+TEST_F(Exchanges, CopyFromViewToViewWithinANode) {
+  const auto g = widths({{{0, 0}, {1, 2}, {2, 1}, {1, 1}, {0, 0}}});
+  for (const ProcessGrid& grid : grids()) {
+    const auto d = Distribution::block(make_extents(5, {6, 7, 9}, 4), grid, ranks_);
+    for (const Boundary b : {Boundary::periodic, Boundary::reflect})
+      check_exchange(comm_, queue_, DistributedView<double, 3>(comm_, queue_.space(), "x", d, g),
+                     BoundaryConditions::all(b), {.direct_bytes = 0});
+  }
+  // Faces that are large enough by themselves, of Views in shared memory on some ranks only.
+  const auto large =
+      Distribution::block(make_extents(1, {4 * ranks_, 64}, 64), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
+  const auto rows = widths({{{0, 0}, {0, 0}, {2, 1}, {0, 0}, {0, 0}}});
+  check_exchange(comm_, queue_,
+                 rank_ % 2 == 0 ? DistributedView<float, 2>(comm_, queue_.space(), "x", large, rows)
+                                : DistributedView<float, 2>(queue_.space(), "x", large, rank_, rows),
+                 BoundaryConditions::all(Boundary::periodic));
 }
 
 TEST_F(Exchanges, KnowEveryBoundaryKindOnEachSide) {

@@ -1,13 +1,16 @@
 #pragma once
 // Tensors in any layout whose cells tests read and write by global index, on hosts and devices alike.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/transfer.hpp>
 
 #include <halo/reference.hpp>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -27,7 +30,9 @@ enum class Layout { channels_last, reversed, permuted_with_gaps };
 template <class T>
 class TestTensor {
  public:
-  TestTensor(const Box& box, Layout layout, Random& pick) : box_(box.empty() ? Box{} : box) {
+  /// `shared`: in memory that the other ranks of the node reach.
+  TestTensor(const Box& box, Layout layout, Random& pick, const comm::Communicator* shared = nullptr)
+      : box_(box.empty() ? Box{} : box) {
     std::array<std::size_t, 5> order{0, 1, 2, 3, 4};  // outermost first
     if (layout == Layout::reversed) std::reverse(order.begin(), order.end());
     if (layout == Layout::permuted_with_gaps)
@@ -39,7 +44,12 @@ class TestTensor {
       stride *= std::max<Index>(1, box_.hi[order[i]] - box_.lo[order[i]]);
       if (layout == Layout::permuted_with_gaps) stride += pick(0, 3);
     }
-    storage_ = decltype(storage_)("aloni::test: tensor", static_cast<std::size_t>(stride));
+    const auto size = static_cast<std::size_t>(stride);
+    if (shared) {
+      std::tie(storage_, memory_) = comm::allocate_shared<T>(*shared, Exec{}, "aloni::test: tensor", size);
+    } else {
+      storage_ = decltype(storage_)("aloni::test: tensor", size);
+    }
     host_ = Kokkos::create_mirror_view(storage_);
   }
 
@@ -73,6 +83,7 @@ class TestTensor {
   Box box_;
   std::array<Index, 5> strides_{};
   Kokkos::View<T*, Memory> storage_;
+  std::shared_ptr<void> memory_;  // behind storage_ when it is shared
   typename Kokkos::View<T*, Memory>::HostMirror host_;
 };
 

@@ -8,6 +8,10 @@
 
 #include <mpi.h>
 
+#include <array>
+#include <cstddef>
+#include <type_traits>
+
 namespace aloni::halo {
 namespace {
 
@@ -26,6 +30,13 @@ using Transfers = TransferOf<float>;
 constexpr double untouched = -1;
 Layout any_layout(Random& pick) { return static_cast<Layout>(pick(0, 2)); }
 
+/// From all messages read where they lie to none. The same on all ranks.
+TransferOptions any_options(Random& all) {
+  TransferOptions options;
+  options.direct_bytes = std::array<std::size_t, 3>{0, 200, ~std::size_t{0}}[static_cast<std::size_t>(all(0, 2))];
+  return options;
+}
+
 // One tensor that exchanges, or a pair, with its plan and what must come out.
 template <class T>
 struct Work {
@@ -34,10 +45,13 @@ struct Work {
   TestTensor<T> source, destination;
   TransferItem<T, Memory> item;
 
-  Work(Random& all, Random& own, int ranks, int rank, bool is_in_place)
+  Work(const comm::Communicator& comm, Random& all, Random& own, bool is_in_place)
+      : Work(comm, all, own, comm.size(), comm.rank(), is_in_place) {}
+  Work(const comm::Communicator& comm, Random& all, Random& own, int ranks, int rank, bool is_in_place)
       : c(random_case(all, ranks)),
         in_place(is_in_place),
-        source(in_place ? hull(c.source.owned(rank), needed(rank)) : c.source.owned(rank), any_layout(own), own),
+        source(in_place ? hull(c.source.owned(rank), needed(rank)) : c.source.owned(rank), any_layout(own), own,
+               own.one_in(2) ? &comm : nullptr),
         destination(in_place ? Box{} : needed(rank), any_layout(own), own),
         item(in_place ? TransferItem<T, Memory>::in_place(source.ref(),
                                                           plan_halo(c.source, c.needed_box(), c.boundaries, rank))
@@ -71,7 +85,7 @@ struct Work {
 };
 
 TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
-  const int ranks = this->comm_.size(), rank = this->comm_.rank();
+  const int rank = this->comm_.rank();
   for (unsigned seed = 0; seed < 60; ++seed) {
     Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
     this->comm_.set_max_message_bytes(all.one_in(3) ? 24 : std::size_t{1} << 30);
@@ -79,12 +93,12 @@ TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
     std::vector<TransferItem<TypeParam, Memory>> items;
     std::string text = "seed " + std::to_string(seed);
     for (int i = 0, n = all(1, 3); i < n; ++i) {
-      work.emplace_back(all, own, ranks, rank, all.one_in(2));
+      work.emplace_back(this->comm_, all, own, all.one_in(2));
       items.push_back(work.back().item);
       text += (work.back().in_place ? "\nin place: " : "\nbetween: ") + describe(work.back().c);
     }
     SCOPED_TRACE(text);
-    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items);
+    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items, any_options(all));
     for (int repeat = 0; repeat < 2; ++repeat) {
       for (auto& w : work) w.prepare(rank, repeat);
       auto pending = transfer.start(this->queue_);
@@ -96,19 +110,19 @@ TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
 }
 
 TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
-  const int ranks = this->comm_.size(), rank = this->comm_.rank();
+  const int rank = this->comm_.rank();
   for (unsigned seed = 500; seed < 550; ++seed) {
     Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
     std::vector<Work<TypeParam>> work;
     std::vector<TransferItem<TypeParam, Memory>> items;
     std::string text = "seed " + std::to_string(seed);
     for (int i = 0, n = all(1, 2); i < n; ++i) {
-      work.emplace_back(all, own, ranks, rank, all.one_in(2));
+      work.emplace_back(this->comm_, all, own, all.one_in(2));
       items.push_back(work.back().item);
       text += (work.back().in_place ? "\nin place: " : "\nbetween: ") + describe(work.back().c);
     }
     SCOPED_TRACE(text);
-    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items);
+    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items, any_options(all));
     // Small integers: all sums are exact, in float too, and the identity holds to the last bit.
     const auto small = [&](const Cell&) { return own(-3, 3); };
     double forward = 0, adjoint = 0;
@@ -156,11 +170,12 @@ TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
   const auto boundaries = BoundaryConditions::all(Boundary::periodic);
   Random pick(static_cast<unsigned>(rank));
   TestTensor<TypeParam> x(needed(rank), Layout::channels_last, pick);
-  const Transfer<TypeParam> transfer(
-      this->comm_, this->queue_,
-      {TransferItem<TypeParam, Memory>::in_place(x.ref(), plan_halo(dist, needed, boundaries, rank))});
   std::vector<TypeParam> first;
   for (int repeat = 0; repeat < 5; ++repeat) {
+    const Transfer<TypeParam> transfer(
+        this->comm_, this->queue_,
+        {TransferItem<TypeParam, Memory>::in_place(x.ref(), plan_halo(dist, needed, boundaries, rank))},
+        {.direct_bytes = repeat % 2 == 0 ? 0 : ~std::size_t{0}});
     x.set(
         [](const Cell& c) { return 1.0 / (1.3 + static_cast<double>(c[3] * c[3]) + 0.1 * static_cast<double>(c[4])); });
     transfer.run_adjoint(this->queue_);
@@ -219,10 +234,8 @@ TEST_F(Transfers, KeepsTwoInFlightApartWhateverTheirOrder) {
 }
 
 TEST_F(Transfers, CountsWhatTheTransportsCount) {
-  const int ranks = comm_.size(), rank = comm_.rank();
   Random all(3), own(4);
-  Work<float> a(all, own, ranks, rank, true), b(all, own, ranks, rank, false);
-  const Transfer<float> transfer(comm_, queue_, {a.item, b.item});
+  Work<float> a(comm_, all, own, true), b(comm_, all, own, false);
   const auto sent = [&] {
     std::pair<std::uint64_t, std::uint64_t> sum;
     for (const auto& [name, counters] : comm_.traffic()) {
@@ -231,18 +244,25 @@ TEST_F(Transfers, CountsWhatTheTransportsCount) {
     }
     return sum;
   };
-  const auto before = sent();
-  transfer.run(queue_);
-  EXPECT_EQ(sent().first - before.first, static_cast<std::uint64_t>(transfer.counts().sent_messages));
-  EXPECT_EQ(sent().second - before.second, 4 * static_cast<std::uint64_t>(transfer.counts().sent_elements));
-  EXPECT_EQ(comm_.all_reduce(transfer.counts().sent_elements, comm::Reduction::sum),
-            comm_.all_reduce(transfer.counts().received_elements, comm::Reduction::sum));
+  for (const bool direct : {false, true}) {
+    const Transfer<float> transfer(comm_, queue_, {a.item, b.item}, {.direct_bytes = direct ? 0 : ~std::size_t{0}});
+    const TransferCount counts = transfer.counts();
+    const auto before = sent();
+    transfer.run(queue_);
+    const auto after = sent();
+    // Whoever has read a message in its sender's memory says so.
+    const Index words = direct && std::is_same_v<Memory, Kokkos::HostSpace> ? counts.received_messages : 0;
+    EXPECT_EQ(after.first - before.first, static_cast<std::uint64_t>(counts.sent_messages + words));
+    EXPECT_EQ(after.second - before.second, 4 * static_cast<std::uint64_t>(counts.sent_elements));
+    EXPECT_EQ(comm_.all_reduce(counts.sent_elements, comm::Reduction::sum),
+              comm_.all_reduce(counts.received_elements, comm::Reduction::sum));
+  }
 }
 
 TEST_F(Transfers, AreInFlightOnceAndFinishWhenTheirHandleGoes) {
-  const int ranks = comm_.size(), rank = comm_.rank();
+  const int rank = comm_.rank();
   Random all(11), own(5);
-  Work<float> w(all, own, ranks, rank, false);
+  Work<float> w(comm_, all, own, false);
   const Transfer<float> transfer(comm_, queue_, {w.item}, {.label = "example"});
   w.prepare(rank, 1);
   {

@@ -96,7 +96,7 @@ struct Run {
 
   Run(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy, Index samples, Values v,
       std::uint64_t s, local::ConvolutionBackend backend)
-      : parameters(queue, net, s),
+      : parameters(comm, queue, net, s),
         network(comm, queue, net, strategy, samples, parameters, {.backend = backend, .input_gradient = true}),
         values(v),
         seed(s) {

@@ -27,7 +27,7 @@ class Calibrate(unittest.TestCase):
                 self.assertTrue(all(m["measured_seconds"] > 0 and m["predicted_seconds"] > 0 for m in of_size))
             self.assertEqual(result.out.count("*"), len(sizes) + 1)  # and once where it is explained
             lines = table.read_text().splitlines()
-            self.assertEqual(lines[:3], ["aloni tuning 1", "ranks 3", "nodes 1"])
+            self.assertEqual(lines[:3], ["aloni tuning 2", "ranks 3", "nodes 1"])
             self.assertEqual(sum(line.startswith("all_reduce ") for line in lines), 5 * len(sizes))
 
     def test_says_what_is_wrong(self):

@@ -1,5 +1,5 @@
 #include <aloni/core/error.hpp>
-#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/result_file.hpp>
 
 #include <gmock/gmock.h>
 
@@ -26,12 +26,12 @@ class JsonFile : public testing::Test {
   std::string refusal(const std::string& path) {
     std::string check, write;
     try {
-      check_json_file_can_be_written(path);
+      check_result_file_can_be_written(path);
     } catch (const FileError& e) {
       check = e.what();
     }
     try {
-      write_json_file(path, "{}");
+      write_result_file(path, "{}");
     } catch (const FileError& e) {
       write = e.what();
     }
@@ -44,9 +44,9 @@ class JsonFile : public testing::Test {
 
 TEST_F(JsonFile, IsWrittenWhole) {
   const auto path = folder_.path("out.json");
-  check_json_file_can_be_written(path);
+  check_result_file_can_be_written(path);
   EXPECT_EQ(files(), 0u);
-  write_json_file(path, "{\"a\": 1}\n");
+  write_result_file(path, "{\"a\": 1}\n");
   EXPECT_EQ(content(path), "{\"a\": 1}\n");
   EXPECT_EQ(files(), 1u);
 }
@@ -54,14 +54,14 @@ TEST_F(JsonFile, IsWrittenWhole) {
 TEST_F(JsonFile, ReplacesAnOlderOne) {
   const auto path = folder_.path("out.json");
   std::ofstream(path) << "something much longer than what comes after it";
-  check_json_file_can_be_written(path);
+  check_result_file_can_be_written(path);
   EXPECT_EQ(content(path).size(), 46u);
-  write_json_file(path, "new");
+  write_result_file(path, "new");
   EXPECT_EQ(content(path), "new");
 }
 
 TEST_F(JsonFile, HasTheRightsOfAnOrdinaryFile) {
-  write_json_file(folder_.path("out.json"), "x");
+  write_result_file(folder_.path("out.json"), "x");
   std::ofstream(folder_.path("other")) << "x";
   EXPECT_EQ(fs::status(folder_.path("out.json")).permissions(), fs::status(folder_.path("other")).permissions());
 }
@@ -69,14 +69,14 @@ TEST_F(JsonFile, HasTheRightsOfAnOrdinaryFile) {
 TEST_F(JsonFile, FollowsASymbolicLink) {
   std::ofstream(folder_.path("target")) << "old";
   fs::create_symlink(folder_.path("target"), folder_.path("link"));
-  write_json_file(folder_.path("link"), "new");
+  write_result_file(folder_.path("link"), "new");
   EXPECT_TRUE(fs::is_symlink(folder_.path("link")));
   EXPECT_EQ(content(folder_.path("target")), "new");
 }
 
 TEST_F(JsonFile, GoesStraightIntoADevice) {
-  check_json_file_can_be_written("/dev/null");
-  write_json_file("/dev/null", "x");
+  check_result_file_can_be_written("/dev/null");
+  write_result_file("/dev/null", "x");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
 }
 
@@ -91,7 +91,7 @@ TEST_F(JsonFile, RefusesPathsThatCannotBeWritten) {
 TEST_F(JsonFile, SaysThatTheDeviceIsFull) {
   if (!fs::exists("/dev/full")) return;
   try {
-    write_json_file("/dev/full", "x");
+    write_result_file("/dev/full", "x");
     FAIL() << "not refused";
   } catch (const FileError& e) {
     EXPECT_EQ(e.argument(), "/dev/full");

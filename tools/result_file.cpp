@@ -1,5 +1,5 @@
 #include <aloni/core/error.hpp>
-#include <aloni/tools/json_file.hpp>
+#include <aloni/tools/result_file.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw FileError("aloni::tools::write_json_file", path, what, "a path where a file can be written");
+  throw FileError("aloni::tools::write_result_file", path, what, "a path where a file can be written");
 }
 
 std::string reason() { return std::string(" (") + std::strerror(errno) + ")"; }
@@ -83,7 +83,7 @@ TemporaryFile make_temporary(const fs::path& file, const std::string& path) {
 
 }  // namespace
 
-void check_json_file_can_be_written(const std::string& path) {
+void check_result_file_can_be_written(const std::string& path) {
   const Place place = place_of(path);
   if (place.direct) {
     if (::access(path.c_str(), W_OK) != 0) refuse(path, "cannot be written" + reason());
@@ -94,7 +94,7 @@ void check_json_file_can_be_written(const std::string& path) {
   ::unlink(temporary.name.c_str());
 }
 
-void write_json_file(const std::string& path, const std::string& text) {
+void write_result_file(const std::string& path, const std::string& text) {
   const Place place = place_of(path);
   if (place.direct) {
     Descriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC));

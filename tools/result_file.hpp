@@ -5,11 +5,11 @@
 
 namespace aloni::tools {
 
-/// Finds out before long work starts whether write_json_file can create a file there; leaves nothing behind. Throws
+/// Finds out before long work starts whether write_result_file can create a file there; leaves nothing behind. Throws
 /// FileError.
-void check_json_file_can_be_written(const std::string& path);
+void check_result_file_can_be_written(const std::string& path);
 
 /// Writes `text` to `path`, through a symbolic link to where it points; to a device or pipe directly. Throws FileError.
-void write_json_file(const std::string& path, const std::string& text);
+void write_result_file(const std::string& path, const std::string& text);
 
 }  // namespace aloni::tools
