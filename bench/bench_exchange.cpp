@@ -182,10 +182,10 @@ void add_redistribution(const comm::Communicator& world, const Problem& problem,
             [&world, problem, from, to] {
               using View = State::View;
               const Queue<Exec> queue;
-              const View x(queue.space(), "aloni::bench: source",
-                           Distribution::block(problem.extents, from, world.size()), world.rank());
-              const View y(queue.space(), "aloni::bench: destination",
-                           Distribution::block(problem.extents, to, world.size()), world.rank());
+              const View x(world, queue.space(), "aloni::bench: source",
+                           Distribution::block(problem.extents, from, world.size()));
+              const View y(world, queue.space(), "aloni::bench: destination",
+                           Distribution::block(problem.extents, to, world.size()));
               const auto move = std::make_shared<halo::Redistribution<float>>(world, queue, x, y);
               const auto source = views::create_mirror_view(x), destination = views::create_mirror_view(y);
               const auto cells = source.local_unchecked(), arrived = destination.local_unchecked();

@@ -4,6 +4,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/detail/batches.hpp>
+#include <aloni/halo/detail/walk.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 #include <aloni/views/for_each.hpp>
 #include <aloni/views/strided_copy.hpp>
@@ -33,10 +34,23 @@ class TransferBase {
 
 namespace {
 
+using detail::copy;
+using detail::dense_strides;
+using detail::extents;
+using detail::run_of;
+using detail::span_of;
+using detail::strides_of;
+using detail::Walk;
+using detail::walk;
+using detail::walk_box;
+using detail::walk_message;
+using detail::walk_source;
 using views::Box;
 using views::CopyMode;
 using views::num_dims;
-using views::StridedCopy;
+
+// Bytes. Of shorter pieces whole cache lines come from another core for a part of each, which takes longer than packing them first.
+constexpr Index shortest_direct_run = 64;
 
 // Buffers into which a message may still arrive live as long as the process: on purpose never destroyed, because
 // Views must not be released after Kokkos is down.
@@ -51,66 +65,6 @@ int agree_on_tag(const comm::Communicator& comm) {
   const std::int64_t number = comm.all_reduce(made.load(), comm::Reduction::max);
   made = std::max(made.load(), number + 1);
   return static_cast<int>(number % (comm::Communicator::max_tag + 1));
-}
-
-// One side of a copy: where the first cell is and how to step. A mirrored dimension starts at its end and steps down;
-// a replicated one does not step.
-struct Walk {
-  Index offset = 0;
-  std::array<Index, num_dims> strides{};
-};
-
-Walk walk(const std::array<Index, num_dims>& strides, const std::array<Index, num_dims>& first, const Move& move,
-          bool along_source) {
-  Walk w;
-  for (std::size_t i = 0; i < num_dims; ++i) {
-    const int step = along_source ? move.step[i] : 1;
-    w.strides[i] = step * strides[i];
-    w.offset += first[i] * strides[i];
-    if (step < 0) w.offset += (move.source.hi[i] - move.source.lo[i] - 1) * strides[i];
-  }
-  return w;
-}
-
-std::array<Index, num_dims> extents(const Box& b) { return views::extents_of(b).values; }
-
-std::array<Index, num_dims> dense_strides(const Box& b) {
-  std::array<Index, num_dims> strides;
-  Index stride = 1;
-  for (std::size_t i = num_dims; i-- > 0; stride *= b.hi[i] - b.lo[i]) strides[i] = stride;
-  return strides;
-}
-
-template <class T, class Mem>
-std::array<Index, num_dims> strides_of(const TensorRef<T, Mem>& tensor) {
-  std::array<Index, num_dims> strides;
-  for (std::size_t i = 0; i < num_dims; ++i) strides[i] = static_cast<Index>(tensor.data.stride(static_cast<int>(i)));
-  return strides;
-}
-
-template <class T, class Mem>
-Walk walk_source(const TensorRef<T, Mem>& tensor, const Move& move, bool by_destination) {
-  std::array<Index, num_dims> first;
-  for (std::size_t i = 0; i < num_dims; ++i) first[i] = move.source.lo[i] - tensor.box.lo[i];
-  return walk(strides_of(tensor), first, move, by_destination);
-}
-
-template <class T, class Mem>
-Walk walk_box(const TensorRef<T, Mem>& tensor, const Box& box) {
-  Walk w;
-  w.strides = strides_of(tensor);
-  for (std::size_t i = 0; i < num_dims; ++i) w.offset += (box.lo[i] - tensor.box.lo[i]) * w.strides[i];
-  return w;
-}
-
-Walk walk_message(Index at, const Move& move, bool by_destination) {
-  Walk w = walk(dense_strides(move.source), {}, move, by_destination);
-  w.offset += at;
-  return w;
-}
-
-StridedCopy copy(const std::array<Index, num_dims>& extents, const Walk& source, const Walk& destination) {
-  return {source.offset, destination.offset, extents, source.strides, destination.strides};
 }
 
 }  // namespace
@@ -320,17 +274,13 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     return b.peers.empty() ? 0 : static_cast<std::size_t>(b.peers.back().first_move + b.peers.back().moves);
   }
 
-  /// Where a peer finds a move's source cells in the tensor itself; descriptor -1 when it can't reach them.
+  /// Where a peer finds a move's source cells in the tensor itself; not reachable when it can't.
   Place place_of(const item_type& item, const Move& move, int peer) const {
     Place place{.strides = strides_of(item.source), .is_packed = 0};
-    Index first = 0, last = 0;
-    for (std::size_t i = 0; i < num_dims; ++i) {
-      if (place.strides[i] < 0) return {};
-      first += (move.source.lo[i] - item.source.box.lo[i]) * place.strides[i];
-      last += (move.source.hi[i] - 1 - item.source.box.lo[i]) * place.strides[i];
-    }
-    place.memory =
-        comm.expose(item.source.data.data() + first, static_cast<std::size_t>(last - first + 1) * sizeof(T), peer);
+    if (std::ranges::any_of(place.strides, [](Index stride) { return stride < 0; })) return {};
+    if (!staged && run_of(move.source, place.strides) * static_cast<Index>(sizeof(T)) < shortest_direct_run) return {};
+    const T* const first = item.source.data.data() + walk_box(item.source, move.source).offset;
+    place.memory = comm.expose(first, span_of(move.source, place.strides) * sizeof(T), peer);
     return place;
   }
 
@@ -409,12 +359,6 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     std::size_t i = 0;
     while (buffer.peers[i].first_move + buffer.peers[i].moves <= move) ++i;
     return i;
-  }
-  /// Elements from the first cell of a box to its last.
-  static std::size_t span_of(const Box& box, const std::array<Index, num_dims>& strides) {
-    Index last = 0;
-    for (std::size_t i = 0; i < num_dims; ++i) last += (box.hi[i] - box.lo[i] - 1) * strides[i];
-    return static_cast<std::size_t>(last) + 1;
   }
 
   static const T* values_at(const std::shared_ptr<std::byte>& opened) {

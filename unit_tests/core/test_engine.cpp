@@ -427,13 +427,7 @@ TEST(Checksum, IsCrc32c) {
 }
 
 /// What a fault does to a collective of three ranks: nothing, an error, or silence in which somebody is named.
-struct FaultCase {
-  const char* name;
-  Faults faults;
-  bool harmless;
-};
-
-class EachFault : public testing::TestWithParam<FaultCase> {};
+class EachFault : public testing::TestWithParam<aloni::test::FaultCase> {};
 
 TEST_P(EachFault, LeavesEveryCollectiveRightOrSaysWhatIsWrong) {
   using A = AllReduceAlgorithm;
@@ -511,12 +505,8 @@ TEST_P(EachFault, LeavesEveryCollectiveRightOrSaysWhatIsWrong) {
   EXPECT_GT(ended, 50);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, EachFault,
-    testing::Values(FaultCase{"Delay", {.delay = 0.5}, true}, FaultCase{"NoRoom", {.no_room = 0.5}, true},
-                    FaultCase{"Truncate", {.truncate = 0.2}, false}, FaultCase{"Corrupt", {.corrupt = 0.2}, false},
-                    FaultCase{"Lose", {.lose = 0.2}, false}, FaultCase{"Death", {.dies_after = 1}, false}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, EachFault, testing::ValuesIn(aloni::test::fault_cases()),
+                         [](const auto& info) { return info.param.name; });
 
 TEST_F(Faulty, WhoeverIsWaitedForIsNamed) {
   start({.dies_after = 0}, 1000, 1000);

@@ -77,13 +77,7 @@ void finish(const TransferPlan& plan, RankState& state) {
   for (const Box& b : plan.fills) for_each_cell(b, [&](const Cell& c) { put(c, 0); });
 }
 
-struct FaultCase {
-  const char* name;
-  Faults faults;
-  bool harmless;
-};
-
-class EachFault : public testing::TestWithParam<FaultCase> {};
+class EachFault : public testing::TestWithParam<aloni::test::FaultCase> {};
 
 TEST_P(EachFault, LeavesGhostsRightOrSaysWhatIsWrong) {
   int harmed = 0, ended = 0;
@@ -153,12 +147,8 @@ TEST_P(EachFault, LeavesGhostsRightOrSaysWhatIsWrong) {
   EXPECT_GT(ended, 50);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Kinds, EachFault,
-    testing::Values(FaultCase{"Delay", {.delay = 0.5}, true}, FaultCase{"NoRoom", {.no_room = 0.5}, true},
-                    FaultCase{"Truncate", {.truncate = 0.2}, false}, FaultCase{"Corrupt", {.corrupt = 0.2}, false},
-                    FaultCase{"Lose", {.lose = 0.2}, false}, FaultCase{"Death", {.dies_after = 1}, false}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Kinds, EachFault, testing::ValuesIn(aloni::test::fault_cases()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace aloni::halo

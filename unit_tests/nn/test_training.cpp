@@ -8,9 +8,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <numeric>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace aloni::nn {
@@ -65,6 +69,45 @@ TEST(Training, GivesTheSameLossesForAHundredStepsHoweverItIsSplit) {
     for (std::size_t i = 0; i < losses.size(); ++i) {
       ASSERT_NEAR(losses[i], expected[i], 1e-10 * std::abs(expected[i])) << "step " << i << " over " << grid;
     }
+  }
+}
+
+/// Makes one rank late now and then.
+class Straggler : public TrainObserver {
+ public:
+  explicit Straggler(bool late) : late_(late) {}
+  void after_step(std::int64_t step, std::int64_t, double, double) override {
+    if (late_ && step % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  void after_epoch(int, int, const EpochReport&, double) override {}
+
+ private:
+  bool late_;
+};
+
+TEST(Training, LearnsFromTheGradientsOfAMajority) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  TrainOptions options{.batch = 64, .steps = aloni::test::share_of(200), .seed = 3};
+  const std::string grid = "n" + std::to_string(comm.size());
+  const std::vector<double> expected = run(comm, grid, options).losses;
+  options.gradients = GradientReduction::majority;
+  Straggler straggler(comm.rank() == comm.size() - 1);
+  const std::vector<double> losses =
+      train<double>(comm, lenet5(digits().train.image, 10), Strategy::uniform(ProcessGrid::parse(grid)),
+                    first(digits().train, 8000), first(digits().test, 100), options, &straggler)
+          .losses;
+  ASSERT_EQ(losses.size(), expected.size());
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    // Everybody takes the same rounds.
+    ASSERT_EQ(comm.all_reduce(losses[i], comm::Reduction::min), comm.all_reduce(losses[i], comm::Reduction::max));
+    // The majority of two are two.
+    if (comm.size() <= 2) {
+      ASSERT_NEAR(losses[i], expected[i], 1e-10 * std::abs(expected[i]));
+    }
+  }
+  if (options.steps == 200) {
+    // Late gradients slow learning down, but not much.
+    EXPECT_LT(std::accumulate(losses.end() - 20, losses.end(), 0.0) / 20, 0.5 * losses.front());
   }
 }
 

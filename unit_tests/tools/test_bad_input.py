@@ -155,6 +155,16 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["h3", "divides the 4 ranks"], "--strategy", "h3", ranks=(4,))
         self.train_refused(USAGE, ["n2", "divides the 3 ranks"], "--strategy", "n2", ranks=(3,))
 
+    def test_gradients_of_somebody_else(self):
+        self.train_refused(USAGE, ["--gradients", "few", "majority"], "--gradients", "few", ranks=(2,))
+
+    def test_tuning_that_is_no_tuning(self):
+        self.train_refused(FAILURE, ["nowhere.tuning", "missing"], "--tuning", self.path("nowhere.tuning"), ranks=(1, 2))
+        damaged = self.write("my.tuning", "aloni tuning 2\nranks 2\nnodes 1\nlatency fast\n")
+        self.train_refused(USAGE, ["my.tuning:4", "latency fast"], "--tuning", damaged, ranks=(2,))
+        elsewhere = self.write("other.tuning", "aloni tuning 2\nranks 16\nnodes 4\n")
+        self.train_refused(USAGE, ["16 ranks on 4 nodes"], "--tuning", elsewhere, ranks=(2,))
+
     def test_neither_file_nor_grid(self):
         self.train_refused(USAGE, ["--strategy", "rows"], "--strategy", "rows", ranks=(2,))
         self.train_refused(USAGE, ["d2"], "--strategy", "d2", ranks=(2,))

@@ -62,6 +62,18 @@ class Train(unittest.TestCase):
                 worst = max(abs(a - b) / abs(a) for a, b in zip(alone, split))
                 self.assertLessEqual(worst, 1e-10)
 
+    def test_gradients_of_a_majority(self):
+        report, _ = self.train("--steps", "20", "--gradients", "majority", ranks=3)
+        self.assertEqual(len(report["losses"]), 20)
+        self.assertLess(report["losses"][-1], 10)
+
+    def test_a_tuning_file_of_the_calibration(self):
+        tuning = os.path.join(self.folder, "tuning")
+        result = aloni("calibrate", "--largest-bytes", "256", "--seconds", "0.001", "--output", tuning, ranks=2)
+        self.assertEqual(result.code, 0, result.err)
+        report, _ = self.train("--steps", "3", "--tuning", tuning, ranks=2)
+        self.assertEqual(len(report["losses"]), 3)
+
     def test_a_file_is_preferred_to_a_grid_of_that_name(self):
         with open(os.path.join(self.folder, "h2"), "w") as text:
             text.write("* n2\n")
