@@ -202,7 +202,7 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
                             "a rank of the communicator, from 0 to " + std::to_string(comm.size() - 1));
   }
 
-  // Calls f(item, move, position in the buffer, number of the move) for all messages of one direction: one message per peer, in it
+  // Calls f(item, move, position in the buffer, number of the move, number of its peer) for all messages of one direction: one message per peer, in it
   // the items in order. Fills in the buffer's table of peers when that is empty.
   template <class F>
   static void for_each_move(const std::vector<item_type>& items, std::vector<Message> TransferPlan::*direction,
@@ -213,17 +213,19 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     const bool is_new = peers.empty();
     constexpr Index line = 64 / sizeof(T);  // messages begin on cache lines of their own
     Index at = 0, number = 0;
+    std::size_t which = 0;
     for (const auto& [peer, messages] : by_peer) {
       at = (at + line - 1) / line * line;
       Peer entry{peer, at, 0, number, 0};
       for (const auto& [item, message] : messages)
         for (const Move& move : message->moves) {
-          f(*item, move, at, number++);
+          f(*item, move, at, number++, which);
           at += move.source.size();
         }
       entry.elements = at - entry.offset;
       entry.moves = number - entry.first_move;
       if (is_new) peers.push_back(entry);
+      ++which;
     }
   }
 
@@ -259,7 +261,7 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
   /// Everything that needs no other rank.
   void allocate_buffers(const Exec& exec) {
-    const auto nothing = [](const item_type&, const Move&, Index, Index) {};
+    const auto nothing = [](const item_type&, const Move&, Index, Index, std::size_t) {};
     for_each_move(items, &TransferPlan::sends, outgoing.peers, nothing);
     for_each_move(items, &TransferPlan::receives, incoming.peers, nothing);
     for (Buffer* buffer : {&outgoing, &incoming})
@@ -297,8 +299,8 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     };
     for_each_move(
         items, &TransferPlan::sends, outgoing.peers,
-        [&](const item_type& item, const Move& move, Index at, Index number) {
-          const Peer& peer = outgoing.peers[peer_of(outgoing, number)];
+        [&](const item_type& item, const Move& move, Index at, Index number, std::size_t i) {
+          const Peer& peer = outgoing.peers[i];
           if (!large(peer) || move.source.empty()) return;
           Place& place = outgoing.places[static_cast<std::size_t>(number)];
           place = place_of(item, move, peer.rank);
@@ -329,15 +331,16 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     requests.clear();
 
     for (Peer& p : incoming.peers) p.direct = large(p);
-    for_each_move(
-        items, &TransferPlan::receives, incoming.peers, [&](const item_type&, const Move& move, Index, Index number) {
-          Peer& peer = incoming.peers[peer_of(incoming, number)];
-          if (!peer.direct || move.source.empty()) return;
-          const auto n = static_cast<std::size_t>(number);
-          const Place& place = incoming.places[n];
-          incoming.opened[n] = comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * sizeof(T));
-          peer.direct = incoming.opened[n] != nullptr;
-        });
+    for_each_move(items, &TransferPlan::receives, incoming.peers,
+                  [&](const item_type&, const Move& move, Index, Index number, std::size_t i) {
+                    Peer& peer = incoming.peers[i];
+                    if (!peer.direct || move.source.empty()) return;
+                    const auto n = static_cast<std::size_t>(number);
+                    const Place& place = incoming.places[n];
+                    incoming.opened[n] =
+                        comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * sizeof(T));
+                    peer.direct = incoming.opened[n] != nullptr;
+                  });
     for (std::size_t i = 0; i < outgoing.peers.size(); ++i) {
       Peer& peer = outgoing.peers[i];
       if (large(peer)) {
@@ -355,12 +358,6 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     requests.clear();
   }
 
-  static std::size_t peer_of(const Buffer& buffer, Index move) {
-    std::size_t i = 0;
-    while (buffer.peers[i].first_move + buffer.peers[i].moves <= move) ++i;
-    return i;
-  }
-
   static const T* values_at(const std::shared_ptr<std::byte>& opened) {
     return reinterpret_cast<const T*>(opened.get());
   }
@@ -369,9 +366,9 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     std::vector<Entry> packs, unpacks, copies, adjoint_packs, adjoint_unpacks, adjoint_copies;
     std::vector<Sum> sums;
     for_each_move(
-        items, &TransferPlan::sends, outgoing.peers, [&](const item_type& item, const Move& m, Index at, Index number) {
+        items, &TransferPlan::sends, outgoing.peers,
+        [&](const item_type& item, const Move& m, Index at, Index number, std::size_t i) {
           const Walk tensor = walk_source(item.source, m, false), message = walk_message(at, m, false);
-          const std::size_t i = peer_of(outgoing, number);
           const Peer& peer = outgoing.peers[i];
           if (!peer.direct || outgoing.places[static_cast<std::size_t>(number)].is_packed)
             packs.push_back({item.source.data.data(), outgoing.data.data(), copy(extents(m.source), tensor, message)});
@@ -389,11 +386,11 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
     for_each_move(
         items, &TransferPlan::receives, incoming.peers,
-        [&](const item_type& item, const Move& m, Index at, Index number) {
+        [&](const item_type& item, const Move& m, Index at, Index number, std::size_t i) {
           const Walk tensor = walk_box(item.destination, m.destination), message = walk_message(at, m, true);
           const T* from = incoming.data.data();
           Walk source = message;
-          if (incoming.peers[peer_of(incoming, number)].direct && !m.source.empty()) {
+          if (incoming.peers[i].direct && !m.source.empty()) {
             from = values_at(incoming.opened[static_cast<std::size_t>(number)]);
             source = walk(incoming.places[static_cast<std::size_t>(number)].strides, {}, m, true);
           }

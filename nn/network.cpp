@@ -197,7 +197,7 @@ struct Network<T, Exec>::Implementation {
     loss = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::loss"), 2);
     host_loss = Kokkos::create_mirror_view(loss);
     host_gradients = Kokkos::create_mirror_view(parameters.gradients());
-    host_sums = decltype(host_sums)("aloni::nn::sums", 2);
+    host_sums = decltype(host_sums)("aloni::nn::sums", Parameters<T, Exec>::tail);
   }
 
   void lay_out_gradients(const Queue<Exec>& queue) {
@@ -415,7 +415,8 @@ struct Network<T, Exec>::Implementation {
     } else {
       gradient_reduction->run(queue);
     }
-    const auto sums = Kokkos::subview(gradients, Kokkos::make_pair(parameters.size(), parameters.size() + Index{2}));
+    const auto sums =
+        Kokkos::subview(gradients, Kokkos::make_pair(parameters.size(), parameters.size() + Parameters<T, Exec>::tail));
     Kokkos::deep_copy(exec, host_sums, sums);
     queue.fence("aloni::nn::reduce_gradients: the loss is needed on the host");
     return contributions;

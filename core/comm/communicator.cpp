@@ -109,8 +109,7 @@ Request Communicator::receive(std::span<std::byte> data, int peer, int tag, cons
 bool Communicator::carries_device_memory(int peer) const {
   const auto guard = state_->family->guard();
   detail::Engine& engine = state_->family->engine();
-  return !engine.checksums() &&
-         engine.route(state_->context->root_ranks[static_cast<std::size_t>(peer)]).carries_device_memory();
+  return !engine.checksums() && engine.route(state_->context->root_of(peer)).carries_device_memory();
 }
 
 bool Communicator::progress() const {
@@ -158,7 +157,7 @@ ExposedMemory Communicator::expose(const void* data, std::size_t bytes, int peer
   const auto guard = state_->family->guard();
   detail::Engine& engine = state_->family->engine();
   const auto& node_of = state_->family->node_of();
-  const int root = state_->context->root_ranks[static_cast<std::size_t>(peer)];
+  const int root = state_->context->root_of(peer);
   if (engine.checksums() ||
       node_of[static_cast<std::size_t>(root)] != node_of[static_cast<std::size_t>(state_->family->rank())])
     return {};
@@ -174,7 +173,7 @@ std::shared_ptr<std::byte> Communicator::open(int peer, const ExposedMemory& mem
     return detail::open_device_memory({.handle = memory.handle, .offset = memory.offset});
   if (memory.kind != ExposedMemory::Kind::shared_heap) return nullptr;
   const auto guard = state_->family->guard();
-  const int root = state_->context->root_ranks[static_cast<std::size_t>(peer)];
+  const int root = state_->context->root_of(peer);
   try {
     std::byte* const p = state_->family->engine().route(root).exposed(root, memory.shared, bytes);
     return {state_->family, p};  // the transport keeps it mapped
@@ -185,8 +184,7 @@ std::shared_ptr<std::byte> Communicator::open(int peer, const ExposedMemory& mem
 
 void Communicator::count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const {
   const auto guard = state_->family->guard();
-  state_->family->engine().count_direct(state_->context->root_ranks[static_cast<std::size_t>(peer)], bytes_sent,
-                                        bytes_received);
+  state_->family->engine().count_direct(state_->context->root_of(peer), bytes_sent, bytes_received);
 }
 
 std::vector<std::pair<std::string, TrafficCounters>> Communicator::traffic() const {

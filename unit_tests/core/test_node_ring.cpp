@@ -22,7 +22,6 @@
 namespace {
 
 using aloni::comm::detail::NodeRing;
-using aloni::comm::detail::Watch;
 using Clock = std::chrono::steady_clock;
 
 /// What processes need to meet, in memory that all have.
@@ -52,7 +51,7 @@ class Process {
     barrier();
     return all;
   }
-  Watch::AllGather gather() {
+  aloni::comm::detail::AllGather gather() {
     return [this](std::span<const std::byte> mine) { return all_gather(mine); };
   }
 

@@ -106,7 +106,7 @@ std::uint32_t Engine::next_number(Context& c, int peer, int tag, bool is_send) {
 
 Engine::Handle Engine::send(Context& c, std::span<const std::byte> data, int peer, int tag,
                             const MessageOptions& options) {
-  const int root = c.root_ranks[static_cast<std::size_t>(peer)];
+  const int root = c.root_of(peer);
   const std::uint32_t pending = add_pending(), i = outgoing_.take();
   Outgoing& m = outgoing_[i];
   m = {.peer = root,
@@ -124,7 +124,7 @@ Engine::Handle Engine::send(Context& c, std::span<const std::byte> data, int pee
 
 Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, int peer, int tag,
                                const MessageOptions& options) {
-  const int root = c.root_ranks[static_cast<std::size_t>(peer)];
+  const int root = c.root_of(peer);
   const std::uint32_t pending = add_pending(), i = incoming_.take();
   incoming_[i] = {
       .peer = root,

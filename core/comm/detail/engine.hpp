@@ -44,6 +44,7 @@ class Engine final : private Transport::Sink {
     std::array<Contract, 64> recent{};  ///< of the latest operations
 
     int rank_of(int root_rank) const;  ///< -1 when it isn't in the group
+    int root_of(int rank_in_group) const { return root_ranks[static_cast<std::size_t>(rank_in_group)]; }
   };
 
   /// A collective operation. Programs and buffers stay valid until it is complete.

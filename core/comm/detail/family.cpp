@@ -61,8 +61,6 @@ struct NodeCommunicator {
   NodeCommunicator(const NodeCommunicator&) = delete;
   NodeCommunicator& operator=(const NodeCommunicator&) = delete;
   ~NodeCommunicator() { MPI_Comm_free(&comm); }
-
-  std::vector<std::byte> all_gather(std::span<const std::byte> mine) const { return all_gather_over(comm, mine); }
 };
 
 // Between looks at the processes of the node, each a system call; and the longest that one who waits lets pass between two looks.
@@ -75,38 +73,32 @@ constexpr auto longest_pause = std::chrono::milliseconds(500);
 // Who waits on another node answers within this time, also when it has to share its core with many.
 constexpr auto time_to_answer = std::chrono::milliseconds(1000);
 
-std::vector<int> gather_of(MPI_Comm comm, int size, int mine) {
-  std::vector<int> all(static_cast<std::size_t>(size));
-  check_mpi(MPI_Allgather(&mine, 1, MPI_INT, all.data(), 1, MPI_INT, comm), "MPI_Allgather");
-  return all;
-}
-
 }  // namespace
 
 Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options)
     : mpi_(messages), board_(poison), heap_(std::make_shared<SharedHeap>()), stuck_after_(options.stuck_after) {
   check_mpi(MPI_Comm_rank(mpi_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(mpi_, &size_), "MPI_Comm_size");
+  const AllGather among_all = [this](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); };
   bool complete = false;  // all of the node reach each other's memory
   {
     const NodeCommunicator node(mpi_, rank_, options.ranks_per_node);
-    const auto all = node.all_gather(std::as_bytes(std::span(&rank_, 1)));
-    std::vector<int> ranks(all.size() / sizeof(int));
-    std::copy_n(all.data(), all.size(), std::as_writable_bytes(std::span(ranks)).data());
+    const AllGather among_node = [&](std::span<const std::byte> mine) { return all_gather_over(node.comm, mine); };
+    std::vector<int> ranks = gather(among_node, rank_);
     std::ranges::sort(ranks);
-    node_of_ = gather_of(mpi_, size_, ranks.front());
+    node_of_ = gather(among_all, ranks.front());
     shares_cores_ = node.ranks_on_machine > sysconf(_SC_NPROCESSORS_ONLN);
     if (ranks.size() > 1) {
-      watch_.emplace(rank_, ranks, [&](std::span<const std::byte> mine) { return node.all_gather(mine); });
+      watch_.emplace(rank_, ranks, among_node);
     }
     if (options.shared_memory && ranks.size() > 1) {
-      shared_.emplace(*heap_, rank_, ranks, [&](std::span<const std::byte> mine) { return node.all_gather(mine); });
+      shared_.emplace(*heap_, rank_, ranks, among_node);
       const bool mine = std::ranges::all_of(ranks, [&](int r) { return r == rank_ || shared_->reaches(r); });
-      const auto votes = node.all_gather(std::as_bytes(std::span(&mine, 1)));
+      const auto votes = among_node(std::as_bytes(std::span(&mine, 1)));
       complete = std::ranges::all_of(votes, [](std::byte vote) { return vote != std::byte{0}; });
     }
   }
-  island_of_ = gather_of(mpi_, size_, complete ? node_of_[static_cast<std::size_t>(rank_)] : rank_);
+  island_of_ = gather(among_all, complete ? node_of_[static_cast<std::size_t>(rank_)] : rank_);
   for (int r = 0; r < size_; ++r) {
     if (node_of_[static_cast<std::size_t>(r)] != node_of_[static_cast<std::size_t>(rank_)]) elsewhere_.push_back(r);
   }
@@ -114,8 +106,7 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
   std::ranges::sort(leaders);
   leaders.erase(std::ranges::unique(leaders).begin(), leaders.end());
   if (!elsewhere_.empty()) {
-    ring_.emplace(rank_, leaders, options.ranks_per_node > 0,
-                  [&](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); });
+    ring_.emplace(rank_, leaders, options.ranks_per_node > 0, among_all);
   }
 
   std::vector<Transport*> routes;
@@ -130,11 +121,9 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
     // Collective, so decided by what all ranks know.
     const bool one_island = std::ranges::all_of(island_of_, [&](int island) { return island == island_of_.front(); });
     if (options.messages == MessageTransport::ucx && !one_island) {
-      messages_ = make_ucx_transport(
-          rank_, others, [&](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); },
-          [&](const std::function<void()>& progress) {
-            meet(mpi_, progress, std::chrono::steady_clock::time_point::max());
-          });
+      messages_ = make_ucx_transport(rank_, others, among_all, [&](const std::function<void()>& progress) {
+        meet(mpi_, progress, std::chrono::steady_clock::time_point::max());
+      });
       ends_together_ = true;
     }
   }

@@ -9,10 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
-#include <random>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -226,15 +227,14 @@ NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, 
   Introduction me;
   Meeting meeting;
   if (takes_part) {
-    std::random_device random;
-    me.token = std::uint64_t{random()} << 32 | random();
+    me.token = random_token();
     for (const int family : {AF_INET, AF_INET6}) {
       if (Socket s = listen_on(family, me.ports[family == AF_INET6 ? 1 : 0]); s)
         meeting.listening.push_back(std::move(s));
     }
     add_addresses(me, one_machine);
   }
-  const std::vector<std::byte> all = all_gather(std::as_bytes(std::span(&me, 1)));
+  const std::vector<Introduction> all = gather(all_gather, me);
   struct Success {
     bool next = false, previous = false;
   } success;
@@ -242,26 +242,18 @@ NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, 
     const auto place = static_cast<std::size_t>(found - leaders.begin());
     next_.rank = leaders[(place + 1) % leaders.size()];
     previous_.rank = leaders[(place + leaders.size() - 1) % leaders.size()];
-    const auto introduction_of = [&](int r) {
-      Introduction i;
-      std::memcpy(&i, all.data() + static_cast<std::size_t>(r) * sizeof i, sizeof i);
-      return i;
-    };
-    const Introduction of_next = introduction_of(next_.rank), of_previous = introduction_of(previous_.rank);
+    const Introduction &of_next = all[static_cast<std::size_t>(next_.rank)],
+                       &of_previous = all[static_cast<std::size_t>(previous_.rank)];
     meeting.calls = call(of_next);
     meeting.hold(me.token, of_next.token, of_previous.token);
     success = {static_cast<bool>(meeting.next), static_cast<bool>(meeting.previous)};
   }
   // A connection counts only if both ends believe in it: otherwise one's giving up would be the other's alarm.
-  const std::vector<std::byte> successes = all_gather(std::as_bytes(std::span(&success, 1)));
+  const std::vector<Success> successes = gather(all_gather, success);
   if (!takes_part) return;
-  const auto success_of = [&](int r) {
-    Success s;
-    std::memcpy(&s, successes.data() + static_cast<std::size_t>(r) * sizeof s, sizeof s);
-    return s;
-  };
-  if (success.next && success_of(next_.rank).previous) next_.socket = meeting.next.release();
-  if (success.previous && success_of(previous_.rank).next) previous_.socket = meeting.previous.release();
+  if (success.next && successes[static_cast<std::size_t>(next_.rank)].previous) next_.socket = meeting.next.release();
+  if (success.previous && successes[static_cast<std::size_t>(previous_.rank)].next)
+    previous_.socket = meeting.previous.release();
   for (const Link* link : {&next_, &previous_}) {
     if (link->socket >= 0) probe(link->socket);
   }

@@ -2,20 +2,16 @@
 // Whether the other nodes are alive. The lowest ranks of the nodes hold a ring of TCP connections on which nothing is said but a farewell:
 // when a process ends, its system closes the connection, and both neighbours know within a round trip; when a whole node or
 // its network goes, the connection's own probes find out. What happens within a node is the Watch's.
+#include <aloni/core/comm/detail/all_gather.hpp>
 #include <aloni/core/comm/detail/watch.hpp>
 
-#include <array>
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace aloni::comm::detail {
 
 class NodeRing {
  public:
-  using AllGather = Watch::AllGather;
-
   /// Collective over all ranks of the family. `leaders`: one rank of each node, ascending. A neighbour that can't be reached within
   /// two seconds (a firewall) is not watched. No socket listens when this returns. `one_machine`: the nodes are pretended ones.
   NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const AllGather& all_gather);

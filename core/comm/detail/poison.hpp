@@ -6,8 +6,9 @@
 // subgroup, for the failed one. So poison given to any of the family reaches every rank of the root, and each of them
 // throws from whatever member of the family it uses next.
 //
-// Poison travels, like the question who waits too, on a duplicate of its own, as one small message to every other rank, sent without waiting: it must
-// work whatever the others are doing. Whoever waits looks for it with MPI_Iprobe now and then (about 0.1 µs).
+// Poison, like the question who else waits, travels on a duplicate of its own, as one small message to every other rank, sent
+// without waiting: it must work whatever the others are doing. Whoever waits looks for it with MPI_Iprobe now and then (about
+// 0.1 µs).
 //
 // After poison nothing is certain about who waits for what, so nothing is freed that MPI may still touch: the
 // communicators of a poisoned family and the requests of the poison itself are leaked by design. Receives, in contrast,

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <random>
 #include <utility>
 
 namespace aloni::comm::detail {
@@ -79,19 +78,17 @@ SharedTransport::SharedTransport(SharedHeap& heap, int rank, std::vector<int> ra
   // A new segment is zero, which is what every field of it begins with.
   auto* const control = reinterpret_cast<Control*>(control_.data());
   blocks_ = &control->blocks;
-  std::random_device random;
   Introduction me{.process = getpid(), .descriptor = control_.descriptor()};
   for (std::size_t i = num_loans; i-- > 0;)
     free_loans_.push_back(static_cast<std::uint32_t>(num_small + num_large + i));
   loans_.reserve(num_loans);
-  for (std::size_t i = 0; i < 2; ++i) control->token[i] = me.token[i] = std::uint64_t{random()} << 32 | random();
-  const std::vector<std::byte> all = all_gather(std::as_bytes(std::span(&me, 1)));
+  for (std::size_t i = 0; i < 2; ++i) control->token[i] = me.token[i] = random_token();
+  const std::vector<Introduction> all = gather(all_gather, me);
 
   std::vector<std::uint8_t> opened(ranks.size(), 0);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     index_of_[static_cast<std::size_t>(ranks[i])] = static_cast<int>(i);
-    Introduction them;
-    std::memcpy(&them, all.data() + i * sizeof them, sizeof them);
+    const Introduction& them = all[i];
     if (static_cast<int>(i) == index_) {
       peers_.push_back(nullptr);
       continue;

@@ -6,15 +6,14 @@
 //   lies in the shared heap: the cell says where, the receiver reads it there, and marks it as read;
 //   lies elsewhere: the sender copies it into a block of its control segment, the receiver reads it there and marks the block free.
 // No system call, no lock.
+#include <aloni/core/comm/detail/all_gather.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/comm/transport.hpp>
 
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -22,9 +21,6 @@ namespace aloni::comm::detail {
 
 class SharedTransport final : public Transport {
  public:
-  /// Every rank of the node gives `mine` and gets all of theirs, in one order on all ranks.
-  using AllGather = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
-
   /// Collective over the node: `ranks` are its ranks, ascending, `rank` the caller's. `heap` outlives the transport.
   SharedTransport(SharedHeap& heap, int rank, std::vector<int> ranks, const AllGather& all_gather);
   ~SharedTransport() override;

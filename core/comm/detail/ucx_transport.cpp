@@ -47,9 +47,7 @@ struct Report {
 };
 
 std::vector<Report> agreed(const Report& mine, const AllGather& all_gather) {
-  const auto bytes = all_gather(std::as_bytes(std::span(&mine, 1)));
-  std::vector<Report> all(bytes.size() / sizeof(Report));
-  std::memcpy(all.data(), bytes.data(), bytes.size());
+  std::vector<Report> all = gather(all_gather, mine);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].error[0]) {
       throw CommunicationError("aloni::comm::UcxTransport", "UCX on rank " + std::to_string(r), all[r].error.data(),

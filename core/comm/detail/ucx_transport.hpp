@@ -6,6 +6,7 @@
 // All peers are connected at the start, since UCX finishes a connection with the help of both sides. When one breaks away, what
 // concerns it fails some time later: a peer that fails says so by poison as a rule, which tells more than a lost connection, and one
 // that has come to its end has said so.
+#include <aloni/core/comm/detail/all_gather.hpp>
 #include <aloni/core/comm/transport.hpp>
 
 #include <cstddef>
@@ -15,9 +16,6 @@
 #include <vector>
 
 namespace aloni::comm::detail {
-
-/// Every rank gives `mine` and gets all of theirs, by rank; the same length on all.
-using AllGather = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
 
 /// Returns when all ranks have called it; calls `progress` while it waits.
 using Meet = std::function<void(const std::function<void()>& progress)>;

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <fstream>
-#include <random>
 
 namespace aloni::comm::detail {
 
@@ -59,14 +57,12 @@ std::string seconds_text(Watch::Clock::duration time) {
 
 Watch::Watch(int rank, const std::vector<int>& ranks, const AllGather& all_gather)
     : rank_(rank), own_(sizeof(Page)), page_(reinterpret_cast<Page*>(own_.data())) {
-  std::random_device random;
-  page_->token = std::uint64_t{random()} << 32 | random();
+  page_->token = random_token();
   const Introduction me{.process = getpid(), .descriptor = own_.descriptor(), .token = page_->token};
-  const auto all = all_gather(std::as_bytes(std::span(&me, 1)));
+  const std::vector<Introduction> all = gather(all_gather, me);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] == rank) continue;
-    Introduction them;
-    std::memcpy(&them, all.data() + i * sizeof them, sizeof them);
+    const Introduction& them = all[i];
     auto p = std::make_unique<Peer>();
     p->rank = ranks[i];
     try {

@@ -2,12 +2,12 @@
 // Who of this node is alive, and what the others wait for. Each rank watches the processes of its node through process handles
 // (pidfd), so that a death is seen at once whatever the launcher does about it, and publishes what it waits for in a page
 // that the others of the node read when they have to say who is to blame.
+#include <aloni/core/comm/detail/all_gather.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -19,7 +19,6 @@ namespace aloni::comm::detail {
 class Watch {
  public:
   using Clock = std::chrono::steady_clock;  // one for all processes of a machine
-  using AllGather = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
 
   /// Somebody to blame.
   struct Verdict {
