@@ -224,24 +224,55 @@ namespace {
 constexpr const char* all_reduce_name = "aloni::comm::Communicator::all_reduce";
 
 template <class T>
-void scale_all(void* output, void*, std::size_t count, double scale) {
+void scale_some(void* output, void*, std::size_t first, std::size_t count, double scale) {
   T* const values = static_cast<T*>(output);
-  for (std::size_t i = 0; i < count; ++i) values[i] *= static_cast<T>(scale);
+  for (std::size_t i = first; i < first + count; ++i) values[i] *= static_cast<T>(scale);
 }
 
-/// What is left to be done for a reduction over so many ranks when the sums are there.
-template <class T>
-detail::Engine::Call::Finish finish_of(Reduction op, std::size_t count, int ranks) {
-  if constexpr (std::is_floating_point_v<T>) {
-    if (op == Reduction::average) return {scale_all<T>, nullptr, count, 1.0 / ranks, nullptr};
-  }
-  return {};
-}
-
-void to_bfloat16(void* output, void* target, std::size_t count, double scale) {
-  const float* const values = static_cast<const float*>(output);
+void to_float(const void* from, void* to, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
+    static_cast<float*>(to)[i] = static_cast<float>(static_cast<const bfloat16*>(from)[i]);
+}
+
+void to_bfloat16(void* output, void* target, std::size_t first, std::size_t count, double scale) {
+  const float* const values = static_cast<const float*>(output);
+  for (std::size_t i = first; i < first + count; ++i)
     static_cast<bfloat16*>(target)[i] = bfloat16(values[i] * static_cast<float>(scale));
+}
+
+/// What the engine is given for a reduction over so many ranks, of which those from `first` on are wanted.
+struct Reducible {
+  std::span<std::byte> data;
+  ElementOperation operation;
+  detail::Prepared::Begin begin = {};
+  detail::Engine::Call::Finish finish = {};
+};
+
+template <class T>
+Reducible reducible(std::span<T> values, Reduction op, int ranks, std::size_t first, std::size_t count,
+                    const std::shared_ptr<SharedHeap>&) {
+  Reducible result{.data = std::as_writable_bytes(values), .operation = element_operation<T>(op)};
+  if constexpr (std::is_floating_point_v<T>) {
+    if (op == Reduction::average)
+      result.finish = {.f = scale_some<T>, .first = first, .elements = count, .scale = 1.0 / ranks};
+  }
+  return result;
+}
+
+/// In float until the end, so that the order of sums matters as little as in float.
+Reducible reducible(std::span<bfloat16> values, Reduction op, int ranks, std::size_t first, std::size_t count,
+                    const std::shared_ptr<SharedHeap>& heap) {
+  const std::size_t bytes = std::max<std::size_t>(values.size(), 1) * sizeof(float);
+  const std::shared_ptr<void> memory(heap->allocate(bytes, 64),
+                                     [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
+  const bool average = op == Reduction::average;
+  Reducible result{.data = {static_cast<std::byte*>(memory.get()), values.size() * sizeof(float)},
+                   .operation = element_operation<float>(average ? Reduction::sum : op),
+                   .begin = {to_float, values.data(), memory.get(), values.size()},
+                   .finish = {to_bfloat16, values.data(), first, count, average ? 1.0 / ranks : 1.0, memory}};
+  result.operation.type = ElementType::bfloat16;
+  result.operation.reduction = op;
+  return result;
 }
 
 std::size_t count_of(const char* operation, std::size_t bytes, std::size_t element_bytes) {
@@ -252,95 +283,118 @@ std::size_t count_of(const char* operation, std::size_t bytes, std::size_t eleme
   return bytes / element_bytes;
 }
 
+void check_element_bytes(std::size_t element_bytes, const ElementOperation& op) {
+  if (op.element_bytes == element_bytes) return;
+  throw InvalidArgument(all_reduce_name, "operation", "on elements of " + std::to_string(op.element_bytes) + " bytes",
+                        "the values' " + std::to_string(element_bytes));
+}
+
+void check_not_fused(const CollectiveOptions& options) {
+  if (!options.fuse) return;
+  throw Unsupported(all_reduce_name, "options.fuse", "true for a persistent one",
+                    "start_all_reduce, which can be fused, or one persistent all-reduce of all data");
+}
+
 }  // namespace
 
 Request Communicator::start_all_reduce(std::span<std::byte> data, std::size_t element_bytes, const ElementOperation& op,
                                        const CollectiveOptions& options) const {
-  if (op.element_bytes != element_bytes) {
-    throw InvalidArgument(all_reduce_name, "operation", "on elements of " + std::to_string(op.element_bytes) + " bytes",
-                          "the values' " + std::to_string(element_bytes));
-  }
+  check_element_bytes(element_bytes, op);
   return state_->start_all_reduce(all_reduce_name, data, op, options, {});
 }
 
 template <class T>
 Request Communicator::start_all_reduce(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
-  using Finish = detail::Engine::Call::Finish;
-  if constexpr (std::is_same_v<T, bfloat16>) {
-    // In float until the end, so that the order of sums matters as little as in float.
-    const auto heap = state_->family->heap();
-    const std::size_t count = values.size(), bytes = std::max<std::size_t>(count, 1) * sizeof(float);
-    const std::shared_ptr<void> memory(heap->allocate(bytes, 64),
-                                       [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
-    float* const wide = static_cast<float*>(memory.get());
-    for (std::size_t i = 0; i < count; ++i) wide[i] = static_cast<float>(values[i]);
-    const double scale = op == Reduction::average ? 1.0 / size() : 1.0;
-    ElementOperation operation = element_operation<float>(op == Reduction::average ? Reduction::sum : op);
-    operation.type = ElementType::bfloat16;
-    operation.reduction = op;
-    return state_->start_all_reduce(all_reduce_name, std::as_writable_bytes(std::span(wide, count)), operation, options,
-                                    Finish{to_bfloat16, values.data(), count, scale, memory});
-  } else {
-    return state_->start_all_reduce(all_reduce_name, std::as_writable_bytes(values), element_operation<T>(op), options,
-                                    finish_of<T>(op, values.size(), size()));
-  }
+  const Reducible o = reducible(values, op, size(), 0, values.size(), state_->family->heap());
+  o.begin();
+  return state_->start_all_reduce(all_reduce_name, o.data, o.operation, options, o.finish);
 }
+
+template <class T>
+detail::Prepared Communicator::prepare_reduce_scatter(std::span<T> values, Reduction op,
+                                                      const CollectiveOptions& options) const {
+  constexpr const char* name = "aloni::comm::Communicator::reduce_scatter";
+  const Region block = block_of({Buffer::output, 0, static_cast<Index>(values.size())}, rank(), size());
+  const Reducible o = reducible(values, op, size(), static_cast<std::size_t>(block.offset),
+                                static_cast<std::size_t>(block.count), state_->family->heap());
+  const bool part_of_all = options.reproducible || options.algorithm != AllReduceAlgorithm::automatic;
+  detail::Prepared p = part_of_all ? state_->prepare_all_reduce(name, o.data, o.operation, options, o.finish)
+                                   : state_->prepare(name, {.kind = OperationKind::reduce_scatter}, o.data, o.operation,
+                                                     o.finish, options.priority);
+  p.begin = o.begin;
+  return p;
+}
+
+template <class T>
+Request Communicator::start_reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
+  return state_->start(prepare_reduce_scatter(values, op, options));
+}
+
+// --- persistent ones ---
 
 struct PersistentCollective::Implementation {
   std::shared_ptr<Communicator::State> state;
-  std::shared_ptr<const detail::Plan> plan;
-  Contract contract;
-  detail::Engine::Call call;
+  detail::Prepared collective;
+  Request latest = {};
 };
+
+PersistentCollective::PersistentCollective(std::shared_ptr<Implementation> implementation)
+    : implementation_(std::move(implementation)) {}
 
 Request PersistentCollective::start() const {
   if (!implementation_) return {};
-  implementation_->state->check_poison(all_reduce_name, false);
-  implementation_->state->close_fusion(all_reduce_name);
-  return implementation_->state->start(all_reduce_name, implementation_->plan, implementation_->contract,
-                                       implementation_->call);
+  auto& [state, collective, latest] = *implementation_;
+  if (latest.pending) {
+    const auto guard = state->family->guard();
+    if (!state->family->engine().spent({latest.slot, latest.generation})) {
+      throw InvalidArgument(collective.call.name, "persistent collective", "started while it is under way",
+                            "one start after the other; wait for the Request that it gave");
+    }
+  }
+  return latest = state->start(collective);
 }
 
 void PersistentCollective::run() const {
   const Request request = start();
-  if (request.pending) implementation_->state->wait({request.slot, request.generation}, all_reduce_name);
+  if (request.pending)
+    implementation_->state->wait({request.slot, request.generation}, implementation_->collective.call.name);
+}
+
+PersistentCollective Communicator::persistent(detail::Prepared&& collective) const {
+  return PersistentCollective(std::make_shared<PersistentCollective::Implementation>(state_, std::move(collective)));
 }
 
 template <class T>
 PersistentCollective Communicator::persistent_all_reduce(std::span<T> values, Reduction op,
                                                          const CollectiveOptions& options) const {
-  if (options.fuse) {
-    throw Unsupported(all_reduce_name, "options.fuse", "true for a persistent one",
-                      "start_all_reduce, which can be fused, or one persistent all-reduce of all data");
-  }
-  PersistentCollective result;
-  const ElementOperation operation = element_operation<T>(op);
-  if (size() == 1) return result;  // the sum or average of one is there already
-  auto implementation = std::make_shared<PersistentCollective::Implementation>();
-  implementation->state = state_;
-  const auto data = std::as_writable_bytes(values);
-  implementation->plan = state_->plan_all_reduce(data, operation, options);
-  implementation->contract = state_->contract_of(OperationKind::all_reduce, operation, values.size());
-  implementation->call = {.input = data.data(),
-                          .output = data.data(),
-                          .operation = operation,
-                          .priority = options.priority,
-                          .finish = finish_of<T>(op, values.size(), size())};
-  result.implementation_ = std::move(implementation);
-  return result;
+  check_not_fused(options);
+  const Reducible o = reducible(values, op, size(), 0, values.size(), state_->family->heap());
+  detail::Prepared p = state_->prepare_all_reduce(all_reduce_name, o.data, o.operation, options, o.finish);
+  p.begin = o.begin;
+  return persistent(std::move(p));
+}
+
+PersistentCollective Communicator::persistent_all_reduce(std::span<std::byte> data, std::size_t element_bytes,
+                                                         const ElementOperation& op,
+                                                         const CollectiveOptions& options) const {
+  check_not_fused(options);
+  check_element_bytes(element_bytes, op);
+  return persistent(state_->prepare_all_reduce(all_reduce_name, data, op, options, {}));
 }
 
 template <class T>
-Request Communicator::start_reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
-  constexpr const char* name = "aloni::comm::Communicator::reduce_scatter";
-  if (options.reproducible || options.algorithm != AllReduceAlgorithm::automatic)
-    return start_all_reduce(values, op, options);  // of which a part is asked for
-  return state_->start(name, {.kind = OperationKind::reduce_scatter}, std::as_writable_bytes(values),
-                       element_operation<T>(op), finish_of<T>(op, values.size(), size()), options.priority);
+PersistentCollective Communicator::persistent_reduce_scatter(std::span<T> values, Reduction op,
+                                                             const CollectiveOptions& options) const {
+  return persistent(prepare_reduce_scatter(values, op, options));
 }
 
-#define INSTANTIATE(T) \
-  template Request Communicator::start_all_reduce(std::span<T>, Reduction, const CollectiveOptions&) const;
+#define INSTANTIATE(T)                                                                                                 \
+  template Request Communicator::start_all_reduce(std::span<T>, Reduction, const CollectiveOptions&) const;            \
+  template PersistentCollective Communicator::persistent_all_reduce(std::span<T>, Reduction, const CollectiveOptions&) \
+      const;                                                                                                           \
+  template Request Communicator::start_reduce_scatter(std::span<T>, Reduction, const CollectiveOptions&) const;        \
+  template PersistentCollective Communicator::persistent_reduce_scatter(std::span<T>, Reduction,                       \
+                                                                        const CollectiveOptions&) const;
 INSTANTIATE(float)
 INSTANTIATE(double)
 INSTANTIATE(std::int32_t)
@@ -348,21 +402,21 @@ INSTANTIATE(std::int64_t)
 INSTANTIATE(std::uint64_t)
 INSTANTIATE(bfloat16)
 #undef INSTANTIATE
-#define INSTANTIATE(T)                                                                                                 \
-  template Request Communicator::start_reduce_scatter(std::span<T>, Reduction, const CollectiveOptions&) const;        \
-  template PersistentCollective Communicator::persistent_all_reduce(std::span<T>, Reduction, const CollectiveOptions&) \
-      const;
-INSTANTIATE(float)
-INSTANTIATE(double)
-INSTANTIATE(std::int32_t)
-INSTANTIATE(std::int64_t)
-INSTANTIATE(std::uint64_t)
-#undef INSTANTIATE
 
-Request Communicator::start_all_gather(std::span<std::byte> data, std::size_t element_bytes) const {
+// --- without arithmetic ---
+
+detail::Prepared Communicator::prepare_all_gather(std::span<std::byte> data, std::size_t element_bytes) const {
   constexpr const char* name = "aloni::comm::Communicator::all_gather";
   (void)count_of(name, data.size(), element_bytes);
-  return state_->start(name, {.kind = OperationKind::all_gather}, data, {.element_bytes = element_bytes});
+  return state_->prepare(name, {.kind = OperationKind::all_gather}, data, {.element_bytes = element_bytes});
+}
+
+Request Communicator::start_all_gather(std::span<std::byte> data, std::size_t element_bytes) const {
+  return state_->start(prepare_all_gather(data, element_bytes));
+}
+
+PersistentCollective Communicator::persistent_all_gather(std::span<std::byte> data, std::size_t element_bytes) const {
+  return persistent(prepare_all_gather(data, element_bytes));
 }
 
 std::vector<std::int64_t> Communicator::all_gather(std::int64_t value) const {
@@ -372,8 +426,8 @@ std::vector<std::int64_t> Communicator::all_gather(std::int64_t value) const {
   return values;
 }
 
-Request Communicator::start_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
-                                       std::size_t element_bytes) const {
+detail::Prepared Communicator::prepare_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
+                                                  std::size_t element_bytes) const {
   constexpr const char* name = "aloni::comm::Communicator::all_to_all";
   const std::size_t count = count_of(name, input.size(), element_bytes);
   if (count % static_cast<std::size_t>(size()) != 0 || output.size() != input.size()) {
@@ -381,13 +435,23 @@ Request Communicator::start_all_to_all(std::span<const std::byte> input, std::sp
                           std::to_string(input.size()) + " and " + std::to_string(output.size()) + " bytes",
                           "equal sizes, a multiple of " + std::to_string(size()) + " elements");
   }
-  return state_->start(name, {.kind = OperationKind::all_to_all}, output, {.element_bytes = element_bytes}, {}, 0,
-                       input);
+  return state_->prepare(name, {.kind = OperationKind::all_to_all}, output, {.element_bytes = element_bytes}, {}, 0,
+                         input);
 }
 
-Request Communicator::start_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
-                                       std::span<std::byte> output, std::span<const Index> receive_counts,
+Request Communicator::start_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
                                        std::size_t element_bytes) const {
+  return state_->start(prepare_all_to_all(input, output, element_bytes));
+}
+
+PersistentCollective Communicator::persistent_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
+                                                         std::size_t element_bytes) const {
+  return persistent(prepare_all_to_all(input, output, element_bytes));
+}
+
+detail::Prepared Communicator::prepare_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
+                                                  std::span<std::byte> output, std::span<const Index> receive_counts,
+                                                  std::size_t element_bytes) const {
   constexpr const char* name = "aloni::comm::Communicator::all_to_all";
   const auto p = static_cast<std::size_t>(size()), r = static_cast<std::size_t>(rank());
   const auto check = [&](const char* what, std::span<const Index> counts, std::size_t bytes) {
@@ -417,15 +481,37 @@ Request Communicator::start_all_to_all(std::span<const std::byte> input, std::sp
   const Region in = b.input(static_cast<Index>(input.size() / element_bytes));
   const Region out = b.output(static_cast<Index>(output.size() / element_bytes));
   pairwise_all_to_all(b, Team::all(rank(), size()), in, out, counts);
-  return state_->start(name, b.finish(), {.kind = OperationKind::all_to_all}, 1, input, output,
-                       {.element_bytes = element_bytes}, 0);
+  return state_->prepare(name, b.finish(), {.kind = OperationKind::all_to_all}, 1, input, output,
+                         {.element_bytes = element_bytes}, 0);
 }
 
-Request Communicator::start_broadcast(std::span<std::byte> data, int root) const {
+Request Communicator::start_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
+                                       std::span<std::byte> output, std::span<const Index> receive_counts,
+                                       std::size_t element_bytes) const {
+  return state_->start(prepare_all_to_all(input, send_counts, output, receive_counts, element_bytes));
+}
+
+PersistentCollective Communicator::persistent_all_to_all(std::span<const std::byte> input,
+                                                         std::span<const Index> send_counts,
+                                                         std::span<std::byte> output,
+                                                         std::span<const Index> receive_counts,
+                                                         std::size_t element_bytes) const {
+  return persistent(prepare_all_to_all(input, send_counts, output, receive_counts, element_bytes));
+}
+
+detail::Prepared Communicator::prepare_broadcast(std::span<std::byte> data, int root) const {
   constexpr const char* name = "aloni::comm::Communicator::broadcast";
   if (root < 0 || root >= size())
     throw InvalidArgument(name, "root", std::to_string(root), "a rank from 0 to " + std::to_string(size() - 1));
-  return state_->start(name, {.kind = OperationKind::broadcast, .root = root}, data, {});
+  return state_->prepare(name, {.kind = OperationKind::broadcast, .root = root}, data, {});
+}
+
+Request Communicator::start_broadcast(std::span<std::byte> data, int root) const {
+  return state_->start(prepare_broadcast(data, root));
+}
+
+PersistentCollective Communicator::persistent_broadcast(std::span<std::byte> data, int root) const {
+  return persistent(prepare_broadcast(data, root));
 }
 
 void Communicator::broadcast(std::string& text, int root) const {
@@ -435,12 +521,16 @@ void Communicator::broadcast(std::string& text, int root) const {
   broadcast(std::as_writable_bytes(std::span(text.data(), text.size())), root);
 }
 
-Request Communicator::start_barrier() const {
-  return state_->start("aloni::comm::Communicator::barrier", {.kind = OperationKind::barrier}, {}, {});
+detail::Prepared Communicator::prepare_barrier() const {
+  return state_->prepare("aloni::comm::Communicator::barrier", {.kind = OperationKind::barrier}, {}, {});
 }
 
-Request Communicator::start(const UserSchedule& user, std::span<const std::byte> input, std::span<std::byte> output,
-                            const ElementOperation& op, int priority) const {
+Request Communicator::start_barrier() const { return state_->start(prepare_barrier()); }
+
+PersistentCollective Communicator::persistent_barrier() const { return persistent(prepare_barrier()); }
+
+detail::Prepared Communicator::prepare(const UserSchedule& user, std::span<const std::byte> input,
+                                       std::span<std::byte> output, const ElementOperation& op, int priority) const {
   constexpr const char* name = "aloni::comm::Communicator::start";
   const auto check = [&](const char* what, Index elements, std::size_t bytes) {
     if (static_cast<std::size_t>(elements) * op.element_bytes != bytes) {
@@ -456,11 +546,22 @@ Request Communicator::start(const UserSchedule& user, std::span<const std::byte>
                           "that of rank " + std::to_string(rank()));
   std::uint32_t identity = 2166136261u;
   for (const char c : user.name) identity = (identity ^ static_cast<unsigned char>(c)) * 16777619u;
-  return state_->start(name, user.schedule,
-                       {.kind = OperationKind::user,
-                        .reduction = static_cast<std::uint8_t>(op.reduction),
-                        .type = static_cast<std::uint8_t>(op.type)},
-                       identity ^ op.identity, input, output, op, priority);
+  return state_->prepare(name, user.schedule,
+                         {.kind = OperationKind::user,
+                          .reduction = static_cast<std::uint8_t>(op.reduction),
+                          .type = static_cast<std::uint8_t>(op.type)},
+                         identity, input, output, op, priority);
+}
+
+Request Communicator::start(const UserSchedule& schedule, std::span<const std::byte> input, std::span<std::byte> output,
+                            const ElementOperation& op, int priority) const {
+  return state_->start(prepare(schedule, input, output, op, priority));
+}
+
+PersistentCollective Communicator::persistent(const UserSchedule& schedule, std::span<const std::byte> input,
+                                              std::span<std::byte> output, const ElementOperation& op,
+                                              int priority) const {
+  return persistent(prepare(schedule, input, output, op, priority));
 }
 
 void Communicator::set_tuning(const Tuning& tuning) const {

@@ -79,17 +79,25 @@ struct PeerTraffic {
   TrafficCounters messages, collectives;
 };
 
-/// A collective that is set up once and started any number of times; one at a time.
+namespace detail {
+struct Prepared;
+}
+
+/// A collective that is set up once, for the same memory, and started any number of times. Copies are the same collective.
 class PersistentCollective {
  public:
-  /// Collective. Asynchronous, as Communicator::start_….
+  /// Nothing to do.
+  PersistentCollective() = default;
+  /// Collective. Asynchronous, as Communicator::start_…. Throws InvalidArgument while the Request of the start before isn't spent.
   [[nodiscard]] Request start() const;
   void run() const;
 
  private:
   friend class Communicator;
   struct Implementation;
-  std::shared_ptr<const Implementation> implementation_;
+  explicit PersistentCollective(std::shared_ptr<Implementation> implementation);
+
+  std::shared_ptr<Implementation> implementation_;
 };
 
 template <class T>
@@ -179,10 +187,6 @@ class Communicator {
   template <class T>
   [[nodiscard]] Request start_all_reduce(std::span<T> values, Reduction op,
                                          const CollectiveOptions& options = {}) const;
-  /// The same on the same data again and again. Options without `fuse`; T without bfloat16.
-  template <class T>
-  PersistentCollective persistent_all_reduce(std::span<T> values, Reduction op,
-                                             const CollectiveOptions& options = {}) const;
   /// The same with any elements and a function of the user's (user_operation() in reduction.hpp).
   template <class T>
   void all_reduce(std::span<T> values, const ElementOperation& op, const CollectiveOptions& options = {}) const {
@@ -195,7 +199,7 @@ class Communicator {
   }
 
   /// In place: block r of about equal blocks (block_of in schedule/schedule.hpp), on rank r, becomes the reduction of all ranks'; the
-  /// others are destroyed. T without bfloat16.
+  /// others are destroyed. Options without `fuse`, which changes nothing here.
   template <class T>
   void reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options = {}) const {
     wait(start_reduce_scatter(values, op, options));
@@ -236,13 +240,41 @@ class Communicator {
   [[nodiscard]] Request start_barrier() const;
 
   /// A schedule of the user's (docs/collectives.md), on buffers of the elements that it says. `input` may be empty when it uses none.
-  /// It is compiled at each call.
+  /// It is compiled at each call; persistent() compiles it once.
   [[nodiscard]] Request start(const UserSchedule& schedule, std::span<const std::byte> input,
                               std::span<std::byte> output, const ElementOperation& op, int priority = 0) const;
   void run(const UserSchedule& schedule, std::span<const std::byte> input, std::span<std::byte> output,
            const ElementOperation& op) const {
     wait(start(schedule, input, output, op));
   }
+
+  // --- the same on the same memory again and again ---
+  //
+  // persistent_… check, plan and allocate what the calls above do, and start nothing. What all ranks must agree on is compared at each
+  // start. Not collective.
+
+  /// Options without `fuse`: Unsupported.
+  template <class T>
+  PersistentCollective persistent_all_reduce(std::span<T> values, Reduction op,
+                                             const CollectiveOptions& options = {}) const;
+  template <class T>
+  PersistentCollective persistent_all_reduce(std::span<T> values, const ElementOperation& op,
+                                             const CollectiveOptions& options = {}) const {
+    return persistent_all_reduce(std::as_writable_bytes(values), sizeof(T), op, options);
+  }
+  template <class T>
+  PersistentCollective persistent_reduce_scatter(std::span<T> values, Reduction op,
+                                                 const CollectiveOptions& options = {}) const;
+  PersistentCollective persistent_all_gather(std::span<std::byte> data, std::size_t element_bytes) const;
+  PersistentCollective persistent_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
+                                             std::size_t element_bytes) const;
+  PersistentCollective persistent_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
+                                             std::span<std::byte> output, std::span<const Index> receive_counts,
+                                             std::size_t element_bytes) const;
+  PersistentCollective persistent_broadcast(std::span<std::byte> data, int root) const;
+  PersistentCollective persistent_barrier() const;
+  PersistentCollective persistent(const UserSchedule& schedule, std::span<const std::byte> input,
+                                  std::span<std::byte> output, const ElementOperation& op, int priority = 0) const;
 
   /// Collective. From here on `automatic` takes what was measured to be the fastest. Of this communicator only. Throws InvalidArgument
   /// when it was measured on other numbers of ranks or nodes, CommunicationError when ranks give different ones.
@@ -265,6 +297,21 @@ class Communicator {
  private:
   Request start_all_reduce(std::span<std::byte> data, std::size_t element_bytes, const ElementOperation& op,
                            const CollectiveOptions& options) const;
+  PersistentCollective persistent_all_reduce(std::span<std::byte> data, std::size_t element_bytes,
+                                             const ElementOperation& op, const CollectiveOptions& options) const;
+  PersistentCollective persistent(detail::Prepared&& collective) const;
+  template <class T>
+  detail::Prepared prepare_reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options) const;
+  detail::Prepared prepare_all_gather(std::span<std::byte> data, std::size_t element_bytes) const;
+  detail::Prepared prepare_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
+                                      std::size_t element_bytes) const;
+  detail::Prepared prepare_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
+                                      std::span<std::byte> output, std::span<const Index> receive_counts,
+                                      std::size_t element_bytes) const;
+  detail::Prepared prepare_broadcast(std::span<std::byte> data, int root) const;
+  detail::Prepared prepare_barrier() const;
+  detail::Prepared prepare(const UserSchedule& schedule, std::span<const std::byte> input, std::span<std::byte> output,
+                           const ElementOperation& op, int priority) const;
 
   template <class T>
   friend class PartialAllReduce;

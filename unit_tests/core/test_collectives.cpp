@@ -1,6 +1,7 @@
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/comm/schedule/algorithms.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 
@@ -254,6 +255,21 @@ TEST_F(Collectives, ReduceScatterGivesEachRankItsBlock) {
   }
 }
 
+TEST_F(Collectives, ReduceScatterOfBfloat16IsRoundedOnce) {
+  for (const Reduction op : {Reduction::sum, Reduction::average}) {
+    for (const std::size_t count : {3u, 20'001u}) {
+      std::vector<bfloat16> values(count, bfloat16(rank == 0 ? 256.0f : 1.0f));
+      comm.reduce_scatter(std::span(values), op);
+      const float sum = 256.0f + static_cast<float>(size - 1);
+      const bfloat16 expected(op == Reduction::sum ? sum : sum / static_cast<float>(size));
+      const Region block = block_of({Buffer::output, 0, static_cast<aloni::Index>(count)}, rank, size);
+      for (auto i = static_cast<std::size_t>(block.offset); i < static_cast<std::size_t>(block.offset + block.count);
+           ++i)
+        ASSERT_EQ(values[i].bits, expected.bits) << i;
+    }
+  }
+}
+
 TEST_F(Collectives, AllGatherOfUnevenBlocks) {
   for (const std::size_t count : {1u, 40u, 50'021u}) {
     std::vector<int> values(count, -1);
@@ -471,6 +487,63 @@ TEST_F(Collectives, PersistentOnesRunAgainAndAgain) {
   }
 }
 
+TEST_F(Collectives, EveryKindCanBePersistent) {
+  const auto p = static_cast<std::size_t>(size), r = static_cast<std::size_t>(rank);
+  std::vector<bfloat16> narrow(100);
+  std::vector<float> scattered(p);
+  std::vector<int> gathered(p), sent(p), received(p), sent_unevenly(p + 1), received_unevenly(p + 1), told(1000);
+  std::vector<std::int64_t> largest(50);
+  const auto bytes = [](auto& values) { return std::as_writable_bytes(std::span(values)); };
+  // Two elements to the next rank, one to each other one.
+  std::vector<aloni::Index> to(p, 1), from(p, 1);
+  to[(r + 1) % p] = from[(r + p - 1) % p] = 2;
+  Builder b(rank);
+  recursive_doubling_all_reduce(b, Team::all(rank, size), b.output(50));
+  const UserSchedule own{"largest", b.finish()};
+  const std::vector<PersistentCollective> collectives{
+      comm.persistent_all_reduce(std::span(narrow), Reduction::average),
+      comm.persistent_reduce_scatter(std::span(scattered), Reduction::sum),
+      comm.persistent_all_gather(bytes(gathered), sizeof(int)),
+      comm.persistent_all_to_all(bytes(sent), bytes(received), sizeof(int)),
+      comm.persistent_all_to_all(bytes(sent_unevenly), to, bytes(received_unevenly), from, sizeof(int)),
+      comm.persistent_broadcast(bytes(told), size - 1),
+      comm.persistent_barrier(),
+      comm.persistent(own, {}, bytes(largest), element_operation<std::int64_t>(Reduction::max))};
+  for (int i = 0; i < 5; ++i) {
+    std::ranges::fill(narrow, bfloat16(static_cast<float>(i + 2 * rank)));
+    std::ranges::fill(scattered, static_cast<float>(i));
+    gathered[r] = 10 * rank + i;
+    for (std::size_t k = 0; k < p; ++k) sent[k] = 100 * rank + 10 * static_cast<int>(k) + i;
+    std::ranges::fill(sent_unevenly, rank + i);
+    std::ranges::fill(told, rank + i);
+    std::ranges::fill(largest, rank + i);
+    std::vector<Request> requests;
+    for (const PersistentCollective& c : collectives) requests.push_back(c.start());
+    comm.wait(requests);
+    ASSERT_EQ(narrow.back().bits, bfloat16(static_cast<float>(i + size - 1)).bits);
+    ASSERT_EQ(scattered[r], static_cast<float>(size * i));
+    aloni::Index place = 0;
+    for (std::size_t k = 0; k < p; ++k) {
+      ASSERT_EQ(gathered[k], 10 * static_cast<int>(k) + i);
+      ASSERT_EQ(received[k], 100 * static_cast<int>(k) + 10 * rank + i);
+      for (const aloni::Index end = place + from[k]; place < end; ++place)
+        ASSERT_EQ(received_unevenly[static_cast<std::size_t>(place)], static_cast<int>(k) + i);
+    }
+    ASSERT_EQ(told.back(), size - 1 + i);
+    ASSERT_EQ(largest.back(), size - 1 + i);
+  }
+}
+
+TEST_F(Collectives, APersistentOneRunsOnceAtATime) {
+  if (size == 1) return;  // nothing is ever under way
+  const PersistentCollective barrier = comm.persistent_barrier();
+  const Request request = barrier.start();
+  EXPECT_THROW((void)barrier.start(), aloni::InvalidArgument);
+  comm.wait(request);
+  barrier.run();
+  PersistentCollective{}.run();
+}
+
 // A sleeping rank takes part nevertheless; nothing but its thread can do that.
 TEST_F(Collectives, AProgressThreadWorksWhileTheRankDoesSomethingElse) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
@@ -572,17 +645,43 @@ TEST_F(Mismatch, ACollectiveThatOneRankLeavesOut) {
 }
 
 // Who broadcasts waits for nobody; but memory for what the others don't wait for yet must end somewhere.
-TEST_F(Collectives, ARootDoesNotRunAhead) {
+// So must it for who sends.
+TEST_F(Collectives, NobodyRunsAheadWithoutEnd) {
   constexpr auto pause = std::chrono::milliseconds(300);
   std::vector<std::byte> data(64 * 1024);
-  comm.barrier();
-  const auto start = std::chrono::steady_clock::now();
-  if (rank == size - 1) std::this_thread::sleep_for(pause);
-  for (int i = 0; i < 100; ++i) comm.broadcast(data, 0);
-  if (size > 1) {
-    EXPECT_GE(std::chrono::steady_clock::now() - start, pause);
+  const auto check = [&](int last, int times, auto&& f) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    if (rank == last) std::this_thread::sleep_for(pause);
+    for (int i = 0; i < times; ++i) f(i);
+    if (size > 1 && (rank == 0 || rank == last)) {
+      EXPECT_GE(std::chrono::steady_clock::now() - start, pause);
+    }
+    comm.barrier();
+  };
+  check(size - 1, 200, [&](int) { comm.broadcast(data, 0); });
+  if (size == 1) return;
+  // Many small ones cost memory too.
+  for (const std::size_t bytes : {data.size(), std::size_t{1}}) {
+    const auto some = std::span(data).first(bytes);
+    check(1, bytes == 1 ? 30'000 : 200, [&](int) {
+      if (rank == 0) comm.wait(comm.send(some, 1, 7));
+      if (rank == 1) comm.wait(comm.receive(some, 0, 7));
+    });
   }
+  // Not waiting for one's sends is no reason to stop, nor is the order in which the receiver wants them.
   comm.barrier();
+  constexpr int many = 200;
+  std::vector<Request> requests;
+  std::vector<std::byte> last(1);
+  if (rank == 0) {
+    for (int i = 0; i < many; ++i) requests.push_back(comm.send(data, 1, 1));
+    requests.push_back(comm.send(last, 1, 2));
+  } else if (rank == 1) {
+    comm.wait(comm.receive(last, 0, 2));
+    for (int i = 0; i < many; ++i) comm.wait(comm.receive(data, 0, 1));
+  }
+  comm.wait(requests);
 }
 
 }  // namespace

@@ -212,6 +212,20 @@ TEST_F(CommunicatorTest, OutlivesTheCommunicatorItWasSplitFrom) {
   EXPECT_EQ(child.all_reduce(1, Reduction::sum), size);
 }
 
+// MPI keeps what arrives for a communicator that is gone, and gives it to the next one of the same number.
+TEST_F(CommunicatorTest, WhatNobodyReceivedDoesNotReachTheNextFamily) {
+  if (size == 1) return;
+  for (int i = 0; i < 20; ++i) {
+    Communicator own = make_communicator();
+    if (i % 2 == 1 && rank == size - 1) {
+      int value = -1;
+      own.wait(own.receive(bytes_of(value), 0, 7));
+      ASSERT_EQ(value, i);
+    }
+    if (rank == 0) own.wait(own.send(bytes_of(i), size - 1, 7));
+  }
+}
+
 TEST_F(CommunicatorTest, CollectivelyReturnsWhatEachRankComputed) {
   EXPECT_EQ(collectively(comm, "test", [&] { return std::to_string(rank); }), std::to_string(rank));
   bool called = false;

@@ -67,7 +67,11 @@ class RandomProgram {
     if (at_most(1) == 0) faults.delay = 0.3;
     if (at_most(1) == 0) faults.no_room = 0.2;
     ranks_ = std::make_unique<SimulatedRanks>(layout, network, faults);
+    // The usual, none (nothing that was sent is complete before it was taken), or something between.
+    const int kind_of_run_ahead = at_most(2);
+    const auto run_ahead_bytes = static_cast<std::size_t>(kind_of_run_ahead == 1 ? 0 : at_most(4000));
     for (int r = 0; r < size_; ++r) {
+      if (kind_of_run_ahead > 0) (*ranks_)[r].engine->set_run_ahead_bytes(run_ahead_bytes);
       if (at_most(2) == 0) (*ranks_)[r].engine->set_max_fragment_bytes(static_cast<std::size_t>(8 * (1 + at_most(40))));
     }
     can_be_direct_ = nodes == 1;

@@ -106,9 +106,9 @@ TEST_F(Partial, WhoIsLateHoldsUpNobody) {
     std::vector<double> values(4, 1.0);
     const int given = reduction.reduce(values);
     EXPECT_EQ(values, std::vector<double>(4, given));
-    EXPECT_LT(given, size);
     contributions += given;
   }
+  EXPECT_LE(contributions, lag * (size - 1));  // the late one's are not among them
   if (rank == 0) {
     MPI_Send(&token, 1, MPI_INT, size - 1, 99, MPI_COMM_WORLD);
   }

@@ -17,9 +17,14 @@ constexpr std::size_t small_bytes = 4096;
 constexpr std::size_t stored_bytes = 128 * 1024;
 // Parts of one operation in flight: while one waits for others, the next is worked on.
 constexpr std::uint32_t parts_in_flight = 2;
+constexpr std::size_t default_run_ahead_bytes = std::size_t{4} << 20;
+
+/// What a fragment that nobody waits for yet costs its receiver. What is larger stays with its sender.
+constexpr std::uint64_t charge(std::size_t bytes) { return 256 + (bytes <= stored_bytes ? bytes : 0); }
 
 constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();  // beyond all of schedules
 constexpr std::uint16_t note_index = message_index - 1;                             // of Engine::compare_notes
+constexpr std::uint16_t taken_index = message_index - 2;                            // of Engine::tell
 constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;                         // in values of the table
 
 }  // namespace
@@ -34,7 +39,9 @@ Engine::Engine(int rank, std::vector<Transport*> routes, std::pmr::memory_resour
       routes_(std::move(routes)),
       memory_(memory),
       max_fragment_bytes_(std::size_t{1} << 30),
-      traffic_(routes_.size()) {
+      run_ahead_bytes_(default_run_ahead_bytes),
+      traffic_(routes_.size()),
+      flows_(routes_.size()) {
   for (Transport* t : routes_) {
     if (std::ranges::find(transports_, t) == transports_.end()) transports_.push_back(t);
   }
@@ -64,6 +71,7 @@ void Engine::remove_context(Context& context) {
     Stored& s = stored_[i];
     if (s.free || s.fragment.header.context != context.id) continue;
     if (table_.find(s.fragment.peer, s.fragment.header.key())) table_.erase(s.fragment.peer, s.fragment.header.key());
+    took(s.fragment.peer, s.fragment.header.bytes);
     s.free = true;
     stored_.free.push_back(i);
     --num_stored_;
@@ -87,8 +95,8 @@ std::uint32_t Engine::add_pending() {
 }
 
 bool Engine::test(Handle h) {
+  if (spent(h)) return true;
   Pending& p = pending_[h.slot];
-  if (p.generation != h.generation) return true;  // spent before
   if (!p.done) return false;
   ++p.generation;
   pending_.free.push_back(h.slot);
@@ -180,8 +188,9 @@ bool Engine::push(std::uint32_t i) {
     if (result == Transport::Sent::pending) ++m.in_use;
     m.begun = true;
     m.next += bytes;
+    m.end = flows_[static_cast<std::size_t>(m.peer)].sent += charge(bytes);
   }
-  if (m.in_use == 0) finish_outgoing(i);
+  if (m.in_use == 0) all_left(i);
   return true;
 }
 
@@ -189,7 +198,46 @@ void Engine::sent(std::uint32_t ticket) {
   if (ticket == none) return;  // of a note
   ++advances_;
   Outgoing& m = outgoing_[ticket];
-  if (--m.in_use == 0 && m.next == m.bytes && m.begun) finish_outgoing(ticket);
+  if (--m.in_use == 0 && m.next == m.bytes && m.begun) all_left(ticket);
+}
+
+void Engine::all_left(std::uint32_t i) {
+  const Outgoing& m = outgoing_[i];
+  // What a rank sends to itself it can't take while it waits here.
+  if (m.peer == rank_ || m.end <= flows_[static_cast<std::size_t>(m.peer)].taken_there + run_ahead_bytes_)
+    return finish_outgoing(i);
+  ahead_.push_back(i);
+}
+
+void Engine::took(int peer, std::size_t bytes) {
+  if (peer == rank_) return;
+  Flow& f = flows_[static_cast<std::size_t>(peer)];
+  f.taken += charge(bytes);
+  if (f.taken - f.told >= run_ahead_bytes_ / 4 && std::ranges::find(owed_, peer) == owed_.end()) owed_.push_back(peer);
+}
+
+/// False when there is no room for it now.
+bool Engine::tell(int peer) {
+  const auto p = static_cast<std::size_t>(peer);
+  const Header note{.index = taken_index, .offset = flows_[p].taken};
+  if (routes_[p]->send(peer, note, nullptr, none) == Transport::Sent::no_room) return false;
+  flows_[p].told = flows_[p].taken;
+  return true;
+}
+
+void Engine::was_told(int peer, std::uint64_t taken) {
+  std::uint64_t& taken_there = flows_[static_cast<std::size_t>(peer)].taken_there;
+  taken_there = std::max(taken_there, taken);
+  // Those that are complete now are finished after they have left the list: what that lets begin may add to it.
+  const auto complete = [&](std::uint32_t i) {
+    return outgoing_[i].peer == peer && outgoing_[i].end <= taken_there + run_ahead_bytes_;
+  };
+  for (auto found = std::ranges::find_if(ahead_, complete); found != ahead_.end();
+       found = std::ranges::find_if(ahead_, complete)) {
+    const std::uint32_t i = *found;
+    ahead_.erase(found);
+    finish_outgoing(i);
+  }
 }
 
 void Engine::finish_outgoing(std::uint32_t i) {
@@ -225,6 +273,7 @@ void Engine::post_incoming(std::uint32_t i) {
 
 void Engine::arrived(const Transport::Fragment& fragment) {
   const MessageKey key = fragment.header.key();
+  if (key.index == taken_index) return was_told(fragment.peer, fragment.header.offset);
   std::uint32_t* const found = table_.find(fragment.peer, key);
   if (found && !(*found & is_stored)) return take(*found, fragment);
   check_early(fragment);
@@ -364,6 +413,7 @@ void Engine::absorb(Incoming& m, std::size_t offset, const std::byte* data, std:
 void Engine::landed(std::uint32_t i, std::size_t bytes) {
   Incoming& m = incoming_[i];
   ++advances_;
+  took(m.peer, bytes);
   m.got += bytes;
   if (m.got < m.bytes) return;
   table_.erase(m.peer, m.key);
@@ -386,10 +436,11 @@ void Engine::landed(std::uint32_t i, std::size_t bytes) {
 
 // --- operations ---
 
-Engine::Handle Engine::start(Context& c, const Call& call) {
+Engine::Handle Engine::start(Context& c, Call submitted) {
   const std::uint32_t pending = add_pending(), i = operations_.take();
   Operation& o = operations_[i];
-  o = {.call = call, .context = &c, .number = c.next_operation++, .pending = pending};
+  o = {.call = std::move(submitted), .context = &c, .number = c.next_operation++, .pending = pending};
+  const Call& call = o.call;
   c.recent[o.number % c.recent.size()] = call.contract;
   if (num_stored_ > 0) {
     for (const Stored& s : stored_.all) {
@@ -446,8 +497,7 @@ void Engine::finish_part(std::uint32_t part) {
   ++o.finished_parts;
   if (o.next_part < o.call.parts) return start_part(i);
   if (o.finished_parts < o.call.parts) return;
-  if (const auto& finish = o.call.finish; finish.f)
-    finish.f(o.call.output, finish.target, finish.elements, finish.scale);
+  o.call.finish(o.call.output);
   finish_pending(o.pending);
   o.call = {};
   o.context = nullptr;
@@ -574,6 +624,7 @@ void Engine::defer(Work work) {
 bool Engine::progress() {
   bool any = false;
   for (Transport* const t : transports_) any |= t->poll(*this);
+  if (!owed_.empty()) any |= std::erase_if(owed_, [&](int peer) { return tell(peer); }) > 0;
   if (!blocked_.empty()) {
     retried_.swap(blocked_);
     for (const std::uint32_t i : retried_) {

@@ -10,6 +10,9 @@
 // It knows neither MPI nor time: transports bring messages, progress() is called by whoever has the time. A failure (contract, size,
 // transport) is thrown by progress(), start(), send() or receive(); the engine is good for nothing afterwards but abandon().
 //
+// A rank may be ahead of each other one by run_ahead_bytes(): what it has sent beyond that arrives as soon as anything, but isn't complete
+// before that rank has taken what came earlier, so that nobody must store without end what it doesn't wait for yet.
+//
 // Nothing is allocated for an operation whose like has run before.
 #include <aloni/core/comm/detail/match_table.hpp>
 #include <aloni/core/comm/detail/program.hpp>
@@ -60,13 +63,17 @@ class Engine final : private Transport::Sink {
     ElementOperation operation{};
     int priority = 0;                        ///< the greater, the more urgent
     std::shared_ptr<const void> owner = {};  ///< of the programs
-    /// What is left to be done at the end, here: f(output, target, elements, scale).
+    /// What is left to be done at the end, here, with some elements: f(output, target, first, elements, scale).
     struct Finish {
-      void (*f)(void* output, void* target, std::size_t elements, double scale) = nullptr;
+      void (*f)(void* output, void* target, std::size_t first, std::size_t elements, double scale) = nullptr;
       void* target = nullptr;
-      std::size_t elements = 0;
+      std::size_t first = 0, elements = 0;
       double scale = 1;
       std::shared_ptr<void> owner = nullptr;  ///< of memory that was needed meanwhile
+
+      void operator()(void* output) const {
+        if (f) f(output, target, first, elements, scale);
+      }
     };
     Finish finish = {};
   };
@@ -88,7 +95,7 @@ class Engine final : private Transport::Sink {
   Handle send(Context& c, std::span<const std::byte> data, int peer, int tag, const MessageOptions& options = {});
   Handle receive(Context& c, std::span<std::byte> data, int peer, int tag, const MessageOptions& options = {});
   /// Collective over the context: all its ranks start the same operations in the same order.
-  Handle start(Context& c, const Call& call);
+  Handle start(Context& c, Call call);
 
   /// An operation that somebody else completes, by finish().
   Handle make_handle() {
@@ -98,6 +105,7 @@ class Engine final : private Transport::Sink {
   void finish(Handle h) { finish_pending(h.slot); }
   /// True once, when the operation is complete. Makes no progress.
   bool test(Handle h);
+  bool spent(Handle h) const { return pending_[h.slot].generation != h.generation; }
   /// Does what can be done now, one large piece of work at most; true when there was anything to do.
   bool progress();
 
@@ -107,7 +115,7 @@ class Engine final : private Transport::Sink {
   bool busy() const { return pending_.free.size() < pending_.all.size(); }
   /// Whether all that complete operations have sent arrives even if this rank never makes progress again.
   bool flushed() {
-    bool all = true;
+    bool all = owed_.empty();
     for (Transport* const t : transports_) all &= t->flushed();
     return all;
   }
@@ -117,6 +125,9 @@ class Engine final : private Transport::Sink {
   bool checksums() const { return checksums_; }
   std::size_t max_fragment_bytes() const { return max_fragment_bytes_; }
   void set_max_fragment_bytes(std::size_t bytes) { max_fragment_bytes_ = bytes; }
+  /// The same on all ranks.
+  std::size_t run_ahead_bytes() const { return run_ahead_bytes_; }
+  void set_run_ahead_bytes(std::size_t bytes) { run_ahead_bytes_ = bytes; }
   const std::vector<Traffic>& traffic() const { return traffic_; }
   /// What a peer has copied from this rank's memory, or this rank from a peer's.
   void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) {
@@ -149,6 +160,7 @@ class Engine final : private Transport::Sink {
     std::size_t bytes = 0, next = 0, unit = 1;
     std::uint32_t in_use = 0;  // fragments that the transport still reads
     bool begun = false;
+    std::uint64_t end = 0;  // in what has been sent to this peer
     int priority = 0;
     std::uint32_t part = none, pending = none;  // whom to tell
     int instruction = -1;
@@ -209,6 +221,12 @@ class Engine final : private Transport::Sink {
     }
   };
 
+  // How far this rank and a peer are ahead of each other.
+  struct Flow {
+    std::uint64_t sent = 0, taken_there = 0;  // by this rank, of which the peer is known to have taken
+    std::uint64_t taken = 0, told = 0;        // by this rank, of which the peer knows
+  };
+
   // Slots of one kind, reused; references stay valid.
   template <class T>
   struct Slots {
@@ -239,7 +257,11 @@ class Engine final : private Transport::Sink {
 
   void post(std::uint32_t outgoing);
   bool push(std::uint32_t outgoing);
+  void all_left(std::uint32_t outgoing);
   void finish_outgoing(std::uint32_t i);
+  void took(int peer, std::size_t bytes);
+  bool tell(int peer);
+  void was_told(int peer, std::uint64_t taken);
   void post_incoming(std::uint32_t i);
   void store(const Transport::Fragment& fragment, std::uint32_t* list);
   void take(std::uint32_t incoming, const Transport::Fragment& fragment);
@@ -265,8 +287,11 @@ class Engine final : private Transport::Sink {
   std::vector<Transport*> routes_, transports_;
   std::pmr::memory_resource& memory_;
   std::size_t max_fragment_bytes_;
+  std::size_t run_ahead_bytes_;
   bool checksums_ = false;
   std::vector<Traffic> traffic_;
+  std::vector<Flow> flows_;
+  std::vector<int> owed_;  // peers that are still to be told what was taken
 
   std::vector<std::unique_ptr<Context>> contexts_;
   MatchTable table_;
@@ -279,6 +304,7 @@ class Engine final : private Transport::Sink {
   Slots<Operation> operations_;
   Slots<Part> parts_;
   std::vector<std::uint32_t> blocked_, retried_;  // outgoing that found no room
+  std::vector<std::uint32_t> ahead_;              // outgoing that have left, too far ahead to be complete
   std::vector<std::pair<std::uint32_t, int>> ready_;
   std::vector<Work> work_;  // a heap
   std::uint64_t order_ = 0, advances_ = 0;

@@ -31,13 +31,12 @@ std::vector<std::byte> all_gather_over(MPI_Comm comm, std::span<const std::byte>
   return all;
 }
 
-/// A barrier that makes progress, and gives up at the deadline: its request is left to MPI then, since it can't be cancelled.
-void meet(MPI_Comm comm, const std::function<void()>& progress, std::chrono::steady_clock::time_point deadline) {
+/// A barrier that makes progress.
+void meet(MPI_Comm comm, const std::function<void()>& progress) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
-  for (int all_here = 0; std::chrono::steady_clock::now() < deadline; std::this_thread::yield()) {
+  for (int all_here = 0; !all_here; std::this_thread::yield()) {
     check_mpi(MPI_Test(&request, &all_here, MPI_STATUS_IGNORE), "MPI_Test");
-    if (all_here) return;
     progress();
   }
 }
@@ -117,14 +116,12 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
                                                       : nullptr);
     if (!routes.back()) others.push_back(r);
   }
+  // By what all ranks know, since some of what follows from it is collective.
+  sends_messages_ = std::ranges::any_of(island_of_, [&](int island) { return island != island_of_.front(); });
   if constexpr (config::has_ucx) {
-    // Collective, so decided by what all ranks know.
-    const bool one_island = std::ranges::all_of(island_of_, [&](int island) { return island == island_of_.front(); });
-    if (options.messages == MessageTransport::ucx && !one_island) {
-      messages_ = make_ucx_transport(rank_, others, among_all, [&](const std::function<void()>& progress) {
-        meet(mpi_, progress, std::chrono::steady_clock::time_point::max());
-      });
-      ends_together_ = true;
+    if (options.messages == MessageTransport::ucx && sends_messages_) {
+      messages_ = make_ucx_transport(rank_, others, among_all,
+                                     [&](const std::function<void()>& progress) { meet(mpi_, progress); });
     }
   }
   if (!others.empty() && !messages_) messages_ = std::make_unique<MpiTransport>(mpi_);
@@ -250,22 +247,44 @@ Family::~Family() {
   MPI_Finalized(&finalized);
   engine_.reset();
   if (finalized || board_.poisoned()) return;
-  if (ends_together_) end_together();
+  const bool all_read = !sends_messages_ || end_together();
   messages_.reset();
-  MPI_Comm_free(&mpi_);
+  // MPI would give what was never received to the next communicator that gets this one's number.
+  if (all_read) MPI_Comm_free(&mpi_);
 }
 
-/// What has been sent has been read when connections close; but nobody waits for ranks that have failed unseen.
-void Family::end_together() noexcept {
+/// Reads what is still on the way, so that all has been read when connections close. Nobody waits for ranks that have failed unseen:
+/// false then.
+bool Family::end_together() noexcept {
   struct Deaf final : Transport::Sink {
     void arrived(const Transport::Fragment&) override {}
     void sent(std::uint32_t) override {}
     void fetched(std::uint32_t) override {}
   } sink;
+  struct Counts {
+    std::vector<int> sent;
+    int expected = 0;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + patience_at_the_end;
+  const auto* const over_mpi = dynamic_cast<const MpiTransport*>(messages_.get());
   try {
-    meet(
-        mpi_, [&] { messages_->poll(sink); }, std::chrono::steady_clock::now() + patience_at_the_end);
+    // MPI keeps them if it isn't done with them at the end.
+    auto* const counts = new Counts;
+    counts->sent = over_mpi ? over_mpi->envelopes_sent() : std::vector<int>(static_cast<std::size_t>(size_));
+    MPI_Request request = MPI_REQUEST_NULL;
+    check_mpi(MPI_Ireduce_scatter_block(counts->sent.data(), &counts->expected, 1, MPI_INT, MPI_SUM, mpi_, &request),
+              "MPI_Ireduce_scatter_block");
+    for (int counted = 0;; std::this_thread::yield()) {
+      if (messages_) messages_->poll(sink);
+      if (!counted) check_mpi(MPI_Test(&request, &counted, MPI_STATUS_IGNORE), "MPI_Test");
+      if (counted && (!over_mpi || (over_mpi->envelopes_received() == counts->expected && messages_->flushed()))) {
+        delete counts;
+        return true;
+      }
+      if (std::chrono::steady_clock::now() > deadline) return false;
+    }
   } catch (const Error&) {  // connections are about to end anyway
+    return false;
   }
 }
 

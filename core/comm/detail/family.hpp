@@ -83,7 +83,7 @@ class Family {
 
  private:
   void make_progress();
-  void end_together() noexcept;
+  bool end_together() noexcept;
   int who_does_not_wait(Watch::Clock::time_point now, std::span<const int> waited_for) const;
   std::string state_of(int rank, Watch::Clock::time_point now) const;
 
@@ -94,7 +94,7 @@ class Family {
   SelfTransport self_;
   std::optional<SharedTransport> shared_;
   std::unique_ptr<Transport> messages_;
-  bool ends_together_ = false;
+  bool sends_messages_ = false;  // somebody does
   std::vector<int> node_of_, island_of_;
   std::vector<int> elsewhere_;  // ranks on other nodes, ascending
   std::optional<Engine> engine_;

@@ -122,10 +122,10 @@ void Fusion::launch(std::size_t count) {
   CollectiveOptions options = group->members.front().options;
   options.fuse = false;
   Group* const target = group.get();
-  start_(data, operation, options, {distribute, target, 0, 1, std::move(group)});
+  start_(data, operation, options, Finish{.f = distribute, .target = target, .owner = std::move(group)});
 }
 
-void Fusion::distribute(void*, void* target, std::size_t, double) {
+void Fusion::distribute(void*, void* target, std::size_t, std::size_t, double) {
   Group& group = *static_cast<Group*>(target);
   const std::byte* from = group.buffer;
   for (const Member& m : group.members) {
@@ -133,7 +133,7 @@ void Fusion::distribute(void*, void* target, std::size_t, double) {
       std::copy_n(from, m.data.size(), m.data.begin());
       from += m.data.size();
     }
-    if (m.finish.f) m.finish.f(m.data.data(), m.finish.target, m.finish.elements, m.finish.scale);
+    m.finish(m.data.data());
     group.engine.finish(m.handle);
   }
   if (group.buffer) group.buffers->free.push_back(group.buffer);

@@ -50,7 +50,7 @@ class Fusion {
   struct Buffers;
 
   void launch(std::size_t count);
-  static void distribute(void* output, void* group, std::size_t, double);
+  static void distribute(void*, void* target, std::size_t, std::size_t, double);
 
   Engine& engine_;
   Engine::Context& context_;

@@ -39,6 +39,9 @@ MpiTransport::MpiTransport(MPI_Comm comm)
   void* value = nullptr;
   int found = 0;
   check_mpi(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &value, &found), "MPI_Comm_get_attr");
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
+  envelopes_sent_.resize(static_cast<std::size_t>(size));
   tags_ = found ? *static_cast<int*>(value) : 32767;  // what the standard guarantees
   for (std::size_t i = 0; i < num_receives; ++i) {
     check_mpi(MPI_Recv_init(incoming(i), envelope_bytes, MPI_BYTE, MPI_ANY_SOURCE, envelope_tag, comm_, &receives_[i]),
@@ -78,6 +81,7 @@ Transport::Sent MpiTransport::send(int peer, const Header& header, const void* d
   }
   check_mpi(MPI_Isend(envelope, bytes, MPI_BYTE, peer, envelope_tag, comm_, &slot), "MPI_Isend");
   next_send_ = after;
+  ++envelopes_sent_[static_cast<std::size_t>(peer)];
   if (inside) return Sent::copied;
   bulk_.push_back(MPI_REQUEST_NULL);
   bulk_info_.push_back({.ticket = ticket, .is_receive = false, .bytes = header.bytes, .peer = peer});
@@ -118,6 +122,7 @@ bool MpiTransport::poll_envelopes(Sink& sink) {
     if (code != MPI_SUCCESS) fail_mpi(code, "envelope");
     if (!done) return any;
     any = true;
+    ++envelopes_received_;
     int bytes = 0;
     check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
     Fragment fragment{.peer = status.MPI_SOURCE};

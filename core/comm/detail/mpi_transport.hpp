@@ -15,6 +15,9 @@ class MpiTransport final : public Transport {
  public:
   /// `comm` belongs to the caller, outlives the transport, returns errors, and is used for nothing else.
   explicit MpiTransport(MPI_Comm comm);
+  /// Envelopes to each rank, and from all.
+  const std::vector<int>& envelopes_sent() const { return envelopes_sent_; }
+  int envelopes_received() const { return envelopes_received_; }
   ~MpiTransport() override;
 
   std::string name() const override { return "mpi"; }
@@ -48,6 +51,8 @@ class MpiTransport final : public Transport {
 
   std::vector<std::byte> buffers_;
   std::vector<MPI_Request> receives_, sends_;  // of envelopes
+  std::vector<int> envelopes_sent_;
+  int envelopes_received_ = 0;
   std::size_t next_receive_ = 0, next_send_ = 0, oldest_send_ = 0;
   std::vector<MPI_Request> bulk_;
   std::vector<Bulk> bulk_info_;

@@ -126,7 +126,6 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
       } else {
         chain_broadcast(b, team, data, key.root, elements(chain_segment_bytes));
       }
-      if (key.meets) dissemination_barrier(b, team);
       break;
     }
     case OperationKind::reduce_scatter:
@@ -225,8 +224,7 @@ Plan Plans::make(const PlanKey& key) const {
   plan.hash = 2166136261u;
   for (const std::uint64_t value :
        {static_cast<std::uint64_t>(key.algorithm), static_cast<std::uint64_t>(key.root),
-        static_cast<std::uint64_t>(key.meets), static_cast<std::uint64_t>(plan.part_elements),
-        static_cast<std::uint64_t>(topology_.root_ranks.size())})
+        static_cast<std::uint64_t>(plan.part_elements), static_cast<std::uint64_t>(topology_.root_ranks.size())})
     plan.hash = mix(plan.hash, value);
   return plan;
 }

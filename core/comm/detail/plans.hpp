@@ -24,7 +24,6 @@ struct PlanKey {
   OperationKind kind{};
   AllReduceAlgorithm algorithm{};  ///< of an all-reduce
   bool staged = false;             ///< the data isn't in shared memory
-  bool meets = false;              ///< no rank ends it before all have begun it
   std::uint32_t element_bytes = 1;
   int root = 0;
   Index count = 0;

@@ -1,6 +1,7 @@
 #include <aloni/core/comm/detail/state.hpp>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <thread>
 #include <utility>
@@ -15,9 +16,6 @@ constexpr int close_looks = 1000;
 // The same where ranks have to share cores: those that are waited for need this one.
 constexpr int close_looks_when_shared = 16;
 constexpr int looks_per_poison = 32, busy_looks_per_poison = 1024;
-
-// A root may be ahead of the slowest rank by so much.
-constexpr std::size_t max_run_ahead_bytes = std::size_t{1} << 20, run_ahead_bytes_per_call = 16 * 1024;
 
 detail::Topology topology_of(const detail::Family& family, const std::vector<int>& root_ranks) {
   detail::Topology t{.root_ranks = root_ranks};
@@ -41,6 +39,19 @@ bool keeps_order(const CollectiveOptions& options, const ElementOperation& opera
          (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);
 }
 
+void copy_bytes(const void* from, void* to, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void set_plan(detail::Engine::Call& call, const std::shared_ptr<const detail::Plan>& plan) {
+  call.contract.plan = plan->hash ^ call.operation.identity;  // the user's functions are told apart by their types
+  call.whole = &plan->whole;
+  call.last = &plan->last;
+  call.parts = plan->parts;
+  call.part_elements = plan->part_elements;
+  call.owner = plan;
+}
+
 detail::Engine::Context* add_context(detail::Family& family, std::uint32_t id, std::vector<int> root_ranks) {
   const auto guard = family.guard();
   return &family.engine().add_context(id, std::move(root_ranks));
@@ -54,11 +65,12 @@ Communicator::State::State(std::shared_ptr<detail::Family> f, std::uint32_t id, 
       rank(context->rank),
       size(static_cast<int>(context->root_ranks.size())),
       plans(topology_of(*family, context->root_ranks)),
-      fusion(family->engine(), *context, *family->heap(),
-             [this](std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
-                    const detail::Engine::Call::Finish& finish) {
-               launch_all_reduce("aloni::comm::Communicator::all_reduce", data, operation, options, finish);
-             }),
+      fusion(
+          family->engine(), *context, *family->heap(),
+          [this](std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
+                 const detail::Engine::Call::Finish& finish) {
+            launch(prepare_all_reduce("aloni::comm::Communicator::all_reduce", data, operation, options, finish).call);
+          }),
       close_looks_(family->shares_cores() ? close_looks_when_shared : close_looks) {}
 
 Communicator::State::~State() {
@@ -74,110 +86,90 @@ Communicator Communicator::State::child(std::uint64_t salt, const std::vector<in
   return Communicator(std::make_shared<State>(family, static_cast<std::uint32_t>(id), std::move(root_ranks)));
 }
 
-Request Communicator::State::start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
-                                   detail::Engine::Call call) {
-  // The user's functions are told apart by their types.
-  contract.plan = plan->hash ^ call.operation.identity;
-  call.name = name;
-  call.contract = contract;
-  call.whole = &plan->whole;
-  call.last = &plan->last;
-  call.parts = plan->parts;
-  call.part_elements = plan->part_elements;
-  call.owner = plan;
-  const auto guard = family->guard();
-  return poisoning([&] { return detail::request_of(family->engine().start(*context, call)); });
+detail::Prepared Communicator::State::prepare_all_reduce(const char* name, std::span<std::byte> data,
+                                                         const ElementOperation& operation,
+                                                         const CollectiveOptions& options,
+                                                         const detail::Engine::Call::Finish& finish) {
+  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), keeps_order(options, operation));
+  const bool staged =
+      algorithm == AllReduceAlgorithm::direct && family->heap()->address_of(data.data(), data.size()).descriptor < 0;
+  return prepare(name,
+                 {.kind = OperationKind::all_reduce,
+                  .algorithm = algorithm,
+                  .staged = staged,
+                  .part_elements = options.part_elements},
+                 data, operation, finish, options.priority);
+}
+
+detail::Prepared Communicator::State::prepare(const char* name, detail::PlanKey key, std::span<std::byte> data,
+                                              const ElementOperation& operation,
+                                              const detail::Engine::Call::Finish& finish, int priority,
+                                              std::span<const std::byte> input) {
+  const std::byte* const from = input.data() ? input.data() : data.data();
+  key.element_bytes = static_cast<std::uint32_t>(operation.element_bytes);
+  key.count = static_cast<Index>(data.size() / operation.element_bytes);
+  detail::Prepared p{.call = {.name = name,
+                              .contract = {.kind = key.kind,
+                                           .reduction = static_cast<std::uint8_t>(operation.reduction),
+                                           .type = static_cast<std::uint8_t>(operation.type),
+                                           .root = static_cast<std::uint8_t>(key.root),
+                                           .count = static_cast<std::uint64_t>(key.count)},
+                              .input = from,
+                              .output = data.data(),
+                              .operation = operation,
+                              .priority = priority,
+                              .finish = finish},
+                     .alone = size == 1};
+  if (!p.alone) {
+    set_plan(p.call, plans.get(key));
+  } else if (from != data.data()) {
+    p.begin = {copy_bytes, from, data.data(), data.size()};
+  }
+  return p;
+}
+
+detail::Prepared Communicator::State::prepare(const char* name, const Schedule& schedule, const Contract& contract,
+                                              std::uint32_t identity, std::span<const std::byte> input,
+                                              std::span<std::byte> output, const ElementOperation& operation,
+                                              int priority) {
+  detail::Prepared p{.call = {.name = name,
+                              .contract = contract,
+                              .input = input.data(),
+                              .output = output.data(),
+                              .operation = operation,
+                              .priority = priority}};
+  set_plan(p.call, plans.get(schedule, identity));
+  return p;
+}
+
+Request Communicator::State::start(detail::Prepared collective) {
+  check_poison(collective.call.name, false);
+  close_fusion(collective.call.name);
+  collective.begin();
+  if (!collective.alone) return launch(std::move(collective.call));
+  collective.call.finish(collective.call.output);
+  return {};
 }
 
 Request Communicator::State::start_all_reduce(const char* name, std::span<std::byte> data,
                                               const ElementOperation& operation, const CollectiveOptions& options,
                                               const detail::Engine::Call::Finish& finish) {
+  if (!options.fuse || size == 1 || !detail::Fusion::takes(data.size()))
+    return start(prepare_all_reduce(name, data, operation, options, finish));
   check_poison(name, false);
-  (void)plans.choose(options.algorithm, data.size(), keeps_order(options, operation));  // throws on any number of ranks
-  if (size == 1) {
-    if (finish.f) finish.f(data.data(), finish.target, finish.elements, finish.scale);
-    return {};
-  }
-  if (options.fuse && detail::Fusion::takes(data.size())) {
-    detail::Engine::Handle handle{};
-    const auto guard = family->guard();
-    poisoning([&] {
-      handle = fusion.add(data, operation, options, finish);
-      fusion.service(false);
-    });
-    return detail::request_of(handle);
-  }
-  close_fusion(name);
-  return launch_all_reduce(name, data, operation, options, finish);
+  (void)plans.choose(options.algorithm, data.size(), keeps_order(options, operation));  // throws
+  detail::Engine::Handle handle{};
+  const auto guard = family->guard();
+  poisoning([&] {
+    handle = fusion.add(data, operation, options, finish);
+    fusion.service(false);
+  });
+  return detail::request_of(handle);
 }
 
-Request Communicator::State::launch_all_reduce(const char* name, std::span<std::byte> data,
-                                               const ElementOperation& operation, const CollectiveOptions& options,
-                                               const detail::Engine::Call::Finish& finish) {
-  return start(name, plan_all_reduce(data, operation, options),
-               contract_of(OperationKind::all_reduce, operation, data.size() / operation.element_bytes),
-               {.input = data.data(),
-                .output = data.data(),
-                .operation = operation,
-                .priority = options.priority,
-                .finish = finish});
-}
-
-Contract Communicator::State::contract_of(OperationKind kind, const ElementOperation& operation, std::size_t count) {
-  return {.kind = kind,
-          .reduction = static_cast<std::uint8_t>(operation.reduction),
-          .type = static_cast<std::uint8_t>(operation.type),
-          .count = count};
-}
-
-std::shared_ptr<const detail::Plan> Communicator::State::plan_all_reduce(std::span<std::byte> data,
-                                                                         const ElementOperation& operation,
-                                                                         const CollectiveOptions& options) {
-  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), keeps_order(options, operation));
-  const bool staged =
-      algorithm == AllReduceAlgorithm::direct && family->heap()->address_of(data.data(), data.size()).descriptor < 0;
-  return plans.get({.kind = OperationKind::all_reduce,
-                    .algorithm = algorithm,
-                    .staged = staged,
-                    .element_bytes = static_cast<std::uint32_t>(operation.element_bytes),
-                    .count = static_cast<Index>(data.size() / operation.element_bytes),
-                    .part_elements = options.part_elements});
-}
-
-Request Communicator::State::start(const char* name, detail::PlanKey key, std::span<std::byte> data,
-                                   const ElementOperation& operation, const detail::Engine::Call::Finish& finish,
-                                   int priority, std::span<const std::byte> input) {
-  check_poison(name, false);
-  const std::byte* const from = input.data() ? input.data() : data.data();
-  if (size == 1) {
-    if (from != data.data()) std::ranges::copy(input, data.begin());
-    return {};
-  }
-  close_fusion(name);
-  key.element_bytes = static_cast<std::uint32_t>(operation.element_bytes);
-  key.count = static_cast<Index>(data.size() / operation.element_bytes);
-  if (key.kind == OperationKind::broadcast) {
-    // Nothing else keeps a root from running ahead, and the others from storing what they don't wait for yet.
-    run_ahead_bytes_ += data.size() + run_ahead_bytes_per_call;
-    key.meets = run_ahead_bytes_ > max_run_ahead_bytes;
-    if (key.meets) run_ahead_bytes_ = 0;
-  }
-  return start(name, plans.get(key),
-               {.kind = key.kind,
-                .reduction = static_cast<std::uint8_t>(operation.reduction),
-                .type = static_cast<std::uint8_t>(operation.type),
-                .root = static_cast<std::uint8_t>(key.root),
-                .count = static_cast<std::uint64_t>(key.count)},
-               {.input = from, .output = data.data(), .operation = operation, .priority = priority, .finish = finish});
-}
-
-Request Communicator::State::start(const char* name, const Schedule& schedule, const Contract& contract,
-                                   std::uint32_t identity, std::span<const std::byte> input,
-                                   std::span<std::byte> output, const ElementOperation& operation, int priority) {
-  check_poison(name, false);
-  close_fusion(name);
-  return start(name, plans.get(schedule, identity), contract,
-               {.input = input.data(), .output = output.data(), .operation = operation, .priority = priority});
+Request Communicator::State::launch(detail::Engine::Call call) {
+  const auto guard = family->guard();
+  return poisoning([&] { return detail::request_of(family->engine().start(*context, std::move(call))); });
 }
 
 void Communicator::State::check_poison(std::string_view operation, bool look) {

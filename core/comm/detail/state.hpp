@@ -20,6 +20,24 @@ namespace detail {
 
 inline Request request_of(Engine::Handle h) { return {h.slot, h.generation, true}; }
 
+/// A collective that can be started, any number of times, one at a time.
+struct Prepared {
+  /// What comes first, here: f(from, to, count).
+  struct Begin {
+    void (*f)(const void* from, void* to, std::size_t count) = nullptr;
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::size_t count = 0;
+
+    void operator()() const {
+      if (f) f(from, to, count);
+    }
+  };
+  Begin begin = {};
+  Engine::Call call;
+  bool alone = false;  ///< on the only rank: there is nothing between the beginning and the end
+};
+
 }  // namespace detail
 
 struct Communicator::State {
@@ -33,22 +51,20 @@ struct Communicator::State {
   Communicator child(std::uint64_t salt, const std::vector<int>& members) const;
 
   /// An all-reduce in place, by the algorithm that the options or the size choose.
+  detail::Prepared prepare_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
+                                      const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
+  /// A collective of which the library knows the plan. `key` without counts. In place unless there is an input.
+  detail::Prepared prepare(const char* name, detail::PlanKey key, std::span<std::byte> data,
+                           const ElementOperation& operation, const detail::Engine::Call::Finish& finish = {},
+                           int priority = 0, std::span<const std::byte> input = {});
+  /// Any schedule. `contract` without the plan; `identity` equal on all ranks.
+  detail::Prepared prepare(const char* name, const Schedule& schedule, const Contract& contract, std::uint32_t identity,
+                           std::span<const std::byte> input, std::span<std::byte> output,
+                           const ElementOperation& operation, int priority);
+  Request start(detail::Prepared collective);
+  /// As start(prepare_all_reduce(...)), or together with others.
   Request start_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
                            const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
-  /// A collective of which the library knows the plan. `key` without counts. In place unless there is an input.
-  Request start(const char* name, detail::PlanKey key, std::span<std::byte> data, const ElementOperation& operation,
-                const detail::Engine::Call::Finish& finish = {}, int priority = 0,
-                std::span<const std::byte> input = {});
-  /// The pieces of start_all_reduce, for those who start it many times. @pre size > 1; `call` has the data, the operation, and how to finish
-  std::shared_ptr<const detail::Plan> plan_all_reduce(std::span<std::byte> data, const ElementOperation& operation,
-                                                      const CollectiveOptions& options);
-  static Contract contract_of(OperationKind kind, const ElementOperation& operation, std::size_t count);
-  Request start(const char* name, const std::shared_ptr<const detail::Plan>& plan, Contract contract,
-                detail::Engine::Call call);
-  /// Any schedule. `contract` without the plan; `identity` equal on all ranks.
-  Request start(const char* name, const Schedule& schedule, const Contract& contract, std::uint32_t identity,
-                std::span<const std::byte> input, std::span<std::byte> output, const ElementOperation& operation,
-                int priority);
   /// Before any other collective: what waits to be fused comes first, on all ranks.
   void close_fusion(const char* name);
   /// Makes progress; now and then looks for poison. A CommunicationError poisons before it is thrown: the peers cannot see it.
@@ -77,12 +93,10 @@ struct Communicator::State {
   std::map<std::uint64_t, std::uint32_t> subgroups;  // how many with these members
 
  private:
-  Request launch_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
-                            const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
+  Request launch(detail::Engine::Call call);
   template <class F>
   void wait_until(std::string_view operation, F&& done);
 
-  std::size_t run_ahead_bytes_ = 0;  // since the ranks have met
   unsigned idle_tests_ = 0;
   int close_looks_;
 };
