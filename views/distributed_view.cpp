@@ -52,26 +52,29 @@ DistributedView<T, R, Mem>::DistributedView(const Distribution& distribution, in
 }
 
 template <class T, int R, class Mem>
-void DistributedView<T, R, Mem>::attach(T* data, const std::array<Dim, R + 2>& order,
-                                        const std::array<Index, R + 2>& extents,
-                                        const std::array<Index, R + 2>& strides) {
+void DistributedView<T, R, Mem>::attach(T* data, std::span<const Dim> order, std::span<const Index> extents,
+                                        std::span<const Index> strides) {
   constexpr const char* operation = "aloni::views::DistributedView::wrap";
   const Box box = box_with_ghosts();
-  std::array<Index, R + 2> own_extents{}, own_strides{};
+  const auto check_extent = [&](Dim d, Index extent) {
+    if (extent == box.extent(d)) return;
+    throw InvalidArgument(operation, std::string("extent of ") + name(d), std::to_string(extent),
+                          std::to_string(box.extent(d)) + ": " + std::to_string(owned_.extent(d)) + " owned by rank " +
+                              std::to_string(rank_) + " and " + std::to_string(ghosts_(d, Side::low)) + " + " +
+                              std::to_string(ghosts_(d, Side::high)) + " ghosts");
+  };
   for (std::size_t axis = 0; axis < order.size(); ++axis) {
-    const auto place = std::find(axes.begin(), axes.end(), order[axis]);
-    if (place == axes.end() || std::find(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(axis),
-                                         order[axis]) != order.begin() + static_cast<std::ptrdiff_t>(axis))
+    if (std::ranges::find(axes, order[axis]) == axes.end() ||
+        std::ranges::find(order.first(axis), order[axis]) != order.begin() + static_cast<std::ptrdiff_t>(axis))
       throw InvalidArgument(operation, "order[" + std::to_string(axis) + "]", name(order[axis]),
-                            "each dimension of the View exactly once");
-    if (extents[axis] != box.extent(order[axis]))
-      throw InvalidArgument(operation, std::string("extent of ") + name(order[axis]), std::to_string(extents[axis]),
-                            std::to_string(box.extent(order[axis])) + ": " +
-                                std::to_string(owned_.extent(order[axis])) + " owned by rank " + std::to_string(rank_) +
-                                " and " + std::to_string(ghosts_(order[axis], Side::low)) + " + " +
-                                std::to_string(ghosts_(order[axis], Side::high)) + " ghosts");
-    own_extents[static_cast<std::size_t>(place - axes.begin())] = extents[axis];
-    own_strides[static_cast<std::size_t>(place - axes.begin())] = strides[axis];
+                            "a dimension of the View that is not named before");
+  }
+  std::array<Index, R + 2> own_extents{}, own_strides{};
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const auto axis = static_cast<std::size_t>(std::ranges::find(order, axes[i]) - order.begin());
+    own_extents[i] = axis < order.size() ? extents[axis] : 1;
+    own_strides[i] = axis < order.size() ? strides[axis] : 1;
+    check_extent(axes[i], own_extents[i]);
   }
   data_ = view_type(data, layout(own_extents, own_strides));
 }

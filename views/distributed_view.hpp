@@ -32,6 +32,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -135,30 +136,17 @@ class DistributedView {
   template <class UserView>
   static DistributedView wrap(const UserView& user_view, const Distribution& distribution, int rank,
                               const GhostWidths& ghosts = {}) {
-    return wrap_permuted(user_view, axes, distribution, rank, ghosts);
+    return wrap_axes(user_view, axes, distribution, rank, ghosts);
   }
 
-  /// The same for other orders of axes: order[i] is the dimension behind axis i of the user's View. NCHW is
-  /// {Dim::sample, Dim::channel, Dim::height, Dim::width}.
-  /// @pre `order` names each dimension of `axes` once
-  template <class UserView>
-  static DistributedView wrap_permuted(const UserView& user_view, const std::array<Dim, SpatialRank + 2>& order,
+  /// The same for other orders of axes, and fewer: order[i] is the dimension behind axis i of the user's View. NCHW is
+  /// {Dim::sample, Dim::channel, Dim::height, Dim::width}; a field of a stencil code, one number per cell,
+  /// {Dim::depth, Dim::height, Dim::width}.
+  /// @pre `order` names dimensions of `axes`, none twice; the others have extent 1
+  template <class UserView, std::size_t Axes>
+  static DistributedView wrap_permuted(const UserView& user_view, const Dim (&order)[Axes],
                                        const Distribution& distribution, int rank, const GhostWidths& ghosts = {}) {
-    static_assert(UserView::rank() == SpatialRank + 2, "the View needs one axis per dimension: N,[D,[H,]]W,C");
-    static_assert(
-        std::is_same_v<typename UserView::non_const_value_type, T> && !std::is_const_v<typename UserView::value_type>,
-        "the View must hold T, and not const");
-    static_assert(std::is_same_v<typename UserView::memory_space, MemorySpace>, "the View must live in MemorySpace");
-    DistributedView result(distribution, rank, ghosts);
-    std::array<Index, SpatialRank + 2> extents, strides;
-    for (int i = 0; i < rank_of_view; ++i) {
-      extents[static_cast<std::size_t>(i)] = static_cast<Index>(user_view.extent(static_cast<std::size_t>(i)));
-      strides[static_cast<std::size_t>(i)] = static_cast<Index>(user_view.stride(i));
-    }
-    result.attach(user_view.data(), order, extents, strides);
-    result.owner_ = std::make_shared<UserView>(user_view);
-    result.label_ = user_view.label();
-    return result;
+    return wrap_axes(user_view, std::to_array(order), distribution, rank, ghosts);
   }
 
   const Distribution& distribution() const { return distribution_; }
@@ -238,8 +226,26 @@ class DistributedView {
 
  private:
   DistributedView(const Distribution& distribution, int rank, const GhostWidths& ghosts);
-  void attach(T* data, const std::array<Dim, SpatialRank + 2>& order, const std::array<Index, SpatialRank + 2>& extents,
-              const std::array<Index, SpatialRank + 2>& strides);
+  template <class UserView, std::size_t Axes>
+  static DistributedView wrap_axes(const UserView& user_view, const std::array<Dim, Axes>& order,
+                                   const Distribution& distribution, int rank, const GhostWidths& ghosts) {
+    static_assert(Axes <= SpatialRank + 2 && UserView::rank() == Axes, "one dimension for each axis of the View");
+    static_assert(
+        std::is_same_v<typename UserView::non_const_value_type, T> && !std::is_const_v<typename UserView::value_type>,
+        "the View must hold T, and not const");
+    static_assert(std::is_same_v<typename UserView::memory_space, MemorySpace>, "the View must live in MemorySpace");
+    DistributedView result(distribution, rank, ghosts);
+    std::array<Index, Axes> extents, strides;
+    for (std::size_t i = 0; i < Axes; ++i) {
+      extents[i] = static_cast<Index>(user_view.extent(i));
+      strides[i] = static_cast<Index>(user_view.stride(static_cast<int>(i)));
+    }
+    result.attach(user_view.data(), order, extents, strides);
+    result.owner_ = std::make_shared<UserView>(user_view);
+    result.label_ = user_view.label();
+    return result;
+  }
+  void attach(T* data, std::span<const Dim> order, std::span<const Index> extents, std::span<const Index> strides);
   void check_fresh(const char* function) const;
   void check_inside(const char* function, const Box& global) const;
 

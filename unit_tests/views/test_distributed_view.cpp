@@ -154,6 +154,25 @@ TEST(DistributedView, WrapsOtherOrdersOfAxes) {
   EXPECT_EQ(host(1, 2, 2 + 4, 3), 2 + 10 * (3 + 10 * (14 + 100)));
 }
 
+TEST(DistributedView, WrapsViewsWithFewerAxes) {
+  const auto scalars = Distribution::block(make_extents(1, {28, 6}, 1), ProcessGrid::parse("h3"), 3);
+  const auto check = [&](const auto& user) {
+    const auto x = View2::wrap_permuted(user, {Dim::height, Dim::width}, scalars, 1, rows_around(2, 1));
+    EXPECT_EQ(x.with_ghosts_unchecked().data(), user.data());
+    number(x);
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, user);
+    EXPECT_EQ(host(2 + 4, 3), 10 * (3 + 10 * 14));
+  };
+  check(Kokkos::View<float**, Kokkos::LayoutRight, Memory>("user", 12, 6));
+  check(Kokkos::View<float**, Kokkos::LayoutLeft, Memory>("user", 12, 6));
+  const Kokkos::View<float**, Memory> user("user", 12, 6);
+  EXPECT_EQ(
+      message_of([&] {
+        View2::wrap_permuted(user, {Dim::height, Dim::width}, thirds, 1, rows_around(2, 1));
+      }),
+      "aloni::views::DistributedView::wrap: extent of sample = 1: expected 2: 2 owned by rank 1 and 0 + 0 ghosts");
+}
+
 TEST(DistributedView, KeepsAWrappedViewAlive) {
   Kokkos::View<float****, Memory> user("user", 2, 12, 6, 3);
   const auto x = View2::wrap(user, thirds, 1, rows_around(2, 1));
@@ -170,7 +189,8 @@ TEST(DistributedView, SaysWhatDoesNotFit) {
       message_of([&] {
         View2::wrap_permuted(user, {Dim::sample, Dim::height, Dim::height, Dim::channel}, thirds, 1, rows_around(1, 1));
       }),
-      "aloni::views::DistributedView::wrap: order[2] = height: expected each dimension of the View exactly once");
+      "aloni::views::DistributedView::wrap: order[2] = height: expected a dimension of the View that is not named "
+      "before");
   EXPECT_EQ(message_of([&] { View2(Exec{}, "x", thirds, 3); }),
             "aloni::views::DistributedView: rank = 3: expected a rank of the distribution, from 0 to 2");
   EXPECT_EQ(message_of([&] { View2(Exec{}, "x", thirds, 0, rows_around(-1, 0)); }),

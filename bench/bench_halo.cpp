@@ -1,0 +1,221 @@
+// Halo exchange of stencil codes, beside memcpy of the bytes that the ghosts take, by the same number of processes.
+//
+//   halo/CASE/TRANSPORT    start and finish of one exchange; bytes: what the ghosts of all ranks take; messages: what all ranks send
+//   memcpy/CASE            every rank copies as many bytes as its ghosts take, all at the same time
+//
+// Every rank has a block of the same size. A face case has one split dimension and open ends; in the others the domain is periodic and
+// all 26 neighbours of a block are needed, the rank itself among them. TRANSPORT: shared (Views in memory that the ranks of a node
+// share), wrapped (the user's own Views), mpi, ucx (both without shared memory).
+#include "support/benchmark.hpp"
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/config.hpp>
+#include <aloni/halo/exchange.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstring>
+#include <map>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::bench {
+
+namespace {
+
+using halo::Boundary;
+using halo::BoundaryConditions;
+using views::Box;
+using views::Dim;
+using views::Distribution;
+using views::GhostWidths;
+using views::ProcessGrid;
+using views::Side;
+using Exec = Kokkos::DefaultExecutionSpace;
+using View = views::DistributedView<double, 3>;
+
+constexpr std::array space{Dim::depth, Dim::height, Dim::width};
+
+struct Problem {
+  std::string name;
+  Index side = 128;    ///< cells of a rank's block in each dimension
+  Index channels = 8;  ///< numbers per cell
+  int fields = 1;      ///< Views of so many channels each
+  Index radius = 1;
+  std::vector<Dim> split;  ///< one: its faces only; none: as evenly as possible, periodic, all neighbours
+  bool fused = true;
+};
+
+std::vector<Problem> problems() {
+  return {
+      {.name = "face-depth", .split = {Dim::depth}},
+      {.name = "face-height", .split = {Dim::height}},
+      {.name = "face-width", .split = {Dim::width}},
+      {.name = "face-depth-64k", .side = 32, .split = {Dim::depth}},
+      {.name = "face-depth-radius3", .radius = 3, .split = {Dim::depth}},
+      {.name = "all", .split = {}},
+      {.name = "all-scalar", .channels = 1, .split = {}},
+      {.name = "all-radius3", .radius = 3, .split = {}},
+      {.name = "fused", .channels = 1, .fields = 8, .split = {}},
+      {.name = "per-field", .channels = 1, .fields = 8, .split = {}, .fused = false},
+  };
+}
+
+double value(Index n, Index d, Index h, Index w, Index c) {
+  return static_cast<double>((7 * n + 5 * d + 3 * h + 11 * w + c) % 64);
+}
+
+/// Views and their exchanges; checked.
+class State {
+ public:
+  State(comm::Communicator comm, const Problem& problem, bool wraps)
+      : comm_(std::move(comm)), problem_(problem), distribution_(distribution(problem, comm_.size())) {
+    GhostWidths ghosts;
+    for (const Dim d : problem.split.empty() ? std::vector<Dim>(space.begin(), space.end()) : problem.split)
+      ghosts(d, Side::low) = ghosts(d, Side::high) = problem.radius;
+    const bool periodic = problem.split.empty();
+    if (!periodic) {  // no ghosts beyond the ends
+      const Box own = distribution_.owned(comm_.rank());
+      const Dim d = problem.split.front();
+      if (own.lower(d) == 0) ghosts(d, Side::low) = 0;
+      if (own.upper(d) == distribution_.extents()[d]) ghosts(d, Side::high) = 0;
+    }
+    const auto boundaries = BoundaryConditions::all(periodic ? Boundary::periodic : Boundary::none);
+    std::vector<halo::Field<double, View::memory_space>> all;
+    for (int i = 0; i < problem.fields; ++i) {
+      if (wraps) {
+        const Box box = views::grow(distribution_.owned(comm_.rank()), ghosts);
+        const auto n = [&](Dim d) { return static_cast<std::size_t>(box.extent(d)); };
+        const View::owning_type mine("aloni::bench: field", n(Dim::sample), n(Dim::depth), n(Dim::height),
+                                     n(Dim::width), n(Dim::channel));
+        views_.push_back(View::wrap(mine, distribution_, comm_.rank(), ghosts));
+      } else {
+        views_.emplace_back(comm_, queue_.space(), "aloni::bench: field", distribution_, ghosts);
+      }
+      all.emplace_back(views_.back(), boundaries);
+      if (!problem.fused) exchanges_.emplace_back(comm_, queue_, std::vector{all.back()});
+    }
+    if (problem.fused) exchanges_.emplace_back(comm_, queue_, all);
+    check();
+  }
+
+  void run() {
+    pending_.clear();
+    for (const auto& e : exchanges_) pending_.push_back(e.start(queue_));
+    for (auto& p : pending_) p.finish();
+    queue_.fence("aloni::bench: end of repetition");
+  }
+
+  /// Of this rank.
+  double ghost_bytes() const {
+    double cells = 0;
+    for (const View& v : views_) cells += static_cast<double>(v.box_with_ghosts().size() - v.owned_box().size());
+    return cells * sizeof(double);
+  }
+  double messages() const {
+    double sum = 0;
+    for (const auto& e : exchanges_) sum += static_cast<double>(e.counts().sent_messages);
+    return sum;
+  }
+
+ private:
+  static Distribution distribution(const Problem& p, int ranks) {
+    ProcessGrid grid;
+    if (!p.split.empty()) {
+      grid[p.split.front()] = ranks;
+    } else {
+      for (const ProcessGrid& g : views::all_grids(ranks, {space.begin(), space.end()})) {
+        const auto longest = [](const ProcessGrid& of) {
+          return std::max({of[Dim::depth], of[Dim::height], of[Dim::width]});
+        };
+        if (grid.size() != ranks || longest(g) < longest(grid)) grid = g;
+      }
+    }
+    return Distribution::block(
+        views::make_extents(1, {p.side * grid[Dim::depth], p.side * grid[Dim::height], p.side * grid[Dim::width]},
+                            p.channels),
+        grid, ranks);
+  }
+
+  template <class F>
+  static void for_each_cell(const Box& box, F&& f) {
+    for (Index d = box.lower(Dim::depth); d < box.upper(Dim::depth); ++d)
+      for (Index h = box.lower(Dim::height); h < box.upper(Dim::height); ++h)
+        for (Index w = box.lower(Dim::width); w < box.upper(Dim::width); ++w)
+          for (Index c = 0; c < box.extent(Dim::channel); ++c) f(d, h, w, c);
+  }
+
+  void check() {
+    const auto extent = [&](Dim d) { return distribution_.extents()[d]; };
+    std::vector<View> hosts;
+    for (const View& v : views_) {
+      const View host = views::create_mirror_view(v);
+      const auto cells = host.local_unchecked();
+      const Box box = v.box_with_ghosts();
+      const auto i = static_cast<Index>(hosts.size());
+      for_each_cell(v.owned_box(), [&](Index d, Index h, Index w, Index c) {
+        cells(0, d - box.lower(Dim::depth), h - box.lower(Dim::height), w - box.lower(Dim::width), c) =
+            value(i, d, h, w, c);
+      });
+      if (host.local_unchecked().data() != v.local_unchecked().data()) deep_copy(queue_.space(), v, host);
+      hosts.push_back(host);
+    }
+    run();
+    for (std::size_t i = 0; i < views_.size(); ++i) {
+      if (hosts[i].local_unchecked().data() != views_[i].local_unchecked().data())
+        deep_copy(queue_.space(), hosts[i], views_[i]);
+      queue_.fence("aloni::bench: before checking");
+      const auto cells = hosts[i].local_unchecked();
+      const Box box = views_[i].box_with_ghosts();
+      for_each_cell(box, [&](Index d, Index h, Index w, Index c) {
+        const auto wrapped = [&](Index at, Dim dim) { return (at + extent(dim)) % extent(dim); };
+        if (cells(0, d - box.lower(Dim::depth), h - box.lower(Dim::height), w - box.lower(Dim::width), c) !=
+            value(static_cast<Index>(i), wrapped(d, Dim::depth), wrapped(h, Dim::height), wrapped(w, Dim::width), c))
+          throw std::runtime_error("bench_halo: wrong ghosts in " + problem_.name);
+      });
+    }
+  }
+
+  comm::Communicator comm_;
+  Problem problem_;
+  Distribution distribution_;
+  Queue<Exec> queue_;
+  std::vector<View> views_;
+  std::vector<halo::Exchange<double>> exchanges_;
+  std::vector<halo::Pending> pending_;
+};
+
+}  // namespace
+
+void register_benchmarks(const comm::Communicator& world) {
+  std::vector<std::pair<std::string, comm::TransportOptions>> transports{
+      {"shared", {}}, {"wrapped", {}}, {"mpi", {.shared_memory = false}}};
+  if (config::has_ucx) transports.push_back({"ucx", {.shared_memory = false, .messages = comm::MessageTransport::ucx}});
+  for (const Problem& problem : problems()) {
+    for (const auto& [transport, options] : transports) {
+      const bool wraps = transport == "wrapped";
+      add_timed(world, "halo/" + problem.name + "/" + transport, [&world, problem, options, wraps] {
+        const auto state = std::make_shared<State>(comm::from_mpi(MPI_COMM_WORLD, options), problem, wraps);
+        return Case{.run = [state] { state->run(); },
+                    .bytes = world.all_reduce(state->ghost_bytes(), comm::Reduction::sum),
+                    .counters = {{"messages", world.all_reduce(state->messages(), comm::Reduction::sum)}}};
+      });
+    }
+    add_timed(world, "memcpy/" + problem.name, [&world, problem] {
+      const double bytes = State(world, problem, false).ghost_bytes();
+      const auto from = std::make_shared<std::vector<char>>(static_cast<std::size_t>(bytes), char(1));
+      const auto to = std::make_shared<std::vector<char>>(from->size());
+      return Case{.run =
+                      [from, to] {
+                        std::memcpy(to->data(), from->data(), from->size());
+                        asm volatile("" : : "r"(to->data()) : "memory");  // the copy must happen
+                      },
+                  .bytes = world.all_reduce(bytes, comm::Reduction::sum)};
+    });
+  }
+}
+
+}  // namespace aloni::bench
