@@ -88,7 +88,7 @@ struct State {
   const Problem problem;
   Distribution distribution;
   View view;
-  halo::Exchange<float> exchange;
+  halo::Exchange<> exchange;
 
   State(const comm::Communicator& w, const Problem& p, const ProcessGrid& grid)
       : world(w), problem(p), distribution(Distribution::block(p.extents, grid, w.size())) {
@@ -100,7 +100,7 @@ struct State {
     };
     const auto ghosts = views::widths_to_cover(distribution.owned(w.rank()), needed(w.rank()));
     view = View(w, queue.space(), "aloni::bench: tensor", distribution, ghosts);
-    exchange = halo::Exchange<float>(w, queue, {{view, BoundaryConditions::all(p.boundary)}});
+    exchange = halo::Exchange<>(w, queue, {{view, BoundaryConditions::all(p.boundary)}});
     check();
   }
 
@@ -186,7 +186,7 @@ void add_redistribution(const comm::Communicator& world, const Problem& problem,
                            Distribution::block(problem.extents, from, world.size()));
               const View y(world, queue.space(), "aloni::bench: destination",
                            Distribution::block(problem.extents, to, world.size()));
-              const auto move = std::make_shared<halo::Redistribution<float>>(world, queue, x, y);
+              const auto move = std::make_shared<halo::Redistribution<>>(world, queue, x, y);
               const auto source = views::create_mirror_view(x), destination = views::create_mirror_view(y);
               const auto cells = source.local_unchecked(), arrived = destination.local_unchecked();
               const Box a = x.owned_box(), b = y.owned_box();

@@ -84,7 +84,7 @@ class State {
       if (own.upper(d) == distribution_.extents()[d]) ghosts(d, Side::high) = 0;
     }
     const auto boundaries = BoundaryConditions::all(periodic ? Boundary::periodic : Boundary::none);
-    std::vector<halo::Field<double, View::memory_space>> all;
+    std::vector<halo::Field<View::memory_space>> all;
     for (int i = 0; i < problem.fields; ++i) {
       if (wraps) {
         const Box box = views::grow(distribution_.owned(comm_.rank()), ghosts);
@@ -184,7 +184,7 @@ class State {
   Distribution distribution_;
   Queue<Exec> queue_;
   std::vector<View> views_;
-  std::vector<halo::Exchange<double>> exchanges_;
+  std::vector<halo::Exchange<>> exchanges_;
   std::vector<halo::Pending> pending_;
 };
 

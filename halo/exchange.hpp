@@ -7,21 +7,22 @@
 //   ...                                                              // compute x.interior(reach)
 //   pending.finish();                                                // ghosts are fresh; compute x.boundary(reach)
 //
-// Views may differ in spatial rank, distribution and layout. Use halo/redistribution.hpp to move a tensor to another
+// Views may differ in type, spatial rank, ghost widths, distribution and layout. Use halo/redistribution.hpp to move a tensor to another
 // distribution, and halo/transfer.hpp for tensors that are no DistributedViews.
 #include <aloni/halo/field.hpp>
 #include <aloni/halo/transfer.hpp>
 
+#include <string>
 #include <vector>
 
 namespace aloni::halo {
 
-/// T: float, double. Exec: Kokkos::DefaultExecutionSpace and the default host execution space.
-template <class T, class Exec = Kokkos::DefaultExecutionSpace>
+/// Exec: Kokkos::DefaultExecutionSpace and the default host execution space.
+template <class Exec = Kokkos::DefaultExecutionSpace>
 class Exchange {
  public:
   using memory_space = typename Exec::memory_space;
-  using field_type = Field<T, memory_space>;
+  using field_type = Field<memory_space>;
 
   /// Nothing to exchange.
   Exchange() = default;
@@ -42,9 +43,12 @@ class Exchange {
   void run_adjoint(const Queue<Exec>& queue) const { transfer_.run_adjoint(queue); }
 
   TransferCount counts() const { return transfer_.counts(); }
+  /// With whom it exchanges what, and how.
+  std::vector<PeerTransfer> peers() const { return transfer_.peers(); }
+  std::string explain() const { return transfer_.explain(); }
 
  private:
-  Transfer<T, Exec> transfer_;
+  Transfer<Exec> transfer_;
 };
 
 }  // namespace aloni::halo

@@ -1,6 +1,6 @@
 #pragma once
-// What an exchange or a redistribution needs to know about one DistributedView, without its spatial rank; made
-// implicitly from it.
+// What an exchange or a redistribution needs to know about one DistributedView, without its type and spatial rank;
+// made implicitly from it.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/views/distributed_view.hpp>
@@ -8,13 +8,18 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace aloni::halo {
 
-template <class T, class MemorySpace>
+template <class MemorySpace>
 struct Field {
-  TensorRef<T, MemorySpace> tensor;
+  /// T: float, double, std::int32_t, std::int64_t.
+  std::variant<TensorRef<float, MemorySpace>, TensorRef<double, MemorySpace>, TensorRef<std::int32_t, MemorySpace>,
+               TensorRef<std::int64_t, MemorySpace>>
+      tensor;
+  views::Box box;  ///< with ghosts
   views::Distribution distribution;
   int rank = 0;
   std::string label;
@@ -23,10 +28,12 @@ struct Field {
 
   /// Implicit on purpose: a list of Views is a list of fields. `needed`, when given, is a function of the rank with
   /// equal answers on all ranks, inside the box with ghosts of each.
-  template <int SpatialRank>
+  template <class T, int SpatialRank>
   Field(const views::DistributedView<T, SpatialRank, MemorySpace>& view,
         const BoundaryConditions& boundary_conditions = {}, NeededBox needed_box = {})
-      : tensor{view.local_unchecked(), view.box_with_ghosts(), view.keep_alive(), view.shared_ghost_state()},
+      : tensor(TensorRef<T, MemorySpace>{view.local_unchecked(), view.box_with_ghosts(), view.keep_alive(),
+                                         view.shared_ghost_state()}),
+        box(view.box_with_ghosts()),
         distribution(view.distribution()),
         rank(view.rank()),
         label(view.label()),
@@ -47,10 +54,10 @@ void check_field(const comm::Communicator& comm, const char* operation, const st
                  const views::Distribution& distribution, int rank);
 
 /// Collective. The function that was given, or what the ranks say.
-template <class T, class MemorySpace>
-NeededBox needed_of(const comm::Communicator& comm, const Field<T, MemorySpace>& field) {
+template <class MemorySpace>
+NeededBox needed_of(const comm::Communicator& comm, const Field<MemorySpace>& field) {
   if (field.needed) return field.needed;
-  return [boxes = gather_boxes(comm, field.tensor.box)](int rank) { return boxes[static_cast<std::size_t>(rank)]; };
+  return [boxes = gather_boxes(comm, field.box)](int rank) { return boxes[static_cast<std::size_t>(rank)]; };
 }
 
 }  // namespace detail

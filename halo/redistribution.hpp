@@ -3,7 +3,7 @@
 //
 //   DistributedView<float, 2> by_rows(exec, "x", rows, comm.rank());
 //   DistributedView<float, 2> by_samples(exec, "y", samples, comm.rank(), ghosts);
-//   Redistribution<float> redistribution(comm, queue, by_rows, by_samples);
+//   Redistribution redistribution(comm, queue, by_rows, by_samples);
 //   redistribution.run(queue);                     // owned values and ghosts of by_samples, in the same messages
 //
 // Use halo/exchange.hpp when only ghosts are to be refreshed, and halo/transfer.hpp for tensors that are no
@@ -13,12 +13,12 @@
 
 namespace aloni::halo {
 
-/// T: float, double. Exec: Kokkos::DefaultExecutionSpace and the default host execution space.
-template <class T, class Exec = Kokkos::DefaultExecutionSpace>
+/// Exec: Kokkos::DefaultExecutionSpace and the default host execution space.
+template <class Exec = Kokkos::DefaultExecutionSpace>
 class Redistribution {
  public:
   using memory_space = typename Exec::memory_space;
-  using field_type = Field<T, memory_space>;
+  using field_type = Field<memory_space>;
 
   Redistribution() = default;
   /// Collective: plans and allocates all that is needed, keeps the Views' memory alive. Fills what the destination's
@@ -43,7 +43,7 @@ class Redistribution {
   TransferCount counts() const { return transfer_.counts(); }
 
  private:
-  Transfer<T, Exec> transfer_;
+  Transfer<Exec> transfer_;
 };
 
 }  // namespace aloni::halo

@@ -11,6 +11,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <span>
@@ -69,6 +71,20 @@ int agree_on_tag(const comm::Communicator& comm) {
 
 }  // namespace
 
+const char* name(Path path) {
+  switch (path) {
+    case Path::view_to_view:
+      return "copied from View to View";
+    case Path::packed_shared:
+      return "packed by the sender, copied from there";
+    case Path::message:
+      return "a message";
+    case Path::message_from_device:
+      break;
+  }
+  return "a message from device memory";
+}
+
 // --- Pending ---
 
 Pending::Pending(std::shared_ptr<detail::TransferBase> transfer)
@@ -108,10 +124,20 @@ void Pending::abandon_or_finish() noexcept {
 
 // --- Transfer ---
 
-template <class T, class Exec>
-struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_shared_from_this<Implementation> {
+template <class Exec>
+struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared_from_this<Implementation> {
+  template <class T>
+  using Item = TransferItem<T, memory_space>;
+  template <class T>
   using List = views::StridedCopyList<T, Exec>;
-  using Entry = typename List::Entry;
+  template <class T>
+  using Entry = typename List<T>::Entry;
+  /// What is copied of the items with elements of one type.
+  template <class T>
+  struct Lists {
+    List<T> poison, pack, unpack, local, adjoint_pack, adjoint_unpack, adjoint_local;
+  };
+
   // Messages leave from and arrive in memory that the host can read; where that is not the tensors' own, they are
   // staged.
   static constexpr bool staged = !Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible;
@@ -119,7 +145,8 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
   struct Peer {
     int rank;
-    Index offset, elements, first_move, moves;
+    std::size_t offset, bytes;  ///< in the buffer
+    Index first_move, moves;
     bool direct = false, direct_adjoint = false;  ///< nothing is sent: who receives copies from where it lies
     bool on_device = false;                       ///< sent from there, and received
   };
@@ -131,11 +158,11 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   };
   struct Buffer {
     std::vector<Peer> peers;
-    Kokkos::View<T*, memory_space> data;
-    Kokkos::View<T*, HostMemory> host;  ///< the same as data unless staged
-    std::shared_ptr<void> memory;       ///< behind data, unless that counts its own references
-    std::vector<Place> places;          ///< by move, where the sender has it: outgoing this rank, incoming the peer
-    std::vector<Place> ghosts;          ///< by peer, where the sender of the adjoint has them: incoming this rank
+    Kokkos::View<char*, memory_space> data;
+    Kokkos::View<char*, HostMemory> host;  ///< the same as data unless staged
+    std::shared_ptr<void> memory;          ///< behind data, unless that counts its own references
+    std::vector<Place> places;             ///< by move, where the sender has it: outgoing this rank, incoming the peer
+    std::vector<Place> ghosts;             ///< by peer, where the sender of the adjoint has them: incoming this rank
     std::vector<std::shared_ptr<std::byte>> opened;  ///< incoming by move, outgoing by peer; null: not to be reached
   };
 
@@ -148,7 +175,8 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   Buffer outgoing, incoming;  // of the forward direction; the adjoint uses them the other way round
   std::size_t direct_bytes;
   int priority;
-  List pack, unpack, local, adjoint_pack, adjoint_unpack, adjoint_local;
+  bool poisons;
+  std::tuple<Lists<float>, Lists<double>, Lists<std::int32_t>, Lists<std::int64_t>> lists;
   std::vector<comm::Request> requests, readers;
 
   bool in_flight = false, adjoint = false;
@@ -159,11 +187,20 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
         label("aloni::halo::" + options.label),
         items(std::move(all)),
         direct_bytes(options.direct_bytes),
-        priority(options.priority) {}
+        priority(options.priority),
+        poisons(options.poison) {}
 
   const comm::Communicator& communicator() const override { return comm; }
   bool waits_for_messages() const override { return has_messages(); }
 
+  static const TransferPlan& plan_of(const item_type& any) {
+    return std::visit([](const auto& item) -> const TransferPlan& { return item.plan; }, any);
+  }
+  static std::size_t element_bytes(const item_type& any) {
+    return std::visit([]<class T>(const Item<T>&) { return sizeof(T); }, any);
+  }
+
+  template <class T>
   static void check_box(const char* what, const Box& box, const TensorRef<T, memory_space>& tensor) {
     if (!views::contains(tensor.box, box))
       throw InvalidArgument("aloni::halo::Transfer", what, to_string(box),
@@ -171,29 +208,32 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   }
 
   void check() const {
-    for (const item_type& item : items) {
-      for (const auto* tensor : {&item.source, &item.destination})
-        for (views::Dim d : views::all_dims)
-          if (static_cast<Index>(tensor->data.extent(static_cast<std::size_t>(views::position(d)))) !=
-              tensor->box.extent(d))
-            throw InvalidArgument(
-                "aloni::halo::Transfer", std::string("extent of data, ") + views::name(d),
-                std::to_string(tensor->data.extent(static_cast<std::size_t>(views::position(d)))),
-                std::to_string(tensor->box.extent(d)) + ", the extent of the tensor's box " + to_string(tensor->box));
-      for (const Message& m : item.plan.sends) {
-        for (const Move& move : m.moves) check_box("box to send", move.source, item.source);
-        check_peer(m.peer);
-      }
-      for (const Message& m : item.plan.receives) {
-        for (const Move& move : m.moves) check_box("box to receive", move.destination, item.destination);
-        check_peer(m.peer);
-      }
-      for (const Move& move : item.plan.local) {
-        check_box("box to copy", move.source, item.source);
-        check_box("box to fill", move.destination, item.destination);
-      }
-      for (const Box& box : item.plan.fills) check_box("box to fill", box, item.destination);
+    for (const item_type& any : items) std::visit([&](const auto& item) { check(item); }, any);
+  }
+
+  template <class T>
+  void check(const Item<T>& item) const {
+    for (const auto* tensor : {&item.source, &item.destination})
+      for (views::Dim d : views::all_dims)
+        if (static_cast<Index>(tensor->data.extent(static_cast<std::size_t>(views::position(d)))) !=
+            tensor->box.extent(d))
+          throw InvalidArgument(
+              "aloni::halo::Transfer", std::string("extent of data, ") + views::name(d),
+              std::to_string(tensor->data.extent(static_cast<std::size_t>(views::position(d)))),
+              std::to_string(tensor->box.extent(d)) + ", the extent of the tensor's box " + to_string(tensor->box));
+    for (const Message& m : item.plan.sends) {
+      for (const Move& move : m.moves) check_box("box to send", move.source, item.source);
+      check_peer(m.peer);
     }
+    for (const Message& m : item.plan.receives) {
+      for (const Move& move : m.moves) check_box("box to receive", move.destination, item.destination);
+      check_peer(m.peer);
+    }
+    for (const Move& move : item.plan.local) {
+      check_box("box to copy", move.source, item.source);
+      check_box("box to fill", move.destination, item.destination);
+    }
+    for (const Box& box : item.plan.fills) check_box("box to fill", box, item.destination);
   }
 
   void check_peer(int peer) const {
@@ -202,66 +242,77 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
                             "a rank of the communicator, from 0 to " + std::to_string(comm.size() - 1));
   }
 
-  // Calls f(item, move, position in the buffer, number of the move, number of its peer) for all messages of one direction: one message per peer, in it
-  // the items in order. Fills in the buffer's table of peers when that is empty.
+  // Calls f(item, move, position in the buffer, number of the move, number of its peer) for all messages of one direction: one message per
+  // peer, in it the items in order. Fills in the buffer's table of peers when that is empty.
   template <class F>
   static void for_each_move(const std::vector<item_type>& items, std::vector<Message> TransferPlan::*direction,
                             std::vector<Peer>& peers, F&& f) {
     std::map<int, std::vector<std::pair<const item_type*, const Message*>>> by_peer;
     for (const item_type& item : items)
-      for (const Message& m : item.plan.*direction) by_peer[m.peer].emplace_back(&item, &m);
+      for (const Message& m : plan_of(item).*direction) by_peer[m.peer].emplace_back(&item, &m);
     const bool is_new = peers.empty();
-    constexpr Index line = 64 / sizeof(T);  // messages begin on cache lines of their own
-    Index at = 0, number = 0;
-    std::size_t which = 0;
+    constexpr std::size_t line = 64;  // messages begin on cache lines of their own
+    const auto aligned = [](std::size_t at, std::size_t to) { return (at + to - 1) / to * to; };
+    std::size_t at = 0, which = 0;
+    Index number = 0;
     for (const auto& [peer, messages] : by_peer) {
-      at = (at + line - 1) / line * line;
+      at = aligned(at, line);
       Peer entry{peer, at, 0, number, 0};
-      for (const auto& [item, message] : messages)
+      for (const auto& [item, message] : messages) {
+        const std::size_t unit = element_bytes(*item);
+        at = aligned(at, unit);
         for (const Move& move : message->moves) {
           f(*item, move, at, number++, which);
-          at += move.source.size();
+          at += static_cast<std::size_t>(move.source.size()) * unit;
         }
-      entry.elements = at - entry.offset;
+      }
+      entry.bytes = at - entry.offset;
       entry.moves = number - entry.first_move;
       if (is_new) peers.push_back(entry);
       ++which;
     }
   }
 
-  static Index size(const Buffer& b) { return b.peers.empty() ? 0 : b.peers.back().offset + b.peers.back().elements; }
+  static std::size_t size(const Buffer& b) {
+    return b.peers.empty() ? 0 : b.peers.back().offset + b.peers.back().bytes;
+  }
 
   void allocate(Buffer& buffer, const Exec& exec, const char* name) {
-    const auto n = static_cast<std::size_t>(size(buffer));
-    std::tie(buffer.data, buffer.memory) = comm::allocate_shared<T>(comm, exec, label + name, n);
+    const std::size_t n = size(buffer);
+    std::tie(buffer.data, buffer.memory) = comm::allocate_shared<char>(comm, exec, label + name, n);
     if constexpr (staged)
       buffer.host = decltype(buffer.host)(Kokkos::view_alloc(label + name + ", host"), n);
     else
       buffer.host = buffer.data;
   }
 
+  template <class T>
   struct Sum {
-    const item_type* item;
+    const Item<T>* item;
     Box box;
-    Entry entry;
+    Entry<T> entry;
   };
-  static void append_in_batches(std::vector<Sum>& sums, int first_batch, std::vector<Entry>& entries) {
+  template <class T>
+  static void append_in_batches(std::vector<Sum<T>>& sums, int first_batch, std::vector<Entry<T>>& entries) {
     std::vector<detail::Target> targets;
-    for (const Sum& s : sums) targets.push_back({static_cast<int>(s.item - sums.front().item), s.box});
+    std::map<const Item<T>*, int> tensors;
+    for (const Sum<T>& s : sums)
+      targets.push_back({tensors.try_emplace(s.item, static_cast<int>(tensors.size())).first->second, s.box});
     const std::vector<int> batches = detail::batches_of(targets);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i].entry.batch = first_batch + batches[i];
     std::stable_sort(sums.begin(), sums.end(),
-                     [](const Sum& a, const Sum& b) { return a.entry.batch < b.entry.batch; });
-    for (const Sum& s : sums) entries.push_back(s.entry);
+                     [](const Sum<T>& a, const Sum<T>& b) { return a.entry.batch < b.entry.batch; });
+    for (const Sum<T>& s : sums) entries.push_back(s.entry);
   }
 
-  static Entry zero(const TensorRef<T, memory_space>& tensor, const Box& box, int batch) {
-    return {nullptr, tensor.data.data(), copy(extents(box), {}, walk_box(tensor, box)), CopyMode::assign, batch};
+  template <class T>
+  static Entry<T> fill(const TensorRef<T, memory_space>& tensor, const Box& box, int batch, T value = T(0)) {
+    return {nullptr, tensor.data.data(), copy(extents(box), {}, walk_box(tensor, box)), CopyMode::assign, batch, value};
   }
 
   /// Everything that needs no other rank.
   void allocate_buffers(const Exec& exec) {
-    const auto nothing = [](const item_type&, const Move&, Index, Index, std::size_t) {};
+    const auto nothing = [](const item_type&, const Move&, std::size_t, Index, std::size_t) {};
     for_each_move(items, &TransferPlan::sends, outgoing.peers, nothing);
     for_each_move(items, &TransferPlan::receives, incoming.peers, nothing);
     for (Buffer* buffer : {&outgoing, &incoming})
@@ -277,7 +328,8 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   }
 
   /// Where a peer finds a move's source cells in the tensor itself; not reachable when it can't.
-  Place place_of(const item_type& item, const Move& move, int peer) const {
+  template <class T>
+  Place place_of(const Item<T>& item, const Move& move, int peer) const {
     Place place{.strides = strides_of(item.source), .is_packed = 0};
     if (std::ranges::any_of(place.strides, [](Index stride) { return stride < 0; })) return {};
     if (!staged && run_of(move.source, place.strides) * static_cast<Index>(sizeof(T)) < shortest_direct_run) return {};
@@ -294,26 +346,21 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     for (Buffer* buffer : {&outgoing, &incoming}) buffer->ghosts.resize(buffer->peers.size());
     incoming.opened.resize(incoming.places.size());
     outgoing.opened.resize(outgoing.peers.size());
-    const auto large = [&](const Peer& peer) {
-      return static_cast<std::size_t>(peer.elements) * sizeof(T) >= direct_bytes;
-    };
-    for_each_move(
-        items, &TransferPlan::sends, outgoing.peers,
-        [&](const item_type& item, const Move& move, Index at, Index number, std::size_t i) {
-          const Peer& peer = outgoing.peers[i];
-          if (!large(peer) || move.source.empty()) return;
-          Place& place = outgoing.places[static_cast<std::size_t>(number)];
-          place = place_of(item, move, peer.rank);
-          if (place.memory.reachable()) return;
-          const auto n = static_cast<std::size_t>(move.source.size());
-          place = {comm.expose(outgoing.data.data() + at, n * sizeof(T), peer.rank), dense_strides(move.source), 1};
-        });
+    const auto large = [&](const Peer& peer) { return peer.bytes >= direct_bytes; };
+    for_each_move(items, &TransferPlan::sends, outgoing.peers,
+                  [&](const item_type& any, const Move& move, std::size_t at, Index number, std::size_t i) {
+                    const Peer& peer = outgoing.peers[i];
+                    if (!large(peer) || move.source.empty()) return;
+                    Place& place = outgoing.places[static_cast<std::size_t>(number)];
+                    place = std::visit([&](const auto& item) { return place_of(item, move, peer.rank); }, any);
+                    if (place.memory.reachable()) return;
+                    const std::size_t bytes = static_cast<std::size_t>(move.source.size()) * element_bytes(any);
+                    place = {comm.expose(outgoing.data.data() + at, bytes, peer.rank), dense_strides(move.source), 1};
+                  });
     for (std::size_t i = 0; i < incoming.peers.size(); ++i) {
       const Peer& peer = incoming.peers[i];
-      if (large(peer)) {
-        incoming.ghosts[i].memory = comm.expose(incoming.data.data() + peer.offset,
-                                                static_cast<std::size_t>(peer.elements) * sizeof(T), peer.rank);
-      }
+      if (large(peer))
+        incoming.ghosts[i].memory = comm.expose(incoming.data.data() + peer.offset, peer.bytes, peer.rank);
     }
 
     const auto part = [](std::vector<Place>& places, Index first, Index count) {
@@ -332,21 +379,18 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
 
     for (Peer& p : incoming.peers) p.direct = large(p);
     for_each_move(items, &TransferPlan::receives, incoming.peers,
-                  [&](const item_type&, const Move& move, Index, Index number, std::size_t i) {
+                  [&](const item_type& any, const Move& move, std::size_t, Index number, std::size_t i) {
                     Peer& peer = incoming.peers[i];
                     if (!peer.direct || move.source.empty()) return;
                     const auto n = static_cast<std::size_t>(number);
                     const Place& place = incoming.places[n];
                     incoming.opened[n] =
-                        comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * sizeof(T));
+                        comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * element_bytes(any));
                     peer.direct = incoming.opened[n] != nullptr;
                   });
     for (std::size_t i = 0; i < outgoing.peers.size(); ++i) {
       Peer& peer = outgoing.peers[i];
-      if (large(peer)) {
-        outgoing.opened[i] =
-            comm.open(peer.rank, outgoing.ghosts[i].memory, static_cast<std::size_t>(peer.elements) * sizeof(T));
-      }
+      if (large(peer)) outgoing.opened[i] = comm.open(peer.rank, outgoing.ghosts[i].memory, peer.bytes);
       peer.direct_adjoint = outgoing.opened[i] != nullptr;
     }
     const auto flag = [](bool& f) { return std::as_writable_bytes(std::span(&f, 1)); };
@@ -358,25 +402,44 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     requests.clear();
   }
 
-  static const T* values_at(const std::shared_ptr<std::byte>& opened) {
+  template <class T>
+  static T* values(const Kokkos::View<char*, memory_space>& buffer) {
+    return reinterpret_cast<T*>(buffer.data());
+  }
+  template <class T>
+  static const T* values(const std::shared_ptr<std::byte>& opened) {
     return reinterpret_cast<const T*>(opened.get());
   }
+  template <class T>
+  static Index place_in(std::size_t bytes) {
+    return static_cast<Index>(bytes / sizeof(T));
+  }
 
+  template <class T>
   void make_lists(const Exec& exec) {
-    std::vector<Entry> packs, unpacks, copies, adjoint_packs, adjoint_unpacks, adjoint_copies;
-    std::vector<Sum> sums;
-    for_each_move(
-        items, &TransferPlan::sends, outgoing.peers,
-        [&](const item_type& item, const Move& m, Index at, Index number, std::size_t i) {
-          const Walk tensor = walk_source(item.source, m, false), message = walk_message(at, m, false);
+    std::vector<Entry<T>> poison, packs, unpacks, copies, adjoint_packs, adjoint_unpacks, adjoint_copies;
+    std::vector<Sum<T>> sums;
+    const auto for_each = [&](std::vector<Message> TransferPlan::*direction, std::vector<Peer>& peers, auto&& f) {
+      for_each_move(items, direction, peers,
+                    [&](const item_type& any, const Move& m, std::size_t at, Index number, std::size_t i) {
+                      if (const auto* item = std::get_if<Item<T>>(&any)) f(*item, m, at, number, i);
+                    });
+    };
+    for_each(
+        &TransferPlan::sends, outgoing.peers,
+        [&](const Item<T>& item, const Move& m, std::size_t at, Index number, std::size_t i) {
+          const Walk tensor = walk_source(item.source, m, false);
+          const Walk message = walk_message(place_in<T>(at), m, false);
           const Peer& peer = outgoing.peers[i];
-          if (!peer.direct || outgoing.places[static_cast<std::size_t>(number)].is_packed)
-            packs.push_back({item.source.data.data(), outgoing.data.data(), copy(extents(m.source), tensor, message)});
-          const T* from = outgoing.data.data();
+          if (!peer.direct || outgoing.places[static_cast<std::size_t>(number)].is_packed) {
+            packs.push_back(
+                {item.source.data.data(), values<T>(outgoing.data), copy(extents(m.source), tensor, message)});
+          }
+          const T* from = values<T>(outgoing.data);
           Walk ghosts = message;
           if (peer.direct_adjoint) {
-            from = values_at(outgoing.opened[i]);
-            ghosts.offset -= peer.offset;
+            from = values<T>(outgoing.opened[i]);
+            ghosts.offset -= place_in<T>(peer.offset);
           }
           sums.push_back({&item,
                           m.source,
@@ -384,54 +447,75 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
         });
     append_in_batches(sums, 0, adjoint_unpacks);
 
-    for_each_move(
-        items, &TransferPlan::receives, incoming.peers,
-        [&](const item_type& item, const Move& m, Index at, Index number, std::size_t i) {
-          const Walk tensor = walk_box(item.destination, m.destination), message = walk_message(at, m, true);
-          const T* from = incoming.data.data();
-          Walk source = message;
-          if (incoming.peers[i].direct && !m.source.empty()) {
-            from = values_at(incoming.opened[static_cast<std::size_t>(number)]);
-            source = walk(incoming.places[static_cast<std::size_t>(number)].strides, {}, m, true);
-          }
-          unpacks.push_back({from, item.destination.data.data(), copy(extents(m.destination), source, tensor)});
-          adjoint_packs.push_back(
-              {item.destination.data.data(), incoming.data.data(), copy(extents(m.destination), tensor, message)});
-        });
+    constexpr T poisonous =
+        std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
+    for_each(&TransferPlan::receives, incoming.peers,
+             [&](const Item<T>& item, const Move& m, std::size_t at, Index number, std::size_t i) {
+               const Walk tensor = walk_box(item.destination, m.destination);
+               const Walk message = walk_message(place_in<T>(at), m, true);
+               const T* from = values<T>(incoming.data);
+               Walk source = message;
+               if (incoming.peers[i].direct && !m.source.empty()) {
+                 from = values<T>(incoming.opened[static_cast<std::size_t>(number)]);
+                 source = walk(incoming.places[static_cast<std::size_t>(number)].strides, {}, m, true);
+               }
+               unpacks.push_back({from, item.destination.data.data(), copy(extents(m.destination), source, tensor)});
+               adjoint_packs.push_back({item.destination.data.data(), values<T>(incoming.data),
+                                        copy(extents(m.destination), tensor, message)});
+               poison.push_back(fill(item.destination, m.destination, 0, poisonous));
+             });
 
     sums.clear();
-    for (const item_type& item : items) {
-      if (!item.same_tensor) adjoint_copies.push_back(zero(item.source, item.source.box, 0));
-      for (const Move& m : item.plan.local) {
-        const Walk from = walk_source(item.source, m, true), to = walk_box(item.destination, m.destination);
+    std::vector<const Item<T>*> mine;
+    for (const item_type& any : items) {
+      if (const auto* item = std::get_if<Item<T>>(&any)) mine.push_back(item);
+    }
+    for (const Item<T>* item : mine) {
+      if (!item->same_tensor) adjoint_copies.push_back(fill(item->source, item->source.box, 0));
+      for (const Move& m : item->plan.local) {
+        const Walk from = walk_source(item->source, m, true), to = walk_box(item->destination, m.destination);
         copies.push_back(
-            {item.source.data.data(), item.destination.data.data(), copy(extents(m.destination), from, to)});
-        sums.push_back({&item,
+            {item->source.data.data(), item->destination.data.data(), copy(extents(m.destination), from, to)});
+        sums.push_back({item,
                         m.source,
-                        {item.destination.data.data(), item.source.data.data(), copy(extents(m.destination), to, from),
-                         CopyMode::add}});
+                        {item->destination.data.data(), item->source.data.data(),
+                         copy(extents(m.destination), to, from), CopyMode::add}});
+        poison.push_back(fill(item->destination, m.destination, 0, poisonous));
       }
-      for (const Box& box : item.plan.fills) copies.push_back(zero(item.destination, box, 0));
+      for (const Box& box : item->plan.fills) {
+        copies.push_back(fill(item->destination, box, 0));
+        poison.push_back(fill(item->destination, box, 0, poisonous));
+      }
     }
     append_in_batches(sums, 1, adjoint_copies);
     const int last = adjoint_copies.empty() ? 0 : adjoint_copies.back().batch + 1;
-    for (const item_type& item : items) {
-      if (!item.same_tensor) continue;
-      for (const Message& message : item.plan.receives)
-        for (const Move& m : message.moves) adjoint_copies.push_back(zero(item.destination, m.destination, last));
-      for (const Move& m : item.plan.local) adjoint_copies.push_back(zero(item.destination, m.destination, last));
-      for (const Box& box : item.plan.fills) adjoint_copies.push_back(zero(item.destination, box, last));
+    for (const Item<T>* item : mine) {
+      if (!item->same_tensor) continue;
+      for (const Message& message : item->plan.receives)
+        for (const Move& m : message.moves) adjoint_copies.push_back(fill(item->destination, m.destination, last));
+      for (const Move& m : item->plan.local) adjoint_copies.push_back(fill(item->destination, m.destination, last));
+      for (const Box& box : item->plan.fills) adjoint_copies.push_back(fill(item->destination, box, last));
     }
 
-    pack = List(exec, label + ": pack", packs);
-    unpack = List(exec, label + ": unpack", unpacks);
-    local = List(exec, label + ": copy within the rank", copies);
-    adjoint_pack = List(exec, label + ": pack ghosts", adjoint_packs);
-    adjoint_unpack = List(exec, label + ": add to owners", adjoint_unpacks);
-    adjoint_local = List(exec, label + ": add to owners within the rank", adjoint_copies);
+    auto& l = std::get<Lists<T>>(lists);
+    if (poisons) l.poison = List<T>(exec, label + ": poison ghosts", poison);
+    l.pack = List<T>(exec, label + ": pack", packs);
+    l.unpack = List<T>(exec, label + ": unpack", unpacks);
+    l.local = List<T>(exec, label + ": copy within the rank", copies);
+    l.adjoint_pack = List<T>(exec, label + ": pack ghosts", adjoint_packs);
+    l.adjoint_unpack = List<T>(exec, label + ": add to owners", adjoint_unpacks);
+    l.adjoint_local = List<T>(exec, label + ": add to owners within the rank", adjoint_copies);
+  }
 
-    for (const item_type& item : items) {
-      const TransferCount c = count(item.plan);
+  template <class F>
+  void for_each_list(F&& f) const {
+    std::apply([&](const auto&... of_type) { (f(of_type), ...); }, lists);
+  }
+
+  void make_lists(const Exec& exec) {
+    std::apply([&]<class... T>(const Lists<T>&...) { (make_lists<T>(exec), ...); }, lists);
+    for (const item_type& any : items) {
+      const TransferCount c = count(plan_of(any));
       counts.sent_elements += c.sent_elements;
       counts.received_elements += c.received_elements;
       counts.local_elements += c.local_elements;
@@ -442,8 +526,7 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   }
 
   static std::span<std::byte> bytes(const Buffer& buffer, const Peer& peer) {
-    return {reinterpret_cast<std::byte*>(buffer.host.data() + peer.offset),
-            static_cast<std::size_t>(peer.elements) * sizeof(T)};
+    return {reinterpret_cast<std::byte*>(buffer.host.data() + peer.offset), peer.bytes};
   }
 
   void start(const Exec& exec, bool backwards) {
@@ -454,13 +537,12 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     const Buffer& in = backwards ? outgoing : incoming;
     space = exec;
     adjoint = backwards;
-    for (const item_type& item : items)
-      if (item.destination.ghost_state && !backwards) *item.destination.ghost_state = views::GhostState::stale;
+    if (!backwards) set_ghost_states(views::GhostState::stale);
     try {
       in_flight = true;
       requests.clear();
       readers.clear();
-      (backwards ? adjoint_pack : pack).run(exec);
+      for_each_list([&](const auto& l) { (backwards ? l.adjoint_pack : l.pack).run(exec); });
       if constexpr (staged) {
         if (uses_host(out)) Kokkos::deep_copy(exec, out.host, out.data);
       }
@@ -476,7 +558,11 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
         requests.push_back(comm.send(payload(out, p), p.rank, tag, message_options(p)));
         if (is_direct(p)) readers.push_back(comm.receive({}, p.rank, tag, {.priority = priority}));
       }
-      (backwards ? adjoint_local : local).run(exec);
+      if (poisons && !backwards) {
+        for_each_list([&](const auto& l) { l.poison.run(exec); });
+      } else {
+        for_each_list([&](const auto& l) { (backwards ? l.adjoint_local : l.local).run(exec); });
+      }
     } catch (...) {
       keep_forever(this->shared_from_this());
       throw;
@@ -491,8 +577,7 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
   std::span<std::byte> payload(const Buffer& buffer, const Peer& peer) const {
     if (is_direct(peer)) return {};
     if (!peer.on_device) return bytes(buffer, peer);
-    return {reinterpret_cast<std::byte*>(buffer.data.data() + peer.offset),
-            static_cast<std::size_t>(peer.elements) * sizeof(T)};
+    return {reinterpret_cast<std::byte*>(buffer.data.data() + peer.offset), peer.bytes};
   }
   comm::MessageOptions message_options(const Peer& peer) const {
     return {.priority = priority, .on_device = peer.on_device && !is_direct(peer)};
@@ -532,7 +617,8 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
     if constexpr (staged) {
       if (uses_host(in)) Kokkos::deep_copy(space, in.data, in.host);
     }
-    (adjoint ? adjoint_unpack : unpack).run(space);
+    for_each_list([&](const auto& l) { (adjoint ? l.adjoint_unpack : l.unpack).run(space); });
+    if (poisons && !adjoint) for_each_list([&](const auto& l) { l.local.run(space); });
     try {
       end_reading(in);
     } catch (...) {
@@ -540,16 +626,42 @@ struct Transfer<T, Exec>::Implementation : detail::TransferBase, std::enable_sha
       throw;
     }
     in_flight = false;
-    for (const item_type& item : items) {
-      const auto& changed = adjoint ? item.source : item.destination;
-      if (changed.ghost_state) *changed.ghost_state = adjoint ? views::GhostState::stale : views::GhostState::fresh;
+    set_ghost_states(adjoint ? views::GhostState::stale : views::GhostState::fresh);
+  }
+
+  /// Of the tensors that the direction changes.
+  void set_ghost_states(views::GhostState state) const {
+    for (const item_type& any : items) {
+      std::visit(
+          [&](const auto& item) {
+            const auto& changed = adjoint ? item.source : item.destination;
+            if (changed.ghost_state) *changed.ghost_state = state;
+          },
+          any);
     }
+  }
+
+  std::vector<PeerTransfer> peers() const {
+    std::vector<PeerTransfer> result;
+    const auto traffic = comm.traffic_by_peer();
+    for (const Buffer* b : {&outgoing, &incoming}) {
+      for (const Peer& p : b->peers) {
+        const auto packed =
+            std::span(b->places).subspan(static_cast<std::size_t>(p.first_move), static_cast<std::size_t>(p.moves));
+        const bool any_packed = std::ranges::any_of(packed, [](const Place& place) { return place.is_packed != 0; });
+        const Path path = p.direct      ? any_packed ? Path::packed_shared : Path::view_to_view
+                          : p.on_device ? Path::message_from_device
+                                        : Path::message;
+        result.push_back({p.rank, b == &incoming, p.bytes, path, traffic[static_cast<std::size_t>(p.rank)].transport});
+      }
+    }
+    return result;
   }
 };
 
-template <class T, class Exec>
-Transfer<T, Exec>::Transfer(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<item_type> items,
-                            TransferOptions options)
+template <class Exec>
+Transfer<Exec>::Transfer(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<item_type> items,
+                         TransferOptions options)
     : implementation_(std::make_shared<Implementation>(comm, std::move(items), options)) {
   comm::collectively(comm, "aloni::halo::Transfer", [&] {
     implementation_->check();
@@ -560,37 +672,53 @@ Transfer<T, Exec>::Transfer(const comm::Communicator& comm, const Queue<Exec>& q
   comm::collectively(comm, "aloni::halo::Transfer", [&] { implementation_->make_lists(queue.space()); });
 }
 
-template <class T, class Exec>
-Pending Transfer<T, Exec>::start(const Queue<Exec>& queue) const {
+template <class Exec>
+Pending Transfer<Exec>::start(const Queue<Exec>& queue) const {
   if (implementation_ == nullptr) return {};
   const ScopedRegion region("aloni::halo::Transfer::start");
   implementation_->start(queue.space(), false);
   return Pending(implementation_);
 }
 
-template <class T, class Exec>
-Pending Transfer<T, Exec>::start_adjoint(const Queue<Exec>& queue) const {
+template <class Exec>
+Pending Transfer<Exec>::start_adjoint(const Queue<Exec>& queue) const {
   if (implementation_ == nullptr) return {};
   const ScopedRegion region("aloni::halo::Transfer::start_adjoint");
   implementation_->start(queue.space(), true);
   return Pending(implementation_);
 }
 
-template <class T, class Exec>
-TransferCount Transfer<T, Exec>::counts() const {
+template <class Exec>
+TransferCount Transfer<Exec>::counts() const {
   return implementation_ == nullptr ? TransferCount{} : implementation_->counts;
 }
 
-template <class T, class Exec>
-std::size_t Transfer<T, Exec>::buffer_bytes() const {
+template <class Exec>
+std::size_t Transfer<Exec>::buffer_bytes() const {
   if (implementation_ == nullptr) return 0;
   const auto& i = *implementation_;
-  const std::size_t elements = i.outgoing.data.size() + i.incoming.data.size();
-  return elements * sizeof(T) * (Implementation::staged ? 2 : 1);
+  return (i.outgoing.data.size() + i.incoming.data.size()) * (Implementation::staged ? 2 : 1);
 }
 
-#define INSTANTIATE(T, Exec) template class Transfer<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+template <class Exec>
+std::vector<PeerTransfer> Transfer<Exec>::peers() const {
+  return implementation_ == nullptr ? std::vector<PeerTransfer>{} : implementation_->peers();
+}
+
+template <class Exec>
+std::string Transfer<Exec>::explain() const {
+  std::string text;
+  for (const PeerTransfer& p : peers()) {
+    text += std::string(p.receives ? "from" : "to") + " rank " + std::to_string(p.rank) + ": " +
+            std::to_string(p.bytes) + " bytes, " + name(p.path);
+    if (p.path == Path::message || p.path == Path::message_from_device) text += " over " + p.transport;
+    text += "\n";
+  }
+  return text;
+}
+
+#define INSTANTIATE(Exec) template class Transfer<Exec>;
+ALONI_INSTANTIATE_SPACES(INSTANTIATE)
 #undef INSTANTIATE
 
 }  // namespace aloni::halo

@@ -5,12 +5,12 @@
 //   using Mem = Kokkos::DefaultExecutionSpace::memory_space;
 //   TensorRef<float, Mem> x{local_view, box_with_ghosts};                 // global box covered by local_view
 //   const auto plan = plan_halo(distribution, needed, boundaries, comm.rank());
-//   Transfer<float> halo(comm, queue, {TransferItem<float, Mem>::in_place(x, plan)});
+//   Transfer<> halo(comm, queue, {TransferItem<float, Mem>::in_place(x, plan)});
 //   auto pending = halo.start(queue);          // packs and sends
 //   ...                                        // work that neither reads nor writes the ghosts
 //   pending.finish();                          // ghosts are filled, in the order of the queue
 //
-// All items of one transfer share one message per peer. Set-up allocates every buffer and turns the plans into lists
+// All items of one transfer, whatever their types, share one message per peer. Set-up allocates every buffer and turns the plans into lists
 // of strided copies; after that neither start nor finish allocates or computes ranges, and each is a handful of
 // kernels.
 //
@@ -30,9 +30,11 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace aloni::halo {
@@ -62,12 +64,37 @@ struct TransferItem {
   }
 };
 
+/// T: float, double, std::int32_t, std::int64_t.
+template <class MemorySpace>
+using AnyTransferItem = std::variant<TransferItem<float, MemorySpace>, TransferItem<double, MemorySpace>,
+                                     TransferItem<std::int32_t, MemorySpace>, TransferItem<std::int64_t, MemorySpace>>;
+
+/// How values come to a rank, or leave it.
+enum class Path : std::uint8_t {
+  view_to_view,   ///< the receiver copies from the sender's tensors, in one pass
+  packed_shared,  ///< the sender packs, the receiver copies from where they are packed
+  message,        ///< packed, sent, unpacked
+  message_from_device
+};
+const char* name(Path path);
+
+/// What goes to one rank in a transfer, or comes from it.
+struct PeerTransfer {
+  int rank = 0;
+  bool receives = false;  ///< this rank does; otherwise it sends
+  std::size_t bytes = 0;
+  Path path{};
+  std::string transport;  ///< of messages: "shared", "mpi", "ucx"
+};
+
 struct TransferOptions {
   std::string label = "transfer";  ///< part of kernel and profiling labels: aloni::halo::<label>: pack
   /// Between ranks that share memory, messages of at least so many bytes are not sent: the receiver copies them from where they lie, in
   /// one pass if the tensor itself is in shared memory (core/comm/shared_view.hpp). The same on all ranks.
   std::size_t direct_bytes = 16 * 1024;
   int priority = 0;  ///< of its messages, see Communicator::send
+  /// From start() to finish() what will be filled is NaN (of integers the lowest number), so that who reads it too early sees it.
+  bool poison = false;
 };
 
 namespace detail {
@@ -100,12 +127,12 @@ class Pending {
   int exceptions_ = 0;
 };
 
-/// T: float, double. Exec: Kokkos::DefaultExecutionSpace and the default host execution space.
-template <class T, class Exec = Kokkos::DefaultExecutionSpace>
+/// Exec: Kokkos::DefaultExecutionSpace and the default host execution space.
+template <class Exec = Kokkos::DefaultExecutionSpace>
 class Transfer {
  public:
   using memory_space = typename Exec::memory_space;
-  using item_type = TransferItem<T, memory_space>;
+  using item_type = AnyTransferItem<memory_space>;
 
   /// Nothing to transfer; start() and finish() do nothing.
   Transfer() = default;
@@ -137,6 +164,10 @@ class Transfer {
   /// What one start() sends, receives and copies on this rank, all items together; messages are counted once per
   /// peer.
   TransferCount counts() const;
+  /// Ranks to which it sends, then those from which it receives, and how. Of the forward direction.
+  std::vector<PeerTransfer> peers() const;
+  /// The same for people, one line each.
+  std::string explain() const;
   /// Bytes of all communication buffers of this rank.
   std::size_t buffer_bytes() const;
 

@@ -60,8 +60,9 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
 template <class T, class Exec>
 struct Network<T, Exec>::Implementation {
   using LocalTensor = Tensor<T, Mem>;
-  using Transfer = halo::Transfer<T, Exec>;
+  using Transfer = halo::Transfer<Exec>;
   using Item = halo::TransferItem<T, Mem>;
+  using Items = std::vector<halo::AnyTransferItem<Mem>>;
 
   /// One input of a layer.
   struct Arm {
@@ -277,16 +278,14 @@ struct Network<T, Exec>::Implementation {
     const auto needed = [&](int r) { return layer.input_needed(r); };
     const halo::BoundaryConditions boundaries;  // nothing that is needed lies outside the tensor
     if (arm.mode == InputMode::in_place) {
-      arm.fetch.emplace(
-          comm, queue,
-          std::vector<Item>{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
-          labelled(i, "_x"));
+      arm.fetch.emplace(comm, queue,
+                        Items{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
+                        labelled(i, "_x"));
     } else if (arm.mode == InputMode::separate) {
-      arm.fetch.emplace(
-          comm, queue,
-          std::vector<Item>{Item::between(producer.ref(), arm.x.ref(),
-                                          halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
-          labelled(i, "_x"));
+      arm.fetch.emplace(comm, queue,
+                        Items{Item::between(producer.ref(), arm.x.ref(),
+                                            halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
+                        labelled(i, "_x"));
     }
   }
 
@@ -312,17 +311,16 @@ struct Network<T, Exec>::Implementation {
                        ? result
                        : allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
       arm.fold.emplace(comm, queue,
-                       std::vector<Item>{Item::between(arm.folded.ref(), arm.dx.ref(),
-                                                       halo::plan_redistribution(layer.input, layer.input, needed,
-                                                                                 halo::BoundaryConditions{}, rank()))},
+                       Items{Item::between(arm.folded.ref(), arm.dx.ref(),
+                                           halo::plan_redistribution(layer.input, layer.input, needed,
+                                                                     halo::BoundaryConditions{}, rank()))},
                        labelled(i, "_dx"));
     }
     if (!same_distribution(i, arm.source)) {
-      arm.back.emplace(
-          comm, queue,
-          std::vector<Item>{Item::between(arm.folded.ref(), result.ref(),
-                                          halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
-          labelled(i, "_dx"));
+      arm.back.emplace(comm, queue,
+                       Items{Item::between(arm.folded.ref(), result.ref(),
+                                           halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
+                       labelled(i, "_dx"));
     }
   }
 

@@ -187,6 +187,8 @@ void check_same_distribution(const Distribution& destination, int destination_ra
   template class DistributedView<T, 2, Exec::memory_space>; \
   template class DistributedView<T, 3, Exec::memory_space>;
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, std::int32_t)
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, std::int64_t)
 #undef INSTANTIATE
 
 }  // namespace aloni::views

@@ -13,7 +13,7 @@
 //     owned(n, h, w, c) = 1;
 //   });
 //   x.mark_stale();                                                    // ghosts no longer agree with their owners
-//   halo::Exchange<float> exchange(comm, queue, {x});                  // halo/exchange.hpp
+//   halo::Exchange<> exchange(comm, queue, {x});                  // halo/exchange.hpp
 //   exchange.run(queue);                                               // ghosts are fresh again
 //
 // It is a handle: copies share memory and ghost state, as copies of a Kokkos View do. Boxes are in global indices and
@@ -77,7 +77,7 @@ struct GlobalIndex {
   }
 };
 
-/// T: float, double. SpatialRank: 1 to 3.
+/// T: float, double, std::int32_t, std::int64_t. SpatialRank: 1 to 3.
 template <class T, int SpatialRank, class MemorySpace = Kokkos::DefaultExecutionSpace::memory_space>
 class DistributedView {
   static_assert(SpatialRank >= 1 && SpatialRank <= 3);

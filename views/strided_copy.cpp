@@ -288,8 +288,9 @@ StridedCopyList<T, Exec>::StridedCopyList(const Exec& exec, std::string label, c
   std::vector<Index> first_cells;
   int batch = -1;
   for (const Entry& entry : entries) {
-    const auto task = detail::make_task(entry.source, entry.destination, entry.copy, entry.mode);
+    auto task = detail::make_task(entry.source, entry.destination, entry.copy, entry.mode);
     if (task.cells == 0) continue;
+    task.value = entry.value;
     if (batches_.empty() || entry.batch != batch) batches_.push_back({static_cast<Index>(tasks.size()), 0, 0});
     batch = entry.batch;
     first_cells.push_back(batches_.back().cells);
@@ -350,6 +351,8 @@ void fill(const Exec& exec, const std::string& label, const LocalView<T, typenam
   template void strided_copy(const Exec&, const std::string&, const T*, T*, const StridedCopy&, CopyMode); \
   template void fill(const Exec&, const std::string&, const LocalView<T, Exec::memory_space>&, T);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, std::int32_t)
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, std::int64_t)
 #undef INSTANTIATE
 
 }  // namespace aloni::views

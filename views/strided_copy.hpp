@@ -70,19 +70,20 @@ inline constexpr bool is_host_space = std::is_same_v<typename Exec::memory_space
 
 }  // namespace detail
 
-/// Copies prepared once and run as often as wanted, in one kernel per batch. Here and below T is float or double,
-/// Exec the default execution space or the default host execution space.
+/// Copies prepared once and run as often as wanted, in one kernel per batch. Here and below T is float, double, std::int32_t or
+/// std::int64_t, Exec the default execution space or the default host execution space.
 template <class T, class Exec>
 class StridedCopyList {
  public:
   using memory_space = typename Exec::memory_space;
 
   struct Entry {
-    const T* source = nullptr;  ///< null: the destination cells become zero, the mode is ignored
+    const T* source = nullptr;  ///< null: the destination cells become `value`, the mode is ignored
     T* destination = nullptr;
     StridedCopy copy;
     CopyMode mode = CopyMode::assign;
     int batch = 0;  ///< batches run one after another; within one no two entries may write the same cell
+    T value{};
   };
 
   StridedCopyList() = default;

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
   ghosts(views::Dim::height, views::Side::low) = ghosts(views::Dim::height, views::Side::high) = 1;
   const auto view = views::DistributedView<double, 2>::wrap(field, rows, rank, ghosts);
   const Queue<> queue;
-  halo::Exchange<double>(comm, queue, {{view, halo::BoundaryConditions::all(halo::Boundary::periodic)}}).run(queue);
+  halo::Exchange<>(comm, queue, {{view, halo::BoundaryConditions::all(halo::Boundary::periodic)}}).run(queue);
   queue.fence("first_steps: the host reads the ghosts");
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, field);
   std::printf("rank %d: above me is rank %g, below me rank %g\n", rank, host(0, 0, 0, 0), host(0, 5, 0, 0));

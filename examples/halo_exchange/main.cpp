@@ -61,7 +61,7 @@ std::uint64_t run(const comm::Communicator& comm, const views::ProcessGrid& grid
   const Field u(exec, "u", plate, comm.rank(), one), next(exec, "next", plate, comm.rank());
   // Beyond the edge of the plate the ghost repeats the last cell: no heat flows out.
   const auto insulated = halo::BoundaryConditions::all(halo::Boundary::replicate);
-  const halo::Exchange<double> exchange(comm, queue, {{u, insulated}});
+  const halo::Exchange<> exchange(comm, queue, {{u, insulated}});
   const auto advance = [&](const views::Box& part) {
     if (part.empty()) return;
     Kokkos::parallel_for("heat: step", next.policy(exec, part), Step{u.subview(grow(part, one)), next.subview(part)});

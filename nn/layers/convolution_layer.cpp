@@ -95,7 +95,7 @@ class ConvolutionLayer final : public Layer<T, Exec> {
       const views::Box own = intersect(s.plan.output.owned(rank), needed[rank]);
       ghosted_dy_ = allocate_tensor<T>(s.comm, s.queue.space(), "aloni::nn::" + s.description.name + "_dy_with_ghosts",
                                        own, needed[rank]);
-      gradient_halo_ = halo::Transfer<T, Exec>(
+      gradient_halo_ = halo::Transfer<Exec>(
           s.comm, s.queue,
           {halo::TransferItem<T, Mem>::between(
               dy_.ref(), ghosted_dy_.ref(),
@@ -120,7 +120,7 @@ class ConvolutionLayer final : public Layer<T, Exec> {
   views::LocalView<T, Mem> w_, dw_;
   Kokkos::View<T*, Mem> b_, db_;
   std::unique_ptr<local::LocalConvolution<T, Exec>> forward_, backward_data_;
-  halo::Transfer<T, Exec> gradient_halo_;
+  halo::Transfer<Exec> gradient_halo_;
 };
 
 }  // namespace

@@ -32,7 +32,7 @@ class Exchanges : public testing::Test {
 template <class T, int R>
 void check_exchange(const comm::Communicator& comm, const Queue<Exec>& queue, const DistributedView<T, R>& x,
                     const BoundaryConditions& boundaries, const TransferOptions& options = {}) {
-  const Exchange<T> exchange(comm, queue, {{x, boundaries}}, options);
+  const Exchange<> exchange(comm, queue, {{x, boundaries}}, options);
   for (int repeat = 0; repeat < 2; ++repeat) {
     set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? value_of(c, repeat) : -1; });
     x.mark_stale();
@@ -157,7 +157,7 @@ TEST_F(Exchanges, SendOneMessagePerPeerForSeveralViews) {
   const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, g);
   const DistributedView<float, 3> y(queue_.space(), "y", e, rank_, g);
   const auto periodic = BoundaryConditions::all(Boundary::periodic);
-  const Exchange<float> both(comm_, queue_, {{x, periodic}, y});
+  const Exchange<> both(comm_, queue_, {{x, periodic}, y});
   EXPECT_EQ(both.counts().sent_messages, std::min(ranks_ - 1, 2));
   set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? value_of(c) : -1; });
   set_cells(y, [&](const Cell& c) { return holds(y.owned_box(), c) ? value_of(c, 1) : -1; });
@@ -182,7 +182,7 @@ TEST_F(Exchanges, FillOnlyWhatIsNeeded) {
     b.set(Dim::height, b.lower(Dim::height) - 1, b.upper(Dim::height));
     return b;
   };
-  const Exchange<float> exchange(comm_, queue_, {{x, {}, needed}});
+  const Exchange<> exchange(comm_, queue_, {{x, {}, needed}});
   set_cells(x, [](const Cell&) { return 5; });
   exchange.run(queue_);
   EXPECT_EQ(exchange.counts().received_elements, rank_ == 0 ? 0 : 2 * 5 * 3);
@@ -194,7 +194,7 @@ TEST_F(Exchanges, AddGhostsToTheirOwnersInTheAdjoint) {
   // Every ghost holds 1: an owned cell grows by the number of ghosts that mirror it anywhere.
   const auto d = Distribution::block(make_extents(1, {2 * ranks_}, 1), ProcessGrid{{1, 1, 1, ranks_, 1}}, ranks_);
   const DistributedView<double, 1> x(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {0, 0}, {1, 1}, {0, 0}}}));
-  const Exchange<double> exchange(comm_, queue_, {{x, BoundaryConditions::all(Boundary::replicate)}});
+  const Exchange<> exchange(comm_, queue_, {{x, BoundaryConditions::all(Boundary::replicate)}});
   set_cells(x, [](const Cell&) { return 1; });
   x.mark_fresh();
   exchange.run_adjoint(queue_);
@@ -213,7 +213,7 @@ TEST_F(Exchanges, RefuseArgumentsThatDifferBetweenRanks) {
   const auto boundaries = BoundaryConditions::all(rank_ == 0 ? Boundary::zero : Boundary::periodic);
   if (ranks_ > 1) {
     try {
-      Exchange<float>(comm_, queue_, {{x, boundaries}});
+      Exchange<>(comm_, queue_, {{x, boundaries}});
       FAIL();
     } catch (const InvalidArgument& e) {
       EXPECT_STREQ(
@@ -224,7 +224,7 @@ TEST_F(Exchanges, RefuseArgumentsThatDifferBetweenRanks) {
   }
   const auto other = Distribution::block(make_extents(2, {3, 5}, 3), ProcessGrid{}, ranks_ + 1);
   try {
-    Exchange<float>(comm_, queue_, {DistributedView<float, 2>(queue_.space(), "y", other, rank_)});
+    Exchange<>(comm_, queue_, {DistributedView<float, 2>(queue_.space(), "y", other, rank_)});
     FAIL();
   } catch (const InvalidArgument& e) {
     EXPECT_EQ(std::string(e.what()), "aloni::halo::Exchange: distribution of \"y\" = 2x1x3x5x3 over 1 (" +

@@ -26,7 +26,7 @@ class Redistributions : public testing::Test {
   template <class T, int R>
   void check(const DistributedView<T, R>& x, const DistributedView<T, R>& y,
              const BoundaryConditions& boundaries = {}) {
-    const Redistribution<T> redistribution(comm_, queue_, x, {y, boundaries});
+    const Redistribution<> redistribution(comm_, queue_, x, {y, boundaries});
     set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? value_of(c) : -1; });
     set_cells(y, [](const Cell&) { return -1; });
     auto pending = redistribution.start(queue_);
@@ -78,7 +78,7 @@ TEST_F(Redistributions, ReplicateAndReadFromReplicas) {
   check(y, x);
   check(x, z);
   check(z, y);
-  EXPECT_EQ(Redistribution<float>(comm_, queue_, y, x).counts().sent_messages, 0) << "everybody has it already";
+  EXPECT_EQ(Redistribution<>(comm_, queue_, y, x).counts().sent_messages, 0) << "everybody has it already";
 }
 
 TEST_F(Redistributions, ConvertLayoutsOnTheWay) {
@@ -97,7 +97,7 @@ TEST_F(Redistributions, LeaveNotOneBitDifferentAfterARoundTrip) {
   const DistributedView<float, 2> back(queue_.space(), "back", x.distribution(), rank_);
   for (const ProcessGrid& grid : grids) {
     const DistributedView<float, 2> y(queue_.space(), "y", Distribution::block(extents, grid, ranks_), rank_);
-    const Redistribution<float> there(comm_, queue_, x, y), home(comm_, queue_, y, back);
+    const Redistribution<> there(comm_, queue_, x, y), home(comm_, queue_, y, back);
     set_cells(x, [](const Cell& c) { return 1 / (value_of(c) + 0.3); });
     there.run(queue_);
     home.run(queue_);
@@ -112,7 +112,7 @@ TEST_F(Redistributions, SumTheReplicasInTheAdjoint) {
   const auto spread = Distribution::block(extents, ProcessGrid{{1, 1, 1, ranks_, 1}}, ranks_);
   const DistributedView<double, 1> x(queue_.space(), "x", spread, rank_),
       y(queue_.space(), "y", Distribution::block(extents, ProcessGrid{}, ranks_), rank_);
-  const Redistribution<double> replicate(comm_, queue_, x, y);
+  const Redistribution<> replicate(comm_, queue_, x, y);
   set_cells(x, [](const Cell&) { return 99; });
   set_cells(y, [&](const Cell& c) { return 1 + rank_ + 100 * c[3]; });
   replicate.run_adjoint(queue_);
@@ -126,8 +126,8 @@ TEST_F(Redistributions, RefuseTensorsThatDiffer) {
   const auto a = Distribution::block(make_extents(2, {8, 4}, 1), ProcessGrid{}, ranks_);
   const auto b = Distribution::block(make_extents(2, {8, 5}, 1), ProcessGrid{}, ranks_);
   try {
-    Redistribution<float>(comm_, queue_, DistributedView<float, 2>(queue_.space(), "a", a, rank_),
-                          DistributedView<float, 2>(queue_.space(), "b", b, rank_));
+    Redistribution<>(comm_, queue_, DistributedView<float, 2>(queue_.space(), "a", a, rank_),
+                     DistributedView<float, 2>(queue_.space(), "b", b, rank_));
     FAIL();
   } catch (const InvalidArgument& e) {
     EXPECT_STREQ(

@@ -90,7 +90,7 @@ TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
     Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
     this->comm_.set_max_message_bytes(all.one_in(3) ? 24 : std::size_t{1} << 30);
     std::vector<Work<TypeParam>> work;
-    std::vector<TransferItem<TypeParam, Memory>> items;
+    std::vector<AnyTransferItem<Memory>> items;
     std::string text = "seed " + std::to_string(seed);
     for (int i = 0, n = all(1, 3); i < n; ++i) {
       work.emplace_back(this->comm_, all, own, all.one_in(2));
@@ -98,7 +98,7 @@ TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
       text += (work.back().in_place ? "\nin place: " : "\nbetween: ") + describe(work.back().c);
     }
     SCOPED_TRACE(text);
-    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items, any_options(all));
+    const Transfer<> transfer(this->comm_, this->queue_, items, any_options(all));
     for (int repeat = 0; repeat < 2; ++repeat) {
       for (auto& w : work) w.prepare(rank, repeat);
       auto pending = transfer.start(this->queue_);
@@ -114,7 +114,7 @@ TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
   for (unsigned seed = 500; seed < 550; ++seed) {
     Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
     std::vector<Work<TypeParam>> work;
-    std::vector<TransferItem<TypeParam, Memory>> items;
+    std::vector<AnyTransferItem<Memory>> items;
     std::string text = "seed " + std::to_string(seed);
     for (int i = 0, n = all(1, 2); i < n; ++i) {
       work.emplace_back(this->comm_, all, own, all.one_in(2));
@@ -122,7 +122,7 @@ TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
       text += (work.back().in_place ? "\nin place: " : "\nbetween: ") + describe(work.back().c);
     }
     SCOPED_TRACE(text);
-    const Transfer<TypeParam> transfer(this->comm_, this->queue_, items, any_options(all));
+    const Transfer<> transfer(this->comm_, this->queue_, items, any_options(all));
     // Small integers: all sums are exact, in float too, and the identity holds to the last bit.
     const auto small = [&](const Cell&) { return own(-3, 3); };
     double forward = 0, adjoint = 0;
@@ -172,7 +172,7 @@ TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
   TestTensor<TypeParam> x(needed(rank), Layout::channels_last, pick);
   std::vector<TypeParam> first;
   for (int repeat = 0; repeat < 5; ++repeat) {
-    const Transfer<TypeParam> transfer(
+    const Transfer<> transfer(
         this->comm_, this->queue_,
         {TransferItem<TypeParam, Memory>::in_place(x.ref(), plan_halo(dist, needed, boundaries, rank))},
         {.direct_bytes = repeat % 2 == 0 ? 0 : ~std::size_t{0}});
@@ -204,8 +204,8 @@ TEST_F(Transfers, KeepsTwoInFlightApartWhateverTheirOrder) {
   const auto plan = plan_halo(dist, needed, BoundaryConditions::all(Boundary::periodic), rank);
   Random pick(7);
   TestTensor<float> a(needed(rank), Layout::channels_last, pick), b(needed(rank), Layout::reversed, pick);
-  const Transfer<float> first(comm_, queue_, {TransferItem<float, Memory>::in_place(a.ref(), plan)});
-  const Transfer<float> second(comm_, queue_, {TransferItem<float, Memory>::in_place(b.ref(), plan)});
+  const Transfer<> first(comm_, queue_, {TransferItem<float, Memory>::in_place(a.ref(), plan)});
+  const Transfer<> second(comm_, queue_, {TransferItem<float, Memory>::in_place(b.ref(), plan)});
   for (int repeat = 0; repeat < 20; ++repeat) {
     a.set([&](const Cell& c) { return value_of(c, 2 * repeat); });
     b.set([&](const Cell& c) { return value_of(c, 2 * repeat + 1); });
@@ -245,7 +245,7 @@ TEST_F(Transfers, CountsWhatTheTransportsCount) {
     return sum;
   };
   for (const bool direct : {false, true}) {
-    const Transfer<float> transfer(comm_, queue_, {a.item, b.item}, {.direct_bytes = direct ? 0 : ~std::size_t{0}});
+    const Transfer<> transfer(comm_, queue_, {a.item, b.item}, {.direct_bytes = direct ? 0 : ~std::size_t{0}});
     const TransferCount counts = transfer.counts();
     const auto before = sent();
     transfer.run(queue_);
@@ -263,7 +263,7 @@ TEST_F(Transfers, AreInFlightOnceAndFinishWhenTheirHandleGoes) {
   const int rank = comm_.rank();
   Random all(11), own(5);
   Work<float> w(comm_, all, own, false);
-  const Transfer<float> transfer(comm_, queue_, {w.item}, {.label = "example"});
+  const Transfer<> transfer(comm_, queue_, {w.item}, {.label = "example"});
   w.prepare(rank, 1);
   {
     auto pending = transfer.start(queue_);
@@ -296,9 +296,8 @@ TEST_F(Transfers, RefuseTensorsThatThePlanDoesNotFitOnAllRanks) {
       small(dist.owned(0), Layout::channels_last, pick);
   const bool last = comm_.rank() == comm_.size() - 1;  // one rank alone has the wrong one
   const auto make = [&] {
-    Transfer<float>(
-        comm_, queue_,
-        {TransferItem<float, Memory>::in_place((last ? small : good).ref(), plan_halo(dist, needed, {}, 0))});
+    Transfer<>(comm_, queue_,
+               {TransferItem<float, Memory>::in_place((last ? small : good).ref(), plan_halo(dist, needed, {}, 0))});
   };
   if (last) {
     try {
@@ -315,7 +314,7 @@ TEST_F(Transfers, RefuseTensorsThatThePlanDoesNotFitOnAllRanks) {
 }
 
 TEST_F(Transfers, DoNothingWhenEmpty) {
-  const Transfer<float> none;
+  const Transfer<> none;
   auto pending = none.start(queue_);
   EXPECT_FALSE(pending.active());
   pending.finish();
@@ -330,7 +329,7 @@ TEST_F(Transfers, KeepTheMemoryTheyWereGiven) {
     TestTensor<float> x(Box{{0, 0, 0, 0, 0}, {1, 1, 1, 4, 1}}, Layout::channels_last, pick);
     auto ref = x.ref();
     ref.owner = std::move(memory);
-    const Transfer<float> transfer(comm_, queue_, {TransferItem<float, Memory>::in_place(ref, {})});
+    const Transfer<> transfer(comm_, queue_, {TransferItem<float, Memory>::in_place(ref, {})});
     ref.owner.reset();
     EXPECT_FALSE(watch.expired());
   }

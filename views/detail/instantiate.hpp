@@ -1,16 +1,17 @@
 #pragma once
 // The execution spaces for which templates in .cpp files are compiled: the default one and the host's, when that is
-// another. INSTANTIATE(T, Exec) is a macro of the including file, undefined again there.
+// another. INSTANTIATE(T, Exec), or INSTANTIATE(Exec), is a macro of the including file, undefined again there.
 #include <Kokkos_Core.hpp>
 
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
-#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)       \
-  INSTANTIATE(float, Kokkos::DefaultExecutionSpace)     \
-  INSTANTIATE(double, Kokkos::DefaultExecutionSpace)    \
-  INSTANTIATE(float, Kokkos::DefaultHostExecutionSpace) \
-  INSTANTIATE(double, Kokkos::DefaultHostExecutionSpace)
+#define ALONI_INSTANTIATE_SPACES(INSTANTIATE, ...)                      \
+  INSTANTIATE(__VA_ARGS__ __VA_OPT__(, ) Kokkos::DefaultExecutionSpace) \
+  INSTANTIATE(__VA_ARGS__ __VA_OPT__(, ) Kokkos::DefaultHostExecutionSpace)
 #else
-#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)   \
-  INSTANTIATE(float, Kokkos::DefaultExecutionSpace) \
-  INSTANTIATE(double, Kokkos::DefaultExecutionSpace)
+#define ALONI_INSTANTIATE_SPACES(INSTANTIATE, ...) INSTANTIATE(__VA_ARGS__ __VA_OPT__(, ) Kokkos::DefaultExecutionSpace)
 #endif
+
+/// For what is computed with; Views may hold integers too.
+#define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE) \
+  ALONI_INSTANTIATE_SPACES(INSTANTIATE, float)    \
+  ALONI_INSTANTIATE_SPACES(INSTANTIATE, double)
