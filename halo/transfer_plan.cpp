@@ -156,42 +156,54 @@ void append(Message& message, const Move& move) {
 
 enum class OwnCells { copied, left_in_place };
 
-TransferPlan plan(const Distribution& source, const NeededBox& needed, const BoundaryConditions& boundaries, int rank,
-                  OwnCells own) {
+void check_rank(const Distribution& source, int rank) {
   if (rank < 0 || rank >= source.ranks())
     throw InvalidArgument("aloni::halo: transfer plan", "rank", std::to_string(rank),
                           "a rank from 0 to " + std::to_string(source.ranks() - 1));
-  const int replica_size = source.grid().size();
-  const int first = rank - rank % replica_size;  // first rank of this rank's replica: all transfers stay within
+}
+
+/// First rank of a rank's replica: all transfers stay within.
+int first_of_replica(const Distribution& source, int rank) { return rank - rank % source.grid().size(); }
+
+// Receives, local copies and fills: everything a rank needs, by owner.
+TransferPlan plan_receives(const Distribution& source, const NeededBox& needed, const BoundaryConditions& boundaries,
+                           int rank, OwnCells own) {
+  check_rank(source, rank);
+  const int first = first_of_replica(source, rank);
   const auto mine = source.grid().coordinate(rank);
   TransferPlan result;
   Segments segments;
-
-  // Receives and local copies: everything this rank needs, by owner.
-  {
-    const Box box = with_values(source, needed(rank), boundaries, &result.fills);
-    for (Dim d : all_dims)
-      cut(source, d, box.lower(d), box.upper(d), boundaries, segments[static_cast<std::size_t>(position(d))]);
-    std::map<int, Message> by_owner;
-    if (!box.empty())
-      for_each_product(segments, [&](const Move& move, std::array<int, num_dims> blocks) {
-        for (std::size_t i = 0; i < num_dims; ++i)
-          if (blocks[i] == Segment::any_block) blocks[i] = mine[i];
-        const int owner = first + source.grid().rank_of(blocks);
-        if (owner != rank)
-          append(by_owner[owner], move);
-        else if (own == OwnCells::copied || move.destination != move.source)
-          result.local.push_back(move);
-      });
-    for (auto& [owner, message] : by_owner) {
-      message.peer = owner;
-      result.receives.push_back(std::move(message));
-    }
+  const Box box = with_values(source, needed(rank), boundaries, &result.fills);
+  for (Dim d : all_dims)
+    cut(source, d, box.lower(d), box.upper(d), boundaries, segments[static_cast<std::size_t>(position(d))]);
+  std::map<int, Message> by_owner;
+  if (!box.empty())
+    for_each_product(segments, [&](const Move& move, std::array<int, num_dims> blocks) {
+      for (std::size_t i = 0; i < num_dims; ++i)
+        if (blocks[i] == Segment::any_block) blocks[i] = mine[i];
+      const int owner = first + source.grid().rank_of(blocks);
+      if (owner != rank)
+        append(by_owner[owner], move);
+      else if (own == OwnCells::copied || move.destination != move.source)
+        result.local.push_back(move);
+    });
+  for (auto& [owner, message] : by_owner) {
+    message.peer = owner;
+    result.receives.push_back(std::move(message));
   }
+  return result;
+}
 
-  // Sends: for every other rank of the replica the same enumeration, restricted to the segments in this rank's block.
-  // A subsequence of the product of lists is the product of sublists, so the order is the one in which the receiver
-  // lists them.
+// For every other rank of the replica the same enumeration, restricted to the segments in this rank's block. A
+// subsequence of the product of lists is the product of sublists, so the order is the one in which the receiver lists
+// them.
+std::vector<Message> plan_sends(const Distribution& source, const NeededBox& needed,
+                                const BoundaryConditions& boundaries, int rank) {
+  const int replica_size = source.grid().size();
+  const int first = first_of_replica(source, rank);
+  const auto mine = source.grid().coordinate(rank);
+  std::vector<Message> sends;
+  Segments segments;
   for (int peer = first; peer < first + replica_size; ++peer) {
     if (peer == rank) continue;
     const Box box = with_values(source, needed(peer), boundaries, nullptr);
@@ -210,8 +222,15 @@ TransferPlan plan(const Distribution& source, const NeededBox& needed, const Bou
     Message message;
     message.peer = peer;
     for_each_product(segments, [&](const Move& move, const std::array<int, num_dims>&) { append(message, move); });
-    result.sends.push_back(std::move(message));
+    sends.push_back(std::move(message));
   }
+  return sends;
+}
+
+TransferPlan plan(const Distribution& source, const NeededBox& needed, const BoundaryConditions& boundaries, int rank,
+                  OwnCells own) {
+  TransferPlan result = plan_receives(source, needed, boundaries, rank, own);
+  result.sends = plan_sends(source, needed, boundaries, rank);
   return result;
 }
 
@@ -220,6 +239,11 @@ TransferPlan plan(const Distribution& source, const NeededBox& needed, const Bou
 TransferPlan plan_halo(const Distribution& distribution, const NeededBox& needed, const BoundaryConditions& boundaries,
                        int rank) {
   return plan(distribution, needed, boundaries, rank, OwnCells::left_in_place);
+}
+
+TransferPlan plan_halo_receives(const Distribution& distribution, const NeededBox& needed,
+                                const BoundaryConditions& boundaries, int rank) {
+  return plan_receives(distribution, needed, boundaries, rank, OwnCells::left_in_place);
 }
 
 TransferPlan plan_redistribution(const Distribution& source, const Distribution& destination, const NeededBox& needed,

@@ -65,6 +65,9 @@ using NeededBox = std::function<views::Box(int rank)>;
 /// Throws InvalidArgument (equal on all ranks).
 TransferPlan plan_halo(const views::Distribution& distribution, const NeededBox& needed,
                        const BoundaryConditions& boundaries, int rank);
+/// The same without the sends: for those who ask for many ranks, because it asks for no other rank's box.
+TransferPlan plan_halo_receives(const views::Distribution& distribution, const NeededBox& needed,
+                                const BoundaryConditions& boundaries, int rank);
 
 /// From one distribution to another of the same tensor: fills needed(rank) — by default what the destination
 /// distribution gives to the rank, or more with ghosts — from the source distribution. A rank takes what it holds
