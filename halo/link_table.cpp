@@ -87,8 +87,9 @@ void spread(const std::vector<std::vector<int>>& nodes, SquareMatrix& m, double 
 
 }  // namespace
 
-LinkTable measure_links(const comm::Communicator& comm, const LinkOptions& options) {
-  check(comm, options);
+LinkTable measure_links(const comm::Communicator& everybody, const LinkOptions& options) {
+  check(everybody, options);
+  const comm::Communicator comm = everybody.split(0, everybody.rank());  // with tags of its own
   const int rank = comm.rank(), ranks = comm.size();
   const auto nodes = nodes_of(comm);
   const bool all_pairs = ranks <= options.all_pairs_up_to;
