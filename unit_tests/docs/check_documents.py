@@ -2,7 +2,8 @@
 """Whether the documents agree with the tree: check_documents.py <root of the source>
 
 - Each relative link, and its #anchor, leads somewhere.
-- A code block behind `<!-- same as FILE -->` equals that file; the README has no C++ or CMake block without one.
+- A code block behind `<!-- same as FILE -->` equals that file, one behind `<!-- part of FILE -->` some successive lines of it; the README
+  has no C++ or CMake block without one, and docs/ no C++ block: what people copy has been compiled.
 - Folders in the README's codemap exist, and no folder of the tree is missing from it.
 - Paths in code (`halo/transfer.hpp`, <aloni/halo/transfer.hpp>, scripts/demo.sh) exist.
 Prints each finding as file:line and fails when there is any.
@@ -17,7 +18,7 @@ findings = []
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE_SPAN = re.compile(r"`([^`]+)`")
 FENCE = re.compile(r"^```(\w*)\s*$")
-SAME_AS = re.compile(r"^<!-- same as (\S+) -->$")
+SAME_AS = re.compile(r"^<!-- (same as|part of) (\S+) -->$")
 FILE_NAME = re.compile(r"(?<![\w/.~$-])((?:[\w-]+/)+[\w.-]+\.(?:hpp|cpp|cmake|sh|py|md|txt|svg|json|patch))(?![\w/])")
 BUILT = ("build/",)  # comes to be when somebody builds
 SOURCE_FOLDER_FILES = ("CMakeLists.txt", "*.hpp", "*.cpp", "*.sh", "*.md")
@@ -60,15 +61,21 @@ def check_names(document, number, text):
 
 def check_block(document, number, language, lines, promised):
     if promised is None:
-        if document.name == "README.md" and document.parent == root and language in ("cpp", "cmake"):
+        if (document.parent, language) in ((root, "cpp"), (root, "cmake"), (root / "docs", "cpp")):
             find(document, number, f"a {language} block without `<!-- same as FILE -->` before it is never compiled")
         return
-    file = root / promised
+    how, name = promised
+    file = root / name
     if not file.exists():
-        find(document, number, f"same as {promised}: no such file")
+        find(document, number, f"{how} {name}: no such file")
         return
-    if file.read_text().splitlines() != lines:
-        find(document, number, f"the block differs from {promised}")
+    there = file.read_text().splitlines()
+    if how == "same as":
+        agree = there == lines
+    else:
+        agree = any(there[i:i + len(lines)] == lines for i in range(len(there) - len(lines) + 1))
+    if not agree:
+        find(document, number, f"the block differs from {name}")
 
 
 def check_document(document):
@@ -85,10 +92,10 @@ def check_document(document):
         elif fence:
             block, language, start = [], fence[1], number
         elif same := SAME_AS.match(line):
-            promised, start = same[1], number
+            promised, start = same.groups(), number
         else:
             if promised is not None and line.strip():
-                find(document, number, f"no code block behind `<!-- same as {promised} -->`")
+                find(document, number, f"no code block behind `<!-- {' '.join(promised)} -->`")
                 promised = None
             for span in CODE_SPAN.findall(line):
                 check_names(document, number, span)
@@ -97,7 +104,7 @@ def check_document(document):
     if block is not None:
         find(document, start, "code block is never closed")
     if promised is not None:
-        find(document, start, f"no code block behind `<!-- same as {promised} -->`")
+        find(document, start, f"no code block behind `<!-- {' '.join(promised)} -->`")
 
 
 def check_codemap(readme):

@@ -1,0 +1,201 @@
+// Magnetised gas in a periodic box: eight quantities per cell, differences of sixth order, on Views that belong to the
+// application and lie wherever it wants. In each substep the ghosts travel while the interior is computed. The result
+// has the same bits for any number of ranks and any cut.
+//   mpirun -n 2 stencil --size 64 --steps 300 --vtk vortex        a picture
+//   mpirun -n 2 stencil --size 256 --grid d2 --measure            does the exchange hide?
+//   mpirun -n 2 stencil --scaling; stencil --plan                 more ranks
+// It is built as any other application is: by its own CMakeLists.txt, from an installed package.
+#include "options.hpp"
+#include "simulation.hpp"
+#include "vtk.hpp"
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/environment.hpp>
+
+#include <chrono>
+#include <cinttypes>
+#include <cstdio>
+#include <optional>
+
+namespace stencil {
+
+using aloni::views::make_extents;
+
+Distribution domain_of(Index depth, Index height, Index width, const ProcessGrid& grid) {
+  return Distribution::block(make_extents(1, {depth, height, width}, quantities), grid, grid.size());
+}
+Distribution cube(Index size, const ProcessGrid& grid) { return domain_of(size, size, size, grid); }
+/// size³ cells for each rank.
+Distribution cube_per_rank(Index size, const ProcessGrid& grid) {
+  return domain_of(size * grid[Dim::depth], size * grid[Dim::height], size * grid[Dim::width], grid);
+}
+
+/// Times of the same work again and again; of each the slowest rank counts.
+class Times {
+ public:
+  template <class F>
+  void measure(const comm::Communicator& comm, F&& work) {
+    comm.barrier();
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    seconds_.push_back(comm.all_reduce(time.count(), comm::Reduction::max));
+  }
+  double median() const {
+    std::vector<double> sorted = seconds_;
+    std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
+    return sorted[sorted.size() / 2];
+  }
+
+ private:
+  std::vector<double> seconds_;
+};
+
+template <class T>
+void simulate(const comm::Communicator& comm, const Options& options) {
+  Simulation<T> simulation(comm, cube(options.size, options.grid), options.size);
+  const auto say = [&](const char* format, auto... values) {
+    if (comm.rank() == 0) std::printf(format, values...);
+  };
+  Times step, exchange, parts, at_once;
+  for (Index i = 0; i < options.steps; ++i) {
+    if (options.measure) {
+      exchange.measure(comm, [&] { simulation.exchange_only(); });
+      at_once.measure(comm, [&] { simulation.compute_at_once(); });
+      parts.measure(comm, [&] { simulation.compute_in_parts(); });
+    }
+    step.measure(comm, [&] { simulation.step(); });
+  }
+  const auto [low, high] = simulation.density_range();
+  if (!(low > 0))
+    throw aloni::InvalidArgument("stencil", "density", std::to_string(low),
+                                 "more than 0: the step in time is too long");
+
+  say("%d steps of %dx%dx%dx%d in %s, cut %s: checksum %016" PRIx64 "\n", static_cast<int>(options.steps),
+      static_cast<int>(options.size), static_cast<int>(options.size), static_cast<int>(options.size), quantities,
+      options.single ? "float" : "double", to_string(options.grid).c_str(), simulation.checksum());
+  say("time %.4g, density %.3g to %.3g\n", static_cast<double>(options.steps) * simulation.time_step(), low, high);
+  const double with = step.median() * 1e3;
+  say("step with exchanges            %9.2f ms (median, slowest rank)\n", with);
+  if (options.measure) {
+    const double alone = parts.median() * 1e3, whole = at_once.median() * 1e3;
+    say("computation alone, in parts    %9.2f ms: exchanges cost %+.1f %%\n", alone, 100 * (with / alone - 1));
+    say("computation alone, at once     %9.2f ms: exchanges and parts cost %+.1f %%\n", whole,
+        100 * (with / whole - 1));
+    say("exchanges alone                %9.2f ms: %.1f %% of the computation\n", exchange.median() * 1e3,
+        100 * exchange.median() * 1e3 / whole);
+  }
+  if (options.measure) {
+    const halo::TransferCount cost = simulation.counts();
+    say("in each of 3 exchanges rank 0 sends %d message%s of %" PRId64 " bytes in all\n",
+        static_cast<int>(cost.sent_messages), cost.sent_messages == 1 ? "" : "s",
+        cost.sent_elements * static_cast<Index>(sizeof(T)));
+  }
+  if (!options.vtk.empty()) write_vtk(comm, options.vtk, simulation);
+}
+
+struct Run {
+  double seconds = 0;
+  std::uint64_t checksum = 0;
+};
+
+/// Collective over `comm`, which may be some of all ranks.
+template <class T>
+Run timed_run(const comm::Communicator& comm, const Distribution& domain, const Options& options) {
+  Simulation<T> simulation(comm, domain, options.size);
+  Times times;
+  for (Index i = 0; i < options.steps; ++i) times.measure(comm, [&] { simulation.step(); });
+  return {times.median(), simulation.checksum()};
+}
+
+template <class T>
+void scale(const comm::Communicator& comm, const Options& options) {
+  comm.set_stuck_after(std::chrono::milliseconds(0));  // ranks that don't take part wait for as long as it takes
+  std::vector<int> counts;
+  for (int n = 1; n < comm.size(); n *= 2) counts.push_back(n);
+  counts.push_back(comm.size());
+  std::optional<Run> one;
+  if (comm.rank() == 0)
+    std::printf(
+        "%d steps, %s, %d³ cells of %d quantities: ms per step (median, slowest rank)\n"
+        "%5s  %-8s %10s %11s %10s %9s  %s\n",
+        static_cast<int>(options.steps), options.single ? "float" : "double", static_cast<int>(options.size),
+        quantities, "ranks", "cut", "weak", "efficiency", "strong", "speed-up", "strong: checksum");
+  for (const int n : counts) {
+    const ProcessGrid grid = n == comm.size() ? options.grid : even_grid(n);
+    if (comm.rank() < n) {
+      std::vector<int> members(static_cast<std::size_t>(n));
+      for (int i = 0; i < n; ++i) members[static_cast<std::size_t>(i)] = i;
+      const auto some = comm.subgroup(members);
+      const Run strong = timed_run<T>(some, cube(options.size, grid), options);
+      const Run weak = n == 1 ? strong : timed_run<T>(some, cube_per_rank(options.size, grid), options);
+      if (!one) one = strong;
+      if (comm.rank() == 0)
+        std::printf("%5d  %-8s %10.2f %9.1f %% %10.2f %9.2f  %016" PRIx64 "\n", n, to_string(grid).c_str(),
+                    weak.seconds * 1e3, 100 * one->seconds / weak.seconds, strong.seconds * 1e3,
+                    one->seconds / strong.seconds, strong.checksum);
+      if (comm.rank() == 0 && strong.checksum != one->checksum)
+        throw aloni::InvalidArgument("stencil", "checksum on " + std::to_string(n) + " ranks",
+                                     std::to_string(strong.checksum), "the bits of one rank");
+    }
+    comm.barrier();
+  }
+  if (comm.rank() == 0) std::printf("all of the same bits as on one rank\n");
+}
+
+/// What each exchange costs on up to 64 ranks. Plans are arithmetic: one rank makes those of all.
+void print_plans(const Options& options) {
+  const Index bytes_per_value = options.single ? sizeof(float) : sizeof(double);
+  const auto periodic = halo::BoundaryConditions::all(halo::Boundary::periodic);
+  for (const bool weak : {true, false}) {
+    std::printf(
+        "%s scaling, %d³ cells of %d quantities%s, %s: messages and bytes of one exchange\n"
+        "%5s  %-8s %17s %14s %14s %16s\n",
+        weak ? "weak" : "strong", static_cast<int>(options.size), quantities, weak ? " per rank" : "",
+        options.single ? "float" : "double", "ranks", "cut", "messages per rank", "bytes per rank", "all messages",
+        "all bytes");
+    for (int ranks = 1; ranks <= 64; ranks *= 2) {
+      const ProcessGrid grid = even_grid(ranks);
+      const Distribution domain = weak ? cube_per_rank(options.size, grid) : cube(options.size, grid);
+      const auto needed = [&](int rank) { return grow(domain.owned(rank), ghost_widths()); };
+      Index most_messages = 0, most_bytes = 0, messages = 0, bytes = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const halo::TransferCount cost = count(plan_halo(domain, needed, periodic, rank));
+        most_messages = std::max(most_messages, cost.sent_messages);
+        most_bytes = std::max(most_bytes, cost.sent_elements * bytes_per_value);
+        messages += cost.sent_messages;
+        bytes += cost.sent_elements * bytes_per_value;
+      }
+      std::printf("%5d  %-8s %17" PRId64 " %14" PRId64 " %14" PRId64 " %16" PRId64 "\n", ranks, to_string(grid).c_str(),
+                  most_messages, most_bytes, messages, bytes);
+    }
+  }
+}
+
+}  // namespace stencil
+
+int main(int argc, char** argv) {
+  const aloni::Environment environment(argc, argv);  // takes Kokkos' arguments out
+  const auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);
+  stencil::Options options;
+  try {
+    options = stencil::parse(argc, argv, comm.size());
+  } catch (const aloni::InvalidArgument& e) {
+    if (comm.rank() == 0) std::fprintf(stderr, "%s\n", e.what());
+    return 2;
+  }
+  try {
+    if (options.help) {
+      if (comm.rank() == 0) std::fputs(stencil::usage, stdout);
+    } else if (options.plan) {
+      if (comm.rank() == 0) stencil::print_plans(options);
+    } else if (options.scaling) {
+      options.single ? stencil::scale<float>(comm, options) : stencil::scale<double>(comm, options);
+    } else {
+      options.single ? stencil::simulate<float>(comm, options) : stencil::simulate<double>(comm, options);
+    }
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "rank %d: %s\n", comm.rank(), e.what());
+    MPI_Abort(MPI_COMM_WORLD, 1);
+  }
+}

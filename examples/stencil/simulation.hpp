@@ -1,0 +1,271 @@
+#pragma once
+// The application: its own Views, wrapped, and time steps in which the ghosts travel beside the interior.
+#include "model.hpp"
+
+#include <aloni/core/comm/shared_view.hpp>
+#include <aloni/halo/exchange.hpp>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <numbers>
+
+namespace stencil {
+
+using aloni::Queue;
+using aloni::views::Box;
+using aloni::views::Dim;
+using aloni::views::Distribution;
+using aloni::views::GhostWidths;
+using aloni::views::Side;
+namespace comm = aloni::comm;
+namespace halo = aloni::halo;
+
+inline GhostWidths ghost_widths() {
+  GhostWidths ghosts;
+  for (const Dim d : aloni::views::spatial_dims) ghosts(d, Side::low) = ghosts(d, Side::high) = radius;
+  return ghosts;
+}
+
+template <class T>
+class Simulation {
+ public:
+  using Exec = Kokkos::DefaultExecutionSpace;
+  using View = aloni::views::DistributedView<T, 3>;
+
+  /// Collective. A period of 2π is `cells_per_period` cells; the domain is a number of periods in each direction.
+  Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period);
+
+  /// Three substeps, each with an exchange that the interior hides.
+  void step() {
+    for (int i = 0; i < 3; ++i) {
+      now().within.run(queue_);
+      auto ghosts = now().between.start(queue_);
+      compute(view().interior(reach()), i);
+      ghosts.finish();
+      for (const Box& part : view().boundary(reach())) compute(part, i);
+      now_ = 1 - now_;
+    }
+    queue_.fence("aloni::stencil: end of the step");
+  }
+
+  // What a step is made of, to be timed; what these compute is computed again by the next step.
+  void exchange_only() {
+    for (int i = 0; i < 3; ++i) {
+      now().within.run(queue_);
+      now().between.run(queue_);
+    }
+    queue_.fence("aloni::stencil: end of the exchange");
+  }
+  void compute_in_parts() {
+    for (int i = 0; i < 3; ++i) {
+      compute(view().interior(reach()), 0);
+      for (const Box& part : view().boundary(reach())) compute(part, 0);
+    }
+    queue_.fence("aloni::stencil: end of the computation");
+  }
+  void compute_at_once() {
+    for (int i = 0; i < 3; ++i) compute(view().owned_box(), 0);
+    queue_.fence("aloni::stencil: end of the computation");
+  }
+
+  const View& view() const { return now().view; }
+  const Cells<T>& cells() const { return now().cells; }
+  /// Of one exchange with other ranks, on this rank.
+  halo::TransferCount counts() const { return now().between.counts(); }
+  double time_step() const { return model_.time_step; }
+  double cell_width() const { return width_; }
+
+  /// Collective: of the bits of all values, weighted by position; whole numbers, so that the order doesn't matter.
+  std::uint64_t checksum() const;
+  /// Collective: the smallest and the largest density; −∞ when one is not a number.
+  std::array<double, 2> density_range() const;
+
+ private:
+  // The Views are the application's: it chooses layout and memory, and it could come with Views that it has had for
+  // long. Those may lie anywhere. Memory of allocate_shared() is reached by the other ranks of the node, which copy
+  // their ghosts straight from it, in one pass; from other memory values are packed, copied, and unpacked.
+  struct Field {
+    std::shared_ptr<void> memory;
+    Cells<T> cells;
+    View view;
+    // The box is periodic. Where it isn't cut, a rank's ghosts come from the rank itself: they are filled before
+    // anything is computed, so that the interior goes from end to end there. What is left takes messages, one to each
+    // neighbour, and is waited for while the interior is computed.
+    halo::Exchange<T> within, between;
+  };
+  const Field& now() const { return fields_[now_]; }
+  void allocate(Field& field, const Distribution& domain) const;
+  void make_exchanges(Field& field, const Distribution& domain) const;
+
+  /// What waits for messages: three cells would do. Along x it is a whole cache line, because rows of three cells
+  /// cost as much as rows of eight.
+  GhostWidths reach() const {
+    GhostWidths cells = ghost_widths();
+    for (const Dim d : aloni::views::spatial_dims) {
+      const Index width = view().distribution().grid()[d] == 1 ? 0 : d == Dim::width ? 8 : radius;
+      cells(d, Side::low) = cells(d, Side::high) = width;
+    }
+    return cells;
+  }
+  void compute(const Box& part, int i) const {
+    static constexpr std::array<double, 3> alpha{0, -5. / 9, -153. / 128}, beta{1. / 3, 15. / 16, 8. / 15};
+    const Box all = view().box_with_ghosts();
+    Substep<T> substep{.u = cells(),
+                       .change = change_.cells,
+                       .next = fields_[1 - now_].cells,
+                       .first = {},
+                       .extent = {},
+                       .model = model_,
+                       .alpha = static_cast<T>(alpha[static_cast<std::size_t>(i)]),
+                       .beta = static_cast<T>(beta[static_cast<std::size_t>(i)])};
+    for (int axis = 0; axis < 3; ++axis) {
+      const Dim d = aloni::views::spatial_dims[static_cast<std::size_t>(axis)];
+      substep.first[axis] = part.lower(d) - all.lower(d);
+      substep.extent[axis] = part.extent(d);
+    }
+    run(queue_.space(), substep);
+  }
+
+  comm::Communicator comm_;
+  Queue<Exec> queue_;
+  double width_;  ///< of a cell
+  Model<T> model_;
+  std::array<Field, 2> fields_;  ///< of which one is now, the other next
+  Field change_;
+  std::size_t now_ = 0;
+};
+
+/// The first cell of owned values in a View with ghosts, and how they are counted in the whole domain.
+struct Place {
+  Kokkos::Array<Index, 3> ghosts, first, extent, domain;  ///< z, y, x
+
+  template <class View>
+  explicit Place(const View& view) {
+    for (int axis = 0; axis < 3; ++axis) {
+      const Dim d = aloni::views::spatial_dims[static_cast<std::size_t>(axis)];
+      ghosts[axis] = view.ghosts()(d, Side::low);
+      first[axis] = view.owned_box().lower(d);
+      extent[axis] = view.owned_box().extent(d);
+      domain[axis] = view.distribution().extents()[d];
+    }
+  }
+  KOKKOS_FUNCTION Index number(Index z, Index y, Index x) const {
+    return ((first[0] + z) * domain[1] + first[1] + y) * domain[2] + first[2] + x;
+  }
+  template <class T>
+  KOKKOS_FUNCTION T& value(const Cells<T>& cells, int q, Index z, Index y, Index x) const {
+    return cells(q, z + ghosts[0], y + ghosts[1], x + ghosts[2]);
+  }
+  auto policy(const Kokkos::DefaultExecutionSpace& exec) const {
+    using Policy = Kokkos::MDRangePolicy<Kokkos::DefaultExecutionSpace, Kokkos::Rank<3>, Kokkos::IndexType<Index>>;
+    return Policy(exec, {0, 0, 0}, {extent[0], extent[1], extent[2]});
+  }
+};
+
+template <class T>
+struct Start {
+  Cells<T> cells;
+  Place place;
+  double width;
+  KOKKOS_FUNCTION void operator()(Index z, Index y, Index x) const {
+    const auto centre = [&](int axis, Index i) { return width * (static_cast<double>(place.first[axis] + i) + 0.5); };
+    const auto values = start_at<T>(centre(2, x), centre(1, y), centre(0, z));
+    for (int q = 0; q < quantities; ++q) place.value(cells, q, z, y, x) = values[q];
+  }
+};
+
+template <class T>
+struct Checksum {
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  Cells<T> cells;
+  Place place;
+  KOKKOS_FUNCTION void operator()(Index z, Index y, Index x, std::uint64_t& sum) const {
+    for (int q = 0; q < quantities; ++q)
+      sum += static_cast<std::uint64_t>(Kokkos::bit_cast<Bits>(place.value(cells, q, z, y, x))) *
+             (2 * static_cast<std::uint64_t>(quantities * place.number(z, y, x) + q) + 1);
+  }
+};
+
+template <class T>
+struct DensityRange {
+  Cells<T> cells;
+  Place place;
+  KOKKOS_FUNCTION void operator()(Index z, Index y, Index x, double& low, double& high) const {
+    const double rho = place.value(cells, density, z, y, x);
+    low = Kokkos::min(low, rho == rho ? rho : -Kokkos::Experimental::infinity_v<double>);
+    high = Kokkos::max(high, rho);
+  }
+};
+
+template <class T>
+void Simulation<T>::allocate(Field& field, const Distribution& domain) const {
+  const Box box = grow(domain.owned(comm_.rank()), ghost_widths());
+  const auto n = [&](Dim d) { return static_cast<std::size_t>(box.extent(d)); };
+  const auto allocation =
+      comm::allocate_shared<T>(comm_, queue_.space(), "stencil: field", static_cast<std::size_t>(box.size()));
+  field.memory = std::make_shared<std::remove_const_t<decltype(allocation)>>(allocation);
+  field.cells = Cells<T>(allocation.first.data(), quantities, n(Dim::depth), n(Dim::height), n(Dim::width));
+  field.view = View::wrap_permuted(field.cells, {Dim::channel, Dim::depth, Dim::height, Dim::width}, domain,
+                                   comm_.rank(), ghost_widths());
+}
+
+template <class T>
+void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) const {
+  using Fields = std::vector<typename halo::Exchange<T>::field_type>;
+  const auto periodic = halo::BoundaryConditions::all(halo::Boundary::periodic);
+  GhostWidths ghosts = ghost_widths();
+  // Slabs on both sides of each cut direction; the first have the edges and corners. After the loop `ghosts` is what is
+  // left to the rank itself.
+  Fields slabs;
+  for (const Dim d : aloni::views::spatial_dims) {
+    if (domain.grid()[d] == 1) continue;
+    for (const Side side : {Side::low, Side::high}) {
+      slabs.emplace_back(field.view, periodic, [domain, ghosts, d, side](int rank) {
+        const Box own = domain.owned(rank);
+        Box slab = grow(own, ghosts);
+        if (side == Side::low) slab.set(d, own.lower(d) - radius, own.lower(d));
+        if (side == Side::high) slab.set(d, own.upper(d), own.upper(d) + radius);
+        return slab;
+      });
+    }
+    ghosts(d, Side::low) = ghosts(d, Side::high) = 0;
+  }
+  const auto own_ghosts = [domain, ghosts](int rank) { return grow(domain.owned(rank), ghosts); };
+  field.within = halo::Exchange<T>(comm_, queue_, Fields{{field.view, periodic, own_ghosts}});
+  field.between = halo::Exchange<T>(comm_, queue_, slabs);
+}
+
+template <class T>
+Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period)
+    : comm_(comm),
+      width_(2 * std::numbers::pi / static_cast<double>(cells_per_period)),
+      model_(Model<T>::with_cells_of(width_)) {
+  // One rank's lack of memory is everybody's error.
+  comm::collectively(comm_, "stencil: allocating the fields", [&] {
+    for (Field* field : {&fields_[0], &fields_[1], &change_}) allocate(*field, domain);
+  });
+  for (Field& field : fields_) make_exchanges(field, domain);
+  const Place place(view());
+  Kokkos::parallel_for("stencil: start", place.policy(queue_.space()), Start<T>{cells(), place, width_});
+  queue_.fence("aloni::stencil: the start is there");
+}
+
+template <class T>
+std::uint64_t Simulation<T>::checksum() const {
+  const Place place(view());
+  std::uint64_t sum = 0;
+  Kokkos::parallel_reduce("stencil: checksum", place.policy(queue_.space()), Checksum<T>{cells(), place}, sum);
+  return comm_.all_reduce(sum, comm::Reduction::sum);
+}
+
+template <class T>
+std::array<double, 2> Simulation<T>::density_range() const {
+  const Place place(view());
+  double low = 0, high = 0;
+  Kokkos::parallel_reduce("stencil: range of densities", place.policy(queue_.space()), DensityRange<T>{cells(), place},
+                          Kokkos::Min<double>(low), Kokkos::Max<double>(high));
+  return {comm_.all_reduce(low, comm::Reduction::min), comm_.all_reduce(high, comm::Reduction::max)};
+}
+
+}  // namespace stencil
