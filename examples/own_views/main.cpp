@@ -20,7 +20,7 @@ void your_code(MPI_Comm mpi) {
   const auto view = views::DistributedView<double, 3>::wrap_permuted(
       field, {Dim::width, Dim::height, Dim::depth, Dim::channel}, box, rank, two);
   const Queue<> queue;
-  const halo::Exchange<double> exchange(comm, queue, {{view, halo::BoundaryConditions::all(halo::Boundary::periodic)}});
+  const halo::Exchange<> exchange(comm, queue, {{view, halo::BoundaryConditions::all(halo::Boundary::periodic)}});
 
   exchange.run(queue);  // in each time step; or start(), the interior, finish(), the cells along the borders
   queue.fence("your code: the host reads the ghosts");

@@ -92,7 +92,7 @@ class Simulation {
     // The box is periodic. Where it isn't cut, a rank's ghosts come from the rank itself: they are filled before
     // anything is computed, so that the interior goes from end to end there. What is left takes messages, one to each
     // neighbour, and is waited for while the interior is computed.
-    halo::Exchange<T> within, between;
+    halo::Exchange<> within, between;
   };
   const Field& now() const { return fields_[now_]; }
   void allocate(Field& field, const Distribution& domain) const;
@@ -212,7 +212,7 @@ void Simulation<T>::allocate(Field& field, const Distribution& domain) const {
 
 template <class T>
 void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) const {
-  using Fields = std::vector<typename halo::Exchange<T>::field_type>;
+  using Fields = std::vector<halo::Exchange<>::field_type>;
   const auto periodic = halo::BoundaryConditions::all(halo::Boundary::periodic);
   GhostWidths ghosts = ghost_widths();
   // Slabs on both sides of each cut direction; the first have the edges and corners. After the loop `ghosts` is what is
@@ -232,8 +232,8 @@ void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) con
     ghosts(d, Side::low) = ghosts(d, Side::high) = 0;
   }
   const auto own_ghosts = [domain, ghosts](int rank) { return grow(domain.owned(rank), ghosts); };
-  field.within = halo::Exchange<T>(comm_, queue_, Fields{{field.view, periodic, own_ghosts}});
-  field.between = halo::Exchange<T>(comm_, queue_, slabs);
+  field.within = halo::Exchange<>(comm_, queue_, Fields{{field.view, periodic, own_ghosts}});
+  field.between = halo::Exchange<>(comm_, queue_, slabs);
 }
 
 template <class T>
