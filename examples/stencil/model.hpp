@@ -80,10 +80,14 @@ struct Substep {
   Kokkos::Array<Index, 3> first, extent;  ///< of the box, ghosts counted: z, y, x
   Model<T> model;
   T alpha, beta;
+  static constexpr Index strip_rows = 8;  ///< whole planes took a quarter to a third longer (192³ on two ranks)
 
   /// A row, on hosts.
   KOKKOS_FUNCTION void operator()(Index row) const {
-    const Index begin = cell_index(row / extent[1], row % extent[1], 0), end = begin + extent[2];
+    // The rows of a strip, plane by plane: what seven planes of it hold stays in the second-level cache.
+    const Index strip = row / (strip_rows * extent[0]), y = strip * strip_rows, in_strip = row - y * extent[0];
+    const Index rows = extent[1] - y < strip_rows ? extent[1] - y : strip_rows;
+    const Index begin = cell_index(in_strip / rows, y + in_strip % rows, 0), end = begin + extent[2];
     // What is written to one View is never read from another.
 #pragma GCC ivdep
     for (Index at = begin; at < end; ++at) cell(at);
