@@ -46,6 +46,7 @@ class Times {
     std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
     return sorted[sorted.size() / 2];
   }
+  double best() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
 
  private:
   std::vector<double> seconds_;
@@ -75,17 +76,19 @@ void simulate(const comm::Communicator& comm, const Options& options) {
       static_cast<int>(options.size), static_cast<int>(options.size), static_cast<int>(options.size), quantities,
       options.single ? "float" : "double", to_string(options.grid).c_str(), simulation.checksum());
   say("time %.4g, density %.3g to %.3g\n", static_cast<double>(options.steps) * simulation.time_step(), low, high);
-  const double with = step.median() * 1e3;
-  say("step with exchanges            %9.2f ms (median, slowest rank)\n", with);
+  const auto row = [&](const char* what, const Times& times) {
+    say("%-28s %10.2f %10.2f\n", what, times.median() * 1e3, times.best() * 1e3);
+  };
+  say("%-28s %10s %10s\n", "ms, slowest rank", "median", "best");
+  row("step with exchanges", step);
   if (options.measure) {
-    const double alone = parts.median() * 1e3, whole = at_once.median() * 1e3;
-    say("computation alone, in parts    %9.2f ms: exchanges cost %+.1f %%\n", alone, 100 * (with / alone - 1));
-    say("computation alone, at once     %9.2f ms: exchanges and parts cost %+.1f %%\n", whole,
-        100 * (with / whole - 1));
-    say("exchanges alone                %9.2f ms: %.1f %% of the computation\n", exchange.median() * 1e3,
-        100 * exchange.median() * 1e3 / whole);
-  }
-  if (options.measure) {
+    row("computation alone, in parts", parts);
+    row("computation alone, at once", at_once);
+    row("exchanges alone", exchange);
+    const auto cost_over = [&](const Times& alone) { return 100 * (step.median() / alone.median() - 1); };
+    const auto best_over = [&](const Times& alone) { return 100 * (step.best() / alone.best() - 1); };
+    say("exchanges cost %.1f %% (%.1f %% of the best times); with computing in parts %.1f %% (%.1f %%)\n",
+        cost_over(parts), best_over(parts), cost_over(at_once), best_over(at_once));
     const halo::TransferCount cost = simulation.counts();
     say("in each of 3 exchanges rank 0 sends %d message%s of %" PRId64 " bytes in all\n",
         static_cast<int>(cost.sent_messages), cost.sent_messages == 1 ? "" : "s",
