@@ -239,15 +239,10 @@ void add_message(const Communicator& world, const Communicator& comm, const std:
 }
 
 void add_memcpy(const Communicator& world, std::size_t bytes) {
-  add_timed(world, "memcpy/" + std::to_string(bytes), [bytes] {
-    const auto from = std::make_shared<std::vector<char>>(bytes, char(1));
-    const auto to = std::make_shared<std::vector<char>>(bytes);
-    return Case{.run =
-                    [from, to] {
-                      std::memcpy(to->data(), from->data(), from->size());
-                      asm volatile("" : : "r"(to->data()) : "memory");  // the copy must happen
-                    },
-                .bytes = static_cast<double>(bytes)};
+  add_timed(world, "memcpy/" + std::to_string(bytes), [&world, bytes] {
+    Case c = memcpy_case(world, static_cast<double>(bytes));
+    c.bytes = static_cast<double>(bytes);  // as the collectives beside it
+    return c;
   });
 }
 

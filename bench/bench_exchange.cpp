@@ -13,7 +13,6 @@
 #include <aloni/halo/redistribution.hpp>
 #include <aloni/halo/stencil.hpp>
 
-#include <cstring>
 #include <memory>
 #include <numeric>
 #include <stdexcept>
@@ -163,17 +162,8 @@ void add_exchange(const comm::Communicator& world, const Problem& problem, const
   };
   add_timed(world, "exchange/" + problem.name + "/forward/" + variant, [make] { return make(false); });
   add_timed(world, "exchange/" + problem.name + "/adjoint/" + variant, [make] { return make(true); });
-  add_timed(world, "memcpy/" + problem.name + "/" + variant, [&world, problem, grid] {
-    const double bytes = State(world, problem, grid).sent_bytes();
-    const auto from = std::make_shared<std::vector<char>>(static_cast<std::size_t>(bytes), char(1));
-    const auto to = std::make_shared<std::vector<char>>(from->size());
-    return Case{.run =
-                    [from, to] {
-                      std::memcpy(to->data(), from->data(), from->size());
-                      asm volatile("" : : "r"(to->data()) : "memory");  // the copy must happen
-                    },
-                .bytes = over_ranks(world, bytes)};
-  });
+  add_timed(world, "memcpy/" + problem.name + "/" + variant,
+            [&world, problem, grid] { return memcpy_case(world, State(world, problem, grid).sent_bytes()); });
 }
 
 void add_redistribution(const comm::Communicator& world, const Problem& problem, const ProcessGrid& from,

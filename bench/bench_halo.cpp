@@ -14,7 +14,6 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <cstring>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -204,17 +203,8 @@ void register_benchmarks(const comm::Communicator& world) {
                     .counters = {{"messages", world.all_reduce(state->messages(), comm::Reduction::sum)}}};
       });
     }
-    add_timed(world, "memcpy/" + problem.name, [&world, problem] {
-      const double bytes = State(world, problem, false).ghost_bytes();
-      const auto from = std::make_shared<std::vector<char>>(static_cast<std::size_t>(bytes), char(1));
-      const auto to = std::make_shared<std::vector<char>>(from->size());
-      return Case{.run =
-                      [from, to] {
-                        std::memcpy(to->data(), from->data(), from->size());
-                        asm volatile("" : : "r"(to->data()) : "memory");  // the copy must happen
-                      },
-                  .bytes = world.all_reduce(bytes, comm::Reduction::sum)};
-    });
+    add_timed(world, "memcpy/" + problem.name,
+              [&world, problem] { return memcpy_case(world, State(world, problem, false).ghost_bytes()); });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -15,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace aloni::bench {
 
@@ -76,6 +78,17 @@ void set_min_seconds(double seconds) { min_seconds_of_command_line = seconds; }
 void set_time_oversubscribed() { oversubscribed_too = true; }
 
 }  // namespace detail
+
+Case memcpy_case(const comm::Communicator& world, double bytes) {
+  const auto from = std::make_shared<std::vector<char>>(static_cast<std::size_t>(bytes), char(1));
+  const auto to = std::make_shared<std::vector<char>>(from->size());
+  return {.run =
+              [from, to] {
+                std::memcpy(to->data(), from->data(), from->size());
+                asm volatile("" : : "r"(to->data()) : "memory");  // the copy must happen
+              },
+          .bytes = world.all_reduce(bytes, comm::Reduction::sum)};
+}
 
 double seconds_of_slowest(const comm::Communicator& world, const std::function<void()>& f) {
   world.barrier();

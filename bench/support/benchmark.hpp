@@ -48,6 +48,9 @@ struct TimedOptions {
 void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make,
                TimedOptions options = {});
 
+/// Every rank copies so many bytes of its own, all at the same time: what exchanges are compared with. Collective.
+Case memcpy_case(const comm::Communicator& world, double bytes);
+
 /// Seconds of one call on the slowest rank: barrier, clock, f, clock, maximum. Collective.
 double seconds_of_slowest(const comm::Communicator& world, const std::function<void()>& f);
 
