@@ -149,9 +149,9 @@ class State {
 
   void check() {
     const auto extent = [&](Dim d) { return distribution_.extents()[d]; };
-    std::vector<View> hosts;
+    std::vector<views::DistributedView<double, 3, Kokkos::HostSpace>> hosts;
     for (const View& v : views_) {
-      const View host = views::create_mirror_view(v);
+      const auto host = views::create_mirror_view(v);
       const auto cells = host.local_unchecked();
       const Box box = v.box_with_ghosts();
       const auto i = static_cast<Index>(hosts.size());

@@ -2,7 +2,20 @@
 
 #include <aloni/views/detail/instantiate.hpp>
 
+#include <utility>
+#include <variant>
+
 namespace aloni::halo {
+
+namespace {
+
+// A function, because nvcc 13 takes no lambda with template parameters here.
+template <class T, class Mem>
+TransferItem<T, Mem> in_place(const TensorRef<T, Mem>& tensor, TransferPlan plan) {
+  return TransferItem<T, Mem>::in_place(tensor, std::move(plan));
+}
+
+}  // namespace
 
 template <class Exec>
 Exchange<Exec>::Exchange(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<field_type> fields,
@@ -18,9 +31,8 @@ Exchange<Exec>::Exchange(const comm::Communicator& comm, const Queue<Exec>& queu
     const NeededBox needed = detail::needed_of(comm, f);
     detail::check_agreement(comm, operation, agreement_digest(f.distribution, f.distribution, needed, f.boundaries));
     std::visit(
-        [&]<class T>(const TensorRef<T, memory_space>& tensor) {
-          items.push_back(TransferItem<T, memory_space>::in_place(
-              tensor, plan_halo(f.distribution, needed, f.boundaries, comm.rank())));
+        [&](const auto& tensor) {
+          items.push_back(in_place(tensor, plan_halo(f.distribution, needed, f.boundaries, comm.rank())));
         },
         f.tensor);
   }

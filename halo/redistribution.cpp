@@ -3,7 +3,21 @@
 #include <aloni/core/error.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
+#include <type_traits>
+#include <utility>
+#include <variant>
+
 namespace aloni::halo {
+
+namespace {
+
+// A function, because nvcc 13 takes no lambda with template parameters here.
+template <class T, class Mem>
+TransferItem<T, Mem> between(const TensorRef<T, Mem>& from, const TensorRef<T, Mem>& to, const TransferPlan& plan) {
+  return TransferItem<T, Mem>::between(from, to, plan);
+}
+
+}  // namespace
 
 template <class Exec>
 Redistribution<Exec>::Redistribution(const comm::Communicator& comm, const Queue<Exec>& queue, const field_type& source,
@@ -24,10 +38,9 @@ Redistribution<Exec>::Redistribution(const comm::Communicator& comm, const Queue
   const auto plan =
       plan_redistribution(source.distribution, destination.distribution, needed, destination.boundaries, comm.rank());
   std::visit(
-      [&]<class T>(const TensorRef<T, memory_space>& from) {
-        const auto& to = std::get<TensorRef<T, memory_space>>(destination.tensor);
-        transfer_ =
-            Transfer<Exec>(comm, queue, {TransferItem<T, memory_space>::between(from, to, plan)}, std::move(options));
+      [&](const auto& from) {
+        const auto& to = std::get<std::decay_t<decltype(from)>>(destination.tensor);
+        transfer_ = Transfer<Exec>(comm, queue, {between(from, to, plan)}, std::move(options));
       },
       source.tensor);
 }

@@ -197,7 +197,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     return std::visit([](const auto& item) -> const TransferPlan& { return item.plan; }, any);
   }
   static std::size_t element_bytes(const item_type& any) {
-    return std::visit([]<class T>(const Item<T>&) { return sizeof(T); }, any);
+    return std::visit([](const auto& item) { return sizeof(*item.source.data.data()); }, any);
   }
 
   template <class T>
@@ -513,7 +513,10 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   }
 
   void make_lists(const Exec& exec) {
-    std::apply([&]<class... T>(const Lists<T>&...) { (make_lists<T>(exec), ...); }, lists);
+    make_lists<float>(exec);
+    make_lists<double>(exec);
+    make_lists<std::int32_t>(exec);
+    make_lists<std::int64_t>(exec);
     for (const item_type& any : items) {
       const TransferCount c = count(plan_of(any));
       counts.sent_elements += c.sent_elements;

@@ -153,8 +153,9 @@ struct Place {
   KOKKOS_FUNCTION Index number(Index z, Index y, Index x) const {
     return ((first[0] + z) * domain[1] + first[1] + y) * domain[2] + first[2] + x;
   }
-  template <class T>
-  KOKKOS_FUNCTION T& value(const Cells<T>& cells, int q, Index z, Index y, Index x) const {
+  /// Of a View as Cells, on the host too.
+  template <class View>
+  KOKKOS_FUNCTION decltype(auto) value(const View& cells, int q, Index z, Index y, Index x) const {
     return cells(q, z + ghosts[0], y + ghosts[1], x + ghosts[2]);
   }
   auto policy(const Kokkos::DefaultExecutionSpace& exec) const {
