@@ -1,6 +1,7 @@
 #include <aloni/halo/field.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/halo/detail/agreement.hpp>
 
 #include <span>
 
@@ -25,11 +26,8 @@ std::vector<views::Box> gather_boxes(const comm::Communicator& comm, const views
 }
 
 void check_agreement(const comm::Communicator& comm, const char* operation, std::uint64_t digest) {
-  const auto lowest = comm.all_reduce(digest, comm::Reduction::min);
-  const auto highest = comm.all_reduce(digest, comm::Reduction::max);
-  if (lowest != highest)
-    throw InvalidArgument(operation, "arguments", "different ones on different ranks",
-                          "the same number of tensors, distributions, needed boxes and boundaries on all ranks");
+  check_agreement(comm, operation, "arguments", digest,
+                  "the same number of tensors, distributions, needed boxes and boundaries on all ranks");
 }
 
 void check_field(const comm::Communicator& comm, const char* operation, const std::string& label,

@@ -1,6 +1,7 @@
 #include <aloni/halo/place_ranks.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/halo/detail/agreement.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -15,8 +16,7 @@ comm::Communicator place_ranks(const comm::Communicator& comm, const Placement& 
   const auto& order = placement.rank_of;
   std::uint64_t digest = 14695981039346656037U;  // FNV-1a
   for (const int rank : order) digest = (digest ^ static_cast<std::uint32_t>(rank)) * 1099511628211U;
-  if (comm.all_reduce(digest, comm::Reduction::min) != comm.all_reduce(digest, comm::Reduction::max))
-    throw InvalidArgument(operation, "placement", "different ones on different ranks", "the same on all ranks");
+  detail::check_agreement(comm, operation, "placement", digest);
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
   std::iota(all.begin(), all.end(), 0);
   if (!std::ranges::is_permutation(order, all))
