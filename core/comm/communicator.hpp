@@ -124,7 +124,9 @@ class Communicator {
 
   // --- point to point: host memory, any size (cut into fragments of at most max_message_bytes()) ---
 
-  /// Asynchronous: `data` is frozen until wait() or test() says so. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
+  /// Asynchronous: `data` is frozen until wait() or test() says so. They arrive as soon as anything, but beyond 4 MiB (256 bytes for each
+  /// message counted too) a send is complete only when the peer has taken what was sent to it before.
+  /// @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
   [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag,
                              const MessageOptions& options = {}) const;
   [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& options = {}) const;
