@@ -2,7 +2,13 @@
 
 #include <aloni/views/detail/instantiate.hpp>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -110,9 +116,50 @@ void copy_short_rows(const T* __restrict source, T* __restrict destination, Inde
     for (int i = 0; i < N; ++i) destination[i] = Add ? destination[i] + source[i] : source[i];
 }
 
+constexpr std::size_t cache_line = 64;
+
+// Short rows far apart lie on pages of their own: each costs a miss of the caches and of the TLB on both sides. Many of them, of whole
+// cache lines, are written past the caches, so that nobody reads a line only to overwrite it, and the sources are asked for early.
+// A column of 16,384 × 64 bytes from another rank's View took 500 µs without, 350 with; reading it afterwards takes 5 % longer.
+#ifdef __SSE2__
+template <class T>
+bool may_stream(const T* destination, Index rows, Index n, Index destination_stride) {
+  constexpr std::size_t many = 256 * 1024, longest_row = 1024;  // bytes
+  const std::size_t row = static_cast<std::size_t>(n) * sizeof(T);
+  const std::size_t step = static_cast<std::size_t>(std::abs(destination_stride)) * sizeof(T);
+  return row % cache_line == 0 && row <= longest_row && step % cache_line == 0 && step != row &&
+         static_cast<std::size_t>(rows) * row >= many &&
+         reinterpret_cast<std::uintptr_t>(destination) % cache_line == 0;
+}
+
+template <class T>
+void stream_rows(const T* __restrict source, T* __restrict destination, Index rows, Index n, Index source_stride,
+                 Index destination_stride) {
+  const Index lines = n * static_cast<Index>(sizeof(T)) / static_cast<Index>(cache_line);
+  const Index ahead = std::max<Index>(1, 32 / lines);
+  constexpr Index cells = cache_line / sizeof(T), vectors = cache_line / sizeof(__m128i);
+  for (Index r = 0; r < rows; ++r, source += source_stride, destination += destination_stride) {
+    const T* const next = source + std::min(ahead, rows - 1 - r) * source_stride;
+    for (Index l = 0; l < lines; ++l) {
+      __builtin_prefetch(next + l * cells, 0, 0);
+      const auto* const from = reinterpret_cast<const __m128i*>(source + l * cells);
+      auto* const to = reinterpret_cast<__m128i*>(destination + l * cells);
+      for (Index i = 0; i < vectors; ++i) _mm_stream_si128(to + i, _mm_loadu_si128(from + i));
+    }
+  }
+  _mm_sfence();  // the next kernel may run on another thread
+}
+#endif
+
 template <bool Add, class T>
 void copy_contiguous_rows(const T* __restrict source, T* __restrict destination, Index rows, Index n,
                           Index source_stride, Index destination_stride) {
+#ifdef __SSE2__
+  if constexpr (!Add) {
+    if (may_stream(destination, rows, n, destination_stride))
+      return stream_rows(source, destination, rows, n, source_stride, destination_stride);
+  }
+#endif
   const auto with = [&]<int N>(std::integral_constant<int, N>) {
     copy_short_rows<N, Add>(source, destination, rows, source_stride, destination_stride);
   };

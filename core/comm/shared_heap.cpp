@@ -33,7 +33,10 @@ constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to -
 
 std::byte* map(int descriptor, std::size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-  return p == MAP_FAILED ? nullptr : static_cast<std::byte*>(p);
+  if (p == MAP_FAILED) return nullptr;
+  madvise(p, bytes,
+          MADV_HUGEPAGE);  // where the system gives them to shared memory: shmem_enabled "advise" or "within_size"
+  return static_cast<std::byte*>(p);
 }
 
 }  // namespace
