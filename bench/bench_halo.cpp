@@ -5,7 +5,8 @@
 //
 // Every rank has a block of the same size. A face case has one split dimension and open ends; in the others the domain is periodic and
 // all 26 neighbours of a block are needed, the rank itself among them. TRANSPORT: shared (Views in memory that the ranks of a node
-// share), wrapped (the user's own Views), mpi, ucx (both without shared memory).
+// share), wrapped (the user's own Views), mpi, ucx (both without shared memory); on several nodes also consolidated (all from one node to
+// another in one message) and separate (never), and the counters node_messages and node_bytes of what goes between nodes, both ways.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -70,7 +71,7 @@ double value(Index n, Index d, Index h, Index w, Index c) {
 /// Views and their exchanges; checked.
 class State {
  public:
-  State(comm::Communicator comm, const Problem& problem, bool wraps)
+  State(comm::Communicator comm, const Problem& problem, bool wraps, const halo::TransferOptions& options = {})
       : comm_(std::move(comm)), problem_(problem), distribution_(distribution(problem, comm_.size())) {
     GhostWidths ghosts;
     for (const Dim d : problem.split.empty() ? std::vector<Dim>(space.begin(), space.end()) : problem.split)
@@ -95,9 +96,9 @@ class State {
         views_.emplace_back(comm_, queue_.space(), "aloni::bench: field", distribution_, ghosts);
       }
       all.emplace_back(views_.back(), boundaries);
-      if (!problem.fused) exchanges_.emplace_back(comm_, queue_, std::vector{all.back()});
+      if (!problem.fused) exchanges_.emplace_back(comm_, queue_, std::vector{all.back()}, options);
     }
-    if (problem.fused) exchanges_.emplace_back(comm_, queue_, all);
+    if (problem.fused) exchanges_.emplace_back(comm_, queue_, all, options);
     check();
   }
 
@@ -117,6 +118,20 @@ class State {
   double messages() const {
     double sum = 0;
     for (const auto& e : exchanges_) sum += static_cast<double>(e.counts().sent_messages);
+    return sum;
+  }
+  double messages_between_nodes() const {
+    double sum = 0;
+    for (const auto& e : exchanges_) sum += e.messages_between_nodes();
+    return sum;
+  }
+  double bytes_between_nodes() const {
+    const auto nodes = comm_.all_gather(comm_.node().all_reduce(std::int64_t{comm_.rank()}, comm::Reduction::min));
+    const auto node_of = [&](int rank) { return nodes[static_cast<std::size_t>(rank)]; };
+    double sum = 0;
+    for (const auto& e : exchanges_)
+      for (const halo::PeerTransfer& p : e.peers())
+        if (!p.receives && node_of(p.rank) != node_of(comm_.rank())) sum += static_cast<double>(p.bytes);
     return sum;
   }
 
@@ -190,17 +205,33 @@ class State {
 }  // namespace
 
 void register_benchmarks(const comm::Communicator& world) {
-  std::vector<std::pair<std::string, comm::TransportOptions>> transports{
-      {"shared", {}}, {"wrapped", {}}, {"mpi", {.shared_memory = false}}};
-  if (config::has_ucx) transports.push_back({"ucx", {.shared_memory = false, .messages = comm::MessageTransport::ucx}});
+  struct Way {
+    std::string name;
+    comm::TransportOptions transport{};
+    bool wraps = false;
+    halo::TransferOptions options{};
+  };
+  std::vector<Way> ways{{"shared"}, {"wrapped", {}, true}, {"mpi", {.shared_memory = false}}};
+  if (config::has_ucx) ways.push_back({"ucx", {.shared_memory = false, .messages = comm::MessageTransport::ucx}});
+  const bool has_nodes = world.node().size() < world.size();
+  if (has_nodes) {
+    ways.push_back({"consolidated", {}, false, {.consolidate_below = ~std::size_t{0}}});
+    ways.push_back({"separate", {}, false, {.consolidate_below = 0}});
+  }
   for (const Problem& problem : problems()) {
-    for (const auto& [transport, options] : transports) {
-      const bool wraps = transport == "wrapped";
-      add_timed(world, "halo/" + problem.name + "/" + transport, [&world, problem, options, wraps] {
-        const auto state = std::make_shared<State>(comm::from_mpi(MPI_COMM_WORLD, options), problem, wraps);
-        return Case{.run = [state] { state->run(); },
-                    .bytes = world.all_reduce(state->ghost_bytes(), comm::Reduction::sum),
-                    .counters = {{"messages", world.all_reduce(state->messages(), comm::Reduction::sum)}}};
+    for (const Way& way : ways) {
+      add_timed(world, "halo/" + problem.name + "/" + way.name, [&world, problem, way, has_nodes] {
+        const auto state =
+            std::make_shared<State>(comm::from_mpi(MPI_COMM_WORLD, way.transport), problem, way.wraps, way.options);
+        const auto sum = [&](double mine) { return world.all_reduce(mine, comm::Reduction::sum); };
+        Case result{.run = [state] { state->run(); },
+                    .bytes = sum(state->ghost_bytes()),
+                    .counters = {{"messages", sum(state->messages())}}};
+        if (has_nodes) {
+          result.counters["node_messages"] = sum(state->messages_between_nodes());
+          result.counters["node_bytes"] = sum(state->bytes_between_nodes());
+        }
+        return result;
       });
     }
     add_timed(world, "memcpy/" + problem.name,

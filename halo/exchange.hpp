@@ -43,6 +43,8 @@ class Exchange {
   void run_adjoint(const Queue<Exec>& queue) const { transfer_.run_adjoint(queue); }
 
   TransferCount counts() const { return transfer_.counts(); }
+  /// Messages that this rank sends to other nodes in one start(). Consolidated ones count where they leave the node.
+  int messages_between_nodes() const { return transfer_.messages_between_nodes(); }
   /// With whom it exchanges what, and how.
   std::vector<PeerTransfer> peers() const { return transfer_.peers(); }
   std::string explain() const { return transfer_.explain(); }

@@ -4,6 +4,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/detail/batches.hpp>
+#include <aloni/halo/detail/consolidation.hpp>
 #include <aloni/halo/detail/walk.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 #include <aloni/views/for_each.hpp>
@@ -80,9 +81,11 @@ const char* name(Path path) {
     case Path::message:
       return "a message";
     case Path::message_from_device:
+      return "a message from device memory";
+    case Path::consolidated:
       break;
   }
-  return "a message from device memory";
+  return "in one message with all for that node";
 }
 
 // --- Pending ---
@@ -149,6 +152,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     Index first_move, moves;
     bool direct = false, direct_adjoint = false;  ///< nothing is sent: who receives copies from where it lies
     bool on_device = false;                       ///< sent from there, and received
+    bool other_node = false;
+    std::byte* consolidated = nullptr;  ///< not a message of its own: its place in one of the whole node
   };
   /// Where another rank finds the cells of a move: the first of its source box, and how to step. Travels as it is.
   struct Place {
@@ -173,11 +178,12 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   TransferCount counts;
 
   Buffer outgoing, incoming;  // of the forward direction; the adjoint uses them the other way round
-  std::size_t direct_bytes;
+  std::size_t direct_bytes, consolidate_below;
   int priority;
   bool poisons;
   std::tuple<Lists<float>, Lists<double>, Lists<std::int32_t>, Lists<std::int64_t>> lists;
   std::vector<comm::Request> requests, readers;
+  detail::Consolidation consolidation;
 
   bool in_flight = false, adjoint = false;
   Exec space{};
@@ -187,6 +193,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         label("aloni::halo::" + options.label),
         items(std::move(all)),
         direct_bytes(options.direct_bytes),
+        consolidate_below(options.consolidate_below),
         priority(options.priority),
         poisons(options.poison) {}
 
@@ -319,7 +326,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       for (Peer& peer : buffer->peers) peer.on_device = staged && comm.carries_device_memory(peer.rank);
     allocate(outgoing, exec, ", outgoing");
     allocate(incoming, exec, ", incoming");
-    requests.reserve(outgoing.peers.size() + incoming.peers.size());
+    requests.reserve(outgoing.peers.size() + incoming.peers.size() + 1);
     readers.reserve(std::max(outgoing.peers.size(), incoming.peers.size()));
   }
 
@@ -402,9 +409,38 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     requests.clear();
   }
 
+  /// Collective.
+  void consolidate() {
+    const comm::Communicator node = comm.node();
+    if (node.size() == comm.size()) return;
+    std::vector<bool> is_near(static_cast<std::size_t>(comm.size()));
+    std::vector<std::int64_t> mates = node.all_gather(std::int64_t{comm.rank()});
+    for (const std::int64_t r : mates) is_near[static_cast<std::size_t>(r)] = true;
+    const auto parcels_of = [&](Buffer& buffer, bool leave) {
+      std::vector<detail::Parcel> parcels;
+      for (Peer& p : buffer.peers) {
+        p.other_node = !is_near[static_cast<std::size_t>(p.rank)];
+        if (!p.other_node || p.on_device || p.bytes == 0) continue;
+        parcels.push_back({leave ? comm.rank() : p.rank, leave ? p.rank : comm.rank(), p.bytes, nullptr});
+      }
+      return parcels;
+    };
+    std::vector<detail::Parcel> leaving = parcels_of(outgoing, true), coming = parcels_of(incoming, false);
+    consolidation = detail::Consolidation(comm, leaving, coming, consolidate_below, priority);
+    const auto keep = [](Buffer& buffer, const std::vector<detail::Parcel>& parcels, int detail::Parcel::*peer) {
+      for (const detail::Parcel& parcel : parcels)
+        for (Peer& p : buffer.peers)
+          if (p.rank == parcel.*peer) p.consolidated = parcel.data;
+    };
+    keep(outgoing, leaving, &detail::Parcel::to);
+    keep(incoming, coming, &detail::Parcel::from);
+  }
+
+  /// Where the message of a peer is packed, or has arrived.
   template <class T>
-  static T* values(const Kokkos::View<char*, memory_space>& buffer) {
-    return reinterpret_cast<T*>(buffer.data());
+  static T* message_of(const Buffer& buffer, const Peer& peer) {
+    if (!staged && peer.consolidated) return reinterpret_cast<T*>(peer.consolidated);
+    return reinterpret_cast<T*>(buffer.data.data() + peer.offset);
   }
   template <class T>
   static const T* values(const std::shared_ptr<std::byte>& opened) {
@@ -428,22 +464,16 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     for_each(
         &TransferPlan::sends, outgoing.peers,
         [&](const Item<T>& item, const Move& m, std::size_t at, Index number, std::size_t i) {
-          const Walk tensor = walk_source(item.source, m, false);
-          const Walk message = walk_message(place_in<T>(at), m, false);
           const Peer& peer = outgoing.peers[i];
-          if (!peer.direct || outgoing.places[static_cast<std::size_t>(number)].is_packed) {
-            packs.push_back(
-                {item.source.data.data(), values<T>(outgoing.data), copy(extents(m.source), tensor, message)});
-          }
-          const T* from = values<T>(outgoing.data);
-          Walk ghosts = message;
-          if (peer.direct_adjoint) {
-            from = values<T>(outgoing.opened[i]);
-            ghosts.offset -= place_in<T>(peer.offset);
-          }
+          const Walk tensor = walk_source(item.source, m, false);
+          const Walk message = walk_message(place_in<T>(at - peer.offset), m, false);
+          T* const packed = message_of<T>(outgoing, peer);
+          if (!peer.direct || outgoing.places[static_cast<std::size_t>(number)].is_packed)
+            packs.push_back({item.source.data.data(), packed, copy(extents(m.source), tensor, message)});
+          const T* const ghosts = peer.direct_adjoint ? values<T>(outgoing.opened[i]) : packed;
           sums.push_back({&item,
                           m.source,
-                          {from, item.source.data.data(), copy(extents(m.source), ghosts, tensor), CopyMode::add}});
+                          {ghosts, item.source.data.data(), copy(extents(m.source), message, tensor), CopyMode::add}});
         });
     append_in_batches(sums, 0, adjoint_unpacks);
 
@@ -451,17 +481,19 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
     for_each(&TransferPlan::receives, incoming.peers,
              [&](const Item<T>& item, const Move& m, std::size_t at, Index number, std::size_t i) {
+               const Peer& peer = incoming.peers[i];
                const Walk tensor = walk_box(item.destination, m.destination);
-               const Walk message = walk_message(place_in<T>(at), m, true);
-               const T* from = values<T>(incoming.data);
+               const Walk message = walk_message(place_in<T>(at - peer.offset), m, true);
+               T* const packed = message_of<T>(incoming, peer);
+               const T* from = packed;
                Walk source = message;
-               if (incoming.peers[i].direct && !m.source.empty()) {
+               if (peer.direct && !m.source.empty()) {
                  from = values<T>(incoming.opened[static_cast<std::size_t>(number)]);
                  source = walk(incoming.places[static_cast<std::size_t>(number)].strides, {}, m, true);
                }
                unpacks.push_back({from, item.destination.data.data(), copy(extents(m.destination), source, tensor)});
-               adjoint_packs.push_back({item.destination.data.data(), values<T>(incoming.data),
-                                        copy(extents(m.destination), tensor, message)});
+               adjoint_packs.push_back(
+                   {item.destination.data.data(), packed, copy(extents(m.destination), tensor, message)});
                poison.push_back(fill(item.destination, m.destination, 0, poisonous));
              });
 
@@ -555,9 +587,18 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         static const std::string reason = "aloni::halo: messages are packed and buffers free before communication";
         exec.fence(reason);
       }
+      if constexpr (staged) {
+        for (const Peer& p : out.peers)
+          if (p.consolidated) std::ranges::copy(bytes(out, p), p.consolidated);
+      }
+      if (consolidation.active()) requests.push_back(consolidation.start(backwards));
       // Instead of what the receiver reads where it lies, an empty message says that it may, and another that it has.
-      for (const Peer& p : in.peers) requests.push_back(comm.receive(payload(in, p), p.rank, tag, message_options(p)));
+      for (const Peer& p : in.peers) {
+        if (p.consolidated) continue;
+        requests.push_back(comm.receive(payload(in, p), p.rank, tag, message_options(p)));
+      }
       for (const Peer& p : out.peers) {
+        if (p.consolidated) continue;
         requests.push_back(comm.send(payload(out, p), p.rank, tag, message_options(p)));
         if (is_direct(p)) readers.push_back(comm.receive({}, p.rank, tag, {.priority = priority}));
       }
@@ -589,12 +630,14 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   /// Tells those whose memory this rank has read, and waits for those that read its own.
   void end_reading(const Buffer& in) {
     requests.clear();
+    const bool reads_consolidated = !staged && consolidation.active();
+    if (reads_consolidated || std::ranges::any_of(in.peers, [&](const Peer& p) { return is_direct(p); })) {
+      static const std::string reason = "aloni::halo: the memory of other ranks has been read";
+      space.fence(reason);
+    }
+    if (consolidation.active()) requests.push_back(consolidation.release(adjoint));
     for (const Peer& p : in.peers) {
       if (!is_direct(p)) continue;
-      if (requests.empty()) {
-        static const std::string reason = "aloni::halo: the memory of other ranks has been read";
-        space.fence(reason);
-      }
       requests.push_back(comm.send({}, p.rank, tag, {.priority = priority}));
       comm.count_direct(p.rank, 0, bytes(in, p).size());
     }
@@ -618,6 +661,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     }
     const Buffer& in = adjoint ? outgoing : incoming;
     if constexpr (staged) {
+      for (const Peer& p : in.peers)
+        if (p.consolidated) std::copy_n(p.consolidated, p.bytes, bytes(in, p).data());
       if (uses_host(in)) Kokkos::deep_copy(space, in.data, in.host);
     }
     for_each_list([&](const auto& l) { (adjoint ? l.adjoint_unpack : l.unpack).run(space); });
@@ -652,9 +697,10 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         const auto packed =
             std::span(b->places).subspan(static_cast<std::size_t>(p.first_move), static_cast<std::size_t>(p.moves));
         const bool any_packed = std::ranges::any_of(packed, [](const Place& place) { return place.is_packed != 0; });
-        const Path path = p.direct      ? any_packed ? Path::packed_shared : Path::view_to_view
-                          : p.on_device ? Path::message_from_device
-                                        : Path::message;
+        const Path path = p.direct         ? any_packed ? Path::packed_shared : Path::view_to_view
+                          : p.consolidated ? Path::consolidated
+                          : p.on_device    ? Path::message_from_device
+                                           : Path::message;
         result.push_back({p.rank, b == &incoming, p.bytes, path, traffic[static_cast<std::size_t>(p.rank)].transport});
       }
     }
@@ -671,6 +717,7 @@ Transfer<Exec>::Transfer(const comm::Communicator& comm, const Queue<Exec>& queu
     implementation_->allocate_buffers(queue.space());
   });
   implementation_->tag = agree_on_tag(comm);
+  implementation_->consolidate();
   implementation_->tell_places();
   comm::collectively(comm, "aloni::halo::Transfer", [&] { implementation_->make_lists(queue.space()); });
 }
@@ -704,6 +751,14 @@ std::size_t Transfer<Exec>::buffer_bytes() const {
 }
 
 template <class Exec>
+int Transfer<Exec>::messages_between_nodes() const {
+  if (implementation_ == nullptr) return 0;
+  int messages = implementation_->consolidation.messages_sent(false);
+  for (const auto& p : implementation_->outgoing.peers) messages += p.other_node && !p.consolidated ? 1 : 0;
+  return messages;
+}
+
+template <class Exec>
 std::vector<PeerTransfer> Transfer<Exec>::peers() const {
   return implementation_ == nullptr ? std::vector<PeerTransfer>{} : implementation_->peers();
 }
@@ -714,7 +769,7 @@ std::string Transfer<Exec>::explain() const {
   for (const PeerTransfer& p : peers()) {
     text += std::string(p.receives ? "from" : "to") + " rank " + std::to_string(p.rank) + ": " +
             std::to_string(p.bytes) + " bytes, " + name(p.path);
-    if (p.path == Path::message || p.path == Path::message_from_device) text += " over " + p.transport;
+    if (p.path != Path::view_to_view && p.path != Path::packed_shared) text += " over " + p.transport;
     text += "\n";
   }
   return text;

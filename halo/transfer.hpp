@@ -74,7 +74,8 @@ enum class Path : std::uint8_t {
   view_to_view,   ///< the receiver copies from the sender's tensors, in one pass
   packed_shared,  ///< the sender packs, the receiver copies from where they are packed
   message,        ///< packed, sent, unpacked
-  message_from_device
+  message_from_device,
+  consolidated  ///< packed, sent together with all that goes from this node to that one, unpacked
 };
 const char* name(Path path);
 
@@ -92,6 +93,9 @@ struct TransferOptions {
   /// Between ranks that share memory, messages of at least so many bytes are not sent: the receiver copies them from where they lie, in
   /// one pass if the tensor itself is in shared memory (core/comm/shared_view.hpp). The same on all ranks.
   std::size_t direct_bytes = 16 * 1024;
+  /// What the ranks of a node, two messages at least, have for those of another travels as one message if the messages are shorter than so
+  /// many bytes on average; 0: never. Ranks of a node must share memory (see TransportOptions: on, without checksums). The same on all ranks.
+  std::size_t consolidate_below = 16 * 1024;
   int priority = 0;  ///< of its messages, see Communicator::send
   /// From start() to finish() what will be filled is NaN (of integers the lowest number), so that who reads it too early sees it.
   bool poison = false;
@@ -164,6 +168,8 @@ class Transfer {
   /// What one start() sends, receives and copies on this rank, all items together; messages are counted once per
   /// peer.
   TransferCount counts() const;
+  /// Messages that this rank sends to other nodes in one start(). Consolidated ones count where they leave the node.
+  int messages_between_nodes() const;
   /// Ranks to which it sends, then those from which it receives, and how. Of the forward direction.
   std::vector<PeerTransfer> peers() const;
   /// The same for people, one line each.

@@ -24,8 +24,11 @@ std::string one_line_of(const std::exception_ptr& error) {
   }
 }
 
-std::uint64_t mix(std::uint64_t h, std::uint64_t value) {  // as splitmix64 does
-  h = (h ^ (value + 0x9e3779b97f4a7c15u)) * 0xbf58476d1ce4e5b9u;
+std::uint64_t mix(std::uint64_t h,
+                  std::uint64_t value) {  // splitmix64; of small numbers no two pairs come out the same
+  h = h * 0x9e3779b97f4a7c15u + value;
+  h = (h ^ h >> 30) * 0xbf58476d1ce4e5b9u;
+  h = (h ^ h >> 27) * 0x94d049bb133111ebu;
   return h ^ h >> 31;
 }
 
@@ -56,15 +59,14 @@ Communicator Communicator::split(int color, int key) const {
   }
   std::ranges::stable_sort(members, {},
                            [&](int r) { return static_cast<std::int32_t>(all[static_cast<std::size_t>(r)]); });
-  return state_->child(mix(mix(1, state_->context->next_operation), static_cast<std::uint64_t>(color)), members);
+  return state_->child(mix(mix(1, ++state_->children), static_cast<std::uint64_t>(color)), members);
 }
 
 Communicator Communicator::node() const {
   barrier();
   for (const auto& members : state_->plans.topology().nodes) {
     if (std::ranges::binary_search(members, rank()))
-      return state_->child(mix(mix(2, state_->context->next_operation), static_cast<std::uint64_t>(members.front())),
-                           members);
+      return state_->child(mix(mix(2, ++state_->children), static_cast<std::uint64_t>(members.front())), members);
   }
   throw CommunicationError("aloni::comm::Communicator::node", "node", "none", "every rank on one");
 }

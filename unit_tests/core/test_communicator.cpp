@@ -205,6 +205,18 @@ TEST_F(CommunicatorTest, NodeHoldsTheRanksOfThisMachineInTheirOrder) {
   EXPECT_EQ(node.rank(), rank - first);
 }
 
+// Each has a number of its own, made from how and when it was made.
+TEST_F(CommunicatorTest, ManyOfThemLiveAtTheSameTime) {
+  std::vector<Communicator> all;
+  for (int i = 0; i < 40; ++i) {
+    all.push_back(comm.node());
+    all.push_back(comm.split(0, comm.rank()));
+    all.push_back(all.back().node());
+    all.push_back(comm.subgroup({comm.rank()}));
+  }
+  for (const Communicator& c : all) EXPECT_EQ(c.all_reduce(1, Reduction::sum), c.size());
+}
+
 TEST_F(CommunicatorTest, OutlivesTheCommunicatorItWasSplitFrom) {
   auto parent = std::make_unique<Communicator>(make_communicator());
   const Communicator child = parent->split(0, 0);

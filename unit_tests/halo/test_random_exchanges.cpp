@@ -123,6 +123,7 @@ TEST(RandomExchanges, FillEveryGhostFromWhereItsIndexLeads) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " on " + std::to_string(comm.size()) + " ranks");
     Random pick(static_cast<unsigned>(seed));  // the same on all ranks
     const TransferOptions options{.direct_bytes = pick.one_in(2) ? std::size_t{0} : TransferOptions{}.direct_bytes,
+                                  .consolidate_below = pick.one_in(2) ? ~std::size_t{0} : std::size_t{0},
                                   .poison = pick.one_in(2)};
     std::vector<Quantity> quantities;
     Distribution d;

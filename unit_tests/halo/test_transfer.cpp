@@ -34,6 +34,7 @@ Layout any_layout(Random& pick) { return static_cast<Layout>(pick(0, 2)); }
 TransferOptions any_options(Random& all) {
   TransferOptions options;
   options.direct_bytes = std::array<std::size_t, 3>{0, 200, ~std::size_t{0}}[static_cast<std::size_t>(all(0, 2))];
+  options.consolidate_below = std::array<std::size_t, 3>{0, 300, ~std::size_t{0}}[static_cast<std::size_t>(all(0, 2))];
   return options;
 }
 

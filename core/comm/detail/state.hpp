@@ -90,6 +90,7 @@ struct Communicator::State {
   int rank = 0, size = 0;
   detail::Plans plans;
   detail::Fusion fusion;
+  std::uint64_t children = 0;                        // made by all its ranks together
   std::map<std::uint64_t, std::uint32_t> subgroups;  // how many with these members
 
  private:
