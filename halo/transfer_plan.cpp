@@ -234,7 +234,79 @@ TransferPlan plan(const Distribution& source, const NeededBox& needed, const Bou
   return result;
 }
 
+// Whether what a block needs in a dimension depends on where it lies in that dimension alone, and contains it.
+void check_product(const Distribution& dist, const NeededBox& needed) {
+  const auto refuse = [](Dim d, int rank, const std::string& value, const char* expectation) {
+    throw Unsupported("aloni::halo::plan_halo_by_dimension",
+                      std::string(views::name(d)) + " of rank " + std::to_string(rank), value,
+                      std::string(expectation) + "; exchange with all neighbours at once instead");
+  };
+  std::array<std::map<std::pair<Index, Index>, Range>, num_dims> seen;
+  for (int rank = 0; rank < dist.ranks(); ++rank) {
+    const Box own = dist.owned(rank), box = needed(rank);
+    for (Dim d : all_dims) {
+      const auto text = [&](const Box& b) {
+        return "[" + std::to_string(b.lower(d)) + "," + std::to_string(b.upper(d)) + ")";
+      };
+      if (own.extent(d) == 0) refuse(d, rank, "an empty block", "blocks of one index at least");
+      if (box.lower(d) > own.lower(d) || box.upper(d) < own.upper(d))
+        refuse(d, rank, "needs " + text(box), "all that it owns, and ghosts around it");
+      const Range mine{box.lower(d), box.upper(d)};
+      auto& known = seen[static_cast<std::size_t>(position(d))];
+      const Range first = known.try_emplace({own.lower(d), own.upper(d)}, mine).first->second;
+      if (first.lo != mine.lo || first.hi != mine.hi)
+        refuse(d, rank, "needs " + text(box), "ghosts as wide as those of all that own the same indices there");
+    }
+  }
+}
+
 }  // namespace
+
+std::array<TransferPlan, num_dims> plan_halo_by_dimension(const Distribution& distribution, const NeededBox& needed,
+                                                          const BoundaryConditions& boundaries, int rank) {
+  check_rank(distribution, rank);
+  check_product(distribution, needed);
+  std::array<TransferPlan, num_dims> steps;
+  // What the steps before have filled of this rank's box, and of its neighbours' along the next axis.
+  const Box mine = needed(rank);
+  std::vector<std::pair<Dim, Range>> filled;
+  for (Dim d : all_dims) {
+    const auto widened = [&](int r) {
+      Box box = distribution.owned(r);
+      const Box all = needed(r);
+      box.set(d, all.lower(d), all.upper(d));
+      return box;
+    };
+    TransferPlan& step = steps[static_cast<std::size_t>(position(d))];
+    step = plan(distribution, widened, boundaries, rank, OwnCells::left_in_place);
+    const auto extend = [&](Box& box) {
+      for (const auto& [dim, range] : filled) box.set(dim, range.lo, range.hi);
+    };
+    const auto extend_moves = [&](std::vector<Move>& moves) {
+      for (Move& m : moves) {
+        extend(m.destination);
+        extend(m.source);
+        for (const auto& [dim, range] : filled) m.step[static_cast<std::size_t>(position(dim))] = 1;
+      }
+    };
+    for (auto* messages : {&step.sends, &step.receives}) {
+      for (Message& message : *messages) {
+        extend_moves(message.moves);
+        message.elements = 0;
+        for (const Move& m : message.moves) message.elements += m.source.size();
+      }
+    }
+    extend_moves(step.local);
+    for (Box& box : step.fills) extend(box);
+    const auto from = [&](Side side, Index outermost, Index of_domain) {
+      if (boundaries(d, side) != Boundary::none) return outermost;
+      return side == Side::low ? std::max(outermost, of_domain) : std::min(outermost, of_domain);
+    };
+    filled.emplace_back(
+        d, Range{from(Side::low, mine.lower(d), 0), from(Side::high, mine.upper(d), distribution.extents()[d])});
+  }
+  return steps;
+}
 
 TransferPlan plan_halo(const Distribution& distribution, const NeededBox& needed, const BoundaryConditions& boundaries,
                        int rank) {

@@ -69,6 +69,16 @@ TransferPlan plan_halo(const views::Distribution& distribution, const NeededBox&
 TransferPlan plan_halo_receives(const views::Distribution& distribution, const NeededBox& needed,
                                 const BoundaryConditions& boundaries, int rank);
 
+/// The same in one step per dimension, in their order, each after the one before is complete: edges and corners come along with the faces of
+/// a later step, so that there are messages to neighbours along the axes only. The steps of dimensions without ghosts are empty. The
+/// adjoint takes them in reverse order.
+/// @pre as of plan_halo
+/// Throws Unsupported, equal on all ranks, where neighbours along an axis don't have ghosts of the same width in the other dimensions, or
+/// blocks are empty: plan_halo serves those.
+std::array<TransferPlan, views::num_dims> plan_halo_by_dimension(const views::Distribution& distribution,
+                                                                 const NeededBox& needed,
+                                                                 const BoundaryConditions& boundaries, int rank);
+
 /// From one distribution to another of the same tensor: fills needed(rank) — by default what the destination
 /// distribution gives to the rank, or more with ghosts — from the source distribution. A rank takes what it holds
 /// itself; of several holders the one with the coordinates that the rank itself has in the source distribution's

@@ -147,6 +147,103 @@ TEST(TransferPlan, ServesEveryRankCountUpTo64) {
   }
 }
 
+// Runs the steps on all ranks' tensors; every cell must hold what its index leads to.
+TEST(HaloPlanByDimension, FillsTheSameCellsFromNeighboursAlongTheAxes) {
+  int served = 0;
+  for (unsigned seed = 0; seed < 600; ++seed) {
+    Random pick(seed);
+    const int ranks = pick(1, 12);
+    RandomCase c = random_case(pick, ranks);
+    std::array<std::array<Index, 2>, views::num_dims> widths{};
+    for (auto& sides : widths)
+      for (Index& width : sides) width = pick.one_in(2) ? pick(1, 4) : 0;
+    bool blocks = true;
+    for (int r = 0; r < ranks; ++r) {
+      Box& box = c.needed[static_cast<std::size_t>(r)] = c.source.owned(r);
+      blocks = blocks && !box.empty();
+      for (Dim d : all_dims) {
+        const auto i = static_cast<std::size_t>(position(d));
+        box.set(d, box.lower(d) - widths[i][0], box.upper(d) + widths[i][1]);
+      }
+    }
+    SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(c));
+    if (!blocks) {
+      EXPECT_THROW((void)plan_halo_by_dimension(c.source, c.needed_box(), c.boundaries, 0), Unsupported);
+      continue;
+    }
+    ++served;
+    std::vector<std::array<TransferPlan, views::num_dims>> plans;
+    std::vector<std::vector<double>> tensors;
+    const auto index = [](int r) { return static_cast<std::size_t>(r); };
+    const auto value_of = [](const Cell& cell) {
+      return static_cast<double>(1 + cell[4] + 100 * (cell[3] + 100 * (cell[2] + 100 * (cell[1] + 100 * cell[0]))));
+    };
+    for (int r = 0; r < ranks; ++r) {
+      plans.push_back(plan_halo_by_dimension(c.source, c.needed_box(), c.boundaries, r));
+      std::vector<double>& tensor = tensors.emplace_back(static_cast<std::size_t>(c.needed[index(r)].size()), -1.0);
+      for_each_cell(c.source.owned(r),
+                    [&](const Cell& cell) { tensor[number(cell, c.needed[index(r)])] = value_of(cell); });
+    }
+    for (std::size_t step = 0; step < views::num_dims; ++step) {
+      const auto before = tensors;
+      for (int r = 0; r < ranks; ++r) {
+        const TransferPlan& plan = plans[index(r)][step];
+        const auto copy = [&](const std::vector<Move>& moves, int from_rank) {
+          for (const Move& m : moves) {
+            ASSERT_TRUE(views::contains(c.needed[index(from_rank)], m.source)) << to_string(m.source);
+            for_each_pair(m, [&](const Cell& to, const Cell& from) {
+              tensors[index(r)][number(to, c.needed[index(r)])] =
+                  before[index(from_rank)][number(from, c.needed[index(from_rank)])];
+            });
+          }
+        };
+        for (const Message& m : plan.receives) {
+          const auto& sends = plans[index(m.peer)][step].sends;
+          const auto sent = std::ranges::find(sends, r, &Message::peer);
+          ASSERT_NE(sent, sends.end());
+          ASSERT_EQ(sent->moves, m.moves);
+          ASSERT_EQ(sent->elements, m.elements);
+          const auto mine = c.source.grid().coordinate(r), theirs = c.source.grid().coordinate(m.peer);
+          for (std::size_t i = 0; i < views::num_dims; ++i)
+            if (i != step) ASSERT_EQ(mine[i], theirs[i]) << "rank " << m.peer << " isn't along the axis";
+          copy(m.moves, m.peer);
+        }
+        copy(plan.local, r);
+        for (const Box& fill : plan.fills)
+          for_each_cell(fill, [&](const Cell& cell) { tensors[index(r)][number(cell, c.needed[index(r)])] = 0; });
+      }
+    }
+    for (int r = 0; r < ranks; ++r) {
+      for_each_cell(c.needed[index(r)], [&](const Cell& cell) {
+        Cell source;
+        const Origin origin = trace_cell(cell, c.source.extents(), c.boundaries, source);
+        const double expected = origin == Origin::value ? value_of(source) : origin == Origin::zero ? 0 : -1;
+        ASSERT_EQ(tensors[index(r)][number(cell, c.needed[index(r)])], expected) << "rank " << r;
+      });
+    }
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(served, 100);
+}
+
+TEST(HaloPlanByDimension, RefusesGhostsThatDifferAlongAnAxis) {
+  const auto d = Distribution::block(views::make_extents(1, {4, 4}, 1), ProcessGrid::parse("h2w2"), 4);
+  const auto needed = [&](int rank) {
+    Box box = d.owned(rank);
+    if (rank == 3) box.set(Dim::width, box.lower(Dim::width) - 1, box.upper(Dim::width));
+    return box;
+  };
+  try {
+    (void)plan_halo_by_dimension(d, needed, {}, 0);
+    FAIL();
+  } catch (const Unsupported& e) {
+    EXPECT_STREQ(e.what(),
+                 "aloni::halo::plan_halo_by_dimension: width of rank 3 = needs [1,4): expected ghosts as wide as those "
+                 "of all that "
+                 "own the same indices there; exchange with all neighbours at once instead");
+  }
+}
+
 TEST(HaloPlan, SendsOnlyRowsTheNeighbourNeeds) {
   const auto d = rows(28, 2);
   const auto plan = plan_halo(d, rows_around(d, 2, 1), {}, 0);
