@@ -5,6 +5,7 @@
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/detail/batches.hpp>
 #include <aloni/halo/detail/consolidation.hpp>
+#include <aloni/halo/detail/transfer_base.hpp>
 #include <aloni/halo/detail/walk.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 #include <aloni/views/for_each.hpp>
@@ -22,18 +23,6 @@
 #include <vector>
 
 namespace aloni::halo {
-
-namespace detail {
-
-class TransferBase {
- public:
-  virtual ~TransferBase() = default;
-  virtual void finish() = 0;
-  virtual const comm::Communicator& communicator() const = 0;
-  virtual bool waits_for_messages() const = 0;
-};
-
-}  // namespace detail
 
 namespace {
 
@@ -54,13 +43,6 @@ using views::num_dims;
 
 // Bytes. Of shorter pieces whole cache lines come from another core for a part of each, which takes longer than packing them first.
 constexpr Index shortest_direct_run = 64;
-
-// Buffers into which a message may still arrive live as long as the process: on purpose never destroyed, because
-// Views must not be released after Kokkos is down.
-void keep_forever(std::shared_ptr<detail::TransferBase> transfer) {
-  static auto* const kept = new std::vector<std::shared_ptr<detail::TransferBase>>;
-  kept->push_back(std::move(transfer));
-}
 
 // Ranks may have made different numbers of transfers, on other communicators too: the largest count is free on all.
 int agree_on_tag(const comm::Communicator& comm) {
@@ -87,45 +69,6 @@ const char* name(Path path) {
   }
   return "in one message with all for that node";
 }
-
-// --- Pending ---
-
-Pending::Pending(std::shared_ptr<detail::TransferBase> transfer)
-    : transfer_(std::move(transfer)), exceptions_(std::uncaught_exceptions()) {}
-
-Pending& Pending::operator=(Pending&& other) noexcept {
-  if (this != &other) {
-    abandon_or_finish();
-    transfer_ = std::move(other.transfer_);
-    exceptions_ = other.exceptions_;
-  }
-  return *this;
-}
-
-Pending::~Pending() { abandon_or_finish(); }
-
-void Pending::finish() {
-  if (transfer_ == nullptr) return;
-  const auto transfer = std::move(transfer_);
-  transfer->finish();
-}
-
-void Pending::abandon_or_finish() noexcept {
-  if (transfer_ == nullptr) return;
-  const auto transfer = transfer_;
-  if (std::uncaught_exceptions() > exceptions_ && transfer->waits_for_messages()) {
-    transfer->communicator().poison("aloni::halo::Transfer: an exception left a started transfer unfinished");
-    keep_forever(std::move(transfer_));
-    return;
-  }
-  try {
-    finish();
-  } catch (const std::exception& e) {  // finish() has kept the buffers
-    transfer->communicator().poison(e.what());
-  }
-}
-
-// --- Transfer ---
 
 template <class Exec>
 struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared_from_this<Implementation> {
@@ -241,6 +184,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       check_box("box to fill", move.destination, item.destination);
     }
     for (const Box& box : item.plan.fills) check_box("box to fill", box, item.destination);
+    for (const Box& box : item.filled_later) check_box("box filled later", box, item.destination);
   }
 
   void check_peer(int peer) const {
@@ -479,6 +423,9 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
 
     constexpr T poisonous =
         std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
+    const auto add_poison = [&](const Item<T>& item, const Box& box) {
+      if (poisons) poison.push_back(fill(item.destination, box, 0, poisonous));
+    };
     for_each(&TransferPlan::receives, incoming.peers,
              [&](const Item<T>& item, const Move& m, std::size_t at, Index number, std::size_t i) {
                const Peer& peer = incoming.peers[i];
@@ -494,7 +441,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
                unpacks.push_back({from, item.destination.data.data(), copy(extents(m.destination), source, tensor)});
                adjoint_packs.push_back(
                    {item.destination.data.data(), packed, copy(extents(m.destination), tensor, message)});
-               poison.push_back(fill(item.destination, m.destination, 0, poisonous));
+               add_poison(item, m.destination);
              });
 
     sums.clear();
@@ -512,12 +459,13 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
                         m.source,
                         {item->destination.data.data(), item->source.data.data(),
                          copy(extents(m.destination), to, from), CopyMode::add}});
-        poison.push_back(fill(item->destination, m.destination, 0, poisonous));
+        add_poison(*item, m.destination);
       }
       for (const Box& box : item->plan.fills) {
         copies.push_back(fill(item->destination, box, 0));
-        poison.push_back(fill(item->destination, box, 0, poisonous));
+        add_poison(*item, box);
       }
+      for (const Box& box : item->filled_later) add_poison(*item, box);
     }
     append_in_batches(sums, 1, adjoint_copies);
     const int last = adjoint_copies.empty() ? 0 : adjoint_copies.back().batch + 1;
@@ -530,7 +478,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     }
 
     auto& l = std::get<Lists<T>>(lists);
-    if (poisons) l.poison = List<T>(exec, label + ": poison ghosts", poison);
+    l.poison = List<T>(exec, label + ": poison ghosts", poison);
     l.pack = List<T>(exec, label + ": pack", packs);
     l.unpack = List<T>(exec, label + ": unpack", unpacks);
     l.local = List<T>(exec, label + ": copy within the rank", copies);
@@ -608,7 +556,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         for_each_list([&](const auto& l) { (backwards ? l.adjoint_local : l.local).run(exec); });
       }
     } catch (...) {
-      keep_forever(this->shared_from_this());
+      detail::keep_forever(this->shared_from_this());
       throw;
     }
   }
@@ -656,7 +604,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     try {
       if (!requests.empty()) comm.wait(requests);
     } catch (...) {
-      keep_forever(this->shared_from_this());
+      detail::keep_forever(this->shared_from_this());
       throw;
     }
     const Buffer& in = adjoint ? outgoing : incoming;
@@ -670,7 +618,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     try {
       end_reading(in);
     } catch (...) {
-      keep_forever(this->shared_from_this());
+      detail::keep_forever(this->shared_from_this());
       throw;
     }
     in_flight = false;

@@ -23,6 +23,7 @@
 // cannot read is staged through pinned host memory, on the queue. A rank without messages never waits.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
+#include <aloni/halo/pending.hpp>
 #include <aloni/halo/transfer_plan.hpp>
 #include <aloni/views/ghost_state.hpp>
 #include <aloni/views/local_view.hpp>
@@ -54,6 +55,8 @@ struct TransferItem {
   TensorRef<T, MemorySpace> source, destination;
   TransferPlan plan;
   bool same_tensor = false;
+  /// Filled later by somebody else: poisoned together with what this fills (TransferOptions::poison).
+  std::vector<views::Box> filled_later = {};
 
   static TransferItem in_place(TensorRef<T, MemorySpace> tensor, TransferPlan plan) {
     return {tensor, tensor, std::move(plan), true};
@@ -99,36 +102,6 @@ struct TransferOptions {
   int priority = 0;  ///< of its messages, see Communicator::send
   /// From start() to finish() what will be filled is NaN (of integers the lowest number), so that who reads it too early sees it.
   bool poison = false;
-};
-
-namespace detail {
-class TransferBase;
-}
-
-/// A started transfer. Move-only; finish() exactly once. When it is destroyed unfinished, it is finished there; while
-/// an exception unwinds, or when finishing fails, nothing is waited for: the buffers are then never released (a late
-/// message may still be written into them) and the communicator is poisoned, because peers wait for what will not
-/// come.
-class Pending {
- public:
-  Pending() = default;
-  explicit Pending(std::shared_ptr<detail::TransferBase> transfer);
-  Pending(Pending&&) noexcept = default;
-  Pending& operator=(Pending&& other) noexcept;
-  ~Pending();
-
-  /// Waits for the messages and unpacks them on the queue that was given to start: kernels that are submitted there
-  /// afterwards see the result. Does nothing on a Pending that is finished or empty. Throws PeerFailed,
-  /// CommunicationError.
-  void finish();
-  /// Whether finish() is still due.
-  bool active() const { return transfer_ != nullptr; }
-
- private:
-  void abandon_or_finish() noexcept;
-
-  std::shared_ptr<detail::TransferBase> transfer_;
-  int exceptions_ = 0;
 };
 
 /// Exec: Kokkos::DefaultExecutionSpace and the default host execution space.

@@ -174,6 +174,72 @@ TEST_F(Exchanges, SendOneMessagePerPeerForSeveralViews) {
   });
 }
 
+// Small integers: whatever the order of sums, they are exact.
+TEST_F(Exchanges, GiveTheSameByEveryMethod) {
+  const auto grids = views::all_grids(ranks_, {Dim::depth, Dim::height, Dim::width});
+  const auto boundaries = BoundaryConditions::all(Boundary::periodic).set(Dim::height, Boundary::reflect);
+  for (const ProcessGrid& grid : grids) {
+    const auto d = Distribution::block(
+        make_extents(1, {2 * grid[Dim::depth] + 1, 2 * grid[Dim::height], grid[Dim::width] + 1}, 2), grid, ranks_);
+    const auto g = widths({{{0, 0}, {1, 2}, {1, 1}, {2, 0}, {0, 0}}});
+    const DistributedView<float, 3> x(queue_.space(), "x", d, rank_, g), x0(queue_.space(), "x0", d, rank_, g);
+    const DistributedView<double, 3> y(comm_, queue_.space(), "y", d, g), y0(queue_.space(), "y0", d, rank_, g);
+    const auto fill = [&](const auto& view, int variant) {
+      set_cells(view, [&](const Cell& c) {
+        return holds(view.owned_box(), c) ? value_of(c, variant)
+                                          : static_cast<double>((c[1] + 2 * c[2] + 3 * c[3]) % 5);
+      });
+    };
+    const auto expect_equal = [&](const auto& view, const auto& reference) {
+      queue_.fence("aloni::test: before reading");
+      std::vector<double> expected;
+      for_each_value(reference, [&](const Cell&, double value) { expected.push_back(value); });
+      std::size_t i = 0;
+      for_each_value(view, [&](const Cell& c, double value) {
+        ASSERT_EQ(value, expected[i++]) << to_string(Box{c, c});
+      });
+    };
+    const Exchange<> reference(comm_, queue_, {{x0, boundaries}, {y0, boundaries}});
+    for (const bool fused : {true, false}) {
+      for (const bool by_dimension : {true, false}) {
+        const ExchangeMethod method{.fused = fused, .by_dimension = by_dimension};
+        SCOPED_TRACE(to_string(grid) + ", " + to_string(method));
+        const Exchange<> exchange(comm_, queue_, {{x, boundaries}, {y, boundaries}}, method);
+        EXPECT_EQ(exchange.explain().substr(0, to_string(method).size()), to_string(method));
+        for (const bool adjoint : {false, true, false}) {
+          for (const auto* view : {&x, &x0}) fill(*view, 0);
+          for (const auto* view : {&y, &y0}) fill(*view, 1);
+          for (const auto* e : {&reference, &exchange}) adjoint ? e->run_adjoint(queue_) : e->run(queue_);
+          expect_equal(x, x0);
+          expect_equal(y, y0);
+        }
+        if (fused && by_dimension) {
+          EXPECT_LE(exchange.counts().sent_messages, 6);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Exchanges, AreInFlightOnceByEveryMethod) {
+  const auto d = Distribution::block(make_extents(1, {2 * ranks_, 3}, 1), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
+  const auto g = widths({{{0, 0}, {0, 0}, {1, 1}, {1, 1}, {0, 0}}});
+  const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, g), y(queue_.space(), "y", d, rank_, g);
+  const Exchange<> exchange(comm_, queue_, {x, y}, {.fused = false, .by_dimension = true});
+  Pending pending = exchange.start(queue_);
+  try {
+    (void)exchange.start(queue_);
+    ADD_FAILURE() << "started twice";
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(),
+                 "aloni::halo::Exchange::start: exchange = each View by itself, one dimension after the other: "
+                 "expected one that is "
+                 "not in flight: finish() the Pending of its last start first");
+  }
+  pending.finish();
+  exchange.run(queue_);
+}
+
 TEST_F(Exchanges, FillOnlyWhatIsNeeded) {
   const auto d = Distribution::block(make_extents(2, {4 * ranks_, 5}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {2, 2}, {0, 0}, {0, 0}}}));

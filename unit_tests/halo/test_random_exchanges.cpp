@@ -53,6 +53,15 @@ Distribution random_domain(Random& pick, int ranks) {
                              ranks);
 }
 
+/// Without empty blocks, for exchanges by dimension.
+Distribution random_blocks(Random& pick, int ranks) {
+  const auto grids = views::all_grids(ranks, {Dim::depth, Dim::height, Dim::width});
+  const ProcessGrid& grid = grids[static_cast<std::size_t>(pick(0, static_cast<int>(grids.size()) - 1))];
+  Extents extents;
+  for (const Dim dim : all_dims) extents[dim] = grid[dim] + pick(0, 3);
+  return Distribution::block(extents, grid, ranks);
+}
+
 template <class T>
 class Maker {
  public:
@@ -125,18 +134,21 @@ TEST(RandomExchanges, FillEveryGhostFromWhereItsIndexLeads) {
     const TransferOptions options{.direct_bytes = pick.one_in(2) ? std::size_t{0} : TransferOptions{}.direct_bytes,
                                   .consolidate_below = pick.one_in(2) ? ~std::size_t{0} : std::size_t{0},
                                   .poison = pick.one_in(2)};
+    ExchangeMethod method{.fused = !pick.one_in(3), .by_dimension = pick.one_in(3)};
+    if (pick.one_in(3)) method.consolidated = pick.one_in(2);
     std::vector<Quantity> quantities;
     Distribution d;
     for (int i = pick(1, 5); i > 0; --i) {
       // Most codes have several quantities on one grid.
-      if (quantities.empty() || pick.one_in(3)) d = random_domain(pick, comm.size());
+      if (quantities.empty() || pick.one_in(3))
+        d = method.by_dimension ? random_blocks(pick, comm.size()) : random_domain(pick, comm.size());
       const Extents& extents = d.extents();
       BoundaryConditions boundaries;
       for (const Dim dim : all_dims)
         for (const Side side : {Side::low, Side::high})
           boundaries(dim, side) = extents[dim] == 0 ? (pick.one_in(2) ? Boundary::zero : Boundary::none)
                                                     : static_cast<Boundary>(pick(0, 4));
-      const GhostWidths ghosts = random_widths(pick, comm.rank(), pick.one_in(4));
+      const GhostWidths ghosts = random_widths(pick, comm.rank(), pick.one_in(4) && !method.by_dimension);
       const auto add = [&]<class T>(T) { quantities.push_back(Maker<T>(comm, queue, pick)(d, ghosts, boundaries)); };
       switch (pick(0, 3)) {
         case 0:
@@ -154,7 +166,7 @@ TEST(RandomExchanges, FillEveryGhostFromWhereItsIndexLeads) {
     }
     std::vector<Field<Memory>> fields;
     for (const Quantity& q : quantities) fields.push_back(q.field);
-    const Exchange exchange(comm, queue, fields, options);
+    const Exchange exchange(comm, queue, fields, method, options);
     for (int variant = 0; variant < 2; ++variant) {
       for (const Quantity& q : quantities) q.fill(variant);
       Pending pending = exchange.start(queue);
