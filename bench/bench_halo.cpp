@@ -5,7 +5,7 @@
 //
 // Every rank has a block of the same size. A face case has one split dimension and open ends; in the others the domain is periodic and
 // all 26 neighbours of a block are needed, the rank itself among them. TRANSPORT: shared (Views in memory that the ranks of a node
-// share), wrapped (the user's own Views), mpi, ucx (both without shared memory); on several nodes also consolidated (all from one node to
+// share), wrapped (the user's own Views), by-dimension (as shared, one dimension after the other), mpi, ucx (both without shared memory); on several nodes also consolidated (all from one node to
 // another in one message) and separate (never), and the counters node_messages and node_bytes of what goes between nodes, both ways.
 #include "support/benchmark.hpp"
 
@@ -71,7 +71,7 @@ double value(Index n, Index d, Index h, Index w, Index c) {
 /// Views and their exchanges; checked.
 class State {
  public:
-  State(comm::Communicator comm, const Problem& problem, bool wraps, const halo::TransferOptions& options = {})
+  State(comm::Communicator comm, const Problem& problem, bool wraps, const halo::ExchangeMethod& method = {})
       : comm_(std::move(comm)), problem_(problem), distribution_(distribution(problem, comm_.size())) {
     GhostWidths ghosts;
     for (const Dim d : problem.split.empty() ? std::vector<Dim>(space.begin(), space.end()) : problem.split)
@@ -96,9 +96,9 @@ class State {
         views_.emplace_back(comm_, queue_.space(), "aloni::bench: field", distribution_, ghosts);
       }
       all.emplace_back(views_.back(), boundaries);
-      if (!problem.fused) exchanges_.emplace_back(comm_, queue_, std::vector{all.back()}, options);
+      if (!problem.fused) exchanges_.emplace_back(comm_, queue_, std::vector{all.back()}, method);
     }
-    if (problem.fused) exchanges_.emplace_back(comm_, queue_, all, options);
+    if (problem.fused) exchanges_.emplace_back(comm_, queue_, all, method);
     check();
   }
 
@@ -209,20 +209,23 @@ void register_benchmarks(const comm::Communicator& world) {
     std::string name;
     comm::TransportOptions transport{};
     bool wraps = false;
-    halo::TransferOptions options{};
+    halo::ExchangeMethod method{};
   };
-  std::vector<Way> ways{{"shared"}, {"wrapped", {}, true}, {"mpi", {.shared_memory = false}}};
+  std::vector<Way> ways{{"shared"},
+                        {"wrapped", {}, true},
+                        {"by-dimension", {}, false, {.by_dimension = true}},
+                        {"mpi", {.shared_memory = false}}};
   if (config::has_ucx) ways.push_back({"ucx", {.shared_memory = false, .messages = comm::MessageTransport::ucx}});
   const bool has_nodes = world.node().size() < world.size();
   if (has_nodes) {
-    ways.push_back({"consolidated", {}, false, {.consolidate_below = ~std::size_t{0}}});
-    ways.push_back({"separate", {}, false, {.consolidate_below = 0}});
+    ways.push_back({"consolidated", {}, false, {.consolidated = true}});
+    ways.push_back({"separate", {}, false, {.consolidated = false}});
   }
   for (const Problem& problem : problems()) {
     for (const Way& way : ways) {
       add_timed(world, "halo/" + problem.name + "/" + way.name, [&world, problem, way, has_nodes] {
         const auto state =
-            std::make_shared<State>(comm::from_mpi(MPI_COMM_WORLD, way.transport), problem, way.wraps, way.options);
+            std::make_shared<State>(comm::from_mpi(MPI_COMM_WORLD, way.transport), problem, way.wraps, way.method);
         const auto sum = [&](double mine) { return world.all_reduce(mine, comm::Reduction::sum); };
         Case result{.run = [state] { state->run(); },
                     .bytes = sum(state->ghost_bytes()),
