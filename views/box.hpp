@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 namespace aloni::views {
 
@@ -64,6 +65,10 @@ constexpr Box hull(const Box& a, const Box& b) {
 constexpr bool contains(const Box& outer, const Box& inner) {
   return inner.empty() || intersect(outer, inner) == inner;
 }
+
+/// What is left of `outer` without `inner`, as at most ten disjoint boxes, none of them empty. @pre the bounds of `inner`, which may be
+/// empty, lie within those of `outer`
+std::vector<Box> difference(const Box& outer, const Box& inner);
 
 /// "[0,4)x[0,1)x[12,28)x[0,28)x[0,6)".
 std::string to_string(const Box& b);

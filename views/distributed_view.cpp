@@ -146,18 +146,7 @@ Box DistributedView<T, R, Mem>::interior(const GhostWidths& reach) const {
 
 template <class T, int R, class Mem>
 std::vector<Box> DistributedView<T, R, Mem>::boundary(const GhostWidths& reach) const {
-  std::vector<Box> boxes;
-  const Box inner = interior(reach);
-  Box rest = owned_;
-  for (Dim d : all_dims) {
-    for (auto [lo, hi] : {std::pair(rest.lower(d), inner.lower(d)), std::pair(inner.upper(d), rest.upper(d))}) {
-      Box slab = rest;
-      slab.set(d, lo, hi);
-      if (!slab.empty()) boxes.push_back(slab);
-    }
-    rest.set(d, inner.lower(d), inner.upper(d));
-  }
-  return boxes;
+  return difference(owned_, interior(reach));
 }
 
 template <class T, int R, class Mem>
