@@ -3,6 +3,7 @@
 // has the same bits for any number of ranks and any cut.
 //   mpirun -n 2 stencil --size 64 --steps 300 --vtk vortex        a picture
 //   mpirun -n 2 stencil --size 256 --grid d2 --measure            does the exchange hide?
+//   mpirun -n 4 stencil --size 48 --every 3 --measure             or does a deep halo pay, with one exchange in three?
 //   mpirun -n 2 stencil --scaling; stencil --plan                 more ranks
 // It is built as any other application is: by its own CMakeLists.txt, from an installed package.
 #include "options.hpp"
@@ -52,9 +53,15 @@ class Times {
   std::vector<double> seconds_;
 };
 
+/// Per cent of what would be computed with an exchange in every substep.
+double computed_twice(Index redundant_cells, Index computed_cells) {
+  return 100 * static_cast<double>(redundant_cells) /
+         static_cast<double>(std::max<Index>(1, computed_cells - redundant_cells));
+}
+
 template <class T>
 void simulate(const comm::Communicator& comm, const Options& options) {
-  Simulation<T> simulation(comm, cube(options.size, options.grid), options.size);
+  Simulation<T> simulation(comm, cube(options.size, options.grid), options.size, options.every);
   const auto say = [&](const char* format, auto... values) {
     if (comm.rank() == 0) std::printf(format, values...);
   };
@@ -90,9 +97,12 @@ void simulate(const comm::Communicator& comm, const Options& options) {
     say("exchanges cost %.1f %% (%.1f %% of the best times); with computing in parts %.1f %% (%.1f %%)\n",
         cost_over(parts), best_over(parts), cost_over(at_once), best_over(at_once));
     const halo::TransferCount cost = simulation.counts();
-    say("in each of 3 exchanges rank 0 sends %d message%s of %" PRId64 " bytes in all\n",
-        static_cast<int>(cost.sent_messages), cost.sent_messages == 1 ? "" : "s",
-        cost.sent_elements * static_cast<Index>(sizeof(T)));
+    const halo::DeepHalo& deep = simulation.deep();
+    say("one exchange in %d substep%s: rank 0 sends %d message%s of %" PRId64
+        " bytes in all, and computes %.1f %% more cells than it owns\n",
+        deep.steps(), deep.steps() == 1 ? "" : "s", static_cast<int>(cost.sent_messages),
+        cost.sent_messages == 1 ? "" : "s", cost.sent_elements * static_cast<Index>(sizeof(T)),
+        computed_twice(deep.redundant_cells(), deep.computed_cells()));
   }
   if (!options.vtk.empty()) write_vtk(comm, options.vtk, simulation);
 }
@@ -105,7 +115,8 @@ struct Run {
 /// Collective over `comm`, which may be some of all ranks.
 template <class T>
 Run timed_run(const comm::Communicator& comm, const Distribution& domain, const Options& options) {
-  Simulation<T> simulation(comm, domain, options.size);
+  // One rank has nobody to exchange with: the bits of an exchange in every substep.
+  Simulation<T> simulation(comm, domain, options.size, comm.size() == 1 ? 1 : options.every);
   Times times;
   for (Index i = 0; i < options.steps; ++i) times.measure(comm, [&] { simulation.step(); });
   return {times.median(), simulation.checksum()};
@@ -120,10 +131,11 @@ void scale(const comm::Communicator& comm, const Options& options) {
   std::optional<Run> one;
   if (comm.rank() == 0)
     std::printf(
-        "%d steps, %s, %d³ cells of %d quantities: ms per step (median, slowest rank)\n"
+        "%d steps, %s, %d³ cells of %d quantities, exchanges every %d substeps: ms per step (median, "
+        "slowest rank)\n"
         "%5s  %-8s %10s %11s %10s %9s  %s\n",
         static_cast<int>(options.steps), options.single ? "float" : "double", static_cast<int>(options.size),
-        quantities, "ranks", "cut", "weak", "efficiency", "strong", "speed-up", "strong: checksum");
+        quantities, options.every, "ranks", "cut", "weak", "efficiency", "strong", "speed-up", "strong: checksum");
   for (const int n : counts) {
     const ProcessGrid grid = n == comm.size() ? options.grid : even_grid(n);
     if (comm.rank() < n) {
@@ -149,28 +161,30 @@ void scale(const comm::Communicator& comm, const Options& options) {
 /// What each exchange costs on up to 64 ranks. Plans are arithmetic: one rank makes those of all.
 void print_plans(const Options& options) {
   const Index bytes_per_value = options.single ? sizeof(float) : sizeof(double);
-  const auto periodic = halo::BoundaryConditions::all(halo::Boundary::periodic);
   for (const bool weak : {true, false}) {
     std::printf(
-        "%s scaling, %d³ cells of %d quantities%s, %s: messages and bytes of one exchange\n"
-        "%5s  %-8s %17s %14s %14s %16s\n",
+        "%s scaling, %d³ cells of %d quantities%s, %s: messages and bytes of one exchange, every %d substeps\n"
+        "%5s  %-8s %17s %14s %14s %16s %14s\n",
         weak ? "weak" : "strong", static_cast<int>(options.size), quantities, weak ? " per rank" : "",
-        options.single ? "float" : "double", "ranks", "cut", "messages per rank", "bytes per rank", "all messages",
-        "all bytes");
+        options.single ? "float" : "double", options.every, "ranks", "cut", "messages per rank", "bytes per rank",
+        "all messages", "all bytes", "computed twice");
     for (int ranks = 1; ranks <= 64; ranks *= 2) {
       const ProcessGrid grid = even_grid(ranks);
       const Distribution domain = weak ? cube_per_rank(options.size, grid) : cube(options.size, grid);
-      const auto needed = [&](int rank) { return grow(domain.owned(rank), ghost_widths()); };
-      Index most_messages = 0, most_bytes = 0, messages = 0, bytes = 0;
+      Index most_messages = 0, most_bytes = 0, messages = 0, bytes = 0, computed = 0, redundant = 0;
       for (int rank = 0; rank < ranks; ++rank) {
-        const halo::TransferCount cost = count(plan_halo(domain, needed, periodic, rank));
+        const halo::DeepHalo deep = deep_halo(domain, rank, options.every);
+        const halo::TransferCount cost = count(plan_halo(domain, deep.needed(), periodic(), rank));
         most_messages = std::max(most_messages, cost.sent_messages);
         most_bytes = std::max(most_bytes, cost.sent_elements * bytes_per_value);
         messages += cost.sent_messages;
         bytes += cost.sent_elements * bytes_per_value;
+        computed += deep.computed_cells();
+        redundant += deep.redundant_cells();
       }
-      std::printf("%5d  %-8s %17" PRId64 " %14" PRId64 " %14" PRId64 " %16" PRId64 "\n", ranks, to_string(grid).c_str(),
-                  most_messages, most_bytes, messages, bytes);
+      std::printf("%5d  %-8s %17" PRId64 " %14" PRId64 " %14" PRId64 " %16" PRId64 " %12.1f %%\n", ranks,
+                  to_string(grid).c_str(), most_messages, most_bytes, messages, bytes,
+                  computed_twice(redundant, computed));
     }
   }
 }

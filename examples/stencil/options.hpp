@@ -18,9 +18,11 @@ using aloni::views::ProcessGrid;
 constexpr const char* usage =
     "stencil: magnetised gas in a periodic box of SIZE³ cells, 8 quantities each\n"
     "  --size SIZE      cells in each direction (256)\n"
-    "  --steps N        time steps, three exchanges each (10)\n"
+    "  --steps N        time steps of three substeps each (10)\n"
     "  --type TYPE      double (default) or float\n"
     "  --grid GRID      how the box is cut: d2, h2w2, … (as evenly as possible, depth first)\n"
+    "  --every K        one exchange in K substeps (1), of ghosts K times as wide, which are then computed twice; the\n"
+    "                   same bits. Multiples of 3 send the least: a step begins without changes of the one before\n"
     "  --vtk NAME       write the end as NAME.pvti and NAME_<rank>.vti, for ParaView\n"
     "  --measure        time each step beside its exchange and its computation alone\n"
     "  --scaling        time steps on 1, 2, 4, … ranks, weak (SIZE³ cells per rank) and strong, and compare the bits\n"
@@ -39,6 +41,7 @@ inline ProcessGrid even_grid(int ranks) {
 
 struct Options {
   Index size = 256, steps = 10;
+  int every = 1;        ///< substeps per exchange
   bool single = false;  ///< float
   ProcessGrid grid;     ///< for all ranks
   std::string vtk;
@@ -78,6 +81,10 @@ inline Options parse(int argc, char** argv, int ranks) {
       options.grid = ProcessGrid::parse(text);
       if (options.grid.size() != ranks || options.grid.spatial_size() != ranks)
         bad(flag, text, "cuts of depth, height and width (d, h, w) into as many blocks as there are ranks");
+    } else if (flag == "--every") {
+      const Index substeps = number();
+      if (substeps > 100) bad(flag, std::to_string(substeps), "at most 100");
+      options.every = static_cast<int>(substeps);
     } else if (flag == "--vtk") {
       options.vtk = value();
     } else if (flag == "--measure") {

@@ -1,14 +1,18 @@
 #pragma once
-// The application: its own Views, wrapped, and time steps in which the ghosts travel beside the interior.
+// The application: its own Views, wrapped, and time steps in which the ghosts travel beside the interior; or, on request, several substeps
+// on one exchange.
 #include "model.hpp"
 
 #include <aloni/core/comm/shared_view.hpp>
+#include <aloni/halo/deep_halo.hpp>
 #include <aloni/halo/exchange.hpp>
+#include <aloni/halo/refill.hpp>
 
 #include <array>
 #include <cstdint>
 #include <memory>
 #include <numbers>
+#include <vector>
 
 namespace stencil {
 
@@ -21,10 +25,13 @@ using aloni::views::Side;
 namespace comm = aloni::comm;
 namespace halo = aloni::halo;
 
-inline GhostWidths ghost_widths() {
-  GhostWidths ghosts;
-  for (const Dim d : aloni::views::spatial_dims) ghosts(d, Side::low) = ghosts(d, Side::high) = radius;
-  return ghosts;
+inline halo::BoundaryConditions periodic() { return halo::BoundaryConditions::all(halo::Boundary::periodic); }
+
+/// With one exchange in so many substeps.
+inline halo::DeepHalo deep_halo(const Distribution& domain, int rank, int substeps) {
+  GhostWidths cells;
+  for (const Dim d : aloni::views::spatial_dims) cells(d, Side::low) = cells(d, Side::high) = radius;
+  return halo::DeepHalo(domain, rank, cells, substeps, periodic());
 }
 
 template <class T>
@@ -33,17 +40,17 @@ class Simulation {
   using Exec = Kokkos::DefaultExecutionSpace;
   using View = aloni::views::DistributedView<T, 3>;
 
-  /// Collective. A period of 2π is `cells_per_period` cells; the domain is a number of periods in each direction.
-  Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period);
+  /// Collective. A period of 2π is `cells_per_period` cells; the domain is a number of periods in each direction. An exchange serves `every`
+  /// substeps.
+  Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every);
 
-  /// Three substeps, each with an exchange that the interior hides.
+  /// Three substeps.
   void step() {
-    for (int i = 0; i < 3; ++i) {
-      now().within.run(queue_);
-      auto ghosts = now().between.start(queue_);
-      compute(view().interior(reach()), i);
-      ghosts.finish();
-      for (const Box& part : view().boundary(reach())) compute(part, i);
+    for (int i = 0; i < 3; ++i, ++substep_) {
+      if (deep_.exchange_due(substep_))
+        compute_beside_exchange(i);
+      else
+        compute_after_refill(i);
       now_ = 1 - now_;
     }
     queue_.fence("aloni::stencil: end of the step");
@@ -52,18 +59,26 @@ class Simulation {
   // What a step is made of, to be timed; what these compute is computed again by the next step.
   void exchange_only() {
     for (int i = 0; i < 3; ++i) {
-      now().within.run(queue_);
-      now().between.run(queue_);
+      if (deep_.exchange_due(substep_ + i)) {
+        if (i > 0) changes_.run(queue_);
+        now().within.run(queue_);
+        now().between.run(queue_);
+      } else {
+        now().refill.run(queue_);
+      }
     }
     queue_.fence("aloni::stencil: end of the exchange");
   }
   void compute_in_parts() {
     for (int i = 0; i < 3; ++i) {
-      compute(view().interior(reach()), 0);
-      for (const Box& part : view().boundary(reach())) compute(part, 0);
+      const Box all = deep_.computed(substep_ + i);
+      const Box interior = deep_.exchange_due(substep_ + i) ? view().interior(reach()) : all;
+      compute(interior, 0);
+      for (const Box& part : difference(all, interior)) compute(part, 0);
     }
     queue_.fence("aloni::stencil: end of the computation");
   }
+  /// Of what the rank owns, and no cell twice.
   void compute_at_once() {
     for (int i = 0; i < 3; ++i) compute(view().owned_box(), 0);
     queue_.fence("aloni::stencil: end of the computation");
@@ -71,8 +86,9 @@ class Simulation {
 
   const View& view() const { return now().view; }
   const Cells<T>& cells() const { return now().cells; }
-  /// Of one exchange with other ranks, on this rank.
+  /// Of one exchange of the quantities with other ranks, on this rank.
   halo::TransferCount counts() const { return now().between.counts(); }
+  const halo::DeepHalo& deep() const { return deep_; }
   double time_step() const { return model_.time_step; }
   double cell_width() const { return width_; }
 
@@ -93,15 +109,33 @@ class Simulation {
     // anything is computed, so that the interior goes from end to end there. What is left takes messages, one to each
     // neighbour, and is waited for while the interior is computed.
     halo::Exchange<> within, between;
+    halo::Transfer<> refill;  ///< what comes from the rank itself, in substeps without an exchange
   };
   const Field& now() const { return fields_[now_]; }
   void allocate(Field& field, const Distribution& domain) const;
   void make_exchanges(Field& field, const Distribution& domain) const;
+  halo::Exchange<> exchange_of_changes(const Distribution& domain) const;
+
+  /// The ghosts travel while the interior is computed.
+  void compute_beside_exchange(int i) const {
+    if (i > 0) changes_.run(queue_);  // the first substep of a step starts a new change
+    now().within.run(queue_);
+    auto ghosts = now().between.start(queue_);
+    const Box interior = view().interior(reach());
+    compute(interior, i);
+    ghosts.finish();
+    for (const Box& part : difference(deep_.computed(substep_), interior)) compute(part, i);
+  }
+  /// On ghosts that the substeps since the last exchange have computed.
+  void compute_after_refill(int i) const {
+    now().refill.run(queue_);
+    compute(deep_.computed(substep_), i);
+  }
 
   /// What waits for messages: three cells would do. Along x it is a whole cache line, because rows of three cells
   /// cost as much as rows of eight.
   GhostWidths reach() const {
-    GhostWidths cells = ghost_widths();
+    GhostWidths cells;
     for (const Dim d : aloni::views::spatial_dims) {
       const Index width = view().distribution().grid()[d] == 1 ? 0 : d == Dim::width ? 8 : radius;
       cells(d, Side::low) = cells(d, Side::high) = width;
@@ -131,8 +165,11 @@ class Simulation {
   Queue<Exec> queue_;
   double width_;  ///< of a cell
   Model<T> model_;
+  halo::DeepHalo deep_;
+  Index substep_ = 0;            ///< since the start
   std::array<Field, 2> fields_;  ///< of which one is now, the other next
   Field change_;
+  halo::Exchange<> changes_;
   std::size_t now_ = 0;
 };
 
@@ -201,52 +238,69 @@ struct DensityRange {
 
 template <class T>
 void Simulation<T>::allocate(Field& field, const Distribution& domain) const {
-  const Box box = grow(domain.owned(comm_.rank()), ghost_widths());
+  const Box box = grow(domain.owned(comm_.rank()), deep_.ghosts());
   const auto n = [&](Dim d) { return static_cast<std::size_t>(box.extent(d)); };
   const auto allocation =
       comm::allocate_shared<T>(comm_, queue_.space(), "stencil: field", static_cast<std::size_t>(box.size()));
   field.memory = std::make_shared<std::remove_const_t<decltype(allocation)>>(allocation);
   field.cells = Cells<T>(allocation.first.data(), quantities, n(Dim::depth), n(Dim::height), n(Dim::width));
   field.view = View::wrap_permuted(field.cells, {Dim::channel, Dim::depth, Dim::height, Dim::width}, domain,
-                                   comm_.rank(), ghost_widths());
+                                   comm_.rank(), deep_.ghosts());
 }
 
 template <class T>
 void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) const {
   using Fields = std::vector<halo::Exchange<>::field_type>;
-  const auto periodic = halo::BoundaryConditions::all(halo::Boundary::periodic);
-  GhostWidths ghosts = ghost_widths();
-  // Slabs on both sides of each cut direction; the first have the edges and corners. After the loop `ghosts` is what is
-  // left to the rank itself.
+  // Slabs on both sides of each cut direction; the first have the edges and corners. What remains after the loop, the
+  // directions that aren't cut, is left to the rank itself.
   Fields slabs;
+  std::vector<Dim> done;
+  const auto box_without = [domain, every = deep_.steps()](int rank, const std::vector<Dim>& dims) {
+    GhostWidths ghosts = deep_halo(domain, rank, every).ghosts();
+    for (const Dim d : dims) ghosts(d, Side::low) = ghosts(d, Side::high) = 0;
+    return grow(domain.owned(rank), ghosts);
+  };
   for (const Dim d : aloni::views::spatial_dims) {
     if (domain.grid()[d] == 1) continue;
     for (const Side side : {Side::low, Side::high}) {
-      slabs.emplace_back(field.view, periodic, [domain, ghosts, d, side](int rank) {
+      slabs.emplace_back(field.view, periodic(), [domain, box_without, done, d, side](int rank) {
         const Box own = domain.owned(rank);
-        Box slab = grow(own, ghosts);
-        if (side == Side::low) slab.set(d, own.lower(d) - radius, own.lower(d));
-        if (side == Side::high) slab.set(d, own.upper(d), own.upper(d) + radius);
+        Box slab = box_without(rank, done);
+        if (side == Side::low) slab.set(d, slab.lower(d), own.lower(d));
+        if (side == Side::high) slab.set(d, own.upper(d), slab.upper(d));
         return slab;
       });
     }
-    ghosts(d, Side::low) = ghosts(d, Side::high) = 0;
+    done.push_back(d);
   }
-  const auto own_ghosts = [domain, ghosts](int rank) { return grow(domain.owned(rank), ghosts); };
-  field.within = halo::Exchange<>(comm_, queue_, Fields{{field.view, periodic, own_ghosts}});
+  const auto own_ghosts = [box_without, done](int rank) { return box_without(rank, done); };
+  field.within = halo::Exchange<>(comm_, queue_, Fields{{field.view, periodic(), own_ghosts}});
   field.between = halo::Exchange<>(comm_, queue_, slabs);
+  field.refill = halo::make_refill(comm_, queue_, deep_, {{field.view, periodic()}});
+}
+
+/// A substep adds to the change of the one before in all cells that it computes: right behind an exchange also in cells of others. Not
+/// while the interior is computed, which overwrites what is sent.
+template <class T>
+halo::Exchange<> Simulation<T>::exchange_of_changes(const Distribution& domain) const {
+  const auto computed = [domain, every = deep_.steps()](int rank) {
+    return deep_halo(domain, rank, every).computed(0);
+  };
+  return halo::Exchange<>(comm_, queue_, {{change_.view, periodic(), computed}});
 }
 
 template <class T>
-Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period)
+Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every)
     : comm_(comm),
       width_(2 * std::numbers::pi / static_cast<double>(cells_per_period)),
-      model_(Model<T>::with_cells_of(width_)) {
+      model_(Model<T>::with_cells_of(width_)),
+      deep_(deep_halo(domain, comm.rank(), every)) {
   // One rank's lack of memory is everybody's error.
   comm::collectively(comm_, "stencil: allocating the fields", [&] {
     for (Field* field : {&fields_[0], &fields_[1], &change_}) allocate(*field, domain);
   });
   for (Field& field : fields_) make_exchanges(field, domain);
+  changes_ = exchange_of_changes(domain);
   const Place place(view());
   Kokkos::parallel_for("stencil: start", place.policy(queue_.space()), Start<T>{cells(), place, width_});
   queue_.fence("aloni::stencil: the start is there");
