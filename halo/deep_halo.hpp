@@ -10,7 +10,8 @@
 //   ...                                                                // for each: an Exchange, and make_refill()
 //   for (Index n = 0; n < steps; ++n) {
 //     const auto now = n % 2;
-//     (deep.exchange_due(n) ? exchange[now] : refill[now]).run(queue); // halo/refill.hpp: without messages
+//     if (deep.exchange_due(n)) exchange[now].run(queue);
+//     else refill[now].run(queue);                                     // halo/refill.hpp: no messages
 //     advance(u[now], u[1 - now], deep.computed(n));                   // reads the radius around that box
 //     u[1 - now].mark_stale();
 //   }
