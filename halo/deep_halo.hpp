@@ -16,8 +16,9 @@
 //     u[1 - now].mark_stale();
 //   }
 //
-// Messages are a k-th as many, of together somewhat more bytes. That pays where their latency is what costs: small
-// blocks, or slow links between nodes. Where the interior of a block hides the exchange, exchange in every step.
+// Messages are a k-th as many; their bytes together are as many or, with the edges of a block, more. That pays where
+// latency is what messages cost: little work per cell, small blocks, slow links. Where the interior of a block hides
+// the exchange, exchange in every step.
 // The bits are those of an exchange in every step if a cell's new value is the same function of what it reads on
 // whichever rank it is computed. In a periodic dimension that is cut, cells are computed beyond the ends of the
 // domain: a coefficient that depends on the place must be that of the place inside.

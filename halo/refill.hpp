@@ -6,8 +6,8 @@
 //   const Transfer<> refill = make_refill(comm, queue, deep, {{u, boundaries}});
 //   (deep.exchange_due(n) ? exchange.start(queue) : refill.start(queue)).finish();
 //
-// Afterwards the ghost state is fresh: what the step reads is as its owners have it. Further out ghosts are old. Like an exchange it says
-// so for Views whose ghosts have all been computed, too, when there is nothing to fill.
+// Afterwards the ghost state is fresh, as after an exchange, also where there is nothing to fill: what the next step
+// reads agrees with its owners. Ghosts further out are old.
 #include <aloni/halo/deep_halo.hpp>
 #include <aloni/halo/field.hpp>
 #include <aloni/halo/transfer.hpp>
