@@ -204,8 +204,10 @@ TEST(HaloPlanByDimension, FillsTheSameCellsFromNeighboursAlongTheAxes) {
           ASSERT_EQ(sent->moves, m.moves);
           ASSERT_EQ(sent->elements, m.elements);
           const auto mine = c.source.grid().coordinate(r), theirs = c.source.grid().coordinate(m.peer);
-          for (std::size_t i = 0; i < views::num_dims; ++i)
-            if (i != step) ASSERT_EQ(mine[i], theirs[i]) << "rank " << m.peer << " isn't along the axis";
+          for (std::size_t i = 0; i < views::num_dims; ++i) {
+            if (i == step) continue;
+            ASSERT_EQ(mine[i], theirs[i]) << "rank " << m.peer << " isn't along the axis";
+          }
           copy(m.moves, m.peer);
         }
         copy(plan.local, r);
