@@ -17,9 +17,28 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace aloni::bench {
+
+/// For `width` cells of each row, from the cell at `first` on; both Views have rows of `stride` cells.
+struct Heat {
+  const double* now;
+  double* next;
+  Index first, stride, width;
+
+  /// A row, on hosts.
+  KOKKOS_FUNCTION void operator()(Index row) const {
+    for (Index i = 0; i < width; ++i) cell(first + row * stride + i);
+  }
+  /// A cell, on devices.
+  KOKKOS_FUNCTION void operator()(Index i, Index row) const { cell(first + row * stride + i); }
+  KOKKOS_FORCEINLINE_FUNCTION void cell(Index at) const {
+    const double around = (now[at - stride] + now[at + stride]) + (now[at - 1] + now[at + 1]);
+    next[at] = now[at] + 0.125 * (around - 4 * now[at]);
+  }
+};
 
 namespace {
 
@@ -35,22 +54,6 @@ using Exec = Kokkos::DefaultExecutionSpace;
 using View = views::DistributedView<double, 2>;
 
 constexpr int steps = 8;
-
-/// Of the cell at `first` and those below and beside it; both Views have rows of `stride` cells.
-struct Heat {
-  const double* now;
-  double* next;
-  Index first, stride, width;
-
-  KOKKOS_FUNCTION void operator()(Index row) const {
-    for (Index i = 0; i < width; ++i) cell(first + row * stride + i);
-  }
-  KOKKOS_FUNCTION void operator()(Index i, Index row) const { cell(first + row * stride + i); }
-  KOKKOS_FORCEINLINE_FUNCTION void cell(Index at) const {
-    const double around = (now[at - stride] + now[at + stride]) + (now[at - 1] + now[at + 1]);
-    next[at] = now[at] + 0.125 * (around - 4 * now[at]);
-  }
-};
 
 struct Fill {
   View::view_type cells;

@@ -238,4 +238,31 @@ Consolidation::Direction Consolidation::make_direction(const Communicator& comm,
   return direction;
 }
 
+Consolidation consolidate(const Communicator& comm, std::span<Peer> outgoing, std::span<Peer> incoming,
+                          std::size_t below, int priority) {
+  const Communicator node = comm.node();
+  if (node.size() == comm.size()) return {};
+  std::vector<bool> is_near(static_cast<std::size_t>(comm.size()));
+  for (const std::int64_t r : node.all_gather(std::int64_t{comm.rank()})) is_near[static_cast<std::size_t>(r)] = true;
+  const auto parcels_of = [&](std::span<Peer> peers, bool leave) {
+    std::vector<Parcel> parcels;
+    for (Peer& p : peers) {
+      p.other_node = !is_near[static_cast<std::size_t>(p.rank)];
+      if (!p.other_node || p.on_device || p.bytes == 0) continue;
+      parcels.push_back({leave ? comm.rank() : p.rank, leave ? p.rank : comm.rank(), p.bytes, nullptr});
+    }
+    return parcels;
+  };
+  std::vector<Parcel> leaving = parcels_of(outgoing, true), coming = parcels_of(incoming, false);
+  Consolidation consolidation(comm, leaving, coming, below, priority);
+  const auto keep = [](std::span<Peer> peers, const std::vector<Parcel>& parcels, int Parcel::*peer) {
+    for (const Parcel& parcel : parcels)
+      for (Peer& p : peers)
+        if (p.rank == parcel.*peer) p.consolidated = parcel.data;
+  };
+  keep(outgoing, leaving, &Parcel::to);
+  keep(incoming, coming, &Parcel::from);
+  return consolidation;
+}
+
 }  // namespace aloni::halo::detail

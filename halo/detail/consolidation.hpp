@@ -7,6 +7,7 @@
 // pairs each takes another one of the ranks that have something for that pair.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/index.hpp>
+#include <aloni/halo/detail/peer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -69,5 +70,10 @@ class Consolidation {
   std::vector<std::shared_ptr<std::byte>> others_;  ///< of the relays to which it packs and from which it unpacks
   Direction forward_, backward_;
 };
+
+/// Collective. Of a transfer's messages those to and from other nodes, except where device memory is sent: sets the peers' `other_node` and
+/// `consolidated`. @pre as of Consolidation
+Consolidation consolidate(const comm::Communicator& comm, std::span<Peer> outgoing, std::span<Peer> incoming,
+                          std::size_t below, int priority);
 
 }  // namespace aloni::halo::detail

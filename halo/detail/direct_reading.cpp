@@ -1,0 +1,113 @@
+#include <aloni/halo/detail/direct_reading.hpp>
+
+#include <aloni/halo/detail/walk.hpp>
+#include <aloni/views/detail/instantiate.hpp>
+
+#include <algorithm>
+#include <span>
+#include <type_traits>
+#include <variant>
+
+namespace aloni::halo::detail {
+
+namespace {
+
+// Bytes. Of shorter pieces whole cache lines come from another core for a part of each, which takes longer than packing them first.
+constexpr Index shortest_direct_run = 64;
+
+static_assert(std::is_trivially_copyable_v<Place> && std::is_trivially_copyable_v<comm::ExposedMemory>, "they travel");
+
+/// Where a peer finds a move's source cells in the tensor itself; not reachable when it can't.
+template <class T, class MemorySpace>
+Place place_in_tensor(const comm::Communicator& comm, const TransferItem<T, MemorySpace>& item, const Move& move,
+                      int peer) {
+  constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible;
+  Place place{.strides = strides_of(item.source), .is_packed = 0};
+  if (std::ranges::any_of(place.strides, [](Index stride) { return stride < 0; })) return {};
+  if (on_host && run_of(move.source, place.strides) * static_cast<Index>(sizeof(T)) < shortest_direct_run) return {};
+  const T* const first = item.source.data.data() + walk_box(item.source, move.source).offset;
+  place.memory = comm.expose(first, span_of(move.source, place.strides) * sizeof(T), peer);
+  return place;
+}
+
+template <class T>
+std::span<std::byte> bytes_of(std::vector<T>& all, std::size_t first, std::size_t count) {
+  return std::as_writable_bytes(std::span(all).subspan(first, count));
+}
+std::span<std::byte> places_of(std::vector<Place>& places, const Peer& peer) {
+  return bytes_of(places, static_cast<std::size_t>(peer.first_move), static_cast<std::size_t>(peer.moves));
+}
+std::span<std::byte> bytes_of(bool& flag) { return std::as_writable_bytes(std::span(&flag, 1)); }
+
+}  // namespace
+
+template <class Exec>
+void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_t direct_bytes,
+                             const std::vector<AnyTransferItem<typename Exec::memory_space>>& items,
+                             MessageBuffer<Exec>& outgoing, MessageBuffer<Exec>& incoming) {
+  const auto large = [&](const Peer& peer) { return peer.bytes >= direct_bytes; };
+
+  // Where this rank has what others read.
+  outgoing.places.resize(outgoing.num_moves());
+  outgoing.for_each_move(items, [&](const auto& part) {
+    const Peer& peer = outgoing.peers[part.peer];
+    const Move& move = part.move;
+    if (!large(peer) || move.source.empty()) return;
+    Place& place = outgoing.places[part.number];
+    place = std::visit([&](const auto& item) { return place_in_tensor(comm, item, move, peer.rank); }, part.item);
+    if (place.memory.reachable()) return;
+    const std::size_t bytes = static_cast<std::size_t>(move.source.size()) * element_bytes(part.item);
+    place = {comm.expose(outgoing.packed(peer) + part.at, bytes, peer.rank), dense_strides(move.source), 1};
+  });
+  std::vector<comm::ExposedMemory> ghosts(incoming.peers.size());
+  for (std::size_t i = 0; i < ghosts.size(); ++i) {
+    const Peer& peer = incoming.peers[i];
+    if (large(peer)) ghosts[i] = comm.expose(incoming.packed(peer), peer.bytes, peer.rank);
+  }
+
+  // Where others have it.
+  incoming.places.resize(incoming.num_moves());
+  std::vector<comm::ExposedMemory> ghosts_of_others(outgoing.peers.size());
+  std::vector<comm::Request> requests;
+  for (const Peer& p : incoming.peers) requests.push_back(comm.receive(places_of(incoming.places, p), p.rank, tag));
+  for (std::size_t i = 0; i < outgoing.peers.size(); ++i)
+    requests.push_back(comm.receive(bytes_of(ghosts_of_others, i, 1), outgoing.peers[i].rank, tag));
+  for (const Peer& p : outgoing.peers) requests.push_back(comm.send(places_of(outgoing.places, p), p.rank, tag));
+  for (std::size_t i = 0; i < incoming.peers.size(); ++i)
+    requests.push_back(comm.send(bytes_of(ghosts, i, 1), incoming.peers[i].rank, tag));
+  comm.wait(requests);
+  requests.clear();
+
+  // What of it this rank reaches.
+  incoming.opened.resize(incoming.places.size());
+  for (Peer& p : incoming.peers) p.direct = large(p);
+  incoming.for_each_move(items, [&](const auto& part) {
+    Peer& peer = incoming.peers[part.peer];
+    const Move& move = part.move;
+    if (!peer.direct || move.source.empty()) return;
+    const Place& place = incoming.places[part.number];
+    auto& opened = incoming.opened[part.number];
+    opened = comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * element_bytes(part.item));
+    peer.direct = opened != nullptr;
+  });
+  for (std::size_t i = 0; i < outgoing.peers.size(); ++i) {
+    Peer& peer = outgoing.peers[i];
+    if (large(peer)) peer.ghosts = comm.open(peer.rank, ghosts_of_others[i], peer.bytes);
+    peer.direct_adjoint = peer.ghosts != nullptr;
+  }
+
+  for (Peer& p : outgoing.peers) requests.push_back(comm.receive(bytes_of(p.direct), p.rank, tag));
+  for (Peer& p : incoming.peers) requests.push_back(comm.receive(bytes_of(p.direct_adjoint), p.rank, tag));
+  for (Peer& p : incoming.peers) requests.push_back(comm.send(bytes_of(p.direct), p.rank, tag));
+  for (Peer& p : outgoing.peers) requests.push_back(comm.send(bytes_of(p.direct_adjoint), p.rank, tag));
+  comm.wait(requests);
+}
+
+#define INSTANTIATE(Exec)                                                                                 \
+  template void agree_on_direct_reading(const comm::Communicator&, int, std::size_t,                      \
+                                        const std::vector<AnyTransferItem<typename Exec::memory_space>>&, \
+                                        MessageBuffer<Exec>&, MessageBuffer<Exec>&);
+ALONI_INSTANTIATE_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::halo::detail
