@@ -98,14 +98,16 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       for (const item_type& any : items) std::visit([&](const auto& item) { detail::check(item, comm.size()); }, any);
       outgoing = Buffer(comm, items, &TransferPlan::sends);
       incoming = Buffer(comm, items, &TransferPlan::receives);
-      outgoing.allocate(comm, exec, label + ", outgoing");
-      incoming.allocate(comm, exec, label + ", incoming");
       requests.reserve(outgoing.peers.size() + incoming.peers.size() + 1);
       readers.reserve(std::max(outgoing.peers.size(), incoming.peers.size()));
     });
     tag = agree_on_tag(comm);
     consolidation =
         detail::consolidate(comm, outgoing.peers, incoming.peers, options.consolidate_below, options.priority);
+    comm::collectively(comm, "aloni::halo::Transfer", [&] {
+      outgoing.allocate(comm, exec, label + ", outgoing");
+      incoming.allocate(comm, exec, label + ", incoming");
+    });
     detail::agree_on_direct_reading(comm, tag, options.direct_bytes, items, outgoing, incoming);
     comm::collectively(comm, "aloni::halo::Transfer", [&] {
       lists = detail::TransferLists<Exec>(exec, label, items, outgoing, incoming, poisons);
@@ -291,7 +293,7 @@ template <class Exec>
 std::size_t Transfer<Exec>::buffer_bytes() const {
   if (implementation_ == nullptr) return 0;
   const auto& i = *implementation_;
-  return (i.outgoing.data.size() + i.incoming.data.size()) * (Implementation::staged ? 2 : 1);
+  return i.outgoing.bytes() + i.incoming.bytes() + i.consolidation.bytes();
 }
 
 template <class Exec>

@@ -188,6 +188,7 @@ Consolidation::Consolidation(const Communicator& everybody, std::span<Parcel> ou
       if (p.to == rank) locate(incoming, bases[2 * i + 1]);
     }
   }
+  bytes_ = bytes;
   forward_ = make_direction(comm, pairs, bytes, false, priority);
   backward_ = make_direction(comm, pairs, bytes, true, priority);
 }

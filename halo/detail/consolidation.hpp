@@ -56,6 +56,8 @@ class Consolidation {
   comm::Request release(bool backwards) const { return (backwards ? backward_ : forward_).release.start(); }
   /// Messages that this rank sends to other nodes for it in one direction.
   int messages_sent(bool backwards) const { return (backwards ? backward_ : forward_).messages_sent; }
+  /// Of the memory of this rank through which it relays.
+  std::size_t bytes() const { return bytes_; }
 
  private:
   struct Direction {
@@ -66,7 +68,8 @@ class Consolidation {
                            bool backwards, int priority) const;
 
   bool active_ = false;
-  std::shared_ptr<std::byte> memory_;               ///< of what this rank relays
+  std::shared_ptr<std::byte> memory_;  ///< of what this rank relays
+  std::size_t bytes_ = 0;
   std::vector<std::shared_ptr<std::byte>> others_;  ///< of the relays to which it packs and from which it unpacks
   Direction forward_, backward_;
 };

@@ -68,10 +68,12 @@ struct MessageBuffer {
     }
   }
 
+  /// @pre what is consolidated says so
   void allocate(const comm::Communicator& comm, const Exec& exec, const std::string& label) {
     std::size_t n = 0;
     for (Peer& peer : peers) {
-      peer.offset = aligned(n, 64);  // messages begin on cache lines of their own
+      if (!staged && peer.consolidated) continue;  // packed over there at once
+      peer.offset = aligned(n, 64);                // messages begin on cache lines of their own
       n = peer.offset + peer.bytes;
     }
     std::tie(data, memory) = comm::allocate_shared<char>(comm, exec, label, n);
@@ -97,11 +99,14 @@ struct MessageBuffer {
     }
   }
 
+  std::size_t bytes() const { return data.size() + (staged ? host.size() : 0); }
+
   /// Where kernels pack or unpack.
   std::byte* packed(const Peer& peer) const {
     if (!staged && peer.consolidated) return peer.consolidated;
     return in_data(peer).data();
   }
+  // @pre staged or not consolidated
   std::span<std::byte> in_data(const Peer& peer) const {
     return {reinterpret_cast<std::byte*>(data.data() + peer.offset), peer.bytes};
   }

@@ -14,7 +14,7 @@ namespace aloni::halo::detail {
 /// The one message that goes to another rank, or comes from it.
 struct Peer {
   int rank = 0;
-  std::size_t offset = 0, bytes = 0;  ///< in the buffer
+  std::size_t offset = 0, bytes = 0;  ///< in the buffer, if it has room there
   Index first_move = 0, moves = 0;
   bool direct = false, direct_adjoint = false;  ///< nothing is sent: who receives copies from where it lies
   bool on_device = false;                       ///< sent from there, and received

@@ -2,6 +2,7 @@
 // what test_random_exchanges and test_transfer look at, with and without.
 #include <aloni/halo/detail/consolidation.hpp>
 
+#include <aloni/halo/detail/message_buffer.hpp>
 #include <aloni/halo/exchange.hpp>
 
 #include "support/transport.hpp"
@@ -113,6 +114,25 @@ TEST_F(Consolidated, OneMessageLeavesPerNodePairAndDirection) {
     const bool says_so = exchange.explain().find("one message with all for that node") != std::string::npos;
     EXPECT_EQ(says_so, consolidates && pairs > 0);
   }
+}
+
+TEST_F(Consolidated, MessagesTakeNoMemoryBesidesThatOfTheRelays) {
+  if (detail::MessageBuffer<Exec>::staged) GTEST_SKIP() << "they are packed on the device first";
+  const int ranks = comm_.size(), rank = comm_.rank();
+  const auto d = Distribution::block(make_extents(1, {3 * ranks, 4}, 2), ProcessGrid{{1, 1, ranks, 1, 1}}, ranks);
+  const Box all = views::whole(d.extents());
+  Random pick(0);
+  const TestTensor<double> from(d.owned(rank), Layout::channels_last, pick), to(all, Layout::channels_last, pick);
+  const auto plan = plan_redistribution(
+      d, d, [&](int) { return all; }, {}, rank);
+  std::array<std::int64_t, 2> bytes{};
+  for (const bool consolidates : {false, true}) {
+    const Transfer<> transfer(comm_, queue_, {TransferItem<double, Memory>::between(from.ref(), to.ref(), plan)},
+                              {.consolidate_below = consolidates ? always : 0});
+    bytes[consolidates] = sum(static_cast<std::int64_t>(transfer.buffer_bytes()));
+  }
+  EXPECT_EQ(bytes[0], ranks * (ranks - 1) * 2 * d.owned(rank).size() * static_cast<Index>(sizeof(double)));
+  EXPECT_EQ(bytes[1], bytes[0]);
 }
 
 }  // namespace
