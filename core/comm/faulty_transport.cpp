@@ -1,5 +1,6 @@
 #include <aloni/core/comm/faulty_transport.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace aloni::comm {
@@ -45,9 +46,8 @@ void FaultyTransport::arrived(const Fragment& fragment) {
     f.header.bytes = std::uniform_int_distribution<std::uint32_t>(0, f.header.bytes - 1)(random_);
   }
   if (f.data && f.header.bytes > 0 && happens(faults_.corrupt)) {
-    ++harm_;
     corrupted_.assign(f.data, f.data + f.header.bytes);
-    corrupted_[std::uniform_int_distribution<std::size_t>(0, corrupted_.size() - 1)(random_)] ^= std::byte{4};
+    flip_a_bit(corrupted_.data(), corrupted_.size());
     if (f.stays) inner_.release(fragment);
     f.data = corrupted_.data();
     f.stays = false;
@@ -55,6 +55,35 @@ void FaultyTransport::arrived(const Fragment& fragment) {
   sink_->arrived(f);
 }
 
-void FaultyTransport::release(const Fragment& fragment) { inner_.release(fragment); }
+void FaultyTransport::fetch(const Fragment& fragment, void* to, std::uint32_t ticket) {
+  if (happens(faults_.corrupt)) spoiled_.push_back({ticket, static_cast<std::byte*>(to), fragment.header.bytes});
+  inner_.fetch(fragment, to, ticket);
+}
+
+void FaultyTransport::fetched(std::uint32_t ticket) {
+  const auto found = std::ranges::find(spoiled_, ticket, &Spoiled::ticket);
+  if (found != spoiled_.end()) {
+    flip_a_bit(found->to, found->bytes);
+    spoiled_.erase(found);
+  }
+  sink_->fetched(ticket);
+}
+
+void FaultyTransport::flip_a_bit(std::byte* data, std::size_t bytes) {
+  ++harm_;
+  data[std::uniform_int_distribution<std::size_t>(0, bytes - 1)(random_)] ^= std::byte{4};
+}
+
+void FaultyTransport::end_faults() {
+  std::erase_if(held_, [&](const Held& h) { return dead() || h.header.bytes > 0; });
+  for (Held& h : held_) h.polls = 1;
+  faults_ = {};
+}
+
+void FaultyTransport::abandon() noexcept {
+  held_.clear();
+  spoiled_.clear();
+  inner_.abandon();
+}
 
 }  // namespace aloni::comm

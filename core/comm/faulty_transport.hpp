@@ -1,30 +1,18 @@
 #pragma once
-// Any transport with faults, for tests: what happens to which fragment follows from the seed alone, so that a failure can be replayed.
+// Any transport with faults, for tests: what happens to which fragment follows from the seed and the order of the calls alone, so that a
+// failure over a transport that is as predictable can be replayed.
 //
 //   FaultyTransport faulty(shared, {.seed = 7, .delay = 0.3});
 //   Engine engine(rank, {…, &faulty, …}, memory);
+#include <aloni/core/comm/faults.hpp>
 #include <aloni/core/comm/transport.hpp>
 
 #include <cstdint>
-#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 namespace aloni::comm {
-
-/// Probabilities are of each fragment.
-struct Faults {
-  std::uint64_t seed = 0;
-  double delay = 0;        ///< leaves only some polls later; others overtake it
-  int longest_delay = 20;  ///< in polls
-  double no_room = 0;      ///< is refused at first
-  double truncate = 0;     ///< arrives with a part of its bytes
-  double corrupt = 0;      ///< arrives with a bit flipped
-  double lose = 0;         ///< never arrives
-  std::uint64_t dies_after =
-      std::numeric_limits<std::uint64_t>::max();  ///< fragments sent; then nothing leaves or arrives
-};
 
 class FaultyTransport final : public Transport, private Transport::Sink {
  public:
@@ -36,6 +24,9 @@ class FaultyTransport final : public Transport, private Transport::Sink {
   /// How many fragments were truncated, corrupted or lost.
   std::uint64_t harm() const { return harm_; }
   bool dead() const { return sent_ > faults_.dies_after; }
+  /// Before the end, when nobody waits for pending operations any more: nothing goes wrong from here on, and what is delayed leaves at the
+  /// next poll, unless it has a payload, which may be gone.
+  void end_faults();
 
   std::string name() const override { return "faulty " + inner_.name(); }
   std::size_t largest_fragment(const void* data, std::size_t bytes) const override {
@@ -43,13 +34,17 @@ class FaultyTransport final : public Transport, private Transport::Sink {
   }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
   bool poll(Sink& sink) override;
-  void release(const Fragment& fragment) override;
-  void fetch(const Fragment& fragment, void* to, std::uint32_t ticket) override { inner_.fetch(fragment, to, ticket); }
+  /// What is lost counts as gone.
+  bool flushed() override { return dead() || (held_.empty() && inner_.flushed()); }
+  void release(const Fragment& fragment) override { inner_.release(fragment); }
+  void fetch(const Fragment& fragment, void* to, std::uint32_t ticket) override;
+  /// Not if bits are to be flipped, which is done on the host.
+  bool carries_device_memory() const override { return faults_.corrupt == 0 && inner_.carries_device_memory(); }
   SharedAddress expose(const void* data, std::size_t bytes) const override { return inner_.expose(data, bytes); }
   std::byte* exposed(int peer, const SharedAddress& address, std::size_t bytes) override {
     return inner_.exposed(peer, address, bytes);
   }
-  void abandon() noexcept override { inner_.abandon(); }
+  void abandon() noexcept override;
 
  private:
   struct Held {
@@ -59,10 +54,17 @@ class FaultyTransport final : public Transport, private Transport::Sink {
     std::uint32_t ticket;
     int polls;
   };
+  /// A payload that is being fetched and will be corrupted.
+  struct Spoiled {
+    std::uint32_t ticket;
+    std::byte* to;
+    std::size_t bytes;
+  };
 
   void arrived(const Fragment& fragment) override;
   void sent(std::uint32_t ticket) override { sink_->sent(ticket); }
-  void fetched(std::uint32_t ticket) override { sink_->fetched(ticket); }
+  void fetched(std::uint32_t ticket) override;
+  void flip_a_bit(std::byte* data, std::size_t bytes);
   bool happens(double probability) {
     return probability > 0 && std::uniform_real_distribution<double>()(random_) < probability;
   }
@@ -72,6 +74,7 @@ class FaultyTransport final : public Transport, private Transport::Sink {
   std::mt19937_64 random_;
   Sink* sink_ = nullptr;
   std::vector<Held> held_;
+  std::vector<Spoiled> spoiled_;
   std::vector<std::byte> corrupted_;
   std::uint64_t sent_ = 0, harm_ = 0;
 };

@@ -2,6 +2,7 @@
 #include <aloni/core/comm/detail/crc32c.hpp>
 #include <aloni/core/error.hpp>
 
+#include "support/fault_cases.hpp"
 #include "support/sanitizer.hpp"
 #include "support/simulated_network.hpp"
 

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/detail/self_transport.hpp>
 #include <aloni/core/comm/detail/shared_transport.hpp>
 #include <aloni/core/comm/detail/ucx_transport.hpp>
+#include <aloni/core/comm/faulty_transport.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/config.hpp>
 
@@ -89,7 +90,8 @@ class Transports : public testing::TestWithParam<std::string> {
     ASSERT_EQ(size, 2);
     peer_ = GetParam() == "self" ? rank_ : 1 - rank_;
     if (GetParam() == "self") transport_ = std::make_unique<SelfTransport>();
-    if (GetParam() == "mpi") transport_ = std::make_unique<MpiTransport>(comm_);
+    const std::string name = GetParam().substr(GetParam().find('_') + 1);
+    if (name == "mpi") transport_ = std::make_unique<MpiTransport>(comm_);
     const auto all_gather = [this](std::span<const std::byte> mine) {
       std::vector<std::byte> all(2 * mine.size());
       const int bytes = static_cast<int>(mine.size());
@@ -97,22 +99,28 @@ class Transports : public testing::TestWithParam<std::string> {
       return all;
     };
     if constexpr (aloni::config::has_ucx) {
-      if (GetParam() == "ucx")
+      if (name == "ucx")
         transport_ = make_ucx_transport(rank_, std::array{1 - rank_}, all_gather, [this](const auto& progress) {
           MPI_Request request;
           MPI_Ibarrier(comm_, &request);
           for (int here = 0; MPI_Test(&request, &here, MPI_STATUS_IGNORE), !here;) progress();
         });
     }
-    if (GetParam() == "shared") {
+    if (name == "shared") {
       auto shared = std::make_unique<SharedTransport>(heap_, rank_, std::vector{0, 1}, all_gather);
       ASSERT_TRUE(shared->reaches(1 - rank_)) << "/proc of the other rank can't be opened";
       transport_ = std::move(shared);
+    }
+    if (name != GetParam()) {
+      inner_ = std::move(transport_);
+      const Faults harmless{.seed = static_cast<std::uint64_t>(rank_), .delay = 0.3, .no_room = 0.2};
+      transport_ = std::make_unique<FaultyTransport>(*inner_, harmless);
     }
   }
   void TearDown() override {
     MPI_Barrier(comm_);
     transport_.reset();
+    inner_.reset();
     MPI_Comm_free(&comm_);
   }
 
@@ -159,7 +167,7 @@ class Transports : public testing::TestWithParam<std::string> {
   SharedHeap heap_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, peer_ = 0;
-  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Transport> inner_, transport_;  // inner: of a faulty one
 };
 
 TEST_P(Transports, EverySizeArrivesOnceAndWhole) {
@@ -218,8 +226,8 @@ TEST_P(Transports, AllocateNothingWhenThePatternIsKnown) {
 }
 
 std::vector<std::string> transports() {
-  std::vector<std::string> names{"self", "shared", "mpi"};
-  if (aloni::config::has_ucx) names.push_back("ucx");
+  std::vector<std::string> names{"self", "shared", "mpi", "faulty_shared", "faulty_mpi"};
+  if (aloni::config::has_ucx) names.insert(names.end(), {"ucx", "faulty_ucx"});
   return names;
 }
 

@@ -1,5 +1,6 @@
 // Transfer plans over the real engine on a network with faults: every ghost is right, or an error names a rank, or whoever is waited for is
 // named; never a wrong number. One process, one thread: a seed replays a run.
+#include "support/fault_cases.hpp"
 #include "support/simulated_network.hpp"
 
 #include <aloni/core/error.hpp>

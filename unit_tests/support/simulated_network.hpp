@@ -24,19 +24,6 @@ struct NetworkOptions {
   std::size_t queue_length = 64;         ///< fragments under way to one rank; beyond, there is no room
 };
 
-/// A kind of fault, for tests that go through all of them.
-struct FaultCase {
-  const char* name;
-  comm::Faults faults;
-  bool harmless;  ///< nothing is lost or changed
-};
-
-inline std::vector<FaultCase> fault_cases() {
-  return {{"Delay", {.delay = 0.5}, true},        {"NoRoom", {.no_room = 0.5}, true},
-          {"Truncate", {.truncate = 0.2}, false}, {"Corrupt", {.corrupt = 0.2}, false},
-          {"Lose", {.lose = 0.2}, false},         {"Death", {.dies_after = 1}, false}};
-}
-
 /// The transport of one rank.
 class SimulatedTransport final : public comm::Transport {
  public:
