@@ -25,6 +25,7 @@
 // them in the same order on all ranks, and before MPI_Finalize.
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/exposed_memory.hpp>
+#include <aloni/core/comm/faults.hpp>
 #include <aloni/core/comm/reduction.hpp>
 #include <aloni/core/comm/transport.hpp>
 #include <aloni/core/comm/tuning.hpp>
@@ -70,12 +71,16 @@ struct TransportOptions {
   /// An operation for which nothing has come for so long is given up: every rank of the family throws PeerFailed, naming the rank
   /// that is to blame and what it does. 0: never.
   std::chrono::milliseconds stuck_after{30'000};
+  /// To try how a code stands faults: they befall all messages between ranks, each rank's from a seed of its own. Delays must change no
+  /// result; what is lost, truncated or, with checksums, corrupted ends in an exception on all ranks that wait for it. Copies that ranks make
+  /// of each other's memory meet no faults.
+  Faults faults{};
 };
 
 /// What went to and from one rank.
 struct PeerTraffic {
   int rank = 0;           ///< of the communicator
-  std::string transport;  ///< "self", "shared", "mpi", "ucx"
+  std::string transport;  ///< "self", "shared", "mpi", "ucx"; "faulty shared" … with TransportOptions::faults
   TrafficCounters messages, collectives;
 };
 

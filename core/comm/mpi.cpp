@@ -12,6 +12,26 @@
 
 namespace aloni::comm {
 
+namespace {
+
+void check_faults(const Faults& faults) {
+  for (const auto& [name, probability] : {std::pair<const char*, double>{"delay", faults.delay},
+                                          {"no_room", faults.no_room},
+                                          {"truncate", faults.truncate},
+                                          {"corrupt", faults.corrupt},
+                                          {"lose", faults.lose}}) {
+    if (probability >= 0 && probability < 1) continue;
+    throw InvalidArgument("aloni::comm::from_mpi", std::string("options.faults.") + name, std::to_string(probability),
+                          "a probability from 0 on and below 1");
+  }
+  if (faults.longest_delay < 1) {
+    throw InvalidArgument("aloni::comm::from_mpi", "options.faults.longest_delay", std::to_string(faults.longest_delay),
+                          "1 or more");
+  }
+}
+
+}  // namespace
+
 void check_mpi(int code, const char* operation) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -41,6 +61,7 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
     throw InvalidArgument("aloni::comm::from_mpi", "options.ranks_per_node", std::to_string(options.ranks_per_node),
                           "0 (nodes are machines) or more");
   }
+  check_faults(options.faults);
   if (options.messages == MessageTransport::ucx && !config::has_ucx) {
     throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx",
                       "mpi; ucx needs a build with aloni_ENABLE_UCX=ON");

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <numeric>
 #include <stdexcept>
@@ -129,6 +130,43 @@ TEST_F(CommunicatorTest, RefusesATransportThatTheBuildLacks) {
     EXPECT_NE(error.expectation().find("aloni_ENABLE_UCX"), std::string::npos);
   }
   comm.barrier();
+}
+
+TEST_F(CommunicatorTest, RefusesFaultsOutsideTheirRange) {
+  for (const Faults& faults : {Faults{.delay = 1}, Faults{.lose = -0.1}, Faults{.delay = 0.5, .longest_delay = 0}})
+    EXPECT_THROW((void)from_mpi(MPI_COMM_WORLD, {.faults = faults}), InvalidArgument);
+  comm.barrier();
+}
+
+TEST_F(CommunicatorTest, SaysThatATransportIsFaulty) {
+  for (const bool shared : {true, false}) {
+    const Communicator own = from_mpi(MPI_COMM_WORLD, {.shared_memory = shared, .faults = {.delay = 0.5}});
+    own.barrier();
+    for (const PeerTraffic& peer : own.traffic_by_peer())
+      EXPECT_EQ(peer.transport, peer.rank == rank ? "self" : shared ? "faulty shared" : "faulty mpi");
+  }
+}
+
+// Rank 0's last sends are complete when rank 1 has told it that it has taken others, and rank 1 leaves as soon as it has received.
+TEST_F(CommunicatorTest, WhatIsDelayedLeavesBeforeTheEnd) {
+  if (size < 2) GTEST_SKIP() << "needs a second rank";
+  for (const bool shared : {true, false}) {
+    const Faults late{.delay = 0.999, .longest_delay = 1'000'000'000};
+    const Communicator own = from_mpi(
+        MPI_COMM_WORLD,
+        {.shared_memory = shared, .stuck_after = std::chrono::seconds(3), .faults = rank == 1 ? late : Faults{}});
+    std::vector<std::vector<std::byte>> data(rank > 1 ? 0 : 60, std::vector<std::byte>(100'000));
+    std::vector<Request> requests;
+    for (auto& d : data) requests.push_back(rank == 0 ? own.send(d, 1, 0) : own.receive(d, 0, 0));
+    if (rank == 0) {
+      EXPECT_NO_THROW(own.wait(requests));
+    } else {
+      for (Request& r : requests) {
+        while (!own.test(r)) {
+        }
+      }
+    }
+  }
 }
 
 // Ranks that share memory have no use for it, and pay nothing for it.

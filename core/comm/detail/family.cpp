@@ -41,6 +41,24 @@ void meet(MPI_Comm comm, const std::function<void()>& progress) {
   }
 }
 
+/// Takes no notice of what comes.
+struct Deaf final : Transport::Sink {
+  void arrived(const Transport::Fragment&) override {}
+  void sent(std::uint32_t) override {}
+  void fetched(std::uint32_t) override {}
+};
+
+/// What is delayed leaves, since somebody may wait for it; not for longer than until `deadline`.
+void end_faults(FaultyTransport& faulty, std::chrono::steady_clock::time_point deadline) noexcept {
+  Deaf sink;
+  faulty.end_faults();
+  try {
+    for (; !faulty.flushed() && std::chrono::steady_clock::now() < deadline; std::this_thread::yield())
+      faulty.poll(sink);
+  } catch (const Error&) {  // whoever it is for has gone already
+  }
+}
+
 /// The ranks of one node. Lives for the construction only.
 struct NodeCommunicator {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -61,6 +79,13 @@ struct NodeCommunicator {
   NodeCommunicator& operator=(const NodeCommunicator&) = delete;
   ~NodeCommunicator() { MPI_Comm_free(&comm); }
 };
+
+/// `number`: of a transport, different on all ranks.
+Faults faults_of_rank(Faults faults, int number) {
+  // An odd factor: no two pairs of a small seed and a number are the same.
+  faults.seed = faults.seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(number);
+  return faults;
+}
 
 // Between looks at the processes of the node, each a system call; and the longest that one who waits lets pass between two looks.
 constexpr auto shortest_pause = std::chrono::milliseconds(2);
@@ -108,12 +133,13 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
     ring_.emplace(rank_, leaders, options.ranks_per_node > 0, among_all);
   }
 
+  Transport* shared = shared_ ? &*shared_ : nullptr;
+  if (shared && options.faults.any())
+    shared = &faulty_shared_.emplace(*shared_, faults_of_rank(options.faults, 2 * rank_));
   std::vector<Transport*> routes;
   std::vector<int> others;
   for (int r = 0; r < size_; ++r) {
-    routes.push_back(r == rank_                       ? &self_
-                     : shared_ && shared_->reaches(r) ? static_cast<Transport*>(&*shared_)
-                                                      : nullptr);
+    routes.push_back(r == rank_ ? &self_ : shared_ && shared_->reaches(r) ? shared : nullptr);
     if (!routes.back()) others.push_back(r);
   }
   // By what all ranks know, since some of what follows from it is collective.
@@ -125,7 +151,10 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
     }
   }
   if (!others.empty() && !messages_) messages_ = std::make_unique<MpiTransport>(mpi_);
-  std::ranges::replace(routes, static_cast<Transport*>(nullptr), messages_.get());
+  Transport* messages_route = messages_.get();
+  if (messages_ && options.faults.any())
+    messages_route = &faulty_messages_.emplace(*messages_, faults_of_rank(options.faults, 2 * rank_ + 1));
+  std::ranges::replace(routes, static_cast<Transport*>(nullptr), messages_route);
   engine_.emplace(rank_, std::move(routes), *heap_);
   engine_->set_checksums(options.checksums);
   if (options.progress_thread) {
@@ -247,7 +276,11 @@ Family::~Family() {
   MPI_Finalized(&finalized);
   engine_.reset();
   if (finalized || board_.poisoned()) return;
+  for (std::optional<FaultyTransport>* const faulty : {&faulty_shared_, &faulty_messages_}) {
+    if (*faulty) end_faults(**faulty, std::chrono::steady_clock::now() + patience_at_the_end);
+  }
   const bool all_read = !sends_messages_ || end_together();
+  faulty_messages_.reset();
   messages_.reset();
   // MPI would give what was never received to the next communicator that gets this one's number.
   if (all_read) MPI_Comm_free(&mpi_);
@@ -256,17 +289,13 @@ Family::~Family() {
 /// Reads what is still on the way, so that all has been read when connections close. Nobody waits for ranks that have failed unseen:
 /// false then.
 bool Family::end_together() noexcept {
-  struct Deaf final : Transport::Sink {
-    void arrived(const Transport::Fragment&) override {}
-    void sent(std::uint32_t) override {}
-    void fetched(std::uint32_t) override {}
-  } sink;
   struct Counts {
     std::vector<int> sent;
     int expected = 0;
   };
   const auto deadline = std::chrono::steady_clock::now() + patience_at_the_end;
   const auto* const over_mpi = dynamic_cast<const MpiTransport*>(messages_.get());
+  Deaf sink;
   try {
     // MPI keeps them if it isn't done with them at the end.
     auto* const counts = new Counts;

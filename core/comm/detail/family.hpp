@@ -8,6 +8,7 @@
 #include <aloni/core/comm/detail/self_transport.hpp>
 #include <aloni/core/comm/detail/shared_transport.hpp>
 #include <aloni/core/comm/detail/watch.hpp>
+#include <aloni/core/comm/faulty_transport.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
 
 #include <mpi.h>
@@ -94,7 +95,8 @@ class Family {
   SelfTransport self_;
   std::optional<SharedTransport> shared_;
   std::unique_ptr<Transport> messages_;
-  bool sends_messages_ = false;  // somebody does
+  std::optional<FaultyTransport> faulty_shared_, faulty_messages_;  // around those, if there are to be faults
+  bool sends_messages_ = false;                                     // somebody does
   std::vector<int> node_of_, island_of_;
   std::vector<int> elsewhere_;  // ranks on other nodes, ascending
   std::optional<Engine> engine_;
