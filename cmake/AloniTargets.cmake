@@ -208,7 +208,7 @@ endif()
 # the barriers of GCC's OpenMP for races. PURE: the whole program uses neither MPI nor Kokkos and is one process without a
 # launcher.
 # TRANSPORTS: once more over each of these that the build has, on 2 and 4 ranks, named test_x.np4.ucx (support/transport.hpp); "nodes"
-# on 4 and 5 ranks as nodes of two.
+# on 4 and 5 ranks as nodes of two; "faulty" and "faulty-shared", where messages are late and in another order, on 2, 3 and 4.
 # REQUIRES: left out when one of these options is OFF.
 function(aloni_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
@@ -266,6 +266,8 @@ function(aloni_add_test)
     set(rank_counts 2 4)
     if(transport STREQUAL "nodes")
       set(rank_counts 4 5)
+    elseif(transport MATCHES "^faulty")
+      set(rank_counts 2 3 4)
     endif()
     foreach(ranks IN LISTS rank_counts)
       set(name ${arg_NAME}.np${ranks}.${transport})

@@ -1,189 +1,40 @@
-// Random exchanges against a serial oracle: any extents, grids, uneven blocks, ghost widths per side and rank, boundaries, several Views of
-// several types in one exchange, in memory of any kind and layout. ALONI_EXCHANGES cases instead of 150 when it is set.
+// Random exchanges against a serial oracle (random_exchange.hpp), as whole messages and in fragments. ALONI_EXCHANGES cases instead of 150
+// when it is set.
 #include <aloni/halo/exchange.hpp>
 
 #include "support/sanitizer.hpp"
 #include "support/transport.hpp"
 
 #include <gtest/gtest.h>
-#include <halo/distributed.hpp>
+#include <halo/random_exchange.hpp>
 
 #include <cstdint>
 #include <cstdlib>
-#include <functional>
-#include <limits>
 #include <string>
-#include <vector>
 
 namespace aloni::halo {
 namespace {
 
 using namespace testing_support;
-using views::DistributedView;
-using views::GhostState;
-using views::GhostWidths;
-
-/// One View of a random exchange, by what can be done with it.
-struct Quantity {
-  Field<Memory> field;
-  std::function<void(int variant)> fill;     ///< owned cells by global index, ghosts with -1
-  std::function<void(int variant)> compare;  ///< all cells with where their index leads
-  std::function<void()> expect_poison;
-};
-
-/// Of a rank; `differ`: others on other ranks.
-GhostWidths random_widths(Random& pick, int rank, bool differ) {
-  GhostWidths widths;
-  for (const Dim dim : all_dims)
-    for (const Side side : {Side::low, Side::high}) {
-      const bool is_space = dim != Dim::sample && dim != Dim::channel;
-      const Index width = pick.one_in(is_space ? 2 : 8) ? pick(1, pick.one_in(6) ? 9 : 3) : 0;
-      const int shift = pick(0, 2);
-      widths(dim, side) = differ ? std::max<Index>(0, width - (rank + shift) % 3) : width;
-    }
-  return widths;
-}
-
-Distribution random_domain(Random& pick, int ranks) {
-  Extents extents;
-  for (const Dim dim : all_dims) extents[dim] = pick.one_in(40) ? 0 : pick(1, pick.one_in(3) ? 7 : 4);
-  if (pick.one_in(3)) return random_distribution(pick, extents, ranks);
-  const auto grids = views::all_grids(ranks, {Dim::depth, Dim::height, Dim::width});
-  return Distribution::block(extents, grids[static_cast<std::size_t>(pick(0, static_cast<int>(grids.size()) - 1))],
-                             ranks);
-}
-
-/// Without empty blocks, for exchanges by dimension.
-Distribution random_blocks(Random& pick, int ranks) {
-  const auto grids = views::all_grids(ranks, {Dim::depth, Dim::height, Dim::width});
-  const ProcessGrid& grid = grids[static_cast<std::size_t>(pick(0, static_cast<int>(grids.size()) - 1))];
-  Extents extents;
-  for (const Dim dim : all_dims) extents[dim] = grid[dim] + pick(0, 3);
-  return Distribution::block(extents, grid, ranks);
-}
-
-template <class T>
-class Maker {
- public:
-  Maker(const comm::Communicator& comm, const Queue<Exec>& queue, Random& pick)
-      : comm_(comm), queue_(queue), pick_(pick) {}
-
-  Quantity operator()(const Distribution& d, const GhostWidths& ghosts, const BoundaryConditions& boundaries) {
-    using View = DistributedView<T, 3>;
-    const Box box = views::grow(d.owned(comm_.rank()), ghosts);
-    const auto n = [&](Dim dim) { return static_cast<std::size_t>(box.extent(dim)); };
-    View x;
-    switch (pick_(0, 4)) {
-      case 0:
-        x = View(queue_.space(), "x", d, comm_.rank(), ghosts);
-        break;
-      case 1:
-        x = View::wrap(Kokkos::View<T*****, Kokkos::LayoutLeft, Memory>("left", n(Dim::sample), n(Dim::depth),
-                                                                        n(Dim::height), n(Dim::width), n(Dim::channel)),
-                       d, comm_.rank(), ghosts);
-        break;
-      case 2:
-        x = View::wrap_permuted(
-            Kokkos::View<T*****, Kokkos::LayoutRight, Memory>("channels first", n(Dim::channel), n(Dim::sample),
-                                                              n(Dim::width), n(Dim::height), n(Dim::depth)),
-            {Dim::channel, Dim::sample, Dim::width, Dim::height, Dim::depth}, d, comm_.rank(), ghosts);
-        break;
-      default:
-        x = View(comm_, queue_.space(), "x", d, ghosts);
-    }
-    return {{x, boundaries},
-            [x](int variant) {
-              set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? value_of(c, variant) : -1; });
-              x.mark_stale();
-            },
-            [x, d, boundaries](int variant) {
-              ASSERT_EQ(x.ghost_state(), GhostState::fresh);
-              for_each_value(x, [&](const Cell& c, double value) {
-                Cell from;
-                const Origin origin = trace_cell(c, d.extents(), boundaries, from);
-                ASSERT_EQ(value, origin == Origin::value  ? value_of(from, variant)
-                                 : origin == Origin::zero ? 0
-                                                          : -1)
-                    << "cell " << testing::PrintToString(c);
-              });
-            },
-            [x, d, boundaries] {
-              for_each_value(x, [&](const Cell& c, double value) {
-                Cell from;
-                if (holds(x.owned_box(), c) || trace_cell(c, d.extents(), boundaries, from) == Origin::untouched)
-                  return;
-                ASSERT_TRUE(std::isnan(value) || value == static_cast<double>(std::numeric_limits<T>::lowest()));
-              });
-            }};
-  }
-
- private:
-  const comm::Communicator& comm_;
-  const Queue<Exec>& queue_;
-  Random& pick_;
-};
 
 TEST(RandomExchanges, FillEveryGhostFromWhereItsIndexLeads) {
-  const comm::Communicator comm = test::make_communicator();
+  comm::Communicator comm = test::make_communicator();
+  const std::size_t whole = comm.max_message_bytes();
   const Queue<Exec> queue;
   const char* const wanted = std::getenv("ALONI_EXCHANGES");
   const int cases = wanted ? std::atoi(wanted) : test::share_of(150);
   for (int seed = 0; seed < cases; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " on " + std::to_string(comm.size()) + " ranks");
     Random pick(static_cast<unsigned>(seed));  // the same on all ranks
-    const TransferOptions options{.direct_bytes = pick.one_in(2) ? std::size_t{0} : TransferOptions{}.direct_bytes,
-                                  .consolidate_below = pick.one_in(2) ? ~std::size_t{0} : std::size_t{0},
-                                  .poison = pick.one_in(2)};
-    ExchangeMethod method{.fused = !pick.one_in(3), .by_dimension = pick.one_in(3)};
-    if (pick.one_in(3)) method.consolidated = pick.one_in(2);
-    std::vector<Quantity> quantities;
-    Distribution d;
-    for (int i = pick(1, 5); i > 0; --i) {
-      // Most codes have several quantities on one grid.
-      if (quantities.empty() || pick.one_in(3))
-        d = method.by_dimension ? random_blocks(pick, comm.size()) : random_domain(pick, comm.size());
-      const Extents& extents = d.extents();
-      BoundaryConditions boundaries;
-      for (const Dim dim : all_dims)
-        for (const Side side : {Side::low, Side::high})
-          boundaries(dim, side) = extents[dim] == 0 ? (pick.one_in(2) ? Boundary::zero : Boundary::none)
-                                                    : static_cast<Boundary>(pick(0, 4));
-      const GhostWidths ghosts = random_widths(pick, comm.rank(), pick.one_in(4) && !method.by_dimension);
-      const auto add = [&]<class T>(T) { quantities.push_back(Maker<T>(comm, queue, pick)(d, ghosts, boundaries)); };
-      switch (pick(0, 3)) {
-        case 0:
-          add(float{});
-          break;
-        case 1:
-          add(double{});
-          break;
-        case 2:
-          add(std::int32_t{});
-          break;
-        default:
-          add(std::int64_t{});
-      }
-    }
-    std::vector<Field<Memory>> fields;
-    for (const Quantity& q : quantities) fields.push_back(q.field);
-    const Exchange exchange(comm, queue, fields, method, options);
-    for (int variant = 0; variant < 2; ++variant) {
-      for (const Quantity& q : quantities) q.fill(variant);
-      Pending pending = exchange.start(queue);
-      if (options.poison) {
-        queue.fence("aloni::test: before reading");
-        for (const Quantity& q : quantities) q.expect_poison();
-      }
-      pending.finish();
-      queue.fence("aloni::test: before reading");
-      for (const Quantity& q : quantities) q.compare(variant);
-    }
+    comm.set_max_message_bytes(seed % 4 == 0 ? 100 : whole);
+    RandomExchange random(comm, queue, pick);
+    for (int variant = 0; variant < 2; ++variant) random.run(variant);
     std::size_t sent = 0, received = 0;
-    for (const PeerTransfer& p : exchange.peers()) (p.receives ? received : sent) += p.bytes;
+    for (const PeerTransfer& p : random.exchange().peers()) (p.receives ? received : sent) += p.bytes;
     EXPECT_EQ(comm.all_reduce(static_cast<std::int64_t>(sent), comm::Reduction::sum),
               comm.all_reduce(static_cast<std::int64_t>(received), comm::Reduction::sum));
     const bool failed = comm.all_reduce(HasFailure() ? 1 : 0, comm::Reduction::max) != 0;
-    ASSERT_FALSE(failed) << exchange.explain();
+    ASSERT_FALSE(failed) << random.exchange().explain();
   }
 }
 

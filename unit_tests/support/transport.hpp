@@ -1,8 +1,9 @@
 #pragma once
-// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), mpi, ucx, nodes (of two ranks). Set
-// by aloni_add_test; the library itself knows no such variable.
+// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), mpi, ucx, nodes (of two ranks); with
+// messages that are late and in another order, faulty (mpi) and faulty-shared. Set by aloni_add_test; the library itself knows no such variable.
 #include <aloni/core/comm/mpi.hpp>
 
+#include <cstdint>
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
@@ -16,6 +17,10 @@ inline comm::TransportOptions transport_options() {
   if (name == "mpi") return {.shared_memory = false};
   if (name == "ucx") return {.shared_memory = false, .messages = comm::MessageTransport::ucx};
   if (name == "nodes") return {.ranks_per_node = 2};
+  if (name.starts_with("faulty")) {
+    static std::uint64_t seed = 0;  // other faults for each communicator
+    return {.shared_memory = name == "faulty-shared", .faults = {.seed = ++seed, .delay = 0.3, .no_room = 0.2}};
+  }
   throw std::invalid_argument("ALONI_TEST_TRANSPORT=" + name);
 }
 

@@ -1,0 +1,101 @@
+// Random exchanges (random_exchange.hpp) while messages are late, lost, truncated or corrupted, or all that a rank sends: on each rank all
+// ghosts are right, or an exception says what is wrong; never a wrong number, never a wait without end. Seeds say what is exchanged and how
+// often something goes wrong; what that hits depends on time too. ALONI_EXCHANGES cases of each kind instead of 10 when it is set.
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/config.hpp>
+#include <aloni/core/error.hpp>
+
+#include "support/fault_cases.hpp"
+#include "support/sanitizer.hpp"
+
+#include <gtest/gtest.h>
+#include <halo/random_exchange.hpp>
+
+#include <array>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+
+namespace aloni::halo {
+namespace {
+
+using namespace testing_support;
+using namespace std::chrono_literals;
+
+// So many that most messages are those of exchanges, not of making one.
+constexpr int exchanges = 30;
+
+comm::TransportOptions transport_options(Random& pick) {
+  switch (pick(0, 3)) {
+    case 0:
+      return {.progress_thread = pick.one_in(2)};
+    case 1:
+      return {.ranks_per_node = 2};
+    case 2:
+      if (config::has_ucx) return {.shared_memory = false, .messages = comm::MessageTransport::ucx};
+      break;
+    default:
+      break;
+  }
+  return {.shared_memory = false};
+}
+
+/// Those of a kind, so rare that they hit now the making of an exchange, now one of the exchanges, now nothing.
+comm::Faults rare_faults(comm::Faults faults, unsigned seed, Random& pick) {
+  faults.seed = seed;
+  for (double* const probability : {&faults.truncate, &faults.corrupt, &faults.lose})
+    *probability *= pick.one_in(2) ? 0.1 : 0.01;
+  if (faults.dies_after != comm::Faults::never) faults.dies_after = static_cast<std::uint64_t>(pick(1, 150));
+  if (pick.one_in(2)) faults.delay = 0.2;
+  return faults;
+}
+
+class FaultyExchanges : public testing::TestWithParam<test::FaultCase> {
+ protected:
+  /// Collective. A family of communicators of its own, which ends here, whatever has happened to it.
+  void exchange(unsigned seed) {
+    Random pick(seed);  // the same on all ranks
+    comm::TransportOptions options = transport_options(pick);
+    options.faults = rare_faults(GetParam().faults, seed, pick);
+    options.checksums = options.faults.corrupt > 0 || pick.one_in(2);
+    if (!GetParam().harmless) options.stuck_after = 300ms;
+    try {
+      comm::Communicator comm = comm::from_mpi(MPI_COMM_WORLD, options);
+      if (pick.one_in(3)) comm.set_max_message_bytes(100);
+      RandomExchange random(comm, queue_, pick);
+      for (int variant = 0; variant < exchanges; ++variant) {
+        random.run(variant);
+        ++right_;
+      }
+      comm.barrier();
+    } catch (const Error& error) {
+      const bool expected = !GetParam().harmless && (dynamic_cast<const PeerFailed*>(&error) != nullptr ||
+                                                     dynamic_cast<const CommunicationError*>(&error) != nullptr);
+      EXPECT_TRUE(expected) << error.what();
+      EXPECT_NE(std::string(error.what()).find("rank"), std::string::npos) << error.what();
+      ++errors_;
+    }
+  }
+
+  Queue<Exec> queue_;
+  int right_ = 0, errors_ = 0;
+};
+
+TEST_P(FaultyExchanges, EndWithRightGhostsOrAnException) {
+  const char* const wanted = std::getenv("ALONI_EXCHANGES");
+  const int cases = wanted ? std::atoi(wanted) : test::share_of(10);
+  for (int seed = 0; seed < cases; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    exchange(static_cast<unsigned>(seed));
+  }
+  std::array<int, 2> counts{right_, errors_};
+  MPI_Allreduce(MPI_IN_PLACE, counts.data(), 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  EXPECT_GT(counts[0], 0) << "no exchange has ended";
+  EXPECT_EQ(counts[1] > 0, !GetParam().harmless) << counts[1] << " exceptions";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, FaultyExchanges, testing::ValuesIn(test::fault_cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace aloni::halo
