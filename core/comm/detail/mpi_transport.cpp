@@ -50,7 +50,15 @@ MpiTransport::MpiTransport(MPI_Comm comm)
   }
 }
 
-MpiTransport::~MpiTransport() { abandon(); }
+MpiTransport::~MpiTransport() {
+  abandon();
+  int finalized = 0, sent = 1;
+  MPI_Finalized(&finalized);
+  if (!finalized) MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent, MPI_STATUSES_IGNORE);
+  if (sent && !receiving_) return;
+  // MPI may still read an envelope that no receiver has taken, or write one that was on its way when its receive was cancelled.
+  new std::vector<std::byte>(std::move(buffers_));  // NOLINT(bugprone-unused-raii): leaked by design
+}
 
 std::byte* MpiTransport::incoming(std::size_t i) { return buffers_.data() + i * envelope_bytes; }
 std::byte* MpiTransport::outgoing(std::size_t i) { return buffers_.data() + (num_receives + i) * envelope_bytes; }
@@ -202,13 +210,14 @@ void MpiTransport::abandon() noexcept {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   const auto finish = [&](MPI_Request& request) {
     for (int done = request == MPI_REQUEST_NULL; !done;) {
-      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return;
-      if (std::chrono::steady_clock::now() > deadline) return;
+      if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+      if (std::chrono::steady_clock::now() > deadline) return false;
     }
+    return true;
   };
   for (MPI_Request& request : receives_) {
     if (request == MPI_REQUEST_NULL) continue;
-    finish(request);
+    receiving_ |= !finish(request);
     MPI_Request_free(&request);
   }
   // A send can't be cancelled. Its receiver may have asked for the data already, and its memory is about to go.

@@ -53,6 +53,7 @@ class MpiTransport final : public Transport {
   std::vector<MPI_Request> receives_, sends_;  // of envelopes
   std::vector<int> envelopes_sent_;
   int envelopes_received_ = 0;
+  bool receiving_ = false;  // after having been abandoned
   std::size_t next_receive_ = 0, next_send_ = 0, oldest_send_ = 0;
   std::vector<MPI_Request> bulk_;
   std::vector<Bulk> bulk_info_;
