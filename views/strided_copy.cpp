@@ -123,12 +123,12 @@ constexpr std::size_t cache_line = 64;
 // A column of 16,384 × 64 bytes from another rank's View took 500 µs without, 350 with; reading it afterwards takes 5 % longer.
 #ifdef __SSE2__
 template <class T>
-bool may_stream(const T* destination, Index rows, Index n, Index destination_stride) {
+bool may_stream(const T* destination, Index cells, Index n, Index destination_stride) {
   constexpr std::size_t many = 256 * 1024, longest_row = 1024;  // bytes
   const std::size_t row = static_cast<std::size_t>(n) * sizeof(T);
   const std::size_t step = static_cast<std::size_t>(std::abs(destination_stride)) * sizeof(T);
   return row % cache_line == 0 && row <= longest_row && step % cache_line == 0 && step != row &&
-         static_cast<std::size_t>(rows) * row >= many &&
+         static_cast<std::size_t>(cells) * sizeof(T) >= many &&
          reinterpret_cast<std::uintptr_t>(destination) % cache_line == 0;
 }
 
@@ -153,10 +153,10 @@ void stream_rows(const T* __restrict source, T* __restrict destination, Index ro
 
 template <bool Add, class T>
 void copy_contiguous_rows(const T* __restrict source, T* __restrict destination, Index rows, Index n,
-                          Index source_stride, Index destination_stride) {
+                          Index source_stride, Index destination_stride, Index cells_of_task) {
 #ifdef __SSE2__
   if constexpr (!Add) {
-    if (may_stream(destination, rows, n, destination_stride))
+    if (may_stream(destination, cells_of_task, n, destination_stride))
       return stream_rows(source, destination, rows, n, source_stride, destination_stride);
   }
 #endif
@@ -214,9 +214,9 @@ void run_rows_of_block(const CopyTask<T>& task, const T* source, T* destination,
       }
   } else if (ss == 1 && ds == 1) {
     if (task.kind == Kind::add)
-      copy_contiguous_rows<true>(source, destination, rows, n, source_step, destination_step);
+      copy_contiguous_rows<true>(source, destination, rows, n, source_step, destination_step, task.cells);
     else
-      copy_contiguous_rows<false>(source, destination, rows, n, source_step, destination_step);
+      copy_contiguous_rows<false>(source, destination, rows, n, source_step, destination_step, task.cells);
   } else if (task.kind == Kind::add) {
     for (Index r = 0; r < rows; ++r, source += source_step, destination += destination_step)
       for (Index i = 0; i < n; ++i) destination[i * ds] += source[i * ss];
@@ -259,6 +259,58 @@ void run_rows(const CopyTask<T>& task, Index begin, Index end) {
   }
 }
 
+// The rows of one task, or of a group that takes turns.
+template <class T>
+Index cells_per_row(const CopyTask<T>* tasks) {
+  Index n = 0;
+  for (Index t = 0; t < tasks->group; ++t) n += tasks[t].extents[tasks[t].kept - 1];
+  return n;
+}
+template <class T>
+Index rows_of(const CopyTask<T>& task) {
+  return task.cells / task.extents[task.kept - 1];
+}
+template <class T>
+void run_rows_of_group(const CopyTask<T>* tasks, Index begin, Index end) {
+  constexpr Index turn = 128;
+  if (tasks->group == 1) return run_rows(*tasks, begin, end);
+  for (Index row = begin; row < end; row += turn)
+    for (Index t = 0; t < tasks->group; ++t) run_rows(tasks[t], row, std::min(row + turn, end));
+}
+
+template <class T>
+bool can_take_turns(const CopyTask<T>& a, const CopyTask<T>& b) {
+  constexpr std::size_t longest_row = 256;  // bytes; longer ones fetch their pages' entries for enough cells anyway
+  const auto is_short = [&](const CopyTask<T>& t) {
+    const int inner = t.kept - 1;
+    return t.kept == t.total && t.kind != CopyTask<T>::Kind::fill && t.source_strides[inner] == 1 &&
+           t.destination_strides[inner] == 1 && static_cast<std::size_t>(t.extents[inner]) * sizeof(T) <= longest_row;
+  };
+  if (!is_short(a) || !is_short(b) || a.kept != b.kept) return false;
+  for (int i = 0; i < a.kept - 1; ++i)
+    if (a.extents[i] != b.extents[i] || a.source_strides[i] != b.source_strides[i] ||
+        a.destination_strides[i] != b.destination_strides[i])
+      return false;
+  return true;
+}
+
+/// Of one batch: those that can take turns behind each other, in the order of the first ones.
+template <class T>
+void group(std::vector<CopyTask<T>>& tasks) {
+  for (std::size_t first = 0; first < tasks.size();) {
+    std::size_t next = first + 1;
+    for (std::size_t i = next; i < tasks.size(); ++i) {
+      if (!can_take_turns(tasks[first], tasks[i])) continue;
+      tasks[i].group = 0;
+      std::rotate(tasks.begin() + static_cast<std::ptrdiff_t>(next), tasks.begin() + static_cast<std::ptrdiff_t>(i),
+                  tasks.begin() + static_cast<std::ptrdiff_t>(i) + 1);
+      ++next;
+    }
+    tasks[first].group = static_cast<Index>(next - first);
+    first = next;
+  }
+}
+
 // One of `parts` shares of the cells of several tasks, rounded to whole rows.
 template <class T>
 struct HostShare {
@@ -269,17 +321,18 @@ struct HostShare {
 
   void run(Index part) const {
     if (parts == 1) {
-      for (Index t = 0; t < count; ++t) run_rows(tasks[t], 0, tasks[t].cells / tasks[t].extents[tasks[t].kept - 1]);
+      for (Index t = 0; t < count; t += tasks[t].group) run_rows_of_group(tasks + t, 0, rows_of(tasks[t]));
       return;
     }
     const Index begin = cells / parts * part + std::min(part, cells % parts);
     const Index end = begin + cells / parts + (part < cells % parts ? 1 : 0);
     Index first = 0;
-    for (Index t = 0; t < count && first < end; first += tasks[t].cells, ++t) {
-      const Index n = tasks[t].extents[tasks[t].kept - 1], rows = tasks[t].cells / n;
+    for (Index t = 0; t < count && first < end; t += tasks[t].group) {
+      const Index n = cells_per_row(tasks + t), rows = rows_of(tasks[t]);
       const auto row_at = [&](Index cell) { return std::clamp<Index>((cell - first + n - 1) / n, 0, rows); };
       const Index from = begin <= first ? 0 : row_at(begin), to = row_at(end);
-      if (from < to) run_rows(tasks[t], from, to);
+      if (from < to) run_rows_of_group(tasks + t, from, to);
+      first += n * rows;
     }
   }
 };
@@ -331,20 +384,29 @@ void launch_one(const Exec& exec, const std::string& label, const CopyTask<T>& t
 template <class T, class Exec>
 StridedCopyList<T, Exec>::StridedCopyList(const Exec& exec, std::string label, const std::vector<Entry>& entries)
     : label_(std::move(label)) {
-  std::vector<detail::CopyTask<T>> tasks;
+  std::vector<detail::CopyTask<T>> tasks, batch;
   std::vector<Index> first_cells;
-  int batch = -1;
+  const auto end_batch = [&] {
+    if (batch.empty()) return;
+    if constexpr (detail::is_host_space<Exec>) detail::group(batch);
+    batches_.push_back({static_cast<Index>(tasks.size()), static_cast<Index>(batch.size()), 0});
+    for (const auto& task : batch) {
+      first_cells.push_back(batches_.back().cells);
+      batches_.back().cells += task.cells;
+    }
+    tasks.insert(tasks.end(), batch.begin(), batch.end());
+    batch.clear();
+  };
+  int number = 0;
   for (const Entry& entry : entries) {
     auto task = detail::make_task(entry.source, entry.destination, entry.copy, entry.mode);
     if (task.cells == 0) continue;
     task.value = entry.value;
-    if (batches_.empty() || entry.batch != batch) batches_.push_back({static_cast<Index>(tasks.size()), 0, 0});
-    batch = entry.batch;
-    first_cells.push_back(batches_.back().cells);
-    batches_.back().cells += task.cells;
-    ++batches_.back().tasks;
-    tasks.push_back(task);
+    if (entry.batch != number) end_batch();
+    number = entry.batch;
+    batch.push_back(task);
   }
+  end_batch();
   if (tasks.empty()) return;
   using Kokkos::view_alloc, Kokkos::WithoutInitializing;
   tasks_ = decltype(tasks_)(view_alloc(exec, WithoutInitializing, label_ + ", tasks"), tasks.size());

@@ -56,6 +56,9 @@ struct CopyTask {
   Kind kind = Kind::assign;
   int kept = 0, total = 0;  ///< dimensions [0, kept) enumerate destination cells, [kept, total) are summed
   Index cells = 0;          ///< destination cells
+  /// This and so many behind it have rows of the same number and distance. Host spaces take turns with them, some rows at a time, because
+  /// the two sides of a block lie in the same cache lines, or pages at least. 0: it is in such a group, not the first.
+  Index group = 1;
   /// Five that are summed and the two that are always kept.
   static constexpr int max_dims = 7;
   Index extents[max_dims] = {}, source_strides[max_dims] = {}, destination_strides[max_dims] = {};
