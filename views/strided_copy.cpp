@@ -107,11 +107,28 @@ KOKKOS_INLINE_FUNCTION void run_cell(const CopyTask<T>& task, Index cell) {
 
 // --- host: rows ---
 
+/// Perhaps outside of what is allocated: to be prefetched only.
+template <class T>
+const void* beyond(const T* p, Index cells) {
+  return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) +
+                                       static_cast<std::uintptr_t>(cells) * sizeof(T));
+}
+
 // `rows` rows of `n` cells each. Short rows are common (a column of ghosts is W×C = 1×6 numbers wide), and a call of
 // memcpy or a loop of unknown length costs more than they do: lengths known to the compiler run several times faster.
 template <int N, bool Add, class T>
 void copy_short_rows(const T* __restrict source, T* __restrict destination, Index rows, Index source_stride,
                      Index destination_stride) {
+  // Far apart no prefetcher finds the next one; a prefetch beyond the last row does no harm.
+  constexpr Index ahead = 16, far = 256 / sizeof(T);
+  if (std::abs(source_stride) >= far && std::abs(destination_stride) >= far) {
+    for (Index r = 0; r < rows; ++r, source += source_stride, destination += destination_stride) {
+      __builtin_prefetch(beyond(source, ahead * source_stride));
+      __builtin_prefetch(beyond(destination, ahead * destination_stride), 1);
+      for (int i = 0; i < N; ++i) destination[i] = Add ? destination[i] + source[i] : source[i];
+    }
+    return;
+  }
   for (Index r = 0; r < rows; ++r, source += source_stride, destination += destination_stride)
     for (int i = 0; i < N; ++i) destination[i] = Add ? destination[i] + source[i] : source[i];
 }
