@@ -29,8 +29,8 @@ class FaultyTransport final : public Transport, private Transport::Sink {
   void end_faults();
 
   std::string name() const override { return "faulty " + inner_.name(); }
-  std::size_t largest_fragment(const void* data, std::size_t bytes) const override {
-    return inner_.largest_fragment(data, bytes);
+  std::size_t largest_fragment(int peer, const void* data, std::size_t bytes) const override {
+    return inner_.largest_fragment(peer, data, bytes);
   }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
   bool poll(Sink& sink) override;

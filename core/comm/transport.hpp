@@ -67,8 +67,8 @@ class Transport {
 
   virtual std::string name() const = 0;
 
-  /// The most bytes of `data` that one fragment takes. Positive.
-  virtual std::size_t largest_fragment(const void* data, std::size_t bytes) const = 0;
+  /// The most bytes of `data` that one fragment to `peer` takes. Positive.
+  virtual std::size_t largest_fragment(int peer, const void* data, std::size_t bytes) const = 0;
   /// Asynchronous, see above. `header` is copied.
   virtual Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) = 0;
   /// Makes progress; calls the sink for all that has happened, but never from within another call. Returns whether anything has.

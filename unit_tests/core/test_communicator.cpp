@@ -121,6 +121,17 @@ TEST_F(CommunicatorTest, CountsTheTrafficOfEachTransportAndPeer) {
   }
 }
 
+TEST_F(CommunicatorTest, SendsBetweenNodesInFragments) {
+  const Communicator nodes = from_mpi(MPI_COMM_WORLD, {.mpi_fragment_bytes = 4999, .ranks_per_node = 1});
+  const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
+  std::vector<int> mine(30'001), theirs(mine.size());
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = rank + 7 * static_cast<int>(i);
+  const std::array requests{nodes.receive(std::as_writable_bytes(std::span(theirs)), previous, 1),
+                            nodes.send(std::as_bytes(std::span(mine)), next, 1)};
+  for (Request r : requests) nodes.wait(r);
+  for (std::size_t i = 0; i < theirs.size(); ++i) ASSERT_EQ(theirs[i], previous + 7 * static_cast<int>(i));
+}
+
 TEST_F(CommunicatorTest, RefusesATransportThatTheBuildLacks) {
   if (aloni::config::has_ucx) GTEST_SKIP() << "it has all";
   try {

@@ -31,7 +31,7 @@ class SimulatedTransport final : public comm::Transport {
   void connect(std::vector<SimulatedTransport*> all) { all_ = std::move(all); }
 
   std::string name() const override { return "simulated"; }
-  std::size_t largest_fragment(const void*, std::size_t) const override { return options_.fragment_bytes; }
+  std::size_t largest_fragment(int, const void*, std::size_t) const override { return options_.fragment_bytes; }
   Sent send(int peer, const comm::Header& header, const void* data, std::uint32_t ticket) override {
     auto& to = *all_[static_cast<std::size_t>(peer)];
     if (to.arriving_.size() >= options_.queue_length) return Sent::no_room;

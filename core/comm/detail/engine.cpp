@@ -171,7 +171,8 @@ bool Engine::push(std::uint32_t i) {
     const std::byte* const data = m.data + m.next;
     const std::size_t rest = m.bytes - m.next;
     std::size_t bytes = rest;
-    const std::size_t limit = std::min(max_fragment_bytes_, rest > 0 ? transport.largest_fragment(data, rest) : 1);
+    const std::size_t limit =
+        std::min(max_fragment_bytes_, rest > 0 ? transport.largest_fragment(m.peer, data, rest) : 1);
     if (rest > limit) bytes = std::max(limit / m.unit, std::size_t{1}) * m.unit;
     const Header header{.context = m.key.context,
                         .operation = m.key.operation,

@@ -10,8 +10,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <functional>
+#include <limits>
 #include <span>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -29,6 +32,20 @@ std::vector<std::byte> all_gather_over(MPI_Comm comm, std::span<const std::byte>
   const int bytes = static_cast<int>(mine.size());
   check_mpi(MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm), "MPI_Allgather");
   return all;
+}
+
+constexpr std::size_t whole_message = std::numeric_limits<std::size_t>::max();
+
+/// Of messages of MPI between machines.
+std::size_t fragment_bytes(const TransportOptions& options) {
+  if (options.mpi_fragment_bytes > 0) return options.mpi_fragment_bytes;
+  // Devices that move data by themselves: InfiniBand, RoCE, Omni-Path, EFA; Slingshot.
+  for (const char* const devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
+    std::error_code none;
+    if (!std::filesystem::is_empty(devices, none) && !none) return whole_message;
+  }
+  constexpr std::size_t over_tcp = 60 * 1024;  // with MPI's own header below 64 KiB, up to where Open MPI sends at once
+  return over_tcp;
 }
 
 /// A barrier that makes progress.
@@ -150,7 +167,12 @@ Family::Family(MPI_Comm messages, MPI_Comm poison, const TransportOptions& optio
                                      [&](const std::function<void()>& progress) { meet(mpi_, progress); });
     }
   }
-  if (!others.empty() && !messages_) messages_ = std::make_unique<MpiTransport>(mpi_);
+  if (!others.empty() && !messages_) {
+    std::vector<std::size_t> largest(static_cast<std::size_t>(size_), whole_message);
+    for (std::size_t r = 0; r < largest.size(); ++r)
+      if (node_of_[r] != node_of_[static_cast<std::size_t>(rank_)]) largest[r] = fragment_bytes(options);
+    messages_ = std::make_unique<MpiTransport>(mpi_, std::move(largest));
+  }
   Transport* messages_route = messages_.get();
   if (messages_ && options.faults.any())
     messages_route = &faulty_messages_.emplace(*messages_, faults_of_rank(options.faults, 2 * rank_ + 1));

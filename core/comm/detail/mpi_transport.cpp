@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace aloni::comm::detail {
 
@@ -31,8 +32,9 @@ constexpr std::size_t num_receives = 16, num_sends = 32;
 
 }  // namespace
 
-MpiTransport::MpiTransport(MPI_Comm comm)
+MpiTransport::MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest)
     : comm_(comm),
+      largest_(std::move(largest)),
       buffers_((num_receives + num_sends) * envelope_bytes),
       receives_(num_receives, MPI_REQUEST_NULL),
       sends_(num_sends, MPI_REQUEST_NULL) {

@@ -5,6 +5,7 @@
 
 #include <mpi.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,15 +14,19 @@ namespace aloni::comm::detail {
 
 class MpiTransport final : public Transport {
  public:
-  /// `comm` belongs to the caller, outlives the transport, returns errors, and is used for nothing else.
-  explicit MpiTransport(MPI_Comm comm);
+  /// `comm` belongs to the caller, outlives the transport, returns errors, and is used for nothing else. `largest`: of fragments, by rank; at
+  /// most, and by default, 1 GiB.
+  explicit MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest = {});
   /// Envelopes to each rank, and from all.
   const std::vector<int>& envelopes_sent() const { return envelopes_sent_; }
   int envelopes_received() const { return envelopes_received_; }
   ~MpiTransport() override;
 
   std::string name() const override { return "mpi"; }
-  std::size_t largest_fragment(const void*, std::size_t) const override { return largest_message_bytes; }
+  std::size_t largest_fragment(int peer, const void*, std::size_t) const override {
+    return largest_.empty() ? largest_message_bytes
+                            : std::min(largest_[static_cast<std::size_t>(peer)], largest_message_bytes);
+  }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
   bool carries_device_memory() const override;
   bool poll(Sink& sink) override;
@@ -46,6 +51,7 @@ class MpiTransport final : public Transport {
   std::byte* outgoing(std::size_t i);
 
   MPI_Comm comm_;
+  std::vector<std::size_t> largest_;
   int tags_ = 0;  // 1 … tags_ are for bulk messages
   std::uint32_t bulk_messages_ = 0;
 

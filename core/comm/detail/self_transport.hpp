@@ -10,7 +10,7 @@ namespace aloni::comm::detail {
 class SelfTransport final : public Transport {
  public:
   std::string name() const override { return "self"; }
-  std::size_t largest_fragment(const void*, std::size_t) const override { return std::size_t{1} << 30; }
+  std::size_t largest_fragment(int, const void*, std::size_t) const override { return std::size_t{1} << 30; }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override {
     sent_.push_back(
         {.peer = peer, .header = header, .data = static_cast<const std::byte*>(data), .stays = true, .token = ticket});

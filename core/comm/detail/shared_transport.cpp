@@ -127,7 +127,7 @@ SharedTransport::Peer& SharedTransport::peer_of(int rank) {
   return *peers_[static_cast<std::size_t>(index_of_[static_cast<std::size_t>(rank)])];
 }
 
-std::size_t SharedTransport::largest_fragment(const void* data, std::size_t bytes) const {
+std::size_t SharedTransport::largest_fragment(int, const void* data, std::size_t bytes) const {
   if (bytes <= heap_bytes) return heap_bytes;
   return heap_.address_of(data, bytes).descriptor >= 0 ? heap_fragment : large_block;
 }

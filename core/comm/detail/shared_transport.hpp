@@ -29,7 +29,7 @@ class SharedTransport final : public Transport {
   bool reaches(int rank) const;
 
   std::string name() const override { return "shared"; }
-  std::size_t largest_fragment(const void* data, std::size_t bytes) const override;
+  std::size_t largest_fragment(int peer, const void* data, std::size_t bytes) const override;
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
   bool poll(Sink& sink) override;
   void release(const Fragment& fragment) override;

@@ -63,7 +63,7 @@ class UcxTransport final : public Transport {
   ~UcxTransport() override;
 
   std::string name() const override { return "ucx"; }
-  std::size_t largest_fragment(const void*, std::size_t) const override { return max_fragment_bytes; }
+  std::size_t largest_fragment(int, const void*, std::size_t) const override { return max_fragment_bytes; }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
   bool poll(Sink& sink) override;
   bool flushed() override;
