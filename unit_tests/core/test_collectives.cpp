@@ -650,8 +650,8 @@ TEST_F(Collectives, NobodyRunsAheadWithoutEnd) {
   constexpr auto pause = std::chrono::milliseconds(300);
   std::vector<std::byte> data(64 * 1024);
   const auto check = [&](int last, int times, auto&& f) {
+    const auto start = std::chrono::steady_clock::now();  // before anybody pauses
     comm.barrier();
-    const auto start = std::chrono::steady_clock::now();
     if (rank == last) std::this_thread::sleep_for(pause);
     for (int i = 0; i < times; ++i) f(i);
     if (size > 1 && (rank == 0 || rank == last)) {
