@@ -81,15 +81,19 @@ class FaultyExchanges : public testing::TestWithParam<test::FaultCase> {
   int right_ = 0, errors_ = 0;
 };
 
+// Faults are rare: where these many seeds saw none, or nothing else, further ones do.
 TEST_P(FaultyExchanges, EndWithRightGhostsOrAnException) {
   const char* const wanted = std::getenv("ALONI_EXCHANGES");
   const int cases = wanted ? std::atoi(wanted) : test::share_of(10);
-  for (int seed = 0; seed < cases; ++seed) {
+  constexpr int enough = 100;
+  std::array<int, 2> counts{};
+  const auto has_seen_all = [&] { return counts[0] > 0 && (GetParam().harmless || counts[1] > 0); };
+  for (int seed = 0; seed < cases || (seed < enough && !has_seen_all()); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     exchange(static_cast<unsigned>(seed));
+    counts = {right_, errors_};
+    MPI_Allreduce(MPI_IN_PLACE, counts.data(), 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   }
-  std::array<int, 2> counts{right_, errors_};
-  MPI_Allreduce(MPI_IN_PLACE, counts.data(), 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   EXPECT_GT(counts[0], 0) << "no exchange has ended";
   EXPECT_EQ(counts[1] > 0, !GetParam().harmless) << counts[1] << " exceptions";
 }
