@@ -19,20 +19,16 @@ using comm::Step;
 constexpr std::size_t line = 64;  // each parcel begins on a cache line of its own
 constexpr std::size_t aligned(std::size_t n) { return (n + line - 1) / line * line; }
 
-std::vector<int> senders(const NodePair& pair) {
+/// Of those that send, or of those that receive, each once.
+std::vector<int> ranks_of(const NodePair& pair, int Parcel::*end) {
   std::vector<int> ranks;
-  for (const Parcel& p : pair.parcels) ranks.push_back(p.from);
+  for (const Parcel& p : pair.parcels) ranks.push_back(p.*end);
   std::ranges::sort(ranks);
   ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
   return ranks;
 }
-std::vector<int> receivers(const NodePair& pair) {
-  std::vector<int> ranks;
-  for (const Parcel& p : pair.parcels) ranks.push_back(p.to);
-  std::ranges::sort(ranks);
-  ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
-  return ranks;
-}
+std::vector<int> senders(const NodePair& pair) { return ranks_of(pair, &Parcel::from); }
+std::vector<int> receivers(const NodePair& pair) { return ranks_of(pair, &Parcel::to); }
 
 std::vector<int> nodes_of_ranks(const Communicator& comm, const Communicator& node) {
   std::map<std::int64_t, int> numbers;
