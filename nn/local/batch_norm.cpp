@@ -2,87 +2,11 @@
 
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
-
-#include <algorithm>
+#include <aloni/nn/local/detail/normalisation.hpp>
 
 namespace aloni::nn::local {
 
 namespace detail {
-
-// A tensor's rows are cut into at most this many shares, each summed by one thread into its own part of the workspace. A
-// constant, not the number of threads: sums must not change with it.
-constexpr Index max_shares = 64;
-
-/// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host one index per share, so that the loop over
-/// channels runs over contiguous memory; on a device one per share and channel.
-template <class T, class Exec, bool gradients>
-struct PartialSums {
-  Rows rows;
-  Index shares;
-  Tensor<const T, Exec> x, dy;
-  Array<const double, Exec> mean, inv_std;
-  Array<double, Exec> partial;
-
-  KOKKOS_FUNCTION void add(Index n, Index d, Index h, Index w, Index c, double& first, double& second) const {
-    const double value = static_cast<double>(x(n, d, h, w, c));
-    if constexpr (gradients) {
-      const double g = static_cast<double>(dy(n, d, h, w, c));
-      first += g;
-      second += g * ((value - mean(c)) * inv_std(c));
-    } else {
-      first += value;
-      second += value * value;
-    }
-  }
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    const Index total = rows.rows();
-    if constexpr (runs_on_host<Exec>) {
-      double* const first = partial.data() + i * 2 * rows.channels;
-      double* const second = first + rows.channels;
-      for (Index c = 0; c < 2 * rows.channels; ++c) first[c] = 0;
-      for (Index r = total * i / shares; r < total * (i + 1) / shares; ++r) {
-        Index n, d, h;
-        rows.row(r, n, d, h);
-        for (Index w = 0; w < rows.width; ++w)
-          for (Index c = 0; c < rows.channels; ++c) add(n, d, h, w, c, first[c], second[c]);
-      }
-    } else {
-      const Index share = i / rows.channels, c = i % rows.channels;
-      double first = 0, second = 0;
-      for (Index r = total * share / shares; r < total * (share + 1) / shares; ++r) {
-        Index n, d, h;
-        rows.row(r, n, d, h);
-        for (Index w = 0; w < rows.width; ++w) add(n, d, h, w, c, first, second);
-      }
-      partial(share * 2 * rows.channels + c) = first;
-      partial(share * 2 * rows.channels + rows.channels + c) = second;
-    }
-  }
-};
-
-template <class Exec>
-struct AddShares {
-  Index shares, values;
-  Array<const double, Exec> partial;
-  Array<double, Exec> sums;
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    double sum = 0;
-    for (Index s = 0; s < shares; ++s) sum += partial(s * values + i);
-    sums(i) = sum;
-  }
-};
-
-template <class T, class Exec, bool gradients>
-void reduce_channels(const Exec& exec, const char* label, const Rows& rows, const InTensor<T, Exec>& x,
-                     const InTensor<T, Exec>& dy, const InArray<double, Exec>& mean,
-                     const InArray<double, Exec>& inv_std, const Array<double, Exec>& partial,
-                     const Array<double, Exec>& sums) {
-  const Index shares = std::min(max_shares, rows.rows());
-  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? shares : shares * rows.channels),
-                       PartialSums<T, Exec, gradients>{rows, shares, x, dy, mean, inv_std, partial});
-  Kokkos::parallel_for("aloni::nn::batch_norm_add_shares", Range<Exec>(exec, 0, 2 * rows.channels),
-                       AddShares<Exec>{shares, 2 * rows.channels, partial, sums});
-}
 
 template <class Exec>
 struct Finish {
@@ -113,19 +37,6 @@ struct Inverse {
 };
 
 template <class T, class Exec>
-struct Normalise {
-  Rows rows;
-  Tensor<const T, Exec> x;
-  Array<const double, Exec> mean, inv_std;
-  Array<const T, Exec> gamma, beta;
-  Tensor<T, Exec> y;
-  KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
-    const double normal = (static_cast<double>(x(n, d, h, w, c)) - mean(c)) * inv_std(c);
-    y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
-  }
-};
-
-template <class T, class Exec>
 struct NormaliseGradient {
   Rows rows;
   double inverse_count;
@@ -142,41 +53,6 @@ struct NormaliseGradient {
   }
 };
 
-/// One index per row on a host, per element on a device.
-template <class Exec, class Kernel>
-struct EachElement {
-  Kernel kernel;
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    Index n, d, h, w, c;
-    if constexpr (runs_on_host<Exec>) {
-      kernel.rows.row(i, n, d, h);
-      for (w = 0; w < kernel.rows.width; ++w)
-        for (c = 0; c < kernel.rows.channels; ++c) kernel.element(n, d, h, w, c);
-    } else {
-      kernel.rows.element(i, n, d, h, w, c);
-      kernel.element(n, d, h, w, c);
-    }
-  }
-};
-
-template <class Exec, class Kernel>
-void for_each_element(const Exec& exec, const char* label, const Kernel& kernel) {
-  if (kernel.rows.elements() == 0) return;
-  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
-                       EachElement<Exec, Kernel>{kernel});
-}
-
-template <class T, class Exec>
-struct ParameterGradients {
-  Index channels;
-  Array<const double, Exec> sums;
-  Array<T, Exec> dgamma, dbeta;
-  KOKKOS_FUNCTION void operator()(const Index c) const {
-    dbeta(c) = static_cast<T>(sums(c));
-    dgamma(c) = static_cast<T>(sums(channels + c));
-  }
-};
-
 }  // namespace detail
 
 template <class T, class Exec>
@@ -185,7 +61,7 @@ BatchNormReduction<T, Exec>::BatchNormReduction(const Exec& exec, Index samples,
     : max_rows_(samples * depth * height),
       channels_(channels),
       partial_(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::batch_norm_partial_sums"),
-               static_cast<std::size_t>(std::min(detail::max_shares, samples * depth * height) * 2 * channels)) {}
+               static_cast<std::size_t>(detail::shares_of(1, samples * depth * height).total() * 2 * channels)) {}
 
 template <class T, class Exec>
 void BatchNormReduction<T, Exec>::statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums) {
@@ -194,8 +70,9 @@ void BatchNormReduction<T, Exec>::statistics(const Exec& exec, InTensor<T, Exec>
   detail::check(rows.rows() <= max_rows_ && rows.channels == channels_, operation, "x", detail::extents_text(x),
                 "the channels and at most the rows given to the constructor");
   detail::check_extent(operation, "sums", sums, 2 * channels_);
-  detail::reduce_channels<T, Exec, false>(exec, "aloni::nn::batch_norm_statistics", rows, x, {}, {}, {}, partial_,
-                                          sums);
+  detail::reduce_channels<T, Exec, false>(exec, "aloni::nn::batch_norm_statistics", rows,
+                                          detail::shares_of(1, rows.rows()), detail::PerChannel{}, x, {}, {}, {},
+                                          partial_, sums);
 }
 
 template <class T, class Exec>
@@ -210,8 +87,9 @@ void BatchNormReduction<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> 
   detail::check_extent(operation, "mean", mean, channels_);
   detail::check_extent(operation, "inv_std", inv_std, channels_);
   detail::check_extent(operation, "sums", sums, 2 * channels_);
-  detail::reduce_channels<T, Exec, true>(exec, "aloni::nn::batch_norm_gradients", rows, x, dy, mean, inv_std, partial_,
-                                         sums);
+  detail::reduce_channels<T, Exec, true>(exec, "aloni::nn::batch_norm_gradients", rows,
+                                         detail::shares_of(1, rows.rows()), detail::PerChannel{}, x, dy, mean, inv_std,
+                                         partial_, sums);
 }
 
 template <class Exec>
@@ -254,7 +132,7 @@ void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, E
   detail::check_extent(operation, "gamma", gamma, rows.channels);
   detail::check_extent(operation, "beta", beta, rows.channels);
   detail::for_each_element(exec, "aloni::nn::batch_norm_forward",
-                           detail::Normalise<T, Exec>{rows, x, mean, inv_std, gamma, beta, y});
+                           detail::Normalise<T, Exec>{rows, {}, x, mean, inv_std, gamma, beta, y});
 }
 
 template <class T, class Exec>
@@ -264,7 +142,7 @@ void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums
   detail::check_extent("aloni::nn::local::batch_norm_parameter_gradients", "sums", sums, 2 * channels);
   detail::check_extent("aloni::nn::local::batch_norm_parameter_gradients", "dbeta", dbeta, channels);
   Kokkos::parallel_for("aloni::nn::batch_norm_parameter_gradients", detail::Range<Exec>(exec, 0, channels),
-                       detail::ParameterGradients<T, Exec>{channels, sums, dgamma, dbeta});
+                       detail::ParameterGradients<T, Exec>{1, channels, sums, dgamma, dbeta});
 }
 
 template <class T, class Exec>

@@ -1,0 +1,174 @@
+#pragma once
+// What the normalisations have in common: two sums per channel over rows of a tensor, and loops that treat each element with
+// the mean and deviation that it belongs to. They differ in whose these are: a channel's, a sample's channel's, a cell's.
+#include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/local_types.hpp>
+
+#include <algorithm>
+
+namespace aloni::nn::local::detail {
+
+/// Where an element finds its statistics: one for each channel, the same in all samples (sample_stride 0) or not (channels).
+struct PerChannel {
+  Index sample_stride = 0;
+  KOKKOS_FUNCTION Index operator()(const Rows&, Index n, Index, Index, Index, Index c) const {
+    return n * sample_stride + c;
+  }
+};
+
+/// One for each cell, which is a pixel of one sample with all of its channels.
+struct PerCell {
+  KOKKOS_FUNCTION Index operator()(const Rows& rows, Index n, Index d, Index h, Index w, Index) const {
+    return ((n * rows.depth + d) * rows.height + h) * rows.width + w;
+  }
+};
+
+/// How rows are summed: in segments with sums of their own (the whole tensor or each sample), each of them cut into shares that
+/// one thread sums into its own part of the workspace. The numbers depend on the extents, not on the threads: sums must not
+/// change with those.
+struct Shares {
+  Index segments, rows, shares;  ///< rows and shares of one segment
+  KOKKOS_FUNCTION Index total() const { return segments * shares; }
+  KOKKOS_FUNCTION Index begin(Index i) const { return i / shares * rows + rows * (i % shares) / shares; }
+  KOKKOS_FUNCTION Index end(Index i) const { return i / shares * rows + rows * (i % shares + 1) / shares; }
+};
+
+inline Shares shares_of(Index segments, Index rows_of_segment) {
+  constexpr Index enough = 64;  // for every host's threads; on a device each channel is a thread too
+  const Index wanted = segments == 0 ? 0 : (enough + segments - 1) / segments;
+  return {segments, rows_of_segment, std::min(wanted, rows_of_segment)};
+}
+
+/// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host one index per share, so that the loop over
+/// channels runs over contiguous memory; on a device one per share and channel.
+template <class T, class Exec, bool gradients, class Statistics>
+struct PartialSums {
+  Rows rows;
+  Shares shares;
+  Statistics statistics;
+  Tensor<const T, Exec> x, dy;
+  Array<const double, Exec> mean, inv_std;
+  Array<double, Exec> partial;
+
+  KOKKOS_FUNCTION void add(Index n, Index d, Index h, Index w, Index c, double& first, double& second) const {
+    const double value = static_cast<double>(x(n, d, h, w, c));
+    if constexpr (gradients) {
+      const double g = static_cast<double>(dy(n, d, h, w, c));
+      const Index s = statistics(rows, n, d, h, w, c);
+      first += g;
+      second += g * ((value - mean(s)) * inv_std(s));
+    } else {
+      first += value;
+      second += value * value;
+    }
+  }
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    if constexpr (runs_on_host<Exec>) {
+      double* const first = partial.data() + i * 2 * rows.channels;
+      double* const second = first + rows.channels;
+      for (Index c = 0; c < 2 * rows.channels; ++c) first[c] = 0;
+      for (Index r = shares.begin(i); r < shares.end(i); ++r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        for (Index w = 0; w < rows.width; ++w)
+          for (Index c = 0; c < rows.channels; ++c) add(n, d, h, w, c, first[c], second[c]);
+      }
+    } else {
+      const Index share = i / rows.channels, c = i % rows.channels;
+      double first = 0, second = 0;
+      for (Index r = shares.begin(share); r < shares.end(share); ++r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        for (Index w = 0; w < rows.width; ++w) add(n, d, h, w, c, first, second);
+      }
+      partial(share * 2 * rows.channels + c) = first;
+      partial(share * 2 * rows.channels + rows.channels + c) = second;
+    }
+  }
+};
+
+template <class Exec>
+struct AddShares {
+  Index shares, values;
+  Array<const double, Exec> partial;
+  Array<double, Exec> sums;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    const Index segment = i / values, value = i % values;
+    double sum = 0;
+    for (Index s = 0; s < shares; ++s) sum += partial((segment * shares + s) * values + value);
+    sums(i) = sum;
+  }
+};
+
+/// sums: for each segment Σx, Σx² of the channels or, with gradients, Σdy, Σdy·x̂. `partial` has shares.total() · 2 channels.
+template <class T, class Exec, bool gradients, class Statistics>
+void reduce_channels(const Exec& exec, const char* label, const Rows& rows, const Shares& shares,
+                     const Statistics& statistics, const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy,
+                     const InArray<double, Exec>& mean, const InArray<double, Exec>& inv_std,
+                     const Array<double, Exec>& partial, const Array<double, Exec>& sums) {
+  const Index values = 2 * rows.channels;
+  Kokkos::parallel_for(
+      label, Range<Exec>(exec, 0, runs_on_host<Exec> ? shares.total() : shares.total() * rows.channels),
+      PartialSums<T, Exec, gradients, Statistics>{rows, shares, statistics, x, dy, mean, inv_std, partial});
+  Kokkos::parallel_for("aloni::nn::add_shares", Range<Exec>(exec, 0, shares.segments * values),
+                       AddShares<Exec>{shares.shares, values, partial, sums});
+}
+
+/// y = (x - mean) × inv_std × gamma + beta.
+template <class T, class Exec>
+struct Normalise {
+  Rows rows;
+  PerChannel statistics;
+  Tensor<const T, Exec> x;
+  Array<const double, Exec> mean, inv_std;
+  Array<const T, Exec> gamma, beta;
+  Tensor<T, Exec> y;
+  KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
+    const Index s = statistics(rows, n, d, h, w, c);
+    const double normal = (static_cast<double>(x(n, d, h, w, c)) - mean(s)) * inv_std(s);
+    y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
+  }
+};
+
+/// One index per row on a host, per element on a device.
+template <class Exec, class Kernel>
+struct EachElement {
+  Kernel kernel;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    Index n, d, h, w, c;
+    if constexpr (runs_on_host<Exec>) {
+      kernel.rows.row(i, n, d, h);
+      for (w = 0; w < kernel.rows.width; ++w)
+        for (c = 0; c < kernel.rows.channels; ++c) kernel.element(n, d, h, w, c);
+    } else {
+      kernel.rows.element(i, n, d, h, w, c);
+      kernel.element(n, d, h, w, c);
+    }
+  }
+};
+
+template <class Exec, class Kernel>
+void for_each_element(const Exec& exec, const char* label, const Kernel& kernel) {
+  if (kernel.rows.elements() == 0) return;
+  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
+                       EachElement<Exec, Kernel>{kernel});
+}
+
+/// dgamma = Σdy·x̂ and dbeta = Σdy, added over the segments of `sums`.
+template <class T, class Exec>
+struct ParameterGradients {
+  Index segments, channels;
+  Array<const double, Exec> sums;
+  Array<T, Exec> dgamma, dbeta;
+  KOKKOS_FUNCTION void operator()(const Index c) const {
+    double first = 0, second = 0;
+    for (Index s = 0; s < segments; ++s) {
+      first += sums(s * 2 * channels + c);
+      second += sums((s * 2 + 1) * channels + c);
+    }
+    dbeta(c) = static_cast<T>(first);
+    dgamma(c) = static_cast<T>(second);
+  }
+};
+
+}  // namespace aloni::nn::local::detail
