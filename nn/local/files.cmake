@@ -7,6 +7,8 @@ set(ALONI_NN_LOCAL_HEADERS
     local/convolution.hpp
     local/dense.hpp
     local/gemm.hpp
+    local/group_norm.hpp
+    local/layer_norm.hpp
     local/local_types.hpp
     local/loss.hpp
     local/pointwise.hpp
@@ -24,6 +26,8 @@ set(ALONI_NN_LOCAL_SOURCES
     local/dense.cpp
     local/gemm.cpp
     local/gemm_blocked.cpp
+    local/group_norm.cpp
+    local/layer_norm.cpp
     local/loss.cpp
     local/pointwise.cpp
     local/pooling.cpp)

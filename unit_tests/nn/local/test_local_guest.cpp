@@ -2,6 +2,8 @@
 #include <aloni/nn/local/batch_norm.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/dense.hpp>
+#include <aloni/nn/local/group_norm.hpp>
+#include <aloni/nn/local/layer_norm.hpp>
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/local/pooling.hpp>
@@ -80,6 +82,8 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
   LocalArray<double> sums(8), mean(4), inv_std(4), result(2);
   LocalArray<int> labels(2);
   BatchNormReduction<T> reduction(exec, 2, 1, 8, 4);
+  LocalGroupNorm<T> group_norm(exec, {2, 1, 8, 8, 4}, 2);
+  LocalLayerNorm<T> layer_norm(exec, {2, 1, 8, 8, 4}, 1e-5);
   expect_quiet([&] {
     max_pool_forward<T>(exec, pool, x, y.view(), argmax);
     max_pool_backward<T>(exec, pool, y, argmax, x.view());
@@ -92,6 +96,15 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
     batch_norm_forward<T>(exec, x, mean, inv_std, bias, bias, x.view());
     reduction.gradients(exec, x, x, mean, inv_std, sums);
     batch_norm_backward<T>(exec, 128, x, x, mean, inv_std, bias, sums, x.view());
+    group_norm.statistics(exec, x, sums);
+    group_norm.finish(exec, 128, 1e-5, sums);
+    group_norm.forward(exec, x, bias, bias, x);
+    group_norm.gradients(exec, x, x, bias, sums);
+    group_norm.parameter_gradients(exec, bias, bias);
+    group_norm.backward(exec, 128, x, x, bias, sums, x);
+    layer_norm.forward(exec, x, bias, bias, x);
+    layer_norm.parameter_gradients(exec, x, x, bias, bias);
+    layer_norm.backward(exec, x, x, bias, x);
     dense_forward<T>(exec, features, weights, bias, logits.view());
     softmax_cross_entropy<T>(exec, logits, labels, 1.0, logits.view(), result);
     binary_cross_entropy_with_logits<T>(exec, x, x, 1.0, x.view(), result);

@@ -1,0 +1,61 @@
+#pragma once
+// The local parts of group normalisation: the channels of a group and all pixels of one sample share a mean and a variance. What
+// lies between the parts (sums over the ranks that share the samples) is the layer's.
+//
+//   LocalGroupNorm<float> norm(exec, {n, d, h, w, c}, groups);
+//   norm.statistics(exec, x, sums);                     // of this rank's pixels, in double
+//   … all-reduce sums …
+//   norm.finish(exec, count, 1e-5, sums);               // count: channels of a group × pixels of a whole sample
+//   norm.forward(exec, x, gamma, beta, y);
+//
+//   norm.gradients(exec, x, dy, gamma, sums);
+//   … start the all-reduce of sums …
+//   norm.parameter_gradients(exec, dgamma, dbeta);      // of this rank's pixels: they're summed over ranks later
+//   … finish the all-reduce …
+//   norm.backward(exec, count, x, dy, gamma, sums, dx);
+//
+// As in batch_norm.hpp statistics are double for both precisions, and the order of sums depends on the extents only. One group
+// is layer normalisation over whole samples, as many groups as channels instance normalisation; for layer normalisation over the
+// channels of each pixel see layer_norm.hpp.
+#include <aloni/nn/local/local_types.hpp>
+
+#include <array>
+
+namespace aloni::nn::local {
+
+template <class T, class Exec = Kokkos::DefaultExecutionSpace>
+class LocalGroupNorm {
+ public:
+  /// For tensors of exactly these extents, which may be empty; the workspace is allocated here, never in a call.
+  /// @pre groups ≥ 1 divides the channels
+  LocalGroupNorm(const Exec& exec, const std::array<Index, 5>& extents, Index groups);
+
+  /// Elements of `sums`: two for each sample and group.
+  Index sums() const { return 2 * extents_[0] * groups_; }
+
+  /// sums: Σx of all samples' groups, then Σx².
+  void statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums);
+  /// Mean and deviation of groups of `count` elements from their sums; kept for what follows. @pre count ≥ 1
+  void finish(const Exec& exec, Index count, double epsilon, InArray<double, Exec> sums);
+  /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta. y may be x.
+  void forward(const Exec& exec, InTensor<T, Exec> x, InArray<T, Exec> gamma, InArray<T, Exec> beta,
+               OutTensor<T, Exec> y) const;
+
+  /// sums: Σ gamma·dy of all samples' groups, then Σ gamma·dy·x̂.
+  void gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<T, Exec> gamma,
+                 OutArray<double, Exec> sums);
+  /// dgamma = Σdy·x̂, dbeta = Σdy of the last gradients().
+  void parameter_gradients(const Exec& exec, OutArray<T, Exec> dgamma, OutArray<T, Exec> dbeta) const;
+  /// dx = (gamma·dy - (Σ gamma·dy + x̂ Σ gamma·dy·x̂) / count) / sqrt(variance + epsilon), the sums being those of the whole group.
+  /// dx may be dy. @pre count ≥ 1
+  void backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<T, Exec> gamma,
+                InArray<double, Exec> sums, OutTensor<T, Exec> dx);
+
+ private:
+  using Doubles = Kokkos::View<double*, typename Exec::memory_space>;
+  std::array<Index, 5> extents_;
+  Index groups_;
+  Doubles partial_, channel_sums_, mean_, inv_std_, group_means_;
+};
+
+}  // namespace aloni::nn::local

@@ -1,0 +1,150 @@
+#include <aloni/nn/local/layer_norm.hpp>
+
+#include <aloni/nn/local/detail/check_views.hpp>
+#include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/normalisation.hpp>
+
+#include <string>
+
+namespace aloni::nn::local {
+
+namespace detail {
+
+template <class T, class Exec>
+struct NormaliseCell {
+  Rows rows;
+  double epsilon;
+  Tensor<const T, Exec> x;
+  Array<const T, Exec> gamma, beta;
+  Array<double, Exec> mean, inv_std;
+  Tensor<T, Exec> y;
+  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
+    const double channels = static_cast<double>(rows.channels);
+    double sum = 0, squares = 0;
+    for (Index c = 0; c < rows.channels; ++c) sum += static_cast<double>(x(n, d, h, w, c));
+    const double m = sum / channels;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double distance = static_cast<double>(x(n, d, h, w, c)) - m;
+      squares += distance * distance;
+    }
+    const double inverse = 1.0 / Kokkos::sqrt(squares / channels + epsilon);
+    mean(i) = m;
+    inv_std(i) = inverse;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
+      y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
+    }
+  }
+};
+
+template <class T, class Exec>
+struct CellGradient {
+  Rows rows;
+  Tensor<const T, Exec> x, dy;
+  Array<const T, Exec> gamma;
+  Array<const double, Exec> mean, inv_std;
+  Tensor<T, Exec> dx;
+  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
+    const double channels = static_cast<double>(rows.channels), m = mean(i), inverse = inv_std(i);
+    double first = 0, second = 0;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
+      first += g;
+      second += g * ((static_cast<double>(x(n, d, h, w, c)) - m) * inverse);
+    }
+    first /= channels;
+    second /= channels;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
+      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
+      dx(n, d, h, w, c) = static_cast<T>(inverse * (g - (first + normal * second)));
+    }
+  }
+};
+
+/// One index per row on a host, per cell on a device.
+template <class Exec, class Kernel>
+struct EachCell {
+  Kernel kernel;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    Index n, d, h;
+    const Index width = kernel.rows.width;
+    if constexpr (runs_on_host<Exec>) {
+      kernel.rows.row(i, n, d, h);
+      for (Index w = 0; w < width; ++w) kernel.cell(i * width + w, n, d, h, w);
+    } else {
+      kernel.rows.row(i / width, n, d, h);
+      kernel.cell(i, n, d, h, i % width);
+    }
+  }
+};
+
+template <class Exec, class Kernel>
+void for_each_cell(const Exec& exec, const char* label, const Kernel& kernel) {
+  if (kernel.rows.elements() == 0) return;
+  const Index rows = kernel.rows.rows();
+  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? rows : rows * kernel.rows.width),
+                       EachCell<Exec, Kernel>{kernel});
+}
+
+}  // namespace detail
+
+template <class T, class Exec>
+LocalLayerNorm<T, Exec>::LocalLayerNorm(const Exec& exec, const std::array<Index, 5>& extents, double epsilon)
+    : extents_(extents), epsilon_(epsilon) {
+  const Index rows = extents[0] * extents[1] * extents[2], cells = rows * extents[3], channels = extents[4];
+  const auto doubles = [&](const std::string& label, Index size) {
+    return Doubles(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), static_cast<std::size_t>(size));
+  };
+  partial_ = doubles("aloni::nn::layer_norm_partial_sums", detail::shares_of(1, rows).total() * 2 * channels);
+  sums_ = doubles("aloni::nn::layer_norm_sums", 2 * channels);
+  mean_ = doubles("aloni::nn::layer_norm_mean", cells);
+  inv_std_ = doubles("aloni::nn::layer_norm_inv_std", cells);
+}
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InArray<T, Exec> gamma,
+                                      InArray<T, Exec> beta, OutTensor<T, Exec> y) {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::forward";
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extent(operation, "gamma", gamma, extents_[4]);
+  detail::check_extent(operation, "beta", beta, extents_[4]);
+  detail::check_extents(operation, "y", y, extents_);
+  detail::for_each_cell(
+      exec, "aloni::nn::layer_norm_forward",
+      detail::NormaliseCell<T, Exec>{detail::rows_of(y), epsilon_, x, gamma, beta, mean_, inv_std_, y});
+}
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::backward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                                       InArray<T, Exec> gamma, OutTensor<T, Exec> dx) const {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::backward";
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extents(operation, "dy", dy, extents_);
+  detail::check_extent(operation, "gamma", gamma, extents_[4]);
+  detail::check_extents(operation, "dx", dx, extents_);
+  detail::for_each_cell(exec, "aloni::nn::layer_norm_backward",
+                        detail::CellGradient<T, Exec>{detail::rows_of(dx), x, dy, gamma, mean_, inv_std_, dx});
+}
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::parameter_gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                                                  OutArray<T, Exec> dgamma, OutArray<T, Exec> dbeta) {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::parameter_gradients";
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extents(operation, "dy", dy, extents_);
+  detail::check_extent(operation, "dgamma", dgamma, extents_[4]);
+  detail::check_extent(operation, "dbeta", dbeta, extents_[4]);
+  const detail::Rows rows = detail::rows_of(x);
+  detail::reduce_channels<T, Exec, true>(exec, "aloni::nn::layer_norm_gradients", rows,
+                                         detail::shares_of(1, rows.rows()), detail::PerCell{}, x, dy, mean_, inv_std_,
+                                         partial_, sums_);
+  Kokkos::parallel_for("aloni::nn::layer_norm_parameter_gradients", detail::Range<Exec>(exec, 0, rows.channels),
+                       detail::ParameterGradients<T, Exec>{1, rows.channels, sums_, dgamma, dbeta});
+}
+
+#define INSTANTIATE(T, Exec) template class LocalLayerNorm<T, Exec>;
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::nn::local

@@ -1,0 +1,40 @@
+#pragma once
+// Layer normalisation over the channels of each pixel of each sample, forward and backward. Nothing lies between ranks here.
+//
+//   LocalLayerNorm<float> norm(exec, {n, d, h, w, c}, 1e-6);
+//   norm.forward(exec, x, gamma, beta, y);
+//   norm.backward(exec, x, dy, gamma, dx);
+//   norm.parameter_gradients(exec, x, dy, dgamma, dbeta);
+//
+// A cell's variance is the mean of (x - mean)², taken in a second pass over channels that the first one has left in the cache. All
+// sums are double; those of a cell are the same bits in every tensor that holds it.
+#include <aloni/nn/local/local_types.hpp>
+
+#include <array>
+
+namespace aloni::nn::local {
+
+template <class T, class Exec = Kokkos::DefaultExecutionSpace>
+class LocalLayerNorm {
+ public:
+  /// For tensors of exactly these extents, which may be empty; the workspace is allocated here, never in a call.
+  LocalLayerNorm(const Exec& exec, const std::array<Index, 5>& extents, double epsilon);
+
+  /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta; keeps mean and deviation for what follows. y may be x.
+  void forward(const Exec& exec, InTensor<T, Exec> x, InArray<T, Exec> gamma, InArray<T, Exec> beta,
+               OutTensor<T, Exec> y);
+  /// dx = (gamma·dy - mean of gamma·dy - x̂ · mean of gamma·dy·x̂) / sqrt(variance + epsilon). dx may be dy.
+  void backward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<T, Exec> gamma,
+                OutTensor<T, Exec> dx) const;
+  /// dgamma = Σdy·x̂, dbeta = Σdy over all cells.
+  void parameter_gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, OutArray<T, Exec> dgamma,
+                           OutArray<T, Exec> dbeta);
+
+ private:
+  using Doubles = Kokkos::View<double*, typename Exec::memory_space>;
+  std::array<Index, 5> extents_;
+  double epsilon_;
+  Doubles partial_, sums_, mean_, inv_std_;
+};
+
+}  // namespace aloni::nn::local
