@@ -1,9 +1,10 @@
+#include <aloni/nn/layers/affine.hpp>
+#include <aloni/nn/layers/group_sums.hpp>
 #include <aloni/nn/layers/layer.hpp>
 #include <aloni/nn/local/batch_norm.hpp>
 
-#include <optional>
-#include <span>
 #include <variant>
+#include <vector>
 
 namespace aloni::nn {
 
@@ -26,18 +27,12 @@ class BatchNormLayer final : public Layer<T, Exec> {
         y_(s.y),
         dx_(s.dx[0]),
         dy_(s.dy),
+        affine_(s, true),
         running_(s.parameters.running_statistics(s.index)),
         reduction_(s.queue.space(), x_.owned.extent(Dim::sample), x_.owned.extent(Dim::depth),
                    x_.owned.extent(Dim::height), x_.owned.extent(Dim::channel)) {
-    const int first = s.parameters.find(s.index, 0);
-    gamma_ = s.parameters.vector_value(first);
-    beta_ = s.parameters.vector_value(first + 1);
-    dgamma_ = s.parameters.vector_gradient(first);
-    dbeta_ = s.parameters.vector_gradient(first + 1);
     const Exec& exec = s.queue.space();
-    const std::size_t channels = gamma_.extent(0);
-    sums_ = Vector(Kokkos::view_alloc(exec, "aloni::nn::batch_norm_sums"), 2 * channels);
-    host_ = Kokkos::create_mirror_view(sums_);
+    const std::size_t channels = affine_.gamma.extent(0);
     mean_ = Vector(Kokkos::view_alloc(exec, "aloni::nn::batch_norm_mean"), channels);
     inv_std_ = Vector(Kokkos::view_alloc(exec, "aloni::nn::batch_norm_inv_std"), channels);
 
@@ -47,7 +42,7 @@ class BatchNormLayer final : public Layer<T, Exec> {
     } else if (options_.scope == StatisticsScope::all) {
       members = s.plan.input.group(s.comm.rank(), {Dim::sample, Dim::depth, Dim::height, Dim::width});
     }
-    if (members.size() > 1) group_.emplace(s.comm.subgroup(members));
+    sums_ = GroupSums<Exec>(s.comm, s.queue, "aloni::nn::batch_norm_sums", members, 2 * channels);
     for (int r : members) {
       const auto box = s.plan.input.owned(r);
       if (!box.empty()) count_ += box.size() / box.extent(Dim::channel);
@@ -59,60 +54,47 @@ class BatchNormLayer final : public Layer<T, Exec> {
     if (mode == Mode::evaluation) {
       local::batch_norm_inverse<Exec>(exec, options_.epsilon, running_.variance, inv_std_);
       if (!y_.owned.empty()) {
-        local::batch_norm_forward<T, Exec>(exec, x_.owned_part(), running_.mean, inv_std_, gamma_, beta_,
+        local::batch_norm_forward<T, Exec>(exec, x_.owned_part(), running_.mean, inv_std_, affine_.gamma, affine_.beta,
                                            y_.owned_part());
       }
       return;
     }
     if (count_ == 0) return;  // nobody in the group holds anything
-    reduction_.statistics(exec, x_.owned_part(), sums_);
-    sum_over_group(queue, stopwatch);
-    local::batch_norm_finish<Exec>(exec, count_, {options_.epsilon, options_.momentum}, sums_, mean_, inv_std_,
+    reduction_.statistics(exec, x_.owned_part(), sums_.values());
+    sums_.add_over_group(queue, stopwatch);
+    local::batch_norm_finish<Exec>(exec, count_, {options_.epsilon, options_.momentum}, sums_.values(), mean_, inv_std_,
                                    running_.mean, running_.variance);
     if (!y_.owned.empty()) {
-      local::batch_norm_forward<T, Exec>(exec, x_.owned_part(), mean_, inv_std_, gamma_, beta_, y_.owned_part());
+      local::batch_norm_forward<T, Exec>(exec, x_.owned_part(), mean_, inv_std_, affine_.gamma, affine_.beta,
+                                         y_.owned_part());
     }
   }
 
   void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) override {
     const Exec& exec = queue.space();
     if (count_ == 0) {
-      Kokkos::deep_copy(exec, dgamma_, T(0));
-      Kokkos::deep_copy(exec, dbeta_, T(0));
+      affine_.zero_gradients(exec);
       return;
     }
-    reduction_.gradients(exec, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, sums_);
-    local::batch_norm_parameter_gradients<T, Exec>(exec, sums_, dgamma_, dbeta_);
-    if (!counts_) {
-      Kokkos::deep_copy(exec, dgamma_, T(0));
-      Kokkos::deep_copy(exec, dbeta_, T(0));
-    }
+    reduction_.gradients(exec, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, sums_.values());
+    local::batch_norm_parameter_gradients<T, Exec>(exec, sums_.values(), affine_.dgamma, affine_.dbeta);
+    if (!counts_) affine_.zero_gradients(exec);
     if (!dx_.allocated()) return;
-    sum_over_group(queue, stopwatch);
+    sums_.add_over_group(queue, stopwatch);
     if (dx_.owned.empty()) return;
-    local::batch_norm_backward<T, Exec>(exec, count_, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, gamma_, sums_,
-                                        dx_.owned_part());
+    local::batch_norm_backward<T, Exec>(exec, count_, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, affine_.gamma,
+                                        sums_.values(), dx_.owned_part());
   }
 
  private:
-  void sum_over_group(const Queue<Exec>& queue, Stopwatch& stopwatch) {
-    if (!group_) return;
-    Kokkos::deep_copy(queue.space(), host_, sums_);
-    queue.fence("aloni::nn::batch_norm: sums of this rank are needed on the host");
-    const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-    group_->all_reduce(std::span<double>(host_.data(), host_.extent(0)), comm::Reduction::sum);
-    Kokkos::deep_copy(queue.space(), sums_, host_);
-  }
-
   BatchNorm options_;
   bool counts_;
   Tensor<T, Mem> x_, y_, dx_, dy_;
+  Affine<T, Exec> affine_;
   RunningStatistics<Mem> running_;
   local::BatchNormReduction<T, Exec> reduction_;
-  Kokkos::View<T*, Mem> gamma_, beta_, dgamma_, dbeta_;
-  Vector sums_, mean_, inv_std_;
-  typename Vector::HostMirror host_;
-  std::optional<comm::Communicator> group_;
+  GroupSums<Exec> sums_;
+  Vector mean_, inv_std_;
   Index count_ = 0;
 };
 

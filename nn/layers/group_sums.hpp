@@ -1,0 +1,72 @@
+#pragma once
+// Sums in double that some ranks of a network add up among themselves: statistics of normalisations. They travel through the host.
+//
+//   GroupSums<Exec> sums(comm, queue, "aloni::nn::my_sums", members, 2 * channels);
+//   … kernels write sums.values() …
+//   sums.start(queue, stopwatch);
+//   … work that neither reads nor writes them …
+//   sums.finish(queue, stopwatch);
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/queue.hpp>
+#include <aloni/core/stopwatch.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace aloni::nn {
+
+template <class Exec>
+class GroupSums {
+ public:
+  using Vector = Kokkos::View<double*, typename Exec::memory_space>;
+
+  GroupSums() = default;
+  /// Collective over `members`, ascending, this rank among them, who all have as many values.
+  GroupSums(const comm::Communicator& comm, const Queue<Exec>& queue, const std::string& label,
+            const std::vector<int>& members, std::size_t size)
+      : values_(Kokkos::view_alloc(queue.space(), label), size),
+        host_(Kokkos::create_mirror_view(values_)),
+        reason_(label + ": those of this rank are needed on the host") {
+    if (members.size() > 1) group_.emplace(comm.subgroup(members));
+  }
+
+  const Vector& values() const { return values_; }
+
+  /// Collective over the group. Asynchronous: values() are not to be touched until finish().
+  void start(const Queue<Exec>& queue, Stopwatch& stopwatch) {
+    if (!adds()) return;
+    Kokkos::deep_copy(queue.space(), host_, values_);
+    queue.fence(reason_);
+    const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
+    request_ = group_->start_all_reduce(std::span<double>(host_.data(), host_.extent(0)), comm::Reduction::sum);
+  }
+  void finish(const Queue<Exec>& queue, Stopwatch& stopwatch) {
+    if (!adds()) return;
+    {
+      const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
+      group_->wait(request_);
+    }
+    Kokkos::deep_copy(queue.space(), values_, host_);
+  }
+  void add_over_group(const Queue<Exec>& queue, Stopwatch& stopwatch) {
+    start(queue, stopwatch);
+    finish(queue, stopwatch);
+  }
+
+ private:
+  // Samples that no rank of the group has leave nothing to add.
+  bool adds() const { return group_.has_value() && host_.extent(0) > 0; }
+
+  Vector values_;
+  typename Vector::HostMirror host_;
+  std::string reason_;
+  std::optional<comm::Communicator> group_;
+  comm::Request request_;
+};
+
+}  // namespace aloni::nn
