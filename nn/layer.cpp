@@ -23,6 +23,8 @@ namespace {
 const char* name_of(const Convolution&) { return "convolution"; }
 const char* name_of(const Pooling&) { return "pooling"; }
 const char* name_of(const BatchNorm&) { return "batch_norm"; }
+const char* name_of(const GroupNorm&) { return "group_norm"; }
+const char* name_of(const LayerNorm&) { return "layer_norm"; }
 const char* name_of(const Relu&) { return "relu"; }
 const char* name_of(const Flatten&) { return "flatten"; }
 const char* name_of(const Dense&) { return "dense"; }

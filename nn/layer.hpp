@@ -52,6 +52,21 @@ struct BatchNorm {
   double epsilon = 1e-5;
 };
 
+/// Like BatchNorm, but the mean and variance are those of one sample: over its pixels and the channels of a group, which are
+/// channels / groups neighbours. No other sample plays a part, and evaluation is the same as training. One group: layer
+/// normalisation of whole samples; as many as channels: instance normalisation.
+struct GroupNorm {
+  Index groups = 1;  ///< divides the channels
+  double epsilon = 1e-5;
+  bool affine = true;  ///< gamma and beta, per channel, are learned; otherwise 1 and 0
+};
+
+/// The same over the channels of each pixel alone, as transformers do: no rank needs anything of another.
+struct LayerNorm {
+  double epsilon = 1e-5;
+  bool affine = true;
+};
+
 struct Relu {};
 
 /// N,D,H,W,C to N,1,1,1,(D*H*W*C), in this order of the elements (channel fastest).
@@ -69,7 +84,8 @@ struct GlobalAveragePooling {};
 /// Sum of two or more inputs of equal extents, element by element, in the order given (residual connections).
 struct Add {};
 
-using Operation = std::variant<Convolution, Pooling, BatchNorm, Relu, Flatten, Dense, GlobalAveragePooling, Add>;
+using Operation = std::variant<Convolution, Pooling, BatchNorm, GroupNorm, LayerNorm, Relu, Flatten, Dense,
+                               GlobalAveragePooling, Add>;
 
 struct LayerDescription {
   std::string name;  ///< unique, [A-Za-z0-9_.-]+, not "input"
@@ -77,7 +93,7 @@ struct LayerDescription {
   std::vector<std::string> inputs;  ///< names of earlier layers, or "input" for the network's input; one, but for Add
 };
 
-/// "convolution", "pooling", "batch_norm", "relu", "flatten", "dense", "global_average_pooling", "add".
+/// "convolution", "pooling", "batch_norm", "group_norm", "layer_norm", "relu", "flatten", "dense", "global_average_pooling", "add".
 const char* kind(const Operation& op);
 
 }  // namespace aloni::nn

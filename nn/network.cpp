@@ -23,7 +23,8 @@ namespace {
 /// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
 bool output_may_be_overwritten(const Operation& op) {
   return std::holds_alternative<Convolution>(op) || std::holds_alternative<Dense>(op) ||
-         std::holds_alternative<BatchNorm>(op) || std::holds_alternative<Add>(op);
+         std::holds_alternative<BatchNorm>(op) || std::holds_alternative<GroupNorm>(op) ||
+         std::holds_alternative<LayerNorm>(op) || std::holds_alternative<Add>(op);
 }
 
 /// Puts the loss and the number of right predictions behind the gradients, so that they travel with them.
@@ -43,6 +44,8 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
         if constexpr (std::is_same_v<Op, Convolution>) return make_convolution_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, Pooling>) return make_pooling_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, BatchNorm>) return make_batch_norm_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, GroupNorm>) return make_group_norm_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, LayerNorm>) return make_layer_norm_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, Relu>) return make_relu_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, Flatten>) return make_flatten_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, Dense>) return make_dense_layer<T, Exec>(s);

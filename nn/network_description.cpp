@@ -65,6 +65,10 @@ struct Subject {
              "between " + std::to_string(lowest) + " and " + std::to_string(max_window_value));
     }
   }
+
+  void check_epsilon(double epsilon) const {
+    if (!(epsilon > 0 && std::isfinite(epsilon))) refuse("epsilon", std::to_string(epsilon), "a positive number");
+  }
 };
 
 halo::Stencil1D stencil(const Window& w, int d) {
@@ -128,8 +132,22 @@ Extents output_of(const Subject& s, const Pooling& op) {
 
 Extents output_of(const Subject& s, const BatchNorm& op) {
   if (!(op.momentum >= 0 && op.momentum <= 1)) s.refuse("momentum", std::to_string(op.momentum), "between 0 and 1");
-  if (!(op.epsilon > 0 && std::isfinite(op.epsilon)))
-    s.refuse("epsilon", std::to_string(op.epsilon), "a positive number");
+  s.check_epsilon(op.epsilon);
+  return s.input;
+}
+
+Extents output_of(const Subject& s, const GroupNorm& op) {
+  const Index channels = s.input[Dim::channel];
+  if (op.groups < 1 || channels % op.groups != 0) {
+    s.refuse("groups", std::to_string(op.groups),
+             "a divisor of the " + std::to_string(channels) + " channels of its input");
+  }
+  s.check_epsilon(op.epsilon);
+  return s.input;
+}
+
+Extents output_of(const Subject& s, const LayerNorm& op) {
+  s.check_epsilon(op.epsilon);
   return s.input;
 }
 
@@ -216,6 +234,12 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
   return inputs_of;
 }
 
+bool has_learned_scale(const Operation& op) {
+  if (const auto* group_norm = std::get_if<GroupNorm>(&op)) return group_norm->affine;
+  if (const auto* layer_norm = std::get_if<LayerNorm>(&op)) return layer_norm->affine;
+  return std::holds_alternative<BatchNorm>(op);
+}
+
 }  // namespace
 
 int find_layer(const NetworkDescription& network, const std::string& name) {
@@ -278,7 +302,7 @@ std::vector<ParameterDescription> parameters_of(const NetworkDescription& networ
     } else if (const auto* dense = std::get_if<Dense>(&layer.operation)) {
       add("weight", {{dense->features, 1, 1, 1, channels}}, channels);
       if (dense->bias) add("bias", vector_of(dense->features), channels);
-    } else if (std::holds_alternative<BatchNorm>(layer.operation)) {
+    } else if (has_learned_scale(layer.operation)) {
       add("gamma", vector_of(channels), 1);
       add("beta", vector_of(channels), 1);
     }

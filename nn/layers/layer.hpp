@@ -59,6 +59,10 @@ std::unique_ptr<Layer<T, Exec>> make_global_average_pooling_layer(const LayerSet
 template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_batch_norm_layer(const LayerSetup<T, Exec>& setup);
 template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_group_norm_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_layer_norm_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_relu_layer(const LayerSetup<T, Exec>& setup);
 template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_flatten_layer(const LayerSetup<T, Exec>& setup);

@@ -1,0 +1,83 @@
+#include <aloni/nn/layers/affine.hpp>
+#include <aloni/nn/layers/group_sums.hpp>
+#include <aloni/nn/layers/layer.hpp>
+#include <aloni/nn/local/group_norm.hpp>
+
+#include <cstddef>
+#include <variant>
+
+namespace aloni::nn {
+
+using views::Dim;
+
+namespace {
+
+/// The ranks that share samples add up the sums of their pixels; all of them hold all channels. A rank without pixels of the
+/// samples it shares takes part with zeros.
+template <class T, class Exec>
+class GroupNormLayer final : public Layer<T, Exec> {
+ public:
+  explicit GroupNormLayer(const LayerSetup<T, Exec>& s)
+      : options_(std::get<GroupNorm>(s.description.operation)),
+        counts_(counts_in_sums(s.plan.output, s.comm.rank())),
+        x_(s.x[0]),
+        y_(s.y),
+        dx_(s.dx[0]),
+        dy_(s.dy),
+        affine_(s, options_.affine),
+        norm_(s.queue.space(), views::extents_of(s.plan.input.owned(s.comm.rank())).values, options_.groups),
+        sums_(s.comm, s.queue, "aloni::nn::group_norm_sums",
+              s.plan.input.group(s.comm.rank(), {Dim::depth, Dim::height, Dim::width}),
+              static_cast<std::size_t>(norm_.sums())) {
+    const auto& e = s.plan.input.extents();
+    count_ = e[Dim::depth] * e[Dim::height] * e[Dim::width] * (e[Dim::channel] / options_.groups);
+  }
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch& stopwatch) override {
+    const Exec& exec = queue.space();
+    norm_.statistics(exec, x_.owned_part(), sums_.values());
+    sums_.add_over_group(queue, stopwatch);
+    norm_.finish(exec, count_, options_.epsilon, sums_.values());
+    norm_.forward(exec, x_.owned_part(), affine_.gamma, affine_.beta, y_.owned_part());
+  }
+
+  void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) override {
+    const Exec& exec = queue.space();
+    if (!dx_.allocated() && !affine_.learned()) return;
+    norm_.gradients(exec, x_.owned_part(), dy_.owned_part(), affine_.gamma, sums_.values());
+    if (dx_.allocated()) sums_.start(queue, stopwatch);
+    if (affine_.learned()) {
+      if (counts_) {
+        norm_.parameter_gradients(exec, affine_.dgamma, affine_.dbeta);
+      } else {
+        affine_.zero_gradients(exec);
+      }
+    }
+    if (!dx_.allocated()) return;
+    sums_.finish(queue, stopwatch);
+    norm_.backward(exec, count_, x_.owned_part(), dy_.owned_part(), affine_.gamma, sums_.values(), dx_.owned_part());
+  }
+
+ private:
+  GroupNorm options_;
+  bool counts_;
+  Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  Affine<T, Exec> affine_;
+  local::LocalGroupNorm<T, Exec> norm_;
+  GroupSums<Exec> sums_;
+  Index count_ = 0;  ///< elements that share a mean
+};
+
+}  // namespace
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_group_norm_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<GroupNormLayer<T, Exec>>(setup);
+}
+
+template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_group_norm_layer(
+    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
+template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_group_norm_layer(
+    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+
+}  // namespace aloni::nn

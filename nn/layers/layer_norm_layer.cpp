@@ -1,0 +1,62 @@
+#include <aloni/nn/layers/affine.hpp>
+#include <aloni/nn/layers/layer.hpp>
+#include <aloni/nn/local/layer_norm.hpp>
+
+#include <variant>
+
+namespace aloni::nn {
+
+namespace {
+
+/// Every cell is normalised by the rank that holds it.
+template <class T, class Exec>
+class LayerNormLayer final : public Layer<T, Exec> {
+ public:
+  explicit LayerNormLayer(const LayerSetup<T, Exec>& s)
+      : counts_(counts_in_sums(s.plan.output, s.comm.rank())),
+        x_(s.x[0]),
+        y_(s.y),
+        dx_(s.dx[0]),
+        dy_(s.dy),
+        affine_(s, std::get<LayerNorm>(s.description.operation).affine),
+        norm_(s.queue.space(), views::extents_of(s.plan.input.owned(s.comm.rank())).values,
+              std::get<LayerNorm>(s.description.operation).epsilon) {}
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+    norm_.forward(queue.space(), x_.owned_part(), affine_.gamma, affine_.beta, y_.owned_part());
+  }
+
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    const Exec& exec = queue.space();
+    if (affine_.learned()) {
+      if (counts_) {
+        norm_.parameter_gradients(exec, x_.owned_part(), dy_.owned_part(), affine_.dgamma, affine_.dbeta);
+      } else {
+        affine_.zero_gradients(exec);
+      }
+    }
+    if (dx_.allocated()) {
+      norm_.backward(exec, x_.owned_part(), dy_.owned_part(), affine_.gamma, dx_.owned_part());
+    }
+  }
+
+ private:
+  bool counts_;
+  Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  Affine<T, Exec> affine_;
+  local::LocalLayerNorm<T, Exec> norm_;
+};
+
+}  // namespace
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_layer_norm_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<LayerNormLayer<T, Exec>>(setup);
+}
+
+template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_layer_norm_layer(
+    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
+template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_layer_norm_layer(
+    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+
+}  // namespace aloni::nn
