@@ -68,7 +68,9 @@ TEST(GoodGuest, KeepsTheRulesInEveryLayer) {
   net.input = images.image;
   net.layers = {{"conv", Convolution{4, square_window(2, 3, 2, 1), true}, {"input"}},
                 {"norm", BatchNorm{StatisticsScope::all, 0.1, 1e-5}, {"conv"}},
-                {"relu", Relu{}, {"norm"}},
+                {"group_norm", GroupNorm{2}, {"norm"}},
+                {"layer_norm", LayerNorm{}, {"group_norm"}},
+                {"relu", Relu{}, {"layer_norm"}},
                 {"pool", Pooling{PoolingKind::average, square_window(2, 3, 1, 1), false}, {"relu"}},
                 {"sum", Add{}, {"pool", "relu"}},
                 {"last", Convolution{10, square_window(2, 3, 1, 1), true}, {"sum"}},

@@ -143,6 +143,18 @@ TEST(Gradients, OfBatchNormInEveryScope) {
   }
 }
 
+TEST(Gradients, OfGroupNorm) {
+  for (Index groups : {1, 3}) check_all_grids(single(GroupNorm{groups, 1e-3}));
+  check_all_grids(single(GroupNorm{1, 1e-3, false}, 1));
+  check_all_grids(single(GroupNorm{1, 1e-3}, 3), 2);
+}
+
+TEST(Gradients, OfLayerNorm) {
+  check_all_grids(single(LayerNorm{1e-3}));
+  check_all_grids(single(LayerNorm{1e-3, false}, 1));
+  check_all_grids(single(LayerNorm{1e-3}, 3), 2);
+}
+
 TEST(Gradients, OfReluFlattenDenseAndGlobalAverage) {
   check_all_grids(single(Relu{}));
   check_all_grids(single(GlobalAveragePooling{}));

@@ -52,6 +52,8 @@ TEST(Kind, NamesEveryOperation) {
   EXPECT_STREQ(kind(Convolution{}), "convolution");
   EXPECT_STREQ(kind(Pooling{}), "pooling");
   EXPECT_STREQ(kind(BatchNorm{}), "batch_norm");
+  EXPECT_STREQ(kind(GroupNorm{}), "group_norm");
+  EXPECT_STREQ(kind(LayerNorm{}), "layer_norm");
   EXPECT_STREQ(kind(Relu{}), "relu");
   EXPECT_STREQ(kind(Flatten{}), "flatten");
   EXPECT_STREQ(kind(Dense{}), "dense");
@@ -178,6 +180,15 @@ TEST(InferExtents, RefusesWrongLayers) {
   EXPECT_THAT(with(BatchNorm{StatisticsScope::all, 1.5}), HasSubstr("momentum"));
   EXPECT_THAT(with(BatchNorm{StatisticsScope::all, 0.1, 0}), HasSubstr("epsilon"));
   EXPECT_THAT(with(BatchNorm{StatisticsScope::all, std::numeric_limits<double>::quiet_NaN()}), HasSubstr("momentum"));
+  EXPECT_THAT(with(GroupNorm{2}), AllOf(HasSubstr("layer \"x\", groups = 2"), HasSubstr("divisor of the 3 channels")));
+  EXPECT_THAT(with(GroupNorm{0}), HasSubstr("groups = 0"));
+  EXPECT_THAT(with(GroupNorm{-3}), HasSubstr("groups = -3"));
+  EXPECT_THAT(with(GroupNorm{6}), HasSubstr("groups = 6"));
+  EXPECT_THAT(with(GroupNorm{3, 0}), HasSubstr("layer \"x\", epsilon"));
+  EXPECT_THAT(with(LayerNorm{-1}), HasSubstr("layer \"x\", epsilon"));
+  EXPECT_THAT(with(LayerNorm{std::numeric_limits<double>::infinity()}), HasSubstr("epsilon"));
+  EXPECT_EQ(with(GroupNorm{3}), "not refused");
+  EXPECT_EQ(with(LayerNorm{}), "not refused");
   EXPECT_THAT(refusal(image_network({{"x", Relu{}, {"input"}}}, Loss::softmax_cross_entropy)),
               AllOf(HasSubstr("layer \"x\", output"), HasSubstr("softmax")));
   const auto flat = image_network({{"f", Flatten{}, {"input"}}, {"d", Dense{-3}, {"f"}}});
@@ -217,7 +228,11 @@ TEST(ParametersOf, ListsWeightsBeforeBiasesInTheOrderOfLayers) {
       {"conv", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
       {"plain", Convolution{4, square_window(2, 1), false}, {"conv"}},
       {"norm", BatchNorm{}, {"plain"}},
-      {"flat", GlobalAveragePooling{}, {"norm"}},
+      {"group", GroupNorm{2}, {"norm"}},
+      {"plain_group", GroupNorm{2, 1e-5, false}, {"group"}},
+      {"layer", LayerNorm{}, {"plain_group"}},
+      {"plain_layer", LayerNorm{1e-5, false}, {"layer"}},
+      {"flat", GlobalAveragePooling{}, {"plain_layer"}},
       {"fc", Dense{7}, {"flat"}},
   });
   const auto parameters = parameters_of(n);
@@ -230,8 +245,10 @@ TEST(ParametersOf, ListsWeightsBeforeBiasesInTheOrderOfLayers) {
   const std::vector<Expected> expected{
       {"conv.weight", 0, {{8, 1, 3, 3, 3}}, 27}, {"conv.bias", 0, {{1, 1, 1, 1, 8}}, 27},
       {"plain.weight", 1, {{4, 1, 1, 1, 8}}, 8}, {"norm.gamma", 2, {{1, 1, 1, 1, 4}}, 1},
-      {"norm.beta", 2, {{1, 1, 1, 1, 4}}, 1},    {"fc.weight", 4, {{7, 1, 1, 1, 4}}, 4},
-      {"fc.bias", 4, {{1, 1, 1, 1, 7}}, 4},
+      {"norm.beta", 2, {{1, 1, 1, 1, 4}}, 1},    {"group.gamma", 3, {{1, 1, 1, 1, 4}}, 1},
+      {"group.beta", 3, {{1, 1, 1, 1, 4}}, 1},   {"layer.gamma", 5, {{1, 1, 1, 1, 4}}, 1},
+      {"layer.beta", 5, {{1, 1, 1, 1, 4}}, 1},   {"fc.weight", 8, {{7, 1, 1, 1, 4}}, 4},
+      {"fc.bias", 8, {{1, 1, 1, 1, 7}}, 4},
   };
   ASSERT_EQ(parameters.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i) {

@@ -64,7 +64,7 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
     const Extents in = l == 0 ? net.input : infer_extents(net, 1).back();
     const std::string name = "layer" + std::to_string(l);
     Operation op = Relu{};
-    switch (dice(0, kinds == Kinds::exact ? 6 : 9)) {
+    switch (dice(0, kinds == Kinds::exact ? 6 : 11)) {
       case 0:
       case 1:
       case 2:
@@ -95,6 +95,15 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
           op = GlobalAveragePooling{};
           flat = true;
         }
+        break;
+      case 10: {
+        Index groups = dice(1, in[Dim::channel]);
+        while (in[Dim::channel] % groups != 0) --groups;
+        op = GroupNorm{groups, 1e-3};
+        break;
+      }
+      case 11:
+        op = LayerNorm{1e-3};
         break;
       default:
         break;
@@ -195,6 +204,46 @@ TEST(Split, EqualsUnsplitWhenLayersHaveDifferentGrids) {
       strategy.rules.push_back({layer.name, grids[dice(0, static_cast<Index>(grids.size()) - 1)], 0});
     }
     if (!expect_split_equals_unsplit<double>(comm, lenet_like(), strategy, 5, Values::reals, 10 + t, 1e-11)) return;
+  }
+}
+
+/// Group and layer normalisation between windows, with and without parameters, and behind the spatial extents.
+NetworkDescription normalised() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {7, 5}, 2);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv1", Convolution{6, square_window(2, 3, 1, 1)}, {"input"}},
+                {"group", GroupNorm{3, 1e-3}, {"conv1"}},
+                {"relu", Relu{}, {"group"}},
+                {"conv2", Convolution{4, square_window(2, 3, 2, 1)}, {"relu"}},
+                {"layer", LayerNorm{1e-3}, {"conv2"}},
+                {"instance", GroupNorm{4, 1e-3, false}, {"layer"}},
+                {"whole", GroupNorm{1, 1e-3}, {"instance"}},
+                {"mean", GlobalAveragePooling{}, {"whole"}},
+                {"features", LayerNorm{1e-3, false}, {"mean"}},
+                {"pairs", GroupNorm{2, 1e-3}, {"features"}}};
+  return net;
+}
+
+TEST(Split, NormalisesSamplesAndCellsOnEveryGrid) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (const auto& grid : grids_for(comm.size(), 2)) {
+    expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(grid), 3, Values::reals, 17, 1e-10);
+    expect_split_equals_unsplit<float>(comm, normalised(), Strategy::uniform(grid), 2, Values::reals, 18, 1e-3);
+  }
+}
+
+TEST(Split, NormalisesWhenLayersHaveDifferentGrids) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto grids = grids_for(comm.size(), 2);
+  Dice dice(101);
+  for (int t = 0; t < 8; ++t) {
+    Strategy strategy;
+    for (const auto& layer : normalised().layers) {
+      strategy.rules.push_back({layer.name, grids[dice(0, static_cast<Index>(grids.size()) - 1)], 0});
+    }
+    if (!expect_split_equals_unsplit<double>(comm, normalised(), strategy, 3, Values::reals, 30 + t, 1e-10)) return;
   }
 }
 
