@@ -9,7 +9,7 @@
 //
 // Contract of every implementation
 // * Views have exactly the problem's extents: x is (samples, input, channels), y is (samples, output, filters), filters are
-//   (filters, kernel, channels) and dense. x and y may have any strides (ghosted buffers, parts of tensors). Extents and
+//   (filters, kernel, channels / groups) and dense. x and y may have any strides (ghosted buffers, parts of tensors). Extents and
 //   the density of the filters are checked: InvalidArgument.
 // * Asynchronous: kernels are queued on the given instance; arguments are frozen until it is fenced. An object owns its
 //   workspace, so calls of one object must use one instance, one after the other. No call allocates device

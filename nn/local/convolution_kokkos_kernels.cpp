@@ -1,5 +1,6 @@
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/group_by_group.hpp>
 #include <aloni/nn/local/gemm.hpp>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 //   forward          y(tile)   = columns Wᵀ + bias
 //   backward-filter  dW       += dy(tile)ᵀ columns
 //   backward-data    columns   = dy(tile) W, then each element of dx gathers what belongs to it
-// The tile, not the tensor, bounds the workspace; gathering instead of scattering keeps the order of sums fixed.
+// Groups are multiplied one after the other. The tile, not the tensor, bounds the workspace; gathering instead of scattering keeps the order of sums fixed.
 
 namespace aloni::nn::local::detail {
 
@@ -288,7 +289,9 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_kokkos_kernels_convolution(const ConvolutionProblem& problem,
                                                                            const Exec& exec, ConvolutionPasses passes) {
-  return std::make_unique<KokkosKernelsConvolution<T, Exec>>(problem, exec, passes);
+  auto group = std::make_unique<KokkosKernelsConvolution<T, Exec>>(one_group(problem), exec, passes);
+  if (problem.groups == 1) return group;
+  return std::make_unique<GroupByGroup<T, Exec>>(problem, passes, std::move(group));
 }
 
 #define INSTANTIATE(T, Exec)                                                                    \

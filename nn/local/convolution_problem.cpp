@@ -29,15 +29,16 @@ std::optional<ConvolutionBackend> convolution_backend_named(std::string_view nam
 }
 
 double flops(const ConvolutionProblem& p) {
-  double product =
-      2.0 * static_cast<double>(p.samples) * static_cast<double>(p.channels) * static_cast<double>(p.filters);
+  double product = 2.0 * static_cast<double>(p.samples) * static_cast<double>(p.channels_per_group()) *
+                   static_cast<double>(p.filters);
   for (int s = 0; s < 3; ++s) product *= static_cast<double>(p.output[s]) * static_cast<double>(p.kernel[s]);
   return product;
 }
 
 std::string to_string(const ConvolutionProblem& p) {
   return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " +
-         triple(p.output) + "x" + std::to_string(p.filters) + ", kernel " + triple(p.kernel) + ", stride " +
+         triple(p.output) + "x" + std::to_string(p.filters) +
+         (p.groups == 1 ? "" : ", groups " + std::to_string(p.groups)) + ", kernel " + triple(p.kernel) + ", stride " +
          triple(p.stride) + ", dilation " + triple(p.dilation) + ", offset " + triple(p.offset);
 }
 
@@ -49,6 +50,9 @@ void validate(const ConvolutionProblem& p) {
   check(p.samples >= 0, "samples", p.samples, "0 or more");
   check(p.channels >= 0, "channels", p.channels, "0 or more");
   check(p.filters >= 0, "filters", p.filters, "0 or more");
+  check(p.groups >= 1, "groups", p.groups, "1 or more");
+  check(p.channels % p.groups == 0, "groups", p.groups, "a divisor of channels");
+  check(p.filters % p.groups == 0, "groups", p.groups, "a divisor of filters");
   for (int s = 0; s < 3; ++s) {
     check(p.input[s] >= 0, "input", p.input[s], "0 or more");
     check(p.output[s] >= 0, "output", p.output[s], "0 or more");

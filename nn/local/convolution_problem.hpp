@@ -10,6 +10,10 @@
 // and an i outside the input box reads as zero. `offset` may be negative (padding, or ghosts clipped at the domain's edge)
 // or positive (an input box that reaches further than this part of the output needs). So the same numbers describe an
 // unsplit tensor, a ghosted box, and an interior or boundary part of one.
+//
+// With groups, channels and filters are cut into as many runs of equal length, and the filters of a run read the channels of the same
+// run only: filter f reads channels [g * channels / groups, (g + 1) * channels / groups) with g = f / (filters / groups). As many groups
+// as channels is a depthwise convolution, and filters / channels its depth multiplier.
 #include <aloni/core/index.hpp>
 
 #include <array>
@@ -20,10 +24,15 @@
 namespace aloni::nn::local {
 
 struct ConvolutionProblem {
-  Index samples = 0, channels = 0, filters = 0;
+  Index samples = 0, channels = 0, filters = 0;  ///< of all groups together
+  Index groups = 1;
   std::array<Index, 3> input{1, 1, 1}, output{1, 1, 1};  ///< depth, height, width of the local boxes; may be 0
   std::array<Index, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
   std::array<Index, 3> offset{0, 0, 0};
+
+  /// What one filter reads, and how many filters read the same. @pre groups ≥ 1
+  constexpr Index channels_per_group() const { return channels / groups; }
+  constexpr Index filters_per_group() const { return filters / groups; }
 
   friend constexpr bool operator==(const ConvolutionProblem&, const ConvolutionProblem&) = default;
 };
@@ -51,14 +60,16 @@ std::string_view name(ConvolutionPass pass);
 /// The backend of that name; none for an unknown name.
 std::optional<ConvolutionBackend> convolution_backend_named(std::string_view name);
 
-/// Multiplications and additions of one pass, counted as 2 × samples × output pixels × kernel × channels × filters
-/// (padding counted as if it were data, the usual convention).
+/// Multiplications and additions of one pass, counted as 2 × samples × output pixels × kernel × channels of a group
+/// × filters (padding counted as if it were data, the usual convention).
 double flops(const ConvolutionProblem& problem);
 
-/// One line: "32x(1,28,28)x1 -> (1,28,28)x6, kernel (1,5,5), stride (1,1,1), dilation (1,1,1), offset (0,-2,-2)".
+/// One line: "32x(1,28,28)x1 -> (1,28,28)x6, kernel (1,5,5), stride (1,1,1), dilation (1,1,1), offset (0,-2,-2)";
+/// with groups, "…x6, groups 3, kernel …".
 std::string to_string(const ConvolutionProblem& problem);
 
-/// Throws InvalidArgument when an extent is negative, or a kernel, stride or dilation is not positive.
+/// Throws InvalidArgument when an extent is negative, a kernel, stride, dilation or the number of groups is not positive, or
+/// the groups don't divide channels and filters.
 void validate(const ConvolutionProblem& problem);
 
 }  // namespace aloni::nn::local

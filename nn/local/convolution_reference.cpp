@@ -11,10 +11,12 @@ void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tens
                        const Tensor<const T, Exec>& w, const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) {
   const Rows rows = rows_of(y);
   const bool has_bias = bias.extent(0) > 0;
+  const Index channels = p.channels_per_group(), filters = p.filters_per_group();
   Kokkos::parallel_for(
       "aloni::nn::reference_convolution_forward", Range<Exec>(exec, 0, rows.elements()), KOKKOS_LAMBDA(const Index i) {
         Index n, od, oh, ow, f;
         rows.element(i, n, od, oh, ow, f);
+        const Index first = f / filters * channels;  // of the channels that this filter reads
         double sum = has_bias ? static_cast<double>(bias(f)) : 0.0;
         for (Index kd = 0; kd < p.kernel[0]; ++kd) {
           const Index id = od * p.stride[0] + kd * p.dilation[0] + p.offset[0];
@@ -25,8 +27,8 @@ void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tens
             for (Index kw = 0; kw < p.kernel[2]; ++kw) {
               const Index iw = ow * p.stride[2] + kw * p.dilation[2] + p.offset[2];
               if (iw < 0 || iw >= p.input[2]) continue;
-              for (Index c = 0; c < p.channels; ++c) {
-                sum += static_cast<double>(x(n, id, ih, iw, c)) * static_cast<double>(w(f, kd, kh, kw, c));
+              for (Index c = 0; c < channels; ++c) {
+                sum += static_cast<double>(x(n, id, ih, iw, first + c)) * static_cast<double>(w(f, kd, kh, kw, c));
               }
             }
           }
@@ -47,11 +49,13 @@ template <class T, class Exec>
 void reference_backward_data(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& dy,
                              const Tensor<const T, Exec>& w, const Tensor<T, Exec>& dx) {
   const Rows rows = rows_of(dx);
+  const Index channels = p.channels_per_group(), filters = p.filters_per_group();
   Kokkos::parallel_for(
       "aloni::nn::reference_convolution_backward_data", Range<Exec>(exec, 0, rows.elements()),
       KOKKOS_LAMBDA(const Index i) {
         Index n, id, ih, iw, c;
         rows.element(i, n, id, ih, iw, c);
+        const Index first = c / channels * filters, last = first + filters;  // the filters that read this channel
         double sum = 0;
         for (Index kd = 0; kd < p.kernel[0]; ++kd) {
           const Index od = output_of(p, 0, id, kd);
@@ -62,8 +66,8 @@ void reference_backward_data(const Exec& exec, const ConvolutionProblem& p, cons
             for (Index kw = 0; kw < p.kernel[2]; ++kw) {
               const Index ow = output_of(p, 2, iw, kw);
               if (ow < 0) continue;
-              for (Index f = 0; f < p.filters; ++f) {
-                sum += static_cast<double>(dy(n, od, oh, ow, f)) * static_cast<double>(w(f, kd, kh, kw, c));
+              for (Index f = first; f < last; ++f) {
+                sum += static_cast<double>(dy(n, od, oh, ow, f)) * static_cast<double>(w(f, kd, kh, kw, c % channels));
               }
             }
           }
@@ -76,11 +80,13 @@ template <class T, class Exec>
 void reference_backward_filter(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& x,
                                const Tensor<const T, Exec>& dy, const Tensor<T, Exec>& dw, const Array<T, Exec>& db) {
   const Rows rows = rows_of(dw);
+  const Index channels = p.channels_per_group(), filters = p.filters_per_group();
   Kokkos::parallel_for(
       "aloni::nn::reference_convolution_backward_filter", Range<Exec>(exec, 0, rows.elements()),
       KOKKOS_LAMBDA(const Index i) {
         Index f, kd, kh, kw, c;
         rows.element(i, f, kd, kh, kw, c);
+        const Index channel = f / filters * channels + c;
         double sum = 0;
         for (Index n = 0; n < p.samples; ++n) {
           for (Index od = 0; od < p.output[0]; ++od) {
@@ -92,7 +98,7 @@ void reference_backward_filter(const Exec& exec, const ConvolutionProblem& p, co
               for (Index ow = 0; ow < p.output[2]; ++ow) {
                 const Index iw = ow * p.stride[2] + kw * p.dilation[2] + p.offset[2];
                 if (iw < 0 || iw >= p.input[2]) continue;
-                sum += static_cast<double>(dy(n, od, oh, ow, f)) * static_cast<double>(x(n, id, ih, iw, c));
+                sum += static_cast<double>(dy(n, od, oh, ow, f)) * static_cast<double>(x(n, id, ih, iw, channel));
               }
             }
           }

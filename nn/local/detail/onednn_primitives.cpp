@@ -26,15 +26,27 @@ memory::dims dims(const OnednnProblem& p, Index outer, Index inner, const std::a
   return all;
 }
 
+/// Filters and, with groups, these before them: oneDNN takes them as a dimension of their own, which changes nothing in memory.
+memory::dims filter_dims(const OnednnProblem& p) {
+  if (p.groups == 1) return dims(p, p.filters, p.channels, p.kernel);
+  memory::dims all = dims(p, p.filters / p.groups, p.channels / p.groups, p.kernel);
+  all.insert(all.begin(), p.groups);
+  return all;
+}
+
+memory::format_tag plain_filters_tag(const OnednnProblem& p) {
+  if (p.groups == 1) return is_flat(p) ? memory::format_tag::ohwi : memory::format_tag::odhwi;
+  return is_flat(p) ? memory::format_tag::gohwi : memory::format_tag::godhwi;
+}
+
 /// Descriptions of a problem's arrays: dense channels last, weights in the order that oneDNN likes best.
 struct Shapes {
   explicit Shapes(const OnednnProblem& p)
       : activations_tag(is_flat(p) ? memory::format_tag::nhwc : memory::format_tag::ndhwc),
         x(dims(p, p.samples, p.channels, p.input), memory::data_type::f32, activations_tag),
         y(dims(p, p.samples, p.filters, p.output), memory::data_type::f32, activations_tag),
-        w(dims(p, p.filters, p.channels, p.kernel), memory::data_type::f32, memory::format_tag::any),
-        plain_w(dims(p, p.filters, p.channels, p.kernel), memory::data_type::f32,
-                is_flat(p) ? memory::format_tag::ohwi : memory::format_tag::odhwi),
+        w(filter_dims(p), memory::data_type::f32, memory::format_tag::any),
+        plain_w(filter_dims(p), memory::data_type::f32, plain_filters_tag(p)),
         bias({p.filters}, memory::data_type::f32, memory::format_tag::a),
         stride(spatial(p, p.stride)),
         dilation(spatial(p, p.dilation, 1)),
@@ -126,6 +138,7 @@ OnednnProblem onednn_problem(const ConvolutionProblem& p) {
   OnednnProblem q{.samples = p.samples,
                   .channels = p.channels,
                   .filters = p.filters,
+                  .groups = p.groups,
                   .output = p.output,
                   .kernel = p.kernel,
                   .stride = p.stride,

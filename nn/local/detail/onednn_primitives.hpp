@@ -12,7 +12,7 @@ namespace aloni::nn::local::detail {
 
 /// What oneDNN is given: the part of a problem's input that is read at all, and zeros around it.
 struct OnednnProblem {
-  Index samples = 0, channels = 0, filters = 0;
+  Index samples = 0, channels = 0, filters = 0, groups = 1;
   std::array<Index, 3> first{0, 0, 0};  ///< where this part starts in the problem's input
   std::array<Index, 3> input{0, 0, 0}, output{0, 0, 0};
   std::array<Index, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
