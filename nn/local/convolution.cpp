@@ -25,7 +25,8 @@ void check_output(const char* operation, const char* argument, const Convolution
 
 template <class View>
 void check_filters(const char* operation, const char* argument, const ConvolutionProblem& p, const View& v) {
-  detail::check_extents(operation, argument, v, {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels});
+  detail::check_extents(operation, argument, v,
+                        {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels_per_group()});
   detail::check(views::is_dense(v), operation, argument, "a view with gaps", "dense filters");
 }
 
@@ -152,10 +153,14 @@ namespace {
 ///   backward-filter     46:45   94:77   68:40  109:110  111:114   86:104
 /// Both give the same bits where sums are exact, so that the choice shows in time only.
 bool suits_onednn(const ConvolutionProblem& p, ConvolutionPass pass) {
-  const bool channels = p.channels >= 16 && p.channels % 16 == 0, filters = p.filters >= 16 && p.filters % 16 == 0;
+  if (p.groups > 1 && p.channels == p.groups)
+    return false;  // vectors over all channels: direct is as fast, and no copies
+  const Index channels_of_group = p.channels_per_group(), filters_of_group = p.filters_per_group();
+  const bool channels = channels_of_group >= 16 && channels_of_group % 16 == 0;
+  const bool filters = filters_of_group >= 16 && filters_of_group % 16 == 0;
   switch (pass) {
     case ConvolutionPass::forward:
-      return filters && p.channels >= 16;
+      return filters && channels_of_group >= 16;
     case ConvolutionPass::backward_data:
       return channels;
     case ConvolutionPass::backward_filter:
@@ -169,6 +174,9 @@ bool suits_onednn(const ConvolutionProblem& p, ConvolutionPass pass) {
 template <class T, class Exec>
 ConvolutionBackend automatic_backend(const ConvolutionProblem& p, ConvolutionPass pass) {
   if (!detail::runs_on_host<Exec>) {
+    // One thread per element reads neighbouring channels side by side; a matrix product for each channel has one column only.
+    const bool depthwise = p.groups > 1 && p.channels == p.groups;
+    if (depthwise && pass != ConvolutionPass::backward_filter) return ConvolutionBackend::reference;
     return config::has_kokkos_kernels ? ConvolutionBackend::kokkos_kernels : ConvolutionBackend::reference;
   }
   if constexpr (config::has_onednn && detail::runs_on_host<Exec> && std::is_same_v<T, float>) {

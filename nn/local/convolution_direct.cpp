@@ -1,6 +1,8 @@
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/direct_kernels.hpp>
+#include <aloni/nn/local/detail/direct_rows.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/group_by_group.hpp>
 
 #include <algorithm>
 #include <vector>
@@ -13,56 +15,10 @@
 // to kernel width × channels neighbouring values; these are added up where they overlap. No padding, any stride, and vectors
 // run over kernel width × channels, which fills them even with few channels.
 // Backward-filter: each thread sums over its own blocks of rows; the threads' sums are added in the order of the threads.
+// Groups go one after the other, unless each has one channel only: then vectors over the filters of a group would be almost empty,
+// and convolution_depthwise.cpp takes over.
 
 namespace aloni::nn::local::detail {
-
-/// A tensor as pointer and strides in elements.
-template <class T>
-struct Strided {
-  T* data;
-  Index n, d, h, w, c;
-  T* row(Index in, Index id, Index ih) const { return data + in * n + id * d + ih * h; }
-};
-
-template <class View>
-auto strided(const View& v) {
-  auto stride = [&](int i) { return static_cast<Index>(v.stride(i)); };
-  return Strided<typename View::value_type>{v.data(),  stride(0), stride(1),
-                                            stride(2), stride(3), v.extent(4) <= 1 ? Index{1} : stride(4)};
-}
-
-/// The rows that one thread has copied, found again by their slot: rows in use at one time never share one.
-template <class T>
-struct RowCache {
-  T* memory;
-  Index* tags;
-  Index slots_d, slots_h, slot_elements;
-
-  void forget() { std::fill(tags, tags + slots_d * slots_h, Index{-1}); }
-
-  /// Columns [first, first + columns) of row (n, d, h) of a source with `width` columns, zeros outside, dense.
-  const T* row(const Strided<const T>& source, Index n, Index d, Index h, Index height, Index depth, Index first,
-               Index columns, Index width, Index channels) {
-    const Index slot = (d % slots_d) * slots_h + h % slots_h;
-    T* const out = memory + slot * slot_elements;
-    const Index tag = (n * depth + d) * height + h;
-    if (tags[slot] == tag) return out;
-    tags[slot] = tag;
-    const Index begin = std::clamp<Index>(-first, 0, columns), end = std::clamp<Index>(width - first, begin, columns);
-    std::fill(out, out + begin * channels, T{0});
-    const T* const from = source.row(n, d, h);
-    if (source.c == 1 && source.w == channels) {
-      std::copy(from + (first + begin) * channels, from + (first + end) * channels, out + begin * channels);
-    } else {
-      for (Index q = begin; q < end; ++q)
-        for (Index c = 0; c < channels; ++c) out[q * channels + c] = from[(first + q) * source.w + c * source.c];
-    }
-    std::fill(out + end * channels, out + columns * channels, T{0});
-    return out;
-  }
-};
-
-constexpr Index rounded_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
 template <class T, class Exec>
 class DirectConvolution final : public LocalConvolution<T, Exec> {
@@ -147,35 +103,27 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
   }
   T* sums_memory(Index thread) const { return row_memory(thread) + scratch_.row; }
 
-  /// Calls body(thread, begin, end) for equal shares of [0, work).
-  template <class Body>
-  void share(const Exec& exec, const char* label, Index work, const Body& body) const {
-    const Index tasks = std::min(threads_, work);
-    Kokkos::parallel_for(label, Range<Exec>(exec, 0, tasks),
-                         [=](const Index t) { body(t, work * t / tasks, work * (t + 1) / tasks); });
-  }
-
   void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
                    const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
     const Index values = p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels;
     // filters, taps, channels -> taps, channels, padded filters
     constexpr Index block = 16;
-    share(exec, "aloni::nn::direct_convolution_pack_filters", (padded_filters_ + block - 1) / block,
-          [=, this, packed = weights_.data(), packed_bias = bias_.data(), from = w.data()](Index, Index begin,
-                                                                                           Index end) {
-            for (Index b = begin; b < end; ++b) {
-              const Index first = b * block, last = std::min(first + block, padded_filters_);
-              for (Index f = first; f < last; ++f)
-                packed_bias[f] = f < p_.filters && bias.extent(0) > 0 ? bias(f) : T{0};
-              for (Index j = 0; j < values; ++j)
-                for (Index f = first; f < last; ++f)
-                  packed[j * padded_filters_ + f] = f < p_.filters ? from[f * values + j] : T{0};
-            }
-          });
+    share_out(exec, threads_, "aloni::nn::direct_convolution_pack_filters", (padded_filters_ + block - 1) / block,
+              [=, this, packed = weights_.data(), packed_bias = bias_.data(), from = w.data()](Index, Index begin,
+                                                                                               Index end) {
+                for (Index b = begin; b < end; ++b) {
+                  const Index first = b * block, last = std::min(first + block, padded_filters_);
+                  for (Index f = first; f < last; ++f)
+                    packed_bias[f] = f < p_.filters && bias.extent(0) > 0 ? bias(f) : T{0};
+                  for (Index j = 0; j < values; ++j)
+                    for (Index f = first; f < last; ++f)
+                      packed[j * padded_filters_ + f] = f < p_.filters ? from[f * values + j] : T{0};
+                }
+              });
     const auto from = strided(x);
     const auto to = strided(y);
-    share(exec, "aloni::nn::direct_convolution_forward", rows_of(y).rows(),
-          [=, this](Index thread, Index begin, Index end) { forward_rows(thread, begin, end, from, to); });
+    share_out(exec, threads_, "aloni::nn::direct_convolution_forward", rows_of(y).rows(),
+              [=, this](Index thread, Index begin, Index end) { forward_rows(thread, begin, end, from, to); });
   }
 
   void forward_rows(Index thread, Index begin, Index end, const Strided<const T>& x, const Strided<T>& y) {
@@ -235,28 +183,20 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
                          const Tensor<T, Exec>& dx) override {
     const Index rows = p_.kernel[0] * p_.kernel[1], columns = p_.kernel[2] * p_.channels;
     // filters, kernel rows, columns -> kernel rows, filters, padded columns
-    share(exec, "aloni::nn::direct_convolution_pack_filters", rows * p_.filters,
-          [=, this, packed = weights_data_.data(), from = w.data()](Index, Index begin, Index end) {
-            for (Index i = begin; i < end; ++i) {
-              const Index row = i / p_.filters, f = i % p_.filters;
-              const T* const source = from + (f * rows + row) * columns;
-              T* const out = packed + i * padded_columns_;
-              std::copy(source, source + columns, out);
-              std::fill(out + columns, out + padded_columns_, T{0});
-            }
-          });
+    share_out(exec, threads_, "aloni::nn::direct_convolution_pack_filters", rows * p_.filters,
+              [=, this, packed = weights_data_.data(), from = w.data()](Index, Index begin, Index end) {
+                for (Index i = begin; i < end; ++i) {
+                  const Index row = i / p_.filters, f = i % p_.filters;
+                  const T* const source = from + (f * rows + row) * columns;
+                  T* const out = packed + i * padded_columns_;
+                  std::copy(source, source + columns, out);
+                  std::fill(out + columns, out + padded_columns_, T{0});
+                }
+              });
     const auto from = strided(dy);
     const auto to = strided(dx);
-    share(exec, "aloni::nn::direct_convolution_backward_data", rows_of(dx).rows(),
-          [=, this](Index thread, Index begin, Index end) { backward_data_rows(thread, begin, end, from, to); });
-  }
-
-  /// The output index that reads input `i` through kernel index k; -1 when there is none.
-  Index output_of(int s, Index i, Index k) const {
-    const Index scaled = i - p_.offset[s] - k * p_.dilation[s];
-    if (scaled < 0 || scaled % p_.stride[s] != 0) return -1;
-    const Index o = scaled / p_.stride[s];
-    return o < p_.output[s] ? o : -1;
+    share_out(exec, threads_, "aloni::nn::direct_convolution_backward_data", rows_of(dx).rows(),
+              [=, this](Index thread, Index begin, Index end) { backward_data_rows(thread, begin, end, from, to); });
   }
 
   void backward_data_rows(Index thread, Index begin, Index end, const Strided<const T>& dy, const Strided<T>& dx) {
@@ -286,10 +226,10 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
       inputs.row(r, n, id, ih);
       a.num_terms = 0;
       for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index od = output_of(0, id, kd);
+        const Index od = output_of(p_, 0, id, kd);
         if (od < 0) continue;
         for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index oh = output_of(1, ih, kh);
+          const Index oh = output_of(p_, 1, ih, kh);
           if (oh < 0) continue;
           terms[a.num_terms++] = {
               in_place ? dy.row(n, od, oh)
@@ -337,27 +277,27 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     const Index work = p_.output[2] > 0 ? p_.samples * p_.output[0] * blocks : 0;
     const auto from_x = strided(x);
     const auto from_dy = strided(dy);
-    share(exec, "aloni::nn::direct_convolution_backward_filter", work, [=, this](Index thread, Index begin, Index end) {
-      filter_sums(thread, begin, end, blocks, from_x, from_dy);
-    });
+    share_out(
+        exec, threads_, "aloni::nn::direct_convolution_backward_filter", work,
+        [=, this](Index thread, Index begin, Index end) { filter_sums(thread, begin, end, blocks, from_x, from_dy); });
 
     const Index tasks = std::min(threads_, work);
     const Index values = p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels;
     constexpr Index block = 16;
-    share(exec, "aloni::nn::direct_convolution_add_threads", (p_.filters + block - 1) / block,
-          [=, this, out = dw.data()](Index, Index begin, Index end) {
-            for (Index b = begin; b < end; ++b) {
-              const Index first = b * block, last = std::min(first + block, p_.filters);
-              for (Index j = 0; j <= values; ++j) {
-                if (j == values && db.extent(0) == 0) break;
-                for (Index f = first; f < last; ++f) {
-                  T sum = 0;
-                  for (Index t = 0; t < tasks; ++t) sum += sums_memory(t)[j * padded_filters_ + f];
-                  (j < values ? out[f * values + j] : db(f)) = sum;
+    share_out(exec, threads_, "aloni::nn::direct_convolution_add_threads", (p_.filters + block - 1) / block,
+              [=, this, out = dw.data()](Index, Index begin, Index end) {
+                for (Index b = begin; b < end; ++b) {
+                  const Index first = b * block, last = std::min(first + block, p_.filters);
+                  for (Index j = 0; j <= values; ++j) {
+                    if (j == values && db.extent(0) == 0) break;
+                    for (Index f = first; f < last; ++f) {
+                      T sum = 0;
+                      for (Index t = 0; t < tasks; ++t) sum += sums_memory(t)[j * padded_filters_ + f];
+                      (j < values ? out[f * values + j] : db(f)) = sum;
+                    }
+                  }
                 }
-              }
-            }
-          });
+              });
   }
 
   /// Adds up blocks [begin, end) of output rows: sums[tap, channel, filter], then sums[filter] of dy itself.
@@ -451,7 +391,12 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_direct_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes) {
-  return std::make_unique<DirectConvolution<T, Exec>>(problem, exec, passes);
+  if (problem.groups == 1) return std::make_unique<DirectConvolution<T, Exec>>(problem, exec, passes);
+  if (problem.channels == problem.groups && problem.filters > 0) {
+    return make_depthwise_convolution<T, Exec>(problem, exec, passes);
+  }
+  return std::make_unique<GroupByGroup<T, Exec>>(
+      problem, passes, std::make_unique<DirectConvolution<T, Exec>>(one_group(problem), exec, passes));
 }
 
 template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>

@@ -15,12 +15,14 @@ set(ALONI_NN_LOCAL_HEADERS
     local/pooling.hpp)
 set(ALONI_NN_LOCAL_PURE_SOURCES
     local/convolution_problem.cpp
+    local/detail/depthwise_kernels.cpp
     local/detail/direct_kernels.cpp
     local/detail/pool_kernels.cpp
     local/pooling_problem.cpp)
 set(ALONI_NN_LOCAL_SOURCES
     local/batch_norm.cpp
     local/convolution.cpp
+    local/convolution_depthwise.cpp
     local/convolution_direct.cpp
     local/convolution_reference.cpp
     local/dense.cpp
@@ -46,5 +48,5 @@ endif()
 
 # The vector kernels are the library's inner loops: they keep their optimisation in debug and sanitizer builds.
 # A sanitizer in them would spill every accumulator and compile for minutes: their bounds are tested with guarded arrays.
-set_source_files_properties(local/detail/direct_kernels.cpp local/detail/pool_kernels.cpp
+set_source_files_properties(local/detail/depthwise_kernels.cpp local/detail/direct_kernels.cpp local/detail/pool_kernels.cpp
                             PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-sanitize=all")

@@ -13,6 +13,11 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_direct_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes);
 
+// Host execution spaces only. @pre problem.groups == problem.channels and filters > 0
+template <class T, class Exec>
+std::unique_ptr<LocalConvolution<T, Exec>> make_depthwise_convolution(const ConvolutionProblem& problem,
+                                                                      const Exec& exec, ConvolutionPasses passes);
+
 // Host execution spaces, float only. Passes with a reason against oneDNN run through the direct implementation.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
