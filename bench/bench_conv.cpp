@@ -32,11 +32,13 @@ struct Layer {
   ConvolutionProblem problem;
 };
 
-ConvolutionProblem plane(Index samples, Index channels, Index filters, Index size, Index kernel, Index padding) {
+ConvolutionProblem plane(Index samples, Index channels, Index filters, Index size, Index kernel, Index padding,
+                         Index groups = 1) {
   const Index output = size + 2 * padding - kernel + 1;
   return {.samples = samples,
           .channels = channels,
           .filters = filters,
+          .groups = groups,
           .input = {1, size, size},
           .output = {1, output, output},
           .kernel = {1, kernel, kernel},
@@ -54,6 +56,8 @@ std::vector<Layer> layers() {
       {"image64-c32-f32", plane(4, 32, 32, 64, 3, 1)},
       {"image64-c64-f64", plane(2, 64, 64, 64, 3, 1)},
       {"image32-c128-f128", plane(2, 128, 128, 32, 3, 1)},
+      {"depthwise128-c128", plane(1, 128, 128, 128, 3, 1, 128)},
+      {"image64-c64-f64-g4", plane(2, 64, 64, 64, 3, 1, 4)},
       {"volume24-c16-f16",
        {.samples = 1,
         .channels = 16,
@@ -108,7 +112,7 @@ struct State {
         pass(which),
         x(queue.space(), {p.samples, p.input[0], p.input[1], p.input[2], p.channels}, 1),
         y(queue.space(), {p.samples, p.output[0], p.output[1], p.output[2], p.filters}, 2),
-        w(queue.space(), {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels}, 3),
+        w(queue.space(), {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels_per_group()}, 3),
         bias(Kokkos::view_alloc(queue.space(), "aloni::bench: bias"), static_cast<std::size_t>(p.filters)),
         convolution(make_local_convolution<T>(backend, p, queue.space(),
                                               {.forward = pass == ConvolutionPass::forward,
@@ -160,12 +164,14 @@ struct State {
     for (int i = 0; i < 40; ++i) {
       double expected = 0, result = 0;
       const Index n = below(p.samples), c = below(p.channels), f = below(p.filters);
+      const Index channels = p.channels_per_group(), filters = p.filters_per_group();
+      const Index first_channel = f / filters * channels, first_filter = c / channels * filters;  // of their groups
       std::array<Index, 3> in{};
       if (pass == ConvolutionPass::forward) {
         const auto o = any(p.output);
         for_each_index(p.kernel, [&](const auto& k) {
           if (!input_of(o, k, in)) return;
-          for (Index j = 0; j < p.channels; ++j) expected += x.at(n, in, j) * w.at(f, k, j);
+          for (Index j = 0; j < channels; ++j) expected += x.at(n, in, first_channel + j) * w.at(f, k, j);
         });
         result = y.at(n, o, f);
       } else if (pass == ConvolutionPass::backward_data) {
@@ -177,16 +183,17 @@ struct State {
             if (scaled < 0 || scaled % p.stride[s] != 0 || scaled / p.stride[s] >= p.output[s]) return;
             o[s] = scaled / p.stride[s];
           }
-          for (Index j = 0; j < p.filters; ++j) expected += y.at(n, o, j) * w.at(j, k, c);
+          for (Index j = first_filter; j < first_filter + filters; ++j)
+            expected += y.at(n, o, j) * w.at(j, k, c % channels);
         });
         result = x.at(n, target, c);
       } else {
         const auto k = any(p.kernel);
         for (Index m = 0; m < p.samples; ++m)
           for_each_index(p.output, [&](const auto& o) {
-            if (input_of(o, k, in)) expected += x.at(m, in, c) * y.at(m, o, f);
+            if (input_of(o, k, in)) expected += x.at(m, in, first_channel + c % channels) * y.at(m, o, f);
           });
-        result = w.at(f, k, c);
+        result = w.at(f, k, c % channels);
       }
       if (result != expected) {
         throw std::runtime_error("bench_conv: " + convolution->implementation(pass) + " gives " +

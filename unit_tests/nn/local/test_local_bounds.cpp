@@ -33,10 +33,13 @@ void run_guarded(std::mt19937& random, typename GuardedMemory<T>::Against agains
   const Exec exec = test_space();
   auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
   const Index kernel = pick(1, 5), stride = pick(1, 2), padding = pick(0, kernel / 2), size = pick(kernel, 12);
-  const Index output = (size + 2 * padding - kernel) / stride + 1, channels = pick(1, 20), filters = pick(1, 20);
+  const Index output = (size + 2 * padding - kernel) / stride + 1, groups = pick(0, 1) == 0 ? 1 : pick(1, 20);
+  const Index channels = groups * pick(1, std::max<Index>(1, 20 / groups)),
+              filters = groups * pick(1, std::max<Index>(1, 20 / groups));
   const ConvolutionProblem p{.samples = 2,
                              .channels = channels,
                              .filters = filters,
+                             .groups = groups,
                              .input = {1, size, size},
                              .output = {1, output, output},
                              .kernel = {1, kernel, kernel},
@@ -44,7 +47,7 @@ void run_guarded(std::mt19937& random, typename GuardedMemory<T>::Against agains
                              .offset = {0, -padding, -padding}};
   SCOPED_TRACE(to_string(p));
   GuardedTensor<T> x({2, 1, size, size, channels}, against), y({2, 1, output, output, filters}, against),
-      w({filters, 1, kernel, kernel, channels}, against);
+      w({filters, 1, kernel, kernel, channels / groups}, against);
   GuardedMemory<T> bias_memory(filters, against);
   const Array<T, Exec> bias(bias_memory.data(), filters);
   const PoolingProblem q{.samples = 2,

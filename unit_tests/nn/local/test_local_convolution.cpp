@@ -24,7 +24,7 @@ std::array<Index, 5> output_extents(const ConvolutionProblem& p) {
   return {p.samples, p.output[0], p.output[1], p.output[2], p.filters};
 }
 std::array<Index, 5> filter_extents(const ConvolutionProblem& p) {
-  return {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels};
+  return {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels_per_group()};
 }
 
 /// All results of one implementation.
@@ -110,11 +110,19 @@ void compare_all(const ConvolutionProblem& p, std::mt19937& random, const Placem
 }
 
 /// A random problem of at most `most` multiplications, edges in every direction.
-ConvolutionProblem random_problem(std::mt19937& random, double most) {
+ConvolutionProblem random_problem(std::mt19937& random, double most, bool grouped = false) {
   auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
   constexpr std::array<Index, 12> widths{1, 2, 3, 5, 6, 7, 8, 16, 17, 24, 32, 40};
   for (;;) {
     ConvolutionProblem p{.samples = pick(1, 3), .channels = widths[pick(0, 11)], .filters = widths[pick(0, 11)]};
+    if (grouped) {
+      // One channel in each group twice as often as not, with as many filters or a few times as many.
+      constexpr std::array<Index, 8> counts{1, 2, 3, 4, 8, 16, 17, 40}, sizes{1, 1, 1, 2, 3, 5, 16, 32};
+      p.groups = counts[pick(0, 7)];
+      const bool depthwise = pick(0, 2) > 0;
+      p.channels = p.groups * (depthwise ? 1 : sizes[pick(0, 7)]);
+      p.filters = p.groups * (depthwise ? pick(1, 3) : sizes[pick(0, 7)]);
+    }
     const int rank = static_cast<int>(pick(1, 3));
     for (int s = 3 - rank; s < 3; ++s) {
       p.kernel[s] = pick(1, 7);
@@ -217,6 +225,76 @@ TEST(LocalConvolutionReference, TwoDimensionsChannelsAndFiltersByHand) {
   const auto r = run_all(ConvolutionBackend::reference, p, data, {}, {}, false);
   EXPECT_EQ(r.y(0, 0, 0, 0, 0), (0 + 1 + 10 + 11) + (100 + 101 + 110 + 111));
   EXPECT_EQ(r.y(0, 0, 0, 0, 1), 101);  // x(1, 0, 1)
+}
+
+TEST(LocalConvolutionReference, GroupsByTheDefinition) {
+  // Every pair of a filter and a channel, of an output and an input pixel: those that meet add their products.
+  const unsigned seed = test_seed();
+  for (int i = 0; i < aloni::test::share_of(40); ++i) {
+    std::mt19937 random(seed + 6000 + i);
+    const auto p = random_problem(random, 1e4, true);
+    SCOPED_TRACE("seed " + std::to_string(seed + 6000 + i) + ": " + to_string(p));
+    const auto data = make_data<double>(p, random, true);
+    const auto result = run_all(ConvolutionBackend::reference, p, data);
+    Results<double> expected{LocalTensor<double>(output_extents(p)), LocalTensor<double>(input_extents(p)),
+                             LocalTensor<double>(filter_extents(p)), LocalArray<double>(p.filters)};
+    for (auto* zero : {&expected.y, &expected.dx, &expected.dw}) zero->fill([] { return 0; });
+    const Index channels = p.channels / p.groups, filters = p.filters / p.groups;
+    expected.y.for_each([&](Index n, Index od, Index oh, Index ow, Index f) {
+      expected.y(n, od, oh, ow, f) += data.bias(f);
+      expected.db(f) += data.dy(n, od, oh, ow, f);
+      data.x.for_each([&](Index m, Index id, Index ih, Index iw, Index c) {
+        if (m != n || c / channels != f / filters) return;
+        const std::array<Index, 3> o{od, oh, ow}, in{id, ih, iw};
+        std::array<Index, 3> k{};
+        for (int s = 0; s < 3; ++s) {
+          const Index reach = in[s] - p.offset[s] - o[s] * p.stride[s];
+          if (reach < 0 || reach % p.dilation[s] != 0 || reach / p.dilation[s] >= p.kernel[s]) return;
+          k[s] = reach / p.dilation[s];
+        }
+        const Index own = c % channels;
+        expected.y(n, od, oh, ow, f) += data.x(n, id, ih, iw, c) * data.w(f, k[0], k[1], k[2], own);
+        expected.dx(n, id, ih, iw, c) += data.dy(n, od, oh, ow, f) * data.w(f, k[0], k[1], k[2], own);
+        expected.dw(f, k[0], k[1], k[2], own) += data.dy(n, od, oh, ow, f) * data.x(n, id, ih, iw, c);
+      });
+    });
+    expect_same_bits(p, expected, result);
+    if (HasFailure()) break;
+  }
+}
+
+TEST(LocalConvolutionReference, GroupsAreConvolutionsOfTheirOwn) {
+  // Groups 2 of 1 channel and 2 filters on a single pixel: filters 0 and 1 see channel 0, filters 2 and 3 see channel 1.
+  const ConvolutionProblem p{.samples = 1, .channels = 2, .filters = 4, .groups = 2};
+  std::mt19937 random(1);
+  auto data = make_data<double>(p, random, true);
+  double next = 1;
+  data.x.fill([&] { return next *= 10; });  // 10 100
+  next = 1;
+  data.w.fill([&] { return ++next; });  // 2 3 4 5
+  next = 0;
+  data.dy.fill([&] { return ++next; });  // 1 2 3 4
+  const auto r = run_all(ConvolutionBackend::reference, p, data, {}, {}, false);
+  const std::array<double, 4> y{20, 30, 400, 500}, dw{10, 20, 300, 400};
+  for (Index f = 0; f < 4; ++f) {
+    EXPECT_EQ(r.y(0, 0, 0, 0, f), y[f]) << f;
+    EXPECT_EQ(r.dw(f, 0, 0, 0, 0), dw[f]) << f;
+  }
+  EXPECT_EQ(r.dx(0, 0, 0, 0, 0), 1 * 2 + 2 * 3);
+  EXPECT_EQ(r.dx(0, 0, 0, 0, 1), 3 * 4 + 4 * 5);
+}
+
+TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblemsWithGroups) {
+  const unsigned seed = test_seed();
+  for (int i = 0; i < aloni::test::share_of(150); ++i) {
+    std::mt19937 random(seed + 5000 + i);
+    const auto p = random_problem(random, 5e5, true);
+    const auto at_x = random_placement(random), at_y = random_placement(random);
+    SCOPED_TRACE("seed " + std::to_string(seed + 5000 + i) + ": " + to_string(p));
+    compare_all<float>(p, random, at_x, at_y, i % 3 != 0);
+    compare_all<double>(p, random, at_x, at_y, i % 3 != 0);
+    if (HasFailure()) break;
+  }
 }
 
 TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblems) {
@@ -326,7 +404,7 @@ TEST(LocalConvolution, GradientsAreTheFiniteDifferencesOfTheForward) {
   const unsigned seed = test_seed();
   for (unsigned i = 0; i < 12; ++i) {
     std::mt19937 random(seed + 8000 + i);
-    const auto p = random_problem(random, 2e4);
+    const auto p = random_problem(random, 2e4, i % 2 == 1);
     SCOPED_TRACE("seed " + std::to_string(seed + 8000 + i) + ": " + to_string(p));
     auto data = make_data<double>(p, random, false);
     for (auto backend : backends_to_compare<double>()) {
@@ -369,7 +447,7 @@ TEST(LocalConvolution, BackwardPassesAreAdjointToTheForward) {
   const unsigned seed = test_seed();
   for (int i = 0; i < aloni::test::share_of(40); ++i) {
     std::mt19937 random(seed + 9000 + i);
-    const auto p = random_problem(random, 1e6);
+    const auto p = random_problem(random, 1e6, i % 2 == 1);
     SCOPED_TRACE("seed " + std::to_string(seed + 9000 + i) + ": " + to_string(p));
     const auto data = make_data<double>(p, random, false);
     for (auto backend : backends_to_compare<double>()) {
@@ -390,13 +468,21 @@ TEST(LocalConvolution, EmptyBoxesGiveZerosOrNothing) {
   std::mt19937 random(1);
   const ConvolutionProblem whole{
       .samples = 2, .channels = 3, .filters = 4, .input = {1, 5, 5}, .output = {1, 3, 3}, .kernel = {1, 3, 3}};
-  for (int kind = 0; kind < 5; ++kind) {
-    ConvolutionProblem p = whole;
-    if (kind == 0) p.samples = 0;
-    if (kind == 1) p.output = {1, 0, 3};
-    if (kind == 2) p.input = {1, 0, 5};
-    if (kind == 3) p.channels = 0;
-    if (kind == 4) p.offset = {0, 50, 0};  // reads only outside
+  const ConvolutionProblem depthwise{.samples = 2,
+                                     .channels = 4,
+                                     .filters = 4,
+                                     .groups = 4,
+                                     .input = {1, 5, 5},
+                                     .output = {1, 3, 3},
+                                     .kernel = {1, 3, 3}};
+  for (int kind = 0; kind < 12; ++kind) {
+    ConvolutionProblem p = kind < 6 ? whole : depthwise;
+    if (kind % 6 == 0) p.samples = 0;
+    if (kind % 6 == 1) p.output = {1, 0, 3};
+    if (kind % 6 == 2) p.input = {1, 0, 5};
+    if (kind % 6 == 3) p.channels = 0;
+    if (kind % 6 == 4) p.offset = {0, 50, 0};  // reads only outside
+    if (kind % 6 == 5) p.filters = 0;
     SCOPED_TRACE(to_string(p));
     compare_all<float>(p, random, {}, {});
     compare_all<double>(p, random, {}, {});
@@ -420,6 +506,38 @@ TEST(LocalConvolution, RefusesWrongExtentsNamingThem) {
   LocalTensor<float> dx({1, 1, 4, 4, 2}), dy({1, 1, 2, 2, 3});
   EXPECT_THROW(convolution->backward_data(exec, dy, w, dx), InvalidArgument) << "a pass that was not asked for";
   EXPECT_THROW((LocalTensor<float>({1, 1, 4, 4, 2}), validate({.samples = -1})), InvalidArgument);
+}
+
+TEST(LocalConvolution, GroupsAreCheckedCountedAndNamed) {
+  ConvolutionProblem p{.samples = 1, .channels = 6, .filters = 12, .kernel = {1, 3, 3}};
+  const ConvolutionProblem plain = p;
+  const double all = flops(p);
+  EXPECT_EQ(to_string(p).find("groups"), std::string::npos) << to_string(p);
+  p.groups = 3;
+  EXPECT_FALSE(p == plain);
+  EXPECT_EQ(flops(p), all / 3);
+  EXPECT_NE(to_string(p).find("x12, groups 3, kernel"), std::string::npos) << to_string(p);
+  EXPECT_NO_THROW(validate(p));
+  for (Index groups : {0, -1, 4, 12}) {  // 4 doesn't divide the channels, 12 is too many
+    p.groups = groups;
+    try {
+      validate(p);
+      ADD_FAILURE() << "no error with groups " << groups;
+    } catch (const InvalidArgument& e) {
+      EXPECT_EQ(e.argument(), "groups");
+      EXPECT_EQ(e.value(), std::to_string(groups));
+    }
+  }
+  p.groups = 3, p.filters = 7;
+  EXPECT_THROW(validate(p), InvalidArgument);
+  // The filters' tensor has the channels of one group.
+  const Exec exec = test_space();
+  const ConvolutionProblem q{.samples = 1, .channels = 4, .filters = 2, .groups = 2};
+  const auto convolution = make_local_convolution<float>(ConvolutionBackend::automatic, q, exec, {.forward = true});
+  LocalTensor<float> x({1, 1, 1, 1, 4}), y({1, 1, 1, 1, 2}), wrong({2, 1, 1, 1, 4}), right({2, 1, 1, 1, 2});
+  EXPECT_THROW(convolution->forward(exec, x, wrong, {}, y), InvalidArgument);
+  EXPECT_NO_THROW(convolution->forward(exec, x, right, {}, y));
+  wait(exec);
 }
 
 TEST(LocalConvolution, SaysWhyABackendCannotRun) {

@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <random>
+#include <string>
 
 #include "local_tensor.hpp"
 #include "support/fence_guard.hpp"
@@ -35,18 +36,19 @@ void expect_quiet(const std::function<void()>& kernels) {
 }
 
 template <class T>
-void convolutions_are_quiet() {
+void convolutions_are_quiet(Index groups) {
   const Exec exec = test_space();
   std::mt19937 random(1);
   const ConvolutionProblem p{.samples = 2,
                              .channels = 16,
                              .filters = 16,
+                             .groups = groups,
                              .input = {1, 8, 8},
                              .output = {1, 8, 8},
                              .kernel = {1, 3, 3},
                              .offset = {0, -1, -1}};
   for (const Placement& placement : {Placement{}, Placement{.before = {0, 0, 1, 1, 0}}}) {
-    LocalTensor<T> x({2, 1, 8, 8, 16}, placement), y({2, 1, 8, 8, 16}, placement), w({16, 1, 3, 3, 16});
+    LocalTensor<T> x({2, 1, 8, 8, 16}, placement), y({2, 1, 8, 8, 16}, placement), w({16, 1, 3, 3, 16 / groups});
     LocalArray<T> bias(16);
     x.fill_integers(random, 3);
     w.fill_integers(random, 3);
@@ -67,8 +69,11 @@ void convolutions_are_quiet() {
 }
 
 TEST(LocalGuest, ConvolutionsNeitherFenceNorAllocate) {
-  convolutions_are_quiet<float>();
-  convolutions_are_quiet<double>();
+  for (Index groups : {1, 2, 16}) {
+    SCOPED_TRACE("groups " + std::to_string(groups));
+    convolutions_are_quiet<float>(groups);
+    convolutions_are_quiet<double>(groups);
+  }
 }
 
 TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
