@@ -5,25 +5,20 @@
 namespace aloni::nn::local::detail {
 namespace {
 
-template <class V, class T>
-[[gnu::always_inline]] inline V load(const T* from) {
-  return *reinterpret_cast<const V*>(from);
-}
-
 template <class T, int lanes, int num_pixels>
 [[gnu::always_inline]] inline void row_block(const DepthwiseRowArguments<T>& a, Index first_pixel, Index c) {
   using V = Vector<T, lanes>;
   V sum[num_pixels];
-  const V bias = a.bias == nullptr ? V{} : load<V>(a.bias + c);
+  const V bias = a.bias == nullptr ? V{} : *reinterpret_cast<const V*>(a.bias + c);
 #pragma GCC unroll 16
   for (int p = 0; p < num_pixels; ++p) sum[p] = bias;
   for (Index t = 0; t < a.num_terms; ++t) {
     const T* x = a.terms[t].x + a.x_first + first_pixel * a.x_pixel + c;
     const T* w = a.terms[t].w + a.w_first + c;
     for (Index m = 0; m < a.taps; ++m, x += a.x_tap, w += a.w_tap) {
-      const V weight = load<V>(w);
+      const V weight = *reinterpret_cast<const V*>(w);
 #pragma GCC unroll 16
-      for (int p = 0; p < num_pixels; ++p) sum[p] += load<V>(x + p * a.x_pixel) * weight;
+      for (int p = 0; p < num_pixels; ++p) sum[p] += *reinterpret_cast<const V*>(x + p * a.x_pixel) * weight;
     }
   }
   T* const y = a.y + first_pixel * a.y_pixel + c;
@@ -61,14 +56,14 @@ template <class T, int lanes, int num_values>
   for (; p + ways <= a.pixels; p += ways)
 #pragma GCC unroll 2
     for (int way = 0; way < ways; ++way, dy += a.dy_pixel, at += a.x_pixel) {
-      const V d = load<V>(dy);
+      const V d = *reinterpret_cast<const V*>(dy);
 #pragma GCC unroll 16
-      for (int j = 0; j < num_values; ++j) sum[way][j] += load<V>(x[j] + at) * d;
+      for (int j = 0; j < num_values; ++j) sum[way][j] += *reinterpret_cast<const V*>(x[j] + at) * d;
     }
   for (; p < a.pixels; ++p, dy += a.dy_pixel, at += a.x_pixel) {
-    const V d = load<V>(dy);
+    const V d = *reinterpret_cast<const V*>(dy);
 #pragma GCC unroll 16
-    for (int j = 0; j < num_values; ++j) sum[0][j] += load<V>(x[j] + at) * d;
+    for (int j = 0; j < num_values; ++j) sum[0][j] += *reinterpret_cast<const V*>(x[j] + at) * d;
   }
 #pragma GCC unroll 16
   for (int j = 0; j < num_values; ++j) {
@@ -97,8 +92,8 @@ template <class T, int lanes>
   Index p = 0;
   for (; p + 4 <= a.pixels; p += 4)
 #pragma GCC unroll 4
-    for (int way = 0; way < 4; ++way, dy += a.dy_pixel) sum[way] += load<V>(dy);
-  for (; p < a.pixels; ++p, dy += a.dy_pixel) sum[0] += load<V>(dy);
+    for (int way = 0; way < 4; ++way, dy += a.dy_pixel) sum[way] += *reinterpret_cast<const V*>(dy);
+  for (; p < a.pixels; ++p, dy += a.dy_pixel) sum[0] += *reinterpret_cast<const V*>(dy);
   *reinterpret_cast<V*>(a.bias_sums + c) += (sum[0] + sum[1]) + (sum[2] + sum[3]);
 }
 
