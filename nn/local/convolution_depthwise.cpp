@@ -241,13 +241,15 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
                                   weights_of_row(kd, kh)};
         }
       }
+      // Upwards in memory, so that the row which is not in a cache yet comes last: a fifth of the time with the order turned round.
+      std::reverse(terms, terms + a.num_terms);
       T* const out = dx.row(n, id, ih);
       T* const row = to_place ? out : buffer;
       for (Index residue = 0; residue < std::min(p_.stride[2], p_.input[2]); ++residue) {
         a.y = row + residue * pixel;
-        Index first_tap, every;
-        const Reach reach = columns_of(residue, first_tap, every);
-        run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, first_tap * p_.filters, every * p_.filters);
+        Index last_tap, every;
+        const Reach reach = columns_of(residue, last_tap, every);
+        run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, last_tap * p_.filters, -every * p_.filters);
       }
       if (to_place) continue;
       for (Index q = 0; q < p_.input[2]; ++q)
@@ -258,17 +260,17 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
     }
   }
 
-  /// Columns residue, residue + stride, … of dx meet the taps first_tap, first_tap + every, … alone.
-  Reach columns_of(Index residue, Index& first_tap, Index& every) const {
-    const Index stride = p_.stride[2], dilation = p_.dilation[2], taps = p_.kernel[2];
+  /// Columns residue, residue + stride, … of dx meet the taps last_tap, last_tap - every, … alone.
+  Reach columns_of(Index residue, Index& last_tap, Index& every) const {
+    const Index stride = p_.stride[2], dilation = p_.dilation[2];
     every = stride / std::gcd(stride, dilation);
-    first_tap = 0;
-    while (first_tap < taps && (residue - p_.offset[2] - first_tap * dilation) % stride != 0) ++first_tap;
+    last_tap = p_.kernel[2] - 1;
+    while (last_tap >= 0 && (residue - p_.offset[2] - last_tap * dilation) % stride != 0) --last_tap;
     return {.pixels = (p_.input[2] - residue + stride - 1) / stride,
-            .taps = first_tap < taps ? (taps - 1 - first_tap) / every + 1 : 0,
-            .first = (residue - p_.offset[2] - first_tap * dilation) / stride,
+            .taps = last_tap < 0 ? 0 : last_tap / every + 1,
+            .first = (residue - p_.offset[2] - last_tap * dilation) / stride,
             .step = 1,
-            .tap = -(every * dilation / stride),
+            .tap = every * dilation / stride,
             .width = p_.output[2]};
   }
 
