@@ -230,7 +230,7 @@ TEST(LocalConvolutionReference, TwoDimensionsChannelsAndFiltersByHand) {
 TEST(LocalConvolutionReference, GroupsByTheDefinition) {
   // Every pair of a filter and a channel, of an output and an input pixel: those that meet add their products.
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(40); ++i) {
+  for (int i = 0; i < aloni::test::share_of(60); ++i) {
     std::mt19937 random(seed + 6000 + i);
     const auto p = random_problem(random, 1e4, true);
     SCOPED_TRACE("seed " + std::to_string(seed + 6000 + i) + ": " + to_string(p));
@@ -286,7 +286,7 @@ TEST(LocalConvolutionReference, GroupsAreConvolutionsOfTheirOwn) {
 
 TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblemsWithGroups) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(150); ++i) {
+  for (int i = 0; i < aloni::test::share_of(400); ++i) {
     std::mt19937 random(seed + 5000 + i);
     const auto p = random_problem(random, 5e5, true);
     const auto at_x = random_placement(random), at_y = random_placement(random);
