@@ -18,6 +18,15 @@ Window square_window(int spatial_rank, Index kernel, Index stride, Index padding
   return w;
 }
 
+std::array<Index, 3> square_extents(int spatial_rank, Index extent) {
+  if (spatial_rank < 1 || spatial_rank > 3) {
+    throw InvalidArgument("aloni::nn::square_extents", "spatial_rank", std::to_string(spatial_rank), "1, 2 or 3");
+  }
+  std::array<Index, 3> e{1, 1, 1};
+  for (int d = 3 - spatial_rank; d < 3; ++d) e[d] = extent;
+  return e;
+}
+
 namespace {
 
 const char* name_of(const Convolution&) { return "convolution"; }
@@ -30,6 +39,8 @@ const char* name_of(const Flatten&) { return "flatten"; }
 const char* name_of(const Dense&) { return "dense"; }
 const char* name_of(const GlobalAveragePooling&) { return "global_average_pooling"; }
 const char* name_of(const Add&) { return "add"; }
+const char* name_of(const AdaptivePooling&) { return "adaptive_pooling"; }
+const char* name_of(const Upsampling&) { return "upsampling"; }
 
 }  // namespace
 

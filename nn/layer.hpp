@@ -21,6 +21,9 @@ struct Window {
   friend bool operator==(const Window&, const Window&) = default;
 };
 
+/// `extent` in the last `spatial_rank` dimensions, 1 in the others: output extents and scales of the layers below.
+std::array<Index, 3> square_extents(int spatial_rank, Index extent);
+
 /// The same kernel, stride and padding (both sides) in the last `spatial_rank` dimensions.
 Window square_window(int spatial_rank, Index kernel, Index stride = 1, Index padding = 0, Index dilation = 1);
 
@@ -38,6 +41,25 @@ struct Pooling {
   Window window;
   /// Average only: divide by the whole window, also where it hangs over the edge, or by the elements inside the tensor.
   bool count_include_pad = true;
+};
+
+/// Output o of O along a dimension with I inputs pools the inputs floor(o I / O) to ceil((o + 1) I / O) - 1, so the output has these
+/// extents whatever the input has (PyTorch's adaptive pooling). Whoever owns an output reads its whole window: for one average of
+/// everything GlobalAveragePooling moves less.
+struct AdaptivePooling {
+  PoolingKind kind = PoolingKind::average;
+  std::array<Index, 3> output{1, 1, 1};  ///< depth, height, width; 1 for absent dimensions
+};
+
+/// Output o of O along a dimension with I inputs takes: nearest, the input floor(o I / O); linear, its neighbours at
+/// (o + 1/2) I / O - 1/2 by their distance, the first or the last input beyond them (bi- and trilinear are its products over the dimensions).
+enum class UpsamplingMode { nearest, linear };
+
+/// PyTorch's interpolate with align_corners = false. Output extents below those of the input are allowed too; nothing is smoothed.
+struct Upsampling {
+  UpsamplingMode mode = UpsamplingMode::nearest;
+  std::array<Index, 3> scale{1, 1, 1};   ///< output over input extents
+  std::array<Index, 3> output{0, 0, 0};  ///< output extents instead, where not 0 (and scale is 1)
 };
 
 /// Over which part of the mini-batch a channel's mean and variance are taken: the box of this rank; the boxes of the ranks
@@ -85,7 +107,7 @@ struct GlobalAveragePooling {};
 struct Add {};
 
 using Operation = std::variant<Convolution, Pooling, BatchNorm, GroupNorm, LayerNorm, Relu, Flatten, Dense,
-                               GlobalAveragePooling, Add>;
+                               GlobalAveragePooling, Add, AdaptivePooling, Upsampling>;
 
 struct LayerDescription {
   std::string name;  ///< unique, [A-Za-z0-9_.-]+, not "input"
@@ -93,7 +115,8 @@ struct LayerDescription {
   std::vector<std::string> inputs;  ///< names of earlier layers, or "input" for the network's input; one, but for Add
 };
 
-/// "convolution", "pooling", "batch_norm", "group_norm", "layer_norm", "relu", "flatten", "dense", "global_average_pooling", "add".
+/// "convolution", "pooling", "batch_norm", "group_norm", "layer_norm", "relu", "flatten", "dense", "global_average_pooling", "add",
+/// "adaptive_pooling", "upsampling".
 const char* kind(const Operation& op);
 
 }  // namespace aloni::nn

@@ -51,6 +51,9 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
         if constexpr (std::is_same_v<Op, Dense>) return make_dense_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, GlobalAveragePooling>) return make_global_average_pooling_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, Add>) return make_add_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, AdaptivePooling> || std::is_same_v<Op, Upsampling>) {
+          return make_resampling_layer<T, Exec>(s);
+        }
       },
       s.description.operation);
 }
@@ -59,7 +62,7 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
 
 // How the gradient of a layer's input comes back to the producer of that input:
 //   dx  --fold-->  input_gradient  --back-->  dy of the producer  (added, when the producer has several readers)
-// `fold` adds ghosts to their owners (windows of pooling), `back` is the reverse redistribution; either may be missing.
+// `fold` adds ghosts to their owners (windows of pooling and up-sampling), `back` is the reverse redistribution; either may be missing.
 template <class T, class Exec>
 struct Network<T, Exec>::Implementation {
   using LocalTensor = Tensor<T, Mem>;
@@ -240,10 +243,10 @@ struct Network<T, Exec>::Implementation {
     }
   }
 
-  /// Whether dx has ghosts that must be added to their owners: overlapping windows of pooling. (Convolution gathers instead.)
+  /// Whether dx has ghosts that must be added to their owners: windows of pooling and up-sampling. (Convolution gathers instead.)
   bool folds(int i) const {
-    if (!std::holds_alternative<Pooling>(description.layers[i].operation)) return false;
     const LayerPlan& layer = plan.layers[i];
+    if (!layer.range_map && !std::holds_alternative<Pooling>(description.layers[i].operation)) return false;
     for (int r = 0; r < comm.size(); ++r) {
       // Where a rank reads less than it owns, the fold zeroes the rest.
       if (layer.input_needed(r) != layer.input.owned(r)) return true;

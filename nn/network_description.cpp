@@ -1,6 +1,7 @@
 #include <aloni/nn/network_description.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
 
 #include <algorithm>
@@ -171,6 +172,62 @@ Extents output_of(const Subject& s, const GlobalAveragePooling&) {
 }
 
 Extents output_of(const Subject& s, const Add&) { return s.input; }
+
+// Output extents of a layer whose windows are a range map.
+void check_resampling(const Subject& s, const Extents& out) {
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    const std::string at = std::string(" in ") + views::name(d);
+    if (i < 3 - s.spatial_rank && out[d] != 1) {
+      s.refuse("output" + at, std::to_string(out[d]),
+               "1: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
+    }
+    constexpr Index largest = halo::RangeMap1D::largest;
+    if (out[d] < 1 || out[d] > largest) {
+      s.refuse("output" + at, std::to_string(out[d]), "between 1 and " + std::to_string(largest));
+    }
+    if (out[d] != s.input[d] && s.input[d] > largest) {
+      s.refuse("input" + at, std::to_string(s.input[d]), "at most " + std::to_string(largest));
+    }
+  }
+}
+
+Extents output_of(const Subject& s, const AdaptivePooling& op) {
+  Extents out = s.input;
+  for (int i = 0; i < 3; ++i) out[views::spatial_dims[i]] = op.output[i];
+  check_resampling(s, out);
+  Index elements = 1;
+  for (Dim d : views::spatial_dims) {
+    const Index longest = halo::RangeMap1D{halo::RangeRule::adaptive, s.input[d], out[d]}.longest_window();
+    if (longest > max_window_value / elements) {
+      s.refuse("output", to_string(out), "windows of at most " + std::to_string(max_window_value) + " elements");
+    }
+    elements *= longest;
+  }
+  return out;
+}
+
+Extents output_of(const Subject& s, const Upsampling& op) {
+  Extents out = s.input;
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    const std::string at = std::string(" in ") + views::name(d);
+    s.check_at_least("scale" + at, op.scale[i], 1);
+    s.check_at_least("output" + at, op.output[i], 0);
+    if (op.output[i] > 0 && op.scale[i] > 1) {
+      s.refuse("scale" + at, std::to_string(op.scale[i]), "1, as the output's extent is given");
+    }
+    // The input's extent is at most 2^62; a product that doesn't fit is refused as too large.
+    const Index limit = halo::RangeMap1D::largest + 1;
+    if (op.output[i] > 0) {
+      out[d] = op.output[i];
+    } else if (op.scale[i] > 1) {
+      out[d] = s.input[d] > limit / op.scale[i] ? limit : s.input[d] * op.scale[i];
+    }
+  }
+  check_resampling(s, out);
+  return out;
+}
 
 void check_input(const NetworkDescription& network) {
   const auto refuse = [&](const std::string& expectation) {

@@ -2,6 +2,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -31,6 +32,14 @@ halo::Stencil stencil_of(const Operation& op) {
   return stencil;
 }
 
+std::optional<halo::RangeRule> range_rule_of(const Operation& op) {
+  if (std::holds_alternative<AdaptivePooling>(op)) return halo::RangeRule::adaptive;
+  if (const auto* u = std::get_if<Upsampling>(&op)) {
+    return u->mode == UpsamplingMode::nearest ? halo::RangeRule::nearest : halo::RangeRule::linear;
+  }
+  return std::nullopt;
+}
+
 bool has_no_spatial_extent(const Operation& op) {
   return std::holds_alternative<Flatten>(op) || std::holds_alternative<Dense>(op);
 }
@@ -48,7 +57,7 @@ Box LayerPlan::input_needed(int rank) const {
   if (!windowed) return input.owned(rank);
   const Box mine = output.owned(rank);
   if (mine.empty()) return {};
-  Box needed = intersect(stencil.input_box(mine), whole(input.extents()));
+  Box needed = intersect(range_map ? range_map->input_box(mine) : stencil.input_box(mine), whole(input.extents()));
   // The channels of the output are other ones than those of the input.
   needed.set(Dim::channel, 0, input.extents()[Dim::channel]);
   return needed;
@@ -57,7 +66,7 @@ Box LayerPlan::input_needed(int rank) const {
 Box LayerPlan::output_gradient_needed(int rank) const {
   const Box mine = input.owned(rank);
   if (mine.empty()) return {};
-  Box needed = stencil.output_box(mine, output.extents());
+  Box needed = range_map ? range_map->output_box(mine) : stencil.output_box(mine, output.extents());
   needed.set(Dim::channel, 0, output.extents()[Dim::channel]);
   return needed;
 }
@@ -96,11 +105,14 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<Pr
     }
     const int first = layer.inputs[0].source;
     const Extents& in = first < 0 ? input_extents : extents[first];
-    // A pointwise layer between dense ones has nothing to cut but samples either.
-    const bool folded = has_no_spatial_extent(description.operation) || has_no_spatial_extent(in);
+    const std::optional<halo::RangeRule> rule = range_rule_of(description.operation);
+    // A pointwise layer between dense ones has nothing to cut but samples either. Up-sampling gives its output something.
+    const bool folded = has_no_spatial_extent(description.operation) ||
+                        (has_no_spatial_extent(in) && (!rule || has_no_spatial_extent(extents[i])));
     const ProcessGrid grid = folded ? fold_into_samples(grids[i]) : grids[i];
-    layer.windowed = window_of(description.operation) != nullptr;
+    layer.windowed = window_of(description.operation) != nullptr || rule;
     layer.stencil = stencil_of(description.operation);
+    if (rule) layer.range_map = halo::RangeMap{*rule, in, extents[i]};
     layer.input = Distribution::block(in, grid, ranks);
     layer.output = Distribution::block(extents[i], grid, ranks);
     if (std::holds_alternative<GlobalAveragePooling>(description.operation)) {

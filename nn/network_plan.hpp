@@ -7,10 +7,12 @@
 //
 // Spatial layers (convolution, pooling, pointwise ones) cut input and output by the same grid, so that for "same"-sized
 // windows only halos move (spatial-parallel-cnn, section III.A). Layers without spatial extent cut the samples only.
+#include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/views/distribution.hpp>
 
+#include <optional>
 #include <vector>
 
 namespace aloni::nn {
@@ -31,8 +33,10 @@ struct LayerPlan {
   std::vector<LayerInput> inputs;
   views::Distribution input;  ///< that this layer wants its inputs in (all have the same extents)
   views::Distribution output;
-  bool windowed = false;           ///< convolution or pooling
-  halo::Stencil stencil;           ///< identity unless windowed
+  bool windowed = false;  ///< an output depends on a window of the input: convolution, pooling, up-sampling
+  halo::Stencil stencil;  ///< the windows; the identity unless windowed
+  std::optional<halo::RangeMap>
+      range_map;                   ///< the windows instead, where these have no stride: adaptive pooling, up-sampling
   bool output_has_ghosts = false;  ///< its only reader reads it in_place
 
   /// The input indices that the rank reads: for windowed layers those that its output depends on, clipped to the tensor

@@ -27,7 +27,8 @@ struct LayerSetup {
   Tensor<T, typename Exec::memory_space> y;
   /// dL/dy covers what the rank owns of y.
   Tensor<T, typename Exec::memory_space> dy;
-  /// One for each input. dL/dx (unallocated where nobody wants it) covers what the rank owns of x, or, with pooling, what it reads.
+  /// One for each input. dL/dx (unallocated where nobody wants it) covers what the rank owns of x, or, with pooling and
+  /// up-sampling, what it reads.
   std::vector<Tensor<T, typename Exec::memory_space>> x, dx;
   local::ConvolutionBackend backend;
 };
@@ -54,6 +55,8 @@ template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_convolution_layer(const LayerSetup<T, Exec>& setup);
 template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_pooling_layer(const LayerSetup<T, Exec>& setup);
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_resampling_layer(const LayerSetup<T, Exec>& setup);
 template <class T, class Exec>
 std::unique_ptr<Layer<T, Exec>> make_global_average_pooling_layer(const LayerSetup<T, Exec>& setup);
 template <class T, class Exec>

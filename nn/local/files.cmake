@@ -1,7 +1,8 @@
 # The local kernels: included by nn/CMakeLists.txt, paths relative to it. A backend that is off is not compiled.
 set(ALONI_NN_LOCAL_PURE_HEADERS
     local/convolution_problem.hpp
-    local/pooling_problem.hpp)
+    local/pooling_problem.hpp
+    local/resampling_problem.hpp)
 set(ALONI_NN_LOCAL_HEADERS
     local/batch_norm.hpp
     local/convolution.hpp
@@ -12,13 +13,15 @@ set(ALONI_NN_LOCAL_HEADERS
     local/local_types.hpp
     local/loss.hpp
     local/pointwise.hpp
-    local/pooling.hpp)
+    local/pooling.hpp
+    local/resampling.hpp)
 set(ALONI_NN_LOCAL_PURE_SOURCES
     local/convolution_problem.cpp
     local/detail/depthwise_kernels.cpp
     local/detail/direct_kernels.cpp
     local/detail/pool_kernels.cpp
-    local/pooling_problem.cpp)
+    local/pooling_problem.cpp
+    local/resampling_problem.cpp)
 set(ALONI_NN_LOCAL_SOURCES
     local/batch_norm.cpp
     local/convolution.cpp
@@ -32,7 +35,8 @@ set(ALONI_NN_LOCAL_SOURCES
     local/layer_norm.cpp
     local/loss.cpp
     local/pointwise.cpp
-    local/pooling.cpp)
+    local/pooling.cpp
+    local/resampling.cpp)
 set(ALONI_NN_LOCAL_PRIVATE_DEPENDS "")
 
 if(aloni_ENABLE_ONEDNN)

@@ -73,7 +73,9 @@ TEST(GoodGuest, KeepsTheRulesInEveryLayer) {
                 {"relu", Relu{}, {"layer_norm"}},
                 {"pool", Pooling{PoolingKind::average, square_window(2, 3, 1, 1), false}, {"relu"}},
                 {"sum", Add{}, {"pool", "relu"}},
-                {"last", Convolution{10, square_window(2, 3, 1, 1), true}, {"sum"}},
+                {"up", Upsampling{UpsamplingMode::linear, square_extents(2, 2)}, {"sum"}},
+                {"down", AdaptivePooling{PoolingKind::max, square_extents(2, 9)}, {"up"}},
+                {"last", Convolution{10, square_window(2, 3, 1, 1), true}, {"down"}},
                 {"mean", GlobalAveragePooling{}, {"last"}}};
   expect_clean_step<double>(comm, net, images);
 }

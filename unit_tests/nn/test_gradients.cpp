@@ -137,6 +137,24 @@ TEST(Gradients, OfAveragePooling) {
   check_all_grids(single(Pooling{PoolingKind::average, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), false}));
 }
 
+TEST(Gradients, OfAdaptivePooling) {
+  for (auto kind : {PoolingKind::max, PoolingKind::average}) {
+    check_all_grids(single(AdaptivePooling{kind, {1, 1, 3}}, 1));
+    check_all_grids(single(AdaptivePooling{kind, {1, 4, 2}}));
+    check_all_grids(single(AdaptivePooling{kind, {1, 9, 1}}));
+    check_all_grids(single(AdaptivePooling{kind, {3, 2, 4}}, 3), 2);
+  }
+}
+
+TEST(Gradients, OfUpsampling) {
+  for (auto mode : {UpsamplingMode::nearest, UpsamplingMode::linear}) {
+    check_all_grids(single(Upsampling{mode, {1, 1, 3}}, 1));
+    check_all_grids(single(Upsampling{mode, square_extents(2, 2)}));
+    check_all_grids(single(Upsampling{mode, {1, 1, 1}, {0, 13, 3}}));
+    check_all_grids(single(Upsampling{mode, {2, 1, 1}, {0, 7, 9}}, 3), 2);
+  }
+}
+
 TEST(Gradients, OfBatchNormInEveryScope) {
   for (auto scope : {StatisticsScope::local, StatisticsScope::spatial, StatisticsScope::all}) {
     check_all_grids(single(BatchNorm{scope, 0.1, 1e-3}), 6);

@@ -48,6 +48,12 @@ TEST(SquareWindow, FillsTheLastDimensions) {
   EXPECT_THROW(square_window(4, 3), InvalidArgument);
 }
 
+TEST(SquareExtents, FillTheLastDimensions) {
+  EXPECT_EQ(square_extents(2, 5), (std::array<Index, 3>{1, 5, 5}));
+  EXPECT_EQ(square_extents(3, 5), (std::array<Index, 3>{5, 5, 5}));
+  EXPECT_THROW(square_extents(0, 5), InvalidArgument);
+}
+
 TEST(Kind, NamesEveryOperation) {
   EXPECT_STREQ(kind(Convolution{}), "convolution");
   EXPECT_STREQ(kind(Pooling{}), "pooling");
@@ -58,6 +64,9 @@ TEST(Kind, NamesEveryOperation) {
   EXPECT_STREQ(kind(Flatten{}), "flatten");
   EXPECT_STREQ(kind(Dense{}), "dense");
   EXPECT_STREQ(kind(GlobalAveragePooling{}), "global_average_pooling");
+  EXPECT_STREQ(kind(Add{}), "add");
+  EXPECT_STREQ(kind(AdaptivePooling{}), "adaptive_pooling");
+  EXPECT_STREQ(kind(Upsampling{}), "upsampling");
 }
 
 TEST(FindLayer, GivesPositionsAndMinusOneForTheInput) {
@@ -98,6 +107,39 @@ TEST(InferExtents, CountsStrideDilationAndUnevenPadding) {
   const auto n = image_network({{"conv", Convolution{2, w}, {"input"}}});
   // height: (28 + 3 - 7) / 3 + 1; width: (20 + 4 - 11) / 2 + 1
   EXPECT_EQ(infer_extents(n, 1)[0], (Extents{{1, 1, 9, 7, 2}}));
+}
+
+TEST(InferExtents, TakesTheOutputsOfAdaptivePoolingAndUpsampling) {
+  const auto n = image_network({
+      {"pool", AdaptivePooling{PoolingKind::average, {1, 7, 5}}, {"input"}},
+      {"twice", Upsampling{UpsamplingMode::linear, square_extents(2, 2)}, {"pool"}},
+      {"back", Upsampling{UpsamplingMode::nearest, {1, 3, 1}, {0, 0, 20}}, {"twice"}},
+      {"more", AdaptivePooling{PoolingKind::max, {1, 50, 1}}, {"back"}},
+  });
+  EXPECT_EQ(infer_extents(n, 4),
+            (std::vector<Extents>{{{4, 1, 7, 5, 3}}, {{4, 1, 14, 10, 3}}, {{4, 1, 42, 20, 3}}, {{4, 1, 50, 1, 3}}}));
+}
+
+TEST(InferExtents, RefusesWrongAdaptivePoolingAndUpsampling) {
+  constexpr Index huge = std::numeric_limits<Index>::max();
+  const auto with = [](Operation op, Index height = 28) {
+    auto n = image_network({{"x", std::move(op), {"input"}}});
+    n.input = {{1, 1, height, 20, 1}};
+    return refusal(n);
+  };
+  EXPECT_THAT(with(AdaptivePooling{PoolingKind::max, {1, 0, 2}}), HasSubstr("layer \"x\", output in height = 0"));
+  EXPECT_THAT(with(AdaptivePooling{PoolingKind::max, {2, 2, 2}}),
+              AllOf(HasSubstr("output in depth = 2"), HasSubstr("2 spatial dimensions")));
+  EXPECT_THAT(with(AdaptivePooling{PoolingKind::max, {1, 2, huge}}), HasSubstr("output in width"));
+  EXPECT_THAT(with(AdaptivePooling{PoolingKind::max, {1, 1, 1}}, Index{1} << 28), HasSubstr("windows of at most"));
+  EXPECT_THAT(with(AdaptivePooling{PoolingKind::max, {1, 1, 1}}, Index{1} << 31), HasSubstr("input in height"));
+  EXPECT_THAT(with(Upsampling{UpsamplingMode::nearest, {1, 0, 1}}), HasSubstr("scale in height = 0"));
+  EXPECT_THAT(with(Upsampling{UpsamplingMode::nearest, {2, 1, 1}}), HasSubstr("output in depth = 2"));
+  EXPECT_THAT(with(Upsampling{UpsamplingMode::nearest, {1, 2, 1}, {0, 5, 0}}), HasSubstr("scale in height = 2"));
+  EXPECT_THAT(with(Upsampling{UpsamplingMode::nearest, {1, 1, 1}, {0, -5, 0}}), HasSubstr("output in height = -5"));
+  EXPECT_THAT(with(Upsampling{UpsamplingMode::nearest, {1, 1 << 30, 1}}), HasSubstr("output in height"));
+  EXPECT_THAT(with(Upsampling{UpsamplingMode::nearest, {1, huge, 1}}), HasSubstr("scale in height"));
+  EXPECT_EQ(with(Upsampling{UpsamplingMode::linear, {1, 1, 3}}), "not refused");
 }
 
 TEST(InferExtents, AcceptsEverySpatialRankAndNoSamples) {

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -106,6 +109,67 @@ TEST(NetworkPlan, GivesEveryRankAllThatItsWindowsTouch) {
     }
   }
   EXPECT_GT(pairs, 10000);
+}
+
+TEST(NetworkPlan, GivesEveryRankAllThatItsRangesTouch) {
+  // By brute force again: every pair of an output and an input that it reads; and nothing at the ends that is not read.
+  NetworkDescription net;
+  net.spatial_rank = 1;
+  net.loss = Loss::binary_cross_entropy;
+  int pairs = 0;
+  for (Index inputs = 1; inputs <= 12; ++inputs) {
+    for (Index outputs = 1; outputs <= 12; ++outputs) {
+      for (int rule = 0; rule < 3; ++rule) {
+        net.input = views::make_extents(1, std::array<Index, 1>{inputs}, 2);
+        const Operation op =
+            rule == 0 ? Operation(AdaptivePooling{PoolingKind::max, {1, 1, outputs}})
+                      : Operation(Upsampling{
+                            rule == 1 ? UpsamplingMode::nearest : UpsamplingMode::linear, {1, 1, 1}, {0, 0, outputs}});
+        net.layers = {{"layer", op, {"input"}}};
+        const auto reads = [&](Index o, Index i) {
+          if (rule == 0) return i >= o * inputs / outputs && i * outputs < (o + 1) * inputs;
+          if (rule == 1) return i == o * inputs / outputs;
+          const double place =
+              (static_cast<double>(o) + 0.5) * static_cast<double>(inputs) / static_cast<double>(outputs) - 0.5;
+          const double clipped = std::min(std::max(place, 0.0), static_cast<double>(inputs - 1));
+          return std::abs(static_cast<double>(i) - clipped) < 1 - 1e-9;
+        };
+        for (int ranks : {1, 2, 3, 5, 8}) {
+          const auto plan = plan_of(net, "w" + std::to_string(ranks), ranks, 1);
+          const LayerPlan& l = plan.layers[0];
+          for (int r = 0; r < ranks; ++r) {
+            const Box y = l.output.owned(r), x = l.input.owned(r);
+            const auto in = [](const Box& b, Index i) {
+              return !b.empty() && i >= b.lower(Dim::width) && i < b.upper(Dim::width);
+            };
+            Box need_x, need_y;  // of what the pairs say
+            for (Index o = 0; o < outputs; ++o) {
+              for (Index i = 0; i < inputs; ++i) {
+                if (!reads(o, i)) continue;
+                ++pairs;
+                if (in(y, o)) need_x = hull(need_x, Box{{0, 0, 0, i, 0}, {1, 1, 1, i + 1, 2}});
+                if (in(x, i)) need_y = hull(need_y, Box{{0, 0, 0, o, 0}, {1, 1, 1, o + 1, 2}});
+              }
+            }
+            const auto equal = [](const Box& a, const Box& b) { return a == b || (a.empty() && b.empty()); };
+            ASSERT_TRUE(equal(l.input_needed(r), need_x) && equal(l.output_gradient_needed(r), need_y))
+                << "rule " << rule << ": " << inputs << " -> " << outputs << ", rank " << r << " of " << ranks;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(pairs, 10000);
+}
+
+TEST(NetworkPlan, CutsWhatUpsamplingMakesOfASinglePixel) {
+  NetworkDescription net;
+  net.input = views::make_extents(1, {1, 1}, 2);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"up", Upsampling{UpsamplingMode::nearest, square_extents(2, 4)}, {"input"}}};
+  const auto plan = plan_of(net, "h2", 2, 1);
+  EXPECT_EQ(plan.layers[0].output.owned(1), (Box{{0, 0, 2, 0, 0}, {1, 1, 4, 4, 2}}));
+  EXPECT_EQ(plan.layers[0].input_needed(1), (Box{{0, 0, 0, 0, 0}, {1, 1, 1, 1, 2}}));
 }
 
 TEST(NetworkPlan, StaysInsideTheTensorForUpTo64Ranks) {

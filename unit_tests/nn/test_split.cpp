@@ -46,6 +46,13 @@ Window random_window(Dice& dice, int spatial_rank, const Extents& in, Index larg
   return w;
 }
 
+/// Output extents between 1 and twice the input's and 2 more, at most 12: whatever remainder.
+std::array<Index, 3> random_output(Dice& dice, int spatial_rank, const Extents& in) {
+  std::array<Index, 3> output{1, 1, 1};
+  for (int i = 3 - spatial_rank; i < 3; ++i) output[i] = dice(1, std::min<Index>(12, 2 * in.values[1 + i] + 2));
+  return output;
+}
+
 enum class Kinds { exact, all };
 
 /// A chain of one to four layers; with Kinds::exact only such as give integers for integers.
@@ -64,7 +71,8 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
     const Extents in = l == 0 ? net.input : infer_extents(net, 1).back();
     const std::string name = "layer" + std::to_string(l);
     Operation op = Relu{};
-    switch (dice(0, kinds == Kinds::exact ? 6 : 11)) {
+    // The range of kinds ends with those that divide.
+    switch (dice(0, kinds == Kinds::exact ? 8 : 16)) {
       case 0:
       case 1:
       case 2:
@@ -84,25 +92,37 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
         }
         break;
       case 7:
+        if (!flat) op = AdaptivePooling{PoolingKind::max, random_output(dice, net.spatial_rank, in)};
+        break;
+      case 8:
+        if (!flat) op = Upsampling{UpsamplingMode::nearest, {1, 1, 1}, random_output(dice, net.spatial_rank, in)};
+        break;
+      case 9:
         if (!flat)
           op = Pooling{PoolingKind::average, random_window(dice, net.spatial_rank, in, 4, true), dice(0, 1) == 1};
         break;
-      case 8:
+      case 10:
         op = BatchNorm{StatisticsScope::all, 0.1, 1e-3};
         break;
-      case 9:
+      case 11:
+        if (!flat) op = AdaptivePooling{PoolingKind::average, random_output(dice, net.spatial_rank, in)};
+        break;
+      case 12:
+        if (!flat) op = Upsampling{UpsamplingMode::linear, {1, 1, 1}, random_output(dice, net.spatial_rank, in)};
+        break;
+      case 13:
         if (!flat) {
           op = GlobalAveragePooling{};
           flat = true;
         }
         break;
-      case 10: {
+      case 14: {
         Index groups = dice(1, in[Dim::channel]);
         while (in[Dim::channel] % groups != 0) --groups;
         op = GroupNorm{groups, 1e-3};
         break;
       }
-      case 11:
+      case 15:
         op = LayerNorm{1e-3};
         break;
       default:
@@ -191,6 +211,79 @@ TEST(Split, EqualsUnsplitOnEveryGridOfTheRanks) {
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<double>(comm, lenet_like(), Strategy::uniform(grid), 6, Values::reals, 7, 1e-11);
     expect_split_equals_unsplit<float>(comm, lenet_like(), Strategy::uniform(grid), 3, Values::integers, 8, 0.0);
+  }
+}
+
+NetworkDescription chain(int spatial_rank, std::vector<LayerDescription> layers) {
+  NetworkDescription net;
+  net.spatial_rank = spatial_rank;
+  net.input = Extents{{1, spatial_rank == 3 ? 4 : 1, spatial_rank >= 2 ? 8 : 1, 6, 3}};
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = std::move(layers);
+  return net;
+}
+
+/// Networks of adaptive pooling and up-sampling whose every quotient is by a power of two: exact on integers.
+std::vector<NetworkDescription> resampling_networks() {
+  const auto linear = [](std::array<Index, 3> output) { return Upsampling{UpsamplingMode::linear, {1, 1, 1}, output}; };
+  const auto nearest = [](std::array<Index, 3> output) {
+    return Upsampling{UpsamplingMode::nearest, {1, 1, 1}, output};
+  };
+  std::vector<NetworkDescription> nets;
+  for (int rank = 1; rank <= 3; ++rank) {
+    const auto double_or_keep = square_extents(rank, 2);
+    nets.push_back(chain(rank, {{"up", Upsampling{UpsamplingMode::linear, double_or_keep}, {"input"}}}));
+    nets.push_back(chain(rank, {{"up", Upsampling{UpsamplingMode::nearest, double_or_keep}, {"input"}}}));
+    nets.push_back(chain(rank, {{"pool", AdaptivePooling{PoolingKind::max, square_extents(rank, 5)}, {"input"}}}));
+  }
+  nets.push_back(chain(2, {{"pool", AdaptivePooling{PoolingKind::average, {1, 4, 3}}, {"input"}}}));
+  nets.push_back(chain(2, {{"up", linear({0, 16, 4}), {"input"}}}));
+  nets.push_back(chain(2, {{"up", nearest({0, 3, 17}), {"input"}}}));
+  nets.push_back(chain(3, {{"pool", AdaptivePooling{PoolingKind::average, {2, 8, 3}}, {"input"}}}));
+  // From a single pixel and back; between layers that need ghosts of their own; several readers.
+  nets.push_back(chain(2, {{"one", AdaptivePooling{PoolingKind::max, {1, 1, 1}}, {"input"}},
+                           {"up", nearest({0, 5, 7}), {"one"}},
+                           {"relu", Relu{}, {"up"}}}));
+  nets.push_back(chain(2, {{"conv", Convolution{4, square_window(2, 3, 2, 1)}, {"input"}},
+                           {"up", Upsampling{UpsamplingMode::linear, square_extents(2, 2)}, {"conv"}},
+                           {"sum", Add{}, {"up", "up"}},
+                           {"last", Convolution{2, square_window(2, 3, 1, 1)}, {"sum"}}}));
+  nets.push_back(chain(2, {{"a", Upsampling{UpsamplingMode::nearest, square_extents(2, 2)}, {"input"}},
+                           {"b", Upsampling{UpsamplingMode::linear, square_extents(2, 2)}, {"input"}},
+                           {"c", Convolution{3, square_window(2, 3, 1, 1)}, {"a"}},
+                           {"sum", Add{}, {"c", "b"}},
+                           {"pool", AdaptivePooling{PoolingKind::max, {1, 7, 5}}, {"sum"}}}));
+  return nets;
+}
+
+TEST(Split, GivesTheSameBitsWithAdaptivePoolingAndUpsamplingOnEveryGrid) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  std::uint64_t seed = 40;
+  for (const NetworkDescription& net : resampling_networks()) {
+    SCOPED_TRACE("network " + std::to_string(seed - 40));
+    for (const auto& grid : grids_for(comm.size(), net.spatial_rank)) {
+      if (!expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(grid), 3, Values::integers, seed, 0.0))
+        return;
+    }
+    ++seed;
+  }
+}
+
+TEST(Split, GivesTheSameOutputBitsForRealNumbersWithAdaptivePoolingAndUpsampling) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (const Operation& op : std::vector<Operation>{AdaptivePooling{PoolingKind::average, {1, 5, 4}},
+                                                    Upsampling{UpsamplingMode::linear, {1, 1, 1}, {0, 13, 11}},
+                                                    Upsampling{UpsamplingMode::linear, {1, 3, 5}}}) {
+    const auto net = chain(2, {{"layer", op, {"input"}}});
+    const auto self = comm.split(comm.rank(), 0);
+    Run<float> one(self, net, Strategy::uniform({}), 3, Values::reals, 9, ConvolutionBackend::automatic);
+    one.step();
+    for (const auto& grid : grids_for(comm.size(), 2)) {
+      Run<float> many(comm, net, Strategy::uniform(grid), 3, Values::reals, 9, ConvolutionBackend::automatic);
+      many.step();
+      EXPECT_EQ(difference(many.network.output(), many.network.output_box(), one.network.output()), 0.0)
+          << kind(op) << ", grid " << to_string(grid);
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/local/pooling.hpp>
+#include <aloni/nn/local/resampling.hpp>
 
 #include <gtest/gtest.h>
 
@@ -81,6 +82,9 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
   const Exec exec = test_space();
   const PoolingProblem pool{
       .samples = 2, .channels = 4, .input = {1, 8, 8}, .output = {1, 4, 4}, .window = {1, 2, 2}, .stride = {1, 2, 2}};
+  const halo::RangeMap1D keep{halo::RangeRule::adaptive, 1, 1}, halve{halo::RangeRule::adaptive, 8, 4};
+  const ResamplingProblem adaptive{
+      .samples = 2, .channels = 4, .map = {keep, halve, halve}, .input = {1, 8, 8}, .output = {1, 4, 4}};
   LocalTensor<T> x({2, 1, 8, 8, 4}), y({2, 1, 4, 4, 4}), features({2, 1, 1, 1, 4}), logits({2, 1, 1, 1, 4});
   LocalTensor<std::int32_t> argmax({2, 1, 4, 4, 4});
   LocalArray<T> weights(16), bias(4), gradient(16), velocity(16);
@@ -94,6 +98,10 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
     max_pool_backward<T>(exec, pool, y, argmax, x.view());
     average_pool_forward<T>(exec, pool, AverageDivisor::window, x, y.view());
     average_pool_backward<T>(exec, pool, AverageDivisor::in_domain, y, x.view());
+    adaptive_max_pool_forward<T>(exec, adaptive, x, y.view(), argmax);
+    adaptive_max_pool_backward<T>(exec, adaptive, y, argmax, x.view());
+    resample_forward<T>(exec, adaptive, x, y.view());
+    resample_backward<T>(exec, adaptive, y, x.view());
     global_average_forward<T>(exec, 0.1, x, features.view());
     global_average_backward<T>(exec, 0.1, features, x.view());
     reduction.statistics(exec, x, sums);

@@ -1,0 +1,90 @@
+#include <aloni/nn/layers/layer.hpp>
+#include <aloni/nn/local/resampling.hpp>
+
+#include <variant>
+
+namespace aloni::nn {
+
+using views::Dim;
+
+namespace {
+
+local::ResamplingProblem resampling_problem(const LayerPlan& plan, const views::Box& x, const views::Box& y) {
+  local::ResamplingProblem p;
+  p.samples = y.extent(Dim::sample);
+  p.channels = y.extent(Dim::channel);
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    p.map[i] = (*plan.range_map)[d];
+    p.input[i] = x.extent(d);
+    p.output[i] = y.extent(d);
+    p.input_lower[i] = x.lower(d);
+    p.output_lower[i] = y.lower(d);
+  }
+  return p;
+}
+
+bool takes_maximum(const Operation& op) {
+  const auto* pooling = std::get_if<AdaptivePooling>(&op);
+  return pooling != nullptr && pooling->kind == PoolingKind::max;
+}
+
+/// Adaptive pooling and up-sampling. The gradient goes back like that of pooling: each rank writes what its outputs add to all inputs
+/// that they read, and Network adds the ghosts to their owners. With up-sampling that moves a row of the coarse tensor, where gathering
+/// would move several of the fine one.
+template <class T, class Exec>
+class ResamplingLayer final : public Layer<T, Exec> {
+ public:
+  explicit ResamplingLayer(const LayerSetup<T, Exec>& s)
+      : maximum_(takes_maximum(s.description.operation)),
+        x_(s.x[0]),
+        y_(s.y),
+        dx_(s.dx[0]),
+        dy_(s.dy),
+        forward_(resampling_problem(s.plan, x_.box, y_.owned)),
+        backward_(resampling_problem(s.plan, dx_.box, y_.owned)) {
+    if (maximum_ && dx_.allocated()) {
+      argmax_ = allocate_tensor<std::int32_t>(s.queue.space(), "aloni::nn::argmax", y_.owned, y_.owned);
+    }
+  }
+
+  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+    if (y_.owned.empty()) return;
+    if (maximum_) {
+      local::adaptive_max_pool_forward<T, Exec>(queue.space(), forward_, x_.whole(), y_.owned_part(), argmax_.whole());
+    } else {
+      local::resample_forward<T, Exec>(queue.space(), forward_, x_.whole(), y_.owned_part());
+    }
+  }
+
+  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+    if (!dx_.allocated() || dx_.box.empty()) return;
+    if (maximum_) {
+      local::adaptive_max_pool_backward<T, Exec>(queue.space(), backward_, dy_.owned_part(), argmax_.whole(),
+                                                 dx_.whole());
+    } else {
+      local::resample_backward<T, Exec>(queue.space(), backward_, dy_.owned_part(), dx_.whole());
+    }
+  }
+
+ private:
+  bool maximum_;
+  Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  Tensor<std::int32_t, typename Exec::memory_space> argmax_;
+  // The buffer of x may reach further than that of dx (a producer's box with ghosts), so the two passes have boxes of their own.
+  local::ResamplingProblem forward_, backward_;
+};
+
+}  // namespace
+
+template <class T, class Exec>
+std::unique_ptr<Layer<T, Exec>> make_resampling_layer(const LayerSetup<T, Exec>& setup) {
+  return std::make_unique<ResamplingLayer<T, Exec>>(setup);
+}
+
+template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_resampling_layer(
+    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
+template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_resampling_layer(
+    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+
+}  // namespace aloni::nn
