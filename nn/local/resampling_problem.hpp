@@ -11,7 +11,7 @@ namespace aloni::nn::local {
 
 struct ResamplingProblem {
   Index samples = 0, channels = 0;
-  std::array<halo::RangeMap1D, 3> map;  ///< depth, height, width of the whole tensors; one rule for all
+  std::array<halo::RangeMap1D, 3> map{};  ///< depth, height, width of the whole tensors; one rule for all
   std::array<Index, 3> input{1, 1, 1}, output{1, 1, 1};              ///< extents of the local boxes; may be 0
   std::array<Index, 3> input_lower{0, 0, 0}, output_lower{0, 0, 0};  ///< global indices of their first elements
 

@@ -248,7 +248,8 @@ TEST(LocalResamplingByHand, TwiceAsManyByDistance) {
   p.input[2] = 3;
   p.output[2] = 6;
   LocalTensor<float> x({1, 1, 1, 3, 1}), y({1, 1, 1, 6, 1}), dx({1, 1, 1, 3, 1});
-  x.fill([value = 0]() mutable { return 4 * value++ * value; });  // 0 8 24
+  const std::array<float, 3> values{0, 8, 24};
+  x.fill([&, i = 0]() mutable { return values[i++]; });
   resample_forward<float>(test_space(), p, x, y.view());
   resample_backward<float>(test_space(), p, y, dx.view());
   wait(test_space());
