@@ -276,10 +276,10 @@ TEST(Split, GivesTheSameOutputBitsForRealNumbersWithAdaptivePoolingAndUpsampling
                                                     Upsampling{UpsamplingMode::linear, {1, 3, 5}}}) {
     const auto net = chain(2, {{"layer", op, {"input"}}});
     const auto self = comm.split(comm.rank(), 0);
-    Run<float> one(self, net, Strategy::uniform({}), 3, Values::reals, 9, ConvolutionBackend::automatic);
+    nn::test::Run<float> one(self, net, Strategy::uniform({}), 3, Values::reals, 9, ConvolutionBackend::automatic);
     one.step();
     for (const auto& grid : grids_for(comm.size(), 2)) {
-      Run<float> many(comm, net, Strategy::uniform(grid), 3, Values::reals, 9, ConvolutionBackend::automatic);
+      nn::test::Run<float> many(comm, net, Strategy::uniform(grid), 3, Values::reals, 9, ConvolutionBackend::automatic);
       many.step();
       EXPECT_EQ(difference(many.network.output(), many.network.output_box(), one.network.output()), 0.0)
           << kind(op) << ", grid " << to_string(grid);
