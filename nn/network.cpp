@@ -78,12 +78,12 @@ struct Network<T, Exec>::Implementation {
     std::optional<Transfer> fetch;  ///< fills x (ghosts, or all of it)
     std::optional<Transfer> fold, back;
     LocalTensor folded;              ///< between the two
+    LocalTensor result;              ///< of the last of them
     LocalTensor contribution;        ///< what is added to the producer's dy, when that has several readers
     bool contributes_first = false;  ///< in the order of the backward pass: overwrites instead
   };
   struct Node {
     std::unique_ptr<Layer<T, Exec>> layer;
-    std::string forward_label, backward_label;
     std::vector<Arm> arms;
     LocalTensor y, dy;
   };
@@ -95,6 +95,7 @@ struct Network<T, Exec>::Implementation {
   Parameters<T, Exec>& parameters;
   NetworkOptions options;
   std::vector<Node> nodes;
+  Step<Exec> training, evaluation, gradients;  // forward for the one, for the other, and backward
   LocalTensor input, input_dy;
   Kokkos::View<int*, Mem> labels;
   LocalTensor targets;
@@ -126,8 +127,6 @@ struct Network<T, Exec>::Implementation {
       gradient_reduction.emplace(comm, queue, parameters.gradients(), comm::BuiltInReduction<T>{}, on_device);
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
-        node.forward_label = "aloni::nn::forward " + description.layers[i].name;
-        node.backward_label = "aloni::nn::backward " + description.layers[i].name;
         std::vector<LocalTensor> x, dx;
         for (const Arm& arm : node.arms) {
           x.push_back(arm.x);
@@ -136,6 +135,9 @@ struct Network<T, Exec>::Implementation {
         node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.y,
                                           node.dy, std::move(x), std::move(dx), options.backend});
       }
+      describe_forward(training, Mode::training);
+      describe_forward(evaluation, Mode::evaluation);
+      describe_backward();
     } catch (const PeerFailed&) {
       throw;
     } catch (const std::exception& e) {
@@ -310,6 +312,7 @@ struct Network<T, Exec>::Implementation {
       arm.contribution = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
       result = arm.contribution;
     }
+    arm.result = result;
     arm.folded = arm.dx;
     if (folds(i)) {
       const Box owned = layer.input.owned(rank());
@@ -330,52 +333,60 @@ struct Network<T, Exec>::Implementation {
     }
   }
 
-  // Between layers the other ranks' rounds of a partial all-reduce go on.
-  void forward(const Queue<Exec>& queue, Mode mode) {
-    for (Node& node : nodes) {
-      const ScopedRegion region(node.forward_label);
-      for (Arm& arm : node.arms) {
-        if (!arm.fetch) continue;
-        const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
-        arm.fetch->run(queue);
+  void describe_forward(Step<Exec>& step, Mode mode) {
+    for (int i = 0; i < size(); ++i) {
+      step.set_scope("aloni::nn::forward " + name(i));
+      for (Arm& arm : nodes[i].arms) {
+        if (arm.fetch) step.transfer("input", fetch_accesses(i, arm), *arm.fetch);
       }
-      const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
-      node.layer->forward(queue, mode, stopwatch);
-      comm.progress();
+      nodes[i].layer->add_forward(step, mode);
     }
+    step.prepare();
   }
 
-  void backward(const Queue<Exec>& queue) {
+  std::vector<Access> fetch_accesses(int i, const Arm& arm) {
+    std::vector<Access> accesses{reads(output_of(arm.source))};
+    const Box needed = plan.layers[i].input_needed(rank());
+    const Box own = arm.mode == InputMode::in_place ? intersect(arm.x.owned, needed) : Box{};
+    for (const Box& ghosts : own.empty() ? std::vector{needed} : difference(needed, own)) {
+      accesses.push_back(writes(arm.x, ghosts));
+    }
+    return accesses;
+  }
+
+  void describe_backward() {
     for (int i = size() - 1; i >= 0; --i) {
-      Node& node = nodes[i];
-      const ScopedRegion region(node.backward_label);
-      {
-        const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
-        node.layer->backward(queue, stopwatch);
-        comm.progress();
-      }
-      for (Arm& arm : node.arms) {
-        if (arm.fold || arm.back) {
-          const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
-          if (arm.fold) arm.fold->run_adjoint(queue);
-          if (arm.back) arm.back->run(queue);
+      gradients.set_scope("aloni::nn::backward " + name(i));
+      nodes[i].layer->add_backward(gradients);
+      for (Arm& arm : nodes[i].arms) {
+        if (arm.fold) {
+          gradients.transfer("ghosts of dx", {reads(arm.dx, arm.dx.box), writes(arm.folded)}, *arm.fold, true);
         }
-        if (arm.contribution.allocated()) add_contribution(queue, arm);
+        if (arm.back) gradients.transfer("dx", {reads(arm.folded), writes(arm.result)}, *arm.back);
+        if (arm.contribution.allocated()) add_contribution(arm);
       }
     }
+    gradients.prepare();
   }
 
-  void add_contribution(const Queue<Exec>& queue, const Arm& arm) {
+  void add_contribution(const Arm& arm) {
     const LocalTensor& target = gradient_of(arm.source);
     if (target.owned.empty()) return;
-    const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
     const auto part = arm.contribution.owned_part();
+    const auto sum = target.owned_part();
     if (arm.contributes_first) {
-      local::copy<T, Exec>(queue.space(), part, target.owned_part());
+      gradients.kernel("first summand", {reads(arm.contribution), writes(target)},
+                       [part, sum](const Exec& exec) { local::copy<T, Exec>(exec, part, sum); });
     } else {
-      local::add<T, Exec>(queue.space(), target.owned_part(), part, target.owned_part());
+      gradients.kernel("summand", {reads(arm.contribution), writes(target)},
+                       [part, sum](const Exec& exec) { local::add<T, Exec>(exec, sum, part, sum); });
     }
   }
+
+  void forward(const Queue<Exec>& queue, Mode mode) {
+    (mode == Mode::training ? training : evaluation).execute(queue, comm, stopwatch);
+  }
+  void backward(const Queue<Exec>& queue) { gradients.execute(queue, comm, stopwatch); }
 
   double mean_divisor() const {
     return description.loss == Loss::softmax_cross_entropy

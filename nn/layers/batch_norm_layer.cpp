@@ -49,41 +49,50 @@ class BatchNormLayer final : public Layer<T, Exec> {
     }
   }
 
-  void forward(const Queue<Exec>& queue, Mode mode, Stopwatch& stopwatch) override {
-    const Exec& exec = queue.space();
-    if (mode == Mode::evaluation) {
-      local::batch_norm_inverse<Exec>(exec, options_.epsilon, running_.variance, inv_std_);
-      if (!y_.owned.empty()) {
-        local::batch_norm_forward<T, Exec>(exec, x_.owned_part(), running_.mean, inv_std_, affine_.gamma, affine_.beta,
-                                           y_.owned_part());
-      }
-      return;
+  void add_forward(Step<Exec>& step, Mode mode) override {
+    const bool trains = mode == Mode::training;
+    if (trains && count_ == 0) return;  // nobody in the group holds anything
+    if (trains) {
+      step.kernel("sums of this rank", {reads(x_), writes(sums_.values()), writes(*this)},
+                  [this](const Exec& exec) { reduction_.statistics(exec, x_.owned_part(), sums_.values()); });
+      sums_.add_to(step);
     }
-    if (count_ == 0) return;  // nobody in the group holds anything
-    reduction_.statistics(exec, x_.owned_part(), sums_.values());
-    sums_.add_over_group(queue, stopwatch);
-    local::batch_norm_finish<Exec>(exec, count_, {options_.epsilon, options_.momentum}, sums_.values(), mean_, inv_std_,
-                                   running_.mean, running_.variance);
-    if (!y_.owned.empty()) {
-      local::batch_norm_forward<T, Exec>(exec, x_.owned_part(), mean_, inv_std_, affine_.gamma, affine_.beta,
-                                         y_.owned_part());
-    }
+    step.kernel("normalise",
+                {reads(x_), reads(sums_.values()), writes(running_.mean), writes(running_.variance),
+                 reads(affine_.gamma), reads(affine_.beta), writes(y_), writes(*this)},
+                [this, trains](const Exec& exec) {
+                  if (trains) {
+                    local::batch_norm_finish<Exec>(exec, count_, {options_.epsilon, options_.momentum}, sums_.values(),
+                                                   mean_, inv_std_, running_.mean, running_.variance);
+                  } else {
+                    local::batch_norm_inverse<Exec>(exec, options_.epsilon, running_.variance, inv_std_);
+                  }
+                  if (y_.owned.empty()) return;
+                  local::batch_norm_forward<T, Exec>(exec, x_.owned_part(), trains ? mean_ : running_.mean, inv_std_,
+                                                     affine_.gamma, affine_.beta, y_.owned_part());
+                });
   }
 
-  void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) override {
-    const Exec& exec = queue.space();
-    if (count_ == 0) {
-      affine_.zero_gradients(exec);
-      return;
-    }
-    reduction_.gradients(exec, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, sums_.values());
-    local::batch_norm_parameter_gradients<T, Exec>(exec, sums_.values(), affine_.dgamma, affine_.dbeta);
-    if (!counts_) affine_.zero_gradients(exec);
-    if (!dx_.allocated()) return;
-    sums_.add_over_group(queue, stopwatch);
+  void add_backward(Step<Exec>& step) override {
+    step.kernel(
+        "sums of this rank",
+        {reads(x_), reads(dy_), writes(sums_.values()), writes(affine_.dgamma), writes(affine_.dbeta), writes(*this)},
+        [this](const Exec& exec) {
+          if (count_ > 0) {
+            reduction_.gradients(exec, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, sums_.values());
+            local::batch_norm_parameter_gradients<T, Exec>(exec, sums_.values(), affine_.dgamma, affine_.dbeta);
+          }
+          if (count_ == 0 || !counts_) affine_.zero_gradients(exec);
+        });
+    if (count_ == 0 || !dx_.allocated()) return;
+    sums_.add_to(step);
     if (dx_.owned.empty()) return;
-    local::batch_norm_backward<T, Exec>(exec, count_, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, affine_.gamma,
-                                        sums_.values(), dx_.owned_part());
+    step.kernel("data",
+                {reads(x_), reads(dy_), reads(sums_.values()), reads(affine_.gamma), writes(dx_), writes(*this)},
+                [this](const Exec& exec) {
+                  local::batch_norm_backward<T, Exec>(exec, count_, x_.owned_part(), dy_.owned_part(), mean_, inv_std_,
+                                                      affine_.gamma, sums_.values(), dx_.owned_part());
+                });
   }
 
  private:

@@ -54,37 +54,33 @@ class ConvolutionLayer final : public Layer<T, Exec> {
     if (dx_.allocated()) prepare_backward_data(s);
   }
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
-    if (forward_) forward_->forward(queue.space(), x_.whole(), w_, b_, y_.owned_part());
+  void add_forward(Step<Exec>& step, Mode) override {
+    if (!forward_) return;
+    step.kernel("", {reads(x_, x_.box), reads(w_), reads(b_), writes(y_)},
+                [this](const Exec& exec) { forward_->forward(exec, x_.whole(), w_, b_, y_.owned_part()); });
   }
 
-  void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) override {
-    const Exec& exec = queue.space();
-    halo::Pending pending = start_gradient_halo(queue, stopwatch);
-    if (forward_ && counts_) {
-      forward_->backward_filter(exec, x_.whole(), dy_.owned_part(), dw_, db_);
-    } else {
-      local::fill<T, Exec>(exec, T(0), dw_);
-      if (db_.extent(0) > 0) Kokkos::deep_copy(exec, db_, T(0));
-    }
-    if (exchanges_) {
-      const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
-      pending.finish();
-    }
-    if (backward_data_) {
-      backward_data_->backward_data(exec, ghosted_dy_.whole(), w_, dx_.owned_part());
-    } else if (dx_.allocated() && !dx_.owned.empty()) {
-      local::fill<T, Exec>(exec, T(0), dx_.owned_part());
-    }
+  void add_backward(Step<Exec>& step) override {
+    if (exchanges_) step.transfer("halo of dy", {reads(dy_), writes(ghosted_dy_, ghosted_dy_.box)}, gradient_halo_);
+    step.kernel("filters", {reads(x_, x_.box), reads(dy_), writes(dw_), writes(db_)}, [this](const Exec& exec) {
+      if (forward_ && counts_) {
+        forward_->backward_filter(exec, x_.whole(), dy_.owned_part(), dw_, db_);
+      } else {
+        local::fill<T, Exec>(exec, T(0), dw_);
+        if (db_.extent(0) > 0) Kokkos::deep_copy(exec, db_, T(0));
+      }
+    });
+    if (!dx_.allocated() || dx_.owned.empty()) return;
+    step.kernel("data", {reads(ghosted_dy_, ghosted_dy_.box), reads(w_), writes(dx_)}, [this](const Exec& exec) {
+      if (backward_data_) {
+        backward_data_->backward_data(exec, ghosted_dy_.whole(), w_, dx_.owned_part());
+      } else {
+        local::fill<T, Exec>(exec, T(0), dx_.owned_part());
+      }
+    });
   }
 
  private:
-  halo::Pending start_gradient_halo(const Queue<Exec>& queue, Stopwatch& stopwatch) {
-    if (!exchanges_) return {};
-    const auto timing = stopwatch.measure(Stopwatch::Phase::halo);
-    return gradient_halo_.start(queue);
-  }
-
   void prepare_backward_data(const LayerSetup<T, Exec>& s) {
     const int rank = s.comm.rank();
     std::vector<views::Box> needed(s.plan.output.ranks());

@@ -4,6 +4,7 @@
 #include <aloni/nn/local/pointwise.hpp>
 
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -19,12 +20,18 @@ class ReluLayer final : public Layer<T, Exec> {
  public:
   explicit ReluLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {}
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
-    if (!y_.owned.empty()) local::relu_forward<T, Exec>(queue.space(), x_.owned_part(), y_.owned_part());
+  void add_forward(Step<Exec>& step, Mode) override {
+    if (y_.owned.empty()) return;
+    step.kernel("", {reads(x_), writes(y_)}, [x = x_.owned_part(), y = y_.owned_part()](const Exec& exec) {
+      local::relu_forward<T, Exec>(exec, x, y);
+    });
   }
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+  void add_backward(Step<Exec>& step) override {
     if (!dx_.allocated() || dx_.owned.empty()) return;
-    local::relu_backward<T, Exec>(queue.space(), y_.owned_part(), dy_.owned_part(), dx_.owned_part());
+    step.kernel("", {reads(y_), reads(dy_), writes(dx_)},
+                [y = y_.owned_part(), dy = dy_.owned_part(), dx = dx_.owned_part()](const Exec& exec) {
+                  local::relu_backward<T, Exec>(exec, y, dy, dx);
+                });
   }
 
  private:
@@ -37,16 +44,23 @@ class FlattenLayer final : public Layer<T, Exec> {
  public:
   explicit FlattenLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {}
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
-    if (!y_.owned.empty()) local::copy<T, Exec>(queue.space(), x_.owned_part(), reshaped(y_.storage.data()));
+  void add_forward(Step<Exec>& step, Mode) override {
+    if (!y_.owned.empty()) add_copy(step, x_, x_.owned_part(), y_, reshaped(y_.storage.data()));
   }
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+  void add_backward(Step<Exec>& step) override {
     if (!dx_.allocated() || dx_.owned.empty()) return;
-    local::copy<T, Exec>(queue.space(), reshaped(dy_.storage.data()), dx_.owned_part());
+    add_copy(step, dy_, reshaped(dy_.storage.data()), dx_, dx_.owned_part());
   }
 
  private:
-  views::LocalView<T, typename Exec::memory_space> reshaped(T* features) const {
+  using Mem = typename Exec::memory_space;
+
+  static void add_copy(Step<Exec>& step, const Tensor<T, Mem>& source, const views::LocalView<T, Mem>& from,
+                       const Tensor<T, Mem>& target, const views::LocalView<T, Mem>& to) {
+    step.kernel("", {reads(source), writes(target)},
+                [from, to](const Exec& exec) { local::copy<T, Exec>(exec, from, to); });
+  }
+  views::LocalView<T, Mem> reshaped(T* features) const {
     const auto e = views::extents_of(x_.owned).values;
     return local::dense_tensor<T, Exec>(features, e[0], e[1], e[2], e[3], e[4]);
   }
@@ -70,19 +84,25 @@ class DenseLayer final : public Layer<T, Exec> {
     }
   }
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
-    if (!y_.owned.empty()) local::dense_forward<T, Exec>(queue.space(), x_.owned_part(), w_, b_, y_.owned_part());
+  void add_forward(Step<Exec>& step, Mode) override {
+    if (y_.owned.empty()) return;
+    step.kernel("", {reads(x_), reads(w_), reads(b_), writes(y_)}, [this](const Exec& exec) {
+      local::dense_forward<T, Exec>(exec, x_.owned_part(), w_, b_, y_.owned_part());
+    });
   }
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
-    const Exec& exec = queue.space();
-    if (counts_ && !dy_.owned.empty()) {
-      local::dense_backward_parameters<T, Exec>(exec, x_.owned_part(), dy_.owned_part(), dw_, db_);
-    } else {
-      Kokkos::deep_copy(exec, dw_, T(0));
-      if (db_.extent(0) > 0) Kokkos::deep_copy(exec, db_, T(0));
-    }
+  void add_backward(Step<Exec>& step) override {
+    step.kernel("weights", {reads(x_), reads(dy_), writes(dw_), writes(db_)}, [this](const Exec& exec) {
+      if (counts_ && !dy_.owned.empty()) {
+        local::dense_backward_parameters<T, Exec>(exec, x_.owned_part(), dy_.owned_part(), dw_, db_);
+      } else {
+        Kokkos::deep_copy(exec, dw_, T(0));
+        if (db_.extent(0) > 0) Kokkos::deep_copy(exec, db_, T(0));
+      }
+    });
     if (dx_.allocated() && !dx_.owned.empty()) {
-      local::dense_backward_data<T, Exec>(exec, dy_.owned_part(), w_, dx_.owned_part());
+      step.kernel("data", {reads(dy_), reads(w_), writes(dx_)}, [this](const Exec& exec) {
+        local::dense_backward_data<T, Exec>(exec, dy_.owned_part(), w_, dx_.owned_part());
+      });
     }
   }
 
@@ -97,16 +117,23 @@ class AddLayer final : public Layer<T, Exec> {
  public:
   explicit AddLayer(const LayerSetup<T, Exec>& s) : x_(s.x), dx_(s.dx), y_(s.y), dy_(s.dy) {}
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+  void add_forward(Step<Exec>& step, Mode) override {
     if (y_.owned.empty()) return;
-    local::add<T, Exec>(queue.space(), x_[0].owned_part(), x_[1].owned_part(), y_.owned_part());
-    for (std::size_t k = 2; k < x_.size(); ++k) {
-      local::add<T, Exec>(queue.space(), y_.owned_part(), x_[k].owned_part(), y_.owned_part());
-    }
+    std::vector<Access> accesses{writes(y_)};
+    for (const auto& x : x_) accesses.push_back(reads(x));
+    step.kernel("", std::move(accesses), [this](const Exec& exec) {
+      local::add<T, Exec>(exec, x_[0].owned_part(), x_[1].owned_part(), y_.owned_part());
+      for (std::size_t k = 2; k < x_.size(); ++k) {
+        local::add<T, Exec>(exec, y_.owned_part(), x_[k].owned_part(), y_.owned_part());
+      }
+    });
   }
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+  void add_backward(Step<Exec>& step) override {
     for (const auto& dx : dx_) {
-      if (dx.allocated() && !dx.owned.empty()) local::copy<T, Exec>(queue.space(), dy_.owned_part(), dx.owned_part());
+      if (!dx.allocated() || dx.owned.empty()) continue;
+      step.kernel("", {reads(dy_), writes(dx)}, [dy = dy_.owned_part(), dx = dx.owned_part()](const Exec& exec) {
+        local::copy<T, Exec>(exec, dy, dx);
+      });
     }
   }
 

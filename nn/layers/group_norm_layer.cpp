@@ -33,29 +33,43 @@ class GroupNormLayer final : public Layer<T, Exec> {
     count_ = e[Dim::depth] * e[Dim::height] * e[Dim::width] * (e[Dim::channel] / options_.groups);
   }
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch& stopwatch) override {
-    const Exec& exec = queue.space();
-    norm_.statistics(exec, x_.owned_part(), sums_.values());
-    sums_.add_over_group(queue, stopwatch);
-    norm_.finish(exec, count_, options_.epsilon, sums_.values());
-    norm_.forward(exec, x_.owned_part(), affine_.gamma, affine_.beta, y_.owned_part());
+  void add_forward(Step<Exec>& step, Mode) override {
+    step.kernel("sums of this rank", {reads(x_), writes(sums_.values()), writes(*this)},
+                [this](const Exec& exec) { norm_.statistics(exec, x_.owned_part(), sums_.values()); });
+    sums_.add_to(step);
+    step.kernel(
+        "normalise",
+        {reads(x_), reads(sums_.values()), reads(affine_.gamma), reads(affine_.beta), writes(y_), writes(*this)},
+        [this](const Exec& exec) {
+          norm_.finish(exec, count_, options_.epsilon, sums_.values());
+          norm_.forward(exec, x_.owned_part(), affine_.gamma, affine_.beta, y_.owned_part());
+        });
   }
 
-  void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) override {
-    const Exec& exec = queue.space();
+  void add_backward(Step<Exec>& step) override {
     if (!dx_.allocated() && !affine_.learned()) return;
-    norm_.gradients(exec, x_.owned_part(), dy_.owned_part(), affine_.gamma, sums_.values());
-    if (dx_.allocated()) sums_.start(queue, stopwatch);
+    step.kernel("sums of this rank",
+                {reads(x_), reads(dy_), reads(affine_.gamma), writes(sums_.values()), writes(*this)},
+                [this](const Exec& exec) {
+                  norm_.gradients(exec, x_.owned_part(), dy_.owned_part(), affine_.gamma, sums_.values());
+                });
+    if (dx_.allocated()) sums_.add_to(step);
     if (affine_.learned()) {
-      if (counts_) {
-        norm_.parameter_gradients(exec, affine_.dgamma, affine_.dbeta);
-      } else {
-        affine_.zero_gradients(exec);
-      }
+      step.kernel("scale", {writes(affine_.dgamma), writes(affine_.dbeta), writes(*this)}, [this](const Exec& exec) {
+        if (counts_) {
+          norm_.parameter_gradients(exec, affine_.dgamma, affine_.dbeta);
+        } else {
+          affine_.zero_gradients(exec);
+        }
+      });
     }
     if (!dx_.allocated()) return;
-    sums_.finish(queue, stopwatch);
-    norm_.backward(exec, count_, x_.owned_part(), dy_.owned_part(), affine_.gamma, sums_.values(), dx_.owned_part());
+    step.kernel("data",
+                {reads(x_), reads(dy_), reads(affine_.gamma), reads(sums_.values()), writes(dx_), writes(*this)},
+                [this](const Exec& exec) {
+                  norm_.backward(exec, count_, x_.owned_part(), dy_.owned_part(), affine_.gamma, sums_.values(),
+                                 dx_.owned_part());
+                });
   }
 
  private:

@@ -2,13 +2,12 @@
 // Sums in double that some ranks of a network add up among themselves: statistics of normalisations. They travel through the host.
 //
 //   GroupSums<Exec> sums(comm, queue, "aloni::nn::my_sums", members, 2 * channels);
-//   … kernels write sums.values() …
-//   sums.start(queue, stopwatch);
-//   … work that neither reads nor writes them …
-//   sums.finish(queue, stopwatch);
+//   step.kernel("sums of this rank", {writes(sums.values())}, …);
+//   sums.add_to(step);
+//   step.kernel("mean", {reads(sums.values()), …}, …);
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
-#include <aloni/core/stopwatch.hpp>
+#include <aloni/nn/step.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -37,25 +36,20 @@ class GroupSums {
 
   const Vector& values() const { return values_; }
 
-  /// Collective over the group. Asynchronous: values() are not to be touched until finish().
-  void start(const Queue<Exec>& queue, Stopwatch& stopwatch) {
+  /// Adds them up over the group. This outlives the step.
+  void add_to(Step<Exec>& step) {
     if (!adds()) return;
-    Kokkos::deep_copy(queue.space(), host_, values_);
-    queue.fence(reason_);
-    const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-    request_ = group_->start_all_reduce(std::span<double>(host_.data(), host_.extent(0)), comm::Reduction::sum);
-  }
-  void finish(const Queue<Exec>& queue, Stopwatch& stopwatch) {
-    if (!adds()) return;
-    {
-      const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-      group_->wait(request_);
-    }
-    Kokkos::deep_copy(queue.space(), values_, host_);
-  }
-  void add_over_group(const Queue<Exec>& queue, Stopwatch& stopwatch) {
-    start(queue, stopwatch);
-    finish(queue, stopwatch);
+    step.collective(
+        "sums over ranks", {writes(values_)},
+        [this](const Queue<Exec>& queue) {
+          Kokkos::deep_copy(queue.space(), host_, values_);
+          queue.fence(reason_);
+          request_ = group_->start_all_reduce(std::span<double>(host_.data(), host_.extent(0)), comm::Reduction::sum);
+        },
+        [this](const Queue<Exec>& queue) {
+          group_->wait(request_);
+          Kokkos::deep_copy(queue.space(), values_, host_);
+        });
   }
 
  private:

@@ -1,12 +1,13 @@
 #pragma once
 // One layer of a running network on one rank: kernels on memory that Network has laid out, and the communication that is the
-// layer's own (halo of dL/dy, statistics). Network moves activations and gradients between layers.
+// layer's own (halo of dL/dy, statistics). Network moves activations and gradients between layers. Layers add what they do to a step's
+// graph, with what each piece reads and writes; when it runs is not their business.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
-#include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/parameters.hpp>
+#include <aloni/nn/step.hpp>
 #include <aloni/nn/tensor.hpp>
 
 #include <memory>
@@ -41,11 +42,11 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
   virtual ~Layer() = default;
 
-  /// Collective over the ranks of the network. x, ghosts included, is complete; writes the owned part of y.
-  virtual void forward(const Queue<Exec>& queue, Mode mode, Stopwatch& stopwatch) = 0;
-  /// Collective. dy is complete; writes dx, and this rank's part of the gradients of the parameters: their sum over all ranks is
-  /// the gradient. Follows a forward in the training phase.
-  virtual void backward(const Queue<Exec>& queue, Stopwatch& stopwatch) = 0;
+  /// Adds what computes the owned part of y from x, ghosts included. Every rank adds the same communication.
+  virtual void add_forward(Step<Exec>& step, Mode mode) = 0;
+  /// Adds what computes dx from dy, and this rank's part of the gradients of the parameters: their sum over all ranks is
+  /// the gradient. Executed after a forward step of the training mode.
+  virtual void add_backward(Step<Exec>& step) = 0;
 };
 
 /// Whether this rank's result counts in sums over all ranks: of several ranks that compute the same, one does.

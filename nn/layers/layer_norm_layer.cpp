@@ -22,21 +22,29 @@ class LayerNormLayer final : public Layer<T, Exec> {
         norm_(s.queue.space(), views::extents_of(s.plan.input.owned(s.comm.rank())).values,
               std::get<LayerNorm>(s.description.operation).epsilon) {}
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
-    norm_.forward(queue.space(), x_.owned_part(), affine_.gamma, affine_.beta, y_.owned_part());
+  void add_forward(Step<Exec>& step, Mode) override {
+    step.kernel("", {reads(x_), reads(affine_.gamma), reads(affine_.beta), writes(y_), writes(*this)},
+                [this](const Exec& exec) {
+                  norm_.forward(exec, x_.owned_part(), affine_.gamma, affine_.beta, y_.owned_part());
+                });
   }
 
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
-    const Exec& exec = queue.space();
+  void add_backward(Step<Exec>& step) override {
     if (affine_.learned()) {
-      if (counts_) {
-        norm_.parameter_gradients(exec, x_.owned_part(), dy_.owned_part(), affine_.dgamma, affine_.dbeta);
-      } else {
-        affine_.zero_gradients(exec);
-      }
+      step.kernel("scale", {reads(x_), reads(dy_), writes(affine_.dgamma), writes(affine_.dbeta), writes(*this)},
+                  [this](const Exec& exec) {
+                    if (counts_) {
+                      norm_.parameter_gradients(exec, x_.owned_part(), dy_.owned_part(), affine_.dgamma, affine_.dbeta);
+                    } else {
+                      affine_.zero_gradients(exec);
+                    }
+                  });
     }
     if (dx_.allocated()) {
-      norm_.backward(exec, x_.owned_part(), dy_.owned_part(), affine_.gamma, dx_.owned_part());
+      step.kernel("data", {reads(x_), reads(dy_), reads(affine_.gamma), writes(dx_), writes(*this)},
+                  [this](const Exec& exec) {
+                    norm_.backward(exec, x_.owned_part(), dy_.owned_part(), affine_.gamma, dx_.owned_part());
+                  });
     }
   }
 

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 #include <variant>
 
 namespace aloni::nn {
@@ -45,22 +46,26 @@ class PoolingLayer final : public Layer<T, Exec> {
     }
   }
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+  void add_forward(Step<Exec>& step, Mode) override {
     if (y_.owned.empty()) return;
-    if (kind_ == PoolingKind::max) {
-      local::max_pool_forward<T, Exec>(queue.space(), forward_, x_.whole(), y_.owned_part(), argmax_.whole());
-    } else {
-      local::average_pool_forward<T, Exec>(queue.space(), forward_, divisor_, x_.whole(), y_.owned_part());
-    }
+    step.kernel("", {reads(x_, x_.box), writes(y_), writes(argmax_)}, [this](const Exec& exec) {
+      if (kind_ == PoolingKind::max) {
+        local::max_pool_forward<T, Exec>(exec, forward_, x_.whole(), y_.owned_part(), argmax_.whole());
+      } else {
+        local::average_pool_forward<T, Exec>(exec, forward_, divisor_, x_.whole(), y_.owned_part());
+      }
+    });
   }
 
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+  void add_backward(Step<Exec>& step) override {
     if (!dx_.allocated() || dx_.box.empty()) return;
-    if (kind_ == PoolingKind::max) {
-      local::max_pool_backward<T, Exec>(queue.space(), backward_, dy_.owned_part(), argmax_.whole(), dx_.whole());
-    } else {
-      local::average_pool_backward<T, Exec>(queue.space(), backward_, divisor_, dy_.owned_part(), dx_.whole());
-    }
+    step.kernel("", {reads(dy_), reads(argmax_), writes(dx_, dx_.box)}, [this](const Exec& exec) {
+      if (kind_ == PoolingKind::max) {
+        local::max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.whole(), dx_.whole());
+      } else {
+        local::average_pool_backward<T, Exec>(exec, backward_, divisor_, dy_.owned_part(), dx_.whole());
+      }
+    });
   }
 
  private:
@@ -86,25 +91,37 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
     host_ = Kokkos::create_mirror_view(sums_);
   }
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch& stopwatch) override {
+  void add_forward(Step<Exec>& step, Mode) override {
     if (y_.owned.empty()) return;
     const auto e = views::extents_of(y_.owned).values;
-    local::global_average_forward<T, Exec>(queue.space(), scale_, x_.part(x_.owned),
-                                           local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]));
+    const auto sums = local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]);
+    step.kernel("sums of this rank", {reads(x_), writes(sums_)}, [this, sums](const Exec& exec) {
+      local::global_average_forward<T, Exec>(exec, scale_, x_.owned_part(), sums);
+    });
     if (group_) {
-      Kokkos::deep_copy(queue.space(), host_, sums_);
-      queue.fence("aloni::nn::global_average_pooling: sums of this rank are needed on the host");
-      const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-      group_->all_reduce(std::span<T>(host_.data(), host_.extent(0)), comm::Reduction::sum);
-      Kokkos::deep_copy(queue.space(), sums_, host_);
+      step.collective(
+          "sums over ranks", {writes(sums_)},
+          [this](const Queue<Exec>& queue) {
+            Kokkos::deep_copy(queue.space(), host_, sums_);
+            static const std::string reason =
+                "aloni::nn::global_average_pooling: sums of this rank are needed on the host";
+            queue.fence(reason);
+            request_ = group_->start_all_reduce(std::span<T>(host_.data(), host_.extent(0)), comm::Reduction::sum);
+          },
+          [this](const Queue<Exec>& queue) {
+            group_->wait(request_);
+            Kokkos::deep_copy(queue.space(), sums_, host_);
+          });
     }
-    local::copy<T, Exec>(queue.space(), local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]),
-                         y_.owned_part());
+    step.kernel("mean", {reads(sums_), writes(y_)},
+                [this, sums](const Exec& exec) { local::copy<T, Exec>(exec, sums, y_.owned_part()); });
   }
 
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+  void add_backward(Step<Exec>& step) override {
     if (!dx_.allocated() || dx_.owned.empty()) return;
-    local::global_average_backward<T, Exec>(queue.space(), scale_, dy_.owned_part(), dx_.owned_part());
+    step.kernel("", {reads(dy_), writes(dx_)}, [this](const Exec& exec) {
+      local::global_average_backward<T, Exec>(exec, scale_, dy_.owned_part(), dx_.owned_part());
+    });
   }
 
  private:
@@ -113,6 +130,7 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
   std::optional<comm::Communicator> group_;
   Kokkos::View<T*, typename Exec::memory_space> sums_;
   typename Kokkos::View<T*, typename Exec::memory_space>::HostMirror host_;
+  comm::Request request_;
 };
 
 }  // namespace

@@ -48,23 +48,26 @@ class ResamplingLayer final : public Layer<T, Exec> {
     }
   }
 
-  void forward(const Queue<Exec>& queue, Mode, Stopwatch&) override {
+  void add_forward(Step<Exec>& step, Mode) override {
     if (y_.owned.empty()) return;
-    if (maximum_) {
-      local::adaptive_max_pool_forward<T, Exec>(queue.space(), forward_, x_.whole(), y_.owned_part(), argmax_.whole());
-    } else {
-      local::resample_forward<T, Exec>(queue.space(), forward_, x_.whole(), y_.owned_part());
-    }
+    step.kernel("", {reads(x_, x_.box), writes(y_), writes(argmax_)}, [this](const Exec& exec) {
+      if (maximum_) {
+        local::adaptive_max_pool_forward<T, Exec>(exec, forward_, x_.whole(), y_.owned_part(), argmax_.whole());
+      } else {
+        local::resample_forward<T, Exec>(exec, forward_, x_.whole(), y_.owned_part());
+      }
+    });
   }
 
-  void backward(const Queue<Exec>& queue, Stopwatch&) override {
+  void add_backward(Step<Exec>& step) override {
     if (!dx_.allocated() || dx_.box.empty()) return;
-    if (maximum_) {
-      local::adaptive_max_pool_backward<T, Exec>(queue.space(), backward_, dy_.owned_part(), argmax_.whole(),
-                                                 dx_.whole());
-    } else {
-      local::resample_backward<T, Exec>(queue.space(), backward_, dy_.owned_part(), dx_.whole());
-    }
+    step.kernel("", {reads(dy_), reads(argmax_), writes(dx_, dx_.box)}, [this](const Exec& exec) {
+      if (maximum_) {
+        local::adaptive_max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.whole(), dx_.whole());
+      } else {
+        local::resample_backward<T, Exec>(exec, backward_, dy_.owned_part(), dx_.whole());
+      }
+    });
   }
 
  private:

@@ -1,0 +1,148 @@
+#pragma once
+// A step graph with what its nodes do: built once from what the layers add to it, then executed again and again.
+//
+//   Step<Exec> step;
+//   step.transfer("halo", {reads(x, owned), writes(x, ghosts)}, halo);
+//   step.kernel("interior", {reads(x, owned), writes(y, inner)}, [=](const Exec& exec) { … });
+//   step.kernel("boundary", {reads(x, needed), writes(y, outer)}, [=](const Exec& exec) { … });
+//   step.prepare();
+//   step.execute(queue, comm, stopwatch);
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/profiling.hpp>
+#include <aloni/core/queue.hpp>
+#include <aloni/core/stopwatch.hpp>
+#include <aloni/halo/transfer.hpp>
+#include <aloni/nn/step_graph.hpp>
+#include <aloni/nn/tensor.hpp>
+
+#include <Kokkos_Core.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::nn {
+
+template <class T, class Mem>
+Access reads(const Tensor<T, Mem>& t, const views::Box& box) {
+  return {t.storage.data(), box, false};
+}
+template <class T, class Mem>
+Access writes(const Tensor<T, Mem>& t, const views::Box& box) {
+  return {t.storage.data(), box, true};
+}
+/// What this rank owns of it.
+template <class T, class Mem>
+Access reads(const Tensor<T, Mem>& t) {
+  return reads(t, t.owned);
+}
+template <class T, class Mem>
+Access writes(const Tensor<T, Mem>& t) {
+  return writes(t, t.owned);
+}
+
+/// All of a View.
+template <class View>
+requires Kokkos::is_view_v<View> Access reads(const View& v) {
+  return {v.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false};
+}
+template <class View>
+requires Kokkos::is_view_v<View> Access writes(const View& v) {
+  return {v.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true};
+}
+
+/// What a layer keeps to itself from one of its kernels to the next.
+template <class Object>
+requires(!Kokkos::is_view_v<Object>) Access writes(const Object& owner) {
+  return {&owner, {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true};
+}
+
+template <class Exec>
+class Step {
+ public:
+  Step() = default;
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  using Kernel = std::function<void(const Exec&)>;
+  using Action = std::function<void(const Queue<Exec>&)>;
+
+  /// What the labels of the nodes added from now on begin with: "aloni::nn::forward conv1".
+  void set_scope(std::string scope) { scope_ = std::move(scope); }
+
+  /// Submits kernels; neither fences nor communicates.
+  void kernel(const std::string& what, std::vector<Access> accesses, Kernel run) {
+    add(what, NodeKind::kernel, std::move(accesses),
+        {[run = std::move(run)](const Queue<Exec>& queue) { run(queue.space()); }, {}});
+  }
+  /// The accesses are those of the direction that runs.
+  void transfer(const std::string& what, std::vector<Access> accesses, halo::Transfer<Exec> moved,
+                bool adjoint = false) {
+    const std::size_t slot = pending_.size();
+    pending_.emplace_back();
+    add(what, NodeKind::transfer, std::move(accesses),
+        {[this, slot, moved, adjoint](const Queue<Exec>& queue) {
+           pending_[slot] = adjoint ? moved.start_adjoint(queue) : moved.start(queue);
+         },
+         [this, slot](const Queue<Exec>&) { pending_[slot].finish(); }});
+  }
+  /// `start` returns at once, `finish` waits for what it has started.
+  void collective(const std::string& what, std::vector<Access> accesses, Action start, Action finish) {
+    add(what, NodeKind::collective, std::move(accesses), {std::move(start), std::move(finish)});
+  }
+
+  /// After the last node, before the first execution.
+  void prepare() { actions_ = schedule(graph_); }
+
+  const StepGraph& graph() const { return graph_; }
+  const std::vector<StepAction>& actions() const { return actions_; }
+
+  /// Collective over the ranks that take part in its communication. Kernels that are submitted to `queue` afterwards see all results. Between
+  /// kernels the ranks' communication goes on. Allocates nothing. Throws PeerFailed, CommunicationError.
+  void execute(const Queue<Exec>& queue, const comm::Communicator& comm, Stopwatch& stopwatch) {
+    for (const StepAction& action : actions_) {
+      const auto i = static_cast<std::size_t>(action.node);
+      const StepNode& node = graph_.nodes[i];
+      const ScopedRegion region(node.label);
+      const auto timing = stopwatch.measure(phase(node.kind));
+      if (action.kind == StepActionKind::finish) {
+        work_[i].finish(queue);
+        continue;
+      }
+      work_[i].start(queue);
+      if (action.kind == StepActionKind::run) comm.progress();
+    }
+  }
+
+ private:
+  struct Work {
+    Action start, finish;
+  };
+
+  static constexpr Stopwatch::Phase phase(NodeKind kind) {
+    switch (kind) {
+      case NodeKind::kernel:
+        return Stopwatch::Phase::compute;
+      case NodeKind::transfer:
+        return Stopwatch::Phase::halo;
+      case NodeKind::collective:
+        break;
+    }
+    return Stopwatch::Phase::collective;
+  }
+
+  void add(const std::string& what, NodeKind kind, std::vector<Access> accesses, Work work) {
+    graph_.nodes.push_back({what.empty() ? scope_ : scope_ + ": " + what, kind, std::move(accesses)});
+    work_.push_back(std::move(work));
+  }
+
+  std::string scope_ = "aloni::nn::step";
+  StepGraph graph_;
+  std::vector<Work> work_;
+  std::vector<StepAction> actions_;
+  std::vector<halo::Pending> pending_;
+};
+
+}  // namespace aloni::nn
