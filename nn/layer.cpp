@@ -30,6 +30,7 @@ std::array<Index, 3> square_extents(int spatial_rank, Index extent) {
 namespace {
 
 const char* name_of(const Convolution&) { return "convolution"; }
+const char* name_of(const TransposedConvolution&) { return "transposed_convolution"; }
 const char* name_of(const Pooling&) { return "pooling"; }
 const char* name_of(const BatchNorm&) { return "batch_norm"; }
 const char* name_of(const GroupNorm&) { return "group_norm"; }

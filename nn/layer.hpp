@@ -28,10 +28,24 @@ std::array<Index, 3> square_extents(int spatial_rank, Index extent);
 Window square_window(int spatial_rank, Index kernel, Index stride = 1, Index padding = 0, Index dilation = 1);
 
 /// y[n,o,f] = b[f] + sum over k,c of w[f,k,c] x[n, o*stride + k*dilation - pad_low, c]; x is zero outside.
+/// With groups, which must divide channels and filters, filter f reads only the channels of its own group, and c counts from the first
+/// of these; as many groups as channels is a depthwise convolution.
 struct Convolution {
   Index filters = 1;
   Window window;
   bool bias = true;
+  Index groups = 1;
+};
+
+/// The transposed operator of a convolution that maps y's extents to x's: y[n, o*stride + k*dilation - pad_low, f] = b[f] + sum of w[c,k,f]
+/// x[n,o,c] over all o, k, c that meet there. Output extent: (input - 1) * stride - pad_low - pad_high + (kernel - 1) * dilation + 1 + output_padding.
+/// With groups as for Convolution: channel c reaches the filters of its own group, and f counts from the first of these.
+struct TransposedConvolution {
+  Index filters = 1;
+  Window window;
+  std::array<Index, 3> output_padding{0, 0, 0};  ///< below stride or dilation, whichever is larger
+  bool bias = true;
+  Index groups = 1;
 };
 
 enum class PoolingKind { max, average };
@@ -106,8 +120,8 @@ struct GlobalAveragePooling {};
 /// Sum of two or more inputs of equal extents, element by element, in the order given (residual connections).
 struct Add {};
 
-using Operation = std::variant<Convolution, Pooling, BatchNorm, GroupNorm, LayerNorm, Relu, Flatten, Dense,
-                               GlobalAveragePooling, Add, AdaptivePooling, Upsampling>;
+using Operation = std::variant<Convolution, TransposedConvolution, Pooling, BatchNorm, GroupNorm, LayerNorm, Relu,
+                               Flatten, Dense, GlobalAveragePooling, Add, AdaptivePooling, Upsampling>;
 
 struct LayerDescription {
   std::string name;  ///< unique, [A-Za-z0-9_.-]+, not "input"
@@ -115,7 +129,7 @@ struct LayerDescription {
   std::vector<std::string> inputs;  ///< names of earlier layers, or "input" for the network's input; one, but for Add
 };
 
-/// "convolution", "pooling", "batch_norm", "group_norm", "layer_norm", "relu", "flatten", "dense", "global_average_pooling", "add",
+/// "convolution", "transposed_convolution", "pooling", "batch_norm", "group_norm", "layer_norm", "relu", "flatten", "dense", "global_average_pooling", "add",
 /// "adaptive_pooling", "upsampling".
 const char* kind(const Operation& op);
 

@@ -22,9 +22,10 @@ namespace {
 
 /// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
 bool output_may_be_overwritten(const Operation& op) {
-  return std::holds_alternative<Convolution>(op) || std::holds_alternative<Dense>(op) ||
-         std::holds_alternative<BatchNorm>(op) || std::holds_alternative<GroupNorm>(op) ||
-         std::holds_alternative<LayerNorm>(op) || std::holds_alternative<Add>(op);
+  return std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op) ||
+         std::holds_alternative<Dense>(op) || std::holds_alternative<BatchNorm>(op) ||
+         std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) ||
+         std::holds_alternative<Add>(op);
 }
 
 /// Puts the loss and the number of right predictions behind the gradients, so that they travel with them.
@@ -41,7 +42,9 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
   return std::visit(
       [&](const auto& op) -> std::unique_ptr<Layer<T, Exec>> {
         using Op = std::decay_t<decltype(op)>;
-        if constexpr (std::is_same_v<Op, Convolution>) return make_convolution_layer<T, Exec>(s);
+        if constexpr (std::is_same_v<Op, Convolution> || std::is_same_v<Op, TransposedConvolution>) {
+          return make_convolution_layer<T, Exec>(s);
+        }
         if constexpr (std::is_same_v<Op, Pooling>) return make_pooling_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, BatchNorm>) return make_batch_norm_layer<T, Exec>(s);
         if constexpr (std::is_same_v<Op, GroupNorm>) return make_group_norm_layer<T, Exec>(s);
@@ -219,15 +222,16 @@ struct Network<T, Exec>::Implementation {
       Node& node = nodes[i];
       const LayerPlan& layer = plan.layers[i];
       const Box owned = layer.output.owned(rank());
-      node.dy = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dy", owned, owned);
+      node.dy =
+          allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dy", owned, layer.output_gradient_box(rank()));
     }
     // A layer that computes its input's gradient just where the producer expects it writes there. A ReLU may do so in place: its
     // own dy then is the producer's.
-    for (int i = size() - 1; i >= 0; --i) {
+    for (int i = 0; i < size(); ++i) {
       const int source = plan.layers[i].inputs[0].source;
       if (source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation) &&
           writes_gradient_directly(i, source)) {
-        nodes[source].dy.share_memory_of(nodes[i].dy);
+        nodes[i].dy = nodes[source].dy;
       }
     }
     for (int i = 0; i < size(); ++i) {
@@ -284,8 +288,8 @@ struct Network<T, Exec>::Implementation {
     const Distribution& from = plan.output_of(arm.source);
     const LocalTensor& producer = output_of(arm.source);
     const auto needed = [&](int r) { return layer.input_needed(r); };
-    const halo::BoundaryConditions boundaries;  // nothing that is needed lies outside the tensor
-    if (arm.mode == InputMode::in_place) {
+    const halo::BoundaryConditions boundaries;                    // nothing that is needed lies outside the tensor
+    if (arm.mode == InputMode::in_place && !layer.convolution) {  // those exchange ghosts themselves
       arm.fetch.emplace(comm, queue,
                         Items{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
                         labelled(i, "_x"));
@@ -460,21 +464,22 @@ struct Network<T, Exec>::Implementation {
   void synchronise_statistics(const Queue<Exec>& queue) {
     for (const auto& s : parameters.all_running_statistics()) {
       const std::size_t channels = s.mean.extent(0);
-      const auto& distribution = plan.layers[s.layer].output;
-      // A rank without data has no statistics of its own.
-      const double weight = distribution.owned(rank()).empty() ? 0.0 : 1.0;
-      std::vector<double> values(2 * channels + 1);
+      // A rank has statistics of the channels that it owns data of.
+      const Box own = plan.layers[s.layer].output.owned(rank());
+      std::vector<double> values(3 * channels);
       auto mean = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.mean);
       auto variance = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.variance);
       for (std::size_t c = 0; c < channels; ++c) {
-        values[c] = weight * mean(c);
-        values[channels + c] = weight * variance(c);
+        const auto channel = static_cast<Index>(c);
+        if (own.empty() || channel < own.lower(Dim::channel) || channel >= own.upper(Dim::channel)) continue;
+        values[c] = mean(c);
+        values[channels + c] = variance(c);
+        values[2 * channels + c] = 1;
       }
-      values[2 * channels] = weight;
       comm.all_reduce(std::span<double>(values), comm::Reduction::sum);
       for (std::size_t c = 0; c < channels; ++c) {
-        mean(c) = values[c] / values[2 * channels];
-        variance(c) = values[channels + c] / values[2 * channels];
+        mean(c) = values[c] / values[2 * channels + c];
+        variance(c) = values[channels + c] / values[2 * channels + c];
       }
       Kokkos::deep_copy(queue.space(), s.mean, mean);
       Kokkos::deep_copy(queue.space(), s.variance, variance);

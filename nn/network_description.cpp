@@ -88,6 +88,23 @@ bool every_window_touches(const halo::Stencil1D& w, Index input, Index outputs) 
   return true;
 }
 
+void check_window(const Subject& s, const halo::Stencil1D& t, const std::string& at) {
+  s.check_at_least("kernel" + at, t.kernel, 1);
+  s.check_at_least("stride" + at, t.stride, 1);
+  s.check_at_least("dilation" + at, t.dilation, 1);
+  s.check_at_least("padding" + at, std::min(t.pad_low, t.pad_high), 0);
+  s.check_at_least("padding" + at, std::max(t.pad_low, t.pad_high), 0);
+}
+
+Extents weight_extents(const Convolution& op, Index channels) {
+  const auto& k = op.window.kernel;
+  return {{op.filters, k[0], k[1], k[2], channels / op.groups}};
+}
+Extents weight_extents(const TransposedConvolution& op, Index channels) {
+  const auto& k = op.window.kernel;
+  return {{channels, k[0], k[1], k[2], op.filters / op.groups}};
+}
+
 Extents slide(const Subject& s, const Window& w, bool every_window_must_touch) {
   Extents out = s.input;
   for (int i = 0; i < 3; ++i) {
@@ -98,11 +115,7 @@ Extents slide(const Subject& s, const Window& w, bool every_window_must_touch) {
       s.refuse("window" + at, "",
                "no window there: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
     }
-    s.check_at_least("kernel" + at, t.kernel, 1);
-    s.check_at_least("stride" + at, t.stride, 1);
-    s.check_at_least("dilation" + at, t.dilation, 1);
-    s.check_at_least("padding" + at, std::min(t.pad_low, t.pad_high), 0);
-    s.check_at_least("padding" + at, std::max(t.pad_low, t.pad_high), 0);
+    check_window(s, t, at);
     const Index padded = s.input[d] + t.pad_low + t.pad_high;
     if (t.reach() > padded) {
       s.refuse("window" + at, std::to_string(t.reach()) + " elements",
@@ -117,11 +130,55 @@ Extents slide(const Subject& s, const Window& w, bool every_window_must_touch) {
   return out;
 }
 
+// Filters, groups and weights of a convolution either way.
+template <class Op>
+void check_filters(const Subject& s, const Op& op) {
+  const Index channels = s.input[Dim::channel];
+  s.check_at_least("filters", op.filters, 1);
+  s.check_at_least("groups", op.groups, 1);
+  if (channels % op.groups != 0 || op.filters % op.groups != 0) {
+    s.refuse(
+        "groups", std::to_string(op.groups),
+        "a divisor of its " + std::to_string(channels) + " channels and " + std::to_string(op.filters) + " filters");
+  }
+  check_size("layer " + in_quotes(s.layer.name) + ", weight", weight_extents(op, channels));
+}
+
 Extents output_of(const Subject& s, const Convolution& op) {
   s.check_at_least("filters", op.filters, 1);
   Extents out = slide(s, op.window, false);
-  const auto& k = op.window.kernel;
-  check_size("layer " + in_quotes(s.layer.name) + ", weight", {{op.filters, k[0], k[1], k[2], s.input[Dim::channel]}});
+  check_filters(s, op);
+  out[Dim::channel] = op.filters;
+  return out;
+}
+
+Extents output_of(const Subject& s, const TransposedConvolution& op) {
+  Extents out = s.input;
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    const std::string at = std::string(" in ") + views::name(d);
+    const halo::Stencil1D t = stencil(op.window, i);
+    const Index extra = op.output_padding[i];
+    if (i < 3 - s.spatial_rank && (t != halo::Stencil1D{} || extra != 0)) {
+      s.refuse("window" + at, "",
+               "no window there: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
+    }
+    check_window(s, t, at);
+    s.check_at_least("output padding" + at, extra, 0);
+    if (extra > 0 && extra >= std::max(t.stride, t.dilation)) {
+      s.refuse("output padding" + at, std::to_string(extra),
+               "less than the stride or the dilation, whichever is larger");
+    }
+    const Index limit = Index{1} << 40;  // a product that could leave 64 bits is refused as too large below
+    const Index steps = s.input[d] - 1;
+    const Index padded = (steps > limit / t.stride ? limit : steps * t.stride) + t.reach() + extra;
+    if (padded <= t.pad_low + t.pad_high) {
+      s.refuse("padding" + at, std::to_string(t.pad_low) + " and " + std::to_string(t.pad_high),
+               "together less than the " + std::to_string(padded) + " elements that it takes away from");
+    }
+    out[d] = padded - t.pad_low - t.pad_high;
+  }
+  check_filters(s, op);
   out[Dim::channel] = op.filters;
   return out;
 }
@@ -351,11 +408,16 @@ std::vector<ParameterDescription> parameters_of(const NetworkDescription& networ
       parameters.push_back({layer.name + "." + what, i, extents, fan_in});
     };
     const auto vector_of = [](Index n) { return Extents{{1, 1, 1, 1, n}}; };
+    const auto add_convolution = [&](const auto& op) {
+      const auto& k = op.window.kernel;
+      const Index fan_in = k[0] * k[1] * k[2] * (channels / op.groups);
+      add("weight", weight_extents(op, channels), fan_in);
+      if (op.bias) add("bias", vector_of(op.filters), fan_in);
+    };
     if (const auto* conv = std::get_if<Convolution>(&layer.operation)) {
-      const auto& k = conv->window.kernel;
-      const Index fan_in = k[0] * k[1] * k[2] * channels;
-      add("weight", {{conv->filters, k[0], k[1], k[2], channels}}, fan_in);
-      if (conv->bias) add("bias", vector_of(conv->filters), fan_in);
+      add_convolution(*conv);
+    } else if (const auto* transposed = std::get_if<TransposedConvolution>(&layer.operation)) {
+      add_convolution(*transposed);
     } else if (const auto* dense = std::get_if<Dense>(&layer.operation)) {
       add("weight", {{dense->features, 1, 1, 1, channels}}, channels);
       if (dense->bias) add("bias", vector_of(dense->features), channels);

@@ -34,7 +34,7 @@ int find_layer(const NetworkDescription& network, const std::string& name);
 /// Throws InvalidArgument naming the layer (equal on all ranks).
 std::vector<views::Extents> infer_extents(const NetworkDescription& network, Index samples);
 
-/// One learned tensor. Extents of a convolution's weight: F,KD,KH,KW,C; of a dense weight: F,1,1,1,C; of vectors 1,1,1,1,F.
+/// One learned tensor. Extents of a convolution's weight: F,KD,KH,KW,C/groups; of a transposed one's: C,KD,KH,KW,F/groups; of a dense weight: F,1,1,1,C; of vectors 1,1,1,1,F.
 struct ParameterDescription {
   std::string name;  ///< "conv1.weight", "conv1.bias", "bn1.gamma", "bn1.beta"
   int layer = 0;     ///< position in NetworkDescription::layers

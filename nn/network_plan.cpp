@@ -2,6 +2,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <variant>
@@ -18,6 +19,7 @@ namespace {
 
 const Window* window_of(const Operation& op) {
   if (const auto* c = std::get_if<Convolution>(&op)) return &c->window;
+  if (const auto* t = std::get_if<TransposedConvolution>(&op)) return &t->window;
   if (const auto* p = std::get_if<Pooling>(&op)) return &p->window;
   return nullptr;
 }
@@ -46,29 +48,211 @@ bool has_no_spatial_extent(const Operation& op) {
 
 bool has_no_spatial_extent(const Extents& e) { return e[Dim::depth] == 1 && e[Dim::height] == 1 && e[Dim::width] == 1; }
 
+bool is_convolution(const Operation& op) {
+  return std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op);
+}
+
 /// Convolutions and dense layers write dense memory (their vendor kernels are slow, or don't run, on anything else).
-bool writes_dense(const Operation& op) {
-  return std::holds_alternative<Convolution>(op) || std::holds_alternative<Dense>(op);
+bool writes_dense(const Operation& op) { return is_convolution(op) || std::holds_alternative<Dense>(op); }
+
+ProcessGrid fold_into_samples(const ProcessGrid& grid) {
+  ProcessGrid folded;
+  folded[Dim::sample] = grid.size();
+  return folded;
+}
+
+/// The grid of a layer's tensors: the split's, where the layer can be cut so.
+ProcessGrid tensor_grid(const Operation& op, const LayerSplit& split, const Extents& in, const Extents& out,
+                        bool last_before_softmax) {
+  ProcessGrid grid = split.tensor_grid();
+  // A pointwise layer between dense ones has nothing to cut but samples. Up-sampling and transposed convolution give their outputs something.
+  if (has_no_spatial_extent(op)) return fold_into_samples(grid);
+  const bool needs_all_channels =
+      std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) || last_before_softmax;
+  if (needs_all_channels) {
+    grid[Dim::sample] *= grid[Dim::channel];
+    grid[Dim::channel] = 1;
+  }
+  if (has_no_spatial_extent(in) && has_no_spatial_extent(out)) {
+    const int channels = is_convolution(op) ? grid[Dim::channel] : 1;
+    grid[Dim::channel] /= channels;
+    grid = fold_into_samples(grid);
+    grid[Dim::channel] = channels;
+  }
+  return grid;
+}
+
+std::optional<ConvolutionPlan> convolution_plan(const Operation& op, const LayerSplit& split, const Extents& in,
+                                                const ProcessGrid& grid) {
+  const auto make = [&](const auto& c, bool transposed) {
+    ConvolutionPlan plan{.transposed = transposed,
+                         .channels = in[Dim::channel],
+                         .filters = c.filters,
+                         .groups = c.groups,
+                         .overlap = split.overlap};
+    if (grid[Dim::channel] > 1) {
+      plan.channel_blocks = split.grid[Dim::channel];
+      plan.filter_blocks = split.filters;
+    }
+    return plan;
+  };
+  if (const auto* c = std::get_if<Convolution>(&op)) return make(*c, false);
+  if (const auto* t = std::get_if<TransposedConvolution>(&op)) return make(*t, true);
+  return std::nullopt;
 }
 
 }  // namespace
 
+namespace {
+
+/// Block i of `blocks` even ones, as Distribution::block cuts them.
+halo::Range even_block(Index extent, int blocks, int i) {
+  const Index length = extent / blocks, longer = extent % blocks;
+  const Index lo = i * length + std::min<Index>(i, longer);
+  return {lo, lo + length + (i < longer ? 1 : 0)};
+}
+
+halo::Range intersect(const halo::Range& a, const halo::Range& b) {
+  return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)};
+}
+
+/// Whether a box is contiguous in dense memory over a box around it.
+bool is_contiguous(const Box& inner, const Box& outer) {
+  bool one_before = true;  // the extents of `inner` up to this dimension
+  for (const Dim d : views::all_dims) {
+    if (inner.extent(d) != outer.extent(d) && !one_before) return false;
+    one_before = one_before && inner.extent(d) == 1;
+  }
+  return true;
+}
+
+bool exchanges_gradient_in_place(const LayerPlan& layer, int ranks) {
+  bool exchanges = false, contiguous = true;
+  for (int r = 0; r < ranks; ++r) {
+    const Box mine = layer.output.owned(r), work = layer.output_work(r);
+    if (!work.empty() &&
+        (work.lower(Dim::channel) < mine.lower(Dim::channel) || work.upper(Dim::channel) > mine.upper(Dim::channel))) {
+      return true;
+    }
+    const Box needed = layer.output_gradient_needed(r);
+    exchanges = exchanges || !contains(mine, needed);
+    contiguous = contiguous && is_contiguous(mine, hull(mine, needed));
+  }
+  return exchanges && contiguous;
+}
+
+}  // namespace
+
+std::vector<ConvolutionPart> ConvolutionPlan::parts(int rank) const {
+  const int p = rank % channel_blocks, q = rank / channel_blocks % filter_blocks;
+  const halo::Range my_channels = even_block(channels, channel_blocks, p);
+  const halo::Range my_filters = even_block(filters, filter_blocks, q);
+  if (my_channels.empty() || my_filters.empty()) return {};
+  const Index group_channels = channels / groups, group_filters = filters / groups;
+  const auto touched = [](const halo::Range& r, Index length) {
+    return halo::Range{r.lo / length, (r.hi - 1) / length + 1};
+  };
+  const halo::Range common = intersect(touched(my_channels, group_channels), touched(my_filters, group_filters));
+  std::vector<ConvolutionPart> parts;
+  bool joins = false;  // the last part, which consists of whole groups
+  for (Index g = common.lo; g < common.hi; ++g) {
+    const halo::Range all_channels{g * group_channels, (g + 1) * group_channels};
+    const halo::Range all_filters{g * group_filters, (g + 1) * group_filters};
+    const ConvolutionPart part{intersect(my_channels, all_channels), intersect(my_filters, all_filters), 1};
+    const bool whole_group = part.channels == all_channels && part.filters == all_filters;
+    if (whole_group && joins) {
+      parts.back().channels.hi = part.channels.hi;
+      parts.back().filters.hi = part.filters.hi;
+      ++parts.back().groups;
+    } else {
+      parts.push_back(part);
+    }
+    joins = whole_group;
+  }
+  return parts;
+}
+
+ConvolutionPart ConvolutionPlan::hull(int rank) const {
+  const std::vector<ConvolutionPart> all = parts(rank);
+  if (all.empty()) return {};
+  return {{all.front().channels.lo, all.back().channels.hi}, {all.front().filters.lo, all.back().filters.hi}, 1};
+}
+
+Box LayerPlan::output_work(int rank) const {
+  Box box = output.owned(rank);
+  if (convolution) {
+    const halo::Range filters = convolution->hull(rank).filters;
+    box.set(Dim::channel, filters.lo, filters.hi);
+  }
+  return box;
+}
+
+Box LayerPlan::input_work(int rank) const {
+  Box box = input.owned(rank);
+  if (convolution) {
+    const halo::Range channels = convolution->hull(rank).channels;
+    box.set(Dim::channel, channels.lo, channels.hi);
+  }
+  return box;
+}
+
+namespace {
+
+// Windows don't know of channels: they are left out, and set by who asks.
+Box without_channels(Box box) {
+  box.set(Dim::channel, 0, 1);
+  return box;
+}
+
+Box through_windows(const halo::Stencil& stencil, const Box& outputs, const Extents& inputs) {
+  return intersect(stencil.input_box(without_channels(outputs)), whole(inputs));
+}
+
+Box readers_of_box(const halo::Stencil& stencil, const Box& inputs, const Extents& outputs) {
+  return stencil.output_box(without_channels(inputs), outputs);
+}
+
+Box with_channels(Box box, const halo::Range& channels) {
+  if (box.empty()) return {};
+  box.set(Dim::channel, channels.lo, channels.hi);
+  return box;
+}
+
+}  // namespace
+
+Box LayerPlan::input_of(const Box& outputs, int rank) const {
+  if (outputs.empty()) return {};
+  return with_channels(convolution->transposed ? readers_of_box(stencil, outputs, input.extents())
+                                               : through_windows(stencil, outputs, input.extents()),
+                       convolution->hull(rank).channels);
+}
+
+Box LayerPlan::output_gradient_of(const Box& inputs, int rank) const {
+  if (inputs.empty()) return {};
+  return with_channels(convolution->transposed ? through_windows(stencil, inputs, output.extents())
+                                               : readers_of_box(stencil, inputs, output.extents()),
+                       convolution->hull(rank).filters);
+}
+
 Box LayerPlan::input_needed(int rank) const {
   if (!windowed) return input.owned(rank);
+  if (convolution) return input_of(output_work(rank), rank);
   const Box mine = output.owned(rank);
   if (mine.empty()) return {};
-  Box needed = intersect(range_map ? range_map->input_box(mine) : stencil.input_box(mine), whole(input.extents()));
-  // The channels of the output are other ones than those of the input.
-  needed.set(Dim::channel, 0, input.extents()[Dim::channel]);
-  return needed;
+  return intersect(range_map ? range_map->input_box(mine) : stencil.input_box(mine), whole(input.extents()));
 }
 
 Box LayerPlan::output_gradient_needed(int rank) const {
+  if (convolution) return output_gradient_of(input_work(rank), rank);
   const Box mine = input.owned(rank);
   if (mine.empty()) return {};
-  Box needed = range_map ? range_map->output_box(mine) : stencil.output_box(mine, output.extents());
-  needed.set(Dim::channel, 0, output.extents()[Dim::channel]);
-  return needed;
+  return range_map ? range_map->output_box(mine) : stencil.output_box(mine, output.extents());
+}
+
+Box LayerPlan::output_gradient_box(int rank) const {
+  const Box mine = output.owned(rank);
+  if (!output_gradient_in_place) return mine;
+  return hull(hull(mine, output_work(rank)), output_gradient_needed(rank));
 }
 
 bool needs_ghosts(const Distribution& owned, const std::vector<Box>& needed) {
@@ -78,13 +262,13 @@ bool needs_ghosts(const Distribution& owned, const std::vector<Box>& needed) {
   return false;
 }
 
-NetworkPlan plan_network(const NetworkDescription& network, const std::vector<ProcessGrid>& grids, int ranks,
+NetworkPlan plan_network(const NetworkDescription& network, const std::vector<LayerSplit>& splits, int ranks,
                          Index samples) {
   if (samples < 1) {
     throw InvalidArgument("aloni::nn::plan_network", "samples", std::to_string(samples), "at least 1");
   }
-  if (grids.size() != network.layers.size()) {
-    throw InvalidArgument("aloni::nn::plan_network", "grids", std::to_string(grids.size()) + " grids",
+  if (splits.size() != network.layers.size()) {
+    throw InvalidArgument("aloni::nn::plan_network", "splits", std::to_string(splits.size()) + " splits",
                           "one for each of the " + std::to_string(network.layers.size()) + " layers");
   }
   const std::vector<Extents> extents = infer_extents(network, samples);
@@ -106,10 +290,9 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<Pr
     const int first = layer.inputs[0].source;
     const Extents& in = first < 0 ? input_extents : extents[first];
     const std::optional<halo::RangeRule> rule = range_rule_of(description.operation);
-    // A pointwise layer between dense ones has nothing to cut but samples either. Up-sampling gives its output something.
-    const bool folded = has_no_spatial_extent(description.operation) ||
-                        (has_no_spatial_extent(in) && (!rule || has_no_spatial_extent(extents[i])));
-    const ProcessGrid grid = folded ? fold_into_samples(grids[i]) : grids[i];
+    const bool last_before_softmax = i == count - 1 && network.loss == Loss::softmax_cross_entropy;
+    const ProcessGrid grid = tensor_grid(description.operation, splits[i], in, extents[i], last_before_softmax);
+    layer.convolution = convolution_plan(description.operation, splits[i], in, grid);
     layer.windowed = window_of(description.operation) != nullptr || rule;
     layer.stencil = stencil_of(description.operation);
     if (rule) layer.range_map = halo::RangeMap{*rule, in, extents[i]};
@@ -118,6 +301,7 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<Pr
     if (std::holds_alternative<GlobalAveragePooling>(description.operation)) {
       for (Dim d : views::spatial_dims) layer.output = layer.output.with_replicated(d);
     }
+    if (layer.convolution) layer.output_gradient_in_place = exchanges_gradient_in_place(layer, ranks);
   }
   if (plan.input_readers.empty()) {
     throw InvalidArgument("aloni::nn::plan_network", "network", "no layer reads \"input\"", "at least one that does");

@@ -5,10 +5,11 @@
 //   const NetworkPlan plan = plan_network(net, resolve(strategy, net, ranks), ranks, 64);
 //   plan.layers[2].input_needed(rank);   // rows of conv2's input that `rank` reads, ghosts included
 //
-// Spatial layers (convolution, pooling, pointwise ones) cut input and output by the same grid, so that for "same"-sized
+// Channels are cut as nn/layer_split.hpp says. Spatial layers (convolution, pooling, pointwise ones) cut input and output by the same grid, so that for "same"-sized
 // windows only halos move (spatial-parallel-cnn, section III.A). Layers without spatial extent cut the samples only.
 #include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
+#include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/views/distribution.hpp>
 
@@ -29,6 +30,28 @@ struct LayerInput {
   InputMode mode = InputMode::shared;
 };
 
+/// One product of a run of channels with a run of filters: what a local kernel computes.
+struct ConvolutionPart {
+  halo::Range channels, filters;  ///< of the whole tensors
+  Index groups = 1;               ///< that both are cut into
+
+  friend bool operator==(const ConvolutionPart&, const ConvolutionPart&) = default;
+};
+
+/// What a convolution, transposed or not, adds to the plan of a layer.
+struct ConvolutionPlan {
+  bool transposed = false;  ///< the layer's stencil then is that of the mirrored convolution, from output to input
+  Index channels = 1, filters = 1, groups = 1;  ///< of the layer
+  int channel_blocks = 1, filter_blocks = 1;    ///< of its split
+  Overlap overlap = Overlap::interior_first;
+
+  /// What a rank multiplies: of every group, its block of channels with its block of filters. Groups of which it has only a part are parts of their
+  /// own, the others together are one. None where its blocks have no group in common.
+  std::vector<ConvolutionPart> parts(int rank) const;
+  /// From the first to the last channel, and filter, of the parts.
+  ConvolutionPart hull(int rank) const;
+};
+
 struct LayerPlan {
   std::vector<LayerInput> inputs;
   views::Distribution input;  ///< that this layer wants its inputs in (all have the same extents)
@@ -38,9 +61,25 @@ struct LayerPlan {
   std::optional<halo::RangeMap>
       range_map;                   ///< the windows instead, where these have no stride: adaptive pooling, up-sampling
   bool output_has_ghosts = false;  ///< its only reader reads it in_place
+  std::optional<ConvolutionPlan> convolution;
+
+  /// The outputs that the rank computes, or adds to: what it owns, but with a convolution all the filters it multiplies.
+  views::Box output_work(int rank) const;
+  /// The inputs whose gradient the rank computes, or adds to.
+  views::Box input_work(int rank) const;
+  /// What a box of outputs, or of gradients of inputs, depends on, clipped to the tensor, with all channels or filters that the rank multiplies.
+  /// @pre convolution
+  views::Box input_of(const views::Box& outputs, int rank) const;
+  views::Box output_gradient_of(const views::Box& inputs, int rank) const;
+
+  /// Whether dL/dy has memory for what the rank needs of other ranks' around what it owns: with a convolution that multiplies other filters than it owns, or where
+  /// what it owns stays contiguous.
+  bool output_gradient_in_place = false;
+  /// What the memory of dL/dy covers.
+  views::Box output_gradient_box(int rank) const;
 
   /// The input indices that the rank reads: for windowed layers those that its output depends on, clipped to the tensor
-  /// (empty when it owns no output), for all others what it owns of the input.
+  /// (empty when it computes no output), for all others what it owns of the input.
   views::Box input_needed(int rank) const;
   /// The output indices whose gradient the gradient of the rank's own input depends on (backward-data).
   views::Box output_gradient_needed(int rank) const;
@@ -57,10 +96,10 @@ struct NetworkPlan {
   const std::vector<int>& readers_of(int layer) const { return layer < 0 ? input_readers : readers[layer]; }
 };
 
-/// @pre grids.size() == network.layers.size() (from resolve())
+/// @pre splits.size() == network.layers.size() (from resolve())
 /// @pre samples ≥ 1, ranks ≥ 1
 /// Throws InvalidArgument (equal on all ranks).
-NetworkPlan plan_network(const NetworkDescription& network, const std::vector<views::ProcessGrid>& grids, int ranks,
+NetworkPlan plan_network(const NetworkDescription& network, const std::vector<LayerSplit>& splits, int ranks,
                          Index samples);
 
 /// Whether on any rank `needed` reaches beyond what it owns.

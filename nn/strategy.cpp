@@ -70,6 +70,13 @@ bool matches(std::string_view pattern, std::string_view name) {
   return std::all_of(pattern.begin() + p, pattern.end(), [](char c) { return c == '*'; });
 }
 
+Overlap overlap_named(const std::string& where, std::string_view word) {
+  for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking}) {
+    if (word == name(overlap)) return overlap;
+  }
+  throw InvalidArgument(parse_operation, where + ": overlap", in_quotes(word), "interior_first or blocking");
+}
+
 std::string place(const Strategy& strategy, const StrategyRule& rule) {
   return rule.line > 0 ? strategy.source + ":" + std::to_string(rule.line) : strategy.source;
 }
@@ -80,7 +87,8 @@ std::string layer_names(const NetworkDescription& network) {
   return names;
 }
 
-void check_grid(const std::string& where, const ProcessGrid& grid, const NetworkDescription& network, int ranks) {
+void check_split(const std::string& where, const LayerSplit& split, const NetworkDescription& network, int ranks) {
+  const ProcessGrid& grid = split.grid;
   const std::string argument = where + ": grid";
   std::int64_t blocks = 1;
   for (Dim d : views::all_dims) {
@@ -90,10 +98,12 @@ void check_grid(const std::string& where, const ProcessGrid& grid, const Network
     }
     blocks = std::min<std::int64_t>(blocks * grid[d], std::int64_t{1} << 32);  // far above any number of ranks
   }
-  const std::string text = to_string(grid);
-  if (grid[Dim::channel] > 1) {
-    throw Unsupported(resolve_operation, argument, text, "cuts of sample, depth, height and width only");
+  if (split.filters < 1) {
+    throw InvalidArgument(resolve_operation, argument + " blocks of filters", std::to_string(split.filters),
+                          "at least 1");
   }
+  blocks = std::min<std::int64_t>(blocks * split.filters, std::int64_t{1} << 32);
+  const std::string text = to_string(split);
   for (int i = 0; i < 3 - network.spatial_rank; ++i) {
     const Dim d = views::spatial_dims[i];
     if (grid[d] > 1) {
@@ -114,10 +124,10 @@ void check_grid(const std::string& where, const ProcessGrid& grid, const Network
 
 }  // namespace
 
-Strategy Strategy::uniform(const ProcessGrid& grid) {
+Strategy Strategy::uniform(const LayerSplit& split) {
   Strategy s;
-  s.source = to_string(grid);
-  s.rules.push_back({"*", grid, 0});
+  s.source = to_string(split);
+  s.rules.push_back({"*", split, 0});
   return s;
 }
 
@@ -133,19 +143,20 @@ Strategy Strategy::parse(std::string_view text, const std::string& source) {
     const std::string where = source + ":" + std::to_string(number);
     const std::vector<std::string_view> words = words_of(line.substr(0, line.find('#')));
     if (words.empty()) continue;
-    if (words.size() != 2) {
+    if (words.size() != 2 && words.size() != 3) {
       throw InvalidArgument(parse_operation, where, in_quotes(line),
-                            "a pattern and a process grid, such as \"conv* h2\"");
+                            "a pattern and a process grid, such as \"conv* h2\", and at most one word more");
     }
     if (!std::all_of(words[0].begin(), words[0].end(), is_pattern_character)) {
       throw InvalidArgument(parse_operation, where + ": pattern", in_quotes(words[0]),
                             "letters, digits, '_', '.', '-', '*' and '?'");
     }
     try {
-      s.rules.push_back({std::string(words[0]), ProcessGrid::parse(words[1]), number});
+      s.rules.push_back({std::string(words[0]), LayerSplit::parse(words[1]), number});
     } catch (const InvalidArgument& e) {
       throw InvalidArgument(parse_operation, where + ": grid", in_quotes(words[1]), e.expectation());
     }
+    if (words.size() == 3) s.rules.back().split.overlap = overlap_named(where, words[2]);
   }
   if (s.rules.empty()) throw InvalidArgument(parse_operation, source, "no rules", "at least one, such as \"* n2\"");
   return s;
@@ -160,12 +171,14 @@ std::string to_string(const Strategy& s) {
   for (const auto& rule : s.rules) width = std::max(width, rule.pattern.size());
   std::string text;
   for (const auto& rule : s.rules) {
-    text += rule.pattern + std::string(width - rule.pattern.size() + 2, ' ') + to_string(rule.grid) + "\n";
+    text += rule.pattern + std::string(width - rule.pattern.size() + 2, ' ') + to_string(rule.split);
+    if (rule.split.overlap != Overlap::interior_first) text += "  " + std::string(name(rule.split.overlap));
+    text += "\n";
   }
   return text;
 }
 
-std::vector<ProcessGrid> resolve(const Strategy& strategy, const NetworkDescription& network, int ranks) {
+std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescription& network, int ranks) {
   for (const auto& rule : strategy.rules) {
     const std::string where = place(strategy, rule);
     const bool names_one = std::none_of(rule.pattern.begin(), rule.pattern.end(), is_wildcard);
@@ -174,10 +187,10 @@ std::vector<ProcessGrid> resolve(const Strategy& strategy, const NetworkDescript
       throw InvalidArgument(resolve_operation, where + ": layer", in_quotes(rule.pattern),
                             "a layer of the network (" + layer_names(network) + ")");
     }
-    check_grid(where, rule.grid, network, ranks);
+    check_split(where, rule.split, network, ranks);
   }
 
-  std::vector<ProcessGrid> grids;
+  std::vector<LayerSplit> splits;
   for (const LayerDescription& layer : network.layers) {
     const auto rule = std::find_if(strategy.rules.begin(), strategy.rules.end(),
                                    [&](const StrategyRule& r) { return matches(r.pattern, layer.name); });
@@ -185,15 +198,9 @@ std::vector<ProcessGrid> resolve(const Strategy& strategy, const NetworkDescript
       throw InvalidArgument(resolve_operation, strategy.source + ": layer", in_quotes(layer.name),
                             "a rule for every layer; a last line \"* n1\" serves the rest");
     }
-    grids.push_back(rule->grid);
+    splits.push_back(rule->split);
   }
-  return grids;
-}
-
-ProcessGrid fold_into_samples(const ProcessGrid& grid) {
-  ProcessGrid folded;
-  folded[Dim::sample] = grid.size();
-  return folded;
+  return splits;
 }
 
 }  // namespace aloni::nn

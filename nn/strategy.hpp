@@ -1,16 +1,19 @@
 #pragma once
 // How each layer is spread over the ranks, as plain data with a readable text form. One rule per line: the name of a layer,
-// or a pattern with `*` and `?`, and a process grid; the first rule that matches a layer counts; `#` starts a comment.
+// or a pattern with `*` and `?`, a split, and if wanted how exchange and computation overlap; the first rule that matches a layer counts;
+// `#` starts a comment.
 //
 //   # LeNet-5: rows split for the convolutions, samples for the rest
+//   conv1   h2  blocking
 //   conv*   h2
 //   pool*   h2
 //   *       n2
 //
-// A grid of fewer blocks than ranks must divide their number; the layer is then computed ranks / blocks times, identically.
-// Layers whose tensors have no spatial extent (flatten, dense) fold the grid into the sample dimension: h2w2 acts as n4.
+// A split into fewer blocks than ranks must divide their number; the layer is then computed ranks / blocks times, identically.
+// Layers whose tensors have no spatial extent (flatten, dense) fold the grid into the sample dimension: h2w2 acts as n4. So do those that
+// need all channels of a cell (group and layer normalisation, the last layer before a softmax) with blocks of channels and filters.
+#include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
-#include <aloni/views/process_grid.hpp>
 
 #include <string>
 #include <string_view>
@@ -20,7 +23,7 @@ namespace aloni::nn {
 
 struct StrategyRule {
   std::string pattern;
-  views::ProcessGrid grid;
+  LayerSplit split;
   int line = 0;  ///< in the text it came from, 0 if from none
 };
 
@@ -28,8 +31,8 @@ struct Strategy {
   std::string source = "strategy";  ///< what errors call it: a path, or the grid's text
   std::vector<StrategyRule> rules;
 
-  /// One grid for all layers.
-  static Strategy uniform(const views::ProcessGrid& grid);
+  /// One split for all layers.
+  static Strategy uniform(const LayerSplit& split);
   /// Throws InvalidArgument naming `source` and the line.
   static Strategy parse(std::string_view text, const std::string& source);
   /// Throws FileError, InvalidArgument. Not collective: reads on the calling rank.
@@ -38,13 +41,9 @@ struct Strategy {
 
 std::string to_string(const Strategy& s);
 
-/// The grid of every layer, in the order of layers.
-/// Throws InvalidArgument (equal on all ranks): a rule without `*` or `?` that names no layer; a layer that no rule matches; a grid
-/// of more blocks than ranks, or whose size doesn't divide them; a spatial letter that the network doesn't have.
-/// Throws Unsupported for a cut of the channel dimension.
-std::vector<views::ProcessGrid> resolve(const Strategy& strategy, const NetworkDescription& network, int ranks);
-
-/// The grid with all blocks moved to the sample dimension.
-views::ProcessGrid fold_into_samples(const views::ProcessGrid& grid);
+/// The split of every layer, in the order of layers.
+/// Throws InvalidArgument (equal on all ranks): a rule without `*` or `?` that names no layer; a layer that no rule matches; a split
+/// into more blocks than ranks, or whose size doesn't divide them; a spatial letter that the network doesn't have.
+std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescription& network, int ranks);
 
 }  // namespace aloni::nn

@@ -12,7 +12,7 @@ nn::Strategy file_or_grid(const std::string& argument) {
   std::error_code error;
   if (std::filesystem::exists(argument, error)) return nn::Strategy::read(argument);
   try {
-    return nn::Strategy::uniform(views::ProcessGrid::parse(argument));
+    return nn::Strategy::uniform(nn::LayerSplit::parse(argument));
   } catch (const InvalidArgument& e) {
     throw UsageError("--strategy = " + argument +
                      ": expected the path of a strategy file, or a grid: " + e.expectation());
@@ -25,7 +25,7 @@ std::string numbered_text(const nn::Strategy& strategy) {
   int line = 1;
   for (const auto& rule : strategy.rules) {
     for (; line < rule.line; ++line) text += '\n';
-    text += rule.pattern + " " + to_string(rule.grid) + "\n";
+    text += rule.pattern + " " + to_string(rule.split) + " " + std::string(name(rule.split.overlap)) + "\n";
     ++line;
   }
   return text;

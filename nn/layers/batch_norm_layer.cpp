@@ -28,7 +28,7 @@ class BatchNormLayer final : public Layer<T, Exec> {
         dx_(s.dx[0]),
         dy_(s.dy),
         affine_(s, true),
-        running_(s.parameters.running_statistics(s.index)),
+        running_(own_statistics(s)),
         reduction_(s.queue.space(), x_.owned.extent(Dim::sample), x_.owned.extent(Dim::depth),
                    x_.owned.extent(Dim::height), x_.owned.extent(Dim::channel)) {
     const Exec& exec = s.queue.space();
@@ -47,6 +47,14 @@ class BatchNormLayer final : public Layer<T, Exec> {
       const auto box = s.plan.input.owned(r);
       if (!box.empty()) count_ += box.size() / box.extent(Dim::channel);
     }
+  }
+
+  /// Of the channels that the rank owns.
+  static RunningStatistics<Mem> own_statistics(const LayerSetup<T, Exec>& s) {
+    RunningStatistics<Mem> all = s.parameters.running_statistics(s.index);
+    const views::Box own = s.plan.input.owned(s.comm.rank());
+    const auto range = Kokkos::make_pair(own.lower(Dim::channel), own.upper(Dim::channel));
+    return {all.layer, Kokkos::subview(all.mean, range), Kokkos::subview(all.variance, range)};
   }
 
   void add_forward(Step<Exec>& step, Mode mode) override {
@@ -76,8 +84,9 @@ class BatchNormLayer final : public Layer<T, Exec> {
   void add_backward(Step<Exec>& step) override {
     step.kernel(
         "sums of this rank",
-        {reads(x_), reads(dy_), writes(sums_.values()), writes(affine_.dgamma), writes(affine_.dbeta), writes(*this)},
+        {reads(x_), reads(dy_), writes(sums_.values()), affine_.writes_dgamma(), affine_.writes_dbeta(), writes(*this)},
         [this](const Exec& exec) {
+          if (affine_.has_others()) affine_.zero_gradients(exec);
           if (count_ > 0) {
             reduction_.gradients(exec, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, sums_.values());
             local::batch_norm_parameter_gradients<T, Exec>(exec, sums_.values(), affine_.dgamma, affine_.dbeta);

@@ -55,7 +55,7 @@ class GroupNormLayer final : public Layer<T, Exec> {
                 });
     if (dx_.allocated()) sums_.add_to(step);
     if (affine_.learned()) {
-      step.kernel("scale", {writes(affine_.dgamma), writes(affine_.dbeta), writes(*this)}, [this](const Exec& exec) {
+      step.kernel("scale", {affine_.writes_dgamma(), affine_.writes_dbeta(), writes(*this)}, [this](const Exec& exec) {
         if (counts_) {
           norm_.parameter_gradients(exec, affine_.dgamma, affine_.dbeta);
         } else {

@@ -31,7 +31,7 @@ class LayerNormLayer final : public Layer<T, Exec> {
 
   void add_backward(Step<Exec>& step) override {
     if (affine_.learned()) {
-      step.kernel("scale", {reads(x_), reads(dy_), writes(affine_.dgamma), writes(affine_.dbeta), writes(*this)},
+      step.kernel("scale", {reads(x_), reads(dy_), affine_.writes_dgamma(), affine_.writes_dbeta(), writes(*this)},
                   [this](const Exec& exec) {
                     if (counts_) {
                       norm_.parameter_gradients(exec, x_.owned_part(), dy_.owned_part(), affine_.dgamma, affine_.dbeta);

@@ -39,8 +39,9 @@ class PoolingLayer final : public Layer<T, Exec> {
         y_(s.y),
         dx_(s.dx[0]),
         dy_(s.dy),
+        dx_box_(s.plan.input_needed(s.comm.rank())),
         forward_(pooling_problem(s.plan, s.x[0].box, s.y.owned)),
-        backward_(pooling_problem(s.plan, s.dx[0].box, s.y.owned)) {
+        backward_(pooling_problem(s.plan, dx_box_, s.y.owned)) {
     if (kind_ == PoolingKind::max && dx_.allocated()) {
       argmax_ = allocate_tensor<std::int32_t>(s.queue.space(), "aloni::nn::argmax", y_.owned, y_.owned);
     }
@@ -58,12 +59,12 @@ class PoolingLayer final : public Layer<T, Exec> {
   }
 
   void add_backward(Step<Exec>& step) override {
-    if (!dx_.allocated() || dx_.box.empty()) return;
-    step.kernel("", {reads(dy_), reads(argmax_), writes(dx_, dx_.box)}, [this](const Exec& exec) {
+    if (!dx_.allocated() || dx_box_.empty()) return;
+    step.kernel("", {reads(dy_), reads(argmax_), writes(dx_, dx_box_)}, [this](const Exec& exec) {
       if (kind_ == PoolingKind::max) {
-        local::max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.whole(), dx_.whole());
+        local::max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.whole(), dx_.part(dx_box_));
       } else {
-        local::average_pool_backward<T, Exec>(exec, backward_, divisor_, dy_.owned_part(), dx_.whole());
+        local::average_pool_backward<T, Exec>(exec, backward_, divisor_, dy_.owned_part(), dx_.part(dx_box_));
       }
     });
   }
@@ -72,6 +73,7 @@ class PoolingLayer final : public Layer<T, Exec> {
   PoolingKind kind_;
   local::AverageDivisor divisor_;
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  views::Box dx_box_;  ///< of dx, whose memory may reach further: the producer's dy
   Tensor<std::int32_t, typename Exec::memory_space> argmax_;
   // The buffer of x may reach further than that of dx (a producer's box with ghosts), so the two passes have offsets of their own.
   local::PoolingProblem forward_, backward_;

@@ -41,8 +41,9 @@ class ResamplingLayer final : public Layer<T, Exec> {
         y_(s.y),
         dx_(s.dx[0]),
         dy_(s.dy),
+        dx_box_(s.plan.input_needed(s.comm.rank())),
         forward_(resampling_problem(s.plan, x_.box, y_.owned)),
-        backward_(resampling_problem(s.plan, dx_.box, y_.owned)) {
+        backward_(resampling_problem(s.plan, dx_box_, y_.owned)) {
     if (maximum_ && dx_.allocated()) {
       argmax_ = allocate_tensor<std::int32_t>(s.queue.space(), "aloni::nn::argmax", y_.owned, y_.owned);
     }
@@ -60,12 +61,13 @@ class ResamplingLayer final : public Layer<T, Exec> {
   }
 
   void add_backward(Step<Exec>& step) override {
-    if (!dx_.allocated() || dx_.box.empty()) return;
-    step.kernel("", {reads(dy_), reads(argmax_), writes(dx_, dx_.box)}, [this](const Exec& exec) {
+    if (!dx_.allocated() || dx_box_.empty()) return;
+    step.kernel("", {reads(dy_), reads(argmax_), writes(dx_, dx_box_)}, [this](const Exec& exec) {
       if (maximum_) {
-        local::adaptive_max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.whole(), dx_.whole());
+        local::adaptive_max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.whole(),
+                                                   dx_.part(dx_box_));
       } else {
-        local::resample_backward<T, Exec>(exec, backward_, dy_.owned_part(), dx_.whole());
+        local::resample_backward<T, Exec>(exec, backward_, dy_.owned_part(), dx_.part(dx_box_));
       }
     });
   }
@@ -73,6 +75,7 @@ class ResamplingLayer final : public Layer<T, Exec> {
  private:
   bool maximum_;
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  views::Box dx_box_;  ///< of dx, whose memory may reach further: the producer's dy
   Tensor<std::int32_t, typename Exec::memory_space> argmax_;
   // The buffer of x may reach further than that of dx (a producer's box with ghosts), so the two passes have boxes of their own.
   local::ResamplingProblem forward_, backward_;

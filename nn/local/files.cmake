@@ -5,6 +5,7 @@ set(ALONI_NN_LOCAL_PURE_HEADERS
     local/resampling_problem.hpp)
 set(ALONI_NN_LOCAL_HEADERS
     local/batch_norm.hpp
+    local/bias.hpp
     local/convolution.hpp
     local/dense.hpp
     local/gemm.hpp
@@ -24,6 +25,7 @@ set(ALONI_NN_LOCAL_PURE_SOURCES
     local/resampling_problem.cpp)
 set(ALONI_NN_LOCAL_SOURCES
     local/batch_norm.cpp
+    local/bias.cpp
     local/convolution.cpp
     local/convolution_depthwise.cpp
     local/convolution_direct.cpp

@@ -176,7 +176,7 @@ TEST(NetworkPlan, StaysInsideTheTensorForUpTo64Ranks) {
   const auto net = digits();
   for (int ranks = 1; ranks <= 64; ++ranks) {
     for (const ProcessGrid& grid : views::all_grids(ranks, {Dim::sample, Dim::height, Dim::width})) {
-      const auto plan = plan_network(net, std::vector<ProcessGrid>(net.layers.size(), grid), ranks, 16);
+      const auto plan = plan_network(net, std::vector<LayerSplit>(net.layers.size(), grid), ranks, 16);
       for (const LayerPlan& l : plan.layers) {
         Index outputs = 0;
         for (int r = 0; r < ranks; ++r) {
@@ -207,9 +207,9 @@ TEST(NetworkPlan, GivesSeveralReadersBuffersOfTheirOwn) {
 
 TEST(NetworkPlan, RefusesWhatDoesNotFit) {
   const auto net = digits();
-  EXPECT_THROW(plan_network(net, std::vector<ProcessGrid>(net.layers.size()), 1, 0), InvalidArgument);
+  EXPECT_THROW(plan_network(net, std::vector<LayerSplit>(net.layers.size()), 1, 0), InvalidArgument);
   EXPECT_THROW(plan_network(net, {}, 1, 4), InvalidArgument);
-  EXPECT_THROW(plan_network(net, std::vector<ProcessGrid>(net.layers.size(), ProcessGrid::parse("n2")), 3, 4),
+  EXPECT_THROW(plan_network(net, std::vector<LayerSplit>(net.layers.size(), ProcessGrid::parse("n2")), 3, 4),
                InvalidArgument);
 }
 

@@ -6,6 +6,7 @@
 #include <aloni/core/config.hpp>
 
 #include <cstdio>
+#include <numeric>
 
 namespace aloni::nn::test {
 namespace {
@@ -53,6 +54,43 @@ std::array<Index, 3> random_output(Dice& dice, int spatial_rank, const Extents& 
   return output;
 }
 
+/// A divisor of both numbers of channels, often 1, often the largest.
+Index random_groups(Dice& dice, Index channels, Index filters) {
+  const Index largest = std::gcd(channels, filters);
+  switch (dice(0, 3)) {
+    case 0:
+      return largest;
+    case 1: {
+      Index groups = dice(1, largest);
+      while (largest % groups != 0) --groups;
+      return groups;
+    }
+    default:
+      return 1;
+  }
+}
+
+/// Any kernel, stride, dilation, padding and output padding that leave an output of 1 to 14 elements.
+TransposedConvolution random_transposed(Dice& dice, int spatial_rank, const Extents& in) {
+  TransposedConvolution op;
+  for (int i = 3 - spatial_rank; i < 3; ++i) {
+    const Index most = spatial_rank == 3 ? 9 : 14;
+    Window& w = op.window;
+    const auto full = [&] { return (in.values[1 + i] - 1) * w.stride[i] + (w.kernel[i] - 1) * w.dilation[i] + 1; };
+    w.kernel[i] = dice(1, spatial_rank == 3 ? 3 : 5);
+    w.stride[i] = dice(1, 3);
+    w.dilation[i] = dice(1, 2);
+    if (full() > most + 4) w.stride[i] = w.dilation[i] = 1;
+    op.output_padding[i] = dice(0, std::max(w.stride[i], w.dilation[i]) - 1);
+    w.pad_low[i] = dice(0, std::min<Index>(3, full() - 1));
+    w.pad_high[i] = dice(0, std::min<Index>(3, full() - 1 - w.pad_low[i]));
+  }
+  op.filters = dice(1, 6);
+  op.bias = dice(0, 1) == 1;
+  op.groups = random_groups(dice, in[Dim::channel], op.filters);
+  return op;
+}
+
 enum class Kinds { exact, all };
 
 /// A chain of one to four layers; with Kinds::exact only such as give integers for integers.
@@ -61,7 +99,7 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
   net.spatial_rank = static_cast<int>(dice(1, 3));
   net.loss = Loss::binary_cross_entropy;
   const Index largest = net.spatial_rank == 3 ? 6 : net.spatial_rank == 2 ? 11 : 24;
-  net.input = Extents{{1, 1, 1, 1, dice(1, 4)}};
+  net.input = Extents{{1, 1, 1, 1, dice(1, 6)}};
   for (int i = 3 - net.spatial_rank; i < 3; ++i) net.input.values[1 + i] = dice(1, largest);
   const Index layers = dice(1, 4);
   Index convolutions = 0;
@@ -78,8 +116,14 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
       case 2:
         if (flat || convolutions == 2) break;
         ++convolutions;
-        op = Convolution{dice(1, 5), random_window(dice, net.spatial_rank, in, net.spatial_rank == 3 ? 4 : 7, false),
-                         dice(0, 1) == 1};
+        if (dice(0, 2) == 0) {
+          op = random_transposed(dice, net.spatial_rank, in);
+        } else {
+          Convolution conv{dice(1, 6), random_window(dice, net.spatial_rank, in, net.spatial_rank == 3 ? 4 : 7, false),
+                           dice(0, 1) == 1};
+          conv.groups = random_groups(dice, in[Dim::channel], conv.filters);
+          op = conv;
+        }
         break;
       case 3:
       case 4:
@@ -134,6 +178,25 @@ NetworkDescription random_network(Dice& dice, Kinds kinds) {
   return net;
 }
 
+/// With cuts of channels and filters, of either overlap.
+std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
+  std::vector<Dim> dims{Dim::sample, Dim::width, Dim::channel};
+  if (spatial_rank >= 2) dims.push_back(Dim::height);
+  if (spatial_rank >= 3) dims.push_back(Dim::depth);
+  std::vector<LayerSplit> splits;
+  for (int size = 1; size <= ranks; ++size) {
+    if (ranks % size != 0) continue;
+    for (int filters = 1; filters <= size; ++filters) {
+      if (size % filters != 0) continue;
+      for (const ProcessGrid& g : views::all_grids(size / filters, dims)) {
+        for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking})
+          splits.emplace_back(g, filters, overlap);
+      }
+    }
+  }
+  return splits;
+}
+
 std::vector<ProcessGrid> grids_for(int ranks, int spatial_rank) {
   std::vector<Dim> dims{Dim::sample, Dim::width};
   if (spatial_rank >= 2) dims.push_back(Dim::height);
@@ -156,7 +219,7 @@ void compare_random_networks(Kinds kinds, Values values, double tolerance, std::
     const Index samples = dice(1, 5);
     SCOPED_TRACE("seed " + std::to_string(seed));
     // A grid drawn for each network; all grids come up over the seeds, and each is visited by the tests below.
-    const auto grids = grids_for(comm.size(), net.spatial_rank);
+    const auto grids = splits_for(comm.size(), net.spatial_rank);
     const int tries = static_cast<int>(std::min<std::size_t>(grids.size(), 3));
     for (int t = 0; t < tries; ++t) {
       const auto& grid = grids[dice(0, static_cast<Index>(grids.size()) - 1)];

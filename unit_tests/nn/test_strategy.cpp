@@ -41,11 +41,11 @@ TEST(Strategy, ParsesRulesCommentsAndBlankLines) {
   EXPECT_EQ(s.source, "a.strategy");
   ASSERT_EQ(s.rules.size(), 3u);
   EXPECT_EQ(s.rules[0].pattern, "conv*");
-  EXPECT_EQ(s.rules[0].grid, ProcessGrid::parse("h2w2"));
+  EXPECT_EQ(s.rules[0].split, ProcessGrid::parse("h2w2"));
   EXPECT_EQ(s.rules[0].line, 3);
   EXPECT_EQ(s.rules[1].pattern, "pool?");
   EXPECT_EQ(s.rules[1].line, 4);
-  EXPECT_EQ(s.rules[2].grid, ProcessGrid::parse("n4"));
+  EXPECT_EQ(s.rules[2].split, ProcessGrid::parse("n4"));
   EXPECT_EQ(s.rules[2].line, 5);
 }
 
@@ -55,7 +55,7 @@ TEST(Strategy, TextFormReadsBackAsTheSame) {
   ASSERT_EQ(again.rules.size(), s.rules.size());
   for (std::size_t i = 0; i < s.rules.size(); ++i) {
     EXPECT_EQ(again.rules[i].pattern, s.rules[i].pattern);
-    EXPECT_EQ(again.rules[i].grid, s.rules[i].grid);
+    EXPECT_EQ(again.rules[i].split, s.rules[i].split);
   }
 }
 
@@ -110,7 +110,7 @@ TEST(Strategy, StarsMatchAnyNumberOfCharacters) {
 
 TEST(Strategy, UniformHasOneGridForAllLayers) {
   const auto grids = resolve(Strategy::uniform(ProcessGrid::parse("n2h2")), lenet(), 8);
-  EXPECT_EQ(grids, std::vector<ProcessGrid>(12, ProcessGrid::parse("n2h2")));
+  EXPECT_EQ(grids, std::vector<LayerSplit>(12, ProcessGrid::parse("n2h2")));
   EXPECT_EQ(Strategy::uniform(ProcessGrid::parse("n2h2")).source, "n2h2");
 }
 
@@ -146,14 +146,26 @@ TEST(Strategy, ResolveRefusesDimensionsThatTheNetworkDoesntHave) {
   EXPECT_THAT(resolve_refusal("* d2", 2), AllOf(HasSubstr("grid = d2"), HasSubstr("no 'd'")));
 }
 
-TEST(Strategy, ResolveSaysThatChannelCutsAreNotSupported) {
-  const auto text = refusal<Unsupported>([] { resolve(Strategy::uniform(ProcessGrid::parse("c2")), lenet(), 2); });
-  EXPECT_THAT(text, AllOf(HasSubstr("c2: grid = c2"), HasSubstr("sample, depth, height and width")));
+TEST(Strategy, CountsBlocksOfFiltersAmongTheRanks) {
+  EXPECT_EQ(resolve_refusal("* c2f2", 4), "not refused");
+  EXPECT_THAT(resolve_refusal("* c2f2", 2), AllOf(HasSubstr("grid = c2f2"), HasSubstr("at most 2")));
+  EXPECT_THAT(resolve_refusal("* f2", 3), AllOf(HasSubstr("grid = f2"), HasSubstr("divides the 3 ranks")));
+  EXPECT_THAT(refusal([] { resolve(Strategy::uniform(LayerSplit(ProcessGrid{}, 0)), lenet(), 2); }),
+              HasSubstr("blocks of filters = 0"));
 }
 
-TEST(Strategy, FoldMovesAllBlocksToSamples) {
-  EXPECT_EQ(fold_into_samples(ProcessGrid::parse("n2h2w3")), ProcessGrid::parse("n12"));
-  EXPECT_EQ(fold_into_samples(ProcessGrid::parse("1")), ProcessGrid::parse("1"));
+TEST(Strategy, ParsesBlocksOfFiltersAndTheOverlap) {
+  const auto s = Strategy::parse("conv1 n2f3c2 blocking\nconv2 f4 interior_first\n* f1h2", "a");
+  EXPECT_EQ(s.rules[0].split, LayerSplit(ProcessGrid::parse("n2c2"), 3, Overlap::blocking));
+  EXPECT_EQ(s.rules[0].split.size(), 12);
+  EXPECT_EQ(to_string(s.rules[0].split.tensor_grid()), "n2c6");
+  EXPECT_EQ(s.rules[1].split, LayerSplit(ProcessGrid{}, 4));
+  EXPECT_EQ(s.rules[2].split, LayerSplit(ProcessGrid::parse("h2")));
+  const auto again = Strategy::parse(to_string(s), "b");
+  for (std::size_t i = 0; i < s.rules.size(); ++i) EXPECT_EQ(again.rules[i].split, s.rules[i].split);
+  for (const char* text : {"f", "f0", "f-1", "f2f2", "h2f", "1f2", "f99999999999", "f2x1", "h1073741824f2", ""})
+    EXPECT_NE(refusal([&] { LayerSplit::parse(text); }), "not refused") << text;
+  EXPECT_THAT(parse_refusal("* f2 later"), AllOf(HasSubstr("a.strategy:1: overlap"), HasSubstr("interior_first")));
 }
 
 TEST(Strategy, ReadsAFile) {

@@ -68,6 +68,17 @@ void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor
         const auto *const from_a = row(a), *const from_b = row(b);
         for (Index j = 0; j < rows.width * rows.channels; ++j) to[j] = apply(op, from_a, from_b, j);
       });
+    } else if (all([](const auto& v) { return has_contiguous_channels(v); })) {
+      Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), [=](const Index r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        auto pixel = [&](const auto& v, Index w) { return v.data() == nullptr ? nullptr : &v(n, d, h, w, 0); };
+        for (Index w = 0; w < rows.width; ++w) {
+          auto* const to = pixel(out, w);
+          const auto *const from_a = pixel(a, w), *const from_b = pixel(b, w);
+          for (Index c = 0; c < rows.channels; ++c) to[c] = apply(op, from_a, from_b, c);
+        }
+      });
     } else {
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.elements()), element);
     }

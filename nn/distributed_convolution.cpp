@@ -1,0 +1,799 @@
+#include <aloni/nn/distributed_convolution.hpp>
+
+#include <aloni/halo/transfer.hpp>
+#include <aloni/nn/local/bias.hpp>
+#include <aloni/nn/local/pointwise.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace aloni::nn {
+
+using local::ConvolutionPass;
+using views::Box;
+using views::Dim;
+using views::Distribution;
+
+namespace {
+
+/// What one more call of a kernel costs, in pixels of its result: above all the weights, which it reorders.
+constexpr Index pixels_per_call = 60;
+/// The share of a pass that computing faces twice, and more calls, may take.
+constexpr double largest_overhead = 0.05;
+/// What copying an element costs, in multiplications.
+constexpr Index multiplications_per_copy = 135;
+/// Sums and gathered rows travel in chunks of about so many bytes, which stay in a core's cache from the kernel to the message.
+constexpr double chunk_bytes = 1 << 20;
+constexpr int most_chunks = 16;
+
+std::vector<Box> boxes_of(int ranks, const std::function<Box(int)>& box) {
+  std::vector<Box> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(box(r));
+  return all;
+}
+
+Box with_range(Box box, Dim d, Index lo, Index hi) {
+  box.set(d, lo, hi);
+  return box;
+}
+
+Box with_channels(Box box, const halo::Range& channels) {
+  return with_range(box, Dim::channel, channels.lo, channels.hi);
+}
+
+Index pixels(const Box& b) { return b.size() == 0 ? 0 : b.size() / b.extent(Dim::channel); }
+
+/// The outermost dimension in which there is more than one index: slabs of it are contiguous.
+Dim outermost(const Box& box) {
+  for (const Dim d : views::all_dims)
+    if (box.extent(d) > 1) return d;
+  return Dim::sample;
+}
+
+/// Part k of `count` of a box, cut along one dimension.
+Box chunk_of(const Box& box, Dim d, int k, int count) {
+  const Index extent = box.extent(d), lo = box.lower(d);
+  return with_range(box, d, lo + extent * k / count, lo + extent * (k + 1) / count);
+}
+
+/// One direction: from x to y, or from dy to dx.
+struct Direction {
+  const LayerPlan& plan;
+  bool backward;
+
+  const Distribution& source() const { return backward ? plan.output : plan.input; }
+  const Distribution& target() const { return backward ? plan.input : plan.output; }
+  /// What a rank computes, or adds to.
+  Box work(int rank) const { return backward ? plan.input_work(rank) : plan.output_work(rank); }
+  /// What it needs for a part of that.
+  Box needed_for(const Box& part, int rank) const {
+    return backward ? plan.output_gradient_of(part, rank) : plan.input_of(part, rank);
+  }
+  Box needed(int rank) const { return needed_for(work(rank), rank); }
+  const halo::Range& source_channels(const ConvolutionPart& p) const { return backward ? p.filters : p.channels; }
+  const halo::Range& target_channels(const ConvolutionPart& p) const { return backward ? p.channels : p.filters; }
+  /// Whether the local kernel runs its convolution against the direction of its stride.
+  bool gathers() const { return backward == plan.convolution->transposed; }
+};
+
+/// The problem of one part: `x` and `y` are those of the layer.
+local::ConvolutionProblem problem_of(const LayerPlan& plan, const ConvolutionPart& part, const Box& x, const Box& y) {
+  const bool transposed = plan.convolution->transposed;
+  // A transposed convolution is a convolution from y to x.
+  const Box& from = transposed ? y : x;
+  const Box& to = transposed ? x : y;
+  local::ConvolutionProblem p;
+  p.samples = y.extent(Dim::sample);
+  p.channels = from.extent(Dim::channel);
+  p.filters = to.extent(Dim::channel);
+  p.groups = part.groups;
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    const halo::Stencil1D& s = plan.stencil[d];
+    p.input[i] = from.extent(d);
+    p.output[i] = to.extent(d);
+    p.kernel[i] = s.kernel;
+    p.stride[i] = s.stride;
+    p.dilation[i] = s.dilation;
+    p.offset[i] = local::local_offset(to.lower(d), from.lower(d), s.stride, s.pad_low);
+  }
+  return p;
+}
+
+/// The weights of one part: those of the layer where they lie, or a dense copy.
+template <class T, class Exec>
+struct PartWeights {
+  using View = views::LocalView<T, typename Exec::memory_space>;
+  ConvolutionPart part;
+  View w, dw = {};
+  View original_w = {}, original_dw = {};  ///< empty unless copied
+  std::shared_ptr<Kokkos::View<T*, typename Exec::memory_space>> memory = {}, gradient_memory = {};
+  bool copied() const { return memory != nullptr; }
+};
+
+/// Kernels that compute one region.
+template <class T, class Exec>
+class Region {
+ public:
+  using View = views::LocalView<T, typename Exec::memory_space>;
+
+  /// Local kernels by problem and pass: equal ones are shared.
+  class Kernels {
+   public:
+    using Local = std::shared_ptr<local::LocalConvolution<T, Exec>>;
+
+    Kernels(const Exec& exec, local::ConvolutionBackend backend) : exec_(exec), backend_(backend) {}
+
+    Local of(const local::ConvolutionProblem& problem, ConvolutionPass pass) {
+      for (const Local& known : all_) {
+        const auto& passes = known->passes();
+        const bool same_pass = pass == ConvolutionPass::forward         ? passes.forward
+                               : pass == ConvolutionPass::backward_data ? passes.backward_data
+                                                                        : passes.backward_filter;
+        if (same_pass && known->problem() == problem) return known;
+      }
+      all_.push_back(
+          local::make_local_convolution<T, Exec>(backend_, problem, exec_,
+                                                 {.forward = pass == ConvolutionPass::forward,
+                                                  .backward_data = pass == ConvolutionPass::backward_data,
+                                                  .backward_filter = pass == ConvolutionPass::backward_filter}));
+      return all_.back();
+    }
+    std::size_t bytes() const {
+      std::size_t sum = 0;
+      for (const Local& known : all_) sum += known->workspace_bytes();
+      return sum;
+    }
+
+   private:
+    Exec exec_;
+    local::ConvolutionBackend backend_;
+    std::vector<Local> all_;
+  };
+
+  /// `box`: all channels that the rank works on.
+  Region(const Direction& direction, int rank, const Box& box, const Tensor<T, typename Exec::memory_space>& source,
+         const Tensor<T, typename Exec::memory_space>& target, const std::vector<PartWeights<T, Exec>>& weights,
+         const Kokkos::View<T*, typename Exec::memory_space>& bias, Kernels& kernels)
+      : target_(target), box_(box) {
+    for (const PartWeights<T, Exec>& w : weights) {
+      const Box to = with_channels(box, direction.target_channels(w.part));
+      if (to.empty()) continue;
+      const Box from = with_channels(source_of(direction, rank, box, source.box), direction.source_channels(w.part));
+      Kokkos::View<T*, typename Exec::memory_space> part_bias;
+      if (bias.extent(0) > 0)
+        part_bias = Kokkos::subview(bias, Kokkos::make_pair(w.part.filters.lo, w.part.filters.hi));
+      const bool whole =
+          (views::is_dense(source.part(intersect(from, source.box))) && views::is_dense(target.part(to))) ||
+          to.extent(Dim::sample) == 1;
+      const Index step = whole ? to.extent(Dim::sample) : 1;
+      for (Index n = to.lower(Dim::sample); n < to.upper(Dim::sample); n += step) {
+        const Box y = with_range(to, Dim::sample, n, n + step);
+        if (from.empty()) {  // where a stride jumps over all
+          calls_.push_back({nullptr, {}, w.w, part_bias, target.part(y)});
+          continue;
+        }
+        const Box x = intersect(with_range(from, Dim::sample, n, n + step), source.box);
+        const auto problem = problem_of(direction.plan, w.part, direction.backward ? y : x, direction.backward ? x : y);
+        calls_.push_back(
+            {kernels.of(problem, direction.gathers() ? ConvolutionPass::forward : ConvolutionPass::backward_data),
+             source.part(x), w.w, part_bias, target.part(y)});
+      }
+      read_ = hull(read_, intersect(from, source.box));
+    }
+    gathers_ = direction.gathers();
+  }
+
+  const Box& box() const { return box_; }
+  /// Of the source.
+  const Box& read() const { return read_; }
+
+  void run(const Exec& exec) const {
+    for (const Call& c : calls_) {
+      if (!c.local) {
+        local::fill<T, Exec>(exec, T(0), c.to);
+        if (c.bias.extent(0) > 0) local::add_bias<T, Exec>(exec, c.bias, c.to);
+      } else if (gathers_) {
+        c.local->forward(exec, c.from, c.w, c.bias, c.to);
+      } else {
+        c.local->backward_data(exec, c.from, c.w, c.to);
+        if (c.bias.extent(0) > 0) local::add_bias<T, Exec>(exec, c.bias, c.to);
+      }
+    }
+  }
+
+ private:
+  /// What a region needs; where it isn't cut, all that there is: parts of memory would have to be packed.
+  static Box source_of(const Direction& direction, int rank, const Box& box, const Box& memory) {
+    Box needed = direction.needed_for(box, rank);
+    if (needed.empty()) return needed;
+    const Box work = direction.work(rank);
+    for (const Dim d : views::spatial_dims)
+      if (box.extent(d) == work.extent(d)) needed.set(d, memory.lower(d), memory.upper(d));
+    return needed;
+  }
+
+  struct Call {
+    std::shared_ptr<local::LocalConvolution<T, Exec>> local;
+    View from, w;
+    Kokkos::View<T*, typename Exec::memory_space> bias;
+    View to;
+  };
+  Tensor<T, typename Exec::memory_space> target_;
+  Box box_, read_;
+  std::vector<Call> calls_;
+  bool gathers_ = true;
+};
+
+/// How the source of a direction comes to a rank.
+enum class Supply : std::uint8_t {
+  complete,  ///< all is there, or comes by somebody else
+  in_place,  ///< ghosts come to where the source has memory for them
+  faces,     ///< thin copies of what regions at the border need
+  copy       ///< a copy with ghosts
+};
+
+}  // namespace
+
+template <class T, class Exec>
+struct DistributedConvolution<T, Exec>::Implementation {
+  using Mem = typename Exec::memory_space;
+  using LocalTensor = Tensor<T, Mem>;
+  using Transfer = halo::Transfer<Exec>;
+  using Item = halo::TransferItem<T, Mem>;
+  using Kernels = typename Region<T, Exec>::Kernels;
+
+  /// One direction with its memory, transfers and kernels.
+  struct Flow {
+    Direction direction;
+    LocalTensor source, target;
+    Supply supply = Supply::complete;
+    bool reduces = false;  ///< several ranks add to what one of them owns
+    std::vector<std::pair<Transfer, std::vector<Access>>> exchanges = {};
+    std::vector<Region<T, Exec>>
+        early = {},
+        late = {};  ///< `early` reads nothing but what the rank owns of the source, and ghosts of any value
+    std::vector<LocalTensor> late_sources = {};  ///< of each in `late`
+    std::vector<Transfer> reductions = {};       ///< of each in `late`, where `reduces`
+    std::vector<Box> completed = {};             ///< what of the target each of these completes
+    std::vector<LocalTensor> sums = {};          ///< partial, taken in turns
+  };
+
+  comm::Communicator comm;
+  LayerPlan plan;
+  ConvolutionTensors<T, Exec> tensors;
+  DistributedConvolutionOptions options;
+  bool counts;
+  Kernels kernels;
+  std::vector<PartWeights<T, Exec>> weights;
+  std::optional<Flow> forward, backward;
+  struct FilterCall {
+    std::shared_ptr<local::LocalConvolution<T, Exec>> local;
+    views::LocalView<T, Mem> x, dy;
+    Kokkos::View<T*, Mem> db;
+  };
+  std::vector<FilterCall> filter_calls;  ///< of each of `weights`; no kernel: no pixel meets another
+  bool zeroes_filters = false;           ///< some of dw is not this rank's
+  bool filter_adds_bias = false;
+  std::optional<local::BiasGradient<T, Exec>> bias_gradient;
+  Kokkos::View<T*, Mem> own_b, own_db;  ///< of the filters that the rank owns
+  std::size_t bytes = 0;
+
+  Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const LayerPlan& p,
+                 const ConvolutionTensors<T, Exec>& t, const DistributedConvolutionOptions& o)
+      : comm(c),
+        plan(p),
+        tensors(t),
+        options(o),
+        counts(p.output.is_first_copy(c.rank())),
+        kernels(queue.space(), o.backend) {
+    const bool trains = tensors.dy.allocated();
+    prepare_weights(queue.space(), trains);
+    forward.emplace(Flow{{plan, false}, tensors.x, tensors.y});
+    prepare(queue, *forward, options.input_is_complete ? Supply::complete : Supply::in_place);
+    if (!trains) return;
+    if (tensors.dx.allocated() || works_on_other_filters()) {
+      backward.emplace(Flow{{plan, true}, tensors.dy, tensors.dx});
+      prepare(queue, *backward, plan.output_gradient_in_place ? Supply::in_place : Supply::copy);
+    }
+    prepare_backward_filter(queue);
+  }
+
+  int rank() const { return comm.rank(); }
+  int ranks() const { return comm.size(); }
+
+  /// On any rank. Then the ghosts of dy are needed for the gradient of the weights too.
+  bool works_on_other_filters() const {
+    return needs_ghosts(plan.output, boxes_of(ranks(), [&](int r) { return plan.output_work(r); }));
+  }
+
+  void prepare_weights(const Exec& exec, bool trains) {
+    const ConvolutionPlan& conv = *plan.convolution;
+    const bool has_bias = tensors.b.extent(0) > 0;
+    const Index inner = static_cast<Index>(tensors.w.extent(4));  // channels of a group, or filters of a transposed one
+    std::size_t covered = 0;
+    for (const ConvolutionPart& part : conv.parts(rank())) {
+      const halo::Range& outer = conv.transposed ? part.channels : part.filters;
+      halo::Range in = conv.transposed ? part.filters : part.channels;
+      const Index first = in.lo / inner * inner;  // of the group, where the part is in one
+      in = part.groups > 1 ? halo::Range{0, inner} : halo::Range{in.lo - first, in.hi - first};
+      const auto cut = [&](const views::LocalView<T, Mem>& v) {
+        return views::LocalView<T, Mem>(Kokkos::subview(v, Kokkos::make_pair(outer.lo, outer.hi), Kokkos::ALL,
+                                                        Kokkos::ALL, Kokkos::ALL, Kokkos::make_pair(in.lo, in.hi)));
+      };
+      PartWeights<T, Exec> w{.part = part, .w = cut(tensors.w)};
+      if (trains) w.dw = cut(tensors.dw);
+      if (!views::is_dense(w.w)) {
+        const auto copy_of = [&](const views::LocalView<T, Mem>& v, auto& memory) {
+          memory = std::make_shared<Kokkos::View<T*, Mem>>(
+              Kokkos::view_alloc(exec, "aloni::nn::" + options.label + "_weights"), v.size());
+          bytes += v.size() * sizeof(T);
+          return local::dense_tensor<T, Exec>(memory->data(), v.extent(0), v.extent(1), v.extent(2), v.extent(3),
+                                              v.extent(4));
+        };
+        w.original_w = w.w;
+        w.original_dw = w.dw;
+        w.w = copy_of(w.original_w, w.memory);
+        if (trains) w.dw = copy_of(w.original_dw, w.gradient_memory);
+      }
+      covered += w.w.size();
+      weights.push_back(w);
+    }
+    zeroes_filters = covered < tensors.w.size();
+    const Box mine = plan.output.owned(rank());
+    const auto own = [&](const Kokkos::View<T*, Mem>& v) {
+      return Kokkos::subview(v, Kokkos::make_pair(mine.lower(Dim::channel), mine.upper(Dim::channel)));
+    };
+    if (!has_bias) return;
+    own_b = own(tensors.b);
+    if (trains) own_db = own(tensors.db);
+  }
+
+  // --- set-up of one direction ---
+
+  Index local_multiplications_per_pixel() const {
+    return static_cast<Index>(tensors.w.size()) / plan.convolution->groups;
+  }
+
+  void prepare(const Queue<Exec>& queue, Flow& flow, Supply supply) {
+    const Direction& d = flow.direction;
+    const std::vector<Box> needed = boxes_of(ranks(), [&](int r) {
+      // The gradient of the weights needs the gradients of all filters that a rank multiplies.
+      const Box wanted = d.needed(r);
+      return d.backward && works_on_other_filters() ? hull(wanted, plan.output_work(r)) : wanted;
+    });
+    const std::vector<Box> work = boxes_of(ranks(), [&](int r) { return d.work(r); });
+    const bool exchanges = needs_ghosts(d.source(), needed);
+    flow.reduces = needs_ghosts(d.target(), work);
+    const bool gathers = std::ranges::any_of(std::vector<int>(order()), [&](int r) {
+      const auto i = static_cast<std::size_t>(r);
+      const Box own = d.source().owned(r);
+      return !needed[i].empty() && (needed[i].lower(Dim::channel) < own.lower(Dim::channel) ||
+                                    needed[i].upper(Dim::channel) > own.upper(Dim::channel));
+    });
+    flow.supply = exchanges ? supply : Supply::complete;
+    const bool computes = !d.backward || tensors.dx.allocated();
+    const int chunks =
+        flow.reduces || (gathers && flow.supply != Supply::complete) ? count_chunks(d, flow.reduces, work, needed) : 1;
+    if (flow.reduces || gathers) {
+      if (flow.supply == Supply::in_place) exchange_in_chunks(queue, flow, needed, gathers ? chunks : 1);
+      if (flow.supply == Supply::copy) take_copy(queue, flow, needed);
+      if (computes) compute_in_chunks(queue, flow, work, chunks);
+      return;
+    }
+    const Box mine = work[static_cast<std::size_t>(rank())];
+    std::vector<Box> early, late{mine};
+    // Ranks that exchange do it the same way, so the choice is made from what all know.
+    if (flow.supply == Supply::copy && copies_faces(d, work)) flow.supply = Supply::faces;
+    if (flow.supply == Supply::faces ||
+        (flow.supply == Supply::in_place && plan.convolution->overlap == Overlap::interior_first)) {
+      const auto [first, rest] = interior_first(d, rank(), mine);
+      if (flow.supply == Supply::faces || overhead(d, rank(), mine) <= largest_overhead) {
+        early = first;
+        late = rest;
+      }
+    }
+    for (const Box& box : early) add_region(flow, flow.early, box, flow.source);
+    switch (flow.supply) {
+      case Supply::complete:
+        break;
+      case Supply::in_place:
+        exchange_in_chunks(queue, flow, needed, 1);
+        break;
+      case Supply::copy:
+        take_copy(queue, flow, needed);
+        break;
+      case Supply::faces:
+        add_faces(queue, flow, work, late);
+        return;
+    }
+    for (const Box& box : late) {
+      add_region(flow, flow.late, box, flow.source);
+      flow.late_sources.push_back(flow.source);
+    }
+  }
+
+  std::vector<int> order() const {
+    std::vector<int> all(static_cast<std::size_t>(ranks()));
+    for (int r = 0; r < ranks(); ++r) all[static_cast<std::size_t>(r)] = r;
+    return all;
+  }
+
+  void add_region(Flow& flow, std::vector<Region<T, Exec>>& list, const Box& box, const LocalTensor& source) {
+    add_region(flow, list, box, source, flow.target);
+  }
+  void add_region(Flow& flow, std::vector<Region<T, Exec>>& list, const Box& box, const LocalTensor& source,
+                  const LocalTensor& target) {
+    const bool with_bias = !flow.direction.backward && !flow.reduces;
+    list.emplace_back(flow.direction, rank(), box, source, target, weights,
+                      with_bias ? tensors.b : Kokkos::View<T*, Mem>{}, kernels);
+  }
+
+  /// Equal on all ranks.
+  int count_chunks(const Direction& d, bool reduces, const std::vector<Box>& work,
+                   const std::vector<Box>& needed) const {
+    double largest = 0;
+    for (int r = 0; r < ranks(); ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      largest = std::max(largest, static_cast<double>((reduces ? work[i] : needed[i]).size()) * sizeof(T));
+    }
+    (void)d;
+    return std::clamp(static_cast<int>(largest / chunk_bytes), 1, most_chunks);
+  }
+
+  /// Ghosts, rows of other ranks' channels included, to where the source has memory for them.
+  void exchange_in_chunks(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& needed, int chunks) {
+    const Distribution& from = flow.direction.source();
+    for (int k = 0; k < chunks; ++k) {
+      const auto part = [&](int r) {
+        const Box& all = needed[static_cast<std::size_t>(r)];
+        return all.empty() ? all : chunk_of(all, outermost(all), k, chunks);
+      };
+      Transfer transfer(
+          comm, queue,
+          {Item::in_place(flow.source.ref(), halo::plan_halo(from, part, halo::BoundaryConditions{}, rank()))},
+          {.label = options.label + (flow.direction.backward ? "_dy" : "_x")});
+      std::vector<Access> accesses{reads(flow.source)};
+      const Box mine = part(rank());
+      const Box own = intersect(flow.source.owned, mine);
+      if (own.empty()) {
+        accesses.push_back(writes(flow.source, mine));
+      } else {
+        for (const Box& ghosts : difference(mine, own)) accesses.push_back(writes(flow.source, ghosts));
+      }
+      bytes += transfer.buffer_bytes();
+      flow.exchanges.emplace_back(std::move(transfer), std::move(accesses));
+    }
+  }
+
+  void compute_in_chunks(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& work, int chunks) {
+    const Direction& d = flow.direction;
+    // The same rows of what a rank computes, of whatever channels, and of what it owns.
+    const auto rows = [&](int r, int k) {
+      const Box all = with_channels(d.target().owned(r), {0, 1});
+      return chunk_of(all, outermost(all), k, chunks);
+    };
+    const auto part = [&](int r, int k) {
+      const Box& all = work[static_cast<std::size_t>(r)];
+      return with_channels(rows(r, k), {all.lower(Dim::channel), all.upper(Dim::channel)});
+    };
+    if (flow.reduces) {
+      Index largest = 0;
+      for (int k = 0; k < chunks; ++k) largest = std::max(largest, part(rank(), k).size());
+      for (int i = 0; i < std::min(chunks, 2); ++i) {
+        const Box any{{0, 0, 0, 0, 0}, {1, 1, 1, 1, largest}};
+        flow.sums.push_back(
+            allocate_tensor<T>(comm, queue.space(), "aloni::nn::" + options.label + "_partial_sums", any, any));
+        bytes += static_cast<std::size_t>(largest) * sizeof(T);
+      }
+    }
+    for (int k = 0; k < chunks; ++k) {
+      const Box mine = part(rank(), k);
+      LocalTensor target = flow.target;
+      if (flow.reduces) {
+        target = flow.sums[static_cast<std::size_t>(k % 2)];
+        target.owned = target.box = mine;
+        const Box& owned = flow.target.owned;
+        const Box own = with_channels(rows(rank(), k), {owned.lower(Dim::channel), owned.upper(Dim::channel)});
+        flow.completed.push_back(own);
+        halo::TensorRef<T, Mem> result = flow.target.ref();
+        result.data = flow.target.part(own);
+        result.box = own;
+        flow.reductions.emplace_back(
+            comm, queue,
+            std::vector<halo::AnyTransferItem<Mem>>{Item::between(
+                result, target.ref(),
+                halo::plan_redistribution(
+                    d.target(), d.target(), [&](int r) { return part(r, k); }, halo::BoundaryConditions{}, rank()))},
+            halo::TransferOptions{.label = options.label + "_sums"});
+        bytes += flow.reductions.back().buffer_bytes();
+      }
+      add_region(flow, flow.late, mine, flow.source, target);
+      flow.late_sources.push_back(flow.source);
+    }
+  }
+
+  // --- interior and border ---
+
+  /// Of the indices that a rank computes in one dimension, those that need nothing of other ranks.
+  halo::Range interior(const Direction& d, int r, const Box& work, Dim dim) const {
+    const Box own = d.source().owned(r);
+    Index lo = work.lower(dim), hi = work.upper(dim);
+    for (Index i = work.lower(dim); i < work.upper(dim); ++i) {
+      // A stride may jump over all that an index would need: then it needs nothing, whatever its neighbours do.
+      const Box needed = d.needed_for(with_range(work, dim, i, i + 1), r);
+      if (needed.empty()) continue;
+      if (needed.lower(dim) < own.lower(dim)) lo = i + 1;
+      if (needed.upper(dim) > own.upper(dim)) hi = std::min(hi, i);
+    }
+    return {lo, hi};
+  }
+
+  /// What is computed before the ghosts have come, and after.
+  std::pair<std::vector<Box>, std::vector<Box>> interior_first(const Direction& d, int r, const Box& work) const {
+    std::vector<Box> early, late;
+    if (work.empty()) return {early, late};
+    // Slabs along the outermost spatial dimension are cut off, faces of the others computed again.
+    Box rest = work;
+    bool slabs = true;
+    for (const Dim dim : views::spatial_dims) {
+      if (work.extent(dim) == 1 && slabs) {
+        // A dimension of one index: if it needs ghosts, there is no interior.
+        if (interior(d, r, work, dim).empty()) return {{}, {work}};
+        continue;
+      }
+      const halo::Range inner = interior(d, r, rest, dim);
+      if (inner.empty()) return {{}, {work}};
+      if (inner.lo > rest.lower(dim)) late.push_back(with_range(rest, dim, rest.lower(dim), inner.lo));
+      if (inner.hi < rest.upper(dim)) late.push_back(with_range(rest, dim, inner.hi, rest.upper(dim)));
+      if (slabs) early = {with_range(rest, dim, inner.lo, inner.hi)};
+      rest = with_range(rest, dim, inner.lo, inner.hi);
+      slabs = false;
+    }
+    if (early.empty()) early = {rest};
+    return {early, late};
+  }
+
+  /// What computing the interior first costs, as a share of computing all at once.
+  double overhead(const Direction& d, int r, const Box& work) const {
+    const auto [early, late] = interior_first(d, r, work);
+    if (early.empty()) return work.empty() ? 0.0 : 1.0;
+    Index computed = 0, calls = 0;
+    for (const std::vector<Box>& list : {early, late}) {
+      for (const Box& box : list) {
+        computed += pixels(box);
+        calls += box.extent(Dim::sample);
+      }
+    }
+    const Index twice = computed - pixels(work);
+    return static_cast<double>((calls - 1) * pixels_per_call + 2 * twice) / static_cast<double>(pixels(work));
+  }
+
+  /// Whether copies of faces cost less than a copy of all of the source, on the whole. Equal on all ranks.
+  bool copies_faces(const Direction& d, const std::vector<Box>& work) const {
+    if (plan.convolution->overlap == Overlap::blocking) return false;
+    double faces = 0;
+    for (int r = 0; r < ranks(); ++r) faces = std::max(faces, overhead(d, r, work[static_cast<std::size_t>(r)]));
+    const double copy = static_cast<double>(multiplications_per_copy * plan.output.extents()[Dim::channel]) /
+                        static_cast<double>(std::max<Index>(1, local_multiplications_per_pixel()));
+    return faces < copy;
+  }
+
+  LocalTensor make_copy(const Queue<Exec>& queue, const Box& box) {
+    bytes += static_cast<std::size_t>(box.size()) * sizeof(T);
+    return allocate_tensor<T>(comm, queue.space(), "aloni::nn::" + options.label + "_with_ghosts", box, box);
+  }
+
+  /// One transfer that fills copies of the source: for each of them the box of every rank.
+  void add_copies(const Queue<Exec>& queue, Flow& flow, const std::vector<LocalTensor>& copies,
+                  const std::vector<std::vector<Box>>& boxes) {
+    const Distribution& from = flow.direction.source();
+    std::vector<halo::AnyTransferItem<Mem>> items;
+    std::vector<Access> accesses{reads(flow.source)};
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      items.push_back(Item::between(flow.source.ref(), copies[i].ref(),
+                                    halo::plan_redistribution(
+                                        from, from, [&](int r) { return boxes[i][static_cast<std::size_t>(r)]; },
+                                        halo::BoundaryConditions{}, rank())));
+      accesses.push_back(writes(copies[i], copies[i].box));
+    }
+    Transfer transfer(comm, queue, std::move(items), {.label = options.label + "_dy"});
+    bytes += transfer.buffer_bytes();
+    flow.exchanges.emplace_back(std::move(transfer), std::move(accesses));
+  }
+
+  /// The source of the direction becomes a copy with ghosts.
+  void take_copy(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& needed) {
+    const LocalTensor copy = make_copy(queue, needed[static_cast<std::size_t>(rank())]);
+    add_copies(queue, flow, {copy}, {needed});
+    flow.source = copy;
+  }
+
+  /// For each region at the border a copy of what it needs. All ranks have as many, some empty.
+  void add_faces(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& work, const std::vector<Box>& late) {
+    const Direction& d = flow.direction;
+    std::vector<std::vector<Box>> regions;  // by rank
+    std::size_t most = 0;
+    for (int r = 0; r < ranks(); ++r) {
+      regions.push_back(interior_first(d, r, work[static_cast<std::size_t>(r)]).second);
+      most = std::max(most, regions.back().size());
+    }
+    std::vector<LocalTensor> copies;
+    std::vector<std::vector<Box>> boxes;
+    for (std::size_t i = 0; i < most; ++i) {
+      boxes.push_back(boxes_of(ranks(), [&](int r) {
+        const auto& mine = regions[static_cast<std::size_t>(r)];
+        return i < mine.size() ? d.needed_for(mine[i], r) : Box{};
+      }));
+      copies.push_back(make_copy(queue, boxes.back()[static_cast<std::size_t>(rank())]));
+    }
+    add_copies(queue, flow, copies, boxes);
+    for (std::size_t i = 0; i < late.size(); ++i) {
+      add_region(flow, flow.late, late[i], copies[i]);
+      flow.late_sources.push_back(copies[i]);
+    }
+  }
+
+  void prepare_backward_filter(const Queue<Exec>& queue) {
+    const Box work = plan.output_work(rank());
+    const bool has_bias = tensors.db.extent(0) > 0;
+    const bool reads_pixels = !plan.input_of(work, rank()).empty();
+    filter_adds_bias = has_bias && reads_pixels && !plan.convolution->transposed && !works_on_other_filters();
+    for (const PartWeights<T, Exec>& w : weights) {
+      const Box y = with_channels(work, w.part.filters);
+      const Box x = with_channels(tensors.x.box, w.part.channels);
+      FilterCall call;
+      if (filter_adds_bias)
+        call.db = Kokkos::subview(tensors.db, Kokkos::make_pair(w.part.filters.lo, w.part.filters.hi));
+      if (!y.empty() && reads_pixels && counts) {
+        call.local = kernels.of(problem_of(plan, w.part, x, y), ConvolutionPass::backward_filter);
+        call.x = tensors.x.part(x);
+        call.dy = tensors.dy.part(y);
+      }
+      filter_calls.push_back(call);
+    }
+    if (has_bias && !filter_adds_bias) {
+      const auto e = views::extents_of(tensors.dy.owned).values;
+      bias_gradient.emplace(queue.space(), e[0], e[1], e[2], e[4]);
+    }
+    zeroes_filters = zeroes_filters || !counts;
+    for (const FilterCall& call : filter_calls) zeroes_filters = zeroes_filters || !call.local;
+  }
+
+  // --- nodes ---
+
+  static void add_exchanges(Step<Exec>& step, const Flow& flow, const std::string& what) {
+    for (const auto& [transfer, accesses] : flow.exchanges) step.transfer(what, accesses, transfer);
+  }
+
+  Access reads_weights() const { return {tensors.w.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false}; }
+  Access writes_gradient() const { return {tensors.dw.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true}; }
+
+  void add_weights(Step<Exec>& step) {
+    for (const PartWeights<T, Exec>& w : weights) {
+      if (!w.copied()) continue;
+      step.kernel("weights", {reads_weights(), writes(*w.memory)},
+                  [to = w.w, from = w.original_w](const Exec& exec) { local::copy<T, Exec>(exec, from, to); });
+    }
+  }
+  void read_weights(std::vector<Access>& accesses) const {
+    accesses.push_back(reads_weights());
+    for (const PartWeights<T, Exec>& w : weights)
+      if (w.copied()) accesses.push_back(reads(*w.memory));
+  }
+
+  void add_regions(Step<Exec>& step, Flow& flow) {
+    add_weights(step);
+    for (const Region<T, Exec>& region : flow.early) {
+      // Ghosts are read as well, but what comes of them is written once more below.
+      std::vector<Access> accesses{reads(flow.source), writes(flow.target, region.box())};
+      read_weights(accesses);
+      step.kernel("interior", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
+    }
+    for (std::size_t i = 0; i < flow.late.size(); ++i) {
+      const Region<T, Exec>& region = flow.late[i];
+      std::vector<Access> accesses{reads(flow.late_sources[i], region.read())};
+      read_weights(accesses);
+      if (!flow.reduces) {
+        accesses.push_back(writes(flow.target, region.box()));
+        step.kernel(flow.early.empty() ? "" : "border", std::move(accesses),
+                    [&region](const Exec& exec) { region.run(exec); });
+        continue;
+      }
+      // Both chunks' sums take the same memory in turns, so it counts as a whole.
+      const auto& sums = flow.sums[i % 2];
+      accesses.push_back(writes(sums));
+      step.kernel("partial sums", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
+      step.transfer("sums over ranks", {reads(sums), writes(flow.target, flow.completed[i])}, flow.reductions[i], true);
+    }
+  }
+
+  void add_forward(Step<Exec>& step) {
+    add_regions(step, *forward);
+    if (!forward->reduces || tensors.b.extent(0) == 0 || tensors.y.owned.empty()) return;
+    step.kernel("bias", {reads(tensors.b), writes(tensors.y)},
+                [b = own_b, y = tensors.y.owned_part()](const Exec& exec) { local::add_bias<T, Exec>(exec, b, y); });
+  }
+
+  void add_backward_filter(Step<Exec>& step) {
+    std::vector<Access> accesses{writes_gradient()};
+    const Box work = plan.output_work(rank());
+    accesses.push_back(reads(tensors.dy, work));
+    accesses.push_back(reads(tensors.x, tensors.x.box));
+    if (filter_adds_bias) accesses.push_back(writes(tensors.db));
+    step.kernel("filters", std::move(accesses), [this](const Exec& exec) { run_backward_filter(exec); });
+    if (tensors.db.extent(0) == 0 || filter_adds_bias) return;
+    step.kernel("bias", {reads(tensors.dy), writes(tensors.db)}, [this](const Exec& exec) {
+      Kokkos::deep_copy(exec, tensors.db, T(0));
+      if (counts && !tensors.dy.owned.empty()) (*bias_gradient)(exec, tensors.dy.owned_part(), own_db);
+    });
+  }
+
+  void run_backward_filter(const Exec& exec) {
+    if (zeroes_filters) {
+      local::fill<T, Exec>(exec, T(0), tensors.dw);
+      if (filter_adds_bias) Kokkos::deep_copy(exec, tensors.db, T(0));
+    }
+    for (std::size_t i = 0; i < filter_calls.size(); ++i) {
+      const FilterCall& call = filter_calls[i];
+      const PartWeights<T, Exec>& w = weights[i];
+      if (!call.local) continue;
+      if (plan.convolution->transposed) {
+        call.local->backward_filter(exec, call.dy, call.x, w.dw, Kokkos::View<T*, Mem>{});
+      } else {
+        call.local->backward_filter(exec, call.x, call.dy, w.dw, call.db);
+      }
+      if (w.copied()) local::copy<T, Exec>(exec, w.dw, w.original_dw);
+    }
+  }
+};
+
+template <class T, class Exec>
+DistributedConvolution<T, Exec>::DistributedConvolution(const comm::Communicator& comm, const Queue<Exec>& queue,
+                                                        const LayerPlan& plan,
+                                                        const ConvolutionTensors<T, Exec>& tensors,
+                                                        const DistributedConvolutionOptions& options)
+    : implementation_(std::make_unique<Implementation>(comm, queue, plan, tensors, options)) {}
+
+template <class T, class Exec>
+DistributedConvolution<T, Exec>::~DistributedConvolution() = default;
+
+template <class T, class Exec>
+void DistributedConvolution<T, Exec>::add_input_exchange(Step<Exec>& step) {
+  implementation_->add_exchanges(step, *implementation_->forward, "ghosts of x");
+}
+
+template <class T, class Exec>
+void DistributedConvolution<T, Exec>::add_forward(Step<Exec>& step) {
+  implementation_->add_forward(step);
+}
+
+template <class T, class Exec>
+void DistributedConvolution<T, Exec>::add_gradient_exchange(Step<Exec>& step) {
+  if (implementation_->backward) implementation_->add_exchanges(step, *implementation_->backward, "ghosts of dy");
+}
+
+template <class T, class Exec>
+void DistributedConvolution<T, Exec>::add_backward_filter(Step<Exec>& step) {
+  implementation_->add_backward_filter(step);
+}
+
+template <class T, class Exec>
+void DistributedConvolution<T, Exec>::add_backward_data(Step<Exec>& step) {
+  if (implementation_->tensors.dx.allocated()) implementation_->add_regions(step, *implementation_->backward);
+}
+
+template <class T, class Exec>
+std::size_t DistributedConvolution<T, Exec>::workspace_bytes() const {
+  return implementation_->bytes + implementation_->kernels.bytes();
+}
+
+template class DistributedConvolution<float>;
+template class DistributedConvolution<double>;
+
+}  // namespace aloni::nn
