@@ -43,11 +43,8 @@ namespace {
 /// Goes through a step once and writes down what is done.
 class Scheduler {
  public:
-  explicit Scheduler(const StepGraph& graph) : graph_(graph), before_(dependencies(graph)), state_(graph.nodes.size()) {
-    has_dependents_.resize(graph.nodes.size());
-    for (const auto& list : before_)
-      for (int j : list) has_dependents_[static_cast<std::size_t>(j)] = true;
-  }
+  explicit Scheduler(const StepGraph& graph)
+      : graph_(graph), before_(dependencies(graph)), state_(graph.nodes.size()) {}
 
   std::vector<StepAction> run() {
     const int count = static_cast<int>(state_.size());
@@ -58,9 +55,9 @@ class Scheduler {
         act(StepActionKind::run, kernel, State::complete);
         continue;
       }
-      const int waited_for = first_in_flight(true) < count ? first_in_flight(true) : first_in_flight(false);
-      if (waited_for == count) return std::move(actions_);
-      finish(waited_for);
+      const int needed = needed_next();
+      if (needed == count) return std::move(actions_);
+      act(StepActionKind::finish, first_transfer_in_flight(needed), State::complete);
     }
   }
 
@@ -92,26 +89,27 @@ class Scheduler {
     while (i < count && (kind(i) != NodeKind::kernel || state(i) != State::waits || !ready(i))) ++i;
     return i;
   }
-  int first_in_flight(bool with_dependents) {
+  /// Of what is in flight. All before the first node that waits has begun: that waits for something in flight.
+  int needed_next() {
     const int count = static_cast<int>(state_.size());
+    const auto in_flight = [&](int i) { return state(i) == State::in_flight; };
+    for (int i = 0; i < count; ++i) {
+      if (state(i) == State::waits) return *std::ranges::find_if(before_[static_cast<std::size_t>(i)], in_flight);
+    }
     int i = 0;
-    while (i < count &&
-           (state(i) != State::in_flight || (with_dependents && !has_dependents_[static_cast<std::size_t>(i)])))
-      ++i;
+    while (i < count && !in_flight(i)) ++i;
     return i;
   }
-  void finish(int node) {
-    for (int i = 0; i < node; ++i) {
-      if (state(i) == State::in_flight && kind(i) == NodeKind::transfer)
-        act(StepActionKind::finish, i, State::complete);
-    }
-    act(StepActionKind::finish, node, State::complete);
+  /// Before `end`, or else that.
+  int first_transfer_in_flight(int end) {
+    int i = 0;
+    while (i < end && (state(i) != State::in_flight || kind(i) != NodeKind::transfer)) ++i;
+    return i;
   }
 
   const StepGraph& graph_;
   std::vector<std::vector<int>> before_;
   std::vector<State> state_;
-  std::vector<bool> has_dependents_;
   std::vector<StepAction> actions_;
 };
 

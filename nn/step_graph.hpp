@@ -54,10 +54,11 @@ struct StepAction {
   friend bool operator==(const StepAction&, const StepAction&) = default;
 };
 
-/// What one rank does, in order: kernels run, communication is started as early and finished as late as the dependencies allow. Every kernel that can
-/// run does so, the first in the list first, before a rank waits for anybody.
-/// Ranks may have different graphs as long as they list the same communication in the same order (a rank without a part in a transfer lists it, or
-/// not). No rank then waits for ever, because all of them
+/// What one rank does, in order. Communication is started as soon as its dependencies and the order of the list allow. Every kernel that can run does
+/// so, the first in the list first, before a rank waits for anybody. It then waits for what the first node in the list that can't go on needs, so
+/// that a long collective which is needed late holds up nothing before; what nobody needs comes last (of transfers, in their order).
+/// Ranks may have different graphs as long as they list the same communication in the same order (a rank without a part in it lists it, or not;
+/// what is one node here may be several groups of ranks, each among itself). No rank then waits for ever, because all of them
 ///   * start communication in the order of the list;
 ///   * finish transfers in the order of the list;
 ///   * finish what transfers were started before a collective before they wait for it.

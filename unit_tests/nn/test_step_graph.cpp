@@ -151,6 +151,13 @@ TEST(StepGraph, StartsCommunicationInTheOrderOfTheList) {
                    "finish ready"}));
 }
 
+TEST(StepGraph, DoesNotWaitForACollectiveThatOnlyTheEndOfTheListNeeds) {
+  EXPECT_EQ(order_of({collective("sum", {writes(0, rows(0, 1))}), transfer("halo", {writes(1, rows(0, 1))}),
+                      kernel("boundary", {reads(1, rows(0, 1)), writes(2, rows(0, 1))}),
+                      kernel("update", {reads(0, rows(0, 1)), writes(3, rows(0, 1))})}),
+            (Lines{"start sum", "start halo", "finish halo", "run boundary", "finish sum", "run update"}));
+}
+
 // --- random graphs ---
 
 class Dice {
@@ -334,6 +341,31 @@ TEST(StepGraph, GivesEveryGraphAnOrderThatKeepsTheRules) {
     const auto actions = schedule(graph);
     ASSERT_EQ(complaint(graph, actions), "")
         << "seed " << seed << ": " << testing::PrintToString(lines(graph, actions));
+  }
+}
+
+TEST(StepGraph, WaitsOnlyForWhatTheFirstNodeThatCannotGoOnNeeds) {
+  for (int seed = 1; seed <= test::share_of(3000); ++seed) {
+    Dice dice(static_cast<std::uint64_t>(seed));
+    const StepGraph graph = random_graph(dice);
+    const std::size_t n = graph.nodes.size();
+    const auto waits = closure(graph);
+    const auto actions = schedule(graph);
+    std::vector<bool> begun(n, false), ended(n, false);
+    for (const StepAction& action : actions) {
+      const auto i = static_cast<std::size_t>(action.node);
+      if (action.kind == StepActionKind::finish) {
+        const auto first = static_cast<std::size_t>(std::ranges::find(begun, false) - begun.begin());
+        bool needed = first == n || waits[first][i];
+        // Or it is a transfer before one of which that is true.
+        for (std::size_t k = i + 1; k < n && first < n; ++k)
+          needed = needed || (graph.nodes[i].kind == NodeKind::transfer && begun[k] && !ended[k] && waits[first][k]);
+        ASSERT_TRUE(needed) << "seed " << seed << ", node " << i << ": "
+                            << testing::PrintToString(lines(graph, actions));
+        ended[i] = true;
+      }
+      begun[i] = true;
+    }
   }
 }
 
