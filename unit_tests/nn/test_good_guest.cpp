@@ -1,12 +1,21 @@
-// A training step inside a host's program: after the first one it allocates no Kokkos memory, fences no whole device, and
-// every fence says why; and the network works in a program that started MPI and Kokkos itself, on a communicator of its own.
+// A training step inside a host's program: after the first one it allocates no Kokkos memory and no large block of the heap, fences no
+// whole device, and every fence says why; executing a step takes nothing from the heap at all; and the network works in a program that
+// started MPI and Kokkos itself, on a communicator of its own.
 #include "split_harness.hpp"
 
 #include <support/fence_guard.hpp>
+#include <support/heap_guard.hpp>
 
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/nn/data/batch.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/step.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
 
 namespace aloni::nn::test {
 namespace {
@@ -78,6 +87,54 @@ TEST(GoodGuest, KeepsTheRulesInEveryLayer) {
                 {"last", Convolution{10, square_window(2, 3, 1, 1), true}, {"down"}},
                 {"mean", GlobalAveragePooling{}, {"last"}}};
   expect_clean_step<double>(comm, net, images);
+}
+
+TEST(GoodGuest, ExecutesAStepWithoutTheHeap) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const Queue<> queue;
+  const Kokkos::View<double*> x("x", 4), y("y", 4);
+  Step<Kokkos::DefaultExecutionSpace> step;
+  int actions = 0;
+  step.set_scope("aloni::nn::a scope that is long enough to need memory");
+  for (int i = 0; i < 10; ++i) {
+    step.transfer("transfer", {writes(x)}, {});
+    step.kernel("kernel", {reads(x), writes(y)}, [&](const auto&) { ++actions; });
+    step.collective(
+        "collective", {writes(y)}, [&](const Queue<>&) { ++actions; }, [&](const Queue<>&) { ++actions; });
+  }
+  step.prepare();
+  Stopwatch stopwatch;
+  aloni::test::HeapGuard guard;
+  for (int i = 0; i < 3; ++i) step.execute(queue, comm, stopwatch);
+  guard.disarm();
+  EXPECT_EQ(guard.allocations(), 0) << guard.report();
+  EXPECT_EQ(actions, 3 * 30);
+}
+
+TEST(GoodGuest, TakesNoLargeBlockFromTheHeapAfterTheFirstStep) {
+  // Small ones are kernels' labels, what Kokkos keeps with a policy, and texts for checks that succeed. A message that arrives before it
+  // is awaited is stored, in memory that the next one uses again; what a step takes itself would show in each.
+  constexpr std::size_t large = 128;
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const LabelledImages images = made_up_images(16);
+  const NetworkDescription net = lenet5(images.image, 10);
+  for (const std::string& grid : grids(comm.size())) {
+    SCOPED_TRACE("grid " + grid);
+    const Queue<> queue;
+    Parameters<float> parameters(queue, net, 1);
+    Network<float> network(comm, queue, net, Strategy::uniform(ProcessGrid::parse(grid)), images.size(), parameters);
+    network.train_step(queue);
+    long fewest = std::numeric_limits<long>::max();
+    std::string report;
+    for (int i = 0; i < 20; ++i) {
+      aloni::test::HeapGuard guard(large);
+      network.train_step(queue);
+      guard.disarm();
+      fewest = std::min(fewest, guard.allocations());
+      report = guard.report();
+    }
+    EXPECT_EQ(fewest, 0) << "in the last step " << report;
+  }
 }
 
 TEST(GoodGuest, WorksOnASubsetOfTheRanksWhileTheOthersDoSomethingElse) {

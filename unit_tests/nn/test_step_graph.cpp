@@ -528,7 +528,7 @@ StepGraph graph_of_rank(Dice& dice, const std::vector<Common>& commons, std::siz
       number.push_back(0);
     }
     if (c == last) break;
-    // Who has no part in it lists it or doesn't.
+    // Whoever has no part in it lists it or doesn't.
     if (commons[c].group_of[rank] < 0 && dice.one_in(2)) continue;
     graph.nodes.push_back(random_node(dice, density, commons[c].kind));
     number.push_back(c);
