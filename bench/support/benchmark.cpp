@@ -1,6 +1,10 @@
 #include "support/benchmark.hpp"
 
+#include <aloni/core/comm/mpi.hpp>
+
 #include <benchmark/benchmark.h>
+
+#include <mpi.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,7 +26,6 @@ namespace aloni::bench {
 
 namespace {
 
-constexpr int batches = 10;
 double min_seconds_of_command_line = 0;
 bool oversubscribed_too = false;
 
@@ -47,11 +50,32 @@ bool wanted(const std::string& name) {
   return std::regex_search(name + "/", std::regex(filter, std::regex::extended)) != inverted;
 }
 
+/// A waiting rank spins in a barrier; these leave their core to rank 0.
+double seconds_of_first(const comm::Communicator& world, const std::function<void()>& f) {
+  world.barrier();
+  std::chrono::duration<double> own{0};
+  if (world.rank() == 0) {
+    const auto start = std::chrono::steady_clock::now();
+    f();
+    own = std::chrono::steady_clock::now() - start;
+  }
+  MPI_Request done = MPI_REQUEST_NULL;
+  comm::check_mpi(MPI_Ibarrier(MPI_COMM_WORLD, &done), "MPI_Ibarrier");
+  for (int complete = 0;;) {
+    comm::check_mpi(MPI_Test(&done, &complete, MPI_STATUS_IGNORE), "MPI_Test");
+    if (complete != 0) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return static_cast<double>(world.all_reduce(static_cast<std::int64_t>(own.count() * 1e9), comm::Reduction::max)) *
+         1e-9;
+}
+
 double seconds_of_batch(const comm::Communicator& world, const Case& c, int repetitions) {
   if (c.before) c.before();
-  return seconds_of_slowest(world, [&] {
+  const auto all = [&] {
     for (int i = 0; i < repetitions; ++i) c.run();
-  });
+  };
+  return c.on_first_rank ? seconds_of_first(world, all) : seconds_of_slowest(world, all);
 }
 
 Repetitions calibrate(const comm::Communicator& world, const Case& c, const TimedOptions& options) {
@@ -59,15 +83,16 @@ Repetitions calibrate(const comm::Communicator& world, const Case& c, const Time
   seconds_of_batch(world, c, 1);  // warms up
   int repetitions = 1;
   double seconds = seconds_of_batch(world, c, repetitions);
-  while (!c.before && seconds < std::min(1e-3, wish / batches) && repetitions < options.max_repetitions) {
+  while (!c.before && seconds < std::min(1e-3, wish / options.batches) && repetitions < options.max_repetitions) {
     repetitions *= 2;
     seconds = seconds_of_batch(world, c, repetitions);
   }
   const double each = std::max(seconds / repetitions, 1e-9);  // the same on all ranks, and so is what follows
+  const double least = min_seconds_of_command_line > 0 ? 1 : options.min_repetitions;
   const auto total =
-      static_cast<int>(std::clamp(std::ceil(wish / each), 1.0, static_cast<double>(options.max_repetitions)));
+      static_cast<int>(std::clamp(std::ceil(wish / each), least, static_cast<double>(options.max_repetitions)));
   if (c.before) return {1, total};
-  return {std::max(1, total / batches), std::min(batches, total)};
+  return {std::max(1, total / options.batches), std::min(options.batches, total)};
 }
 
 }  // namespace
@@ -130,18 +155,20 @@ void add_timed(const comm::Communicator& world, const std::string& name, std::fu
         for (const auto& [key, value] : c.counters) state.counters[key] = value;
         const auto repeated = static_cast<double>(state.iterations());
         if (c.bytes > 0) state.counters["bytes"] = c.bytes;
-        if (c.flops > 0) state.counters["flops"] = c.flops;
         if (!timed) {  // a rate per time of zero would be no number
           state.SetLabel("not timed: more ranks than cores");
           return;
         }
-        if (!enough) state.SetLabel("more ranks than cores");
+        if (!enough) {
+          state.SetLabel("more ranks than cores");
+        } else if (!c.label.empty()) {
+          state.SetLabel(c.label);
+        }
         state.counters["best_us"] = best * 1e6;
         if (c.bytes > 0)
           state.counters["bytes_per_second"] =
               benchmark::Counter(c.bytes * repeated, benchmark::Counter::kIsRate, benchmark::Counter::kIs1024);
-        if (c.flops > 0)
-          state.counters["flops_per_second"] = benchmark::Counter(c.flops * repeated, benchmark::Counter::kIsRate);
+        if (c.flops > 0) state.counters["flops"] = benchmark::Counter(c.flops * repeated, benchmark::Counter::kIsRate);
         if (c.items > 0)
           state.counters["items_per_second"] = benchmark::Counter(c.items * repeated, benchmark::Counter::kIsRate);
       })

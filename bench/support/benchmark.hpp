@@ -31,15 +31,20 @@ namespace aloni::bench {
 struct Case {
   std::function<void()> run;                    ///< one repetition, ends with its kernels complete (fence its queue)
   double bytes = 0;                             ///< per repetition, all ranks together; also as bytes_per_second
-  double flops = 0;                             ///< per repetition, all ranks together; also as flops_per_second
+  double flops = 0;                             ///< per repetition, all ranks together; reported as a rate
   double items = 0;                             ///< per repetition, all ranks together; reported as items_per_second
   std::map<std::string, double> counters = {};  ///< others, reported as they are
+  std::string label = {};                       ///< beside the figures of rank 0
+  /// Rank 0 alone runs it and all cores are its own: the others sleep until it is done, and the time is rank 0's.
+  bool on_first_rank = false;
   std::function<void()> before = {};  ///< untimed, before every repetition; repetitions are then timed one by one
 };
 
 struct TimedOptions {
   double min_seconds = 0.3;  ///< all batches together
+  int min_repetitions = 1;   ///< unless --benchmark_min_time is given
   int max_repetitions = 1000000;
+  int batches = 10;
 };
 
 /// Collective, called in the same order on all ranks. `make` is called on every rank, once to calibrate and once to

@@ -1,0 +1,132 @@
+// The local convolution kernels of every backend, beside a matrix product of about as many operations on the same cores.
+//
+//   local_conv/LAYER/forward|backward_data|backward_filter/BACKEND
+//   gemm/LAYER      a square product with the flops of one pass of that layer: what the cores can do
+//
+// Each rank runs the whole layer on its own data, all at the same time; flops are those of all ranks. Before the clock starts, elements
+// of each result at random places are compared with the definition on small integers, where all must agree to the bit.
+#include "conv/local_run.hpp"
+#include "support/benchmark.hpp"
+
+#include <aloni/core/queue.hpp>
+#include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/local/gemm.hpp>
+
+#include <array>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace aloni::bench {
+
+namespace {
+
+using namespace nn::local;
+using T = float;
+
+struct LocalLayer {
+  std::string name;
+  ConvolutionProblem problem;
+};
+
+ConvolutionProblem plane(Index samples, Index channels, Index filters, Index size, Index kernel, Index padding,
+                         Index groups = 1) {
+  const Index output = size + 2 * padding - kernel + 1;
+  return {.samples = samples,
+          .channels = channels,
+          .filters = filters,
+          .groups = groups,
+          .input = {1, size, size},
+          .output = {1, output, output},
+          .kernel = {1, kernel, kernel},
+          .offset = {0, -padding, -padding}};
+}
+
+std::vector<LocalLayer> local_layers() {
+  return {
+      {"lenet-conv1-n32", plane(32, 1, 6, 28, 5, 2)},
+      {"lenet-conv2-n32", plane(32, 6, 16, 14, 5, 0)},
+      {"lenet-conv1-n512", plane(512, 1, 6, 28, 5, 2)},
+      {"lenet-conv2-n512", plane(512, 6, 16, 14, 5, 0)},
+      {"image64-c3-f16", plane(8, 3, 16, 64, 3, 1)},
+      {"image64-c16-f16", plane(8, 16, 16, 64, 3, 1)},
+      {"image64-c32-f32", plane(4, 32, 32, 64, 3, 1)},
+      {"image64-c64-f64", plane(2, 64, 64, 64, 3, 1)},
+      {"image32-c128-f128", plane(2, 128, 128, 32, 3, 1)},
+      {"depthwise128-c128", plane(1, 128, 128, 128, 3, 1, 128)},
+      {"image64-c64-f64-g4", plane(2, 64, 64, 64, 3, 1, 4)},
+      {"volume24-c16-f16",
+       {.samples = 1,
+        .channels = 16,
+        .filters = 16,
+        .input = {24, 24, 24},
+        .output = {24, 24, 24},
+        .kernel = {3, 3, 3},
+        .offset = {-1, -1, -1}}},
+  };
+}
+
+void add_convolution(const comm::Communicator& world, const LocalLayer& layer, ConvolutionPass pass,
+                     ConvolutionBackend backend) {
+  if (unsupported_reason<T>(backend, layer.problem, pass)) return;
+  const double all_flops = flops(layer.problem) * world.size();
+  add_timed(world, "local_conv/" + layer.name + "/" + std::string(name(pass)) + "/" + std::string(name(backend)),
+            [problem = layer.problem, pass, backend, all_flops]() -> Case {
+              const auto state = std::make_shared<LocalRun>(problem, pass, backend);
+              return {.run = [state] { state->run(); },
+                      .flops = all_flops,
+                      .counters = {{"workspace_bytes", static_cast<double>(state->convolution().workspace_bytes())}}};
+            });
+}
+
+void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
+  const auto side = static_cast<Index>(std::cbrt(flops(layer.problem) / 2) / 8 + 1) * 8;
+  const double all_flops =
+      2.0 * static_cast<double>(side) * static_cast<double>(side) * static_cast<double>(side) * world.size();
+  add_timed(world, "gemm/" + layer.name, [side, all_flops]() -> Case {
+    struct Matrices {
+      Queue<Exec> queue;
+      Field a, b, c;
+      explicit Matrices(Index n)
+          : a(queue.space(), {1, 1, 1, n, n}, 1),
+            b(queue.space(), {1, 1, 1, n, n}, 2),
+            c(queue.space(), {1, 1, 1, n, n}, 3) {}
+    };
+    const auto m = std::make_shared<Matrices>(side);
+    auto run = [m, side] {
+      gemm<T>(m->queue.space(), Transpose::no, Transpose::no, 1, {m->a.data.data(), side, side, side},
+              {m->b.data.data(), side, side, side}, 0, MatrixRef<T>{m->c.data.data(), side, side, side});
+      m->queue.fence("aloni::bench: end of repetition");
+    };
+    run();
+    m->c.bring_down(m->queue.space());
+    auto at = [side](const Field& f, Index row, Index column) {
+      return static_cast<double>(f.host(static_cast<std::size_t>(row * side + column)));
+    };
+    for (Index i = 0; i < side; i += 7) {
+      double expected = 0;
+      for (Index k = 0; k < side; ++k) expected += at(m->a, i, k) * at(m->b, k, side - 1 - i);
+      if (at(m->c, i, side - 1 - i) != expected) throw std::runtime_error("bench_local_conv: wrong matrix product");
+    }
+    return {.run = run, .flops = all_flops};
+  });
+}
+
+}  // namespace
+
+void register_benchmarks(const comm::Communicator& world) {
+  for (const LocalLayer& layer : local_layers()) {
+    add_gemm(world, layer);
+    for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter}) {
+      for (auto backend : {ConvolutionBackend::automatic, ConvolutionBackend::direct, ConvolutionBackend::onednn,
+                           ConvolutionBackend::kokkos_kernels}) {
+        add_convolution(world, layer, pass, backend);
+      }
+    }
+  }
+}
+
+}  // namespace aloni::bench

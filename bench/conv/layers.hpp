@@ -1,0 +1,106 @@
+#pragma once
+// The layers of bench_conv: what ResNet-50, a segmentation network on large meshes, and plainer networks hold, one sample each.
+#include <aloni/nn/local/convolution_problem.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace aloni::bench {
+
+struct Layer {
+  std::string name;
+  /// Of the whole layer. That of a transposed convolution is the convolution whose data-gradient it is: its `input` is what the
+  /// layer writes, its `filters` are the layer's channels.
+  nn::local::ConvolutionProblem problem;
+  bool transposed = false;
+};
+
+inline std::vector<Layer> layers() {
+  using nn::local::ConvolutionProblem;
+  struct Square {
+    Index channels, size, filters, kernel, stride = 1, padding = 0, dilation = 1, groups = 1;
+  };
+  auto plane = [](const Square& s) {
+    const Index output = (s.size + 2 * s.padding - (s.kernel - 1) * s.dilation - 1) / s.stride + 1;
+    return ConvolutionProblem{.samples = 1,
+                              .channels = s.channels,
+                              .filters = s.filters,
+                              .groups = s.groups,
+                              .input = {1, s.size, s.size},
+                              .output = {1, output, output},
+                              .kernel = {1, s.kernel, s.kernel},
+                              .stride = {1, s.stride, s.stride},
+                              .dilation = {1, s.dilation, s.dilation},
+                              .offset = {0, -s.padding, -s.padding}};
+  };
+  return {
+      {"resnet_conv1", plane({.channels = 3, .size = 224, .filters = 64, .kernel = 7, .stride = 2, .padding = 3})},
+      {"res3b_branch2a", plane({.channels = 512, .size = 28, .filters = 128, .kernel = 1})},
+      {"mesh_conv1_1", plane({.channels = 18, .size = 1024, .filters = 128, .kernel = 5, .stride = 2, .padding = 2})},
+      {"mesh_conv6_1", plane({.channels = 384, .size = 64, .filters = 128, .kernel = 3, .stride = 2, .padding = 1})},
+      {"c64_256", plane({.channels = 64, .size = 256, .filters = 64, .kernel = 3, .padding = 1})},
+      {"c32_3d",
+       {.samples = 1,
+        .channels = 32,
+        .filters = 32,
+        .input = {64, 64, 64},
+        .output = {64, 64, 64},
+        .kernel = {3, 3, 3},
+        .offset = {-1, -1, -1}}},
+      {"depthwise", plane({.channels = 128, .size = 128, .filters = 128, .kernel = 3, .padding = 1, .groups = 128})},
+      {"dilated", plane({.channels = 64, .size = 128, .filters = 64, .kernel = 3, .padding = 2, .dilation = 2})},
+      // 64 channels, 128² -> 32 filters, 256²
+      {"transposed", plane({.channels = 32, .size = 256, .filters = 64, .kernel = 4, .stride = 2, .padding = 1}), true},
+  };
+}
+
+/// The pass of Layer::problem that does the work of `pass` of the layer.
+constexpr nn::local::ConvolutionPass pass_of_problem(const Layer& layer, nn::local::ConvolutionPass pass) {
+  using nn::local::ConvolutionPass;
+  if (!layer.transposed || pass == ConvolutionPass::backward_filter) return pass;
+  return pass == ConvolutionPass::forward ? ConvolutionPass::backward_data : ConvolutionPass::forward;
+}
+
+/// One of `parts` equal parts of a layer's work, without what the parts have to tell each other: `dimension` is 'h' or 'w' (a part of
+/// what the pass writes, or of dy for the gradient of the filters, with the ghosts it reads), 'c' or 'f' (of the layer's channels or
+/// filters; with groups both are the same).
+inline nn::local::ConvolutionProblem shard_of(const Layer& layer, nn::local::ConvolutionPass pass, char dimension,
+                                              Index parts, Index part) {
+  nn::local::ConvolutionProblem p = layer.problem;
+  auto length = [&](Index n) { return n * (part + 1) / parts - n * part / parts; };
+  if (dimension == 'c' || dimension == 'f') {
+    if (p.groups > 1) {
+      const Index channels = p.channels_per_group(), filters = p.filters_per_group();
+      p.groups = length(p.groups);
+      p.channels = channels * p.groups;
+      p.filters = filters * p.groups;
+    } else {
+      Index& split = (dimension == 'c') != layer.transposed ? p.channels : p.filters;
+      split = length(split);
+    }
+    return p;
+  }
+  const int s = dimension == 'h' ? 1 : 2;
+  const Index reach = (p.kernel[s] - 1) * p.dilation[s];
+  if (pass_of_problem(layer, pass) == nn::local::ConvolutionPass::backward_data) {
+    const Index lower = p.input[s] * part / parts, upper = p.input[s] * (part + 1) / parts;
+    // o * stride + offset in [lower - reach, upper - 1], the lower bound rounded up
+    const Index least = lower - reach - p.offset[s];
+    const Index first = least <= 0 ? 0 : (least + p.stride[s] - 1) / p.stride[s];
+    const Index last = std::min(p.output[s] - 1, (upper - 1 - p.offset[s]) / p.stride[s]);
+    p.input[s] = upper - lower;
+    p.output[s] = last + 1 - first;
+    p.offset[s] = nn::local::local_offset(first, lower, p.stride[s], -p.offset[s]);
+  } else {
+    const Index lower = p.output[s] * part / parts, upper = p.output[s] * (part + 1) / parts;
+    const Index first = std::max<Index>(0, lower * p.stride[s] + p.offset[s]);
+    const Index end = std::min(p.input[s], (upper - 1) * p.stride[s] + reach + p.offset[s] + 1);
+    p.output[s] = upper - lower;
+    p.input[s] = end - first;
+    p.offset[s] = nn::local::local_offset(lower, first, p.stride[s], -p.offset[s]);
+  }
+  return p;
+}
+
+}  // namespace aloni::bench

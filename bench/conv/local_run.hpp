@@ -1,0 +1,41 @@
+#pragma once
+// One pass of a local convolution on data of its own: made, run once and checked, then run as often as one likes.
+#include <aloni/core/queue.hpp>
+#include <aloni/nn/local/convolution.hpp>
+
+#include <array>
+#include <memory>
+
+namespace aloni::bench {
+
+using Exec = Kokkos::DefaultExecutionSpace;
+
+/// A dense tensor with small integers, and the same on the host.
+struct Field {
+  std::array<Index, 5> extents;
+  Kokkos::View<float*, Exec::memory_space> data;
+  Kokkos::View<float*, Exec::memory_space>::HostMirror host;
+
+  Field(const Exec& exec, std::array<Index, 5> e, unsigned seed);
+  nn::local::Tensor<float, Exec> view() const;
+  void bring_down(const Exec& exec);
+};
+
+class LocalRun {
+ public:
+  /// Throws std::runtime_error when a result is wrong.
+  LocalRun(const nn::local::ConvolutionProblem& problem, nn::local::ConvolutionPass pass,
+           nn::local::ConvolutionBackend backend);
+
+  /// Ends with the work done.
+  void run();
+  const nn::local::LocalConvolution<float>& convolution() const { return *convolution_; }
+
+ private:
+  Queue<Exec> queue_;
+  nn::local::ConvolutionPass pass_;
+  Field x_, y_, w_;
+  std::unique_ptr<nn::local::LocalConvolution<float>> convolution_;
+};
+
+}  // namespace aloni::bench
