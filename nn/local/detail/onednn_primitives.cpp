@@ -154,23 +154,43 @@ OnednnProblem onednn_problem(const ConvolutionProblem& p) {
   return q;
 }
 
+namespace {
+
+/// oneDNN 2.6 computes wrong numbers, compared with plain loops on random shapes of small integers:
+/// * forward, brgconv:avx512_core: padding after the last column of more than half a kernel, or dilated columns whose kernel reaches as
+///   far as the output is wide, e.g. width 7 -> 7, kernel 6, padding 1 before and 4 after, 64 filters; or kernel 5, dilation 2, padding
+///   4 on both sides, 64 filters;
+/// * backward-filter, jit:avx512_core: dilation with stride, e.g. width 50 -> 34, kernel 7, stride 2, dilation 4, padding 21
+///   before; padded depth with stride, e.g. depth 7 -> 4, kernel 7, stride 2, padding 3, which may write out of bounds too.
+/// Beyond these, 250,000 random problems had no wrong bit, 60,000 of them passes of backward-data, which is right with any padding up to
+/// the kernel's reach and any dilation.
+std::optional<std::string> reason_for_distrust(const OnednnProblem& p, ConvolutionPass pass) {
+  for (int s = 0; s < 3; ++s) {
+    const Index reach = (p.kernel[s] - 1) * p.dilation[s];
+    const bool dilated = reach > p.kernel[s] - 1, strided = p.stride[s] > 1;
+    const Index padding = std::max(p.padding_before[s], p.padding_after[s]);
+    if (padding > reach) return "oneDNN 2.6 is not trusted with pixels that read padding only";
+    if (pass == ConvolutionPass::forward) {
+      if (padding > p.kernel[s] / 2 * p.dilation[s]) return "oneDNN 2.6 is not trusted with padding of more than half a kernel";
+      if (dilated && p.output[s] <= 2 * reach) return "oneDNN 2.6 is not trusted with dilated kernels on small outputs";
+    } else if (pass == ConvolutionPass::backward_filter) {
+      if (dilated && strided) return "oneDNN 2.6 is not trusted with dilation and stride";
+      if (s == 0 && strided && padding > 0) return "oneDNN 2.6 is not trusted with strides over padded depth";
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass) {
   const OnednnProblem p = onednn_problem(problem);
   double largest = static_cast<double>(p.samples) * static_cast<double>(std::max(p.channels, p.filters));
   for (int s = 0; s < 3; ++s) {
     if (p.input[s] == 0 || p.output[s] == 0) return "nothing of the input is read";
     largest *= static_cast<double>(std::max(p.input[s], p.output[s]));
-    // oneDNN 2.6 computes wrong numbers (compared with plain loops on random shapes of small integers):
-    // * forward, brgconv:avx512_core: padding after the last column of more than half a kernel and one block of columns,
-    //   e.g. width 7 -> 7, kernel 6, padding 1 before and 4 after, 64 filters;
-    // * backward-filter, jit:avx512_core: dilation 4 with stride 2 to 4 and padding of about half a kernel, e.g. width 50 -> 34,
-    //   kernel 7, stride 2, dilation 4, padding 21 before.
-    // Within half a kernel on each side and without dilation, 26,000 random problems had no wrong bit.
-    if (p.dilation[s] > 1 && p.kernel[s] > 1) return "oneDNN 2.6 is not trusted with dilation";
-    if (p.padding_before[s] > p.kernel[s] / 2 || p.padding_after[s] > p.kernel[s] / 2) {
-      return "oneDNN 2.6 is not trusted with padding of more than half a kernel";
-    }
   }
+  if (const auto reason = reason_for_distrust(p, pass)) return reason;
   if (p.samples == 0 || p.channels == 0 || p.filters == 0) return "a tensor is empty";
   if (largest * sizeof(float) >= 2147483648.0) return "oneDNN's kernels count bytes in 32 bits";
   try {
