@@ -3,6 +3,8 @@
 //   limit/LAYER/forward|backward_data|backward_filter          on rank 0, two threads, while the other ranks sleep
 //   shard/LAYER/forward|backward_data|backward_filter/SPLIT    each rank's local part alone, all at the same time, no messages
 //
+// Both have the filters in oneDNN's order beforehand: a shard because it is told that they stay what they are.
+//
 // SPLIT is h2, w2, c2 or f2: height, width, channels, filters. What a pass of a split layer can reach is limit / shard; messages come on top.
 // Results are checked before the clock starts (conv/check.hpp).
 #include "conv/layers.hpp"
@@ -53,7 +55,7 @@ void add_shard(const comm::Communicator& world, const Layer& layer, ConvolutionP
       [&world, layer, pass, dimension, ranks]() -> Case {
         const auto problem = shard_of(layer, pass, dimension, ranks, static_cast<Index>(world.rank()));
         const auto local_pass = pass_of_problem(layer, pass);
-        const auto part = std::make_shared<LocalRun>(problem, local_pass, ConvolutionBackend::automatic);
+        const auto part = std::make_shared<LocalRun>(problem, local_pass, ConvolutionBackend::automatic, Filters::stay);
         return {.run = [part] { part->run(); },
                 .flops = flops(layer.problem),
                 .label = part->convolution().implementation(local_pass)};

@@ -26,7 +26,7 @@ void Field::bring_down(const Exec& exec) {
   exec.fence("aloni::bench: before checking");
 }
 
-LocalRun::LocalRun(const ConvolutionProblem& problem, ConvolutionPass pass, ConvolutionBackend backend)
+LocalRun::LocalRun(const ConvolutionProblem& problem, ConvolutionPass pass, ConvolutionBackend backend, Filters filters)
     : pass_(pass),
       x_(queue_.space(), input_extents(problem), 1),
       y_(queue_.space(), output_extents(problem), 2),
@@ -35,6 +35,7 @@ LocalRun::LocalRun(const ConvolutionProblem& problem, ConvolutionPass pass, Conv
                                                  {.forward = pass == ConvolutionPass::forward,
                                                   .backward_data = pass == ConvolutionPass::backward_data,
                                                   .backward_filter = pass == ConvolutionPass::backward_filter})) {
+  if (filters == Filters::stay) convolution_->filters_are(1);
   run();
   for (Field* f : {&x_, &y_, &w_}) f->bring_down(queue_.space());
   auto host = [](const Field& f) { return HostTensor{f.host.data(), f.extents}; };

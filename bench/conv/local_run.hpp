@@ -21,11 +21,14 @@ struct Field {
   void bring_down(const Exec& exec);
 };
 
+/// Whether an implementation is told that the filters are those of the last call (LocalConvolution::filters_are).
+enum class Filters { may_change, stay };
+
 class LocalRun {
  public:
   /// Throws std::runtime_error when a result is wrong.
   LocalRun(const nn::local::ConvolutionProblem& problem, nn::local::ConvolutionPass pass,
-           nn::local::ConvolutionBackend backend);
+           nn::local::ConvolutionBackend backend, Filters filters = Filters::may_change);
 
   /// Ends with the work done.
   void run();

@@ -65,6 +65,10 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
     return part ? part->implementation(pass) : "none";
   }
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
+  void filters_are(std::uint64_t version) override {
+    for (const auto& part : part_)
+      if (part) part->filters_are(version);
+  }
 
  private:
   void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
@@ -145,26 +149,36 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
 
 namespace {
 
-/// Whether oneDNN's vectors, which hold 16 channels of what a pass writes, come out full. Measured on one core with AVX-512 (3×3
-/// kernels, GFLOP/s, direct : oneDNN 2.6) for channels → filters:
-///                       1→16    3→16    16→6    16→16    64→64   256→256
-///   forward             75:54   84:87   50:42  103:114  111:120   98:112
-///   backward-data       15:7    38:23   65:119  89:121  109:120  103:111
-///   backward-filter     46:45   94:77   68:40  109:110  111:114   86:104
-/// Both give the same bits where sums are exact, so that the choice shows in time only.
+/// Whether oneDNN is faster than the direct kernels. Its vectors hold 16 channels of what a pass writes, and are best when they come out
+/// full; it reads a few channels well, but writes them badly. The direct gradient of the filters keeps all sums of a thread at hand, which
+/// pays while these stay in the second-level cache and two vectors share each value of x. Measured on two cores with AVX-512, the speed
+/// of oneDNN 2.6 as a multiple of the direct kernels' (bench_conv), channels → filters:
+///                       forward   backward-data   backward-filter
+///   3→64, 7×7              1.1         0.5              0.9
+///   18→128, 5×5            1.2         0.6              0.6
+///   64→64, 3×3             1.15        1.2              0.93
+///   64→32, 3×3             1.2         1.3              1.0
+///   32→32, 3×3×3           1.3         1.1              0.95
+///   32→16, 3×3×3           1.35        1.1              1.45
+///   384→128, 3×3           1.5         1.3              1.3
+///   512→128, 1×1           1.1         1.15             1.5
+/// and 1→16 0.7 forward. Both give the same bits where sums are exact, so that the choice shows in time only.
 bool suits_onednn(const ConvolutionProblem& p, ConvolutionPass pass) {
   if (p.groups > 1 && p.channels == p.groups)
     return false;  // vectors over all channels: direct is as fast, and no copies
   const Index channels_of_group = p.channels_per_group(), filters_of_group = p.filters_per_group();
   const bool channels = channels_of_group >= 16 && channels_of_group % 16 == 0;
   const bool filters = filters_of_group >= 16 && filters_of_group % 16 == 0;
+  const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+  constexpr Index floats_at_hand = Index{64} << 10;
   switch (pass) {
     case ConvolutionPass::forward:
-      return filters && channels_of_group >= 16;
+      return filters && (channels_of_group > 3 || (channels_of_group > 1 && filters_of_group > 16));
     case ConvolutionPass::backward_data:
       return channels;
     case ConvolutionPass::backward_filter:
-      return channels && filters;
+      return channels && filters &&
+             (taps == 1 || filters_of_group < 32 || taps * channels_of_group * filters_of_group > floats_at_hand);
   }
   return false;
 }

@@ -22,6 +22,7 @@
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,6 +46,10 @@ class LocalConvolution {
   virtual std::string implementation(ConvolutionPass pass) const = 0;
   virtual std::size_t workspace_bytes() const = 0;
 
+  /// Which filters the calls to come are given: an implementation that has an order of its own for them brings them into it once for each
+  /// version. 0, as at first: unknown, every call looks at them. @pre calls of one version are given filters of the same values
+  virtual void filters_are(std::uint64_t version) { filters_version_ = version; }
+
   /// y = conv(x, w) + bias. `bias` has extent filters, or 0 for none. @pre passes().forward
   void forward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> w, InArray<T, Exec> bias, OutTensor<T, Exec> y);
   /// dx[i] = Σ dy[o] w[k] over all o, k with i = o * stride + k * dilation + offset. @pre passes().backward_data
@@ -54,6 +59,8 @@ class LocalConvolution {
                        OutArray<T, Exec> db);
 
  protected:
+  std::uint64_t filters_version() const { return filters_version_; }
+
   // Called with checked arguments.
   virtual void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
                            const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) = 0;
@@ -65,6 +72,7 @@ class LocalConvolution {
  private:
   ConvolutionProblem problem_;
   ConvolutionPasses passes_;
+  std::uint64_t filters_version_ = 0;
 };
 
 /// Why `backend` cannot run `pass` of `problem` in this build with this type and execution space; none when it can.

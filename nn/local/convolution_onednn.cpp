@@ -95,7 +95,7 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
     const bool in_place = views::is_dense(y);
     const float* const from = dense(exec, part_of(x), input_);
     onednn_->forward(from, w.data(), bias.extent(0) > 0 ? bias.data() : zeros_.data(),
-                     in_place ? y.data() : output_.data());
+                     in_place ? y.data() : output_.data(), this->filters_version());
     if (!in_place) unpack(exec, output_, y);
   }
 
@@ -106,7 +106,8 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
       elementwise<Exec, ZeroValue, float>(exec, "aloni::nn::onednn_zero", ZeroValue{}, dx);
     }
     const bool in_place = views::is_dense(part);
-    onednn_->backward_data(dense(exec, dy, output_), w.data(), in_place ? part.data() : input_.data());
+    onednn_->backward_data(dense(exec, dy, output_), w.data(), in_place ? part.data() : input_.data(),
+                           this->filters_version());
     if (!in_place) unpack(exec, input_, part);
   }
 

@@ -4,6 +4,7 @@
 #include <aloni/nn/local/convolution_problem.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,9 +32,9 @@ class OnednnConvolution {
   OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes);
   ~OnednnConvolution();
 
-  /// bias: filters, not null.
-  void forward(const float* x, const float* w, const float* bias, float* y);
-  void backward_data(const float* dy, const float* w, float* dx);
+  /// bias: filters, not null. Weights of the version that the last call of the pass had, unless it is 0, are not reordered again.
+  void forward(const float* x, const float* w, const float* bias, float* y, std::uint64_t version = 0);
+  void backward_data(const float* dy, const float* w, float* dx, std::uint64_t version = 0);
   /// db: filters, not null.
   void backward_filter(const float* x, const float* dy, float* dw, float* db);
 

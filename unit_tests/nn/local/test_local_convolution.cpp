@@ -357,7 +357,41 @@ TEST(LocalConvolution, ShapesThatOnednn26ComputesWrong) {
   for (const auto& p :
        {row(2, 12, 64, 7, 7, 6, 1, 1, 1), row(3, 48, 64, 7, 7, 7, 1, 1, 2), row(4, 17, 64, 11, 11, 7, 1, 1, 0),
         row(4, 24, 128, 9, 9, 7, 1, 1, 1), row(3, 65, 48, 50, 34, 7, 2, 4, 21), row(3, 32, 24, 123, 32, 7, 4, 4, 16),
-        row(3, 32, 32, 112, 31, 7, 4, 4, 15)}) {
+        row(3, 32, 32, 112, 31, 7, 4, 4, 15), row(2, 6, 64, 7, 7, 5, 1, 2, 4), row(1, 17, 64, 11, 11, 7, 1, 2, 6),
+        row(1, 9, 64, 13, 9, 6, 1, 2, 1), row(1, 16, 64, 105, 29, 5, 4, 4, 16)}) {
+    SCOPED_TRACE(to_string(p));
+    compare_all<float>(p, random, {}, {});
+  }
+}
+
+TEST(LocalConvolution, VolumesThatOnednn26ComputesWrong) {
+  // Gradients of filters over padded depth, with strides or padding of more than half a kernel.
+  std::mt19937 random(test_seed());
+  const std::array<ConvolutionProblem, 3> problems{ConvolutionProblem{.samples = 3,
+                                                                      .channels = 3,
+                                                                      .filters = 6,
+                                                                      .input = {7, 8, 38},
+                                                                      .output = {4, 8, 37},
+                                                                      .kernel = {7, 1, 2},
+                                                                      .stride = {2, 1, 1},
+                                                                      .offset = {-3, 0, 0}},
+                                                   ConvolutionProblem{.samples = 1,
+                                                                      .channels = 64,
+                                                                      .filters = 48,
+                                                                      .input = {5, 8, 1},
+                                                                      .output = {3, 7, 1},
+                                                                      .kernel = {7, 3, 1},
+                                                                      .stride = {2, 1, 1},
+                                                                      .offset = {-3, 0, 0}},
+                                                   ConvolutionProblem{.samples = 1,
+                                                                      .channels = 24,
+                                                                      .filters = 48,
+                                                                      .groups = 24,
+                                                                      .input = {3, 6, 16},
+                                                                      .output = {3, 6, 16},
+                                                                      .kernel = {6, 3, 7},
+                                                                      .offset = {-4, -1, -3}}};
+  for (const auto& p : problems) {
     SCOPED_TRACE(to_string(p));
     compare_all<float>(p, random, {}, {});
   }
@@ -376,6 +410,44 @@ TEST(LocalConvolution, WorkInSeveralPiecesAddsUp) {
   const Placement ghosted{.before = {0, 0, 1, 2, 0}, .after = {0, 0, 1, 1, 0}};
   compare_all<float>(p, random, {}, {});
   if (!aloni::test::sanitized) compare_all<double>(p, random, ghosted, ghosted);
+}
+
+TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) {
+  const unsigned seed = test_seed();
+  const Exec exec = test_space();
+  for (int i = 0; i < aloni::test::share_of(40); ++i) {
+    std::mt19937 random(seed + 4000 + i);
+    // Whole vectors, so that oneDNN is among the automatic ones too.
+    auto p = random_problem(random, 1e5, i % 4 == 3);
+    if (i % 4 != 3) p.channels = 16, p.filters = 32;
+    SCOPED_TRACE("seed " + std::to_string(seed + 4000 + i) + ": " + to_string(p));
+    const std::array<Data<float>, 3> data{make_data<float>(p, random, true), make_data<float>(p, random, true),
+                                          make_data<float>(p, random, true)};
+    std::vector<Results<float>> expected;
+    for (const auto& d : data) expected.push_back(run_all(ConvolutionBackend::reference, p, d));
+    for (auto backend : backends_to_compare<float>()) {
+      SCOPED_TRACE(name(backend));
+      const auto convolution = make_local_convolution<float>(backend, p, exec, all_passes);
+      struct Call {
+        int data;  // whose x, dy and filters
+        std::uint64_t version;
+      };
+      for (const Call& c : {Call{0, 0}, Call{1, 0}, Call{0, 1}, Call{0, 1}, Call{1, 2}, Call{2, 0}, Call{1, 2},
+                            Call{0, 1}, Call{2, 7}, Call{2, 7}}) {
+        convolution->filters_are(c.version);
+        const auto& d = data[c.data];
+        LocalTensor<float> y(output_extents(p)), dx(input_extents(p));
+        convolution->forward(exec, d.x, data[c.data].w, d.bias.view(), y);
+        convolution->backward_data(exec, d.dy, data[c.data].w, dx);
+        wait(exec);
+        y.download();
+        dx.download();
+        EXPECT_EQ(differing_bits(expected[c.data].y, y), 0) << "forward, version " << c.version;
+        EXPECT_EQ(differing_bits(expected[c.data].dx, dx), 0) << "backward-data, version " << c.version;
+      }
+    }
+    if (HasFailure()) break;
+  }
 }
 
 TEST(LocalConvolution, RealNumbersAreCloseToTheReference) {
