@@ -1,15 +1,17 @@
 // Layers of convolution against the limit: oneDNN itself on the whole layer, in one process with as many threads as there are ranks.
 //
+//   conv/LAYER/forward|backward_data|backward_filter/SPLIT     the layer spread over all ranks, messages included
 //   limit/LAYER/forward|backward_data|backward_filter          on rank 0, two threads, while the other ranks sleep
 //   shard/LAYER/forward|backward_data|backward_filter/SPLIT    each rank's local part alone, all at the same time, no messages
 //
-// Both have the filters in oneDNN's order beforehand: a shard because it is told that they stay what they are.
+// All have the filters in oneDNN's order beforehand: ours because they are told that these stay what they are.
 //
-// SPLIT is h2, w2, c2 or f2: height, width, channels, filters. What a pass of a split layer can reach is limit / shard; messages come on top.
+// SPLIT is, with two ranks, h2, w2, c2, f2 or n2: height, width, channels, filters, samples, of which there then are as many as ranks. What a pass of a split layer can reach is limit / shard; messages come on top.
 // Results are checked before the clock starts (conv/check.hpp).
 #include "conv/layers.hpp"
 #include "conv/local_run.hpp"
 #include "conv/onednn_limit.hpp"
+#include "conv/split_run.hpp"
 #include "support/benchmark.hpp"
 
 #include <aloni/core/config.hpp>
@@ -48,6 +50,19 @@ void add_limit(const comm::Communicator& world, const Layer& layer, ConvolutionP
       options);
 }
 
+void add_split(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass, char dimension) {
+  const std::string text = dimension + std::to_string(world.size());
+  add_timed(
+      world, case_name("conv", layer, pass) + "/" + text,
+      [&world, layer, pass, text]() -> Case {
+        const auto split = std::make_shared<SplitRun>(world, layer, pass, nn::LayerSplit::parse(text));
+        return {.run = [split] { split->run(); },
+                .flops = split->flops(),
+                .counters = {{"workspace_bytes", static_cast<double>(split->workspace_bytes())}}};
+      },
+      options);
+}
+
 void add_shard(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass, char dimension) {
   const auto ranks = static_cast<Index>(world.size());
   add_timed(
@@ -69,6 +84,7 @@ void register_benchmarks(const comm::Communicator& world) {
   for (const Layer& layer : layers()) {
     for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter}) {
       if constexpr (config::has_onednn) add_limit(world, layer, pass);
+      for (char dimension : {'h', 'w', 'c', 'f', 'n'}) add_split(world, layer, pass, dimension);
       for (char dimension : {'h', 'w', 'c', 'f'}) add_shard(world, layer, pass, dimension);
     }
   }

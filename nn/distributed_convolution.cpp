@@ -144,6 +144,9 @@ class Region {
                                                   .backward_filter = pass == ConvolutionPass::backward_filter}));
       return all_.back();
     }
+    void filters_are(std::uint64_t version) {
+      for (const Local& known : all_) known->filters_are(version);
+    }
     std::size_t bytes() const {
       std::size_t sum = 0;
       for (const Local& known : all_) sum += known->workspace_bytes();
@@ -282,6 +285,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   bool filter_adds_bias = false;
   std::optional<local::BiasGradient<T, Exec>> bias_gradient;
   Kokkos::View<T*, Mem> own_b, own_db;  ///< of the filters that the rank owns
+  std::uint64_t filters_version = 0, seen_version = 0, refreshed = 0;
   std::size_t bytes = 0;
 
   Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const LayerPlan& p,
@@ -671,20 +675,18 @@ struct DistributedConvolution<T, Exec>::Implementation {
     for (const auto& [transfer, accesses] : flow.exchanges) step.transfer(what, accesses, transfer);
   }
 
-  Access reads_weights() const { return {tensors.w.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false}; }
   Access writes_gradient() const { return {tensors.dw.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true}; }
 
+  /// Dense copies of parts; and the kernels, of which one may compute many regions, bring the weights into an order of their own once.
   void add_weights(Step<Exec>& step) {
-    for (const PartWeights<T, Exec>& w : weights) {
-      if (!w.copied()) continue;
-      step.kernel("weights", {reads_weights(), writes(*w.memory)},
-                  [to = w.w, from = w.original_w](const Exec& exec) { local::copy<T, Exec>(exec, from, to); });
-    }
-  }
-  void read_weights(std::vector<Access>& accesses) const {
-    accesses.push_back(reads_weights());
-    for (const PartWeights<T, Exec>& w : weights)
-      if (w.copied()) accesses.push_back(reads(*w.memory));
+    step.kernel("weights", {{tensors.w.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false}, writes(kernels)},
+                [this](const Exec& exec) {
+                  if (filters_version != 0 && filters_version == seen_version) return;
+                  seen_version = filters_version;
+                  kernels.filters_are(++refreshed);
+                  for (const PartWeights<T, Exec>& w : weights)
+                    if (w.copied()) local::copy<T, Exec>(exec, w.original_w, w.w);
+                });
   }
 
   void add_regions(Step<Exec>& step, Flow& flow) {
@@ -692,13 +694,13 @@ struct DistributedConvolution<T, Exec>::Implementation {
     for (const Region<T, Exec>& region : flow.early) {
       // Ghosts are read as well, but what comes of them is written once more below.
       std::vector<Access> accesses{reads(flow.source), writes(flow.target, region.box())};
-      read_weights(accesses);
+      accesses.push_back(reads(kernels));
       step.kernel("interior", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
     }
     for (std::size_t i = 0; i < flow.late.size(); ++i) {
       const Region<T, Exec>& region = flow.late[i];
       std::vector<Access> accesses{reads(flow.late_sources[i], region.read())};
-      read_weights(accesses);
+      accesses.push_back(reads(kernels));
       if (!flow.reduces) {
         accesses.push_back(writes(flow.target, region.box()));
         step.kernel(flow.early.empty() ? "" : "border", std::move(accesses),
@@ -786,6 +788,11 @@ void DistributedConvolution<T, Exec>::add_backward_filter(Step<Exec>& step) {
 template <class T, class Exec>
 void DistributedConvolution<T, Exec>::add_backward_data(Step<Exec>& step) {
   if (implementation_->tensors.dx.allocated()) implementation_->add_regions(step, *implementation_->backward);
+}
+
+template <class T, class Exec>
+void DistributedConvolution<T, Exec>::filters_are(std::uint64_t version) {
+  implementation_->filters_version = version;
 }
 
 template <class T, class Exec>

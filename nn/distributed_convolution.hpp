@@ -31,6 +31,7 @@
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -76,6 +77,9 @@ class DistributedConvolution {
   void add_backward_filter(Step<Exec>& step);
   /// dx, if allocated.
   void add_backward_data(Step<Exec>& step);
+
+  /// Of the weights in the executions to come, see LocalConvolution::filters_are(): 0, as at first, when they may be others each time.
+  void filters_are(std::uint64_t version);
 
   /// Bytes of all memory that this rank holds besides the tensors: partial sums, copies of faces and of weights, messages, workspace of the kernels.
   std::size_t workspace_bytes() const;

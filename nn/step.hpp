@@ -55,6 +55,10 @@ requires Kokkos::is_view_v<View> Access writes(const View& v) {
 
 /// What a layer keeps to itself from one of its kernels to the next.
 template <class Object>
+requires(!Kokkos::is_view_v<Object>) Access reads(const Object& owner) {
+  return {&owner, {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false};
+}
+template <class Object>
 requires(!Kokkos::is_view_v<Object>) Access writes(const Object& owner) {
   return {&owner, {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true};
 }

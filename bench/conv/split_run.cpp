@@ -1,0 +1,195 @@
+#include "conv/split_run.hpp"
+
+#include "conv/check.hpp"
+
+#include <aloni/halo/transfer_plan.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <array>
+#include <span>
+#include <vector>
+
+namespace aloni::bench {
+
+using nn::local::ConvolutionPass;
+using views::Box;
+using views::Dim;
+using views::Extents;
+
+namespace {
+
+constexpr unsigned seed_of_input = 1, seed_of_output = 2, seed_of_filters = 3;
+
+/// The layer as a network of its own.
+nn::NetworkDescription description_of(const Layer& layer) {
+  const auto& p = layer.problem;
+  const auto& in = layer.transposed ? p.output : p.input;
+  const auto& out = layer.transposed ? p.input : p.output;
+  nn::NetworkDescription net;
+  net.spatial_rank = p.input[0] > 1 ? 3 : 2;
+  net.loss = nn::Loss::binary_cross_entropy;
+  net.input = Extents{{1, in[0], in[1], in[2], layer.transposed ? p.filters : p.channels}};
+  nn::Window window;
+  for (std::size_t i = 0; i < 3; ++i) {
+    window.kernel[i] = p.kernel[i];
+    window.stride[i] = p.stride[i];
+    window.dilation[i] = p.dilation[i];
+    window.pad_low[i] = -p.offset[i];
+    const Index from = layer.transposed ? out[i] : in[i], to = layer.transposed ? in[i] : out[i];
+    // As much as the last window reaches over the edge.
+    window.pad_high[i] =
+        std::max<Index>(0, (to - 1) * p.stride[i] + (p.kernel[i] - 1) * p.dilation[i] + 1 - from - window.pad_low[i]);
+  }
+  nn::Operation op;
+  if (layer.transposed) {
+    op = nn::TransposedConvolution{.filters = p.channels, .window = window, .bias = false, .groups = p.groups};
+  } else {
+    op = nn::Convolution{.filters = p.filters, .window = window, .bias = false, .groups = p.groups};
+  }
+  net.layers = {{layer.name, op, {"input"}}};
+  return net;
+}
+
+/// All elements of a tensor with small integers, as SplitRun::make fills its parts.
+std::vector<float> whole_tensor(const Extents& extents, unsigned seed) {
+  std::vector<float> all(static_cast<std::size_t>(extents.size()));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(small_integer(seed, static_cast<Index>(i)));
+  return all;
+}
+
+}  // namespace
+
+SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass,
+                   const nn::LayerSplit& split)
+    : world_(world), layer_(layer) {
+  layer_.problem.samples = split.grid[Dim::sample];
+  const nn::NetworkDescription net = description_of(layer);
+  plan_ = nn::plan_network(net, resolve(nn::Strategy::uniform(split), net, world.size()), world.size(),
+                           layer_.problem.samples)
+              .layers[0];
+  const int rank = world.rank();
+  const Extents in = plan_.input.extents(), out = plan_.output.extents();
+  const Box x = plan_.input.owned(rank), y = plan_.output.owned(rank);
+  tensors_.x = make("x", x, hull(x, plan_.input_needed(rank)), seed_of_input, in);
+  tensors_.y = make("y", y, y, seed_of_output, out);
+  if (pass != ConvolutionPass::forward) {
+    tensors_.dy = make("dy", y, plan_.output_gradient_box(rank), seed_of_output, out);
+    if (pass == ConvolutionPass::backward_data) tensors_.dx = make("dx", x, x, seed_of_input, in);
+  }
+  const Exec& exec = queue_.space();
+  const auto e = filter_extents(layer.problem);
+  const auto filters = whole_tensor(Extents{e}, seed_of_filters);
+  const auto count = filters.size();
+  w_ = decltype(w_)(Kokkos::view_alloc(exec, "aloni::bench: filters"), count);
+  dw_ = decltype(dw_)(Kokkos::view_alloc(exec, "aloni::bench: gradient of the filters"), count);
+  const auto host = Kokkos::create_mirror_view(w_);
+  std::copy(filters.begin(), filters.end(), host.data());
+  Kokkos::deep_copy(exec, w_, host);
+  queue_.fence("aloni::bench: filters are in place");
+  tensors_.w = nn::local::dense_tensor<float, Exec>(w_.data(), e[0], e[1], e[2], e[3], e[4]);
+  tensors_.dw = nn::local::dense_tensor<float, Exec>(dw_.data(), e[0], e[1], e[2], e[3], e[4]);
+
+  convolution_ = std::make_unique<nn::DistributedConvolution<float>>(world, queue_, plan_, tensors_,
+                                                                     nn::DistributedConvolutionOptions{});
+  convolution_->filters_are(1);
+  const bool adds_to_others = split.grid[Dim::channel] > 1;
+  step_.set_scope("aloni::bench::" + layer.name);
+  switch (pass) {
+    case ConvolutionPass::forward:
+      convolution_->add_input_exchange(step_);
+      convolution_->add_forward(step_);
+      break;
+    case ConvolutionPass::backward_data:
+      convolution_->add_gradient_exchange(step_);
+      convolution_->add_backward_data(step_);
+      break;
+    case ConvolutionPass::backward_filter:
+      exchange_input();
+      if (adds_to_others) convolution_->add_gradient_exchange(step_);
+      convolution_->add_backward_filter(step_);
+      break;
+  }
+  step_.prepare();
+  run();
+  switch (pass) {
+    case ConvolutionPass::forward:
+      check(pass, tensors_.y, plan_.output);
+      break;
+    case ConvolutionPass::backward_data:
+      check(pass, tensors_.dx, plan_.input);
+      break;
+    case ConvolutionPass::backward_filter:
+      check(pass, {}, plan_.input);
+      break;
+  }
+}
+
+void SplitRun::exchange_input() {
+  nn::Step<Exec> before;
+  convolution_->add_input_exchange(before);
+  before.prepare();
+  before.execute(queue_, world_, stopwatch_);
+}
+
+void SplitRun::run() {
+  step_.execute(queue_, world_, stopwatch_);
+  queue_.fence("aloni::bench: end of repetition");
+}
+
+SplitRun::Tensor SplitRun::make(const std::string& label, const Box& owned, const Box& box, unsigned seed,
+                                const Extents& whole) const {
+  const Exec& exec = queue_.space();
+  Tensor t = nn::allocate_tensor<float>(world_, exec, "aloni::bench: " + label, owned, box);
+  const auto host = Kokkos::create_mirror_view(t.storage);
+  std::array<Index, 5> i{};
+  for (std::size_t place = 0; place < host.size(); ++place) {
+    // The indices of this place of a dense box.
+    Index rest = static_cast<Index>(place), position = 0;
+    bool mine = true;
+    for (int d = 4; d >= 0; --d) {
+      const auto k = static_cast<std::size_t>(d);
+      const Index extent = box.hi[k] - box.lo[k];
+      i[k] = box.lo[k] + rest % extent;
+      rest /= extent;
+      mine = mine && i[k] >= owned.lo[k] && i[k] < owned.hi[k];
+    }
+    for (std::size_t d = 0; d < 5; ++d) position = position * whole.values[d] + i[d];
+    host(place) = mine ? static_cast<float>(small_integer(seed, position)) : 0;
+  }
+  Kokkos::deep_copy(exec, t.storage, host);
+  queue_.fence("aloni::bench: data is in place");
+  return t;
+}
+
+void SplitRun::check(ConvolutionPass pass, const Tensor& result, const views::Distribution& distribution) const {
+  const Exec& exec = queue_.space();
+  const Extents in = plan_.input.extents(), out = plan_.output.extents();
+  std::vector<float> x = whole_tensor(in, seed_of_input), y = whole_tensor(out, seed_of_output),
+                     w = whole_tensor(Extents{filter_extents(layer_.problem)}, seed_of_filters);
+  if (pass == ConvolutionPass::backward_filter) {
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, dw_);
+    std::copy_n(host.data(), w.size(), w.data());
+    world_.all_reduce(std::span<float>(w), comm::Reduction::sum);
+  } else {
+    // The parts of all ranks on every rank.
+    std::vector<float>& all = pass == ConvolutionPass::forward ? y : x;
+    const Box whole = views::whole(distribution.extents());
+    const Tensor gathered = nn::allocate_tensor<float>(exec, "aloni::bench: whole result", whole, whole);
+    const auto everywhere = [&](int) { return whole; };
+    halo::Transfer<Exec>(world_, queue_,
+                         {halo::TransferItem<float, Exec::memory_space>::between(
+                             result.ref(), gathered.ref(),
+                             halo::plan_redistribution(distribution, distribution, everywhere,
+                                                       halo::BoundaryConditions{}, world_.rank()))})
+        .run(queue_);
+    queue_.fence("aloni::bench: before checking");
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, gathered.storage);
+    std::copy_n(host.data(), all.size(), all.data());
+  }
+  const HostTensor input{x.data(), in.values}, output{y.data(), out.values},
+      filters{w.data(), filter_extents(layer_.problem)};
+  bench::check(layer_.problem, pass_of_problem(layer_, pass), layer_.transposed ? output : input,
+               layer_.transposed ? input : output, filters, "split " + layer_.name);
+}
+
+}  // namespace aloni::bench

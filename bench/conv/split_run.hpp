@@ -1,0 +1,48 @@
+#pragma once
+// One pass of a layer spread over all ranks: made, run once and checked, then run as often as one likes.
+#include "conv/layers.hpp"
+#include "conv/local_run.hpp"
+
+#include <aloni/nn/distributed_convolution.hpp>
+
+#include <memory>
+#include <string>
+
+namespace aloni::bench {
+
+class SplitRun {
+ public:
+  /// Collective. `split` as in a strategy; with blocks of samples the layer has as many samples. The gradient of the filters is that of each rank:
+  /// their sum over ranks is left out, its bytes don't depend on the pixels. The filters stay what they are. Throws std::runtime_error when a
+  /// result is wrong.
+  SplitRun(const comm::Communicator& world, const Layer& layer, nn::local::ConvolutionPass pass,
+           const nn::LayerSplit& split);
+
+  /// Collective. Ends with the work done.
+  void run();
+  /// Of all ranks together.
+  double flops() const { return nn::local::flops(layer_.problem); }
+  /// Of this rank, besides activations and filters.
+  std::size_t workspace_bytes() const { return convolution_->workspace_bytes(); }
+
+ private:
+  using Tensor = nn::Tensor<float, Exec::memory_space>;
+
+  /// The ghosts of x, which the gradient of the filters finds there: they came with the forward pass.
+  void exchange_input();
+  Tensor make(const std::string& label, const views::Box& owned, const views::Box& box, unsigned seed,
+              const views::Extents& whole) const;
+  void check(nn::local::ConvolutionPass pass, const Tensor& result, const views::Distribution& distribution) const;
+
+  comm::Communicator world_;
+  Queue<Exec> queue_;
+  Layer layer_;
+  nn::LayerPlan plan_;
+  nn::ConvolutionTensors<float, Exec> tensors_;
+  Kokkos::View<float*, Exec::memory_space> w_, dw_;
+  std::unique_ptr<nn::DistributedConvolution<float>> convolution_;
+  nn::Step<Exec> step_;  ///< what is timed
+  Stopwatch stopwatch_;
+};
+
+}  // namespace aloni::bench
