@@ -6,9 +6,11 @@
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/network.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -98,7 +100,9 @@ struct Network<T, Exec>::Implementation {
   Parameters<T, Exec>& parameters;
   NetworkOptions options;
   std::vector<Node> nodes;
-  Step<Exec> training, evaluation, gradients;  // forward for the one, for the other, and backward
+  Step<Exec> training, evaluation;          // forward
+  Step<Exec> gradients, reduced_gradients;  // backward, and the same with the sums over ranks
+  std::vector<comm::Request> reductions;    // in flight
   LocalTensor input, input_dy;
   Kokkos::View<int*, Mem> labels;
   LocalTensor targets;
@@ -106,6 +110,8 @@ struct Network<T, Exec>::Implementation {
   typename Kokkos::View<double*, Mem>::HostMirror host_loss;
   typename Parameters<T, Exec>::Flat::HostMirror host_gradients;  // for partial all-reduces
   typename Parameters<T, Exec>::Flat::HostMirror host_sums;       // of the loss and the right predictions
+  /// Between host memories the collectives' engine is the faster one, and its sums go on beside the backward pass.
+  static constexpr bool reduces_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
   std::optional<comm::ViewAllReduce<T, Exec>> gradient_reduction;
   bool counts;
   Stopwatch stopwatch;
@@ -125,9 +131,7 @@ struct Network<T, Exec>::Implementation {
     });
     try {
       connect(queue);
-      // Between host memories the collectives' engine is the faster one.
-      constexpr bool on_device = !Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
-      gradient_reduction.emplace(comm, queue, parameters.gradients(), comm::BuiltInReduction<T>{}, on_device);
+      gradient_reduction.emplace(comm, queue, parameters.gradients(), comm::BuiltInReduction<T>{}, !reduces_on_host);
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
         std::vector<LocalTensor> x, dx;
@@ -140,7 +144,8 @@ struct Network<T, Exec>::Implementation {
       }
       describe_forward(training, Mode::training);
       describe_forward(evaluation, Mode::evaluation);
-      describe_backward();
+      describe_backward(gradients, false);
+      if constexpr (reduces_on_host) describe_backward(reduced_gradients, true);
     } catch (const PeerFailed&) {
       throw;
     } catch (const std::exception& e) {
@@ -358,32 +363,76 @@ struct Network<T, Exec>::Implementation {
     return accesses;
   }
 
-  void describe_backward() {
+  void describe_backward(Step<Exec>& step, bool reduces) {
+    const std::vector<Bucket> buckets = reduces ? gradient_buckets() : std::vector<Bucket>{};
+    reductions.resize(std::max(reductions.size(), buckets.size()));
+    std::size_t next = 0;
     for (int i = size() - 1; i >= 0; --i) {
-      gradients.set_scope("aloni::nn::backward " + name(i));
-      nodes[i].layer->add_backward(gradients);
+      step.set_scope("aloni::nn::backward " + name(i));
+      nodes[i].layer->add_backward(step);
       for (Arm& arm : nodes[i].arms) {
-        if (arm.fold) {
-          gradients.transfer("ghosts of dx", {reads(arm.dx, arm.dx.box), writes(arm.folded)}, *arm.fold, true);
-        }
-        if (arm.back) gradients.transfer("dx", {reads(arm.folded), writes(arm.result)}, *arm.back);
-        if (arm.contribution.allocated()) add_contribution(arm);
+        if (arm.fold) step.transfer("ghosts of dx", {reads(arm.dx, arm.dx.box), writes(arm.folded)}, *arm.fold, true);
+        if (arm.back) step.transfer("dx", {reads(arm.folded), writes(arm.result)}, *arm.back);
+        if (arm.contribution.allocated()) add_contribution(step, arm);
       }
+      for (; next < buckets.size() && buckets[next].layer == i; ++next) add_reduction(step, buckets[next], next);
     }
-    gradients.prepare();
+    step.prepare();
   }
 
-  void add_contribution(const Arm& arm) {
+  /// Gradients that are summed over ranks together, as soon as the backward pass has left their first layer.
+  struct Bucket {
+    int layer;            ///< the first
+    Index first, length;  ///< of all gradients
+    std::vector<Access> accesses;
+  };
+
+  /// From the last gradients to the first, each of at least bucket_bytes but the last one. The loss goes with the first.
+  std::vector<Bucket> gradient_buckets() {
+    constexpr Index bucket_elements = (Index{1} << 20) / static_cast<Index>(sizeof(T));
+    const auto& flat = parameters.gradients();
+    std::vector<Bucket> buckets;
+    Index end = static_cast<Index>(flat.extent(0));
+    std::vector<Access> accesses;
+    const auto& tensors = parameters.descriptions();
+    for (int p = static_cast<int>(tensors.size()) - 1; p >= 0; --p) {
+      const auto gradient = parameters.gradient(p);
+      accesses.push_back(writes(gradient));
+      const auto first = static_cast<Index>(gradient.data() - flat.data());
+      const bool ends_layer = p == 0 || tensors[p - 1].layer != tensors[p].layer;
+      if (!ends_layer || (p > 0 && end - first < bucket_elements)) continue;
+      buckets.push_back({tensors[p].layer, first, end - first, std::move(accesses)});
+      accesses.clear();
+      end = first;
+    }
+    if (end > 0) buckets.push_back({0, 0, end, {}});  // nothing is learned: the loss alone
+    return buckets;
+  }
+
+  void add_reduction(Step<Exec>& step, const Bucket& bucket, std::size_t slot) {
+    const std::span<T> values(parameters.gradients().data() + bucket.first, static_cast<std::size_t>(bucket.length));
+    step.set_scope("aloni::nn::reduce_gradients");
+    step.collective(
+        "", bucket.accesses,
+        [this, values, slot](const Queue<Exec>& queue) {
+          static const std::string reason = "aloni::nn::reduce_gradients: the gradients of this rank are complete";
+          queue.fence(reason);
+          reductions[slot] = comm.start_all_reduce(values, comm::Reduction::sum);
+        },
+        [this, slot](const Queue<Exec>&) { comm.wait(reductions[slot]); });
+  }
+
+  void add_contribution(Step<Exec>& step, const Arm& arm) {
     const LocalTensor& target = gradient_of(arm.source);
     if (target.owned.empty()) return;
     const auto part = arm.contribution.owned_part();
     const auto sum = target.owned_part();
     if (arm.contributes_first) {
-      gradients.kernel("first summand", {reads(arm.contribution), writes(target)},
-                       [part, sum](const Exec& exec) { local::copy<T, Exec>(exec, part, sum); });
+      step.kernel("first summand", {reads(arm.contribution), writes(target)},
+                  [part, sum](const Exec& exec) { local::copy<T, Exec>(exec, part, sum); });
     } else {
-      gradients.kernel("summand", {reads(arm.contribution), writes(target)},
-                       [part, sum](const Exec& exec) { local::add<T, Exec>(exec, sum, part, sum); });
+      step.kernel("summand", {reads(arm.contribution), writes(target)},
+                  [part, sum](const Exec& exec) { local::add<T, Exec>(exec, sum, part, sum); });
     }
   }
 
@@ -422,30 +471,38 @@ struct Network<T, Exec>::Implementation {
   int reduce_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
     const ScopedRegion region("aloni::nn::reduce_gradients");
     const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-    const Exec& exec = queue.space();
-    const auto& gradients = parameters.gradients();
-    append_loss<T, Exec>(exec, gradients, parameters.size(), loss);
-    int contributions = comm.size();
-    if (partial) {
-      Kokkos::deep_copy(exec, host_gradients, gradients);
-      queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
-      contributions = partial->reduce(std::span<T>(host_gradients.data(), host_gradients.extent(0)));
-      Kokkos::deep_copy(exec, gradients, host_gradients);
-    } else {
+    if (!partial) {
       gradient_reduction->run(queue);
+      return comm.size();
     }
-    const auto sums =
-        Kokkos::subview(gradients, Kokkos::make_pair(parameters.size(), parameters.size() + Parameters<T, Exec>::tail));
-    Kokkos::deep_copy(exec, host_sums, sums);
-    queue.fence("aloni::nn::reduce_gradients: the loss is needed on the host");
+    const auto& flat = parameters.gradients();
+    Kokkos::deep_copy(queue.space(), host_gradients, flat);
+    queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
+    const int contributions = partial->reduce(std::span<T>(host_gradients.data(), host_gradients.extent(0)));
+    Kokkos::deep_copy(queue.space(), flat, host_gradients);
     return contributions;
+  }
+
+  void fetch_sums(const Queue<Exec>& queue) {
+    const auto sums = Kokkos::subview(
+        parameters.gradients(), Kokkos::make_pair(parameters.size(), parameters.size() + Parameters<T, Exec>::tail));
+    Kokkos::deep_copy(queue.space(), host_sums, sums);
+    queue.fence("aloni::nn::train_step: the loss is needed on the host");
   }
 
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
     forward(queue, Mode::training);
     compute_loss(queue, true);
-    backward(queue);
-    const double share = static_cast<double>(reduce_gradients(queue, partial)) / comm.size();
+    append_loss<T, Exec>(queue.space(), parameters.gradients(), parameters.size(), loss);
+    int contributions = comm.size();
+    if (!partial && reduces_on_host) {
+      reduced_gradients.execute(queue, comm, stopwatch);
+    } else {
+      backward(queue);
+      contributions = reduce_gradients(queue, partial);
+    }
+    fetch_sums(queue);
+    const double share = static_cast<double>(contributions) / comm.size();
     return {static_cast<double>(host_sums(0)) / (share * mean_divisor()),
             static_cast<Index>(static_cast<double>(host_sums(1)) + 0.5)};
   }

@@ -4,6 +4,8 @@
 #include <aloni/core/text_file.hpp>
 
 #include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <sstream>
 
 namespace aloni::nn {
@@ -87,39 +89,40 @@ std::string layer_names(const NetworkDescription& network) {
   return names;
 }
 
-void check_split(const std::string& where, const LayerSplit& split, const NetworkDescription& network, int ranks) {
-  const ProcessGrid& grid = split.grid;
-  const std::string argument = where + ": grid";
+struct Refusal {
+  std::string what, value, expectation;
+};
+
+std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int ranks) {
   std::int64_t blocks = 1;
+  const auto count = [&](int n) { blocks = std::min<std::int64_t>(blocks * n, std::int64_t{1} << 32); };
   for (Dim d : views::all_dims) {
-    if (grid[d] < 1) {
-      throw InvalidArgument(resolve_operation, argument + " blocks in " + views::name(d), std::to_string(grid[d]),
-                            "at least 1");
+    if (split.grid[d] < 1) {
+      return Refusal{std::string(" blocks in ") + views::name(d), std::to_string(split.grid[d]), "at least 1"};
     }
-    blocks = std::min<std::int64_t>(blocks * grid[d], std::int64_t{1} << 32);  // far above any number of ranks
+    count(split.grid[d]);  // held far above any number of ranks
   }
-  if (split.filters < 1) {
-    throw InvalidArgument(resolve_operation, argument + " blocks of filters", std::to_string(split.filters),
-                          "at least 1");
-  }
-  blocks = std::min<std::int64_t>(blocks * split.filters, std::int64_t{1} << 32);
+  if (split.filters < 1) return Refusal{" blocks of filters", std::to_string(split.filters), "at least 1"};
+  count(split.filters);
   const std::string text = to_string(split);
-  for (int i = 0; i < 3 - network.spatial_rank; ++i) {
+  for (int i = 0; i < 3 - spatial_rank; ++i) {
     const Dim d = views::spatial_dims[i];
-    if (grid[d] > 1) {
-      throw InvalidArgument(resolve_operation, argument, text,
-                            std::string("no '") + views::letter(d) + "', as the network has " +
-                                std::to_string(network.spatial_rank) + " spatial dimensions");
+    if (split.grid[d] > 1) {
+      return Refusal{"", text,
+                     std::string("no '") + views::letter(d) + "', as the network has " + std::to_string(spatial_rank) +
+                         " spatial dimensions"};
     }
   }
-  if (blocks > ranks) {
-    throw InvalidArgument(resolve_operation, argument, text,
-                          "at most " + std::to_string(ranks) + " blocks, one per rank");
-  }
+  if (blocks > ranks) return Refusal{"", text, "at most " + std::to_string(ranks) + " blocks, one per rank"};
   if (ranks % blocks != 0) {
-    throw InvalidArgument(resolve_operation, argument, text,
-                          "a number of blocks that divides the " + std::to_string(ranks) + " ranks");
+    return Refusal{"", text, "a number of blocks that divides the " + std::to_string(ranks) + " ranks"};
   }
+  return std::nullopt;
+}
+
+void check_split(const std::string& where, const LayerSplit& split, const NetworkDescription& network, int ranks) {
+  if (const auto refusal = refusal_of(split, network.spatial_rank, ranks))
+    throw InvalidArgument(resolve_operation, where + ": grid" + refusal->what, refusal->value, refusal->expectation);
 }
 
 }  // namespace
@@ -176,6 +179,14 @@ std::string to_string(const Strategy& s) {
     text += "\n";
   }
   return text;
+}
+
+Support supports(const NetworkDescription& network, int layer, const LayerSplit& split, int ranks) {
+  const LayerDescription& description = network.layers.at(static_cast<std::size_t>(layer));
+  const auto refusal = refusal_of(split, network.spatial_rank, ranks);
+  if (!refusal) return {};
+  return {"layer \"" + description.name + "\": split" + refusal->what + " = " + refusal->value + ": expected " +
+          refusal->expectation};
 }
 
 std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescription& network, int ranks) {

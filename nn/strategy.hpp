@@ -41,6 +41,15 @@ struct Strategy {
 
 std::string to_string(const Strategy& s);
 
+struct Support {
+  std::string reason;  ///< empty: supported
+  explicit operator bool() const { return reason.empty(); }
+};
+
+/// Whether a layer (position in network.layers) can be split so over that many ranks, or why not, before anything runs. Blocks thinner than a halo,
+/// empty blocks, more blocks than channels or rows all can. @pre 0 ≤ layer < network.layers.size()
+Support supports(const NetworkDescription& network, int layer, const LayerSplit& split, int ranks);
+
 /// The split of every layer, in the order of layers.
 /// Throws InvalidArgument (equal on all ranks): a rule without `*` or `?` that names no layer; a layer that no rule matches; a split
 /// into more blocks than ranks, or whose size doesn't divide them; a spatial letter that the network doesn't have.

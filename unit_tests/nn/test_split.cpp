@@ -428,6 +428,48 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
   expect_split_equals_unsplit<float>(comm, net, mixed, 4, Values::integers, 6, 0.0);
 }
 
+TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  // More than one bucket of 1 MiB.
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {9, 8}, 3);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
+                {"norm", BatchNorm{}, {"conv"}},
+                {"flatten", Flatten{}, {"norm"}},
+                {"fc1", Dense{700}, {"flatten"}},
+                {"relu", Relu{}, {"fc1"}},
+                {"fc2", Dense{500}, {"relu"}},
+                {"fc3", Dense{3}, {"fc2"}}};
+  for (const char* text : {"n1", "n2", "h2", "f2"}) {
+    const auto split = LayerSplit::parse(text);
+    if (comm.size() % split.size() != 0) continue;
+    SCOPED_TRACE(text);
+    nn::test::Run<float> run(comm, net, Strategy::uniform(split), 6, Values::reals, 5, ConvolutionBackend::automatic);
+    auto& network = run.network;
+    fill<float>(network.input(), network.input_box(), network.input_distribution().extents(), Values::reals, 5, 2);
+    fill<float>(network.targets(), network.output_box(), network.output_distribution().extents(), Values::integers, 5,
+                3);
+    const auto loss = network.train_step(run.queue).loss;
+    const auto together = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.gradients());
+    network.forward(run.queue, Mode::training);
+    // The gradient of the loss is still there.
+    network.backward(run.queue);
+    network.reduce_gradients(run.queue);
+    const auto behind = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.gradients());
+    double worst = 0, largest = 0;
+    for (Index i = 0; i < run.parameters.size(); ++i) {
+      worst = std::max(worst, static_cast<double>(std::abs(together(i) - behind(i))));
+      largest = std::max(largest, static_cast<double>(std::abs(behind(i))));
+    }
+    EXPECT_LE(worst, 1e-5 * largest);
+    EXPECT_GT(largest, 0);
+    EXPECT_TRUE(std::isfinite(loss));
+    EXPECT_DOUBLE_EQ(comm.all_reduce(loss, comm::Reduction::max), comm.all_reduce(loss, comm::Reduction::min));
+  }
+}
+
 TEST(Split, HandlesMoreRanksThanRowsAndSamples) {
   NetworkDescription net;
   net.spatial_rank = 2;

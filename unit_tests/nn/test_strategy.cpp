@@ -168,6 +168,15 @@ TEST(Strategy, ParsesBlocksOfFiltersAndTheOverlap) {
   EXPECT_THAT(parse_refusal("* f2 later"), AllOf(HasSubstr("a.strategy:1: overlap"), HasSubstr("interior_first")));
 }
 
+TEST(Strategy, SaysBeforehandWhyALayerCannotBeSplitSo) {
+  const auto net = lenet();
+  EXPECT_TRUE(supports(net, 0, LayerSplit::parse("h2c2f2"), 16));
+  EXPECT_TRUE(supports(net, 0, LayerSplit::parse("h64"), 64));
+  EXPECT_THAT(supports(net, 0, LayerSplit::parse("h2f2"), 2).reason,
+              AllOf(HasSubstr("\"conv1\""), HasSubstr("h2f2"), HasSubstr("at most 2")));
+  EXPECT_THAT(supports(net, 0, LayerSplit::parse("d2"), 2).reason, HasSubstr("no 'd'"));
+}
+
 TEST(Strategy, ReadsAFile) {
   const test::TemporaryFolder folder;
   const auto path = folder.path("lenet.strategy");
