@@ -4,6 +4,10 @@
 //   limit/LAYER/forward|backward_data|backward_filter          on rank 0, two threads, while the other ranks sleep
 //   shard/LAYER/forward|backward_data|backward_filter/SPLIT    each rank's local part alone, all at the same time, no messages
 //
+//   overlap/LAYER/computation|communication|blocking|interior_first
+//                                                              forward and backward cut in height: without its exchanges, these alone, and both
+//                                                              together in either way of nn::Overlap; for slow links (overlap.sh)
+//
 // All have the filters in oneDNN's order beforehand: ours because they are told that these stay what they are.
 //
 // SPLIT is, with two ranks, h2, w2, c2, f2 or n2: height, width, channels, filters, samples, of which there then are as many as ranks. What a pass of a split layer can reach is limit / shard; messages come on top.
@@ -50,12 +54,38 @@ void add_limit(const comm::Communicator& world, const Layer& layer, ConvolutionP
       options);
 }
 
+SplitWork work_of(ConvolutionPass pass) {
+  switch (pass) {
+    case ConvolutionPass::forward:
+      return SplitWork::forward;
+    case ConvolutionPass::backward_data:
+      return SplitWork::backward_data;
+    case ConvolutionPass::backward_filter:
+      break;
+  }
+  return SplitWork::backward_filter;
+}
+
+/// Forward and both backward passes of a layer cut in height.
+void add_overlap(const comm::Communicator& world, const Layer& layer, const std::string& what, SplitWork work,
+                 nn::Overlap overlap) {
+  add_timed(
+      world, "overlap/" + layer.name + "/" + what,
+      [&world, layer, work, overlap]() -> Case {
+        nn::LayerSplit split = nn::LayerSplit::parse("h" + std::to_string(world.size()));
+        split.overlap = overlap;
+        const auto step = std::make_shared<SplitRun>(world, layer, work, split);
+        return {.run = [step] { step->run(); }};
+      },
+      options);
+}
+
 void add_split(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass, char dimension) {
   const std::string text = dimension + std::to_string(world.size());
   add_timed(
       world, case_name("conv", layer, pass) + "/" + text,
       [&world, layer, pass, text]() -> Case {
-        const auto split = std::make_shared<SplitRun>(world, layer, pass, nn::LayerSplit::parse(text));
+        const auto split = std::make_shared<SplitRun>(world, layer, work_of(pass), nn::LayerSplit::parse(text));
         return {.run = [split] { split->run(); },
                 .flops = split->flops(),
                 .counters = {{"workspace_bytes", static_cast<double>(split->workspace_bytes())}}};
@@ -87,6 +117,10 @@ void register_benchmarks(const comm::Communicator& world) {
       for (char dimension : {'h', 'w', 'c', 'f', 'n'}) add_split(world, layer, pass, dimension);
       for (char dimension : {'h', 'w', 'c', 'f'}) add_shard(world, layer, pass, dimension);
     }
+    add_overlap(world, layer, "computation", SplitWork::computation, nn::Overlap::interior_first);
+    add_overlap(world, layer, "communication", SplitWork::communication, nn::Overlap::interior_first);
+    add_overlap(world, layer, "blocking", SplitWork::step, nn::Overlap::blocking);
+    add_overlap(world, layer, "interior_first", SplitWork::step, nn::Overlap::interior_first);
   }
 }
 

@@ -30,6 +30,8 @@ constexpr Index multiplications_per_copy = 135;
 /// Sums and gathered rows travel in chunks of about so many bytes, which stay in a core's cache from the kernel to the message.
 constexpr double chunk_bytes = 1 << 20;
 constexpr int most_chunks = 16;
+/// Of the interior, between which messages are looked after.
+constexpr double multiplications_per_slab = 100e6;
 
 std::vector<Box> boxes_of(int ranks, const std::function<Box(int)>& box) {
   std::vector<Box> all;
@@ -402,7 +404,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
         late = rest;
       }
     }
-    for (const Box& box : early) add_region(flow, flow.early, box, flow.source);
+    const LocalTensor source = flow.source;
     switch (flow.supply) {
       case Supply::complete:
         break;
@@ -414,7 +416,13 @@ struct DistributedConvolution<T, Exec>::Implementation {
         break;
       case Supply::faces:
         add_faces(queue, flow, work, late);
-        return;
+        late.clear();
+        break;
+    }
+    for (const Box& box : early) {
+      const int slabs = waits_for_the_network(flow) ? count_slabs(box) : 1;
+      for (int k = 0; k < slabs; ++k)
+        add_region(flow, flow.early, chunk_of(box, slab_dimension(box), k, slabs), source);
     }
     for (const Box& box : late) {
       add_region(flow, flow.late, box, flow.source);
@@ -586,6 +594,33 @@ struct DistributedConvolution<T, Exec>::Implementation {
     const double copy = static_cast<double>(multiplications_per_copy * plan.output.extents()[Dim::channel]) /
                         static_cast<double>(std::max<Index>(1, local_multiplications_per_pixel()));
     return faces < copy;
+  }
+
+  /// Whether messages move only while this rank looks after them: then the interior is computed in slabs, between which it does.
+  bool waits_for_the_network(const Flow& flow) const {
+    for (const auto& exchange : flow.exchanges) {
+      for (const halo::PeerTransfer& peer : exchange.first.peers()) {
+        const bool within_node = peer.path == halo::Path::view_to_view || peer.path == halo::Path::packed_shared ||
+                                 peer.transport == "shared" || peer.transport == "self";
+        if (!within_node) return true;
+      }
+    }
+    return false;
+  }
+
+  /// The spatial dimension along which parts of a box are contiguous, sample by sample.
+  static Dim slab_dimension(const Box& box) {
+    for (const Dim d : views::spatial_dims)
+      if (box.extent(d) > 1) return d;
+    return Dim::width;
+  }
+
+  /// Slabs of at least so many multiplications that looking after messages in between costs nothing: about a millisecond.
+  int count_slabs(const Box& box) const {
+    const double work = static_cast<double>(pixels(box)) * static_cast<double>(local_multiplications_per_pixel());
+    const Index extent = box.extent(slab_dimension(box));
+    return static_cast<int>(
+        std::clamp<double>(work / multiplications_per_slab, 1, static_cast<double>(std::min<Index>(extent, 16))));
   }
 
   LocalTensor make_copy(const Queue<Exec>& queue, const Box& box) {

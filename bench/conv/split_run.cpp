@@ -59,8 +59,7 @@ std::vector<float> whole_tensor(const Extents& extents, unsigned seed) {
 
 }  // namespace
 
-SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass,
-                   const nn::LayerSplit& split)
+SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, SplitWork work, const nn::LayerSplit& split)
     : world_(world), layer_(layer) {
   layer_.problem.samples = split.grid[Dim::sample];
   const nn::NetworkDescription net = description_of(layer);
@@ -72,18 +71,17 @@ SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, Convolut
   const Box x = plan_.input.owned(rank), y = plan_.output.owned(rank);
   tensors_.x = make("x", x, hull(x, plan_.input_needed(rank)), seed_of_input, in);
   tensors_.y = make("y", y, y, seed_of_output, out);
-  if (pass != ConvolutionPass::forward) {
-    tensors_.dy = make("dy", y, plan_.output_gradient_box(rank), seed_of_output, out);
-    if (pass == ConvolutionPass::backward_data) tensors_.dx = make("dx", x, x, seed_of_input, in);
-  }
+  if (work != SplitWork::forward) tensors_.dy = make("dy", y, plan_.output_gradient_box(rank), seed_of_output, out);
+  if (work != SplitWork::forward && work != SplitWork::backward_filter)
+    tensors_.dx = make("dx", x, x, seed_of_input, in);
   const Exec& exec = queue_.space();
   const auto e = filter_extents(layer.problem);
-  const auto filters = whole_tensor(Extents{e}, seed_of_filters);
-  const auto count = filters.size();
+  const auto weights = whole_tensor(Extents{e}, seed_of_filters);
+  const auto count = weights.size();
   w_ = decltype(w_)(Kokkos::view_alloc(exec, "aloni::bench: filters"), count);
   dw_ = decltype(dw_)(Kokkos::view_alloc(exec, "aloni::bench: gradient of the filters"), count);
   const auto host = Kokkos::create_mirror_view(w_);
-  std::copy(filters.begin(), filters.end(), host.data());
+  std::copy(weights.begin(), weights.end(), host.data());
   Kokkos::deep_copy(exec, w_, host);
   queue_.fence("aloni::bench: filters are in place");
   tensors_.w = nn::local::dense_tensor<float, Exec>(w_.data(), e[0], e[1], e[2], e[3], e[4]);
@@ -92,36 +90,26 @@ SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, Convolut
   convolution_ = std::make_unique<nn::DistributedConvolution<float>>(world, queue_, plan_, tensors_,
                                                                      nn::DistributedConvolutionOptions{});
   convolution_->filters_are(1);
-  const bool adds_to_others = split.grid[Dim::channel] > 1;
+  const bool exchanges = work != SplitWork::computation, computes = work != SplitWork::communication;
+  const bool is_step = work == SplitWork::step || work == SplitWork::computation || work == SplitWork::communication;
+  const bool forward = is_step || work == SplitWork::forward;
+  const bool filters = is_step || work == SplitWork::backward_filter;
+  const bool data = is_step || work == SplitWork::backward_data;
+  // The gradient of the filters finds the ghosts of x there: they came with the forward pass. Of dy it needs those only that are filters of others.
+  const bool exchanges_gradient = data || (filters && split.grid[Dim::channel] > 1);
+  exchange_input();
   step_.set_scope("aloni::bench::" + layer.name);
-  switch (pass) {
-    case ConvolutionPass::forward:
-      convolution_->add_input_exchange(step_);
-      convolution_->add_forward(step_);
-      break;
-    case ConvolutionPass::backward_data:
-      convolution_->add_gradient_exchange(step_);
-      convolution_->add_backward_data(step_);
-      break;
-    case ConvolutionPass::backward_filter:
-      exchange_input();
-      if (adds_to_others) convolution_->add_gradient_exchange(step_);
-      convolution_->add_backward_filter(step_);
-      break;
-  }
+  if (forward && exchanges) convolution_->add_input_exchange(step_);
+  if (forward && computes) convolution_->add_forward(step_);
+  if (exchanges_gradient && exchanges) convolution_->add_gradient_exchange(step_);
+  if (filters && computes) convolution_->add_backward_filter(step_);
+  if (data && computes) convolution_->add_backward_data(step_);
   step_.prepare();
   run();
-  switch (pass) {
-    case ConvolutionPass::forward:
-      check(pass, tensors_.y, plan_.output);
-      break;
-    case ConvolutionPass::backward_data:
-      check(pass, tensors_.dx, plan_.input);
-      break;
-    case ConvolutionPass::backward_filter:
-      check(pass, {}, plan_.input);
-      break;
-  }
+  if (!exchanges || !computes) return;
+  if (forward) check(ConvolutionPass::forward, tensors_.y, plan_.output);
+  if (filters) check(ConvolutionPass::backward_filter, {}, plan_.input);
+  if (data) check(ConvolutionPass::backward_data, tensors_.dx, plan_.input);
 }
 
 void SplitRun::exchange_input() {

@@ -1,5 +1,5 @@
 #pragma once
-// One pass of a layer spread over all ranks: made, run once and checked, then run as often as one likes.
+// A layer spread over all ranks: one pass of it, or a step, made, run once and checked, then run as often as one likes.
 #include "conv/layers.hpp"
 #include "conv/local_run.hpp"
 
@@ -10,13 +10,15 @@
 
 namespace aloni::bench {
 
+/// What of a layer is run. The last three are forward and both backward passes: whole, without the exchanges, the exchanges alone.
+enum class SplitWork { forward, backward_data, backward_filter, step, computation, communication };
+
 class SplitRun {
  public:
   /// Collective. `split` as in a strategy; with blocks of samples the layer has as many samples. The gradient of the filters is that of each rank:
   /// their sum over ranks is left out, its bytes don't depend on the pixels. The filters stay what they are. Throws std::runtime_error when a
   /// result is wrong.
-  SplitRun(const comm::Communicator& world, const Layer& layer, nn::local::ConvolutionPass pass,
-           const nn::LayerSplit& split);
+  SplitRun(const comm::Communicator& world, const Layer& layer, SplitWork work, const nn::LayerSplit& split);
 
   /// Collective. Ends with the work done.
   void run();

@@ -109,18 +109,31 @@ class Entries {
     }
   }
 
-  // Between two tensors first the source becomes zero; then come the sums; in place the ghosts become zero last.
+  /// Whether every cell of a move's source goes to one cell of its destination, in the same order.
+  static bool is_plain(const Move& m) {
+    return std::ranges::all_of(m.step, [](std::int8_t s) { return s == 1; });
+  }
+
+  // Between two tensors first the source becomes zero, but where the only summand of this rank can be written at once; then come the sums; in
+  // place the ghosts become zero last.
   void add_adjoint_local(const std::vector<const Item*>& items) {
     std::vector<Sum> sums;
     for (const Item* item : items) {
+      const auto& moves = item->plan.local;
+      const auto from_own = [&](const Move& m, CopyMode mode) {
+        return Entry{item->destination.data.data(), item->source.data.data(),
+                     copy(extents(m.destination), walk_box(item->destination, m.destination),
+                          walk_source(item->source, m, true)),
+                     mode};
+      };
+      if (!item->same_tensor && moves.size() == 1 && is_plain(moves[0])) {
+        adjoint_local.push_back(from_own(moves[0], CopyMode::assign));
+        for (const Box& rest : difference(item->source.box, moves[0].source))
+          adjoint_local.push_back(fill(item->source, rest, 0));
+        continue;
+      }
       if (!item->same_tensor) adjoint_local.push_back(fill(item->source, item->source.box, 0));
-      for (const Move& m : item->plan.local)
-        sums.push_back({item,
-                        m.source,
-                        {item->destination.data.data(), item->source.data.data(),
-                         copy(extents(m.destination), walk_box(item->destination, m.destination),
-                              walk_source(item->source, m, true)),
-                         CopyMode::add}});
+      for (const Move& m : moves) sums.push_back({item, m.source, from_own(m, CopyMode::add)});
     }
     append_in_batches(sums, 1, adjoint_local);
     const int last = adjoint_local.empty() ? 0 : adjoint_local.back().batch + 1;
