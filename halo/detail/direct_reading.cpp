@@ -17,17 +17,26 @@ constexpr Index shortest_direct_run = 64;
 
 static_assert(std::is_trivially_copyable_v<Place> && std::is_trivially_copyable_v<comm::ExposedMemory>, "they travel");
 
-/// Where a peer finds a move's source cells in the tensor itself; not reachable when it can't.
+/// Where a peer finds a box of a tensor itself; not reachable when it can't.
 template <class T, class MemorySpace>
-Place place_in_tensor(const comm::Communicator& comm, const TransferItem<T, MemorySpace>& item, const Move& move,
+Place place_in_tensor(const comm::Communicator& comm, const TensorRef<T, MemorySpace>& tensor, const views::Box& box,
                       int peer) {
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, MemorySpace>::accessible;
-  Place place{.strides = strides_of(item.source), .is_packed = 0};
+  Place place{.strides = strides_of(tensor), .is_packed = 0};
   if (std::ranges::any_of(place.strides, [](Index stride) { return stride < 0; })) return {};
-  if (on_host && run_of(move.source, place.strides) * static_cast<Index>(sizeof(T)) < shortest_direct_run) return {};
-  const T* const first = item.source.data.data() + walk_box(item.source, move.source).offset;
-  place.memory = comm.expose(first, span_of(move.source, place.strides) * sizeof(T), peer);
+  if (on_host && run_of(box, place.strides) * static_cast<Index>(sizeof(T)) < shortest_direct_run) return {};
+  const T* const first = tensor.data.data() + walk_box(tensor, box).offset;
+  place.memory = comm.expose(first, span_of(box, place.strides) * sizeof(T), peer);
   return place;
+}
+
+/// The same of a move's destination, for the adjoint. Ghosts in place become zero before others could read them, and cells that several ghosts
+/// come from, or mirrored ones, aren't in the order of the message: those are packed.
+template <class T, class MemorySpace>
+Place ghosts_in_tensor(const comm::Communicator& comm, const TransferItem<T, MemorySpace>& item, const Move& move,
+                       int peer) {
+  if (item.same_tensor || !is_plain(move)) return {};
+  return place_in_tensor(comm, item.destination, move.destination, peer);
 }
 
 template <class T>
@@ -47,54 +56,55 @@ void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_
                              MessageBuffer<Exec>& outgoing, MessageBuffer<Exec>& incoming) {
   const auto large = [&](const Peer& peer) { return peer.bytes >= direct_bytes; };
 
-  // Where this rank has what others read.
-  outgoing.places.resize(outgoing.num_moves());
-  outgoing.for_each_move(items, [&](const auto& part) {
-    const Peer& peer = outgoing.peers[part.peer];
-    const Move& move = part.move;
-    if (!large(peer) || move.source.empty()) return;
-    Place& place = outgoing.places[part.number];
-    place = std::visit([&](const auto& item) { return place_in_tensor(comm, item, move, peer.rank); }, part.item);
-    if (place.memory.reachable()) return;
-    const std::size_t bytes = static_cast<std::size_t>(move.source.size()) * element_bytes(part.item);
-    place = {comm.expose(outgoing.packed(peer) + part.at, bytes, peer.rank), dense_strides(move.source), 1};
+  // Where this rank has what others read, in this direction and in the adjoint.
+  const auto say_where = [&](MessageBuffer<Exec>& buffer, std::vector<Place>& places, const auto& in_tensor) {
+    places.resize(buffer.num_moves());
+    buffer.for_each_move(items, [&](const auto& part) {
+      const Peer& peer = buffer.peers[part.peer];
+      const Move& move = part.move;
+      if (!large(peer) || move.source.empty()) return;
+      Place& place = places[part.number];
+      place = std::visit([&](const auto& item) { return in_tensor(item, move, peer.rank); }, part.item);
+      if (place.memory.reachable()) return;
+      const std::size_t bytes = static_cast<std::size_t>(move.source.size()) * element_bytes(part.item);
+      place = {comm.expose(buffer.packed(peer) + part.at, bytes, peer.rank), dense_strides(move.source), 1};
+    });
+  };
+  say_where(outgoing, outgoing.places, [&](const auto& item, const Move& move, int peer) {
+    return place_in_tensor(comm, item.source, move.source, peer);
   });
-  std::vector<comm::ExposedMemory> ghosts(incoming.peers.size());
-  for (std::size_t i = 0; i < ghosts.size(); ++i) {
-    const Peer& peer = incoming.peers[i];
-    if (large(peer)) ghosts[i] = comm.expose(incoming.packed(peer), peer.bytes, peer.rank);
-  }
+  say_where(incoming, incoming.adjoint_places,
+            [&](const auto& item, const Move& move, int peer) { return ghosts_in_tensor(comm, item, move, peer); });
 
   // Where others have it.
   incoming.places.resize(incoming.num_moves());
-  std::vector<comm::ExposedMemory> ghosts_of_others(outgoing.peers.size());
+  outgoing.adjoint_places.resize(outgoing.num_moves());
   std::vector<comm::Request> requests;
   for (const Peer& p : incoming.peers) requests.push_back(comm.receive(places_of(incoming.places, p), p.rank, tag));
-  for (std::size_t i = 0; i < outgoing.peers.size(); ++i)
-    requests.push_back(comm.receive(bytes_of(ghosts_of_others, i, 1), outgoing.peers[i].rank, tag));
+  for (const Peer& p : outgoing.peers)
+    requests.push_back(comm.receive(places_of(outgoing.adjoint_places, p), p.rank, tag));
   for (const Peer& p : outgoing.peers) requests.push_back(comm.send(places_of(outgoing.places, p), p.rank, tag));
-  for (std::size_t i = 0; i < incoming.peers.size(); ++i)
-    requests.push_back(comm.send(bytes_of(ghosts, i, 1), incoming.peers[i].rank, tag));
+  for (const Peer& p : incoming.peers)
+    requests.push_back(comm.send(places_of(incoming.adjoint_places, p), p.rank, tag));
   comm.wait(requests);
   requests.clear();
 
   // What of it this rank reaches.
-  incoming.opened.resize(incoming.places.size());
-  for (Peer& p : incoming.peers) p.direct = large(p);
-  incoming.for_each_move(items, [&](const auto& part) {
-    Peer& peer = incoming.peers[part.peer];
-    const Move& move = part.move;
-    if (!peer.direct || move.source.empty()) return;
-    const Place& place = incoming.places[part.number];
-    auto& opened = incoming.opened[part.number];
-    opened = comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * element_bytes(part.item));
-    peer.direct = opened != nullptr;
-  });
-  for (std::size_t i = 0; i < outgoing.peers.size(); ++i) {
-    Peer& peer = outgoing.peers[i];
-    if (large(peer)) peer.ghosts = comm.open(peer.rank, ghosts_of_others[i], peer.bytes);
-    peer.direct_adjoint = peer.ghosts != nullptr;
-  }
+  const auto open_all = [&](MessageBuffer<Exec>& buffer, const std::vector<Place>& places, bool Peer::*direct) {
+    buffer.opened.resize(places.size());
+    for (Peer& p : buffer.peers) p.*direct = large(p);
+    buffer.for_each_move(items, [&](const auto& part) {
+      Peer& peer = buffer.peers[part.peer];
+      const Move& move = part.move;
+      if (!(peer.*direct) || move.source.empty()) return;
+      const Place& place = places[part.number];
+      auto& opened = buffer.opened[part.number];
+      opened = comm.open(peer.rank, place.memory, span_of(move.source, place.strides) * element_bytes(part.item));
+      peer.*direct = opened != nullptr;
+    });
+  };
+  open_all(incoming, incoming.places, &Peer::direct);
+  open_all(outgoing, outgoing.adjoint_places, &Peer::direct_adjoint);
 
   for (Peer& p : outgoing.peers) requests.push_back(comm.receive(bytes_of(p.direct), p.rank, tag));
   for (Peer& p : incoming.peers) requests.push_back(comm.receive(bytes_of(p.direct_adjoint), p.rank, tag));

@@ -1,6 +1,6 @@
 #pragma once
 // Messages that are large enough aren't sent where the receiver reaches the sender's memory. It copies the cells from where they lie: from
-// the tensor itself, or else from the buffer where they are packed. In the adjoint from where the ghosts are packed.
+// the tensor itself, or else from the buffer where they are packed.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/halo/detail/message_buffer.hpp>
 #include <aloni/halo/transfer.hpp>

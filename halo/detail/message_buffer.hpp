@@ -51,8 +51,10 @@ struct MessageBuffer {
   Kokkos::View<char*, HostMemory> host;  ///< the same as data unless staged
   std::shared_ptr<void> memory;          ///< behind data, unless that counts its own references
 
-  std::vector<Place> places;  ///< by move, where the sender has it: outgoing this rank, incoming the peer
-  std::vector<std::shared_ptr<std::byte>> opened;  ///< incoming by move; null: not to be reached
+  std::vector<Place> places;          ///< by move, where the sender has it: outgoing this rank, incoming the peer
+  std::vector<Place> adjoint_places;  ///< by move, where the receiver has it: incoming this rank, outgoing the peer
+  std::vector<std::shared_ptr<std::byte>>
+      opened;  ///< by move, incoming those of places, outgoing of adjoint_places; null: not to be reached
 
   MessageBuffer() = default;
   /// Without memory. `direction`: &TransferPlan::sends or &TransferPlan::receives.

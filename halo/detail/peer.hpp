@@ -19,13 +19,13 @@ struct Peer {
   bool direct = false, direct_adjoint = false;  ///< nothing is sent: who receives copies from where it lies
   bool on_device = false;                       ///< sent from there, and received
   bool other_node = false;
-  std::byte* consolidated = nullptr;       ///< not a message of its own: its place in one of the whole node
-  std::shared_ptr<std::byte> ghosts = {};  ///< outgoing, direct_adjoint: where the peer packs them
+  std::byte* consolidated = nullptr;  ///< not a message of its own: its place in one of the whole node
 
   bool is_direct(bool adjoint) const { return adjoint ? direct_adjoint : direct; }
 };
 
-/// Where another rank finds the cells of a move: the first of its source box, and how to step. Travels as it is.
+/// Where another rank finds the cells of a move: the first of its source box (in the adjoint of its destination box), and how to step. Travels
+/// as it is.
 struct Place {
   comm::ExposedMemory memory{};
   std::array<Index, views::num_dims> strides{};

@@ -66,10 +66,14 @@ class Entries {
       T* const packed = reinterpret_cast<T*>(outgoing.packed(peer));
       if (!peer.direct || outgoing.places[part.number].is_packed)
         pack.push_back({item.source.data.data(), packed, copy(extents(m.source), tensor, message)});
-      const T* const ghosts = peer.direct_adjoint ? reinterpret_cast<const T*>(peer.ghosts.get()) : packed;
-      sums.push_back({&item,
-                      m.source,
-                      {ghosts, item.source.data.data(), copy(extents(m.source), message, tensor), CopyMode::add}});
+      const T* ghosts = packed;
+      Walk from = message;
+      if (peer.direct_adjoint && !m.source.empty()) {
+        ghosts = reinterpret_cast<const T*>(outgoing.opened[part.number].get());
+        from = {0, outgoing.adjoint_places[part.number].strides};
+      }
+      sums.push_back(
+          {&item, m.source, {ghosts, item.source.data.data(), copy(extents(m.source), from, tensor), CopyMode::add}});
     });
     append_in_batches(sums, 0, adjoint_unpack);
   }
@@ -88,7 +92,8 @@ class Entries {
         source = walk(incoming.places[part.number].strides, {}, m, true);
       }
       unpack.push_back({from, item.destination.data.data(), copy(extents(m.destination), source, tensor)});
-      adjoint_pack.push_back({item.destination.data.data(), packed, copy(extents(m.destination), tensor, message)});
+      if (!peer.direct_adjoint || incoming.adjoint_places[part.number].is_packed)
+        adjoint_pack.push_back({item.destination.data.data(), packed, copy(extents(m.destination), tensor, message)});
       add_poison(item, m.destination);
     });
   }
@@ -107,11 +112,6 @@ class Entries {
       }
       for (const Box& box : item->filled_later) add_poison(*item, box);
     }
-  }
-
-  /// Whether every cell of a move's source goes to one cell of its destination, in the same order.
-  static bool is_plain(const Move& m) {
-    return std::ranges::all_of(m.step, [](std::int8_t s) { return s == 1; });
   }
 
   // Between two tensors first the source becomes zero, but where the only summand of this rank can be written at once; then come the sums; in

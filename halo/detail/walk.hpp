@@ -3,8 +3,10 @@
 #include <aloni/halo/transfer.hpp>
 #include <aloni/views/strided_copy.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace aloni::halo::detail {
 
@@ -68,6 +70,11 @@ inline Walk walk_message(Index at, const Move& move, bool by_destination) {
 inline views::StridedCopy copy(const std::array<Index, views::num_dims>& extents, const Walk& source,
                                const Walk& destination) {
   return {source.offset, destination.offset, extents, source.strides, destination.strides};
+}
+
+/// Whether every cell of a move's source goes to one cell of its destination, in the same order.
+inline bool is_plain(const Move& m) {
+  return std::ranges::all_of(m.step, [](std::int8_t s) { return s == 1; });
 }
 
 /// Elements from the first cell of a box to its last.
