@@ -339,6 +339,44 @@ TEST(LocalConvolution, PaddedAndThinBoxesInEveryDirection) {
   }
 }
 
+TEST(LocalConvolution, PartsOfLayersSplitByHeightAndWidth) {
+  // What ranks of a split layer are given: boxes with ghosts, whose backward-data is padded by more than half a kernel on one side.
+  const unsigned seed = test_seed();
+  for (int i = 0; i < aloni::test::share_of(80); ++i) {
+    std::mt19937 random(seed + 3000 + i);
+    auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
+    ConvolutionProblem p{.samples = 1, .channels = 16 * pick(1, 3), .filters = 16 * pick(1, 4)};
+    const int split = static_cast<int>(pick(1, 2));
+    const bool upper = pick(0, 1) == 1, of_output = pick(0, 1) == 1;
+    for (int s = 1; s < 3; ++s) {
+      p.kernel[s] = pick(1, 5), p.stride[s] = pick(1, 2), p.dilation[s] = pick(1, 3);
+      const Index reach = (p.kernel[s] - 1) * p.dilation[s], padding = reach / 2;
+      p.output[s] = s == 2 ? pick(8, 40) : pick(4, 10);
+      p.offset[s] = -padding;
+      p.input[s] = (p.output[s] - 1) * p.stride[s] + reach + 1 - 2 * padding;
+      if (s != split) continue;
+      const Index size = of_output ? p.output[s] : p.input[s], half = size / 2;
+      const Index lower = upper ? half : 0, end = upper ? size : half;  // the part that is written
+      Index first, last;                                                // and what is read for it
+      if (of_output) {
+        first = std::max<Index>(0, lower * p.stride[s] - padding);
+        last = std::min(p.input[s], (end - 1) * p.stride[s] - padding + reach + 1);
+        p.output[s] = end - lower, p.input[s] = last - first;
+        p.offset[s] = local_offset(lower, first, p.stride[s], padding);
+      } else {
+        first = std::max<Index>(0, (lower + padding - reach + p.stride[s] - 1) / p.stride[s]);
+        last = std::min(p.output[s], (end - 1 + padding) / p.stride[s] + 1);
+        p.input[s] = end - lower, p.output[s] = last - first;
+        p.offset[s] = local_offset(first, lower, p.stride[s], padding);
+      }
+    }
+    if (p.input[split] < 1 || p.output[split] < 1 || flops(p) > 4e6) continue;
+    SCOPED_TRACE("seed " + std::to_string(seed + 3000 + i) + ": " + to_string(p));
+    compare_all<float>(p, random, {}, {});
+    if (HasFailure()) break;
+  }
+}
+
 TEST(LocalConvolution, ShapesThatOnednn26ComputesWrong) {
   // Found by comparing it with plain loops: see onednn_primitives.cpp for what they have in common.
   std::mt19937 random(test_seed());
