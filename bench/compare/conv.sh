@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Forward and backward of the layers of bench_conv by others: PyTorch in one process, DTensor on two ranks, JAX on two devices. One line per
+# layer, milliseconds. See README.md beside this file.
+#   PYTHON=~/torch/bin/python JAX_PYTHON=~/jax/bin/python bench/compare/conv.sh        one that is missing is left out
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${PYTHON:-python3}
+jax_python=${JAX_PYTHON:-$python}
+
+report() { # name, command…
+  local name=$1 layer result
+  shift
+  "$@" | while read -r layer result; do printf '%-16s %-9s %s\n' "$layer" "$name" "$result"; done
+}
+
+if "$python" -c 'import torch' 2>/dev/null; then
+  report PyTorch "$python" "$here/conv_pytorch.py" --threads 2
+  report DTensor "$python" "$here/conv_pytorch.py" --ranks 2
+else
+  echo "conv.sh: $python has no PyTorch; see $here/README.md, set PYTHON" >&2
+fi
+if "$jax_python" -c 'import jax' 2>/dev/null; then
+  report JAX "$jax_python" "$here/conv_jax.py"
+else
+  echo "conv.sh: $jax_python has no JAX; see $here/README.md, set JAX_PYTHON" >&2
+fi

@@ -1,0 +1,43 @@
+"""The layers of bench_conv (bench/conv/layers.hpp), one sample each, for the scripts beside this file."""
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layer:
+    name: str
+    channels: int
+    size: int
+    filters: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+    groups: int = 1
+    dimensions: int = 2
+    transposed: bool = False
+
+
+LAYERS = (
+    Layer("resnet_conv1", 3, 224, 64, 7, stride=2, padding=3),
+    Layer("res3b_branch2a", 512, 28, 128, 1),
+    Layer("mesh_conv1_1", 18, 1024, 128, 5, stride=2, padding=2),
+    Layer("mesh_conv6_1", 384, 64, 128, 3, stride=2, padding=1),
+    Layer("c64_256", 64, 256, 64, 3, padding=1),
+    Layer("c32_3d", 32, 64, 32, 3, padding=1, dimensions=3),
+    Layer("depthwise", 128, 128, 128, 3, padding=1, groups=128),
+    Layer("dilated", 64, 128, 64, 3, padding=2, dilation=2),
+    Layer("transposed", 64, 128, 32, 4, stride=2, padding=1, transposed=True),
+)
+
+
+def best_milliseconds(step, repetitions=15, warm_up=3):
+    """`step` ends with its work done."""
+    for _ in range(warm_up):
+        step()
+    best = float("inf")
+    for _ in range(repetitions):
+        start = time.perf_counter()
+        step()
+        best = min(best, time.perf_counter() - start)
+    return 1e3 * best
