@@ -14,11 +14,12 @@
 // Results are checked before the clock starts (conv/check.hpp).
 #include "conv/layers.hpp"
 #include "conv/local_run.hpp"
-#include "conv/onednn_limit.hpp"
 #include "conv/split_run.hpp"
 #include "support/benchmark.hpp"
 
-#include <aloni/core/config.hpp>
+#ifdef ALONI_BENCH_ONEDNN
+#include "conv/onednn_limit.hpp"
+#endif
 
 #include <algorithm>
 #include <memory>
@@ -39,6 +40,7 @@ std::string case_name(const std::string& kind, const Layer& layer, ConvolutionPa
   return kind + "/" + layer.name + "/" + std::string(name(pass));
 }
 
+#ifdef ALONI_BENCH_ONEDNN
 void add_limit(const comm::Communicator& world, const Layer& layer, ConvolutionPass pass) {
   add_timed(
       world, case_name("limit", layer, pass),
@@ -53,6 +55,9 @@ void add_limit(const comm::Communicator& world, const Layer& layer, ConvolutionP
       },
       options);
 }
+#else
+void add_limit(const comm::Communicator&, const Layer&, ConvolutionPass) {}  // a build without oneDNN
+#endif
 
 SplitWork work_of(ConvolutionPass pass) {
   switch (pass) {
@@ -113,7 +118,7 @@ void add_shard(const comm::Communicator& world, const Layer& layer, ConvolutionP
 void register_benchmarks(const comm::Communicator& world) {
   for (const Layer& layer : layers()) {
     for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter}) {
-      if constexpr (config::has_onednn) add_limit(world, layer, pass);
+      add_limit(world, layer, pass);
       for (char dimension : {'h', 'w', 'c', 'f', 'n'}) add_split(world, layer, pass, dimension);
       for (char dimension : {'h', 'w', 'c', 'f'}) add_shard(world, layer, pass, dimension);
     }
