@@ -80,7 +80,7 @@ void add_overlap(const comm::Communicator& world, const Layer& layer, const std:
         nn::LayerSplit split = nn::LayerSplit::parse("h" + std::to_string(world.size()));
         split.overlap = overlap;
         const auto step = std::make_shared<SplitRun>(world, layer, work, split);
-        return {.run = [step] { step->run(); }};
+        return {.run = [step] { step->run(); }, .counters = {{"sent_bytes", static_cast<double>(step->sent_bytes())}}};
       },
       options);
 }

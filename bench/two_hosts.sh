@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Two hosts on one machine, for what only shows between machines: network namespaces h0 and h1 joined by one link, each with a
 # name of its own, so that MPI sees two machines and goes over TCP between them.
-#   bench/two_hosts.sh up [RATE]            the link, shaped to RATE per direction (as tc writes it: 1gbit) or as fast as it gets
+#   bench/two_hosts.sh up [RATE [BURST]]    the link, shaped to RATE per direction (as tc writes it: 1gbit) or as fast as it gets; an idle link saves up
+#                                           for BURST (256kb), which slow ones should have less of
 #   bench/two_hosts.sh run N program …      N ranks on each host under Open MPI
 #   bench/two_hosts.sh sent                 bytes that each host has put on the link since `up`, frames and all
 #   bench/two_hosts.sh down
@@ -34,7 +35,7 @@ up() {
     on $i ip addr add "10.77.0.$((i + 1))/24" dev "v$i"
     on $i ip link set "v$i" up
     on $i ip link set lo up
-    if [[ -n ${1:-} ]]; then on $i tc qdisc add dev "v$i" root tbf rate "$1" burst 256kb latency 50ms; fi
+    if [[ -n ${1:-} ]]; then on $i tc qdisc add dev "v$i" root tbf rate "$1" burst "${2:-256kb}" latency 50ms; fi
   done
 }
 

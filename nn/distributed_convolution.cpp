@@ -763,6 +763,14 @@ struct DistributedConvolution<T, Exec>::Implementation {
     accesses.push_back(reads(tensors.dy, work));
     accesses.push_back(reads(tensors.x, tensors.x.box));
     if (filter_adds_bias) accesses.push_back(writes(tensors.db));
+    if (plan.convolution->overlap == Overlap::blocking && backward) {
+      for (const auto& exchange : backward->exchanges) {
+        for (Access access : exchange.second) {
+          access.writes = false;
+          accesses.push_back(access);
+        }
+      }
+    }
     step.kernel("filters", std::move(accesses), [this](const Exec& exec) { run_backward_filter(exec); });
     if (tensors.db.extent(0) == 0 || filter_adds_bias) return;
     step.kernel("bias", {reads(tensors.dy), writes(tensors.db)}, [this](const Exec& exec) {

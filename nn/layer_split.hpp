@@ -24,7 +24,7 @@ namespace aloni::nn {
 /// How the exchange of ghosts and the computation of a convolution go together. The results have the same bits where sums are exact.
 enum class Overlap : std::uint8_t {
   interior_first,  ///< what needs no ghosts is computed while these are on their way
-  blocking         ///< everything at once when they are there
+  blocking         ///< everything at once when they are there, the gradient of the weights too
 };
 
 struct LayerSplit {

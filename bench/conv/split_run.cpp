@@ -101,11 +101,20 @@ SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, SplitWor
   step_.set_scope("aloni::bench::" + layer.name);
   if (forward && exchanges) convolution_->add_input_exchange(step_);
   if (forward && computes) convolution_->add_forward(step_);
+  // In a network dy comes from y: what comes before and what comes after cannot run side by side.
+  if (is_step) step_.kernel("loss", {nn::reads(tensors_.y), nn::writes(tensors_.dy)}, [](const Exec&) {});
   if (exchanges_gradient && exchanges) convolution_->add_gradient_exchange(step_);
   if (filters && computes) convolution_->add_backward_filter(step_);
   if (data && computes) convolution_->add_backward_data(step_);
   step_.prepare();
+  const auto sent = [&] {
+    std::uint64_t bytes = 0;
+    for (const auto& peer : world_.traffic_by_peer()) bytes += peer.messages.bytes_sent;
+    return bytes;
+  };
+  const std::uint64_t before = sent();
   run();
+  sent_bytes_ = sent() - before;
   if (!exchanges || !computes) return;
   if (forward) check(ConvolutionPass::forward, tensors_.y, plan_.output);
   if (filters) check(ConvolutionPass::backward_filter, {}, plan_.input);

@@ -5,6 +5,7 @@
 
 #include <aloni/nn/distributed_convolution.hpp>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -24,6 +25,8 @@ class SplitRun {
   void run();
   /// Of all ranks together.
   double flops() const { return nn::local::flops(layer_.problem); }
+  /// That this rank sends in one run.
+  std::uint64_t sent_bytes() const { return sent_bytes_; }
   /// Of this rank, besides activations and filters.
   std::size_t workspace_bytes() const { return convolution_->workspace_bytes(); }
 
@@ -45,6 +48,7 @@ class SplitRun {
   std::unique_ptr<nn::DistributedConvolution<float>> convolution_;
   nn::Step<Exec> step_;  ///< what is timed
   Stopwatch stopwatch_;
+  std::uint64_t sent_bytes_ = 0;
 };
 
 }  // namespace aloni::bench
