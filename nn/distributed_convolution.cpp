@@ -131,19 +131,18 @@ class Region {
 
     Kernels(const Exec& exec, local::ConvolutionBackend backend) : exec_(exec), backend_(backend) {}
 
-    Local of(const local::ConvolutionProblem& problem, ConvolutionPass pass) {
-      for (const Local& known : all_) {
-        const auto& passes = known->passes();
-        const bool same_pass = pass == ConvolutionPass::forward         ? passes.forward
-                               : pass == ConvolutionPass::backward_data ? passes.backward_data
-                                                                        : passes.backward_filter;
-        if (same_pass && known->problem() == problem) return known;
-      }
-      all_.push_back(
-          local::make_local_convolution<T, Exec>(backend_, problem, exec_,
-                                                 {.forward = pass == ConvolutionPass::forward,
-                                                  .backward_data = pass == ConvolutionPass::backward_data,
-                                                  .backward_filter = pass == ConvolutionPass::backward_filter}));
+    /// `input` and `output`: the views that the kernel will be given for these sides of the problem.
+    Local of(const local::ConvolutionProblem& problem, ConvolutionPass pass, const View& input, const View& output,
+             bool relu = false) {
+      const local::ConvolutionPasses wanted{.forward = pass == ConvolutionPass::forward,
+                                            .backward_data = pass == ConvolutionPass::backward_data,
+                                            .backward_filter = pass == ConvolutionPass::backward_filter,
+                                            .relu = relu,
+                                            .dense_input = views::is_dense(input),
+                                            .dense_output = views::is_dense(output)};
+      for (const Local& known : all_)
+        if (known->passes() == wanted && known->problem() == problem) return known;
+      all_.push_back(local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted));
       return all_.back();
     }
     void filters_are(std::uint64_t version) {
@@ -164,8 +163,8 @@ class Region {
   /// `box`: all channels that the rank works on.
   Region(const Direction& direction, int rank, const Box& box, const Tensor<T, typename Exec::memory_space>& source,
          const Tensor<T, typename Exec::memory_space>& target, const std::vector<PartWeights<T, Exec>>& weights,
-         const Kokkos::View<T*, typename Exec::memory_space>& bias, Kernels& kernels)
-      : target_(target), box_(box) {
+         const Kokkos::View<T*, typename Exec::memory_space>& bias, Kernels& kernels, bool relu = false)
+      : box_(box), relu_(relu) {
     for (const PartWeights<T, Exec>& w : weights) {
       const Box to = with_channels(box, direction.target_channels(w.part));
       if (to.empty()) continue;
@@ -185,9 +184,10 @@ class Region {
         }
         const Box x = intersect(with_range(from, Dim::sample, n, n + step), source.box);
         const auto problem = problem_of(direction.plan, w.part, direction.backward ? y : x, direction.backward ? x : y);
-        calls_.push_back(
-            {kernels.of(problem, direction.gathers() ? ConvolutionPass::forward : ConvolutionPass::backward_data),
-             source.part(x), w.w, part_bias, target.part(y)});
+        const View in = source.part(x), out = target.part(y);
+        auto kernel = direction.gathers() ? kernels.of(problem, ConvolutionPass::forward, in, out, relu)
+                                          : kernels.of(problem, ConvolutionPass::backward_data, out, in);
+        calls_.push_back({std::move(kernel), in, w.w, part_bias, out});
       }
       read_ = hull(read_, intersect(from, source.box));
     }
@@ -203,6 +203,7 @@ class Region {
       if (!c.local) {
         local::fill<T, Exec>(exec, T(0), c.to);
         if (c.bias.extent(0) > 0) local::add_bias<T, Exec>(exec, c.bias, c.to);
+        if (relu_) local::relu_forward<T, Exec>(exec, c.to, c.to);
       } else if (gathers_) {
         c.local->forward(exec, c.from, c.w, c.bias, c.to);
       } else {
@@ -229,8 +230,8 @@ class Region {
     Kokkos::View<T*, typename Exec::memory_space> bias;
     View to;
   };
-  Tensor<T, typename Exec::memory_space> target_;
   Box box_, read_;
+  bool relu_;
   std::vector<Call> calls_;
   bool gathers_ = true;
 };
@@ -263,10 +264,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
     std::vector<Region<T, Exec>>
         early = {},
         late = {};  ///< `early` reads nothing but what the rank owns of the source, and ghosts of any value
-    std::vector<LocalTensor> late_sources = {};  ///< of each in `late`
-    std::vector<Transfer> reductions = {};       ///< of each in `late`, where `reduces`
-    std::vector<Box> completed = {};             ///< what of the target each of these completes
-    std::vector<LocalTensor> sums = {};          ///< partial, taken in turns
+    std::vector<Region<T, Exec>> early_relu = {}, late_relu = {};  ///< the same, with ReLU behind; or none
+    std::vector<LocalTensor> late_sources = {};                    ///< of each in `late`
+    std::vector<Transfer> reductions = {};                         ///< of each in `late`, where `reduces`
+    std::vector<Box> completed = {};                               ///< what of the target each of these completes
+    std::vector<LocalTensor> sums = {};                            ///< partial, taken in turns
   };
 
   comm::Communicator comm;
@@ -421,12 +423,10 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     for (const Box& box : early) {
       const int slabs = waits_for_the_network(flow) ? count_slabs(box) : 1;
-      for (int k = 0; k < slabs; ++k)
-        add_region(flow, flow.early, chunk_of(box, slab_dimension(box), k, slabs), source);
+      for (int k = 0; k < slabs; ++k) add_region(flow, Go::early, chunk_of(box, slab_dimension(box), k, slabs), source);
     }
     for (const Box& box : late) {
-      add_region(flow, flow.late, box, flow.source);
-      flow.late_sources.push_back(flow.source);
+      add_region(flow, Go::late, box, flow.source);
     }
   }
 
@@ -436,15 +436,23 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return all;
   }
 
-  void add_region(Flow& flow, std::vector<Region<T, Exec>>& list, const Box& box, const LocalTensor& source) {
-    add_region(flow, list, box, source, flow.target);
+  enum class Go : std::uint8_t { early, late };
+
+  void add_region(Flow& flow, Go go, const Box& box, const LocalTensor& source) {
+    add_region(flow, go, box, source, flow.target);
   }
-  void add_region(Flow& flow, std::vector<Region<T, Exec>>& list, const Box& box, const LocalTensor& source,
-                  const LocalTensor& target) {
+  void add_region(Flow& flow, Go go, const Box& box, const LocalTensor& source, const LocalTensor& target) {
     const bool with_bias = !flow.direction.backward && !flow.reduces;
-    list.emplace_back(flow.direction, rank(), box, source, target, weights,
-                      with_bias ? tensors.b : Kokkos::View<T*, Mem>{}, kernels);
+    const auto bias = with_bias ? tensors.b : Kokkos::View<T*, Mem>{};
+    (go == Go::early ? flow.early : flow.late)
+        .emplace_back(flow.direction, rank(), box, source, target, weights, bias, kernels);
+    if (go == Go::late) flow.late_sources.push_back(source);
+    if (flow.direction.backward || !fuses_relu(flow)) return;
+    (go == Go::early ? flow.early_relu : flow.late_relu)
+        .emplace_back(flow.direction, rank(), box, source, target, weights, bias, kernels, true);
   }
+
+  bool fuses_relu(const Flow& flow) const { return options.relu && !flow.reduces && !plan.convolution->transposed; }
 
   /// Equal on all ranks.
   int count_chunks(const Direction& d, bool reduces, const std::vector<Box>& work,
@@ -525,8 +533,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
             halo::TransferOptions{.label = options.label + "_sums"});
         bytes += flow.reductions.back().buffer_bytes();
       }
-      add_region(flow, flow.late, mine, flow.source, target);
-      flow.late_sources.push_back(flow.source);
+      add_region(flow, Go::late, mine, flow.source, target);
     }
   }
 
@@ -673,8 +680,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     add_copies(queue, flow, copies, boxes);
     for (std::size_t i = 0; i < late.size(); ++i) {
-      add_region(flow, flow.late, late[i], copies[i]);
-      flow.late_sources.push_back(copies[i]);
+      add_region(flow, Go::late, late[i], copies[i]);
     }
   }
 
@@ -690,9 +696,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
       if (filter_adds_bias)
         call.db = Kokkos::subview(tensors.db, Kokkos::make_pair(w.part.filters.lo, w.part.filters.hi));
       if (!y.empty() && reads_pixels && counts) {
-        call.local = kernels.of(problem_of(plan, w.part, x, y), ConvolutionPass::backward_filter);
         call.x = tensors.x.part(x);
         call.dy = tensors.dy.part(y);
+        const bool mirrored = plan.convolution->transposed;
+        call.local = kernels.of(problem_of(plan, w.part, x, y), ConvolutionPass::backward_filter,
+                                mirrored ? call.dy : call.x, mirrored ? call.x : call.dy);
       }
       filter_calls.push_back(call);
     }
@@ -724,16 +732,16 @@ struct DistributedConvolution<T, Exec>::Implementation {
                 });
   }
 
-  void add_regions(Step<Exec>& step, Flow& flow) {
+  void add_regions(Step<Exec>& step, Flow& flow, bool relu = false) {
     add_weights(step);
-    for (const Region<T, Exec>& region : flow.early) {
+    for (const Region<T, Exec>& region : relu ? flow.early_relu : flow.early) {
       // Ghosts are read as well, but what comes of them is written once more below.
       std::vector<Access> accesses{reads(flow.source), writes(flow.target, region.box())};
       accesses.push_back(reads(kernels));
       step.kernel("interior", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
     }
     for (std::size_t i = 0; i < flow.late.size(); ++i) {
-      const Region<T, Exec>& region = flow.late[i];
+      const Region<T, Exec>& region = (relu ? flow.late_relu : flow.late)[i];
       std::vector<Access> accesses{reads(flow.late_sources[i], region.read())};
       accesses.push_back(reads(kernels));
       if (!flow.reduces) {
@@ -750,8 +758,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
   }
 
-  void add_forward(Step<Exec>& step) {
-    add_regions(step, *forward);
+  void add_forward(Step<Exec>& step, bool relu) {
+    add_regions(step, *forward, relu);
     if (!forward->reduces || tensors.b.extent(0) == 0 || tensors.y.owned.empty()) return;
     step.kernel("bias", {reads(tensors.b), writes(tensors.y)},
                 [b = own_b, y = tensors.y.owned_part()](const Exec& exec) { local::add_bias<T, Exec>(exec, b, y); });
@@ -814,8 +822,13 @@ void DistributedConvolution<T, Exec>::add_input_exchange(Step<Exec>& step) {
 }
 
 template <class T, class Exec>
-void DistributedConvolution<T, Exec>::add_forward(Step<Exec>& step) {
-  implementation_->add_forward(step);
+void DistributedConvolution<T, Exec>::add_forward(Step<Exec>& step, bool relu) {
+  implementation_->add_forward(step, relu);
+}
+
+template <class T, class Exec>
+bool DistributedConvolution<T, Exec>::fuses_relu() const {
+  return implementation_->fuses_relu(*implementation_->forward);
 }
 
 template <class T, class Exec>

@@ -54,6 +54,8 @@ struct DistributedConvolutionOptions {
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   /// Whether x comes with its ghosts, by somebody else's transfer.
   bool input_is_complete = false;
+  /// Whether kernels that end with a ReLU shall be made too, for inference.
+  bool relu = false;
 };
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
@@ -69,8 +71,10 @@ class DistributedConvolution {
 
   /// Fills the ghosts of x, channels of other ranks included. Nothing with input_is_complete.
   void add_input_exchange(Step<Exec>& step);
-  /// y from x, ghosts included.
-  void add_forward(Step<Exec>& step);
+  /// y from x, ghosts included; with fuses_relu() and `relu` the larger of it and 0, which costs nothing then.
+  void add_forward(Step<Exec>& step, bool relu = false);
+  /// Whether add_forward() takes `relu`: asked for in the options, and y is no sum over ranks. Equal on all ranks.
+  bool fuses_relu() const;
   /// Fills what the two below need of the other ranks' dy. Before them, in the same step.
   void add_gradient_exchange(Step<Exec>& step);
   /// dw and db: this rank's summands, zeros where it has none.

@@ -140,7 +140,7 @@ struct Network<T, Exec>::Implementation {
           dx.push_back(arm.dx);
         }
         node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.y,
-                                          node.dy, std::move(x), std::move(dx), options.backend});
+                                          node.dy, std::move(x), std::move(dx), options.backend, may_fuse_relu(i)});
       }
       describe_forward(training, Mode::training);
       describe_forward(evaluation, Mode::evaluation);
@@ -178,6 +178,20 @@ struct Network<T, Exec>::Implementation {
     return std::holds_alternative<Relu>(description.layers[i].operation) && source >= 0 && mode == InputMode::shared &&
            only_reader(source) && !layer.output_has_ghosts &&
            output_may_be_overwritten(description.layers[source].operation);
+  }
+
+  /// Whether the layer is a convolution that a ReLU in place follows.
+  bool may_fuse_relu(int i) const {
+    if (!options.fuse_inference || !std::holds_alternative<Convolution>(description.layers[i].operation)) return false;
+    const auto& readers = plan.readers_of(i);
+    return readers.size() == 1 && std::holds_alternative<Relu>(description.layers[readers[0]].operation) &&
+           computes_in_place(readers[0]);
+  }
+  /// Whether the layer is a ReLU whose work the convolution before it does in evaluation.
+  bool is_fused(int i) const {
+    if (!std::holds_alternative<Relu>(description.layers[i].operation)) return false;
+    const int source = plan.layers[i].inputs[0].source;
+    return source >= 0 && nodes[source].layer->fuses_relu();
   }
 
   void lay_out_activations(const Queue<Exec>& queue) {
@@ -345,6 +359,7 @@ struct Network<T, Exec>::Implementation {
   void describe_forward(Step<Exec>& step, Mode mode) {
     for (int i = 0; i < size(); ++i) {
       step.set_scope("aloni::nn::forward " + name(i));
+      if (mode == Mode::evaluation && is_fused(i)) continue;
       for (Arm& arm : nodes[i].arms) {
         if (arm.fetch) step.transfer("input", fetch_accesses(i, arm), *arm.fetch);
       }

@@ -27,6 +27,8 @@ namespace aloni::nn {
 struct NetworkOptions {
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
+  /// In evaluation convolutions end with the ReLU that follows them. oneDNN's then make a NaN 0.
+  bool fuse_inference = true;
 };
 
 struct StepResult {

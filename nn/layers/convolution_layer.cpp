@@ -37,12 +37,14 @@ class ConvolutionLayer final : public Layer<T, Exec> {
       : convolution_(s.comm, s.queue, s.plan, tensors_of(s),
                      {.label = s.description.name,
                       .backend = s.backend,
-                      .input_is_complete = s.plan.inputs[0].mode == InputMode::separate}) {}
+                      .input_is_complete = s.plan.inputs[0].mode == InputMode::separate,
+                      .relu = s.fuses_relu}) {}
 
-  void add_forward(Step<Exec>& step, Mode) override {
+  void add_forward(Step<Exec>& step, Mode mode) override {
     convolution_.add_input_exchange(step);
-    convolution_.add_forward(step);
+    convolution_.add_forward(step, mode == Mode::evaluation && fuses_relu());
   }
+  bool fuses_relu() const override { return convolution_.fuses_relu(); }
 
   // The gradient of the weights waits for nobody, most often: it is there to hide the exchange behind.
   void add_backward(Step<Exec>& step) override {

@@ -32,6 +32,8 @@ struct LayerSetup {
   /// up-sampling, what it reads.
   std::vector<Tensor<T, typename Exec::memory_space>> x, dx;
   local::ConvolutionBackend backend;
+  /// A convolution whose only reader is a ReLU in place, and that ReLU: in evaluation the one does the other's work, where it can.
+  bool fuses_relu = false;
 };
 
 template <class T, class Exec>
@@ -47,6 +49,8 @@ class Layer {
   /// Adds what computes dx from dy, and this rank's part of the gradients of the parameters: their sum over all ranks is
   /// the gradient. Executed after a forward step of the training mode.
   virtual void add_backward(Step<Exec>& step) = 0;
+  /// Whether the evaluation step of a convolution ends with the ReLU behind it. Equal on all ranks.
+  virtual bool fuses_relu() const { return false; }
 };
 
 /// Whether this rank's result counts in sums over all ranks: of several ranks that compute the same, one does.

@@ -5,6 +5,7 @@
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/pointwise.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -49,7 +50,10 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
       };
       const ConvolutionPasses mine{.forward = takes(passes.forward, ConvolutionPass::forward),
                                    .backward_data = takes(passes.backward_data, ConvolutionPass::backward_data),
-                                   .backward_filter = takes(passes.backward_filter, ConvolutionPass::backward_filter)};
+                                   .backward_filter = takes(passes.backward_filter, ConvolutionPass::backward_filter),
+                                   .relu = passes.relu,
+                                   .dense_input = passes.dense_input,
+                                   .dense_output = passes.dense_output};
       if (!mine.forward && !mine.backward_data && !mine.backward_filter) continue;
       const std::shared_ptr<LocalConvolution<T, Exec>> part =
           make_local_convolution<T, Exec>(backend, problem, exec, mine);
@@ -71,6 +75,7 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
   }
 
  private:
+  bool fuses_relu() const override { return true; }  // what it hands over to does so itself, or behind its kernel
   void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
                    const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
     part_[0]->forward(exec, x, w, bias, y);
@@ -99,7 +104,9 @@ void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, I
   check_filters(operation, "w", problem_, w);
   detail::check_extent_or_none(operation, "bias", bias, problem_.filters);
   check_output(operation, "y", problem_, y);
-  if (y.size() > 0) run_forward(exec, x, w, bias, y);
+  if (y.size() == 0) return;
+  run_forward(exec, x, w, bias, y);
+  if (passes_.relu && !fuses_relu()) relu_forward<T, Exec>(exec, y, y);
 }
 
 template <class T, class Exec>

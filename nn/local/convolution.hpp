@@ -50,7 +50,7 @@ class LocalConvolution {
   /// version. 0, as at first: unknown, every call looks at them. @pre calls of one version are given filters of the same values
   virtual void filters_are(std::uint64_t version) { filters_version_ = version; }
 
-  /// y = conv(x, w) + bias. `bias` has extent filters, or 0 for none. @pre passes().forward
+  /// y = conv(x, w) + bias, and with passes().relu the larger of this and 0. `bias` has extent filters, or 0 for none. @pre passes().forward
   void forward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> w, InArray<T, Exec> bias, OutTensor<T, Exec> y);
   /// dx[i] = Σ dy[o] w[k] over all o, k with i = o * stride + k * dilation + offset. @pre passes().backward_data
   void backward_data(const Exec& exec, InTensor<T, Exec> dy, InTensor<T, Exec> w, OutTensor<T, Exec> dx);
@@ -61,6 +61,8 @@ class LocalConvolution {
  protected:
   std::uint64_t filters_version() const { return filters_version_; }
 
+  /// Whether run_forward() does what passes().relu asks for; otherwise a kernel of its own follows.
+  virtual bool fuses_relu() const { return false; }
   // Called with checked arguments.
   virtual void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
                            const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) = 0;

@@ -1,3 +1,4 @@
+#include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/elementwise.hpp>
 #include <aloni/nn/local/detail/onednn_primitives.hpp>
@@ -33,7 +34,8 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
         .backward_filter = reason(passes.backward_filter, ConvolutionPass::backward_filter)};
     const ConvolutionPasses here{.forward = passes.forward && !elsewhere.forward,
                                  .backward_data = passes.backward_data && !elsewhere.backward_data,
-                                 .backward_filter = passes.backward_filter && !elsewhere.backward_filter};
+                                 .backward_filter = passes.backward_filter && !elsewhere.backward_filter,
+                                 .relu = passes.relu};
     if (elsewhere.forward || elsewhere.backward_data || elsewhere.backward_filter) {
       direct_ = make_direct_convolution<float, Exec>(problem, exec, elsewhere);
     }
@@ -41,10 +43,14 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
     onednn_ = std::make_unique<OnednnConvolution>(part_, here);
     const Index in = part_.samples * part_.input[0] * part_.input[1] * part_.input[2] * part_.channels;
     const Index out = part_.samples * part_.output[0] * part_.output[1] * part_.output[2] * part_.filters;
-    input_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_input"),
-                    static_cast<std::size_t>(in));
-    output_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_output"),
-                     static_cast<std::size_t>(out));
+    if (!passes.dense_input || !reads_contiguously()) {
+      input_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_input"),
+                      static_cast<std::size_t>(in));
+    }
+    if (!passes.dense_output) {
+      output_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_output"),
+                       static_cast<std::size_t>(out));
+    }
     zeros_ = Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias"), static_cast<std::size_t>(part_.filters));
     unwanted_ =
         Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias_gradient"), static_cast<std::size_t>(part_.filters));
@@ -64,6 +70,7 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
   using In = Tensor<const float, Exec>;
   using Out = Tensor<float, Exec>;
 
+  bool fuses_relu() const override { return !goes_elsewhere(ConvolutionPass::forward); }
   bool goes_elsewhere(ConvolutionPass pass) const { return reasons_[static_cast<int>(pass)].has_value(); }
 
   /// The part of a view over the problem's input that oneDNN reads or writes.
@@ -80,23 +87,44 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
                                      like.extent(4));
   }
 
+  /// Whether the part of a dense x that oneDNN reads is dense.
+  bool reads_contiguously() const {
+    bool one_before = part_.samples == 1;
+    for (int s = 0; s < 3; ++s) {
+      if (part_.input[s] != this->problem().input[s] && !one_before) return false;
+      one_before = one_before && part_.input[s] == 1;
+    }
+    return true;
+  }
+
+  static void check_room(const Memory& memory, std::size_t size) {
+    check(memory.extent(0) >= size, "aloni::nn::local::LocalConvolution", "x, y or dy", "a view with gaps",
+          "a dense one, as the passes given to make_local_convolution say");
+  }
+
   static const float* dense(const Exec& exec, const In& v, const Memory& memory) {
     if (views::is_dense(v)) return v.data();
+    check_room(memory, v.size());
     elementwise<Exec, CopyValue, float>(exec, "aloni::nn::onednn_pack", CopyValue{}, packed(memory, v), v);
     return memory.data();
   }
+  /// Where a result that may have gaps is computed.
+  static float* room_for(const Out& v, const Memory& memory) {
+    if (views::is_dense(v)) return v.data();
+    check_room(memory, v.size());
+    return memory.data();
+  }
   static void unpack(const Exec& exec, const Memory& memory, const Out& v) {
+    if (views::is_dense(v)) return;
     elementwise<Exec, CopyValue, float>(exec, "aloni::nn::onednn_unpack", CopyValue{}, v, packed(memory, v));
   }
 
   void run_forward(const Exec& exec, const In& x, const In& w, const Array<const float, Exec>& bias,
                    const Out& y) override {
     if (goes_elsewhere(ConvolutionPass::forward)) return direct_->forward(exec, x, w, bias, y);
-    const bool in_place = views::is_dense(y);
-    const float* const from = dense(exec, part_of(x), input_);
-    onednn_->forward(from, w.data(), bias.extent(0) > 0 ? bias.data() : zeros_.data(),
-                     in_place ? y.data() : output_.data(), this->filters_version());
-    if (!in_place) unpack(exec, output_, y);
+    onednn_->forward(dense(exec, part_of(x), input_), w.data(), bias.extent(0) > 0 ? bias.data() : zeros_.data(),
+                     room_for(y, output_), this->filters_version());
+    unpack(exec, output_, y);
   }
 
   void run_backward_data(const Exec& exec, const In& dy, const In& w, const Out& dx) override {
@@ -105,10 +133,8 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
     if (part.size() < dx.size()) {
       elementwise<Exec, ZeroValue, float>(exec, "aloni::nn::onednn_zero", ZeroValue{}, dx);
     }
-    const bool in_place = views::is_dense(part);
-    onednn_->backward_data(dense(exec, dy, output_), w.data(), in_place ? part.data() : input_.data(),
-                           this->filters_version());
-    if (!in_place) unpack(exec, input_, part);
+    onednn_->backward_data(dense(exec, dy, output_), w.data(), room_for(part, input_), this->filters_version());
+    unpack(exec, input_, part);
   }
 
   void run_backward_filter(const Exec& exec, const In& x, const In& dy, const Out& dw,

@@ -48,6 +48,11 @@ enum class ConvolutionPass { forward, backward_data, backward_filter };
 /// Which passes an object shall be able to run. Preparing fewer saves memory and time.
 struct ConvolutionPasses {
   bool forward = false, backward_data = false, backward_filter = false;
+  bool relu = false;  ///< forward ends with max(y, 0); a NaN stays a NaN, but in oneDNN's kernels, which make it 0
+  /// All calls will have dense views of x, and of y and dy: then nobody keeps memory to pack them into. Other views are refused.
+  bool dense_input = false, dense_output = false;
+
+  friend constexpr bool operator==(const ConvolutionPasses&, const ConvolutionPasses&) = default;
 };
 
 /// How the local work is done; `automatic` takes the fastest known one for each pass.

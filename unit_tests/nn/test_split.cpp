@@ -428,6 +428,39 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
   expect_split_equals_unsplit<float>(comm, net, mixed, 4, Values::integers, 6, 0.0);
 }
 
+TEST(Split, EvaluatesWithFusedReluAsWithout) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {20, 18}, 16);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv1", Convolution{32, square_window(2, 3, 1, 1)}, {"input"}},       {"relu1", Relu{}, {"conv1"}},
+                {"conv2", Convolution{16, square_window(2, 3, 2, 1)}, {"relu1"}},       {"relu2", Relu{}, {"conv2"}},
+                {"up", TransposedConvolution{8, square_window(2, 4, 2, 1)}, {"relu2"}}, {"relu3", Relu{}, {"up"}}};
+  for (const auto& split : splits_for(comm.size(), 2)) {
+    SCOPED_TRACE(to_string(split));
+    const Queue<> queue;
+    Parameters<float> parameters(queue, net, 3);
+    Network<float> plain(comm, queue, net, Strategy::uniform(split), 2, parameters, {.fuse_inference = false});
+    Network<float> fused(comm, queue, net, Strategy::uniform(split), 2, parameters);
+    for (auto* network : {&plain, &fused}) {
+      const auto& whole = network->input_distribution().extents();
+      fill<float>(network->input(), network->input_box(), whole, Values::reals, 5, 2);
+      network->forward(queue, Mode::evaluation);
+    }
+    const auto a = on_host(plain.output()), b = on_host(fused.output());
+    double worst = 0, largest = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      worst = std::max(worst, static_cast<double>(std::abs(a.data()[i] - b.data()[i])));
+      largest = std::max(largest, static_cast<double>(a.data()[i]));
+    }
+    EXPECT_LE(worst, 1e-6 * largest);
+    if (a.size() > 0) {
+      EXPECT_GT(largest, 0);
+    }
+  }
+}
+
 TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   // More than one bucket of 1 MiB.

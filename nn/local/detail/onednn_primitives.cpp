@@ -64,9 +64,16 @@ struct Shapes {
 // Never Winograd: its transformations are not exact on small integers.
 constexpr auto direct = dnnl::algorithm::convolution_direct;
 
-dnnl::convolution_forward::primitive_desc describe_forward(const Shapes& s, const dnnl::engine& engine) {
+dnnl::convolution_forward::primitive_desc describe_forward(const Shapes& s, const dnnl::engine& engine,
+                                                           bool relu = false) {
+  dnnl::primitive_attr attributes = s.attributes;
+  if (relu) {
+    dnnl::post_ops behind;
+    behind.append_eltwise(1.0F, dnnl::algorithm::eltwise_relu, 0.0F, 0.0F);
+    attributes.set_post_ops(behind);
+  }
   return {{dnnl::prop_kind::forward_training, direct, s.x, s.w, s.bias, s.y, s.stride, s.dilation, s.before, s.after},
-          s.attributes,
+          attributes,
           engine};
 }
 
@@ -227,7 +234,7 @@ OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPa
   const dnnl::engine& engine = primitives_->engine;
   auto unbound = [&](const memory::desc& desc) { return memory(desc, engine, DNNL_MEMORY_NONE); };
   if (passes.forward) {
-    const auto d = describe_forward(shapes, engine);
+    const auto d = describe_forward(shapes, engine, passes.relu);
     Pass& pass = primitives_->of(ConvolutionPass::forward);
     pass.prepare(d, dnnl::convolution_forward(d), d.weights_desc(), DNNL_ARG_WEIGHTS, false, shapes, engine);
     pass.arguments[DNNL_ARG_SRC] = unbound(shapes.x);

@@ -5,7 +5,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <random>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "local_tensor.hpp"
@@ -308,6 +312,48 @@ TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblems) {
     compare_all<double>(p, random, at_x, at_y, i % 3 != 0);
     if (HasFailure()) break;
   }
+}
+
+TEST(LocalConvolution, ReluGivesTheLargerOfTheResultAndZero) {
+  std::mt19937 random(11);
+  int with_nan = 0;
+  for (int i = 0; i < share_of(60); ++i) {
+    const ConvolutionProblem p = random_problem(random, 2e5, i % 3 == 0);
+    auto data = make_data<float>(p, random, true);
+    SCOPED_TRACE(to_string(p));
+    auto plain = run_all(ConvolutionBackend::reference, p, data);
+    for (auto backend : backends_to_compare<float>()) {
+      SCOPED_TRACE(name(backend));
+      const Exec exec = test_space();
+      const auto convolution = make_local_convolution<float>(
+          backend, p, exec, {.forward = true, .relu = true, .dense_input = true, .dense_output = true});
+      LocalTensor<float> y(output_extents(p));
+      convolution->forward(exec, data.x, data.w, data.bias.view(), y);
+      wait(exec);
+      y.download();
+      Index wrong = 0;
+      y.for_each([&](auto... at) { wrong += y(at...) != std::max(std::as_const(plain.y)(at...), 0.0F); });
+      EXPECT_EQ(wrong, 0);
+      // A NaN in x reaches some of y, and stays there, but for oneDNN.
+      if (convolution->implementation(ConvolutionPass::forward).find("onednn") != std::string::npos) continue;
+      if (p.samples * p.input[0] * p.input[1] * p.input[2] * p.channels == 0) continue;
+      LocalTensor<float> x(input_extents(p)), expected(output_extents(p));
+      x.fill([] { return std::numeric_limits<float>::quiet_NaN(); });
+      make_local_convolution<float>(ConvolutionBackend::reference, p, exec, {.forward = true})
+          ->forward(exec, x, data.w, data.bias.view(), expected);
+      convolution->forward(exec, x, data.w, data.bias.view(), y);
+      wait(exec);
+      y.download();
+      expected.download();
+      y.for_each([&](auto... at) {
+        if (!std::isnan(expected(at...))) return;
+        ++with_nan;
+        wrong += !std::isnan(y(at...));
+      });
+      EXPECT_EQ(wrong, 0) << "NaN";
+    }
+  }
+  EXPECT_GT(with_nan, 0);
 }
 
 TEST(LocalConvolution, PaddedAndThinBoxesInEveryDirection) {
