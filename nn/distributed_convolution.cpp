@@ -1,6 +1,8 @@
 #include <aloni/nn/distributed_convolution.hpp>
 
 #include <aloni/halo/transfer.hpp>
+#include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/detail/convolution_region.hpp>
 #include <aloni/nn/local/bias.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 
@@ -14,6 +16,12 @@
 
 namespace aloni::nn {
 
+using detail::boxes_of;
+using detail::chunk_of;
+using detail::outermost;
+using detail::pixels;
+using detail::with_channels;
+using detail::with_range;
 using local::ConvolutionPass;
 using views::Box;
 using views::Dim;
@@ -21,8 +29,6 @@ using views::Distribution;
 
 namespace {
 
-/// What one more call of a kernel costs, in pixels of its result: above all the weights, which it reorders.
-constexpr Index pixels_per_call = 60;
 /// The share of a pass that computing faces twice, and more calls, may take.
 constexpr double largest_overhead = 0.05;
 /// What copying an element costs, in multiplications.
@@ -32,209 +38,6 @@ constexpr double chunk_bytes = 1 << 20;
 constexpr int most_chunks = 16;
 /// Of the interior, between which messages are looked after.
 constexpr double multiplications_per_slab = 100e6;
-
-std::vector<Box> boxes_of(int ranks, const std::function<Box(int)>& box) {
-  std::vector<Box> all;
-  for (int r = 0; r < ranks; ++r) all.push_back(box(r));
-  return all;
-}
-
-Box with_range(Box box, Dim d, Index lo, Index hi) {
-  box.set(d, lo, hi);
-  return box;
-}
-
-Box with_channels(Box box, const halo::Range& channels) {
-  return with_range(box, Dim::channel, channels.lo, channels.hi);
-}
-
-Index pixels(const Box& b) { return b.size() == 0 ? 0 : b.size() / b.extent(Dim::channel); }
-
-/// The outermost dimension in which there is more than one index: slabs of it are contiguous.
-Dim outermost(const Box& box) {
-  for (const Dim d : views::all_dims)
-    if (box.extent(d) > 1) return d;
-  return Dim::sample;
-}
-
-/// Part k of `count` of a box, cut along one dimension.
-Box chunk_of(const Box& box, Dim d, int k, int count) {
-  const Index extent = box.extent(d), lo = box.lower(d);
-  return with_range(box, d, lo + extent * k / count, lo + extent * (k + 1) / count);
-}
-
-/// One direction: from x to y, or from dy to dx.
-struct Direction {
-  const LayerPlan& plan;
-  bool backward;
-
-  const Distribution& source() const { return backward ? plan.output : plan.input; }
-  const Distribution& target() const { return backward ? plan.input : plan.output; }
-  /// What a rank computes, or adds to.
-  Box work(int rank) const { return backward ? plan.input_work(rank) : plan.output_work(rank); }
-  /// What it needs for a part of that.
-  Box needed_for(const Box& part, int rank) const {
-    return backward ? plan.output_gradient_of(part, rank) : plan.input_of(part, rank);
-  }
-  Box needed(int rank) const { return needed_for(work(rank), rank); }
-  const halo::Range& source_channels(const ConvolutionPart& p) const { return backward ? p.filters : p.channels; }
-  const halo::Range& target_channels(const ConvolutionPart& p) const { return backward ? p.channels : p.filters; }
-  /// Whether the local kernel runs its convolution against the direction of its stride.
-  bool gathers() const { return backward == plan.convolution->transposed; }
-};
-
-/// The problem of one part: `x` and `y` are those of the layer.
-local::ConvolutionProblem problem_of(const LayerPlan& plan, const ConvolutionPart& part, const Box& x, const Box& y) {
-  const bool transposed = plan.convolution->transposed;
-  // A transposed convolution is a convolution from y to x.
-  const Box& from = transposed ? y : x;
-  const Box& to = transposed ? x : y;
-  local::ConvolutionProblem p;
-  p.samples = y.extent(Dim::sample);
-  p.channels = from.extent(Dim::channel);
-  p.filters = to.extent(Dim::channel);
-  p.groups = part.groups;
-  for (int i = 0; i < 3; ++i) {
-    const Dim d = views::spatial_dims[i];
-    const halo::Stencil1D& s = plan.stencil[d];
-    p.input[i] = from.extent(d);
-    p.output[i] = to.extent(d);
-    p.kernel[i] = s.kernel;
-    p.stride[i] = s.stride;
-    p.dilation[i] = s.dilation;
-    p.offset[i] = local::local_offset(to.lower(d), from.lower(d), s.stride, s.pad_low);
-  }
-  return p;
-}
-
-/// The weights of one part: those of the layer where they lie, or a dense copy.
-template <class T, class Exec>
-struct PartWeights {
-  using View = views::LocalView<T, typename Exec::memory_space>;
-  ConvolutionPart part;
-  View w, dw = {};
-  View original_w = {}, original_dw = {};  ///< empty unless copied
-  std::shared_ptr<Kokkos::View<T*, typename Exec::memory_space>> memory = {}, gradient_memory = {};
-  bool copied() const { return memory != nullptr; }
-};
-
-/// Kernels that compute one region.
-template <class T, class Exec>
-class Region {
- public:
-  using View = views::LocalView<T, typename Exec::memory_space>;
-
-  /// Local kernels by problem and pass: equal ones are shared.
-  class Kernels {
-   public:
-    using Local = std::shared_ptr<local::LocalConvolution<T, Exec>>;
-
-    Kernels(const Exec& exec, local::ConvolutionBackend backend) : exec_(exec), backend_(backend) {}
-
-    /// `input` and `output`: the views that the kernel will be given for these sides of the problem.
-    Local of(const local::ConvolutionProblem& problem, ConvolutionPass pass, const View& input, const View& output,
-             bool relu = false) {
-      const local::ConvolutionPasses wanted{.forward = pass == ConvolutionPass::forward,
-                                            .backward_data = pass == ConvolutionPass::backward_data,
-                                            .backward_filter = pass == ConvolutionPass::backward_filter,
-                                            .relu = relu,
-                                            .dense_input = views::is_dense(input),
-                                            .dense_output = views::is_dense(output)};
-      for (const Local& known : all_)
-        if (known->passes() == wanted && known->problem() == problem) return known;
-      all_.push_back(local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted));
-      return all_.back();
-    }
-    void filters_are(std::uint64_t version) {
-      for (const Local& known : all_) known->filters_are(version);
-    }
-    std::size_t bytes() const {
-      std::size_t sum = 0;
-      for (const Local& known : all_) sum += known->workspace_bytes();
-      return sum;
-    }
-
-   private:
-    Exec exec_;
-    local::ConvolutionBackend backend_;
-    std::vector<Local> all_;
-  };
-
-  /// `box`: all channels that the rank works on.
-  Region(const Direction& direction, int rank, const Box& box, const Tensor<T, typename Exec::memory_space>& source,
-         const Tensor<T, typename Exec::memory_space>& target, const std::vector<PartWeights<T, Exec>>& weights,
-         const Kokkos::View<T*, typename Exec::memory_space>& bias, Kernels& kernels, bool relu = false)
-      : box_(box), relu_(relu) {
-    for (const PartWeights<T, Exec>& w : weights) {
-      const Box to = with_channels(box, direction.target_channels(w.part));
-      if (to.empty()) continue;
-      const Box from = with_channels(source_of(direction, rank, box, source.box), direction.source_channels(w.part));
-      Kokkos::View<T*, typename Exec::memory_space> part_bias;
-      if (bias.extent(0) > 0)
-        part_bias = Kokkos::subview(bias, Kokkos::make_pair(w.part.filters.lo, w.part.filters.hi));
-      const bool whole =
-          (views::is_dense(source.part(intersect(from, source.box))) && views::is_dense(target.part(to))) ||
-          to.extent(Dim::sample) == 1;
-      const Index step = whole ? to.extent(Dim::sample) : 1;
-      for (Index n = to.lower(Dim::sample); n < to.upper(Dim::sample); n += step) {
-        const Box y = with_range(to, Dim::sample, n, n + step);
-        if (from.empty()) {  // where a stride jumps over all
-          calls_.push_back({nullptr, {}, w.w, part_bias, target.part(y)});
-          continue;
-        }
-        const Box x = intersect(with_range(from, Dim::sample, n, n + step), source.box);
-        const auto problem = problem_of(direction.plan, w.part, direction.backward ? y : x, direction.backward ? x : y);
-        const View in = source.part(x), out = target.part(y);
-        auto kernel = direction.gathers() ? kernels.of(problem, ConvolutionPass::forward, in, out, relu)
-                                          : kernels.of(problem, ConvolutionPass::backward_data, out, in);
-        calls_.push_back({std::move(kernel), in, w.w, part_bias, out});
-      }
-      read_ = hull(read_, intersect(from, source.box));
-    }
-    gathers_ = direction.gathers();
-  }
-
-  const Box& box() const { return box_; }
-  /// Of the source.
-  const Box& read() const { return read_; }
-
-  void run(const Exec& exec) const {
-    for (const Call& c : calls_) {
-      if (!c.local) {
-        local::fill<T, Exec>(exec, T(0), c.to);
-        if (c.bias.extent(0) > 0) local::add_bias<T, Exec>(exec, c.bias, c.to);
-        if (relu_) local::relu_forward<T, Exec>(exec, c.to, c.to);
-      } else if (gathers_) {
-        c.local->forward(exec, c.from, c.w, c.bias, c.to);
-      } else {
-        c.local->backward_data(exec, c.from, c.w, c.to);
-        if (c.bias.extent(0) > 0) local::add_bias<T, Exec>(exec, c.bias, c.to);
-      }
-    }
-  }
-
- private:
-  /// What a region needs; where it isn't cut, all that there is: parts of memory would have to be packed.
-  static Box source_of(const Direction& direction, int rank, const Box& box, const Box& memory) {
-    Box needed = direction.needed_for(box, rank);
-    if (needed.empty()) return needed;
-    const Box work = direction.work(rank);
-    for (const Dim d : views::spatial_dims)
-      if (box.extent(d) == work.extent(d)) needed.set(d, memory.lower(d), memory.upper(d));
-    return needed;
-  }
-
-  struct Call {
-    std::shared_ptr<local::LocalConvolution<T, Exec>> local;
-    View from, w;
-    Kokkos::View<T*, typename Exec::memory_space> bias;
-    View to;
-  };
-  Box box_, read_;
-  bool relu_;
-  std::vector<Call> calls_;
-  bool gathers_ = true;
-};
 
 /// How the source of a direction comes to a rank.
 enum class Supply : std::uint8_t {
@@ -252,23 +55,24 @@ struct DistributedConvolution<T, Exec>::Implementation {
   using LocalTensor = Tensor<T, Mem>;
   using Transfer = halo::Transfer<Exec>;
   using Item = halo::TransferItem<T, Mem>;
-  using Kernels = typename Region<T, Exec>::Kernels;
+  using Kernels = detail::ConvolutionKernels<T, Exec>;
 
   /// One direction with its memory, transfers and kernels.
   struct Flow {
-    Direction direction;
+    detail::Direction direction;
     LocalTensor source, target;
     Supply supply = Supply::complete;
     bool reduces = false;  ///< several ranks add to what one of them owns
     std::vector<std::pair<Transfer, std::vector<Access>>> exchanges = {};
-    std::vector<Region<T, Exec>>
+    std::vector<detail::ConvolutionRegion<T, Exec>>
         early = {},
         late = {};  ///< `early` reads nothing but what the rank owns of the source, and ghosts of any value
-    std::vector<Region<T, Exec>> early_relu = {}, late_relu = {};  ///< the same, with ReLU behind; or none
-    std::vector<LocalTensor> late_sources = {};                    ///< of each in `late`
-    std::vector<Transfer> reductions = {};                         ///< of each in `late`, where `reduces`
-    std::vector<Box> completed = {};                               ///< what of the target each of these completes
-    std::vector<LocalTensor> sums = {};                            ///< partial, taken in turns
+    std::vector<detail::ConvolutionRegion<T, Exec>> early_relu = {},
+                                                    late_relu = {};  ///< the same, with ReLU behind; or none
+    std::vector<LocalTensor> late_sources = {};                      ///< of each in `late`
+    std::vector<Transfer> reductions = {};                           ///< of each in `late`, where `reduces`
+    std::vector<Box> completed = {};                                 ///< what of the target each of these completes
+    std::vector<LocalTensor> sums = {};                              ///< partial, taken in turns
   };
 
   comm::Communicator comm;
@@ -277,7 +81,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   DistributedConvolutionOptions options;
   bool counts;
   Kernels kernels;
-  std::vector<PartWeights<T, Exec>> weights;
+  std::vector<detail::PartWeights<T, Exec>> weights;
   std::optional<Flow> forward, backward;
   struct FilterCall {
     std::shared_ptr<local::LocalConvolution<T, Exec>> local;
@@ -334,7 +138,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
         return views::LocalView<T, Mem>(Kokkos::subview(v, Kokkos::make_pair(outer.lo, outer.hi), Kokkos::ALL,
                                                         Kokkos::ALL, Kokkos::ALL, Kokkos::make_pair(in.lo, in.hi)));
       };
-      PartWeights<T, Exec> w{.part = part, .w = cut(tensors.w)};
+      detail::PartWeights<T, Exec> w{.part = part, .w = cut(tensors.w)};
       if (trains) w.dw = cut(tensors.dw);
       if (!views::is_dense(w.w)) {
         const auto copy_of = [&](const views::LocalView<T, Mem>& v, auto& memory) {
@@ -369,7 +173,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   void prepare(const Queue<Exec>& queue, Flow& flow, Supply supply) {
-    const Direction& d = flow.direction;
+    const detail::Direction& d = flow.direction;
     const std::vector<Box> needed = boxes_of(ranks(), [&](int r) {
       // The gradient of the weights needs the gradients of all filters that a rank multiplies.
       const Box wanted = d.needed(r);
@@ -400,8 +204,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
     if (flow.supply == Supply::copy && copies_faces(d, work)) flow.supply = Supply::faces;
     if (flow.supply == Supply::faces ||
         (flow.supply == Supply::in_place && plan.convolution->overlap == Overlap::interior_first)) {
-      const auto [first, rest] = interior_first(d, rank(), mine);
-      if (flow.supply == Supply::faces || overhead(d, rank(), mine) <= largest_overhead) {
+      const auto [first, rest] = d.interior_first(rank(), mine);
+      if (flow.supply == Supply::faces || d.overhead(rank(), mine) <= largest_overhead) {
         early = first;
         late = rest;
       }
@@ -455,7 +259,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   bool fuses_relu(const Flow& flow) const { return options.relu && !flow.reduces && !plan.convolution->transposed; }
 
   /// Equal on all ranks.
-  int count_chunks(const Direction& d, bool reduces, const std::vector<Box>& work,
+  int count_chunks(const detail::Direction& d, bool reduces, const std::vector<Box>& work,
                    const std::vector<Box>& needed) const {
     double largest = 0;
     for (int r = 0; r < ranks(); ++r) {
@@ -492,7 +296,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   void compute_in_chunks(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& work, int chunks) {
-    const Direction& d = flow.direction;
+    const detail::Direction& d = flow.direction;
     // The same rows of what a rank computes, of whatever channels, and of what it owns.
     const auto rows = [&](int r, int k) {
       const Box all = with_channels(d.target().owned(r), {0, 1});
@@ -537,67 +341,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
   }
 
-  // --- interior and border ---
-
-  /// Of the indices that a rank computes in one dimension, those that need nothing of other ranks.
-  halo::Range interior(const Direction& d, int r, const Box& work, Dim dim) const {
-    const Box own = d.source().owned(r);
-    Index lo = work.lower(dim), hi = work.upper(dim);
-    for (Index i = work.lower(dim); i < work.upper(dim); ++i) {
-      // A stride may jump over all that an index would need: then it needs nothing, whatever its neighbours do.
-      const Box needed = d.needed_for(with_range(work, dim, i, i + 1), r);
-      if (needed.empty()) continue;
-      if (needed.lower(dim) < own.lower(dim)) lo = i + 1;
-      if (needed.upper(dim) > own.upper(dim)) hi = std::min(hi, i);
-    }
-    return {lo, hi};
-  }
-
-  /// What is computed before the ghosts have come, and after.
-  std::pair<std::vector<Box>, std::vector<Box>> interior_first(const Direction& d, int r, const Box& work) const {
-    std::vector<Box> early, late;
-    if (work.empty()) return {early, late};
-    // Slabs along the outermost spatial dimension are cut off, faces of the others computed again.
-    Box rest = work;
-    bool slabs = true;
-    for (const Dim dim : views::spatial_dims) {
-      if (work.extent(dim) == 1 && slabs) {
-        // A dimension of one index: if it needs ghosts, there is no interior.
-        if (interior(d, r, work, dim).empty()) return {{}, {work}};
-        continue;
-      }
-      const halo::Range inner = interior(d, r, rest, dim);
-      if (inner.empty()) return {{}, {work}};
-      if (inner.lo > rest.lower(dim)) late.push_back(with_range(rest, dim, rest.lower(dim), inner.lo));
-      if (inner.hi < rest.upper(dim)) late.push_back(with_range(rest, dim, inner.hi, rest.upper(dim)));
-      if (slabs) early = {with_range(rest, dim, inner.lo, inner.hi)};
-      rest = with_range(rest, dim, inner.lo, inner.hi);
-      slabs = false;
-    }
-    if (early.empty()) early = {rest};
-    return {early, late};
-  }
-
-  /// What computing the interior first costs, as a share of computing all at once.
-  double overhead(const Direction& d, int r, const Box& work) const {
-    const auto [early, late] = interior_first(d, r, work);
-    if (early.empty()) return work.empty() ? 0.0 : 1.0;
-    Index computed = 0, calls = 0;
-    for (const std::vector<Box>& list : {early, late}) {
-      for (const Box& box : list) {
-        computed += pixels(box);
-        calls += box.extent(Dim::sample);
-      }
-    }
-    const Index twice = computed - pixels(work);
-    return static_cast<double>((calls - 1) * pixels_per_call + 2 * twice) / static_cast<double>(pixels(work));
-  }
-
   /// Whether copies of faces cost less than a copy of all of the source, on the whole. Equal on all ranks.
-  bool copies_faces(const Direction& d, const std::vector<Box>& work) const {
+  bool copies_faces(const detail::Direction& d, const std::vector<Box>& work) const {
     if (plan.convolution->overlap == Overlap::blocking) return false;
     double faces = 0;
-    for (int r = 0; r < ranks(); ++r) faces = std::max(faces, overhead(d, r, work[static_cast<std::size_t>(r)]));
+    for (int r = 0; r < ranks(); ++r) faces = std::max(faces, d.overhead(r, work[static_cast<std::size_t>(r)]));
     const double copy = static_cast<double>(multiplications_per_copy * plan.output.extents()[Dim::channel]) /
                         static_cast<double>(std::max<Index>(1, local_multiplications_per_pixel()));
     return faces < copy;
@@ -662,11 +410,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   /// For each region at the border a copy of what it needs. All ranks have as many, some empty.
   void add_faces(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& work, const std::vector<Box>& late) {
-    const Direction& d = flow.direction;
+    const detail::Direction& d = flow.direction;
     std::vector<std::vector<Box>> regions;  // by rank
     std::size_t most = 0;
     for (int r = 0; r < ranks(); ++r) {
-      regions.push_back(interior_first(d, r, work[static_cast<std::size_t>(r)]).second);
+      regions.push_back(d.interior_first(r, work[static_cast<std::size_t>(r)]).second);
       most = std::max(most, regions.back().size());
     }
     std::vector<LocalTensor> copies;
@@ -689,7 +437,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     const bool has_bias = tensors.db.extent(0) > 0;
     const bool reads_pixels = !plan.input_of(work, rank()).empty();
     filter_adds_bias = has_bias && reads_pixels && !plan.convolution->transposed && !works_on_other_filters();
-    for (const PartWeights<T, Exec>& w : weights) {
+    for (const detail::PartWeights<T, Exec>& w : weights) {
       const Box y = with_channels(work, w.part.filters);
       const Box x = with_channels(tensors.x.box, w.part.channels);
       FilterCall call;
@@ -699,7 +447,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
         call.x = tensors.x.part(x);
         call.dy = tensors.dy.part(y);
         const bool mirrored = plan.convolution->transposed;
-        call.local = kernels.of(problem_of(plan, w.part, x, y), ConvolutionPass::backward_filter,
+        call.local = kernels.of(detail::problem_of(plan, w.part, x, y), ConvolutionPass::backward_filter,
                                 mirrored ? call.dy : call.x, mirrored ? call.x : call.dy);
       }
       filter_calls.push_back(call);
@@ -727,21 +475,21 @@ struct DistributedConvolution<T, Exec>::Implementation {
                   if (filters_version != 0 && filters_version == seen_version) return;
                   seen_version = filters_version;
                   kernels.filters_are(++refreshed);
-                  for (const PartWeights<T, Exec>& w : weights)
+                  for (const detail::PartWeights<T, Exec>& w : weights)
                     if (w.copied()) local::copy<T, Exec>(exec, w.original_w, w.w);
                 });
   }
 
   void add_regions(Step<Exec>& step, Flow& flow, bool relu = false) {
     add_weights(step);
-    for (const Region<T, Exec>& region : relu ? flow.early_relu : flow.early) {
+    for (const detail::ConvolutionRegion<T, Exec>& region : relu ? flow.early_relu : flow.early) {
       // Ghosts are read as well, but what comes of them is written once more below.
       std::vector<Access> accesses{reads(flow.source), writes(flow.target, region.box())};
       accesses.push_back(reads(kernels));
       step.kernel("interior", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
     }
     for (std::size_t i = 0; i < flow.late.size(); ++i) {
-      const Region<T, Exec>& region = (relu ? flow.late_relu : flow.late)[i];
+      const detail::ConvolutionRegion<T, Exec>& region = (relu ? flow.late_relu : flow.late)[i];
       std::vector<Access> accesses{reads(flow.late_sources[i], region.read())};
       accesses.push_back(reads(kernels));
       if (!flow.reduces) {
@@ -794,7 +542,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     for (std::size_t i = 0; i < filter_calls.size(); ++i) {
       const FilterCall& call = filter_calls[i];
-      const PartWeights<T, Exec>& w = weights[i];
+      const detail::PartWeights<T, Exec>& w = weights[i];
       if (!call.local) continue;
       if (plan.convolution->transposed) {
         call.local->backward_filter(exec, call.dy, call.x, w.dw, Kokkos::View<T*, Mem>{});

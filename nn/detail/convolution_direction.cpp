@@ -1,0 +1,118 @@
+#include <aloni/nn/detail/convolution_direction.hpp>
+
+#include <algorithm>
+
+namespace aloni::nn::detail {
+
+using views::Box;
+using views::Dim;
+
+namespace {
+
+/// What one more call of a kernel costs, in pixels of its result: above all the weights, which it reorders.
+constexpr Index pixels_per_call = 60;
+}  // namespace
+
+std::vector<Box> boxes_of(int ranks, const std::function<Box(int)>& box) {
+  std::vector<Box> all;
+  for (int r = 0; r < ranks; ++r) all.push_back(box(r));
+  return all;
+}
+
+Box with_range(Box box, Dim d, Index lo, Index hi) {
+  box.set(d, lo, hi);
+  return box;
+}
+
+Box with_channels(const Box& box, const halo::Range& channels) {
+  return with_range(box, Dim::channel, channels.lo, channels.hi);
+}
+
+Index pixels(const Box& b) { return b.size() == 0 ? 0 : b.size() / b.extent(Dim::channel); }
+
+Dim outermost(const Box& box) {
+  for (const Dim d : views::all_dims)
+    if (box.extent(d) > 1) return d;
+  return Dim::sample;
+}
+
+Box chunk_of(const Box& box, Dim d, int k, int count) {
+  const Index extent = box.extent(d), lo = box.lower(d);
+  return with_range(box, d, lo + extent * k / count, lo + extent * (k + 1) / count);
+}
+
+local::ConvolutionProblem problem_of(const LayerPlan& plan, const ConvolutionPart& part, const Box& x, const Box& y) {
+  const bool transposed = plan.convolution->transposed;
+  // A transposed convolution is a convolution from y to x.
+  const Box& from = transposed ? y : x;
+  const Box& to = transposed ? x : y;
+  local::ConvolutionProblem p;
+  p.samples = y.extent(Dim::sample);
+  p.channels = from.extent(Dim::channel);
+  p.filters = to.extent(Dim::channel);
+  p.groups = part.groups;
+  for (int i = 0; i < 3; ++i) {
+    const Dim d = views::spatial_dims[i];
+    const halo::Stencil1D& s = plan.stencil[d];
+    p.input[i] = from.extent(d);
+    p.output[i] = to.extent(d);
+    p.kernel[i] = s.kernel;
+    p.stride[i] = s.stride;
+    p.dilation[i] = s.dilation;
+    p.offset[i] = local::local_offset(to.lower(d), from.lower(d), s.stride, s.pad_low);
+  }
+  return p;
+}
+
+halo::Range Direction::interior(int rank, const Box& work, Dim dim) const {
+  const Box own = source().owned(rank);
+  Index lo = work.lower(dim), hi = work.upper(dim);
+  for (Index i = work.lower(dim); i < work.upper(dim); ++i) {
+    // A stride may jump over all that an index would need: then it needs nothing, whatever its neighbours do.
+    const Box needed = needed_for(with_range(work, dim, i, i + 1), rank);
+    if (needed.empty()) continue;
+    if (needed.lower(dim) < own.lower(dim)) lo = i + 1;
+    if (needed.upper(dim) > own.upper(dim)) hi = std::min(hi, i);
+  }
+  return {lo, hi};
+}
+
+std::pair<std::vector<Box>, std::vector<Box>> Direction::interior_first(int rank, const Box& work) const {
+  std::vector<Box> early, late;
+  if (work.empty()) return {early, late};
+  // Slabs along the outermost spatial dimension are cut off, faces of the others computed again.
+  Box rest = work;
+  bool slabs = true;
+  for (const Dim dim : views::spatial_dims) {
+    if (work.extent(dim) == 1 && slabs) {
+      // A dimension of one index: if it needs ghosts, there is no interior.
+      if (interior(rank, work, dim).empty()) return {{}, {work}};
+      continue;
+    }
+    const halo::Range inner = interior(rank, rest, dim);
+    if (inner.empty()) return {{}, {work}};
+    if (inner.lo > rest.lower(dim)) late.push_back(with_range(rest, dim, rest.lower(dim), inner.lo));
+    if (inner.hi < rest.upper(dim)) late.push_back(with_range(rest, dim, inner.hi, rest.upper(dim)));
+    if (slabs) early = {with_range(rest, dim, inner.lo, inner.hi)};
+    rest = with_range(rest, dim, inner.lo, inner.hi);
+    slabs = false;
+  }
+  if (early.empty()) early = {rest};
+  return {early, late};
+}
+
+double Direction::overhead(int rank, const Box& work) const {
+  const auto [early, late] = interior_first(rank, work);
+  if (early.empty()) return work.empty() ? 0.0 : 1.0;
+  Index computed = 0, calls = 0;
+  for (const std::vector<Box>& list : {early, late}) {
+    for (const Box& box : list) {
+      computed += pixels(box);
+      calls += box.extent(Dim::sample);
+    }
+  }
+  const Index twice = computed - pixels(work);
+  return static_cast<double>((calls - 1) * pixels_per_call + 2 * twice) / static_cast<double>(pixels(work));
+}
+
+}  // namespace aloni::nn::detail
