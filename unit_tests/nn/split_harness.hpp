@@ -100,15 +100,22 @@ struct Run {
         network(comm, queue, net, strategy, samples, parameters, {.backend = backend, .input_gradient = true}),
         values(v),
         seed(s) {
+    fill_parameters(0);
+  }
+
+  /// Each round has parameters and data of its own.
+  void fill_parameters(std::uint64_t round) {
     auto host = Kokkos::create_mirror_view(parameters.values());
-    for (std::size_t i = 0; i < host.extent(0); ++i) host(i) = value_at<T>(values, seed, 1, i);
+    for (std::size_t i = 0; i < host.extent(0); ++i) host(i) = value_at<T>(values, seed, 10 * round + 1, i);
     Kokkos::deep_copy(parameters.values(), host);
   }
 
-  void step() {
-    fill<T>(network.input(), network.input_box(), network.input_distribution().extents(), values, seed, 2);
+  void step(std::uint64_t round = 0) {
+    const std::uint64_t stream = 10 * round;
+    fill<T>(network.input(), network.input_box(), network.input_distribution().extents(), values, seed, stream + 2);
     network.forward(queue, Mode::training);
-    fill<T>(network.output_gradient(), network.output_box(), network.output_distribution().extents(), values, seed, 3);
+    fill<T>(network.output_gradient(), network.output_box(), network.output_distribution().extents(), values, seed,
+            stream + 3);
     network.backward(queue);
     network.reduce_gradients(queue);
   }
@@ -124,9 +131,11 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
   const auto self = comm.split(comm.rank(), 0);
   Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
   Run<T> many(comm, net, strategy, samples, values, seed, backend);
-  for (int step = 0; step < 2; ++step) {  // the second one meets buffers that are not fresh
-    one.step();
-    many.step();
+  for (std::uint64_t step = 0; step < 2; ++step) {  // the second one meets buffers that are full of other values
+    for (Run<T>* run : {&one, &many}) {
+      run->fill_parameters(step);
+      run->step(step);
+    }
     const std::string where =
         "strategy " + to_string(strategy) + ", step " + std::to_string(step) + ", seed " + std::to_string(seed);
     EXPECT_LE(difference(many.network.output(), many.network.output_box(), one.network.output()), tolerance)

@@ -1,201 +1,21 @@
 // Split equals unsplit, for every layer, every grid of the ranks given, replicated grids too.
+#include "random_network.hpp"
 #include "split_harness.hpp"
-#include "support/sanitizer.hpp"
+#include "support/random_cases.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/config.hpp>
 
-#include <cstdio>
-#include <numeric>
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 namespace aloni::nn::test {
 namespace {
 
 using local::ConvolutionBackend;
 using views::ProcessGrid;
-
-/// Deterministic stream of random integers.
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : seed_(seed) {}
-  /// In [low, high].
-  Index operator()(Index low, Index high) {
-    return low + static_cast<Index>(random::integer(seed_, 77, count_++) % static_cast<std::uint64_t>(high - low + 1));
-  }
-
- private:
-  std::uint64_t seed_, count_ = 0;
-};
-
-Window random_window(Dice& dice, int spatial_rank, const Extents& in, Index largest_kernel, bool pooling) {
-  Window w;
-  for (int i = 3 - spatial_rank; i < 3; ++i) {
-    const Index extent = in.values[1 + i];
-    w.dilation[i] = pooling ? 1 : dice(1, 2);
-    w.kernel[i] = dice(1, largest_kernel);
-    // Padding of a pooling window stays below the window: no window lies outside entirely.
-    const Index most = pooling ? (w.kernel[i] - 1) / 2 : 4;
-    w.pad_low[i] = dice(0, most);
-    w.pad_high[i] = dice(0, most);
-    while ((w.kernel[i] - 1) * w.dilation[i] + 1 > extent + w.pad_low[i] + w.pad_high[i]) {
-      w.dilation[i] = 1;
-      --w.kernel[i];
-      if (pooling) w.pad_low[i] = w.pad_high[i] = 0;
-    }
-    w.stride[i] = dice(1, 3);
-  }
-  return w;
-}
-
-/// Output extents between 1 and twice the input's and 2 more, at most 12: whatever remainder.
-std::array<Index, 3> random_output(Dice& dice, int spatial_rank, const Extents& in) {
-  std::array<Index, 3> output{1, 1, 1};
-  for (int i = 3 - spatial_rank; i < 3; ++i) output[i] = dice(1, std::min<Index>(12, 2 * in.values[1 + i] + 2));
-  return output;
-}
-
-/// A divisor of both numbers of channels, often 1, often the largest.
-Index random_groups(Dice& dice, Index channels, Index filters) {
-  const Index largest = std::gcd(channels, filters);
-  switch (dice(0, 3)) {
-    case 0:
-      return largest;
-    case 1: {
-      Index groups = dice(1, largest);
-      while (largest % groups != 0) --groups;
-      return groups;
-    }
-    default:
-      return 1;
-  }
-}
-
-/// Any kernel, stride, dilation, padding and output padding that leave an output of 1 to 14 elements.
-TransposedConvolution random_transposed(Dice& dice, int spatial_rank, const Extents& in) {
-  TransposedConvolution op;
-  for (int i = 3 - spatial_rank; i < 3; ++i) {
-    const Index most = spatial_rank == 3 ? 9 : 14;
-    Window& w = op.window;
-    const auto full = [&] { return (in.values[1 + i] - 1) * w.stride[i] + (w.kernel[i] - 1) * w.dilation[i] + 1; };
-    w.kernel[i] = dice(1, spatial_rank == 3 ? 3 : 5);
-    w.stride[i] = dice(1, 3);
-    w.dilation[i] = dice(1, 2);
-    if (full() > most + 4) w.stride[i] = w.dilation[i] = 1;
-    op.output_padding[i] = dice(0, std::max(w.stride[i], w.dilation[i]) - 1);
-    w.pad_low[i] = dice(0, std::min<Index>(3, full() - 1));
-    w.pad_high[i] = dice(0, std::min<Index>(3, full() - 1 - w.pad_low[i]));
-  }
-  op.filters = dice(1, 6);
-  op.bias = dice(0, 1) == 1;
-  op.groups = random_groups(dice, in[Dim::channel], op.filters);
-  return op;
-}
-
-enum class Kinds { exact, all };
-
-/// A chain of one to four layers; with Kinds::exact only such as give integers for integers.
-NetworkDescription random_network(Dice& dice, Kinds kinds) {
-  NetworkDescription net;
-  net.spatial_rank = static_cast<int>(dice(1, 3));
-  net.loss = Loss::binary_cross_entropy;
-  const Index largest = net.spatial_rank == 3 ? 6 : net.spatial_rank == 2 ? 11 : 24;
-  net.input = Extents{{1, 1, 1, 1, dice(1, 6)}};
-  for (int i = 3 - net.spatial_rank; i < 3; ++i) net.input.values[1 + i] = dice(1, largest);
-  const Index layers = dice(1, 4);
-  Index convolutions = 0;
-  std::string previous = "input";
-  bool flat = false;
-  for (Index l = 0; l < layers; ++l) {
-    const Extents in = l == 0 ? net.input : infer_extents(net, 1).back();
-    const std::string name = "layer" + std::to_string(l);
-    Operation op = Relu{};
-    // The range of kinds ends with those that divide.
-    switch (dice(0, kinds == Kinds::exact ? 8 : 16)) {
-      case 0:
-      case 1:
-      case 2:
-        if (flat || convolutions == 2) break;
-        ++convolutions;
-        if (dice(0, 2) == 0) {
-          op = random_transposed(dice, net.spatial_rank, in);
-        } else {
-          Convolution conv{dice(1, 6), random_window(dice, net.spatial_rank, in, net.spatial_rank == 3 ? 4 : 7, false),
-                           dice(0, 1) == 1};
-          conv.groups = random_groups(dice, in[Dim::channel], conv.filters);
-          op = conv;
-        }
-        break;
-      case 3:
-      case 4:
-        if (!flat) op = Pooling{PoolingKind::max, random_window(dice, net.spatial_rank, in, 4, true), true};
-        break;
-      case 5:
-        if (!flat && l > 0) {
-          op = Flatten{};
-          flat = true;
-        }
-        break;
-      case 7:
-        if (!flat) op = AdaptivePooling{PoolingKind::max, random_output(dice, net.spatial_rank, in)};
-        break;
-      case 8:
-        if (!flat) op = Upsampling{UpsamplingMode::nearest, {1, 1, 1}, random_output(dice, net.spatial_rank, in)};
-        break;
-      case 9:
-        if (!flat)
-          op = Pooling{PoolingKind::average, random_window(dice, net.spatial_rank, in, 4, true), dice(0, 1) == 1};
-        break;
-      case 10:
-        op = BatchNorm{StatisticsScope::all, 0.1, 1e-3};
-        break;
-      case 11:
-        if (!flat) op = AdaptivePooling{PoolingKind::average, random_output(dice, net.spatial_rank, in)};
-        break;
-      case 12:
-        if (!flat) op = Upsampling{UpsamplingMode::linear, {1, 1, 1}, random_output(dice, net.spatial_rank, in)};
-        break;
-      case 13:
-        if (!flat) {
-          op = GlobalAveragePooling{};
-          flat = true;
-        }
-        break;
-      case 14: {
-        Index groups = dice(1, in[Dim::channel]);
-        while (in[Dim::channel] % groups != 0) --groups;
-        op = GroupNorm{groups, 1e-3};
-        break;
-      }
-      case 15:
-        op = LayerNorm{1e-3};
-        break;
-      default:
-        break;
-    }
-    net.layers.push_back({name, op, {previous}});
-    previous = name;
-  }
-  return net;
-}
-
-/// With cuts of channels and filters, of either overlap.
-std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
-  std::vector<Dim> dims{Dim::sample, Dim::width, Dim::channel};
-  if (spatial_rank >= 2) dims.push_back(Dim::height);
-  if (spatial_rank >= 3) dims.push_back(Dim::depth);
-  std::vector<LayerSplit> splits;
-  for (int size = 1; size <= ranks; ++size) {
-    if (ranks % size != 0) continue;
-    for (int filters = 1; filters <= size; ++filters) {
-      if (size % filters != 0) continue;
-      for (const ProcessGrid& g : views::all_grids(size / filters, dims)) {
-        for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking})
-          splits.emplace_back(g, filters, overlap);
-      }
-    }
-  }
-  return splits;
-}
 
 std::vector<ProcessGrid> grids_for(int ranks, int spatial_rank) {
   std::vector<Dim> dims{Dim::sample, Dim::width};
@@ -213,19 +33,17 @@ template <class T>
 void compare_random_networks(Kinds kinds, Values values, double tolerance, std::uint64_t first_seed, int count,
                              ConvolutionBackend backend) {
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
-  for (std::uint64_t seed = first_seed; seed < first_seed + aloni::test::share_of(count); ++seed) {
+  for (std::uint64_t seed = first_seed; seed < first_seed + aloni::test::random_cases(count); ++seed) {
     Dice dice(seed);
     const NetworkDescription net = random_network(dice, kinds);
     const Index samples = dice(1, 5);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    // A grid drawn for each network; all grids come up over the seeds, and each is visited by the tests below.
-    const auto grids = splits_for(comm.size(), net.spatial_rank);
-    const int tries = static_cast<int>(std::min<std::size_t>(grids.size(), 3));
-    for (int t = 0; t < tries; ++t) {
-      const auto& grid = grids[dice(0, static_cast<Index>(grids.size()) - 1)];
-      if (!expect_split_equals_unsplit<T>(comm, net, Strategy::uniform(grid), samples, values, seed, tolerance,
-                                          backend))
-        return;
+    // Splits drawn for each network; all come up over the seeds, and each grid is visited by the tests below.
+    const auto splits = splits_for(comm.size(), net.spatial_rank);
+    for (int t = 0; t < 3; ++t) {
+      const Strategy strategy = t < 2 ? Strategy::uniform(splits[dice(0, static_cast<Index>(splits.size()) - 1)])
+                                      : random_strategy(dice, net, splits);
+      if (!expect_split_equals_unsplit<T>(comm, net, strategy, samples, values, seed, tolerance, backend)) return;
     }
   }
 }
@@ -475,6 +293,16 @@ TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
                 {"relu", Relu{}, {"fc1"}},
                 {"fc2", Dense{500}, {"relu"}},
                 {"fc3", Dense{3}, {"fc2"}}};
+  double alone = 0;  // the loss, without the other ranks
+  {
+    nn::test::Run<float> run(comm.split(comm.rank(), 0), net, Strategy::uniform({}), 6, Values::reals, 5,
+                             ConvolutionBackend::automatic);
+    fill<float>(run.network.input(), run.network.input_box(), run.network.input_distribution().extents(), Values::reals,
+                5, 2);
+    fill<float>(run.network.targets(), run.network.output_box(), run.network.output_distribution().extents(),
+                Values::integers, 5, 3);
+    alone = run.network.train_step(run.queue).loss;
+  }
   for (const char* text : {"n1", "n2", "h2", "f2"}) {
     const auto split = LayerSplit::parse(text);
     if (comm.size() % split.size() != 0) continue;
@@ -485,6 +313,7 @@ TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
     fill<float>(network.targets(), network.output_box(), network.output_distribution().extents(), Values::integers, 5,
                 3);
     const auto loss = network.train_step(run.queue).loss;
+    EXPECT_NEAR(loss, alone, 1e-5 * alone);
     const auto together = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.gradients());
     network.forward(run.queue, Mode::training);
     // The gradient of the loss is still there.
@@ -501,6 +330,37 @@ TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
     EXPECT_TRUE(std::isfinite(loss));
     EXPECT_DOUBLE_EQ(comm.all_reduce(loss, comm::Reduction::max), comm.all_reduce(loss, comm::Reduction::min));
   }
+}
+
+NetworkDescription one_convolution(Index height, Index channels, Index filters) {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {height, 64}, channels);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv", Convolution{filters, square_window(2, 3, 1, 1)}, {"input"}}};
+  return net;
+}
+
+TEST(Split, GivesTheSameBitsWhereRowsAndSumsTravelInChunks) {
+  // Several MiB of partial sums, and of gathered rows.
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (const char* text : {"c2", "f2", "c2f2", "h2c2", "n2f2"}) {
+    const auto split = LayerSplit::parse(text);
+    if (comm.size() > 4 || comm.size() % split.size() != 0) continue;
+    for (const Index samples : {1, 3}) {
+      expect_split_equals_unsplit<double>(comm, one_convolution(samples == 1 ? 160 : 64, 33, 34),
+                                          Strategy::uniform(split), samples, Values::integers, 11, 0.0);
+    }
+  }
+}
+
+TEST(Split, GivesTheSameBitsWhereInteriorsAreComputedInSlabs) {
+  // Between nodes messages move while somebody looks after them only.
+  if (aloni::test::sanitized) return;
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = 1});
+  if (comm.size() != 2) return;
+  expect_split_equals_unsplit<float>(comm, one_convolution(120, 56, 56), Strategy::uniform(LayerSplit::parse("h2")), 2,
+                                     Values::integers, 12, 0.0);
 }
 
 TEST(Split, HandlesMoreRanksThanRowsAndSamples) {

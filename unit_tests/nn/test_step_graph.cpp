@@ -2,7 +2,7 @@
 // on several simulated ranks that wait for each other.
 #include <aloni/nn/step_graph.hpp>
 
-#include <support/sanitizer.hpp>
+#include <support/random_cases.hpp>
 
 #include <gtest/gtest.h>
 
@@ -266,7 +266,7 @@ std::vector<std::vector<bool>> closure(const StepGraph& graph) {
 
 TEST(StepGraph, WaitsForTheTransitiveReductionOfAllConflicts) {
   int edges = 0, left_out = 0;
-  for (int seed = 1; seed <= test::share_of(2000); ++seed) {
+  for (int seed = 1; seed <= test::random_cases(2000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     const auto waits = closure(graph);
@@ -283,8 +283,8 @@ TEST(StepGraph, WaitsForTheTransitiveReductionOfAllConflicts) {
     }
     ASSERT_EQ(dependencies(graph), expected) << "seed " << seed;
   }
-  EXPECT_GT(edges, test::share_of(2000));
-  EXPECT_GT(left_out, test::share_of(2000));
+  EXPECT_GT(edges, test::random_cases(2000));
+  EXPECT_GT(left_out, test::random_cases(2000));
 }
 
 /// What is wrong with an order of a graph; empty: nothing.
@@ -335,7 +335,7 @@ std::string complaint(const StepGraph& graph, const std::vector<StepAction>& act
 }
 
 TEST(StepGraph, GivesEveryGraphAnOrderThatKeepsTheRules) {
-  for (int seed = 1; seed <= test::share_of(3000); ++seed) {
+  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     const auto actions = schedule(graph);
@@ -345,7 +345,7 @@ TEST(StepGraph, GivesEveryGraphAnOrderThatKeepsTheRules) {
 }
 
 TEST(StepGraph, WaitsOnlyForWhatTheFirstNodeThatCannotGoOnNeeds) {
-  for (int seed = 1; seed <= test::share_of(3000); ++seed) {
+  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     const std::size_t n = graph.nodes.size();
@@ -413,7 +413,7 @@ TEST(StepGraph, ComputesWhatTheNodesDoOneAfterTheOther) {
   // there, so what it reads must stay.
   constexpr std::uint64_t rubbish = 0xdead;
   int overlaps = 0;
-  for (int seed = 1; seed <= test::share_of(3000); ++seed) {
+  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
     HashedMemory expected;
@@ -444,7 +444,7 @@ TEST(StepGraph, ComputesWhatTheNodesDoOneAfterTheOther) {
     }
     ASSERT_EQ(memory, expected);
   }
-  EXPECT_GT(overlaps, test::share_of(3000));
+  EXPECT_GT(overlaps, test::random_cases(3000));
 }
 
 // --- several ranks ---
@@ -538,7 +538,7 @@ StepGraph graph_of_rank(Dice& dice, const std::vector<Common>& commons, std::siz
 
 TEST(StepGraph, LetsNoRankWaitForEver) {
   int waits = 0;
-  for (int seed = 1; seed <= test::share_of(4000); ++seed) {
+  for (int seed = 1; seed <= test::random_cases(4000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const auto size = static_cast<std::size_t>(dice(2, 8));
     const int collectives_in_ten = dice(0, 10), groups = dice(1, 2);
@@ -568,7 +568,7 @@ TEST(StepGraph, LetsNoRankWaitForEver) {
     }
     ASSERT_EQ(play(commons, ranks), "") << "seed " << seed;
   }
-  EXPECT_GT(waits, test::share_of(4000));
+  EXPECT_GT(waits, test::random_cases(4000));
 }
 
 TEST(StepGraph, NoticesRanksThatWaitForEver) {

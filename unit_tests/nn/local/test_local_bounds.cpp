@@ -11,7 +11,7 @@
 
 #include "guarded_memory.hpp"
 #include "local_tensor.hpp"
-#include "support/sanitizer.hpp"
+#include "support/random_cases.hpp"
 
 namespace aloni::test {
 namespace {
@@ -79,7 +79,7 @@ TEST(LocalBounds, NothingBesideTheTensorsIsTouched) {
   if (!Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
     GTEST_SKIP() << "guard pages are in host memory";
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(150); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(150); ++i) {
     std::mt19937 random(seed + i);
     SCOPED_TRACE("seed " + std::to_string(seed + i));
     run_guarded<float>(random, i % 3 == 0 ? GuardedMemory<float>::Against::begin : GuardedMemory<float>::Against::end);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "local_tensor.hpp"
-#include "support/sanitizer.hpp"
+#include "support/random_cases.hpp"
 
 namespace aloni::test {
 namespace {
@@ -234,7 +234,7 @@ TEST(LocalConvolutionReference, TwoDimensionsChannelsAndFiltersByHand) {
 TEST(LocalConvolutionReference, GroupsByTheDefinition) {
   // Every pair of a filter and a channel, of an output and an input pixel: those that meet add their products.
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(60); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(60); ++i) {
     std::mt19937 random(seed + 6000 + i);
     const auto p = random_problem(random, 1e4, true);
     SCOPED_TRACE("seed " + std::to_string(seed + 6000 + i) + ": " + to_string(p));
@@ -290,7 +290,7 @@ TEST(LocalConvolutionReference, GroupsAreConvolutionsOfTheirOwn) {
 
 TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblemsWithGroups) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(400); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(400); ++i) {
     std::mt19937 random(seed + 5000 + i);
     const auto p = random_problem(random, 5e5, true);
     const auto at_x = random_placement(random), at_y = random_placement(random);
@@ -303,7 +303,7 @@ TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblemsWithGroup
 
 TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblems) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(300); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(300); ++i) {
     std::mt19937 random(seed + i);
     const auto p = random_problem(random, 1e6);
     const auto at_x = random_placement(random), at_y = random_placement(random);
@@ -499,7 +499,7 @@ TEST(LocalConvolution, WorkInSeveralPiecesAddsUp) {
 TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) {
   const unsigned seed = test_seed();
   const Exec exec = test_space();
-  for (int i = 0; i < aloni::test::share_of(40); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(40); ++i) {
     std::mt19937 random(seed + 4000 + i);
     // Whole vectors, so that oneDNN is among the automatic ones too.
     auto p = random_problem(random, 1e5, i % 4 == 3);
@@ -536,7 +536,7 @@ TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) {
 
 TEST(LocalConvolution, RealNumbersAreCloseToTheReference) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(30); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(30); ++i) {
     std::mt19937 random(seed + 7000 + i);
     const auto p = random_problem(random, 1e6);
     SCOPED_TRACE("seed " + std::to_string(seed + 7000 + i) + ": " + to_string(p));
@@ -601,7 +601,7 @@ TEST(LocalConvolution, GradientsAreTheFiniteDifferencesOfTheForward) {
 TEST(LocalConvolution, BackwardPassesAreAdjointToTheForward) {
   // ⟨conv(x, w), dy⟩ = ⟨x, dx⟩ = ⟨w, dw⟩ without bias
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(40); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(40); ++i) {
     std::mt19937 random(seed + 9000 + i);
     const auto p = random_problem(random, 1e6, i % 2 == 1);
     SCOPED_TRACE("seed " + std::to_string(seed + 9000 + i) + ": " + to_string(p));

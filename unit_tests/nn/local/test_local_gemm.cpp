@@ -10,7 +10,7 @@
 #include <string>
 
 #include "local_tensor.hpp"
-#include "support/sanitizer.hpp"
+#include "support/random_cases.hpp"
 
 namespace aloni::test {
 namespace {
@@ -32,7 +32,7 @@ TYPED_TEST(LocalGemm, AgreesWithPlainLoopsForEveryTransposeStrideAndFactor) {
   using T = TypeParam;
   const Exec exec = test_space();
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(200); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(200); ++i) {
     std::mt19937 random(seed + i);
     auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
     const Index m = pick(0, 5) == 0 ? 1 : pick(1, 90), n = pick(0, 5) == 0 ? 1 : pick(1, 150), k = pick(0, 300);
@@ -117,7 +117,7 @@ TYPED_TEST(LocalGemm, DenseLayerIsExactOnIntegersInAllPasses) {
   using T = TypeParam;
   const Exec exec = test_space();
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(60); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(60); ++i) {
     std::mt19937 random(seed + i);
     auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
     const Index samples = pick(i == 0 ? 0 : 1, i == 0 ? 0 : 40), in = pick(1, 200), out = pick(1, 130);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "local_tensor.hpp"
-#include "support/sanitizer.hpp"
+#include "support/random_cases.hpp"
 
 namespace aloni::test {
 namespace {
@@ -73,7 +73,7 @@ TYPED_TEST(LocalPooling, MaxAndItsGradientAgreeWithTheDefinition) {
   using T = TypeParam;
   const Exec exec = test_space();
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(200); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(200); ++i) {
     std::mt19937 random(seed + i);
     const auto p = random_problem(random);
     SCOPED_TRACE("seed " + std::to_string(seed + i) + ": " + to_string(p));
@@ -129,7 +129,7 @@ TYPED_TEST(LocalPooling, AverageAgreesWithTheDefinitionForBothDivisors) {
   using T = TypeParam;
   const Exec exec = test_space();
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(200); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(200); ++i) {
     std::mt19937 random(seed + i);
     const auto p = random_problem(random);
     const auto divisor = i % 2 == 0 ? AverageDivisor::window : AverageDivisor::in_domain;

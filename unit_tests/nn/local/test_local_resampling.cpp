@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "local_tensor.hpp"
-#include "support/sanitizer.hpp"
+#include "support/random_cases.hpp"
 
 namespace aloni::test {
 namespace {
@@ -113,7 +113,7 @@ TYPED_TEST(LocalResampling, MaxAndItsGradientAgreeWithTheDefinition) {
   using T = TypeParam;
   const Exec exec = test_space();
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(200); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(200); ++i) {
     std::mt19937 random(seed + i);
     const auto p = random_part(random, random_whole(random, RangeRule::adaptive));
     SCOPED_TRACE("seed " + std::to_string(seed + i) + ": " + to_string(p));
@@ -170,7 +170,7 @@ TYPED_TEST(LocalResampling, SumsByWeightAndTheirGradientsAgreeWithTheDefinition)
   const Exec exec = test_space();
   const unsigned seed = test_seed();
   const double near = 100 * static_cast<double>(std::numeric_limits<T>::epsilon());
-  for (int i = 0; i < aloni::test::share_of(300); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(300); ++i) {
     std::mt19937 random(seed + i);
     const RangeRule rule = std::array{RangeRule::adaptive, RangeRule::nearest, RangeRule::linear}[i % 3];
     const auto p = random_part(random, random_whole(random, rule));
@@ -211,7 +211,7 @@ TYPED_TEST(LocalResampling, GivesAPartTheBitsOfTheWhole) {
   using T = TypeParam;
   const Exec exec = test_space();
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::share_of(150); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(150); ++i) {
     std::mt19937 random(seed + i);
     const RangeRule rule = std::array{RangeRule::adaptive, RangeRule::nearest, RangeRule::linear}[i % 3];
     const auto whole = random_whole(random, rule);
