@@ -1,0 +1,75 @@
+// Random networks, each layer cut in a way of its own, against the same networks uncut, to the bit, for as long as there is time:
+//   ALONI_FUZZ_SECONDS=600 ALONI_FUZZ_SEED=17 scripts/mpirun -n 6 build/host/bin/fuzz_split
+// The seed of a case says all about it but the number of ranks: the first case with ALONI_FUZZ_SEED set to it is that case again.
+#include "random_network.hpp"
+#include "split_harness.hpp"
+#include "support/random_cases.hpp"
+#include "support/transport.hpp"
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/config.hpp>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace aloni::nn::test {
+namespace {
+
+using local::ConvolutionBackend;
+
+/// False on all ranks when any saw a difference.
+template <class T>
+bool holds(const comm::Communicator& comm, std::uint64_t seed) {
+  Dice dice(seed);
+  const NetworkDescription net = random_network(dice, Kinds::exact);
+  const Index samples = dice(1, 5);
+  const Strategy strategy = random_strategy(dice, net, splits_for(comm.size(), net.spatial_rank));
+  std::vector<ConvolutionBackend> backends{ConvolutionBackend::automatic, ConvolutionBackend::automatic,
+                                           ConvolutionBackend::direct, ConvolutionBackend::reference};
+  if (config::has_kokkos_kernels) backends.push_back(ConvolutionBackend::kokkos_kernels);
+  if (config::has_onednn && std::is_same_v<T, float>) backends.push_back(ConvolutionBackend::onednn);
+  const ConvolutionBackend backend = backends[dice(0, static_cast<Index>(backends.size()) - 1)];
+  SCOPED_TRACE("backend " + std::string(name(backend)));
+  return expect_split_equals_unsplit<T>(comm, net, strategy, samples, Values::integers, seed, 0.0, backend);
+}
+
+double number_from(const char* variable, double otherwise) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr && *text != '\0' ? std::atof(text) : otherwise;
+}
+
+TEST(FuzzSplit, GivesTheSameBitsOnIntegersForAsLongAsThereIsTime) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD, aloni::test::transport_options());
+  const double seconds = number_from("ALONI_FUZZ_SECONDS", aloni::test::nightly() ? 180 : 5);
+  const auto first = static_cast<std::uint64_t>(number_from("ALONI_FUZZ_SEED", 1));
+  const auto start = std::chrono::steady_clock::now();
+  const auto tell = [&](std::uint64_t seed) {  // after a crash, too, it is known where to look
+    if (comm.rank() == 0)
+      std::fprintf(stderr, "fuzz_split: seeds %llu to %llu agree\n", static_cast<unsigned long long>(first),
+                   static_cast<unsigned long long>(seed));
+  };
+  std::uint64_t seed = first;
+  for (;; ++seed) {
+    // The clock of one rank counts, so that all go on or none.
+    const bool over = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >= seconds;
+    if (comm.all_reduce(comm.rank() == 0 && over ? 1 : 0, comm::Reduction::max) == 1 && seed > first) break;
+    SCOPED_TRACE("ALONI_FUZZ_SEED=" + std::to_string(seed) + " on " + std::to_string(comm.size()) +
+                 " ranks repeats this");
+    try {
+      if (!(random::integer(seed, 78, 0) % 2 == 0 ? holds<float>(comm, seed) : holds<double>(comm, seed))) return;
+    } catch (const std::exception& e) {
+      FAIL() << e.what();
+    }
+    if ((seed - first) % 100 == 99) tell(seed);
+  }
+  tell(seed - 1);
+}
+
+}  // namespace
+}  // namespace aloni::nn::test
