@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Whether the tests notice faults: mutate.py [--build FOLDER] [--only TEXT] [--json FILE] [--check]
+
+Applies each fault of mutations.txt to a copy of the tree, builds the tests that compare split with unsplit and those of plans and of a step's
+order, and runs them until one fails. Prints a table; fails when a fault survives, or when a line of the list isn't found exactly once.
+
+--build FOLDER  keeps the copy and its build there, so that a later run compiles only what has changed (default: a temporary folder)
+--only TEXT     faults whose name or file contains the text; may come several times
+--json FILE     the table for programs
+--check         only whether every line of the list is found: fast, a test of CI
+Arguments behind -- go to cmake when the copy is configured: -D aloni_CXX_ARCH=native
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+root = pathlib.Path(__file__).resolve().parents[2]
+LIST = pathlib.Path(__file__).with_name("mutations.txt")
+PURE = ["test_step_graph", "test_network_plan"]
+DISTRIBUTED = ["fuzz_split", "test_split"]
+# From the fastest to find something to the slowest. A fault that needs more is a fault that the tests are too weak for.
+RUNS = [("test_step_graph", 0), ("test_network_plan", 0), ("fuzz_split", 4), ("test_split", 2), ("fuzz_split", 6),
+        ("test_split", 4), ("test_split", 3)]
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
+               "ALONI_FUZZ_SECONDS": "20"}
+PATIENCE = 240  # seconds that a test may take: a fault may leave ranks waiting for each other
+
+
+def read_list():
+    """[(name, file, old, new)]"""
+    faults = []
+    for number, block in enumerate(re.split(r"\n\s*\n", LIST.read_text())):
+        lines = [line for line in block.splitlines() if line and not line.startswith("#")]
+        if not lines:
+            continue
+        marks = [line[0] for line in lines[1:]]
+        if marks != ["@", "-", "+"]:
+            sys.exit(f"{LIST.name}: block {number + 1} is not a name and lines with @, -, +:\n{block}")
+        faults.append((lines[0], lines[1][2:].strip(), lines[2][2:].strip(), lines[3][2:].strip()))
+    return faults
+
+
+def mutated(text, old, new):
+    """The text with one line another; None when the line isn't there exactly once."""
+    lines = text.splitlines(keepends=True)
+    places = [i for i, line in enumerate(lines) if line.strip() == old]
+    if len(places) != 1:
+        return None
+    line = lines[places[0]]
+    indentation = line[: len(line) - len(line.lstrip())]
+    lines[places[0]] = indentation + (new or "/* left out */;" if old.endswith(";") else new) + "\n"
+    return "".join(lines)
+
+
+def check(faults):
+    rotten = 0
+    for name, file, old, new in faults:
+        if mutated((root / file).read_text(), old, new) is None:
+            print(f"{file}: not exactly once: {old}")
+            rotten += 1
+    names = [fault[0] for fault in faults]
+    for name in {n for n in names if names.count(n) > 1}:
+        print(f"two faults are called {name}")
+        rotten += 1
+    return rotten
+
+
+def copy_tree(target):
+    """What git knows and what it would add."""
+    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True,
+                           capture_output=True, text=True).stdout.split("\0")
+    for name in filter(None, files):
+        source, copy = root / name, target / name
+        if not source.is_file() or (copy.is_file() and copy.read_bytes() == source.read_bytes()):
+            continue
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, copy)
+
+
+def build(tree, targets):
+    """None, or what the compiler says."""
+    done = subprocess.run(["cmake", "--build", "--preset", "host", "--target", *targets], cwd=tree, capture_output=True,
+                          text=True)
+    return None if done.returncode == 0 else done.stdout[-3000:] + done.stderr[-1000:]
+
+
+def run(tree, program, ranks):
+    """How it ended: "passes", "fails", "hangs"."""
+    binary = str(tree / "build/host/bin" / program)
+    command = [binary] if ranks == 0 else [str(tree / "scripts/mpirun"), "-n", str(ranks), binary]
+    process = subprocess.Popen(command + ["--gtest_fail_fast", "--gtest_brief=1"], env=os.environ | ENVIRONMENT,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return "passes" if process.wait(PATIENCE) == 0 else "fails"
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGTERM)  # its launcher ends the ranks
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        return "hangs"
+
+
+def try_fault(tree, fault):
+    """(result, by whom)"""
+    name, file, old, new = fault
+    original = (tree / file).read_text()
+    (tree / file).write_text(mutated(original, old, new))
+    try:
+        if file == "nn/step_graph.cpp" or file == "nn/network_plan.cpp" or file.startswith("halo/stencil"):
+            stages = [PURE, DISTRIBUTED]
+        else:
+            stages = [DISTRIBUTED]
+        for targets in stages:
+            error = build(tree, targets)
+            if error:
+                print(error)
+                return "does not compile", ""
+            for program, ranks in RUNS:
+                if program not in targets:
+                    continue
+                end = run(tree, program, ranks)
+                if end != "passes":
+                    return "caught", f"{program}{f' on {ranks}' if ranks else ''} {end}"
+        return "survives", ""
+    finally:
+        (tree / file).write_text(original)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path)
+    parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("cmake", nargs="*")
+    options = parser.parse_args()
+
+    faults = read_list()
+    if check(faults):
+        return 1
+    print(f"{len(faults)} faults, each line found once", flush=True)
+    if options.check:
+        return 0
+    chosen = [f for f in faults if not options.only or any(text in f[0] or text in f[1] for text in options.only)]
+    tree = (options.build or pathlib.Path(tempfile.mkdtemp(prefix="aloni_mutation"))).resolve()
+    results = []
+    try:
+        tree.mkdir(parents=True, exist_ok=True)
+        copy_tree(tree)
+        subprocess.run(["cmake", "--preset", "host", "-D", "aloni_ENABLE_HEADER_TESTS=OFF", *options.cmake], cwd=tree,
+                       check=True, stdout=subprocess.DEVNULL)
+        error = build(tree, PURE + DISTRIBUTED)
+        if error:
+            sys.exit(error)
+        for program, ranks in RUNS:
+            if (end := run(tree, program, ranks)) != "passes":
+                sys.exit(f"without a fault {program} on {ranks} ranks {end}")
+        for fault in chosen:
+            start = time.monotonic()
+            result, by = try_fault(tree, fault)
+            seconds = round(time.monotonic() - start)
+            results.append({"fault": fault[0], "file": fault[1], "result": result, "by": by, "seconds": seconds})
+            print(f"{result:10} {fault[1]:36} {fault[0]:58} {by} ({seconds} s)", flush=True)
+            if options.json:
+                options.json.write_text(json.dumps(results, indent=1))
+    finally:
+        if not options.build:
+            shutil.rmtree(tree)
+    caught = sum(r["result"] == "caught" for r in results)
+    print(f"{caught} of {len(results)} faults are caught")
+    return 0 if caught == len(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
