@@ -229,9 +229,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
       const int slabs = waits_for_the_network(flow) ? count_slabs(box) : 1;
       for (int k = 0; k < slabs; ++k) add_region(flow, Go::early, chunk_of(box, slab_dimension(box), k, slabs), source);
     }
-    for (const Box& box : late) {
-      add_region(flow, Go::late, box, flow.source);
-    }
+    for (const Box& box : late) add_region(flow, Go::late, box, flow.source);
   }
 
   std::vector<int> order() const {
