@@ -4,6 +4,8 @@
 //   limit/LAYER/forward|backward_data|backward_filter          on rank 0, two threads, while the other ranks sleep
 //   shard/LAYER/forward|backward_data|backward_filter/SPLIT    each rank's local part alone, all at the same time, no messages
 //
+//   size/PASS/WIDTH                                            64 -> 64 channels, 3x3, on squares of 128 to 2,048 pixels, cut in height: time per
+//                                                              output pixel, and memory besides the tensors as a share of these
 //   overlap/LAYER/computation|communication|blocking|interior_first
 //                                                              forward and backward cut in height: without its exchanges, these alone, and both
 //                                                              together in either way of nn::Overlap; for slow links (overlap.sh)
@@ -113,6 +115,23 @@ void add_shard(const comm::Communicator& world, const Layer& layer, ConvolutionP
       options);
 }
 
+void add_size(const comm::Communicator& world, ConvolutionPass pass, Index width) {
+  add_timed(
+      world, "size/" + std::string(name(pass)) + "/" + std::to_string(width),
+      [&world, pass, width]() -> Case {
+        const Layer layer = square_layer("c64_" + std::to_string(width), 64, width, 64, 3, 1);
+        const auto split = std::make_shared<SplitRun>(world, layer, work_of(pass),
+                                                      nn::LayerSplit::parse("h" + std::to_string(world.size())));
+        const double pixels = static_cast<double>(width * width);
+        const double tensors = 2 * 64 * pixels * sizeof(float) / world.size();
+        return {.run = [split] { split->run(); },
+                .flops = split->flops(),
+                .items = pixels,
+                .counters = {{"extra_memory", static_cast<double>(split->workspace_bytes()) / tensors}}};
+      },
+      options);
+}
+
 }  // namespace
 
 void register_benchmarks(const comm::Communicator& world) {
@@ -127,6 +146,8 @@ void register_benchmarks(const comm::Communicator& world) {
     add_overlap(world, layer, "blocking", SplitWork::step, nn::Overlap::blocking);
     add_overlap(world, layer, "interior_first", SplitWork::step, nn::Overlap::interior_first);
   }
+  for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter})
+    for (Index width : {128, 256, 512, 1024, 2048}) add_size(world, pass, width);
 }
 
 }  // namespace aloni::bench

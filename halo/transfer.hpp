@@ -123,7 +123,8 @@ class Transfer {
 
   /// Collective among the ranks that exchange messages. Asynchronous until finish(): what the plan writes must be
   /// neither read nor written, and what it reads must not change: by kernels submitted to the same queue it may where the tensor isn't
-  /// in shared memory.
+  /// in shared memory. What comes from other ranks is written by finish() alone: kernels submitted to the same queue before it that read it all
+  /// the same find what was there before.
   /// Throws InvalidArgument when this transfer is already in flight. Every start of one transfer uses the same queue,
   /// or the caller orders them.
   [[nodiscard]] Pending start(const Queue<Exec>& queue) const;

@@ -77,8 +77,9 @@ struct Upsampling {
 };
 
 /// Over which part of the mini-batch a channel's mean and variance are taken: the box of this rank; the boxes of the ranks
-/// that share its samples; everything.
-enum class StatisticsScope { local, spatial, all };
+/// that share its samples; everything; the boxes of so many ranks as BatchNorm::ranks says, neighbours in the order of the ranks that hold the
+/// channel (samples outermost): all ranks of a node, say. The last ones may be fewer.
+enum class StatisticsScope { local, spatial, all, neighbours };
 
 /// y = gamma (x - mean) / sqrt(variance + epsilon) + beta per channel. Evaluation uses running statistics:
 /// running = (1 - momentum) running + momentum batch (with the unbiased variance).
@@ -86,6 +87,7 @@ struct BatchNorm {
   StatisticsScope scope = StatisticsScope::all;
   double momentum = 0.1;
   double epsilon = 1e-5;
+  int ranks = 1;  ///< that share statistics with StatisticsScope::neighbours
 };
 
 /// Like BatchNorm, but the mean and variance are those of one sample: over its pixels and the channels of a group, which are

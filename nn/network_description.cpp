@@ -189,6 +189,7 @@ Extents output_of(const Subject& s, const Pooling& op) {
 }
 
 Extents output_of(const Subject& s, const BatchNorm& op) {
+  if (op.scope == StatisticsScope::neighbours) s.check_at_least("ranks that share statistics", op.ranks, 1);
   if (!(op.momentum >= 0 && op.momentum <= 1)) s.refuse("momentum", std::to_string(op.momentum), "between 0 and 1");
   s.check_epsilon(op.epsilon);
   return s.input;

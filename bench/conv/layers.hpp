@@ -16,30 +16,32 @@ struct Layer {
   bool transposed = false;
 };
 
+/// A layer on a square.
+inline Layer square_layer(const std::string& name, Index channels, Index size, Index filters, Index kernel,
+                          Index padding = 0, Index stride = 1, Index dilation = 1, Index groups = 1) {
+  const Index output = (size + 2 * padding - (kernel - 1) * dilation - 1) / stride + 1;
+  return {name,
+          {.samples = 1,
+           .channels = channels,
+           .filters = filters,
+           .groups = groups,
+           .input = {1, size, size},
+           .output = {1, output, output},
+           .kernel = {1, kernel, kernel},
+           .stride = {1, stride, stride},
+           .dilation = {1, dilation, dilation},
+           .offset = {0, -padding, -padding}}};
+}
+
 inline std::vector<Layer> layers() {
-  using nn::local::ConvolutionProblem;
-  struct Square {
-    Index channels, size, filters, kernel, stride = 1, padding = 0, dilation = 1, groups = 1;
-  };
-  auto plane = [](const Square& s) {
-    const Index output = (s.size + 2 * s.padding - (s.kernel - 1) * s.dilation - 1) / s.stride + 1;
-    return ConvolutionProblem{.samples = 1,
-                              .channels = s.channels,
-                              .filters = s.filters,
-                              .groups = s.groups,
-                              .input = {1, s.size, s.size},
-                              .output = {1, output, output},
-                              .kernel = {1, s.kernel, s.kernel},
-                              .stride = {1, s.stride, s.stride},
-                              .dilation = {1, s.dilation, s.dilation},
-                              .offset = {0, -s.padding, -s.padding}};
-  };
+  Layer transposed = square_layer("transposed", 32, 256, 64, 4, 1, 2);  // 64 channels, 128² -> 32 filters, 256²
+  transposed.transposed = true;
   return {
-      {"resnet_conv1", plane({.channels = 3, .size = 224, .filters = 64, .kernel = 7, .stride = 2, .padding = 3})},
-      {"res3b_branch2a", plane({.channels = 512, .size = 28, .filters = 128, .kernel = 1})},
-      {"mesh_conv1_1", plane({.channels = 18, .size = 1024, .filters = 128, .kernel = 5, .stride = 2, .padding = 2})},
-      {"mesh_conv6_1", plane({.channels = 384, .size = 64, .filters = 128, .kernel = 3, .stride = 2, .padding = 1})},
-      {"c64_256", plane({.channels = 64, .size = 256, .filters = 64, .kernel = 3, .padding = 1})},
+      square_layer("resnet_conv1", 3, 224, 64, 7, 3, 2),
+      square_layer("res3b_branch2a", 512, 28, 128, 1),
+      square_layer("mesh_conv1_1", 18, 1024, 128, 5, 2, 2),
+      square_layer("mesh_conv6_1", 384, 64, 128, 3, 1, 2),
+      square_layer("c64_256", 64, 256, 64, 3, 1),
       {"c32_3d",
        {.samples = 1,
         .channels = 32,
@@ -48,10 +50,9 @@ inline std::vector<Layer> layers() {
         .output = {64, 64, 64},
         .kernel = {3, 3, 3},
         .offset = {-1, -1, -1}}},
-      {"depthwise", plane({.channels = 128, .size = 128, .filters = 128, .kernel = 3, .padding = 1, .groups = 128})},
-      {"dilated", plane({.channels = 64, .size = 128, .filters = 64, .kernel = 3, .padding = 2, .dilation = 2})},
-      // 64 channels, 128² -> 32 filters, 256²
-      {"transposed", plane({.channels = 32, .size = 256, .filters = 64, .kernel = 4, .stride = 2, .padding = 1}), true},
+      square_layer("depthwise", 128, 128, 128, 3, 1, 1, 1, 128),
+      square_layer("dilated", 64, 128, 64, 3, 2, 1, 2),
+      transposed,
   };
 }
 

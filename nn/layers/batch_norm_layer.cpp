@@ -3,6 +3,8 @@
 #include <aloni/nn/layers/layer.hpp>
 #include <aloni/nn/local/batch_norm.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <variant>
 #include <vector>
 
@@ -39,8 +41,14 @@ class BatchNormLayer final : public Layer<T, Exec> {
     std::vector<int> members{s.comm.rank()};
     if (options_.scope == StatisticsScope::spatial) {
       members = s.plan.input.group(s.comm.rank(), {Dim::depth, Dim::height, Dim::width});
-    } else if (options_.scope == StatisticsScope::all) {
+    } else if (options_.scope != StatisticsScope::local) {
       members = s.plan.input.group(s.comm.rank(), {Dim::sample, Dim::depth, Dim::height, Dim::width});
+    }
+    if (options_.scope == StatisticsScope::neighbours) {
+      const auto place = std::ranges::find(members, s.comm.rank()) - members.begin();
+      const auto first = place / options_.ranks * options_.ranks;
+      const auto last = std::min<std::ptrdiff_t>(first + options_.ranks, std::ssize(members));
+      members = std::vector<int>(members.begin() + first, members.begin() + last);
     }
     sums_ = GroupSums<Exec>(s.comm, s.queue, "aloni::nn::batch_norm_sums", members, 2 * channels);
     for (int r : members) {

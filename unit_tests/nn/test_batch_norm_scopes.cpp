@@ -3,6 +3,10 @@
 
 #include <aloni/core/comm/mpi.hpp>
 
+#include <algorithm>
+#include <string>
+#include <vector>
+
 namespace aloni::nn::test {
 namespace {
 
@@ -10,13 +14,13 @@ using views::ProcessGrid;
 
 constexpr std::uint64_t seed = 31;
 
-NetworkDescription batch_norm(const Extents& input, StatisticsScope scope) {
+NetworkDescription batch_norm(const Extents& input, const BatchNorm& op) {
   NetworkDescription net;
   net.spatial_rank = 2;
   net.input = input;
   net.input[Dim::sample] = 1;
   net.loss = Loss::binary_cross_entropy;
-  net.layers = {{"norm", BatchNorm{scope, 0.1, 1e-3}, {"input"}}};
+  net.layers = {{"norm", op, {"input"}}};
   return net;
 }
 
@@ -29,10 +33,14 @@ void step(Run<double>& run, const Box& box, const Extents& whole) {
 }
 
 /// The part of the mini-batch whose statistics `rank` uses.
-Box part_of(const views::Distribution& d, int rank, StatisticsScope scope) {
+Box part_of(const views::Distribution& d, int rank, const BatchNorm& op) {
   Box part = d.owned(rank);
-  if (scope == StatisticsScope::spatial) {
+  if (op.scope == StatisticsScope::spatial) {
     for (Dim dim : {Dim::depth, Dim::height, Dim::width}) part.set(dim, 0, d.extents()[dim]);
+  }
+  if (op.scope == StatisticsScope::neighbours) {
+    const int first = rank / op.ranks * op.ranks;
+    for (int r = first; r < std::min(first + op.ranks, d.ranks()); ++r) part = hull(part, d.owned(r));
   }
   return part;
 }
@@ -46,21 +54,23 @@ Box relative(Box part, const Box& origin) {
   return part;
 }
 
-void compare(const std::string& grid, StatisticsScope scope) {
-  SCOPED_TRACE("grid " + grid + (scope == StatisticsScope::local ? ", local" : ", spatial"));
+void compare(const std::string& grid, StatisticsScope scope, int ranks = 1) {
+  const BatchNorm op{scope, 0.1, 1e-3, ranks};
+  SCOPED_TRACE("grid " + grid + ", scope " + std::to_string(static_cast<int>(scope)) + ", ranks " +
+               std::to_string(ranks));
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   const Extents whole{{7, 1, 9, 5, 3}};  // uneven for every rank count above one
-  Run<double> split(comm, batch_norm(whole, scope), Strategy::uniform(ProcessGrid::parse(grid)), 7, Values::reals, seed,
+  Run<double> split(comm, batch_norm(whole, op), Strategy::uniform(ProcessGrid::parse(grid)), 7, Values::reals, seed,
                     local::ConvolutionBackend::automatic);
   const views::Distribution& distribution = split.network.input_distribution();
   const Box owned = distribution.owned(comm.rank());
   step(split, owned, whole);
   split.network.reduce_gradients(split.queue);
 
-  const Box part = part_of(distribution, comm.rank(), scope);
+  const Box part = part_of(distribution, comm.rank(), op);
   ASSERT_FALSE(part.empty()) << "choose a grid without empty boxes";
   const auto self = comm.split(comm.rank(), 0);
-  Run<double> alone(self, batch_norm(views::extents_of(part), scope), Strategy::uniform({}), part.extent(Dim::sample),
+  Run<double> alone(self, batch_norm(views::extents_of(part), op), Strategy::uniform({}), part.extent(Dim::sample),
                     Values::reals, seed, local::ConvolutionBackend::automatic);
   step(alone, part, whole);
 
@@ -72,7 +82,9 @@ void compare(const std::string& grid, StatisticsScope scope) {
   // The gradients of gamma and beta are the sums over all parts, each part once.
   const std::vector<Dim> spatial{Dim::depth, Dim::height, Dim::width};
   const bool counts =
-      scope == StatisticsScope::local || distribution.group(comm.rank(), spatial).front() == comm.rank();
+      scope == StatisticsScope::local ||
+      (scope == StatisticsScope::spatial && distribution.group(comm.rank(), spatial).front() == comm.rank()) ||
+      (scope == StatisticsScope::neighbours && comm.rank() % ranks == 0);
   const auto gradients = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, split.parameters.gradients());
   const auto own = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, alone.parameters.gradients());
   for (Index i = 0; i < split.parameters.size(); ++i) {
@@ -118,6 +130,16 @@ TEST(BatchNormScopes, LocalNormalisesEachRanksBoxByItself) {
 
 TEST(BatchNormScopes, SpatialNormalisesEachSetOfSamplesByItself) {
   for (const auto& grid : grids(comm::from_mpi(MPI_COMM_WORLD).size())) compare(grid, StatisticsScope::spatial);
+}
+
+TEST(BatchNormScopes, NeighboursNormaliseTheirBoxesTogether) {
+  const int size = comm::from_mpi(MPI_COMM_WORLD).size();
+  for (const char* letter : {"n", "h", "w"}) {
+    for (int ranks : {1, 2, 3, size}) {
+      if (size > 5 && *letter == 'w') continue;  // more ranks than columns
+      compare(letter + std::to_string(size), StatisticsScope::neighbours, ranks);
+    }
+  }
 }
 
 }  // namespace
