@@ -168,7 +168,8 @@ class BadInput(unittest.TestCase):
     def test_neither_file_nor_grid(self):
         self.train_refused(USAGE, ["--strategy", "rows"], "--strategy", "rows", ranks=(2,))
         self.train_refused(USAGE, ["d2"], "--strategy", "d2", ranks=(2,))
-        self.train_refused(USAGE, ["c2"], "--strategy", "c2", ranks=(2,))
+        self.train_refused(USAGE, ["f3"], "--strategy", "f3", ranks=(2,))
+        self.train_refused(USAGE, ["--strategy", "h2f"], "--strategy", "h2f", ranks=(2,))
 
     def test_json_in_a_folder_that_is_not_there(self):
         self.train_refused(FAILURE, ["nowhere/out.json"], "--json", self.path("nowhere/out.json"))
