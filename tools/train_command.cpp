@@ -82,7 +82,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--steps", options_.steps, "Stop after so many steps in all, whatever --epochs says; 0: don't", "N");
   add("--batch", options_.batch, "Samples per step over all ranks", "N");
   add("--strategy", strategy_,
-      "Ranks per dimension (n2, h2, h2w2, c2, f2, ...) for all layers, or a file; default: n and all ranks", "FILE|GRID");
+      "Ranks per dimension (n2, h2, h2w2, c2, f2, ...) for all layers, or a file; default: n and all ranks",
+      "FILE|GRID");
   add("--precision", precision_, listed(precisions, itself), "TYPE");
   add("--seed", seed_, "Of the first parameters and the order of samples", "N");
   add("--learning-rate", options_.learning_rate, "Of stochastic gradient descent", "X");
