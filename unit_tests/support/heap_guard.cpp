@@ -14,7 +14,7 @@ std::atomic<std::size_t> smallest_counted{0};
 std::atomic<long> count{0};
 std::array<std::atomic<std::size_t>, 16> first_sizes{};
 
-void note(std::size_t bytes) {
+[[maybe_unused]] void note(std::size_t bytes) {
   if (!armed || bytes < smallest_counted) return;
   const long number = count++;
   if (number < static_cast<long>(first_sizes.size())) first_sizes[static_cast<std::size_t>(number)] = bytes;
@@ -22,6 +22,7 @@ void note(std::size_t bytes) {
 
 }  // namespace
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // All other forms of new and delete call these. Not inlined: gcc would complain that free() meets memory of new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   note(bytes);
@@ -38,6 +39,7 @@ void note(std::size_t bytes) {
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+#endif
 
 namespace aloni::test {
 
