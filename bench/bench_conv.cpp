@@ -9,11 +9,14 @@
 //   overlap/LAYER/computation|communication|blocking|interior_first
 //                                                              forward and backward cut in height: without its exchanges, these alone, and both
 //                                                              together in either way of nn::Overlap; for slow links (overlap.sh)
+//   chain/blocking|interior_first|wide                         inference through eight thin layers cut in height (conv/chain_run.hpp); wide exchanges
+//                                                              ghosts once for all of them
 //
 // All have the filters in oneDNN's order beforehand: ours because they are told that these stay what they are.
 //
 // SPLIT is, with two ranks, h2, w2, c2, f2 or n2: height, width, channels, filters, samples, of which there then are as many as ranks. What a pass of a split layer can reach is limit / shard; messages come on top.
 // Results are checked before the clock starts (conv/check.hpp).
+#include "conv/chain_run.hpp"
 #include "conv/layers.hpp"
 #include "conv/local_run.hpp"
 #include "conv/split_run.hpp"
@@ -115,6 +118,16 @@ void add_shard(const comm::Communicator& world, const Layer& layer, ConvolutionP
       options);
 }
 
+void add_chain(const comm::Communicator& world, nn::Overlap overlap) {
+  add_timed(
+      world, "chain/" + std::string(nn::name(overlap)),
+      [&world, overlap]() -> Case {
+        const auto chain = std::make_shared<ChainRun>(world, overlap);
+        return {.run = [chain] { chain->run(); }};
+      },
+      options);
+}
+
 void add_size(const comm::Communicator& world, ConvolutionPass pass, Index width) {
   add_timed(
       world, "size/" + std::string(name(pass)) + "/" + std::to_string(width),
@@ -146,6 +159,8 @@ void register_benchmarks(const comm::Communicator& world) {
     add_overlap(world, layer, "blocking", SplitWork::step, nn::Overlap::blocking);
     add_overlap(world, layer, "interior_first", SplitWork::step, nn::Overlap::interior_first);
   }
+  for (auto overlap : {nn::Overlap::blocking, nn::Overlap::interior_first, nn::Overlap::wide})
+    add_chain(world, overlap);
   for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter})
     for (Index width : {128, 256, 512, 1024, 2048}) add_size(world, pass, width);
 }

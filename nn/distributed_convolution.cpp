@@ -124,6 +124,10 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return needs_ghosts(plan.output, boxes_of(ranks(), [&](int r) { return plan.output_work(r); }));
   }
 
+  bool works_on_other_channels() const {
+    return needs_ghosts(plan.input, boxes_of(ranks(), [&](int r) { return plan.input_work(r); }));
+  }
+
   void prepare_weights(const Exec& exec, bool trains) {
     const ConvolutionPlan& conv = *plan.convolution;
     const bool has_bias = tensors.b.extent(0) > 0;
@@ -181,7 +185,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     });
     const std::vector<Box> work = boxes_of(ranks(), [&](int r) { return d.work(r); });
     const bool exchanges = needs_ghosts(d.source(), needed);
-    flow.reduces = needs_ghosts(d.target(), work);
+    flow.reduces = d.backward ? works_on_other_channels() : works_on_other_filters();
     const bool gathers = std::ranges::any_of(std::vector<int>(order()), [&](int r) {
       const auto i = static_cast<std::size_t>(r);
       const Box own = d.source().owned(r);
@@ -203,7 +207,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     // Ranks that exchange do it the same way, so the choice is made from what all know.
     if (flow.supply == Supply::copy && copies_faces(d, work)) flow.supply = Supply::faces;
     if (flow.supply == Supply::faces ||
-        (flow.supply == Supply::in_place && plan.convolution->overlap == Overlap::interior_first)) {
+        (flow.supply == Supply::in_place && plan.convolution->overlap != Overlap::blocking)) {
       const auto [first, rest] = d.interior_first(rank(), mine);
       if (flow.supply == Supply::faces || d.overhead(rank(), mine) <= largest_overhead) {
         early = first;

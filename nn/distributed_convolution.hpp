@@ -42,7 +42,7 @@ struct ConvolutionTensors {
   using Mem = typename Exec::memory_space;
 
   Tensor<T, Mem> x;                ///< covers input_needed(rank), what is owned of it included
-  Tensor<T, Mem> y;                ///< covers what the rank owns
+  Tensor<T, Mem> y;                ///< covers what the rank owns, and forward_work(rank) with Overlap::wide
   Tensor<T, Mem> dx;               ///< the same of x; not allocated: nobody wants it
   Tensor<T, Mem> dy;               ///< covers output_gradient_box(rank); not allocated: forward only
   views::LocalView<T, Mem> w, dw;  ///< all of it on every rank, dense: extents as in parameters_of()

@@ -58,6 +58,16 @@ std::string to_string(const LayerSplit& s) {
   return (text == "1" ? "" : text) + "f" + std::to_string(s.filters);
 }
 
-std::string_view name(Overlap overlap) { return overlap == Overlap::blocking ? "blocking" : "interior_first"; }
+std::string_view name(Overlap overlap) {
+  switch (overlap) {
+    case Overlap::interior_first:
+      break;
+    case Overlap::blocking:
+      return "blocking";
+    case Overlap::wide:
+      return "wide";
+  }
+  return "interior_first";
+}
 
 }  // namespace aloni::nn

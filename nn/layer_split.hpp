@@ -21,10 +21,13 @@
 
 namespace aloni::nn {
 
-/// How the exchange of ghosts and the computation of a convolution go together. The results have the same bits where sums are exact.
+/// How the exchange of ghosts and the computation of a layer go together. The results have the same bits where sums are exact.
 enum class Overlap : std::uint8_t {
   interior_first,  ///< what needs no ghosts is computed while these are on their way
-  blocking         ///< everything at once when they are there, the gradient of the weights too
+  blocking,        ///< everything at once when they are there, the gradient of the weights too
+  /// Consecutive layers so named, cut the same way, exchange ghosts once: the first fetches what the last of them depends on, and each
+  /// computes what its readers need beyond what it owns. The backward pass exchanges as with interior_first, beside the gradient of the weights.
+  wide
 };
 
 struct LayerSplit {
@@ -49,7 +52,7 @@ struct LayerSplit {
 
 /// "n2h2f2"; "1" where nothing is cut. Without the overlap.
 std::string to_string(const LayerSplit& s);
-/// "interior_first", "blocking".
+/// "interior_first", "blocking", "wide".
 std::string_view name(Overlap overlap);
 
 }  // namespace aloni::nn

@@ -163,9 +163,10 @@ struct Network<T, Exec>::Implementation {
   bool wants_gradient(int layer) const { return layer >= 0 || options.input_gradient; }
   const std::string& name(int i) const { return description.layers[i].name; }
 
-  /// The box that the memory of a layer's output covers: its only reader's ghosts lie around what it owns.
+  /// The box that the memory of a layer's output covers: what it computes; or its only reader's ghosts lie around what it owns.
   Box box_of_output(int layer) const {
     const Box owned = plan.output_of(layer).owned(rank());
+    if (layer >= 0 && !plan.layers[layer].wide.empty()) return plan.layers[layer].forward_work(rank());
     const bool ghosts = layer < 0 ? plan.input_has_ghosts : plan.layers[layer].output_has_ghosts;
     return ghosts ? hull(owned, plan.layers[plan.readers_of(layer)[0]].input_needed(rank())) : owned;
   }
@@ -261,7 +262,7 @@ struct Network<T, Exec>::Implementation {
           arm.dx = gradient_of(arm.source);
         } else {
           const Box owned = layer.input.owned(rank());
-          const Box box = folds(i) ? layer.input_needed(rank()) : owned;
+          const Box box = folds(i) ? layer.input_needed_by_owned(rank()) : owned;
           arm.dx = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx", intersect(box, owned), box);
         }
       }
@@ -274,7 +275,7 @@ struct Network<T, Exec>::Implementation {
     if (!layer.range_map && !std::holds_alternative<Pooling>(description.layers[i].operation)) return false;
     for (int r = 0; r < comm.size(); ++r) {
       // Where a rank reads less than it owns, the fold zeroes the rest.
-      if (layer.input_needed(r) != layer.input.owned(r)) return true;
+      if (layer.input_needed_by_owned(r) != layer.input.owned(r)) return true;
     }
     return false;
   }
@@ -323,7 +324,7 @@ struct Network<T, Exec>::Implementation {
   void connect_gradient(const Queue<Exec>& queue, int i, Arm& arm) {
     const LayerPlan& layer = plan.layers[i];
     const Exec& exec = queue.space();
-    const auto needed = [&](int r) { return layer.input_needed(r); };
+    const auto needed = [&](int r) { return layer.input_needed_by_owned(r); };
     // Where the result of the last stage goes: straight to the producer's dy, or to a summand of it.
     LocalTensor result = gradient_of(arm.source);
     if (!only_reader(arm.source)) {

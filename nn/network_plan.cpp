@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace aloni::nn {
@@ -234,12 +235,28 @@ Box LayerPlan::output_gradient_of(const Box& inputs, int rank) const {
                        convolution->hull(rank).filters);
 }
 
+Box LayerPlan::forward_work(int rank) const {
+  return wide.empty() ? output_work(rank) : wide[static_cast<std::size_t>(rank)];
+}
+
+namespace {
+
+Box input_behind(const LayerPlan& layer, const Box& outputs, int rank) {
+  if (layer.convolution) return layer.input_of(outputs, rank);
+  if (outputs.empty()) return {};
+  return intersect(layer.range_map ? layer.range_map->input_box(outputs) : layer.stencil.input_box(outputs),
+                   whole(layer.input.extents()));
+}
+
+}  // namespace
+
 Box LayerPlan::input_needed(int rank) const {
-  if (!windowed) return input.owned(rank);
-  if (convolution) return input_of(output_work(rank), rank);
-  const Box mine = output.owned(rank);
-  if (mine.empty()) return {};
-  return intersect(range_map ? range_map->input_box(mine) : stencil.input_box(mine), whole(input.extents()));
+  if (!windowed) return wide.empty() ? input.owned(rank) : wide[static_cast<std::size_t>(rank)];
+  return input_behind(*this, forward_work(rank), rank);
+}
+
+Box LayerPlan::input_needed_by_owned(int rank) const {
+  return windowed ? input_behind(*this, output_work(rank), rank) : input.owned(rank);
 }
 
 Box LayerPlan::output_gradient_needed(int rank) const {
@@ -261,6 +278,35 @@ bool needs_ghosts(const Distribution& owned, const std::vector<Box>& needed) {
   }
   return false;
 }
+
+namespace {
+
+/// Whether the layer makes its readers' ghosts itself: then it and all of them are named so and cut in the same way.
+bool serves_its_readers(const NetworkPlan& plan, const std::vector<LayerSplit>& splits, int i) {
+  const Distribution& owned = plan.layers[static_cast<std::size_t>(i)].output;
+  const auto is_wide = [&](int l) { return splits[static_cast<std::size_t>(l)].overlap == Overlap::wide; };
+  return is_wide(i) && std::ranges::all_of(plan.readers_of(i), [&](int reader) {
+           return is_wide(reader) && plan.layers[static_cast<std::size_t>(reader)].input == owned;
+         });
+}
+
+/// From the last layer to the first: what each computes of what its readers need.
+void widen(NetworkPlan& plan, const std::vector<LayerSplit>& splits, int ranks) {
+  for (int i = static_cast<int>(plan.layers.size()) - 1; i >= 0; --i) {
+    if (!serves_its_readers(plan, splits, i)) continue;
+    LayerPlan& layer = plan.layers[static_cast<std::size_t>(i)];
+    std::vector<Box> boxes;
+    for (int r = 0; r < ranks; ++r) {
+      Box box = layer.output.owned(r);
+      for (const int reader : plan.readers_of(i))
+        box = hull(box, plan.layers[static_cast<std::size_t>(reader)].input_needed(r));
+      boxes.push_back(box);
+    }
+    if (needs_ghosts(layer.output, boxes)) layer.wide = std::move(boxes);
+  }
+}
+
+}  // namespace
 
 NetworkPlan plan_network(const NetworkDescription& network, const std::vector<LayerSplit>& splits, int ranks,
                          Index samples) {
@@ -308,13 +354,15 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<La
   }
   plan.input = plan.layers[plan.input_readers[0]].input;
 
+  widen(plan, splits, ranks);
   for (int i = 0; i < count; ++i) {
     LayerPlan& layer = plan.layers[i];
     std::vector<Box> needed(ranks);
     for (int r = 0; r < ranks; ++r) needed[r] = layer.input_needed(r);
-    const bool ghosts = needs_ghosts(layer.input, needed);
     for (LayerInput& input : layer.inputs) {
       const bool same = plan.output_of(input.source) == layer.input;
+      const bool served = input.source >= 0 && !plan.layers[input.source].wide.empty();
+      const bool ghosts = !served && needs_ghosts(layer.input, needed);
       if (same && !ghosts) {
         input.mode = InputMode::shared;
       } else if (same && plan.readers_of(input.source).size() == 1 &&

@@ -78,9 +78,16 @@ struct LayerPlan {
   /// What the memory of dL/dy covers.
   views::Box output_gradient_box(int rank) const;
 
-  /// The input indices that the rank reads: for windowed layers those that its output depends on, clipped to the tensor
-  /// (empty when it computes no output), for all others what it owns of the input.
+  /// With Overlap::wide, of every rank: what it owns of the output and what its readers need of it. Empty where that is what it owns on all of them.
+  std::vector<views::Box> wide;
+  /// The outputs that the rank computes in the forward pass: output_work(), or more with `wide`. Gradients are those of what it owns.
+  views::Box forward_work(int rank) const;
+
+  /// The input indices that the rank reads: for windowed layers those that forward_work() depends on, clipped to the tensor
+  /// (empty when it computes no output), for all others what it owns of the input, or `wide`.
   views::Box input_needed(int rank) const;
+  /// The same of the outputs that it owns alone: whose gradients theirs add to.
+  views::Box input_needed_by_owned(int rank) const;
   /// The output indices whose gradient the gradient of the rank's own input depends on (backward-data).
   views::Box output_gradient_needed(int rank) const;
 };

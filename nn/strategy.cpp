@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <sstream>
+#include <variant>
 
 namespace aloni::nn {
 
@@ -73,10 +74,10 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 Overlap overlap_named(const std::string& where, std::string_view word) {
-  for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking}) {
+  for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking, Overlap::wide}) {
     if (word == name(overlap)) return overlap;
   }
-  throw InvalidArgument(parse_operation, where + ": overlap", in_quotes(word), "interior_first or blocking");
+  throw InvalidArgument(parse_operation, where + ": overlap", in_quotes(word), "interior_first, blocking or wide");
 }
 
 std::string place(const Strategy& strategy, const StrategyRule& rule) {
@@ -118,6 +119,19 @@ std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int
     return Refusal{"", text, "a number of blocks that divides the " + std::to_string(ranks) + " ranks"};
   }
   return std::nullopt;
+}
+
+/// Why a layer can't compute what its readers need beyond what it owns; empty if it can, or has no neighbours in space.
+std::string refusal_of_wide(const Operation& op, const LayerSplit& split) {
+  if (split.overlap != Overlap::wide) return {};
+  if (std::holds_alternative<BatchNorm>(op) || std::holds_alternative<GroupNorm>(op) ||
+      std::holds_alternative<LayerNorm>(op)) {
+    return "interior_first or blocking, as layers that take statistics compute what they own alone";
+  }
+  const bool convolution = std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op);
+  if (convolution && split.tensor_grid()[Dim::channel] > 1)
+    return "interior_first or blocking, as its channels or filters are cut";
+  return {};
 }
 
 void check_split(const std::string& where, const LayerSplit& split, const NetworkDescription& network, int ranks) {
@@ -184,7 +198,11 @@ std::string to_string(const Strategy& s) {
 Support supports(const NetworkDescription& network, int layer, const LayerSplit& split, int ranks) {
   const LayerDescription& description = network.layers.at(static_cast<std::size_t>(layer));
   const auto refusal = refusal_of(split, network.spatial_rank, ranks);
-  if (!refusal) return {};
+  if (!refusal) {
+    const std::string expectation = refusal_of_wide(description.operation, split);
+    if (expectation.empty()) return {};
+    return {"layer \"" + description.name + "\": overlap = wide: expected " + expectation};
+  }
   return {"layer \"" + description.name + "\": split" + refusal->what + " = " + refusal->value + ": expected " +
           refusal->expectation};
 }
@@ -208,6 +226,11 @@ std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescripti
     if (rule == strategy.rules.end()) {
       throw InvalidArgument(resolve_operation, strategy.source + ": layer", in_quotes(layer.name),
                             "a rule for every layer; a last line \"* n1\" serves the rest");
+    }
+    const std::string expectation = refusal_of_wide(layer.operation, rule->split);
+    if (!expectation.empty()) {
+      throw InvalidArgument(resolve_operation, place(strategy, *rule) + ": overlap of layer " + in_quotes(layer.name),
+                            "wide", expectation);
     }
     splits.push_back(rule->split);
   }

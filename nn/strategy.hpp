@@ -9,6 +9,9 @@
 //   pool*   h2
 //   *       n2
 //
+// wide makes one exchange of the ghosts of consecutive layers (nn/layer_split.hpp). It is refused for layers that take statistics, and for convolutions
+// whose channels or filters are cut.
+//
 // A split into fewer blocks than ranks must divide their number; the layer is then computed ranks / blocks times, identically.
 // Layers whose tensors have no spatial extent (flatten, dense) fold the grid into the sample dimension: h2w2 acts as n4. So do those that
 // need all channels of a cell (group and layer normalisation, the last layer before a softmax) with blocks of channels and filters.
@@ -52,7 +55,7 @@ Support supports(const NetworkDescription& network, int layer, const LayerSplit&
 
 /// The split of every layer, in the order of layers.
 /// Throws InvalidArgument (equal on all ranks): a rule without `*` or `?` that names no layer; a layer that no rule matches; a split
-/// into more blocks than ranks, or whose size doesn't divide them; a spatial letter that the network doesn't have.
+/// into more blocks than ranks, or whose size doesn't divide them; a spatial letter that the network doesn't have; a layer that can't be wide.
 std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescription& network, int ranks);
 
 }  // namespace aloni::nn

@@ -32,7 +32,7 @@ struct Direction {
   const views::Distribution& source() const { return backward ? plan.output : plan.input; }
   const views::Distribution& target() const { return backward ? plan.input : plan.output; }
   /// What a rank computes, or adds to.
-  views::Box work(int rank) const { return backward ? plan.input_work(rank) : plan.output_work(rank); }
+  views::Box work(int rank) const { return backward ? plan.input_work(rank) : plan.forward_work(rank); }
   /// What it needs for a part of that.
   views::Box needed_for(const views::Box& part, int rank) const {
     return backward ? plan.output_gradient_of(part, rank) : plan.input_of(part, rank);

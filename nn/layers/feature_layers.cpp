@@ -18,11 +18,12 @@ namespace {
 template <class T, class Exec>
 class ReluLayer final : public Layer<T, Exec> {
  public:
-  explicit ReluLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {}
+  explicit ReluLayer(const LayerSetup<T, Exec>& s)
+      : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy), work_(s.plan.forward_work(s.comm.rank())) {}
 
   void add_forward(Step<Exec>& step, Mode) override {
-    if (y_.owned.empty()) return;
-    step.kernel("", {reads(x_), writes(y_)}, [x = x_.owned_part(), y = y_.owned_part()](const Exec& exec) {
+    if (work_.empty()) return;
+    step.kernel("", {reads(x_, work_), writes(y_, work_)}, [x = x_.part(work_), y = y_.part(work_)](const Exec& exec) {
       local::relu_forward<T, Exec>(exec, x, y);
     });
   }
@@ -36,6 +37,7 @@ class ReluLayer final : public Layer<T, Exec> {
 
  private:
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  views::Box work_;
 };
 
 /// The input is whole samples, dense: the output is the same memory block under another shape.
@@ -115,17 +117,17 @@ class DenseLayer final : public Layer<T, Exec> {
 template <class T, class Exec>
 class AddLayer final : public Layer<T, Exec> {
  public:
-  explicit AddLayer(const LayerSetup<T, Exec>& s) : x_(s.x), dx_(s.dx), y_(s.y), dy_(s.dy) {}
+  explicit AddLayer(const LayerSetup<T, Exec>& s)
+      : x_(s.x), dx_(s.dx), y_(s.y), dy_(s.dy), work_(s.plan.forward_work(s.comm.rank())) {}
 
   void add_forward(Step<Exec>& step, Mode) override {
-    if (y_.owned.empty()) return;
-    std::vector<Access> accesses{writes(y_)};
-    for (const auto& x : x_) accesses.push_back(reads(x));
+    if (work_.empty()) return;
+    std::vector<Access> accesses{writes(y_, work_)};
+    for (const auto& x : x_) accesses.push_back(reads(x, work_));
     step.kernel("", std::move(accesses), [this](const Exec& exec) {
-      local::add<T, Exec>(exec, x_[0].owned_part(), x_[1].owned_part(), y_.owned_part());
-      for (std::size_t k = 2; k < x_.size(); ++k) {
-        local::add<T, Exec>(exec, y_.owned_part(), x_[k].owned_part(), y_.owned_part());
-      }
+      const auto y = y_.part(work_);
+      local::add<T, Exec>(exec, x_[0].part(work_), x_[1].part(work_), y);
+      for (std::size_t k = 2; k < x_.size(); ++k) local::add<T, Exec>(exec, y, x_[k].part(work_), y);
     });
   }
   void add_backward(Step<Exec>& step) override {
@@ -140,6 +142,7 @@ class AddLayer final : public Layer<T, Exec> {
  private:
   std::vector<Tensor<T, typename Exec::memory_space>> x_, dx_;
   Tensor<T, typename Exec::memory_space> y_, dy_;
+  views::Box work_;
 };
 
 }  // namespace

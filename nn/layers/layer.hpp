@@ -25,6 +25,7 @@ struct LayerSetup {
   const LayerPlan& plan;
   int index;                        ///< in the network
   Parameters<T, Exec>& parameters;  ///< outlives the layer
+  /// Covers plan.forward_work().
   Tensor<T, typename Exec::memory_space> y;
   /// dL/dy covers what the rank owns of y.
   Tensor<T, typename Exec::memory_space> dy;
@@ -44,7 +45,7 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
   virtual ~Layer() = default;
 
-  /// Adds what computes the owned part of y from x, ghosts included. Every rank adds the same communication.
+  /// Adds what computes plan.forward_work() of y, the owned part most often, from x, ghosts included. Every rank adds the same communication.
   virtual void add_forward(Step<Exec>& step, Mode mode) = 0;
   /// Adds what computes dx from dy, and this rank's part of the gradients of the parameters: their sum over all ranks is
   /// the gradient. Executed after a forward step of the training mode.

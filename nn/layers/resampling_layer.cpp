@@ -41,21 +41,22 @@ class ResamplingLayer final : public Layer<T, Exec> {
         y_(s.y),
         dx_(s.dx[0]),
         dy_(s.dy),
-        dx_box_(s.plan.input_needed(s.comm.rank())),
-        forward_(resampling_problem(s.plan, x_.box, y_.owned)),
+        work_(s.plan.forward_work(s.comm.rank())),
+        dx_box_(s.plan.input_needed_by_owned(s.comm.rank())),
+        forward_(resampling_problem(s.plan, x_.box, work_)),
         backward_(resampling_problem(s.plan, dx_box_, y_.owned)) {
     if (maximum_ && dx_.allocated()) {
-      argmax_ = allocate_tensor<std::int32_t>(s.queue.space(), "aloni::nn::argmax", y_.owned, y_.owned);
+      argmax_ = allocate_tensor<std::int32_t>(s.queue.space(), "aloni::nn::argmax", y_.owned, work_);
     }
   }
 
   void add_forward(Step<Exec>& step, Mode) override {
-    if (y_.owned.empty()) return;
-    step.kernel("", {reads(x_, x_.box), writes(y_), writes(argmax_)}, [this](const Exec& exec) {
+    if (work_.empty()) return;
+    step.kernel("", {reads(x_, x_.box), writes(y_, work_), writes(argmax_, work_)}, [this](const Exec& exec) {
       if (maximum_) {
-        local::adaptive_max_pool_forward<T, Exec>(exec, forward_, x_.whole(), y_.owned_part(), argmax_.whole());
+        local::adaptive_max_pool_forward<T, Exec>(exec, forward_, x_.whole(), y_.part(work_), argmax_.whole());
       } else {
-        local::resample_forward<T, Exec>(exec, forward_, x_.whole(), y_.owned_part());
+        local::resample_forward<T, Exec>(exec, forward_, x_.whole(), y_.part(work_));
       }
     });
   }
@@ -64,7 +65,7 @@ class ResamplingLayer final : public Layer<T, Exec> {
     if (!dx_.allocated() || dx_box_.empty()) return;
     step.kernel("", {reads(dy_), reads(argmax_), writes(dx_, dx_box_)}, [this](const Exec& exec) {
       if (maximum_) {
-        local::adaptive_max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.whole(),
+        local::adaptive_max_pool_backward<T, Exec>(exec, backward_, dy_.owned_part(), argmax_.owned_part(),
                                                    dx_.part(dx_box_));
       } else {
         local::resample_backward<T, Exec>(exec, backward_, dy_.owned_part(), dx_.part(dx_box_));
@@ -75,6 +76,7 @@ class ResamplingLayer final : public Layer<T, Exec> {
  private:
   bool maximum_;
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
+  views::Box work_;    ///< of y
   views::Box dx_box_;  ///< of dx, whose memory may reach further: the producer's dy
   Tensor<std::int32_t, typename Exec::memory_space> argmax_;
   // The buffer of x may reach further than that of dx (a producer's box with ghosts), so the two passes have boxes of their own.

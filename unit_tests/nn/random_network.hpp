@@ -213,7 +213,7 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   return net;
 }
 
-/// With cuts of channels and filters, of either overlap.
+/// With cuts of channels and filters, of every overlap.
 inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
   std::vector<Dim> dims{Dim::sample, Dim::width, Dim::channel};
   if (spatial_rank >= 2) dims.push_back(Dim::height);
@@ -224,7 +224,7 @@ inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
     for (int filters = 1; filters <= size; ++filters) {
       if (size % filters != 0) continue;
       for (const ProcessGrid& g : views::all_grids(size / filters, dims)) {
-        for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking})
+        for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking, Overlap::wide})
           splits.emplace_back(g, filters, overlap);
       }
     }
@@ -232,12 +232,32 @@ inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
   return splits;
 }
 
-/// One of these for each layer.
-inline Strategy random_strategy(Dice& dice, const NetworkDescription& net, const std::vector<LayerSplit>& splits) {
+/// The layers' splits, but with the interior first where a layer can't be wide.
+inline Strategy strategy_of(const NetworkDescription& net, const std::vector<LayerSplit>& splits) {
   Strategy strategy;
-  for (const LayerDescription& layer : net.layers)
-    strategy.rules.push_back({layer.name, splits[dice(0, static_cast<Index>(splits.size()) - 1)], 0});
+  for (std::size_t l = 0; l < net.layers.size(); ++l) {
+    LayerSplit split = splits[l];
+    if (!supports(net, static_cast<int>(l), split, split.size())) split.overlap = Overlap::interior_first;
+    strategy.rules.push_back({net.layers[l].name, split, 0});
+  }
   return strategy;
+}
+
+/// One of these for all layers.
+inline Strategy random_uniform_strategy(Dice& dice, const NetworkDescription& net,
+                                        const std::vector<LayerSplit>& splits) {
+  const LayerSplit& split = splits[dice(0, static_cast<Index>(splits.size()) - 1)];
+  return strategy_of(net, std::vector(net.layers.size(), split));
+}
+
+/// One of these for each layer, or that of the layer before.
+inline Strategy random_strategy(Dice& dice, const NetworkDescription& net, const std::vector<LayerSplit>& splits) {
+  std::vector<LayerSplit> drawn;
+  for (std::size_t l = 0; l < net.layers.size(); ++l) {
+    const bool as_before = l > 0 && dice(0, 2) == 0;
+    drawn.push_back(as_before ? drawn.back() : splits[dice(0, static_cast<Index>(splits.size()) - 1)]);
+  }
+  return strategy_of(net, drawn);
 }
 
 }  // namespace aloni::nn::test

@@ -205,6 +205,32 @@ TEST(NetworkPlan, GivesSeveralReadersBuffersOfTheirOwn) {
   EXPECT_FALSE(plan.layers[0].output_has_ghosts);
 }
 
+TEST(NetworkPlan, FetchesTheGhostsOfAChainBeforeItsFirstLayer) {
+  NetworkDescription net;
+  net.input = views::make_extents(1, {40, 6}, 2);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"a", Convolution{2, square_window(2, 3, 1, 1)}, {"input"}},
+                {"b", Convolution{2, square_window(2, 5, 1, 2)}, {"a"}},
+                {"relu", Relu{}, {"b"}},
+                {"c", Convolution{2, square_window(2, 3, 1, 1)}, {"relu"}},
+                {"d", Convolution{2, square_window(2, 3, 1, 1)}, {"c"}}};
+  Strategy strategy = Strategy::parse("d h2\n* h2 wide", "test");
+  const auto plan = plan_network(net, resolve(strategy, net, 2), 2, 1);
+  const auto rows = [](const Box& b) { return std::array{b.lower(Dim::height), b.upper(Dim::height)}; };
+  EXPECT_EQ(rows(plan.layers[0].input_needed(0)), (std::array<Index, 2>{0, 24}));
+  EXPECT_EQ(rows(plan.layers[0].forward_work(0)), (std::array<Index, 2>{0, 23}));
+  EXPECT_EQ(rows(plan.layers[1].forward_work(1)), (std::array<Index, 2>{19, 40}));
+  EXPECT_EQ(rows(plan.layers[2].forward_work(1)), (std::array<Index, 2>{19, 40}));
+  EXPECT_EQ(rows(plan.layers[3].forward_work(1)), (std::array<Index, 2>{20, 40}));
+  EXPECT_TRUE(plan.layers[3].wide.empty());
+  // Gradients are those of what a rank owns.
+  EXPECT_EQ(rows(plan.layers[0].output_gradient_needed(0)), (std::array<Index, 2>{0, 21}));
+  EXPECT_EQ(rows(plan.layers[0].input_needed_by_owned(0)), (std::array<Index, 2>{0, 21}));
+  EXPECT_EQ(plan.layers[0].inputs[0].mode, InputMode::in_place);
+  for (int l : {1, 2, 3}) EXPECT_EQ(plan.layers[l].inputs[0].mode, InputMode::shared);
+  EXPECT_EQ(plan.layers[4].inputs[0].mode, InputMode::separate);
+}
+
 TEST(NetworkPlan, RefusesWhatDoesNotFit) {
   const auto net = digits();
   EXPECT_THROW(plan_network(net, std::vector<LayerSplit>(net.layers.size()), 1, 0), InvalidArgument);

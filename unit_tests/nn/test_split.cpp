@@ -41,8 +41,7 @@ void compare_random_networks(Kinds kinds, Values values, double tolerance, std::
     // Splits drawn for each network; all come up over the seeds, and each grid is visited by the tests below.
     const auto splits = splits_for(comm.size(), net.spatial_rank);
     for (int t = 0; t < 3; ++t) {
-      const Strategy strategy = t < 2 ? Strategy::uniform(splits[dice(0, static_cast<Index>(splits.size()) - 1)])
-                                      : random_strategy(dice, net, splits);
+      const Strategy strategy = t < 2 ? random_uniform_strategy(dice, net, splits) : random_strategy(dice, net, splits);
       if (!expect_split_equals_unsplit<T>(comm, net, strategy, samples, values, seed, tolerance, backend)) return;
     }
   }
@@ -246,6 +245,43 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
   expect_split_equals_unsplit<float>(comm, net, mixed, 4, Values::integers, 6, 0.0);
 }
 
+/// Whose ghosts one exchange brings: windows of all kinds one behind the other, and a sum over a way around two of them.
+NetworkDescription wide_network() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {26, 23}, 3);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv1", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
+                {"relu1", Relu{}, {"conv1"}},
+                {"conv2", Convolution{4, square_window(2, 5, 1, 4, 2)}, {"relu1"}},
+                {"relu2", Relu{}, {"conv2"}},
+                {"sum", Add{}, {"relu2", "relu1"}},
+                {"pool", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"sum"}},
+                {"up", TransposedConvolution{2, square_window(2, 4, 2, 1)}, {"pool"}},
+                {"fine", Upsampling{UpsamplingMode::nearest, {1, 1, 1}, {1, 31, 30}}, {"up"}},
+                {"last", Convolution{2, square_window(2, 3, 1, 1)}, {"fine"}}};
+  return net;
+}
+
+TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const NetworkDescription net = wide_network();
+  for (const auto& grid : grids_for(comm.size(), 2)) {
+    const LayerSplit wide(grid, 1, Overlap::wide);
+    SCOPED_TRACE(to_string(wide));
+    expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(wide), 3, Values::integers, 8, 0.0);
+    // The chain ends, and another begins, at a layer that is cut in the same way but not named wide.
+    Strategy broken = Strategy::uniform(wide);
+    broken.rules.insert(broken.rules.begin(), {"sum", LayerSplit(grid), 0});
+    expect_split_equals_unsplit<double>(comm, net, broken, 2, Values::integers, 9, 0.0);
+    const auto plan = plan_network(net, resolve(Strategy::uniform(wide), net, comm.size()), comm.size(), 3);
+    for (std::size_t l = 1; l < plan.layers.size(); ++l) {
+      for (const LayerInput& input : plan.layers[l].inputs)
+        EXPECT_EQ(input.mode, InputMode::shared) << net.layers[l].name;
+    }
+  }
+}
+
 TEST(Split, EvaluatesWithFusedReluAsWithout) {
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   NetworkDescription net;
@@ -256,11 +292,12 @@ TEST(Split, EvaluatesWithFusedReluAsWithout) {
                 {"conv2", Convolution{16, square_window(2, 3, 2, 1)}, {"relu1"}},       {"relu2", Relu{}, {"conv2"}},
                 {"up", TransposedConvolution{8, square_window(2, 4, 2, 1)}, {"relu2"}}, {"relu3", Relu{}, {"up"}}};
   for (const auto& split : splits_for(comm.size(), 2)) {
-    SCOPED_TRACE(to_string(split));
+    SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
+    const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
     const Queue<> queue;
     Parameters<float> parameters(queue, net, 3);
-    Network<float> plain(comm, queue, net, Strategy::uniform(split), 2, parameters, {.fuse_inference = false});
-    Network<float> fused(comm, queue, net, Strategy::uniform(split), 2, parameters);
+    Network<float> plain(comm, queue, net, strategy, 2, parameters, {.fuse_inference = false});
+    Network<float> fused(comm, queue, net, strategy, 2, parameters);
     for (auto* network : {&plain, &fused}) {
       const auto& whole = network->input_distribution().extents();
       fill<float>(network->input(), network->input_box(), whole, Values::reals, 5, 2);
