@@ -55,6 +55,7 @@ std::vector<LocalLayer> local_layers() {
       {"image64-c16-f16", plane(8, 16, 16, 64, 3, 1)},
       {"image64-c32-f32", plane(4, 32, 32, 64, 3, 1)},
       {"image64-c64-f64", plane(2, 64, 64, 64, 3, 1)},
+      {"image256-c64-f64", plane(1, 64, 64, 256, 3, 1)},
       {"image32-c128-f128", plane(2, 128, 128, 32, 3, 1)},
       {"depthwise128-c128", plane(1, 128, 128, 128, 3, 1, 128)},
       {"image64-c64-f64-g4", plane(2, 64, 64, 64, 3, 1, 4)},

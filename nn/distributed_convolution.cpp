@@ -355,6 +355,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   /// Whether messages move only while this rank looks after them: then the interior is computed in slabs, between which it does.
   bool waits_for_the_network(const Flow& flow) const {
+    if (comm.has_progress_thread()) return false;
     for (const auto& exchange : flow.exchanges) {
       for (const halo::PeerTransfer& peer : exchange.first.peers()) {
         const bool within_node = peer.path == halo::Path::view_to_view || peer.path == halo::Path::packed_shared ||

@@ -10,6 +10,7 @@
 #include <mpi.h>
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -58,11 +59,14 @@ void add_context(const aloni::comm::Communicator& world) {
   benchmark::AddCustomContext("processor", processor());
   benchmark::AddCustomContext("cores", std::to_string(std::thread::hardware_concurrency()));
   benchmark::AddCustomContext("ranks", std::to_string(world.size()));
+  benchmark::AddCustomContext("progress_thread", world.has_progress_thread() ? "yes" : "no");
   benchmark::AddCustomContext("ranks_per_node", std::to_string(world.node().size()));
 }
 
-int run(int argc, char** argv) {
-  const auto world = aloni::comm::from_mpi(MPI_COMM_WORLD);
+constexpr std::string_view progress_thread = "--progress_thread";
+
+int run(int argc, char** argv, bool with_thread) {
+  const auto world = aloni::comm::from_mpi(MPI_COMM_WORLD, {.progress_thread = with_thread});
   const bool speaks = world.rank() == 0;
   std::vector<char*> arguments;
   for (int i = 0; i < argc; ++i) {
@@ -74,6 +78,7 @@ int run(int argc, char** argv) {
       aloni::bench::detail::set_time_oversubscribed();
       continue;
     }
+    if (argument == progress_thread) continue;
     // Only rank 0 may write the file.
     if (!speaks && argument.starts_with("--benchmark_out")) continue;
     arguments.push_back(argv[i]);
@@ -101,12 +106,20 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  aloni::Environment environment(argc, argv);
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    return 1;
+  // Where a thread makes progress (--progress_thread), MPI must know from its start that it is called from two.
+  const bool with_thread = std::find(argv, argv + argc, progress_thread) != argv + argc;
+  int level = MPI_THREAD_MULTIPLE;
+  if (with_thread) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+  int status = 1;
+  {
+    aloni::Environment environment(argc, argv);
+    try {
+      status = run(argc, argv, with_thread);
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
   }
+  if (with_thread) MPI_Finalize();
+  return status;
 }

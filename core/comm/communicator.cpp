@@ -114,6 +114,8 @@ bool Communicator::carries_device_memory(int peer) const {
   return !engine.checksums() && engine.route(state_->context->root_of(peer)).carries_device_memory();
 }
 
+bool Communicator::has_progress_thread() const { return state_->family->has_thread(); }
+
 bool Communicator::progress() const {
   state_->check_poison("aloni::comm::Communicator::progress", false);
   const auto guard = state_->family->guard();

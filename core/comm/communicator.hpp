@@ -150,6 +150,8 @@ class Communicator {
   /// Does what can be done now for all pending operations of the family, one large piece of work at most; true when there was
   /// anything to do. To be called between pieces of a computation.
   bool progress() const;
+  /// Whether a thread does so all the time (TransportOptions::progress_thread).
+  bool has_progress_thread() const;
 
   /// See TransportOptions; for the whole family, on this rank.
   void set_stuck_after(std::chrono::milliseconds limit) const;

@@ -47,6 +47,7 @@ class Family {
   std::unique_lock<std::recursive_mutex> guard() {
     return thread_.joinable() ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
   }
+  bool has_thread() const { return thread_.joinable(); }
   /// Throws what the progress thread has met.
   void rethrow() {
     if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
