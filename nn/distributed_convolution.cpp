@@ -35,7 +35,7 @@ constexpr double largest_overhead = 0.05;
 constexpr Index multiplications_per_copy = 135;
 /// Sums and gathered rows travel in chunks of about so many bytes, which stay in a core's cache from the kernel to the message.
 constexpr double chunk_bytes = 1 << 20;
-constexpr int most_chunks = 16;
+constexpr int most_chunks = 64;
 /// Of the interior, between which messages are looked after.
 constexpr double multiplications_per_slab = 100e6;
 

@@ -245,6 +245,23 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
   expect_split_equals_unsplit<float>(comm, net, mixed, 4, Values::integers, 6, 0.0);
 }
 
+TEST(Split, KeepsTheFiltersOfEqualPartsApart) {
+  // On three ranks the one in the middle has the last third of one group's channels and the first third of the next one's: two products of
+  // equal extents, whose filters a kernel may bring into an order of its own.
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {12, 12}, 96);
+  net.loss = Loss::binary_cross_entropy;
+  Convolution conv{64, square_window(2, 3, 1, 1)};
+  conv.groups = 2;
+  net.layers = {{"conv", conv, {"input"}}};
+  const std::string ranks = std::to_string(comm.size());
+  for (const std::string& split : {"c" + ranks, "f" + ranks})
+    expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(LayerSplit::parse(split)), 1, Values::integers, 3,
+                                       0.0);
+}
+
 /// Whose ghosts one exchange brings: windows of all kinds one behind the other, and a sum over a way around two of them.
 NetworkDescription wide_network() {
   NetworkDescription net;
