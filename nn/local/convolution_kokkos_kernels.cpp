@@ -2,6 +2,7 @@
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/detail/group_by_group.hpp>
 #include <aloni/nn/local/gemm.hpp>
+#include <aloni/nn/local/pointwise.hpp>
 
 #include <algorithm>
 
@@ -31,6 +32,24 @@ KOKKOS_INLINE_FUNCTION Window window_of(const ConvolutionProblem& p, Index pixel
           ow * p.stride[2] + p.offset[2]};
 }
 
+/// The channels of one pixel, to or from dense memory. Contiguous ones, as they mostly are, in a loop that compilers make vectors of.
+template <class T>
+KOKKOS_INLINE_FUNCTION void copy_channels(const T* __restrict__ from, Index step, T* __restrict__ to, Index channels) {
+  if (step == 1) {
+    for (Index c = 0; c < channels; ++c) to[c] = from[c];
+  } else {
+    for (Index c = 0; c < channels; ++c) to[c] = from[c * step];
+  }
+}
+template <class T>
+KOKKOS_INLINE_FUNCTION void add_channels(const T* __restrict__ from, T* __restrict__ to, Index step, Index channels) {
+  if (step == 1) {
+    for (Index c = 0; c < channels; ++c) to[c] += from[c];
+  } else {
+    for (Index c = 0; c < channels; ++c) to[c * step] += from[c];
+  }
+}
+
 /// One row of a window (fixed pixel, kernel depth and height) per index: kernel width × channels.
 template <class T, class Exec>
 struct GatherColumns {
@@ -47,7 +66,7 @@ struct GatherColumns {
     for (Index kw = 0; kw < p.kernel[2]; ++kw, out += p.channels) {
       const Index w = from.w + kw * p.dilation[2];
       if (inside && w >= 0 && w < p.input[2]) {
-        for (Index c = 0; c < p.channels; ++c) out[c] = x(from.n, d, h, w, c);
+        copy_channels(&x(from.n, d, h, w, 0), static_cast<Index>(x.stride(4)), out, p.channels);
       } else {
         for (Index c = 0; c < p.channels; ++c) out[c] = T(0);
       }
@@ -77,6 +96,8 @@ struct AddColumns {
     const Index ih = h0 + i % height;
     i /= height;
     const Index id = d0 + i % depth, n = n0 + i / depth;
+    T* const to = &dx(n, id, ih, iw, 0);
+    const auto step = static_cast<Index>(dx.stride(4));
     for (Index kd = 0; kd < p.kernel[0]; ++kd) {
       const Index od = output_of(0, id, kd);
       if (od < 0) continue;
@@ -88,8 +109,7 @@ struct AddColumns {
           const Index ow = output_of(2, iw, kw), pixel = row + ow;
           if (ow < 0 || pixel < tile.begin || pixel >= tile.end) continue;
           const Index window = ((pixel - tile.begin) * p.kernel[0] + kd) * p.kernel[1] + kh;
-          const T* const from = columns + (window * p.kernel[2] + kw) * p.channels;
-          for (Index c = 0; c < p.channels; ++c) dx(n, id, ih, iw, c) += from[c];
+          add_channels(columns + (window * p.kernel[2] + kw) * p.channels, to, step, p.channels);
         }
       }
     }
@@ -127,17 +147,6 @@ struct StartWithBias {
   T* matrix;
   KOKKOS_FUNCTION void operator()(const Index i) const {
     for (Index f = 0; f < filters; ++f) matrix[i * filters + f] = bias(f);
-  }
-};
-
-template <class T, class Exec>
-struct Zero {
-  Rows rows;
-  Tensor<T, Exec> to;
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    Index n, d, h, w, c;
-    rows.element(i, n, d, h, w, c);
-    to(n, d, h, w, c) = T(0);
   }
 };
 
@@ -237,8 +246,7 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
 
   void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
                          const Tensor<T, Exec>& dx) override {
-    const Rows rows = rows_of(dx);
-    Kokkos::parallel_for("aloni::nn::convolution_zero", Range<Exec>(exec, 0, rows.elements()), Zero<T, Exec>{rows, dx});
+    fill<T, Exec>(exec, T(0), dx);
     for_each_tile([&](Tile tile) {
       gemm<T>(exec, Transpose::no, Transpose::no, T(1), pixel_matrix(exec, dy, tile), filter_matrix(w.data()), T(0),
               columns(tile));
@@ -265,11 +273,7 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
 
   void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
                            const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
-    if (pixels_ == 0) {
-      const Rows rows = rows_of(dw);
-      Kokkos::parallel_for("aloni::nn::convolution_zero", Range<Exec>(exec, 0, rows.elements()),
-                           Zero<T, Exec>{rows, dw});
-    }
+    if (pixels_ == 0) fill<T, Exec>(exec, T(0), dw);
     for_each_tile([&](Tile tile) {
       gather(exec, x, tile);
       const auto in = columns(tile);
