@@ -37,7 +37,7 @@ class ConvolutionLayer final : public Layer<T, Exec> {
       : convolution_(s.comm, s.queue, s.plan, tensors_of(s),
                      {.label = s.description.name,
                       .backend = s.backend,
-                      .input_is_complete = s.plan.inputs[0].mode == InputMode::separate,
+                      .input_is_complete = s.plan.inputs[0].mode != InputMode::in_place,
                       .relu = s.fuses_relu}) {}
 
   void add_forward(Step<Exec>& step, Mode mode) override {

@@ -299,6 +299,36 @@ TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
   }
 }
 
+TEST(Split, SendsGhostsOfAChainOnce) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const NetworkDescription net = wide_network();
+  for (const auto& grid : grids_for(comm.size(), 2)) {
+    const Strategy wide = Strategy::uniform(LayerSplit(grid, 1, Overlap::wide));
+    SCOPED_TRACE(to_string(wide));
+    const Queue<> queue;
+    Parameters<float> parameters(queue, net, 3);
+    Network<float> network(comm, queue, net, wide, 2, parameters);
+    const auto sent = [&] {
+      std::uint64_t bytes = 0;
+      for (const auto& peer : comm.traffic_by_peer()) bytes += peer.messages.bytes_sent;
+      return bytes;
+    };
+    const auto before = sent();
+    network.forward(queue, Mode::evaluation);
+    const auto plan = plan_network(net, resolve(wide, net, comm.size()), comm.size(), 2);
+    const int me = comm.rank();
+    std::uint64_t expected = 0;
+    // A copy of what a rank has is sent by one of those that have it: grids of all ranks are enough to count.
+    if (grid.size() < comm.size()) continue;
+    for (int r = 0; r < comm.size(); ++r) {
+      if (r == me) continue;
+      const Box ghosts = intersect(plan.layers[0].input_needed(r), plan.input.owned(me));
+      expected += static_cast<std::uint64_t>(ghosts.size()) * sizeof(float);
+    }
+    EXPECT_EQ(sent() - before, expected);
+  }
+}
+
 TEST(Split, EvaluatesWithFusedReluAsWithout) {
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   NetworkDescription net;
