@@ -5,7 +5,7 @@
 //   shard/LAYER/forward|backward_data|backward_filter/SPLIT    each rank's local part alone, all at the same time, no messages
 //
 //   size/PASS/WIDTH                                            64 -> 64 channels, 3x3, on squares of 128 to 2,048 pixels, cut in height: time per
-//                                                              output pixel, and memory besides the tensors as a share of these
+//                                                              output pixel, and memory besides activations and their gradients as a share of these
 //   overlap/LAYER/computation|communication|blocking|interior_first
 //                                                              forward and backward cut in height: without its exchanges, these alone, and both
 //                                                              together in either way of nn::Overlap; for slow links (overlap.sh)
@@ -136,7 +136,9 @@ void add_size(const comm::Communicator& world, ConvolutionPass pass, Index width
         const auto split = std::make_shared<SplitRun>(world, layer, work_of(pass),
                                                       nn::LayerSplit::parse("h" + std::to_string(world.size())));
         const double pixels = static_cast<double>(width * width);
-        const double tensors = 2 * 64 * pixels * sizeof(float) / world.size();
+        // x and y; dL/dy too, and dL/dx.
+        const int count = pass == ConvolutionPass::forward ? 2 : pass == ConvolutionPass::backward_filter ? 3 : 4;
+        const double tensors = count * 64 * pixels * sizeof(float) / world.size();
         return {.run = [split] { split->run(); },
                 .flops = split->flops(),
                 .items = pixels,
