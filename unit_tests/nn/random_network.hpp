@@ -83,8 +83,11 @@ inline Index random_groups(Dice& dice, Index channels, Index filters) {
   }
 }
 
+/// Few, or so many that the kernels of libraries bring filters into an order of their own.
+inline Index random_channels(Dice& dice, bool many) { return many ? 8 * dice(2, 8) : dice(1, 6); }
+
 /// Any kernel, stride, dilation, padding and output padding that leave an output of 1 to 14 elements.
-inline TransposedConvolution random_transposed(Dice& dice, int spatial_rank, const Extents& in) {
+inline TransposedConvolution random_transposed(Dice& dice, int spatial_rank, const Extents& in, Index filters) {
   TransposedConvolution op;
   for (int i = 3 - spatial_rank; i < 3; ++i) {
     const Index most = spatial_rank == 3 ? 9 : 14;
@@ -98,7 +101,7 @@ inline TransposedConvolution random_transposed(Dice& dice, int spatial_rank, con
     w.pad_low[i] = dice(0, std::min<Index>(3, full() - 1));
     w.pad_high[i] = dice(0, std::min<Index>(3, full() - 1 - w.pad_low[i]));
   }
-  op.filters = dice(1, 6);
+  op.filters = filters;
   op.bias = dice(0, 1) == 1;
   op.groups = random_groups(dice, in[Dim::channel], op.filters);
   return op;
@@ -125,7 +128,8 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   const bool large = dice(0, 7) == 0;
   const Index smallest = !large ? 1 : net.spatial_rank == 3 ? 12 : net.spatial_rank == 2 ? 40 : 1500;
   const Index largest = large ? smallest * 5 / 4 : net.spatial_rank == 3 ? 6 : net.spatial_rank == 2 ? 11 : 24;
-  net.input = Extents{{1, 1, 1, 1, dice(1, large ? 2 : 6)}};
+  const bool many_channels = !large && dice(0, 7) == 0;
+  net.input = Extents{{1, 1, 1, 1, large ? dice(1, 2) : random_channels(dice, many_channels)}};
   for (int i = 3 - net.spatial_rank; i < 3; ++i) net.input.values[1 + i] = dice(smallest, largest);
   const Index layers = dice(1, 5);
   Index convolutions = 0;
@@ -141,14 +145,15 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
       case 0:
       case 1:
       case 2:
-        if (convolutions == 2) break;  // a third might sum up to more than a float counts exactly
+        if (convolutions == (many_channels ? 1 : 2)) break;  // more might sum up to more than a float counts exactly
         ++convolutions;
         if (flat) {
           op = Dense{dice(1, 9), dice(0, 1) == 1};
         } else if (dice(0, 2) == 0) {
-          op = random_transposed(dice, net.spatial_rank, in);
+          op = random_transposed(dice, net.spatial_rank, in, random_channels(dice, many_channels));
         } else {
-          Convolution conv{dice(1, 6), random_window(dice, net.spatial_rank, in, net.spatial_rank == 3 ? 4 : 7, false),
+          Convolution conv{random_channels(dice, many_channels),
+                           random_window(dice, net.spatial_rank, in, net.spatial_rank == 3 ? 4 : 7, false),
                            dice(0, 1) == 1};
           conv.groups = random_groups(dice, in[Dim::channel], conv.filters);
           op = conv;
