@@ -84,7 +84,7 @@ inline Index random_groups(Dice& dice, Index channels, Index filters) {
 }
 
 /// Few, or so many that the kernels of libraries bring filters into an order of their own.
-inline Index random_channels(Dice& dice, bool many) { return many ? 8 * dice(2, 8) : dice(1, 6); }
+inline Index random_channels(Dice& dice, bool many) { return many ? 8 * dice(2, 5) : dice(1, 6); }
 
 /// Any kernel, stride, dilation, padding and output padding that leave an output of 1 to 14 elements.
 inline TransposedConvolution random_transposed(Dice& dice, int spatial_rank, const Extents& in, Index filters) {
@@ -128,7 +128,7 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   const bool large = dice(0, 7) == 0;
   const Index smallest = !large ? 1 : net.spatial_rank == 3 ? 12 : net.spatial_rank == 2 ? 40 : 1500;
   const Index largest = large ? smallest * 5 / 4 : net.spatial_rank == 3 ? 6 : net.spatial_rank == 2 ? 11 : 24;
-  const bool many_channels = !large && dice(0, 7) == 0;
+  const bool many_channels = !large && dice(0, 11) == 0;
   net.input = Extents{{1, 1, 1, 1, large ? dice(1, 2) : random_channels(dice, many_channels)}};
   for (int i = 3 - net.spatial_rank; i < 3; ++i) net.input.values[1 + i] = dice(smallest, largest);
   const Index layers = dice(1, 5);
