@@ -3,6 +3,8 @@
 //
 //   comm.all_reduce(std::span(values), Reduction::sum);
 //   comm.all_reduce(std::span(pairs), user_operation<Pair>([](const Pair& a, const Pair& b) { return a.x < b.x ? a : b; }));
+#include <aloni/core/bfloat16.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,27 +15,9 @@
 
 namespace aloni::comm {
 
-/// Minimum and maximum of anything with NaN are NaN. The average is the sum times 1 / ranks, of floating-point numbers only.
+/// Minimum and maximum of anything with NaN are NaN. The average is the sum times 1 / ranks, of floating-point numbers only. A reduction of
+/// bfloat16 is computed in float and rounded once.
 enum class Reduction : std::uint8_t { sum, min, max, product, average };
-
-/// The upper half of a float. A reduction of them is computed in float and rounded once, to nearest even.
-struct bfloat16 {
-  std::uint16_t bits = 0;
-
-  bfloat16() = default;
-  explicit bfloat16(float value) {
-    std::uint32_t b;
-    std::memcpy(&b, &value, sizeof b);
-    const bool nan = (b & 0x7fffffffu) > 0x7f800000u;
-    bits = static_cast<std::uint16_t>(nan ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16);
-  }
-  explicit operator float() const {
-    const std::uint32_t b = std::uint32_t{bits} << 16;
-    float value;
-    std::memcpy(&value, &b, sizeof value);
-    return value;
-  }
-};
 
 enum class ElementType : std::uint8_t { bytes, float32, float64, int32, int64, uint64, bfloat16, user };
 

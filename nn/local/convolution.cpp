@@ -64,6 +64,8 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
     }
   }
 
+  using Parameter = parameter_type_t<T>;
+
   std::string implementation(ConvolutionPass pass) const override {
     const auto& part = part_[static_cast<int>(pass)];
     return part ? part->implementation(pass) : "none";
@@ -76,16 +78,16 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
 
  private:
   bool fuses_relu() const override { return true; }  // what it hands over to does so itself, or behind its kernel
-  void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
-                   const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
+  void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const Parameter, Exec>& w,
+                   const Array<const Parameter, Exec>& bias, const Tensor<T, Exec>& y) override {
     part_[0]->forward(exec, x, w, bias, y);
   }
-  void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
+  void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const Parameter, Exec>& w,
                          const Tensor<T, Exec>& dx) override {
     part_[1]->backward_data(exec, dy, w, dx);
   }
   void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
-                           const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
+                           const Tensor<Parameter, Exec>& dw, const Array<Parameter, Exec>& db) override {
     part_[2]->backward_filter(exec, x, dy, dw, db);
   }
 
@@ -96,8 +98,8 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
 }  // namespace
 
 template <class T, class Exec>
-void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> w,
-                                        InArray<T, Exec> bias, OutTensor<T, Exec> y) {
+void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InTensor<Parameter, Exec> w,
+                                        InArray<Parameter, Exec> bias, OutTensor<T, Exec> y) {
   constexpr auto operation = "aloni::nn::local::LocalConvolution::forward";
   check_pass(operation, passes_.forward);
   check_input(operation, "x", problem_, x);
@@ -110,7 +112,7 @@ void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, I
 }
 
 template <class T, class Exec>
-void LocalConvolution<T, Exec>::backward_data(const Exec& exec, InTensor<T, Exec> dy, InTensor<T, Exec> w,
+void LocalConvolution<T, Exec>::backward_data(const Exec& exec, InTensor<T, Exec> dy, InTensor<Parameter, Exec> w,
                                               OutTensor<T, Exec> dx) {
   constexpr auto operation = "aloni::nn::local::LocalConvolution::backward_data";
   check_pass(operation, passes_.backward_data);
@@ -122,7 +124,7 @@ void LocalConvolution<T, Exec>::backward_data(const Exec& exec, InTensor<T, Exec
 
 template <class T, class Exec>
 void LocalConvolution<T, Exec>::backward_filter(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
-                                                OutTensor<T, Exec> dw, OutArray<T, Exec> db) {
+                                                OutTensor<Parameter, Exec> dw, OutArray<Parameter, Exec> db) {
   constexpr auto operation = "aloni::nn::local::LocalConvolution::backward_filter";
   check_pass(operation, passes_.backward_filter);
   check_input(operation, "x", problem_, x);
@@ -135,6 +137,13 @@ void LocalConvolution<T, Exec>::backward_filter(const Exec& exec, InTensor<T, Ex
 template <class T, class Exec>
 std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const ConvolutionProblem&, ConvolutionPass) {
   constexpr bool host = detail::runs_on_host<Exec>;
+  if constexpr (std::is_same_v<T, comm::bfloat16>) {
+    if (backend == ConvolutionBackend::reference) return std::nullopt;
+    if (backend != ConvolutionBackend::automatic && backend != ConvolutionBackend::onednn)
+      return "bfloat16 goes through oneDNN; take automatic, or float";
+    if constexpr (config::has_onednn) return detail::onednn_bfloat16_unsupported_reason();
+    return "bfloat16 needs oneDNN, which this build doesn't have (aloni_ENABLE_ONEDNN); take float";
+  }
   switch (backend) {
     case ConvolutionBackend::automatic:
     case ConvolutionBackend::reference:
@@ -200,6 +209,7 @@ ConvolutionBackend automatic_backend(const ConvolutionProblem& p, ConvolutionPas
     if (depthwise && pass != ConvolutionPass::backward_filter) return ConvolutionBackend::reference;
     return config::has_kokkos_kernels ? ConvolutionBackend::kokkos_kernels : ConvolutionBackend::reference;
   }
+  if constexpr (std::is_same_v<T, comm::bfloat16>) return ConvolutionBackend::onednn;
   if constexpr (config::has_onednn && detail::runs_on_host<Exec> && std::is_same_v<T, float>) {
     if (suits_onednn(p, pass) && !detail::onednn_unsupported_reason(p, pass)) return ConvolutionBackend::onednn;
   }
@@ -224,15 +234,16 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
     case ConvolutionBackend::automatic:
       return std::make_unique<PerPassConvolution<T, Exec>>(problem, exec, passes);
     case ConvolutionBackend::direct:
-      if constexpr (detail::runs_on_host<Exec>) return detail::make_direct_convolution<T, Exec>(problem, exec, passes);
+      if constexpr (detail::runs_on_host<Exec> && !std::is_same_v<T, comm::bfloat16>)
+        return detail::make_direct_convolution<T, Exec>(problem, exec, passes);
       break;
     case ConvolutionBackend::onednn:
-      if constexpr (config::has_onednn && detail::runs_on_host<Exec> && std::is_same_v<T, float>) {
+      if constexpr (config::has_onednn && detail::runs_on_host<Exec> && !std::is_same_v<T, double>) {
         return detail::make_onednn_convolution<T, Exec>(problem, exec, passes);
       }
       break;
     case ConvolutionBackend::kokkos_kernels:
-      if constexpr (config::has_kokkos_kernels) {
+      if constexpr (config::has_kokkos_kernels && !std::is_same_v<T, comm::bfloat16>) {
         return detail::make_kokkos_kernels_convolution<T, Exec>(problem, exec, passes);
       }
       break;
@@ -250,6 +261,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
   template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                           \
       ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -16,6 +16,9 @@
 //   memory or fences.
 // * Every element of an output is written; what was there before is not read. Zero-sized boxes are fine.
 // * With data whose products and sums the type holds exactly (small integers), all implementations give the same bits.
+// * T is float, double or, on host execution spaces, comm::bfloat16: then x, y and their gradients are bfloat16, and filters, bias and their
+//   gradients float. Products are those of bfloat16, filters are rounded for them; sums are float (of the reference double), y and dx rounded
+//   once. It goes through oneDNN, on processors whose bfloat16 kernels it has, or by `reference`; all else throws Unsupported.
 //
 // Backward-data of a distributed layer is a problem of its own: x is the box of dx to be written, y the box of dy needed
 // for it (with ghosts), and offset relates these two boxes.
@@ -35,6 +38,8 @@ inline constexpr std::size_t workspace_limit = std::size_t{32} << 20;
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class LocalConvolution {
  public:
+  using Parameter = parameter_type_t<T>;
+
   LocalConvolution(const ConvolutionProblem& problem, ConvolutionPasses passes) : problem_(problem), passes_(passes) {}
   LocalConvolution(const LocalConvolution&) = delete;
   LocalConvolution& operator=(const LocalConvolution&) = delete;
@@ -51,12 +56,13 @@ class LocalConvolution {
   virtual void filters_are(std::uint64_t version) { filters_version_ = version; }
 
   /// y = conv(x, w) + bias, and with passes().relu the larger of this and 0. `bias` has extent filters, or 0 for none. @pre passes().forward
-  void forward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> w, InArray<T, Exec> bias, OutTensor<T, Exec> y);
+  void forward(const Exec& exec, InTensor<T, Exec> x, InTensor<Parameter, Exec> w, InArray<Parameter, Exec> bias,
+               OutTensor<T, Exec> y);
   /// dx[i] = Σ dy[o] w[k] over all o, k with i = o * stride + k * dilation + offset. @pre passes().backward_data
-  void backward_data(const Exec& exec, InTensor<T, Exec> dy, InTensor<T, Exec> w, OutTensor<T, Exec> dx);
+  void backward_data(const Exec& exec, InTensor<T, Exec> dy, InTensor<Parameter, Exec> w, OutTensor<T, Exec> dx);
   /// dw = Σ dy x over this box; db = Σ dy, unless db has extent 0. @pre passes().backward_filter
-  void backward_filter(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, OutTensor<T, Exec> dw,
-                       OutArray<T, Exec> db);
+  void backward_filter(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, OutTensor<Parameter, Exec> dw,
+                       OutArray<Parameter, Exec> db);
 
  protected:
   std::uint64_t filters_version() const { return filters_version_; }
@@ -64,12 +70,12 @@ class LocalConvolution {
   /// Whether run_forward() does what passes().relu asks for; otherwise a kernel of its own follows.
   virtual bool fuses_relu() const { return false; }
   // Called with checked arguments.
-  virtual void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
-                           const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) = 0;
-  virtual void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
-                                 const Tensor<T, Exec>& dx) = 0;
+  virtual void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const Parameter, Exec>& w,
+                           const Array<const Parameter, Exec>& bias, const Tensor<T, Exec>& y) = 0;
+  virtual void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy,
+                                 const Tensor<const Parameter, Exec>& w, const Tensor<T, Exec>& dx) = 0;
   virtual void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
-                                   const Tensor<T, Exec>& dw, const Array<T, Exec>& db) = 0;
+                                   const Tensor<Parameter, Exec>& dw, const Array<Parameter, Exec>& db) = 0;
 
  private:
   ConvolutionProblem problem_;

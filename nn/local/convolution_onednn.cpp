@@ -4,28 +4,31 @@
 #include <aloni/nn/local/detail/onednn_primitives.hpp>
 
 #include <array>
+#include <type_traits>
 
 // Views to oneDNN and back. oneDNN wants dense memory: a view (or the part of it that is read) that fills one block of memory
 // is handed over in place, others are packed into a workspace whose pages are only touched when that happens. Passes that oneDNN
-// can't do, or does wrong or with its reference kernel, go to the direct implementation.
+// can't do, or does wrong or with its reference kernel, go to the direct implementation, or into copies of float.
 
 namespace aloni::nn::local::detail {
 
-struct CopyValue {
-  float operator()(float x) const { return x; }
-};
+template <class T>
 struct ZeroValue {
-  float operator()() const { return 0.0F; }
+  T operator()() const { return T(0); }
 };
 
-template <class Exec>
-class OnednnBackend final : public LocalConvolution<float, Exec> {
+template <class T>
+inline constexpr auto activations_of =
+    std::is_same_v<T, float> ? OnednnActivations::float32 : OnednnActivations::bfloat16;
+
+template <class T, class Exec>
+class OnednnBackend final : public LocalConvolution<T, Exec> {
  public:
   OnednnBackend(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
-      : LocalConvolution<float, Exec>(problem, passes), part_(onednn_problem(problem)) {
+      : LocalConvolution<T, Exec>(problem, passes), part_(onednn_problem(problem)) {
     auto reason = [&](bool wanted, ConvolutionPass pass) {
       auto& why = reasons_[static_cast<int>(pass)];
-      if (wanted) why = onednn_unsupported_reason(problem, pass);
+      if (wanted) why = onednn_unsupported_reason(problem, pass, activations_of<T>);
       return why.has_value();
     };
     const ConvolutionPasses elsewhere{
@@ -37,10 +40,13 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
                                  .backward_filter = passes.backward_filter && !elsewhere.backward_filter,
                                  .relu = passes.relu};
     if (elsewhere.forward || elsewhere.backward_data || elsewhere.backward_filter) {
-      direct_ = make_direct_convolution<float, Exec>(problem, exec, elsewhere);
+      if constexpr (std::is_same_v<T, float>)
+        other_ = make_direct_convolution<float, Exec>(problem, exec, elsewhere);
+      else
+        other_ = make_converting_convolution<T, Exec>(problem, exec, elsewhere);
     }
     if (!here.forward && !here.backward_data && !here.backward_filter) return;
-    onednn_ = std::make_unique<OnednnConvolution>(part_, here);
+    onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>);
     const Index in = part_.samples * part_.input[0] * part_.input[1] * part_.input[2] * part_.channels;
     const Index out = part_.samples * part_.output[0] * part_.output[1] * part_.output[2] * part_.filters;
     if (!passes.dense_input || !reads_contiguously()) {
@@ -51,24 +57,26 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
       output_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_output"),
                        static_cast<std::size_t>(out));
     }
-    zeros_ = Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias"), static_cast<std::size_t>(part_.filters));
+    zeros_ = Floats(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias"), static_cast<std::size_t>(part_.filters));
     unwanted_ =
-        Memory(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias_gradient"), static_cast<std::size_t>(part_.filters));
+        Floats(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias_gradient"), static_cast<std::size_t>(part_.filters));
   }
 
   std::string implementation(ConvolutionPass pass) const override {
     const auto& reason = reasons_[static_cast<int>(pass)];
-    return reason ? direct_->implementation(pass) + " (" + *reason + ")" : "onednn " + onednn_->implementation(pass);
+    return reason ? other_->implementation(pass) + " (" + *reason + ")" : "onednn " + onednn_->implementation(pass);
   }
   std::size_t workspace_bytes() const override {
-    return (input_.size() + output_.size() + zeros_.size() + unwanted_.size()) * sizeof(float) +
-           (onednn_ ? onednn_->workspace_bytes() : 0) + (direct_ ? direct_->workspace_bytes() : 0);
+    return (input_.size() + output_.size()) * sizeof(T) + (zeros_.size() + unwanted_.size()) * sizeof(float) +
+           (onednn_ ? onednn_->workspace_bytes() : 0) + (other_ ? other_->workspace_bytes() : 0);
   }
 
  private:
-  using Memory = Kokkos::View<float*, typename Exec::memory_space>;
-  using In = Tensor<const float, Exec>;
-  using Out = Tensor<float, Exec>;
+  using Memory = Kokkos::View<T*, typename Exec::memory_space>;
+  using Floats = Kokkos::View<float*, typename Exec::memory_space>;
+  using In = Tensor<const T, Exec>;
+  using Out = Tensor<T, Exec>;
+  using Weights = Tensor<const float, Exec>;
 
   bool fuses_relu() const override { return !goes_elsewhere(ConvolutionPass::forward); }
   bool goes_elsewhere(ConvolutionPass pass) const { return reasons_[static_cast<int>(pass)].has_value(); }
@@ -83,8 +91,8 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
   /// A dense view over workspace with another view's extents.
   template <class View>
   static Out packed(const Memory& memory, const View& like) {
-    return dense_tensor<float, Exec>(memory.data(), like.extent(0), like.extent(1), like.extent(2), like.extent(3),
-                                     like.extent(4));
+    return dense_tensor<T, Exec>(memory.data(), like.extent(0), like.extent(1), like.extent(2), like.extent(3),
+                                 like.extent(4));
   }
 
   /// Whether the part of a dense x that oneDNN reads is dense.
@@ -102,45 +110,45 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
           "a dense one, as the passes given to make_local_convolution say");
   }
 
-  static const float* dense(const Exec& exec, const In& v, const Memory& memory) {
+  static const T* dense(const Exec& exec, const In& v, const Memory& memory) {
     if (views::is_dense(v)) return v.data();
     check_room(memory, v.size());
-    elementwise<Exec, CopyValue, float>(exec, "aloni::nn::onednn_pack", CopyValue{}, packed(memory, v), v);
+    elementwise<Exec, Convert<T>, T>(exec, "aloni::nn::onednn_pack", {}, packed(memory, v), v);
     return memory.data();
   }
   /// Where a result that may have gaps is computed.
-  static float* room_for(const Out& v, const Memory& memory) {
+  static T* room_for(const Out& v, const Memory& memory) {
     if (views::is_dense(v)) return v.data();
     check_room(memory, v.size());
     return memory.data();
   }
   static void unpack(const Exec& exec, const Memory& memory, const Out& v) {
     if (views::is_dense(v)) return;
-    elementwise<Exec, CopyValue, float>(exec, "aloni::nn::onednn_unpack", CopyValue{}, v, packed(memory, v));
+    elementwise<Exec, Convert<T>, T>(exec, "aloni::nn::onednn_unpack", {}, v, packed(memory, v));
   }
 
-  void run_forward(const Exec& exec, const In& x, const In& w, const Array<const float, Exec>& bias,
+  void run_forward(const Exec& exec, const In& x, const Weights& w, const Array<const float, Exec>& bias,
                    const Out& y) override {
-    if (goes_elsewhere(ConvolutionPass::forward)) return direct_->forward(exec, x, w, bias, y);
+    if (goes_elsewhere(ConvolutionPass::forward)) return other_->forward(exec, x, w, bias, y);
     onednn_->forward(dense(exec, part_of(x), input_), w.data(), bias.extent(0) > 0 ? bias.data() : zeros_.data(),
                      room_for(y, output_), this->filters_version());
     unpack(exec, output_, y);
   }
 
-  void run_backward_data(const Exec& exec, const In& dy, const In& w, const Out& dx) override {
-    if (goes_elsewhere(ConvolutionPass::backward_data)) return direct_->backward_data(exec, dy, w, dx);
+  void run_backward_data(const Exec& exec, const In& dy, const Weights& w, const Out& dx) override {
+    if (goes_elsewhere(ConvolutionPass::backward_data)) return other_->backward_data(exec, dy, w, dx);
     const Out part = part_of(dx);
     if (part.size() < dx.size()) {
-      elementwise<Exec, ZeroValue, float>(exec, "aloni::nn::onednn_zero", ZeroValue{}, dx);
+      elementwise<Exec, ZeroValue<T>, T>(exec, "aloni::nn::onednn_zero", {}, dx);
     }
     onednn_->backward_data(dense(exec, dy, output_), w.data(), room_for(part, input_), this->filters_version());
     unpack(exec, input_, part);
   }
 
-  void run_backward_filter(const Exec& exec, const In& x, const In& dy, const Out& dw,
+  void run_backward_filter(const Exec& exec, const In& x, const In& dy, const Tensor<float, Exec>& dw,
                            const Array<float, Exec>& db) override {
-    if (goes_elsewhere(ConvolutionPass::backward_filter)) return direct_->backward_filter(exec, x, dy, dw, db);
-    const float* const from = dense(exec, part_of(x), input_);
+    if (goes_elsewhere(ConvolutionPass::backward_filter)) return other_->backward_filter(exec, x, dy, dw, db);
+    const T* const from = dense(exec, part_of(x), input_);
     onednn_->backward_filter(from, dense(exec, dy, output_), dw.data(),
                              db.extent(0) > 0 ? db.data() : unwanted_.data());
   }
@@ -148,20 +156,31 @@ class OnednnBackend final : public LocalConvolution<float, Exec> {
   const OnednnProblem part_;
   std::array<std::optional<std::string>, 3> reasons_;
   std::unique_ptr<OnednnConvolution> onednn_;
-  std::unique_ptr<LocalConvolution<float, Exec>> direct_;
+  std::unique_ptr<LocalConvolution<T, Exec>> other_;  // for what oneDNN must not be asked for
   Memory input_, output_;
-  Memory zeros_, unwanted_;  // the bias that is not there, and the gradient that nobody asked for
+  Floats zeros_, unwanted_;  // the bias that is not there, and the gradient that nobody asked for
 };
+
+std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass) {
+  return onednn_unsupported_reason(problem, pass, OnednnActivations::float32);
+}
+
+std::optional<std::string> onednn_bfloat16_unsupported_reason() {
+  if (onednn_has_bfloat16()) return std::nullopt;
+  return "bfloat16 needs a processor for which oneDNN has kernels for it, with AVX-512 for one; take float";
+}
 
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes) {
-  return std::make_unique<OnednnBackend<Exec>>(problem, exec, passes);
+  return std::make_unique<OnednnBackend<T, Exec>>(problem, exec, passes);
 }
 
-template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
-make_onednn_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                  const Kokkos::DefaultHostExecutionSpace&,
-                                                                  ConvolutionPasses);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<LocalConvolution<float, Host>> make_onednn_convolution<float, Host>(const ConvolutionProblem&,
+                                                                                             const Host&,
+                                                                                             ConvolutionPasses);
+template std::unique_ptr<LocalConvolution<comm::bfloat16, Host>> make_onednn_convolution<comm::bfloat16, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
 
 }  // namespace aloni::nn::local::detail

@@ -6,9 +6,16 @@
 
 namespace aloni::nn::local::detail {
 
+/// A weight as it is multiplied with values of type T.
+template <class T>
+KOKKOS_INLINE_FUNCTION double factor(parameter_type_t<T> weight) {
+  return static_cast<double>(static_cast<T>(weight));
+}
+
 template <class T, class Exec>
 void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& x,
-                       const Tensor<const T, Exec>& w, const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) {
+                       const Tensor<const parameter_type_t<T>, Exec>& w,
+                       const Array<const parameter_type_t<T>, Exec>& bias, const Tensor<T, Exec>& y) {
   const Rows rows = rows_of(y);
   const bool has_bias = bias.extent(0) > 0;
   const Index channels = p.channels_per_group(), filters = p.filters_per_group();
@@ -28,7 +35,7 @@ void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tens
               const Index iw = ow * p.stride[2] + kw * p.dilation[2] + p.offset[2];
               if (iw < 0 || iw >= p.input[2]) continue;
               for (Index c = 0; c < channels; ++c) {
-                sum += static_cast<double>(x(n, id, ih, iw, first + c)) * static_cast<double>(w(f, kd, kh, kw, c));
+                sum += static_cast<double>(x(n, id, ih, iw, first + c)) * factor<T>(w(f, kd, kh, kw, c));
               }
             }
           }
@@ -47,7 +54,7 @@ KOKKOS_INLINE_FUNCTION Index output_of(const ConvolutionProblem& p, int s, Index
 
 template <class T, class Exec>
 void reference_backward_data(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& dy,
-                             const Tensor<const T, Exec>& w, const Tensor<T, Exec>& dx) {
+                             const Tensor<const parameter_type_t<T>, Exec>& w, const Tensor<T, Exec>& dx) {
   const Rows rows = rows_of(dx);
   const Index channels = p.channels_per_group(), filters = p.filters_per_group();
   Kokkos::parallel_for(
@@ -67,7 +74,7 @@ void reference_backward_data(const Exec& exec, const ConvolutionProblem& p, cons
               const Index ow = output_of(p, 2, iw, kw);
               if (ow < 0) continue;
               for (Index f = first; f < last; ++f) {
-                sum += static_cast<double>(dy(n, od, oh, ow, f)) * static_cast<double>(w(f, kd, kh, kw, c % channels));
+                sum += static_cast<double>(dy(n, od, oh, ow, f)) * factor<T>(w(f, kd, kh, kw, c % channels));
               }
             }
           }
@@ -78,7 +85,8 @@ void reference_backward_data(const Exec& exec, const ConvolutionProblem& p, cons
 
 template <class T, class Exec>
 void reference_backward_filter(const Exec& exec, const ConvolutionProblem& p, const Tensor<const T, Exec>& x,
-                               const Tensor<const T, Exec>& dy, const Tensor<T, Exec>& dw, const Array<T, Exec>& db) {
+                               const Tensor<const T, Exec>& dy, const Tensor<parameter_type_t<T>, Exec>& dw,
+                               const Array<parameter_type_t<T>, Exec>& db) {
   const Rows rows = rows_of(dw);
   const Index channels = p.channels_per_group(), filters = p.filters_per_group();
   Kokkos::parallel_for(
@@ -103,7 +111,7 @@ void reference_backward_filter(const Exec& exec, const ConvolutionProblem& p, co
             }
           }
         }
-        dw(f, kd, kh, kw, c) = static_cast<T>(sum);
+        dw(f, kd, kh, kw, c) = static_cast<parameter_type_t<T>>(sum);
       });
   if (db.extent(0) == 0) return;
   Kokkos::parallel_for(
@@ -113,7 +121,7 @@ void reference_backward_filter(const Exec& exec, const ConvolutionProblem& p, co
           for (Index od = 0; od < p.output[0]; ++od)
             for (Index oh = 0; oh < p.output[1]; ++oh)
               for (Index ow = 0; ow < p.output[2]; ++ow) sum += static_cast<double>(dy(n, od, oh, ow, f));
-        db(f) = static_cast<T>(sum);
+        db(f) = static_cast<parameter_type_t<T>>(sum);
       });
 }
 
@@ -125,17 +133,18 @@ class ReferenceConvolution final : public LocalConvolution<T, Exec> {
   std::size_t workspace_bytes() const override { return 0; }
 
  private:
-  void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
-                   const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
-    reference_forward(exec, this->problem(), x, w, bias, y);
+  void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const parameter_type_t<T>, Exec>& w,
+                   const Array<const parameter_type_t<T>, Exec>& bias, const Tensor<T, Exec>& y) override {
+    reference_forward<T>(exec, this->problem(), x, w, bias, y);
   }
-  void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
-                         const Tensor<T, Exec>& dx) override {
-    reference_backward_data(exec, this->problem(), dy, w, dx);
+  void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy,
+                         const Tensor<const parameter_type_t<T>, Exec>& w, const Tensor<T, Exec>& dx) override {
+    reference_backward_data<T>(exec, this->problem(), dy, w, dx);
   }
   void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
-                           const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
-    reference_backward_filter(exec, this->problem(), x, dy, dw, db);
+                           const Tensor<parameter_type_t<T>, Exec>& dw,
+                           const Array<parameter_type_t<T>, Exec>& db) override {
+    reference_backward_filter<T>(exec, this->problem(), x, dy, dw, db);
   }
 };
 
@@ -149,6 +158,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const Conv
   template std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution<T, Exec>( \
       const ConvolutionProblem&, const Exec&, ConvolutionPasses);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

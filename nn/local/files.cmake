@@ -44,7 +44,7 @@ set(ALONI_NN_LOCAL_PRIVATE_DEPENDS "")
 if(aloni_ENABLE_ONEDNN)
   # What includes oneDNN knows no Kokkos: it is compiled by the C++ compiler in every build.
   list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/onednn_primitives.cpp)
-  list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_onednn.cpp)
+  list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_converting.cpp local/convolution_onednn.cpp)
   list(APPEND ALONI_NN_LOCAL_PRIVATE_DEPENDS DNNL::dnnl)
 endif()
 if(aloni_ENABLE_KOKKOSKERNELS)

@@ -1,6 +1,7 @@
 #pragma once
 // The argument types of the local kernels. A kernel deduces its element type from the view that it writes (or from the
 // template argument); its other views convert, so that managed, unmanaged, const and mutable views can all be handed over.
+#include <aloni/core/bfloat16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -8,6 +9,14 @@
 
 #include <cstdint>
 #include <type_traits>
+
+namespace aloni::nn {
+
+/// The type of parameters, their gradients and sums that belong to activations of type T: activations of bfloat16 are computed with in float.
+template <class T>
+using parameter_type_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, float, T>;
+
+}  // namespace aloni::nn
 
 namespace aloni::nn::local {
 

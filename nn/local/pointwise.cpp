@@ -10,13 +10,13 @@ namespace detail {
 struct Relu {
   template <class T>
   KOKKOS_FUNCTION T operator()(T x) const {
-    return x < T(0) ? T(0) : x;  // a NaN compares false and stays
+    return static_cast<parameter_type_t<T>>(x) < 0 ? T(0) : x;  // a NaN compares false and stays
   }
 };
 struct ReluGradient {
   template <class T>
   KOKKOS_FUNCTION T operator()(T y, T dy) const {
-    return y > T(0) ? dy : T(0);
+    return static_cast<parameter_type_t<T>>(y) > 0 ? dy : T(0);
   }
 };
 struct Copy {
@@ -111,6 +111,12 @@ void fill(const Exec& exec, std::type_identity_t<T> value, Tensor<T, Exec> to) {
   detail::elementwise(exec, "aloni::nn::fill", detail::Fill<T>{value}, to);
 }
 
+template <class To, class From, class Exec>
+void convert(const Exec& exec, InTensor<From, Exec> from, Tensor<To, Exec> to) {
+  detail::check_same_extents("aloni::nn::local::convert", "from", from, to);
+  detail::elementwise<Exec, detail::Convert<To>, To, From>(exec, "aloni::nn::convert", {}, to, from);
+}
+
 template <class T, class Exec>
 void scale(const Exec& exec, std::type_identity_t<T> factor, Array<T, Exec> values) {
   detail::for_each_flat(exec, "aloni::nn::scale", static_cast<Index>(values.extent(0)),
@@ -139,9 +145,18 @@ void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec
   template void relu_backward<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>); \
   template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                             \
   template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>);           \
-  template void fill<T, Exec>(const Exec&, T, Tensor<T, Exec>);                                             \
-  template void scale<T, Exec>(const Exec&, T, Array<T, Exec>);                                             \
-  template void sgd_step<T, Exec>(const Exec&, const SgdParameters&, InArray<T, Exec>, Array<T, Exec>,      \
+  template void fill<T, Exec>(const Exec&, T, Tensor<T, Exec>);
+using Host = Kokkos::DefaultHostExecutionSpace;
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Host)
+#undef INSTANTIATE
+template void convert<comm::bfloat16, float, Host>(const Host&, InTensor<float, Host>, Tensor<comm::bfloat16, Host>);
+template void convert<float, comm::bfloat16, Host>(const Host&, InTensor<comm::bfloat16, Host>, Tensor<float, Host>);
+
+#define INSTANTIATE(T, Exec)                                                                           \
+  template void convert<T, T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                  \
+  template void scale<T, Exec>(const Exec&, T, Array<T, Exec>);                                        \
+  template void sgd_step<T, Exec>(const Exec&, const SgdParameters&, InArray<T, Exec>, Array<T, Exec>, \
                                   OutArray<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -1,6 +1,7 @@
 #pragma once
 // Kernels that treat each element alone. Views of one call have equal extents (InvalidArgument otherwise) and any strides, so
-// a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given instance.
+// a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given instance. All but scale and sgd_step are
+// there for comm::bfloat16 too, on the host.
 #include <aloni/nn/local/local_types.hpp>
 
 namespace aloni::nn::local {
@@ -21,6 +22,10 @@ void add(const Exec& exec, InTensor<T, Exec> a, InTensor<T, Exec> b, Tensor<T, E
 /// to = value
 template <class T, class Exec>
 void fill(const Exec& exec, std::type_identity_t<T> value, Tensor<T, Exec> to);
+
+/// to = from, rounded to the type of `to`: between float and comm::bfloat16; and between equal types, where it is copy().
+template <class To, class From, class Exec>
+void convert(const Exec& exec, InTensor<From, Exec> from, Tensor<To, Exec> to);
 
 /// values = factor × values
 template <class T, class Exec>

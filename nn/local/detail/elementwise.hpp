@@ -39,13 +39,21 @@ struct SingleElement {
   }
 };
 
-/// Inputs that op doesn't take are default-constructed views.
-template <class Exec, class Op, class T>
-void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor<T, Exec>& out,
+template <class To>
+struct Convert {
+  template <class From>
+  KOKKOS_FUNCTION To operator()(From x) const {
+    return static_cast<To>(x);
+  }
+};
+
+/// Inputs that op doesn't take are default-constructed views. They may be of another type than the result.
+template <class Exec, class Op, class Out, class T = Out>
+void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor<Out, Exec>& out,
                  const InTensor<T, Exec>& a = {}, const InTensor<T, Exec>& b = {}) {
   const Rows rows = rows_of(out);
   if (rows.elements() == 0) return;
-  const SingleElement<Op, Tensor<T, Exec>, Tensor<const T, Exec>> element{rows, op, out, a, b};
+  const SingleElement<Op, Tensor<Out, Exec>, Tensor<const T, Exec>> element{rows, op, out, a, b};
   if constexpr (runs_on_host<Exec>) {
     constexpr bool binary = std::is_invocable_v<Op, T, T>, unary = !binary && std::is_invocable_v<Op, T>;
     auto all = [&](auto property) {

@@ -11,6 +11,10 @@
 
 namespace aloni::nn::local::detail {
 
+/// Elements of x, y and their gradients. With bfloat16 the weights are rounded on the way to oneDNN's order; sums, bias and the gradients of weights
+/// and bias stay float.
+enum class OnednnActivations : std::uint8_t { float32, bfloat16 };
+
 /// What oneDNN is given: the part of a problem's input that is read at all, and zeros around it.
 struct OnednnProblem {
   Index samples = 0, channels = 0, filters = 0, groups = 1;
@@ -23,20 +27,24 @@ struct OnednnProblem {
 OnednnProblem onednn_problem(const ConvolutionProblem& problem);
 
 /// Why oneDNN must not be asked for this pass; none when it may.
-std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass);
+std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass,
+                                                     OnednnActivations activations);
+
+/// Whether oneDNN has kernels for bfloat16 on this processor.
+bool onednn_has_bfloat16();
 
 /// Primitives, weights in oneDNN's order and scratch memory, made once. Arguments of calls are dense channels-last arrays of
-/// the problem's shape; calls return when the work is done.
+/// the problem's shape, those of activations of the type given; calls return when the work is done.
 class OnednnConvolution {
  public:
-  OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes);
+  OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes, OnednnActivations activations);
   ~OnednnConvolution();
 
   /// bias: filters, not null. Weights of the version that the last call of the pass had, unless it is 0, are not reordered again.
-  void forward(const float* x, const float* w, const float* bias, float* y, std::uint64_t version = 0);
-  void backward_data(const float* dy, const float* w, float* dx, std::uint64_t version = 0);
+  void forward(const void* x, const float* w, const float* bias, void* y, std::uint64_t version = 0);
+  void backward_data(const void* dy, const float* w, void* dx, std::uint64_t version = 0);
   /// db: filters, not null.
-  void backward_filter(const float* x, const float* dy, float* dw, float* db);
+  void backward_filter(const void* x, const void* dy, float* dw, float* db);
 
   std::string implementation(ConvolutionPass pass) const;
   std::size_t workspace_bytes() const;

@@ -19,7 +19,13 @@ namespace aloni::test {
 namespace {
 
 using namespace nn::local;
+using comm::bfloat16;
+using nn::parameter_type_t;
 using Exec = Kokkos::DefaultExecutionSpace;
+
+/// bfloat16 is for hosts.
+template <class T>
+constexpr bool is_offered = !std::is_same_v<T, bfloat16> || std::is_same_v<Exec, Kokkos::DefaultHostExecutionSpace>;
 
 std::array<Index, 5> input_extents(const ConvolutionProblem& p) {
   return {p.samples, p.input[0], p.input[1], p.input[2], p.channels};
@@ -34,14 +40,16 @@ std::array<Index, 5> filter_extents(const ConvolutionProblem& p) {
 /// All results of one implementation.
 template <class T>
 struct Results {
-  LocalTensor<T> y, dx, dw;
-  LocalArray<T> db;
+  LocalTensor<T> y, dx;
+  LocalTensor<parameter_type_t<T>> dw;
+  LocalArray<parameter_type_t<T>> db;
 };
 
 template <class T>
 struct Data {
-  LocalTensor<T> x, dy, w;
-  LocalArray<T> bias;
+  LocalTensor<T> x, dy;
+  LocalTensor<parameter_type_t<T>> w;
+  LocalArray<parameter_type_t<T>> bias;
 };
 
 constexpr ConvolutionPasses all_passes{.forward = true, .backward_data = true, .backward_filter = true};
@@ -50,8 +58,11 @@ template <class T>
 Data<T> make_data(const ConvolutionProblem& p, std::mt19937& random, bool integers, const Placement& at_x = {},
                   const Placement& at_y = {}) {
   Data<T> d{LocalTensor<T>(input_extents(p), at_x), LocalTensor<T>(output_extents(p), at_y),
-            LocalTensor<T>(filter_extents(p)), LocalArray<T>(p.filters)};
-  for (auto* t : {&d.x, &d.dy, &d.w}) integers ? t->fill_integers(random, 3) : t->fill_reals(random);
+            LocalTensor<parameter_type_t<T>>(filter_extents(p)), LocalArray<parameter_type_t<T>>(p.filters)};
+  const auto fill = [&](auto& t) { integers ? t.fill_integers(random, 3) : t.fill_reals(random); };
+  fill(d.x);
+  fill(d.dy);
+  fill(d.w);
   d.bias.fill([&] { return static_cast<int>(random() % 9) - 4; });
   return d;
 }
@@ -59,14 +70,17 @@ Data<T> make_data(const ConvolutionProblem& p, std::mt19937& random, bool intege
 template <class T>
 Results<T> run_all(ConvolutionBackend backend, const ConvolutionProblem& p, const Data<T>& data,
                    const Placement& at_x = {}, const Placement& at_y = {}, bool with_bias = true) {
+  using Parameter = parameter_type_t<T>;
   const Exec exec = test_space();
   Results<T> r{LocalTensor<T>(output_extents(p), at_y), LocalTensor<T>(input_extents(p), at_x),
-               LocalTensor<T>(filter_extents(p)), LocalArray<T>(with_bias ? p.filters : 0, T(55))};
+               LocalTensor<Parameter>(filter_extents(p)), LocalArray<Parameter>(with_bias ? p.filters : 0, 55)};
   const auto convolution = make_local_convolution<T>(backend, p, exec, all_passes);
   // First with other data: nothing may depend on what a call left in the workspace.
-  LocalTensor<T> x(input_extents(p), at_x), dy(output_extents(p), at_y), w(filter_extents(p));
-  for (auto* other : {&x, &dy, &w}) other->fill([] { return 5; });
-  const auto bias = with_bias ? data.bias.view() : nn::local::Array<T, Exec>{};
+  LocalTensor<T> x(input_extents(p), at_x), dy(output_extents(p), at_y);
+  LocalTensor<Parameter> w(filter_extents(p));
+  for (auto* other : {&x, &dy}) other->fill([] { return 5; });
+  w.fill([] { return 5; });
+  const auto bias = with_bias ? data.bias.view() : nn::local::Array<Parameter, Exec>{};
   convolution->forward(exec, x, w, bias, r.y);
   convolution->backward_data(exec, dy, w, r.dx);
   convolution->backward_filter(exec, x, dy, r.dw, r.db);
@@ -105,11 +119,13 @@ void expect_same_bits(const ConvolutionProblem& p, const Results<T>& expected, c
 template <class T>
 void compare_all(const ConvolutionProblem& p, std::mt19937& random, const Placement& at_x, const Placement& at_y,
                  bool with_bias = true) {
-  const auto data = make_data<T>(p, random, true, at_x, at_y);
-  const auto expected = run_all(ConvolutionBackend::reference, p, data, at_x, at_y, with_bias);
-  for (auto backend : backends_to_compare<T>()) {
-    SCOPED_TRACE(std::string(name(backend)) + (sizeof(T) == 4 ? " float" : " double"));
-    expect_same_bits(p, expected, run_all(backend, p, data, at_x, at_y, with_bias));
+  if constexpr (is_offered<T>) {
+    const auto data = make_data<T>(p, random, true, at_x, at_y);
+    const auto expected = run_all(ConvolutionBackend::reference, p, data, at_x, at_y, with_bias);
+    for (auto backend : backends_to_compare<T>()) {
+      SCOPED_TRACE(std::string(name(backend)) + (sizeof(T) == 2 ? " bfloat16" : sizeof(T) == 4 ? " float" : " double"));
+      expect_same_bits(p, expected, run_all(backend, p, data, at_x, at_y, with_bias));
+    }
   }
 }
 
@@ -296,6 +312,7 @@ TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblemsWithGroup
     const auto at_x = random_placement(random), at_y = random_placement(random);
     SCOPED_TRACE("seed " + std::to_string(seed + 5000 + i) + ": " + to_string(p));
     compare_all<float>(p, random, at_x, at_y, i % 3 != 0);
+    compare_all<bfloat16>(p, random, at_x, at_y, i % 3 != 0);
     compare_all<double>(p, random, at_x, at_y, i % 3 != 0);
     if (HasFailure()) break;
   }
@@ -309,6 +326,7 @@ TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblems) {
     const auto at_x = random_placement(random), at_y = random_placement(random);
     SCOPED_TRACE("seed " + std::to_string(seed + i) + ": " + to_string(p));
     compare_all<float>(p, random, at_x, at_y, i % 3 != 0);
+    compare_all<bfloat16>(p, random, at_x, at_y, i % 3 != 0);
     compare_all<double>(p, random, at_x, at_y, i % 3 != 0);
     if (HasFailure()) break;
   }
@@ -377,6 +395,7 @@ TEST(LocalConvolution, PaddedAndThinBoxesInEveryDirection) {
             if (s == 0) p.kernel[2] = 2, p.input[2] = 4;
             SCOPED_TRACE(to_string(p));
             compare_all<float>(p, random, {}, {});
+            compare_all<bfloat16>(p, random, {}, {});
             if (HasFailure()) return;
           }
         }
@@ -419,6 +438,7 @@ TEST(LocalConvolution, PartsOfLayersSplitByHeightAndWidth) {
     if (p.input[split] < 1 || p.output[split] < 1 || flops(p) > 4e6) continue;
     SCOPED_TRACE("seed " + std::to_string(seed + 3000 + i) + ": " + to_string(p));
     compare_all<float>(p, random, {}, {});
+    compare_all<bfloat16>(p, random, {}, {});
     if (HasFailure()) break;
   }
 }
@@ -445,6 +465,7 @@ TEST(LocalConvolution, ShapesThatOnednn26ComputesWrong) {
         row(1, 9, 64, 13, 9, 6, 1, 2, 1), row(1, 16, 64, 105, 29, 5, 4, 4, 16)}) {
     SCOPED_TRACE(to_string(p));
     compare_all<float>(p, random, {}, {});
+    compare_all<bfloat16>(p, random, {}, {});
   }
 }
 
@@ -478,6 +499,7 @@ TEST(LocalConvolution, VolumesThatOnednn26ComputesWrong) {
   for (const auto& p : problems) {
     SCOPED_TRACE(to_string(p));
     compare_all<float>(p, random, {}, {});
+    compare_all<bfloat16>(p, random, {}, {});
   }
 }
 
@@ -493,10 +515,12 @@ TEST(LocalConvolution, WorkInSeveralPiecesAddsUp) {
                              .offset = {0, 0, -1}};
   const Placement ghosted{.before = {0, 0, 1, 2, 0}, .after = {0, 0, 1, 1, 0}};
   compare_all<float>(p, random, {}, {});
+  compare_all<bfloat16>(p, random, ghosted, ghosted);
   if (!aloni::test::sanitized) compare_all<double>(p, random, ghosted, ghosted);
 }
 
-TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) {
+template <class T>
+void see_new_versions() {
   const unsigned seed = test_seed();
   const Exec exec = test_space();
   for (int i = 0; i < aloni::test::random_cases(40); ++i) {
@@ -505,13 +529,13 @@ TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) {
     auto p = random_problem(random, 1e5, i % 4 == 3);
     if (i % 4 != 3) p.channels = 16, p.filters = 32;
     SCOPED_TRACE("seed " + std::to_string(seed + 4000 + i) + ": " + to_string(p));
-    const std::array<Data<float>, 3> data{make_data<float>(p, random, true), make_data<float>(p, random, true),
-                                          make_data<float>(p, random, true)};
-    std::vector<Results<float>> expected;
+    const std::array<Data<T>, 3> data{make_data<T>(p, random, true), make_data<T>(p, random, true),
+                                      make_data<T>(p, random, true)};
+    std::vector<Results<T>> expected;
     for (const auto& d : data) expected.push_back(run_all(ConvolutionBackend::reference, p, d));
-    for (auto backend : backends_to_compare<float>()) {
+    for (auto backend : backends_to_compare<T>()) {
       SCOPED_TRACE(name(backend));
-      const auto convolution = make_local_convolution<float>(backend, p, exec, all_passes);
+      const auto convolution = make_local_convolution<T>(backend, p, exec, all_passes);
       struct Call {
         int data;  // whose x, dy and filters
         std::uint64_t version;
@@ -520,7 +544,7 @@ TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) {
                             Call{0, 1}, Call{2, 7}, Call{2, 7}}) {
         convolution->filters_are(c.version);
         const auto& d = data[c.data];
-        LocalTensor<float> y(output_extents(p)), dx(input_extents(p));
+        LocalTensor<T> y(output_extents(p)), dx(input_extents(p));
         convolution->forward(exec, d.x, data[c.data].w, d.bias.view(), y);
         convolution->backward_data(exec, d.dy, data[c.data].w, dx);
         wait(exec);
@@ -530,8 +554,13 @@ TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) {
         EXPECT_EQ(differing_bits(expected[c.data].dx, dx), 0) << "backward-data, version " << c.version;
       }
     }
-    if (HasFailure()) break;
+    if (testing::Test::HasFailure()) break;
   }
+}
+
+TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) { see_new_versions<float>(); }
+TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeenByBfloat16) {
+  if constexpr (is_offered<bfloat16>) see_new_versions<bfloat16>();
 }
 
 TEST(LocalConvolution, RealNumbersAreCloseToTheReference) {
@@ -553,6 +582,86 @@ TEST(LocalConvolution, RealNumbersAreCloseToTheReference) {
       EXPECT_LT(close(expected.dx, r.dx), 1e-11) << name(backend);
       EXPECT_LT(close(expected.dw, r.dw), 1e-11) << name(backend);
     }
+  }
+}
+
+template <class T>
+void expect_rounded(const LocalTensor<T>& expected, const LocalTensor<T>& result, double summands, const char* what) {
+  // Sums of products in [-1, 1] in float, then one rounding.
+  const double sum_error = std::max(summands, 1.0) * std::numeric_limits<float>::epsilon();
+  double worst = 0;
+  expected.for_each([&](auto... i) {
+    const auto a = static_cast<double>(expected(i...)), b = static_cast<double>(result(i...));
+    const double allowed = sum_error * std::max(summands, 1.0) + (sizeof(T) == 2 ? std::ldexp(std::abs(a), -7) : 0);
+    worst = std::max(worst, std::abs(a - b) / allowed);
+  });
+  EXPECT_LE(worst, 1.0) << what;
+}
+
+TEST(LocalConvolution, RealNumbersOfBfloat16AreRoundedOnce) {
+  if constexpr (is_offered<bfloat16>) {
+    const unsigned seed = test_seed();
+    for (int i = 0; i < aloni::test::random_cases(30); ++i) {
+      std::mt19937 random(seed + 10000 + i);
+      const auto p = random_problem(random, 1e6, i % 3 == 2);
+      SCOPED_TRACE("seed " + std::to_string(seed + 10000 + i) + ": " + to_string(p));
+      const auto data = make_data<bfloat16>(p, random, false);
+      const auto expected = run_all(ConvolutionBackend::reference, p, data);
+      for (auto backend : backends_to_compare<bfloat16>()) {
+        const auto r = run_all(backend, p, data);
+        const double window = static_cast<double>(p.kernel[0] * p.kernel[1] * p.kernel[2]);
+        expect_rounded(expected.y, r.y, window * static_cast<double>(p.channels_per_group()), "forward");
+        expect_rounded(expected.dx, r.dx, window * static_cast<double>(p.filters_per_group()), "backward-data");
+        expect_rounded(expected.dw, r.dw, static_cast<double>(p.samples * p.output[0] * p.output[1] * p.output[2]),
+                       "backward-filter");
+      }
+    }
+  }
+}
+
+TEST(LocalConvolution, ReluOfBfloat16) {
+  if constexpr (is_offered<bfloat16>) {
+    std::mt19937 random(12);
+    for (int i = 0; i < aloni::test::random_cases(40); ++i) {
+      const ConvolutionProblem p = random_problem(random, 2e5, i % 3 == 0);
+      SCOPED_TRACE(to_string(p));
+      const auto data = make_data<bfloat16>(p, random, true);
+      const auto plain = run_all(ConvolutionBackend::reference, p, data);
+      std::vector<ConvolutionBackend> backends = backends_to_compare<bfloat16>();
+      backends.push_back(ConvolutionBackend::reference);
+      for (auto backend : backends) {
+        SCOPED_TRACE(name(backend));
+        const Exec exec = test_space();
+        const auto convolution = make_local_convolution<bfloat16>(
+            backend, p, exec, {.forward = true, .relu = true, .dense_input = true, .dense_output = true});
+        LocalTensor<bfloat16> y(output_extents(p));
+        convolution->forward(exec, data.x, data.w, data.bias.view(), y);
+        wait(exec);
+        y.download();
+        Index wrong = 0;
+        y.for_each([&](auto... at) { wrong += y(at...) != std::max(plain.y(at...), bfloat16(0)); });
+        EXPECT_EQ(wrong, 0);
+      }
+    }
+  }
+}
+
+TEST(LocalConvolution, Bfloat16IsRefusedWithWhatToTakeInstead) {
+  if constexpr (is_offered<bfloat16>) {
+    for (auto backend : {ConvolutionBackend::direct, ConvolutionBackend::kokkos_kernels}) {
+      const auto reason = unsupported_reason<bfloat16>(backend, {}, ConvolutionPass::forward);
+      ASSERT_TRUE(reason);
+      EXPECT_NE(reason->find("automatic, or float"), std::string::npos) << *reason;
+    }
+    EXPECT_EQ(unsupported_reason<bfloat16>(ConvolutionBackend::reference, {}, ConvolutionPass::forward), std::nullopt);
+    const auto reason = unsupported_reason<bfloat16>(ConvolutionBackend::automatic, {}, ConvolutionPass::forward);
+    EXPECT_EQ(reason, unsupported_reason<bfloat16>(ConvolutionBackend::onednn, {}, ConvolutionPass::forward));
+    if (!reason) GTEST_SKIP() << "this processor has kernels for bfloat16";
+    EXPECT_NE(reason->find("oneDNN"), std::string::npos) << *reason;
+    EXPECT_NE(reason->find("take float"), std::string::npos) << *reason;
+    EXPECT_THROW(
+        (void)make_local_convolution<bfloat16>(ConvolutionBackend::automatic, {}, test_space(), {.forward = true}),
+        Unsupported);
   }
 }
 
@@ -641,6 +750,7 @@ TEST(LocalConvolution, EmptyBoxesGiveZerosOrNothing) {
     if (kind % 6 == 5) p.filters = 0;
     SCOPED_TRACE(to_string(p));
     compare_all<float>(p, random, {}, {});
+    compare_all<bfloat16>(p, random, {}, {});
     compare_all<double>(p, random, {}, {});
   }
 }

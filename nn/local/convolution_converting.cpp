@@ -1,0 +1,109 @@
+#include <aloni/nn/local/detail/convolution_backends.hpp>
+#include <aloni/nn/local/detail/elementwise.hpp>
+
+#include <string>
+
+// A convolution of bfloat16 where oneDNN has no kernel for one, or a wrong one: its arguments as floats, a convolution of these, and the result
+// rounded. Copies cost little beside a convolution, and the result is what that of floats is.
+
+namespace aloni::nn::local::detail {
+
+namespace {
+
+/// Rounded, and a float again.
+template <class T>
+struct Rounded {
+  KOKKOS_FUNCTION float operator()(float x) const { return static_cast<float>(static_cast<T>(x)); }
+};
+
+template <class T, class Exec>
+class ConvertingConvolution final : public LocalConvolution<T, Exec> {
+ public:
+  ConvertingConvolution(const ConvolutionProblem& p, const Exec& exec, ConvolutionPasses passes)
+      : LocalConvolution<T, Exec>(p, passes) {
+    passes.dense_input = passes.dense_output = true;
+    floats_ = make_local_convolution<float, Exec>(ConvolutionBackend::automatic, p, exec, passes);
+    const auto room = [&](const std::string& label, Index elements) {
+      return Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), static_cast<std::size_t>(elements));
+    };
+    input_ =
+        room("aloni::nn::convolution_input_as_floats", p.samples * p.input[0] * p.input[1] * p.input[2] * p.channels);
+    output_ = room("aloni::nn::convolution_output_as_floats",
+                   p.samples * p.output[0] * p.output[1] * p.output[2] * p.filters);
+    if (passes.forward || passes.backward_data) {
+      filters_ = room("aloni::nn::convolution_rounded_filters",
+                      p.filters * p.kernel[0] * p.kernel[1] * p.kernel[2] * p.channels_per_group());
+    }
+  }
+
+  std::string implementation(ConvolutionPass pass) const override {
+    return floats_->implementation(pass) + " in copies of float";
+  }
+  std::size_t workspace_bytes() const override {
+    return (input_.size() + output_.size() + filters_.size()) * sizeof(float) + floats_->workspace_bytes();
+  }
+  void filters_are(std::uint64_t version) override {
+    LocalConvolution<T, Exec>::filters_are(version);
+    floats_->filters_are(version);
+  }
+
+ private:
+  using Memory = Kokkos::View<float*, typename Exec::memory_space>;
+  using In = Tensor<const T, Exec>;
+  using Out = Tensor<T, Exec>;
+  using Floats = Tensor<float, Exec>;
+
+  template <class View>
+  static Floats over(const Memory& memory, const View& like) {
+    return dense_tensor<float, Exec>(memory.data(), like.extent(0), like.extent(1), like.extent(2), like.extent(3),
+                                     like.extent(4));
+  }
+  static Floats as_floats(const Exec& exec, const In& v, const Memory& memory) {
+    const Floats copy = over(memory, v);
+    elementwise<Exec, Convert<float>, float, T>(exec, "aloni::nn::convolution_as_floats", {}, copy, v);
+    return copy;
+  }
+  Floats rounded(const Exec& exec, const Tensor<const float, Exec>& w) {
+    const Floats copy = over(filters_, w);
+    if (this->filters_version() == 0 || this->filters_version() != rounded_version_)
+      elementwise<Exec, Rounded<T>, float>(exec, "aloni::nn::convolution_round_filters", {}, copy, w);
+    rounded_version_ = this->filters_version();
+    return copy;
+  }
+  static void round(const Exec& exec, const Floats& from, const Out& to) {
+    elementwise<Exec, Convert<T>, T, float>(exec, "aloni::nn::convolution_round", {}, to, from);
+  }
+
+  bool fuses_relu() const override { return true; }  // the convolution of floats does so itself, or behind its kernel
+  void run_forward(const Exec& exec, const In& x, const Tensor<const float, Exec>& w,
+                   const Array<const float, Exec>& bias, const Out& y) override {
+    floats_->forward(exec, as_floats(exec, x, input_), rounded(exec, w), bias, over(output_, y));
+    round(exec, over(output_, y), y);
+  }
+  void run_backward_data(const Exec& exec, const In& dy, const Tensor<const float, Exec>& w, const Out& dx) override {
+    floats_->backward_data(exec, as_floats(exec, dy, output_), rounded(exec, w), over(input_, dx));
+    round(exec, over(input_, dx), dx);
+  }
+  void run_backward_filter(const Exec& exec, const In& x, const In& dy, const Tensor<float, Exec>& dw,
+                           const Array<float, Exec>& db) override {
+    floats_->backward_filter(exec, as_floats(exec, x, input_), as_floats(exec, dy, output_), dw, db);
+  }
+
+  std::unique_ptr<LocalConvolution<float, Exec>> floats_;
+  Memory input_, output_, filters_;
+  std::uint64_t rounded_version_ = 0;
+};
+
+}  // namespace
+
+template <class T, class Exec>
+std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(const ConvolutionProblem& problem,
+                                                                       const Exec& exec, ConvolutionPasses passes) {
+  return std::make_unique<ConvertingConvolution<T, Exec>>(problem, exec, passes);
+}
+
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<LocalConvolution<comm::bfloat16, Host>> make_converting_convolution<comm::bfloat16, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
+
+}  // namespace aloni::nn::local::detail
