@@ -42,7 +42,7 @@ struct NormaliseGradient {
   double inverse_count;
   Tensor<const T, Exec> x, dy;
   Array<const double, Exec> mean, inv_std;
-  Array<const T, Exec> gamma;
+  Array<const parameter_type_t<T>, Exec> gamma;
   Array<const double, Exec> sums;
   Tensor<T, Exec> dx;
   KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
@@ -122,8 +122,8 @@ void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> 
 
 template <class T, class Exec>
 void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
-                        InArray<double, Exec> inv_std, InArray<T, Exec> gamma, InArray<T, Exec> beta,
-                        Tensor<T, Exec> y) {
+                        InArray<double, Exec> inv_std, InArray<parameter_type_t<T>, Exec> gamma,
+                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y) {
   constexpr auto operation = "aloni::nn::local::batch_norm_forward";
   const detail::Rows rows = detail::rows_of(y);
   detail::check_same_extents(operation, "x", x, y);
@@ -147,8 +147,8 @@ void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums
 
 template <class T, class Exec>
 void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
-                         InArray<double, Exec> mean, InArray<double, Exec> inv_std, InArray<T, Exec> gamma,
-                         InArray<double, Exec> sums, Tensor<T, Exec> dx) {
+                         InArray<double, Exec> mean, InArray<double, Exec> inv_std,
+                         InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, Tensor<T, Exec> dx) {
   constexpr auto operation = "aloni::nn::local::batch_norm_backward";
   const detail::Rows rows = detail::rows_of(dx);
   detail::check(count > 0, operation, "count", std::to_string(count), "at least one element per channel");
@@ -163,26 +163,30 @@ void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InT
                                                               inv_std, gamma, sums, dx});
 }
 
-// The statistics are double whatever the tensors are: these come once per space, with the doubles.
-#define INSTANTIATE_STATISTICS_float(Exec)
-#define INSTANTIATE_STATISTICS_double(Exec)                                                                     \
+#define INSTANTIATE(Exec)                                                                                       \
   template void batch_norm_finish<Exec>(const Exec&, Index, BatchNormStatistics, InArray<double, Exec>,         \
                                         OutArray<double, Exec>, OutArray<double, Exec>, OutArray<double, Exec>, \
                                         OutArray<double, Exec>);                                                \
   template void batch_norm_inverse<Exec>(const Exec&, double, InArray<double, Exec>, OutArray<double, Exec>);
-#define INSTANTIATE(T, Exec)                                                                                 \
-  INSTANTIATE_STATISTICS_##T(Exec) template class BatchNormReduction<T, Exec>;                               \
-  template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,           \
-                                            InArray<double, Exec>, InArray<T, Exec>, InArray<T, Exec>,       \
-                                            Tensor<T, Exec>);                                                \
-  template void batch_norm_parameter_gradients<T, Exec>(const Exec&, InArray<double, Exec>, Array<T, Exec>,  \
-                                                        OutArray<T, Exec>);                                  \
-  template void batch_norm_backward<T, Exec>(const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>,       \
-                                             InArray<double, Exec>, InArray<double, Exec>, InArray<T, Exec>, \
-                                             InArray<double, Exec>, Tensor<T, Exec>);
+ALONI_INSTANTIATE_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+
+#define INSTANTIATE(T, Exec)                                                                                \
+  template void batch_norm_parameter_gradients<T, Exec>(const Exec&, InArray<double, Exec>, Array<T, Exec>, \
+                                                        OutArray<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE
-#undef INSTANTIATE_STATISTICS_float
-#undef INSTANTIATE_STATISTICS_double
+
+#define INSTANTIATE(T, Exec)                                                                                  \
+  template class BatchNormReduction<T, Exec>;                                                                 \
+  template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,            \
+                                            InArray<double, Exec>, InArray<parameter_type_t<T>, Exec>,        \
+                                            InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>);             \
+  template void batch_norm_backward<T, Exec>(                                                                 \
+      const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>, InArray<double, Exec>, InArray<double, Exec>, \
+      InArray<parameter_type_t<T>, Exec>, InArray<double, Exec>, Tensor<T, Exec>);
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn::local

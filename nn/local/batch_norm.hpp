@@ -56,10 +56,10 @@ void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> 
 /// y = (x - mean) × inv_std × gamma + beta. y may be x.
 template <class T, class Exec>
 void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
-                        InArray<double, Exec> inv_std, InArray<T, Exec> gamma, InArray<T, Exec> beta,
-                        Tensor<T, Exec> y);
+                        InArray<double, Exec> inv_std, InArray<parameter_type_t<T>, Exec> gamma,
+                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y);
 
-/// dgamma = Σdy·x̂, dbeta = Σdy from the sums of BatchNormReduction::gradients.
+/// dgamma = Σdy·x̂, dbeta = Σdy from the sums of BatchNormReduction::gradients. T is the type of the parameters.
 template <class T, class Exec>
 void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums, Array<T, Exec> dgamma,
                                     OutArray<T, Exec> dbeta);
@@ -67,7 +67,7 @@ void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums
 /// dx = gamma × inv_std × (dy - (Σdy + x̂ Σdy·x̂) / count), the sums being those of the whole group. dx may be dy.
 template <class T, class Exec>
 void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
-                         InArray<double, Exec> mean, InArray<double, Exec> inv_std, InArray<T, Exec> gamma,
-                         InArray<double, Exec> sums, Tensor<T, Exec> dx);
+                         InArray<double, Exec> mean, InArray<double, Exec> inv_std,
+                         InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, Tensor<T, Exec> dx);
 
 }  // namespace aloni::nn::local

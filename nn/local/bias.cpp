@@ -14,17 +14,20 @@ template <class T, class Exec>
 struct AddBias {
   Rows rows;
   Tensor<T, Exec> y;
-  Array<const T, Exec> bias;
+  Array<const parameter_type_t<T>, Exec> bias;
   KOKKOS_FUNCTION void operator()(const Index i) const {
     Index n, d, h, w, c;
     if constexpr (runs_on_host<Exec>) {
       rows.row(i, n, d, h);
       for (w = 0; w < rows.width; ++w)
-        for (c = 0; c < rows.channels; ++c) y(n, d, h, w, c) += bias(c);
+        for (c = 0; c < rows.channels; ++c) add(y(n, d, h, w, c), bias(c));
     } else {
       rows.element(i, n, d, h, w, c);
-      y(n, d, h, w, c) += bias(c);
+      add(y(n, d, h, w, c), bias(c));
     }
+  }
+  KOKKOS_FUNCTION static void add(T& to, parameter_type_t<T> value) {
+    to = static_cast<T>(static_cast<parameter_type_t<T>>(to) + value);
   }
 };
 
@@ -38,7 +41,7 @@ struct RoundSums {
 }  // namespace detail
 
 template <class T, class Exec>
-void add_bias(const Exec& exec, InArray<T, Exec> bias, Tensor<T, Exec> y) {
+void add_bias(const Exec& exec, InArray<parameter_type_t<T>, Exec> bias, Tensor<T, Exec> y) {
   detail::check_extent("aloni::nn::local::add_bias", "bias", bias, static_cast<Index>(y.extent(4)));
   const detail::Rows rows = detail::rows_of(y);
   Kokkos::parallel_for(
@@ -53,17 +56,18 @@ BiasGradient<T, Exec>::BiasGradient(const Exec& exec, Index samples, Index depth
       sums_(Kokkos::view_alloc(exec, "aloni::nn::bias_gradient_sums"), static_cast<std::size_t>(2 * channels)) {}
 
 template <class T, class Exec>
-void BiasGradient<T, Exec>::operator()(const Exec& exec, InTensor<T, Exec> dy, OutArray<T, Exec> db) {
+void BiasGradient<T, Exec>::operator()(const Exec& exec, InTensor<T, Exec> dy, OutArray<parameter_type_t<T>, Exec> db) {
   reduction_.statistics(exec, dy, sums_);
   detail::check_extent("aloni::nn::local::BiasGradient", "db", db, static_cast<Index>(sums_.extent(0)) / 2);
   Kokkos::parallel_for("aloni::nn::bias_gradient", detail::Range<Exec>(exec, 0, static_cast<Index>(db.extent(0))),
-                       detail::RoundSums<T, Exec>{sums_, db});
+                       detail::RoundSums<parameter_type_t<T>, Exec>{sums_, db});
 }
 
-using Device = Kokkos::DefaultExecutionSpace;
-template void add_bias<float, Device>(const Device&, InArray<float, Device>, Tensor<float, Device>);
-template void add_bias<double, Device>(const Device&, InArray<double, Device>, Tensor<double, Device>);
-template class BiasGradient<float, Device>;
-template class BiasGradient<double, Device>;
+#define INSTANTIATE(T, Exec)                                                                         \
+  template void add_bias<T, Exec>(const Exec&, InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>); \
+  template class BiasGradient<T, Exec>;
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -7,7 +7,7 @@ namespace aloni::nn::local {
 
 /// y += bias, channel by channel. bias has as many elements as y has channels. Asynchronous.
 template <class T, class Exec>
-void add_bias(const Exec& exec, InArray<T, Exec> bias, Tensor<T, Exec> y);
+void add_bias(const Exec& exec, InArray<parameter_type_t<T>, Exec> bias, Tensor<T, Exec> y);
 
 /// The gradient of a bias: the sum of dy over all pixels, in double, rounded once. The order depends on the extents only.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
@@ -17,7 +17,7 @@ class BiasGradient {
   BiasGradient(const Exec& exec, Index samples, Index depth, Index height, Index channels);
 
   /// Asynchronous; allocates nothing. db has as many elements as dy has channels.
-  void operator()(const Exec& exec, InTensor<T, Exec> dy, OutArray<T, Exec> db);
+  void operator()(const Exec& exec, InTensor<T, Exec> dy, OutArray<parameter_type_t<T>, Exec> db);
 
  private:
   BatchNormReduction<T, Exec> reduction_;

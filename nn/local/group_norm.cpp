@@ -15,7 +15,7 @@ template <class T, class Exec>
 struct AddChannels {
   Index samples, channels, groups;
   Array<const double, Exec> channel_sums;
-  Array<const T, Exec> gamma;
+  Array<const parameter_type_t<T>, Exec> gamma;
   Array<double, Exec> sums;
   KOKKOS_FUNCTION void operator()(const Index i) const {
     const Index n = i / groups, g = i % groups, width = channels / groups;
@@ -65,7 +65,7 @@ struct GroupGradient {
   Rows rows;
   Tensor<const T, Exec> x, dy;
   Array<const double, Exec> mean, inv_std, means;
-  Array<const T, Exec> gamma;
+  Array<const parameter_type_t<T>, Exec> gamma;
   Tensor<T, Exec> dx;
   KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
     const Index s = n * rows.channels + c;
@@ -119,8 +119,8 @@ void LocalGroupNorm<T, Exec>::finish(const Exec& exec, Index count, double epsil
 }
 
 template <class T, class Exec>
-void LocalGroupNorm<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InArray<T, Exec> gamma,
-                                      InArray<T, Exec> beta, OutTensor<T, Exec> y) const {
+void LocalGroupNorm<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InArray<parameter_type_t<T>, Exec> gamma,
+                                      InArray<parameter_type_t<T>, Exec> beta, OutTensor<T, Exec> y) const {
   constexpr auto operation = "aloni::nn::local::LocalGroupNorm::forward";
   detail::check_extents(operation, "x", x, extents_);
   detail::check_extent(operation, "gamma", gamma, extents_[4]);
@@ -133,7 +133,7 @@ void LocalGroupNorm<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InA
 
 template <class T, class Exec>
 void LocalGroupNorm<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
-                                        InArray<T, Exec> gamma, OutArray<double, Exec> sums) {
+                                        InArray<parameter_type_t<T>, Exec> gamma, OutArray<double, Exec> sums) {
   constexpr auto operation = "aloni::nn::local::LocalGroupNorm::gradients";
   detail::check_extents(operation, "x", x, extents_);
   detail::check_extents(operation, "dy", dy, extents_);
@@ -148,18 +148,20 @@ void LocalGroupNorm<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> x, I
 }
 
 template <class T, class Exec>
-void LocalGroupNorm<T, Exec>::parameter_gradients(const Exec& exec, OutArray<T, Exec> dgamma,
-                                                  OutArray<T, Exec> dbeta) const {
+void LocalGroupNorm<T, Exec>::parameter_gradients(const Exec& exec, OutArray<parameter_type_t<T>, Exec> dgamma,
+                                                  OutArray<parameter_type_t<T>, Exec> dbeta) const {
   constexpr auto operation = "aloni::nn::local::LocalGroupNorm::parameter_gradients";
   detail::check_extent(operation, "dgamma", dgamma, extents_[4]);
   detail::check_extent(operation, "dbeta", dbeta, extents_[4]);
-  Kokkos::parallel_for("aloni::nn::group_norm_parameter_gradients", detail::Range<Exec>(exec, 0, extents_[4]),
-                       detail::ParameterGradients<T, Exec>{extents_[0], extents_[4], channel_sums_, dgamma, dbeta});
+  Kokkos::parallel_for(
+      "aloni::nn::group_norm_parameter_gradients", detail::Range<Exec>(exec, 0, extents_[4]),
+      detail::ParameterGradients<parameter_type_t<T>, Exec>{extents_[0], extents_[4], channel_sums_, dgamma, dbeta});
 }
 
 template <class T, class Exec>
 void LocalGroupNorm<T, Exec>::backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
-                                       InArray<T, Exec> gamma, InArray<double, Exec> sums, OutTensor<T, Exec> dx) {
+                                       InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums,
+                                       OutTensor<T, Exec> dx) {
   constexpr auto operation = "aloni::nn::local::LocalGroupNorm::backward";
   detail::check(count > 0, operation, "count", std::to_string(count), "at least one element per group");
   detail::check_extents(operation, "x", x, extents_);
@@ -178,6 +180,7 @@ void LocalGroupNorm<T, Exec>::backward(const Exec& exec, Index count, InTensor<T
 
 #define INSTANTIATE(T, Exec) template class LocalGroupNorm<T, Exec>;
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

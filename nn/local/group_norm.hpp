@@ -38,18 +38,19 @@ class LocalGroupNorm {
   /// Mean and deviation of groups of `count` elements from their sums; kept for what follows. @pre count ≥ 1
   void finish(const Exec& exec, Index count, double epsilon, InArray<double, Exec> sums);
   /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta. y may be x.
-  void forward(const Exec& exec, InTensor<T, Exec> x, InArray<T, Exec> gamma, InArray<T, Exec> beta,
-               OutTensor<T, Exec> y) const;
+  void forward(const Exec& exec, InTensor<T, Exec> x, InArray<parameter_type_t<T>, Exec> gamma,
+               InArray<parameter_type_t<T>, Exec> beta, OutTensor<T, Exec> y) const;
 
   /// sums: Σ gamma·dy of all samples' groups, then Σ gamma·dy·x̂.
-  void gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<T, Exec> gamma,
+  void gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<parameter_type_t<T>, Exec> gamma,
                  OutArray<double, Exec> sums);
   /// dgamma = Σdy·x̂, dbeta = Σdy of the last gradients().
-  void parameter_gradients(const Exec& exec, OutArray<T, Exec> dgamma, OutArray<T, Exec> dbeta) const;
+  void parameter_gradients(const Exec& exec, OutArray<parameter_type_t<T>, Exec> dgamma,
+                           OutArray<parameter_type_t<T>, Exec> dbeta) const;
   /// dx = (gamma·dy - (Σ gamma·dy + x̂ Σ gamma·dy·x̂) / count) / sqrt(variance + epsilon), the sums being those of the whole group.
   /// dx may be dy. @pre count ≥ 1
-  void backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<T, Exec> gamma,
-                InArray<double, Exec> sums, OutTensor<T, Exec> dx);
+  void backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, OutTensor<T, Exec> dx);
 
  private:
   using Doubles = Kokkos::View<double*, typename Exec::memory_space>;

@@ -15,7 +15,7 @@ struct NormaliseCell {
   Rows rows;
   double epsilon;
   Tensor<const T, Exec> x;
-  Array<const T, Exec> gamma, beta;
+  Array<const parameter_type_t<T>, Exec> gamma, beta;
   Array<double, Exec> mean, inv_std;
   Tensor<T, Exec> y;
   KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
@@ -41,7 +41,7 @@ template <class T, class Exec>
 struct CellGradient {
   Rows rows;
   Tensor<const T, Exec> x, dy;
-  Array<const T, Exec> gamma;
+  Array<const parameter_type_t<T>, Exec> gamma;
   Array<const double, Exec> mean, inv_std;
   Tensor<T, Exec> dx;
   KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
@@ -103,8 +103,8 @@ LocalLayerNorm<T, Exec>::LocalLayerNorm(const Exec& exec, const std::array<Index
 }
 
 template <class T, class Exec>
-void LocalLayerNorm<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InArray<T, Exec> gamma,
-                                      InArray<T, Exec> beta, OutTensor<T, Exec> y) {
+void LocalLayerNorm<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InArray<parameter_type_t<T>, Exec> gamma,
+                                      InArray<parameter_type_t<T>, Exec> beta, OutTensor<T, Exec> y) {
   constexpr auto operation = "aloni::nn::local::LocalLayerNorm::forward";
   detail::check_extents(operation, "x", x, extents_);
   detail::check_extent(operation, "gamma", gamma, extents_[4]);
@@ -117,7 +117,7 @@ void LocalLayerNorm<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, InA
 
 template <class T, class Exec>
 void LocalLayerNorm<T, Exec>::backward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
-                                       InArray<T, Exec> gamma, OutTensor<T, Exec> dx) const {
+                                       InArray<parameter_type_t<T>, Exec> gamma, OutTensor<T, Exec> dx) const {
   constexpr auto operation = "aloni::nn::local::LocalLayerNorm::backward";
   detail::check_extents(operation, "x", x, extents_);
   detail::check_extents(operation, "dy", dy, extents_);
@@ -129,7 +129,8 @@ void LocalLayerNorm<T, Exec>::backward(const Exec& exec, InTensor<T, Exec> x, In
 
 template <class T, class Exec>
 void LocalLayerNorm<T, Exec>::parameter_gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
-                                                  OutArray<T, Exec> dgamma, OutArray<T, Exec> dbeta) {
+                                                  OutArray<parameter_type_t<T>, Exec> dgamma,
+                                                  OutArray<parameter_type_t<T>, Exec> dbeta) {
   constexpr auto operation = "aloni::nn::local::LocalLayerNorm::parameter_gradients";
   detail::check_extents(operation, "x", x, extents_);
   detail::check_extents(operation, "dy", dy, extents_);
@@ -140,11 +141,12 @@ void LocalLayerNorm<T, Exec>::parameter_gradients(const Exec& exec, InTensor<T, 
                                          detail::shares_of(1, rows.rows()), detail::PerCell{}, x, dy, mean_, inv_std_,
                                          partial_, sums_);
   Kokkos::parallel_for("aloni::nn::layer_norm_parameter_gradients", detail::Range<Exec>(exec, 0, rows.channels),
-                       detail::ParameterGradients<T, Exec>{1, rows.channels, sums_, dgamma, dbeta});
+                       detail::ParameterGradients<parameter_type_t<T>, Exec>{1, rows.channels, sums_, dgamma, dbeta});
 }
 
 #define INSTANTIATE(T, Exec) template class LocalLayerNorm<T, Exec>;
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

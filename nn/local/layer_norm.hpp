@@ -21,14 +21,14 @@ class LocalLayerNorm {
   LocalLayerNorm(const Exec& exec, const std::array<Index, 5>& extents, double epsilon);
 
   /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta; keeps mean and deviation for what follows. y may be x.
-  void forward(const Exec& exec, InTensor<T, Exec> x, InArray<T, Exec> gamma, InArray<T, Exec> beta,
-               OutTensor<T, Exec> y);
+  void forward(const Exec& exec, InTensor<T, Exec> x, InArray<parameter_type_t<T>, Exec> gamma,
+               InArray<parameter_type_t<T>, Exec> beta, OutTensor<T, Exec> y);
   /// dx = (gamma·dy - mean of gamma·dy - x̂ · mean of gamma·dy·x̂) / sqrt(variance + epsilon). dx may be dy.
-  void backward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<T, Exec> gamma,
+  void backward(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<parameter_type_t<T>, Exec> gamma,
                 OutTensor<T, Exec> dx) const;
   /// dgamma = Σdy·x̂, dbeta = Σdy over all cells.
-  void parameter_gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, OutArray<T, Exec> dgamma,
-                           OutArray<T, Exec> dbeta);
+  void parameter_gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                           OutArray<parameter_type_t<T>, Exec> dgamma, OutArray<parameter_type_t<T>, Exec> dbeta);
 
  private:
   using Doubles = Kokkos::View<double*, typename Exec::memory_space>;

@@ -54,25 +54,26 @@ struct MaxForward {
   Tensor<T, Exec> y;
   Tensor<std::int32_t, Exec> argmax;
   bool wants_argmax;
-  T lowest;
+  parameter_type_t<T> lowest;
 
   KOKKOS_FUNCTION void operator()(const Index i) const {
     Index n, od, oh, ow, c;
     rows.element(i, n, od, oh, ow, c);
     const auto d = window_part(p, 0, od), h = window_part(p, 1, oh), w = window_part(p, 2, ow);
-    T maximum = lowest;
+    parameter_type_t<T> maximum = lowest;
     std::int32_t where = -1;
     for (Index kd = d.begin; kd < d.end; ++kd)
       for (Index kh = h.begin; kh < h.end; ++kh)
         for (Index kw = w.begin; kw < w.end; ++kw) {
-          const T v = x(n, od * p.stride[0] + p.offset[0] + kd, oh * p.stride[1] + p.offset[1] + kh,
-                        ow * p.stride[2] + p.offset[2] + kw, c);
+          const auto v = static_cast<parameter_type_t<T>>(x(n, od * p.stride[0] + p.offset[0] + kd,
+                                                            oh * p.stride[1] + p.offset[1] + kh,
+                                                            ow * p.stride[2] + p.offset[2] + kw, c));
           if (where < 0 || replaces(v, maximum)) {
             maximum = v;
             where = static_cast<std::int32_t>((kd * p.window[1] + kh) * p.window[2] + kw);
           }
         }
-    y(n, od, oh, ow, c) = maximum;
+    y(n, od, oh, ow, c) = static_cast<T>(maximum);
     if (wants_argmax) argmax(n, od, oh, ow, c) = where;
   }
 };
@@ -137,6 +138,47 @@ struct MaxForwardRow {
   }
 };
 
+/// Channels that a host computes together where there are no vector kernels for the type.
+constexpr Index channels_at_once = 16;
+
+/// One row of outputs on a host, of any strides.
+template <class T, class Exec>
+struct MaxForwardPixels {
+  MaxForward<T, Exec> element;
+
+  void operator()(const Index r) const {
+    const PoolingProblem& p = element.p;
+    Index n, od, oh;
+    element.rows.row(r, n, od, oh);
+    const auto d = window_part(p, 0, od), h = window_part(p, 1, oh);
+    for (Index ow = 0; ow < p.output[2]; ++ow) {
+      const auto w = window_part(p, 2, ow);
+      for (Index first = 0; first < p.channels; first += channels_at_once) {
+        const Index count = std::min(channels_at_once, p.channels - first);
+        parameter_type_t<T> maximum[channels_at_once];
+        std::int32_t where[channels_at_once];
+        for (Index c = 0; c < count; ++c) maximum[c] = element.lowest, where[c] = -1;
+        for (Index kd = d.begin; kd < d.end; ++kd)
+          for (Index kh = h.begin; kh < h.end; ++kh)
+            for (Index kw = w.begin; kw < w.end; ++kw) {
+              const Index id = od * p.stride[0] + p.offset[0] + kd, ih = oh * p.stride[1] + p.offset[1] + kh,
+                          iw = ow * p.stride[2] + p.offset[2] + kw;
+              const auto position = static_cast<std::int32_t>((kd * p.window[1] + kh) * p.window[2] + kw);
+              for (Index c = 0; c < count; ++c) {
+                const auto v = static_cast<parameter_type_t<T>>(element.x(n, id, ih, iw, first + c));
+                const bool better = where[c] < 0 || replaces(v, maximum[c]);
+                maximum[c] = better ? v : maximum[c];
+                where[c] = better ? position : where[c];
+              }
+            }
+        for (Index c = 0; c < count; ++c) element.y(n, od, oh, ow, first + c) = static_cast<T>(maximum[c]);
+        if (!element.wants_argmax) continue;
+        for (Index c = 0; c < count; ++c) element.argmax(n, od, oh, ow, first + c) = where[c];
+      }
+    }
+  }
+};
+
 template <class T, class Exec>
 struct MaxBackward {
   PoolingProblem p;
@@ -149,15 +191,16 @@ struct MaxBackward {
     Index n, id, ih, iw, c;
     rows.element(i, n, id, ih, iw, c);
     const auto d = windows_with(p, 0, id), h = windows_with(p, 1, ih), w = windows_with(p, 2, iw);
-    T sum = 0;
+    parameter_type_t<T> sum = 0;
     for (Index od = d.begin; od < d.end; ++od)
       for (Index oh = h.begin; oh < h.end; ++oh)
         for (Index ow = w.begin; ow < w.end; ++ow) {
           const Index kd = id - od * p.stride[0] - p.offset[0], kh = ih - oh * p.stride[1] - p.offset[1],
                       kw = iw - ow * p.stride[2] - p.offset[2];
-          if (argmax(n, od, oh, ow, c) == (kd * p.window[1] + kh) * p.window[2] + kw) sum += dy(n, od, oh, ow, c);
+          if (argmax(n, od, oh, ow, c) == (kd * p.window[1] + kh) * p.window[2] + kw)
+            sum += static_cast<parameter_type_t<T>>(dy(n, od, oh, ow, c));
         }
-    dx(n, id, ih, iw, c) = sum;
+    dx(n, id, ih, iw, c) = static_cast<T>(sum);
   }
 };
 
@@ -210,6 +253,38 @@ struct MaxBackwardRow {
                                  .channels = p.channels});
         }
       }
+  }
+};
+
+/// One row of inputs on a host, of any strides.
+template <class T, class Exec>
+struct MaxBackwardPixels {
+  MaxBackward<T, Exec> element;
+
+  void operator()(const Index r) const {
+    const PoolingProblem& p = element.p;
+    Index n, id, ih;
+    element.rows.row(r, n, id, ih);
+    const auto d = windows_with(p, 0, id), h = windows_with(p, 1, ih);
+    for (Index iw = 0; iw < p.input[2]; ++iw) {
+      const auto w = windows_with(p, 2, iw);
+      for (Index first = 0; first < p.channels; first += channels_at_once) {
+        const Index count = std::min(channels_at_once, p.channels - first);
+        parameter_type_t<T> sum[channels_at_once] = {};
+        for (Index od = d.begin; od < d.end; ++od)
+          for (Index oh = h.begin; oh < h.end; ++oh)
+            for (Index ow = w.begin; ow < w.end; ++ow) {
+              const Index kd = id - od * p.stride[0] - p.offset[0], kh = ih - oh * p.stride[1] - p.offset[1],
+                          kw = iw - ow * p.stride[2] - p.offset[2];
+              const Index position = (kd * p.window[1] + kh) * p.window[2] + kw;
+              for (Index c = 0; c < count; ++c) {
+                const auto g = static_cast<parameter_type_t<T>>(element.dy(n, od, oh, ow, first + c));
+                sum[c] += element.argmax(n, od, oh, ow, first + c) == position ? g : 0;
+              }
+            }
+        for (Index c = 0; c < count; ++c) element.dx(n, id, ih, iw, first + c) = static_cast<T>(sum[c]);
+      }
+    }
   }
 };
 
@@ -269,7 +344,7 @@ struct GlobalAverageForward {
   double scale;
   Rows rows;  // of x
   Tensor<const T, Exec> x;
-  Tensor<T, Exec> y;
+  Tensor<parameter_type_t<T>, Exec> y;
 
   KOKKOS_FUNCTION void operator()(const Index i) const {
     const Index n = i / rows.channels, c = i % rows.channels;
@@ -277,7 +352,7 @@ struct GlobalAverageForward {
     for (Index d = 0; d < rows.depth; ++d)
       for (Index h = 0; h < rows.height; ++h)
         for (Index w = 0; w < rows.width; ++w) sum += static_cast<double>(x(n, d, h, w, c));
-    y(n, 0, 0, 0, c) = static_cast<T>(scale * sum);
+    y(n, 0, 0, 0, c) = static_cast<parameter_type_t<T>>(scale * sum);
   }
 };
 
@@ -306,8 +381,13 @@ void max_pool_forward(const Exec& exec, const PoolingProblem& p, InTensor<T, Exe
   if (wants_argmax) detail::check_same_extents(operation, "argmax", argmax, y);
   if (y.size() == 0) return;
   const detail::Rows rows = detail::rows_of(y);
-  const detail::MaxForward<T, Exec> element{p, rows, x, y, argmax, wants_argmax, -std::numeric_limits<T>::infinity()};
-  if constexpr (detail::runs_on_host<Exec>) {
+  const detail::MaxForward<T, Exec> element{
+      p, rows, x, y, argmax, wants_argmax, -std::numeric_limits<parameter_type_t<T>>::infinity()};
+  if constexpr (std::is_same_v<T, comm::bfloat16>) {
+    Kokkos::parallel_for("aloni::nn::max_pool_forward", detail::Range<Exec>(exec, 0, rows.rows()),
+                         detail::MaxForwardPixels<T, Exec>{element});
+    return;
+  } else if constexpr (detail::runs_on_host<Exec>) {
     if (detail::has_contiguous_channels(x) && detail::has_contiguous_channels(y) &&
         (!wants_argmax || detail::has_contiguous_channels(argmax))) {
       Kokkos::parallel_for("aloni::nn::max_pool_forward", detail::Range<Exec>(exec, 0, rows.rows()),
@@ -327,7 +407,11 @@ void max_pool_backward(const Exec& exec, const PoolingProblem& p, InTensor<T, Ex
   if (dx.size() == 0) return;
   const detail::Rows rows = detail::rows_of(dx);
   const detail::MaxBackward<T, Exec> element{p, rows, dy, argmax, dx};
-  if constexpr (detail::runs_on_host<Exec>) {
+  if constexpr (std::is_same_v<T, comm::bfloat16>) {
+    Kokkos::parallel_for("aloni::nn::max_pool_backward", detail::Range<Exec>(exec, 0, rows.rows()),
+                         detail::MaxBackwardPixels<T, Exec>{element});
+    return;
+  } else if constexpr (detail::runs_on_host<Exec>) {
     if (dy.size() > 0 && detail::has_contiguous_channels(dx) && detail::has_contiguous_channels(dy) &&
         detail::has_contiguous_channels(argmax)) {
       Kokkos::parallel_for("aloni::nn::max_pool_backward", detail::Range<Exec>(exec, 0, rows.rows()),
@@ -357,7 +441,8 @@ void average_pool_backward(const Exec& exec, const PoolingProblem& p, AverageDiv
 }
 
 template <class T, class Exec>
-void global_average_forward(const Exec& exec, double scale, InTensor<T, Exec> x, Tensor<T, Exec> y) {
+void global_average_forward(const Exec& exec, double scale, InTensor<T, Exec> x,
+                            OutTensor<parameter_type_t<T>, Exec> y) {
   const detail::Rows rows = detail::rows_of(x);
   detail::check_extents("aloni::nn::local::global_average_forward", "y", y, {rows.samples, 1, 1, 1, rows.channels});
   Kokkos::parallel_for("aloni::nn::global_average_forward", detail::Range<Exec>(exec, 0, rows.samples * rows.channels),
@@ -381,9 +466,11 @@ void global_average_backward(const Exec& exec, double scale, InTensor<T, Exec> d
                                               Tensor<T, Exec>);                                                       \
   template void average_pool_backward<T, Exec>(const Exec&, const PoolingProblem&, AverageDivisor, InTensor<T, Exec>, \
                                                Tensor<T, Exec>);                                                      \
-  template void global_average_forward<T, Exec>(const Exec&, double, InTensor<T, Exec>, Tensor<T, Exec>);             \
+  template void global_average_forward<T, Exec>(const Exec&, double, InTensor<T, Exec>,                               \
+                                                OutTensor<parameter_type_t<T>, Exec>);                                \
   template void global_average_backward<T, Exec>(const Exec&, double, InTensor<T, Exec>, Tensor<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -29,9 +29,10 @@ void average_pool_backward(const Exec& exec, const PoolingProblem& problem, Aver
                            InTensor<T, Exec> dy, Tensor<T, Exec> dx);
 
 /// y(n,0,0,0,c) = scale × sum over the pixels of x(n,…,c), accumulated in double. With scale = 1 / global pixels, the sum of
-/// y over the ranks of a spatial group is the global average.
+/// y over the ranks of a spatial group is the global average: these sums are float where x is bfloat16.
 template <class T, class Exec>
-void global_average_forward(const Exec& exec, double scale, InTensor<T, Exec> x, Tensor<T, Exec> y);
+void global_average_forward(const Exec& exec, double scale, InTensor<T, Exec> x,
+                            OutTensor<parameter_type_t<T>, Exec> y);
 /// dx(n,d,h,w,c) = scale × dy(n,0,0,0,c).
 template <class T, class Exec>
 void global_average_backward(const Exec& exec, double scale, InTensor<T, Exec> dy, Tensor<T, Exec> dx);

@@ -84,24 +84,24 @@ struct AdaptiveMaxForward {
 
   KOKKOS_FUNCTION void operator()(const Outer& in, Index n, Index od, Index oh, Index ow, Index c, Index end) const {
     const Interval w = map.window(2, ow);
-    T best[block];
+    parameter_type_t<T> best[block];
     std::int32_t where[block], position = 0;
     for (Index k = 0; k < end - c; ++k) {
-      best[k] = x(n, in.d.lo, in.h.lo, w.lo, c + k);
+      best[k] = static_cast<parameter_type_t<T>>(x(n, in.d.lo, in.h.lo, w.lo, c + k));
       where[k] = 0;
     }
     for (Index id = in.d.lo; id < in.d.hi; ++id)
       for (Index ih = in.h.lo; ih < in.h.hi; ++ih)
         for (Index iw = w.lo; iw < w.hi; ++iw, ++position)
           for (Index k = 0; k < end - c; ++k) {
-            const T v = x(n, id, ih, iw, c + k);
+            const auto v = static_cast<parameter_type_t<T>>(x(n, id, ih, iw, c + k));
             if (v > best[k] || (v != v && best[k] == best[k])) {
               best[k] = v;
               where[k] = position;
             }
           }
     for (Index k = 0; k < end - c; ++k) {
-      y(n, od, oh, ow, c + k) = best[k];
+      y(n, od, oh, ow, c + k) = static_cast<T>(best[k]);
       if (wants_argmax) argmax(n, od, oh, ow, c + k) = where[k];
     }
   }
@@ -119,7 +119,7 @@ struct AdaptiveMaxBackward {
 
   KOKKOS_FUNCTION void operator()(const Outer& from, Index n, Index id, Index ih, Index iw, Index c, Index end) const {
     const Interval w = map.readers(2, iw);
-    T sum[block];
+    parameter_type_t<T> sum[block];
     for (Index k = 0; k < end - c; ++k) sum[k] = 0;
     for (Index od = from.d.lo; od < from.d.hi; ++od) {
       const Interval in_d = map.window(0, od);
@@ -130,11 +130,12 @@ struct AdaptiveMaxBackward {
           const Interval in_w = map.window(2, ow);
           const Index position = row * (in_w.hi - in_w.lo) + iw - in_w.lo;
           for (Index k = 0; k < end - c; ++k)
-            if (argmax(n, od, oh, ow, c + k) == position) sum[k] += dy(n, od, oh, ow, c + k);
+            if (argmax(n, od, oh, ow, c + k) == position)
+              sum[k] += static_cast<parameter_type_t<T>>(dy(n, od, oh, ow, c + k));
         }
       }
     }
-    for (Index k = 0; k < end - c; ++k) dx(n, id, ih, iw, c + k) = sum[k];
+    for (Index k = 0; k < end - c; ++k) dx(n, id, ih, iw, c + k) = static_cast<T>(sum[k]);
   }
 };
 
@@ -258,6 +259,7 @@ void resample_backward(const Exec& exec, const ResamplingProblem& p, InTensor<T,
   template void resample_forward<T, Exec>(const Exec&, const ResamplingProblem&, InTensor<T, Exec>, Tensor<T, Exec>); \
   template void resample_backward<T, Exec>(const Exec&, const ResamplingProblem&, InTensor<T, Exec>, Tensor<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -121,7 +121,7 @@ struct Normalise {
   PerChannel statistics;
   Tensor<const T, Exec> x;
   Array<const double, Exec> mean, inv_std;
-  Array<const T, Exec> gamma, beta;
+  Array<const parameter_type_t<T>, Exec> gamma, beta;
   Tensor<T, Exec> y;
   KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
     const Index s = statistics(rows, n, d, h, w, c);
@@ -154,7 +154,7 @@ void for_each_element(const Exec& exec, const char* label, const Kernel& kernel)
                        EachElement<Exec, Kernel>{kernel});
 }
 
-/// dgamma = Σdy·x̂ and dbeta = Σdy, added over the segments of `sums`.
+/// Of parameters of type T: dgamma = Σdy·x̂ and dbeta = Σdy, added over the segments of `sums`.
 template <class T, class Exec>
 struct ParameterGradients {
   Index segments, channels;
