@@ -21,6 +21,7 @@
 // Fences. start() fences its queue once, before communication: what is sent must be complete. finish() waits for
 // messages, and for kernels only where it copies from another rank's memory, which that rank wants back. Memory that the host
 // cannot read is staged through pinned host memory, on the queue. A rank without messages never waits.
+#include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/pending.hpp>
@@ -67,10 +68,11 @@ struct TransferItem {
   }
 };
 
-/// T: float, double, std::int32_t, std::int64_t.
+/// T: float, double, std::int32_t, std::int64_t, comm::bfloat16. The adjoint adds those of bfloat16 one by one, each sum rounded.
 template <class MemorySpace>
 using AnyTransferItem = std::variant<TransferItem<float, MemorySpace>, TransferItem<double, MemorySpace>,
-                                     TransferItem<std::int32_t, MemorySpace>, TransferItem<std::int64_t, MemorySpace>>;
+                                     TransferItem<std::int32_t, MemorySpace>, TransferItem<std::int64_t, MemorySpace>,
+                                     TransferItem<comm::bfloat16, MemorySpace>>;
 
 /// How values come to a rank, or leave it.
 enum class Path : std::uint8_t {

@@ -52,10 +52,13 @@ enum class Supply : std::uint8_t {
 template <class T, class Exec>
 struct DistributedConvolution<T, Exec>::Implementation {
   using Mem = typename Exec::memory_space;
+  using Parameter = parameter_type_t<T>;  // and type of partial sums
   using LocalTensor = Tensor<T, Mem>;
+  using SumTensor = Tensor<Parameter, Mem>;
   using Transfer = halo::Transfer<Exec>;
   using Item = halo::TransferItem<T, Mem>;
-  using Kernels = detail::ConvolutionKernels<T, Exec>;
+  using SumItem = halo::TransferItem<Parameter, Mem>;
+  static constexpr bool rounds_sums = !std::is_same_v<T, Parameter>;
 
   /// One direction with its memory, transfers and kernels.
   struct Flow {
@@ -70,9 +73,12 @@ struct DistributedConvolution<T, Exec>::Implementation {
     std::vector<detail::ConvolutionRegion<T, Exec>> early_relu = {},
                                                     late_relu = {};  ///< the same, with ReLU behind; or none
     std::vector<LocalTensor> late_sources = {};                      ///< of each in `late`
-    std::vector<Transfer> reductions = {};                           ///< of each in `late`, where `reduces`
-    std::vector<Box> completed = {};                                 ///< what of the target each of these completes
-    std::vector<LocalTensor> sums = {};                              ///< partial, taken in turns
+    std::vector<detail::ConvolutionRegion<T, Exec, Parameter>> partial =
+        {};                                 ///< where `reduces`: instead of the others
+    std::vector<Transfer> reductions = {};  ///< of each in `partial`
+    std::vector<Box> completed = {};        ///< what of the target each of these completes
+    std::vector<SumTensor> sums = {};       ///< partial, taken in turns
+    std::vector<SumTensor> complete = {};   ///< the same over ranks, where they are rounded afterwards
   };
 
   comm::Communicator comm;
@@ -80,19 +86,20 @@ struct DistributedConvolution<T, Exec>::Implementation {
   ConvolutionTensors<T, Exec> tensors;
   DistributedConvolutionOptions options;
   bool counts;
-  Kernels kernels;
-  std::vector<detail::PartWeights<T, Exec>> weights;
+  detail::ConvolutionKernels<T, Exec> kernels;
+  detail::ConvolutionKernels<Parameter, Exec> sum_kernels;
+  std::vector<detail::PartWeights<Parameter, Exec>> weights;
   std::optional<Flow> forward, backward;
   struct FilterCall {
     std::shared_ptr<local::LocalConvolution<T, Exec>> local;
     views::LocalView<T, Mem> x, dy;
-    Kokkos::View<T*, Mem> db;
+    Kokkos::View<Parameter*, Mem> db;
   };
   std::vector<FilterCall> filter_calls;  ///< of each of `weights`; no kernel: no pixel meets another
   bool zeroes_filters = false;           ///< some of dw is not this rank's
   bool filter_adds_bias = false;
   std::optional<local::BiasGradient<T, Exec>> bias_gradient;
-  Kokkos::View<T*, Mem> own_b, own_db;  ///< of the filters that the rank owns
+  Kokkos::View<Parameter*, Mem> own_b, own_db;  ///< of the filters that the rank owns
   std::uint64_t filters_version = 0, seen_version = 0, refreshed = 0;
   std::size_t bytes = 0;
 
@@ -103,7 +110,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
         tensors(t),
         options(o),
         counts(p.output.is_first_copy(c.rank())),
-        kernels(queue.space(), o.backend) {
+        kernels(queue.space(), o.backend),
+        sum_kernels(queue.space(), o.backend) {
     const bool trains = tensors.dy.allocated();
     prepare_weights(queue.space(), trains);
     forward.emplace(Flow{{plan, false}, tensors.x, tensors.y});
@@ -138,19 +146,20 @@ struct DistributedConvolution<T, Exec>::Implementation {
       halo::Range in = conv.transposed ? part.filters : part.channels;
       const Index first = in.lo / inner * inner;  // of the group, where the part is in one
       in = part.groups > 1 ? halo::Range{0, inner} : halo::Range{in.lo - first, in.hi - first};
-      const auto cut = [&](const views::LocalView<T, Mem>& v) {
-        return views::LocalView<T, Mem>(Kokkos::subview(v, Kokkos::make_pair(outer.lo, outer.hi), Kokkos::ALL,
-                                                        Kokkos::ALL, Kokkos::ALL, Kokkos::make_pair(in.lo, in.hi)));
+      const auto cut = [&](const views::LocalView<Parameter, Mem>& v) {
+        return views::LocalView<Parameter, Mem>(Kokkos::subview(v, Kokkos::make_pair(outer.lo, outer.hi), Kokkos::ALL,
+                                                                Kokkos::ALL, Kokkos::ALL,
+                                                                Kokkos::make_pair(in.lo, in.hi)));
       };
-      detail::PartWeights<T, Exec> w{.part = part, .w = cut(tensors.w)};
+      detail::PartWeights<Parameter, Exec> w{.part = part, .w = cut(tensors.w)};
       if (trains) w.dw = cut(tensors.dw);
       if (!views::is_dense(w.w)) {
-        const auto copy_of = [&](const views::LocalView<T, Mem>& v, auto& memory) {
-          memory = std::make_shared<Kokkos::View<T*, Mem>>(
+        const auto copy_of = [&](const views::LocalView<Parameter, Mem>& v, auto& memory) {
+          memory = std::make_shared<Kokkos::View<Parameter*, Mem>>(
               Kokkos::view_alloc(exec, "aloni::nn::" + options.label + "_weights"), v.size());
-          bytes += v.size() * sizeof(T);
-          return local::dense_tensor<T, Exec>(memory->data(), v.extent(0), v.extent(1), v.extent(2), v.extent(3),
-                                              v.extent(4));
+          bytes += v.size() * sizeof(Parameter);
+          return local::dense_tensor<Parameter, Exec>(memory->data(), v.extent(0), v.extent(1), v.extent(2),
+                                                      v.extent(3), v.extent(4));
         };
         w.original_w = w.w;
         w.original_dw = w.dw;
@@ -162,7 +171,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     zeroes_filters = covered < tensors.w.size();
     const Box mine = plan.output.owned(rank());
-    const auto own = [&](const Kokkos::View<T*, Mem>& v) {
+    const auto own = [&](const Kokkos::View<Parameter*, Mem>& v) {
       return Kokkos::subview(v, Kokkos::make_pair(mine.lower(Dim::channel), mine.upper(Dim::channel)));
     };
     if (!has_bias) return;
@@ -244,18 +253,15 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   enum class Go : std::uint8_t { early, late };
 
+  /// @pre not flow.reduces
   void add_region(Flow& flow, Go go, const Box& box, const LocalTensor& source) {
-    add_region(flow, go, box, source, flow.target);
-  }
-  void add_region(Flow& flow, Go go, const Box& box, const LocalTensor& source, const LocalTensor& target) {
-    const bool with_bias = !flow.direction.backward && !flow.reduces;
-    const auto bias = with_bias ? tensors.b : Kokkos::View<T*, Mem>{};
+    const auto bias = flow.direction.backward ? Kokkos::View<Parameter*, Mem>{} : tensors.b;
     (go == Go::early ? flow.early : flow.late)
-        .emplace_back(flow.direction, rank(), box, source, target, weights, bias, kernels);
+        .emplace_back(flow.direction, rank(), box, source, flow.target, weights, bias, kernels);
     if (go == Go::late) flow.late_sources.push_back(source);
     if (flow.direction.backward || !fuses_relu(flow)) return;
     (go == Go::early ? flow.early_relu : flow.late_relu)
-        .emplace_back(flow.direction, rank(), box, source, target, weights, bias, kernels, true);
+        .emplace_back(flow.direction, rank(), box, source, flow.target, weights, bias, kernels, true);
   }
 
   bool fuses_relu(const Flow& flow) const { return options.relu && !flow.reduces && !plan.convolution->transposed; }
@@ -266,7 +272,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
     double largest = 0;
     for (int r = 0; r < ranks(); ++r) {
       const auto i = static_cast<std::size_t>(r);
-      largest = std::max(largest, static_cast<double>((reduces ? work[i] : needed[i]).size()) * sizeof(T));
+      largest = std::max(largest, reduces ? static_cast<double>(work[i].size()) * sizeof(Parameter)
+                                          : static_cast<double>(needed[i].size()) * sizeof(T));
     }
     (void)d;
     return std::clamp(static_cast<int>(largest / chunk_bytes), 1, most_chunks);
@@ -308,39 +315,74 @@ struct DistributedConvolution<T, Exec>::Implementation {
       const Box& all = work[static_cast<std::size_t>(r)];
       return with_channels(rows(r, k), {all.lower(Dim::channel), all.upper(Dim::channel)});
     };
-    if (flow.reduces) {
-      Index largest = 0;
-      for (int k = 0; k < chunks; ++k) largest = std::max(largest, part(rank(), k).size());
-      for (int i = 0; i < std::min(chunks, 2); ++i) {
-        const Box any{{0, 0, 0, 0, 0}, {1, 1, 1, 1, largest}};
-        flow.sums.push_back(
-            allocate_tensor<T>(comm, queue.space(), "aloni::nn::" + options.label + "_partial_sums", any, any));
-        bytes += static_cast<std::size_t>(largest) * sizeof(T);
-      }
+    if (!flow.reduces) {
+      for (int k = 0; k < chunks; ++k) add_region(flow, Go::late, part(rank(), k), flow.source);
+      return;
+    }
+    const Box& owned = flow.target.owned;
+    const auto own = [&](int k) {
+      return with_channels(rows(rank(), k), {owned.lower(Dim::channel), owned.upper(Dim::channel)});
+    };
+    Index largest = 0, largest_own = 0;
+    for (int k = 0; k < chunks; ++k) {
+      largest = std::max(largest, part(rank(), k).size());
+      largest_own = std::max(largest_own, own(k).size());
+    }
+    for (int i = 0; i < std::min(chunks, 2); ++i) {
+      flow.sums.push_back(allocate_sums(queue, "_partial_sums", largest));
+      if (rounds_sums) flow.complete.push_back(allocate_sums(queue, "_sums", largest_own));
     }
     for (int k = 0; k < chunks; ++k) {
-      const Box mine = part(rank(), k);
-      LocalTensor target = flow.target;
-      if (flow.reduces) {
-        target = flow.sums[static_cast<std::size_t>(k % 2)];
-        target.owned = target.box = mine;
-        const Box& owned = flow.target.owned;
-        const Box own = with_channels(rows(rank(), k), {owned.lower(Dim::channel), owned.upper(Dim::channel)});
-        flow.completed.push_back(own);
-        halo::TensorRef<T, Mem> result = flow.target.ref();
-        result.data = flow.target.part(own);
-        result.box = own;
-        flow.reductions.emplace_back(
-            comm, queue,
-            std::vector<halo::AnyTransferItem<Mem>>{Item::between(
-                result, target.ref(),
-                halo::plan_redistribution(
-                    d.target(), d.target(), [&](int r) { return part(r, k); }, halo::BoundaryConditions{}, rank()))},
-            halo::TransferOptions{.label = options.label + "_sums"});
-        bytes += flow.reductions.back().buffer_bytes();
-      }
-      add_region(flow, Go::late, mine, flow.source, target);
+      SumTensor sums = flow.sums[static_cast<std::size_t>(k % 2)];
+      sums.owned = sums.box = part(rank(), k);
+      flow.completed.push_back(own(k));
+      flow.reductions.emplace_back(
+          comm, queue,
+          std::vector<halo::AnyTransferItem<Mem>>{SumItem::between(
+              place_of_sums(flow, k), sums.ref(),
+              halo::plan_redistribution(
+                  d.target(), d.target(), [&](int r) { return part(r, k); }, halo::BoundaryConditions{}, rank()))},
+          halo::TransferOptions{.label = options.label + "_sums"});
+      bytes += flow.reductions.back().buffer_bytes();
+      flow.partial.emplace_back(flow.direction, rank(), sums.box, flow.source, sums, weights,
+                                Kokkos::View<Parameter*, Mem>{}, sum_kernels);
     }
+    copy_sources(queue, flow);
+  }
+
+  SumTensor allocate_sums(const Queue<Exec>& queue, const char* what, Index elements) {
+    const Box any{{0, 0, 0, 0, 0}, {1, 1, 1, 1, elements}};
+    bytes += static_cast<std::size_t>(elements) * sizeof(Parameter);
+    return allocate_tensor<Parameter>(comm, queue.space(), "aloni::nn::" + options.label + what, any, any);
+  }
+
+  /// Of chunk k, over ranks: in the target, or beside it until they are rounded.
+  halo::TensorRef<Parameter, Mem> place_of_sums(const Flow& flow, int k) const {
+    const Box& own = flow.completed[static_cast<std::size_t>(k)];
+    if constexpr (rounds_sums) {
+      return complete_sums(flow, static_cast<std::size_t>(k)).ref();
+    } else {
+      halo::TensorRef<T, Mem> result = flow.target.ref();
+      result.data = flow.target.part(own);
+      result.box = own;
+      return result;
+    }
+  }
+  static SumTensor complete_sums(const Flow& flow, std::size_t k) {
+    SumTensor sums = flow.complete[k % 2];
+    sums.owned = sums.box = flow.completed[k];
+    return sums;
+  }
+
+  /// Memory for what partial sums are computed from, where that isn't the source.
+  void copy_sources(const Queue<Exec>& queue, Flow& flow) {
+    std::size_t largest = 0;
+    for (const auto& region : flow.partial) largest = std::max(largest, region.copied());
+    const Kokkos::View<Parameter*, Mem> memory(
+        Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::" + options.label + "_copy"),
+        largest);
+    bytes += largest * sizeof(Parameter);
+    for (auto& region : flow.partial) region.use_copy(memory);
   }
 
   /// Whether copies of faces cost less than a copy of all of the source, on the whole. Equal on all ranks.
@@ -440,7 +482,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     const bool has_bias = tensors.db.extent(0) > 0;
     const bool reads_pixels = !plan.input_of(work, rank()).empty();
     filter_adds_bias = has_bias && reads_pixels && !plan.convolution->transposed && !works_on_other_filters();
-    for (const detail::PartWeights<T, Exec>& w : weights) {
+    for (const detail::PartWeights<Parameter, Exec>& w : weights) {
       const Box y = with_channels(work, w.part.filters);
       const Box x = with_channels(tensors.x.box, w.part.channels);
       FilterCall call;
@@ -473,13 +515,15 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   /// Dense copies of parts; and the kernels, of which one may compute many regions, bring the weights into an order of their own once.
   void add_weights(Step<Exec>& step) {
-    step.kernel("weights", {{tensors.w.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false}, writes(kernels)},
+    step.kernel("weights",
+                {{tensors.w.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false}, writes(kernels), writes(sum_kernels)},
                 [this](const Exec& exec) {
                   if (filters_version != 0 && filters_version == seen_version) return;
                   seen_version = filters_version;
                   kernels.filters_are(++refreshed);
-                  for (const detail::PartWeights<T, Exec>& w : weights)
-                    if (w.copied()) local::copy<T, Exec>(exec, w.original_w, w.w);
+                  sum_kernels.filters_are(refreshed);
+                  for (const detail::PartWeights<Parameter, Exec>& w : weights)
+                    if (w.copied()) local::copy<Parameter, Exec>(exec, w.original_w, w.w);
                 });
   }
 
@@ -495,23 +539,49 @@ struct DistributedConvolution<T, Exec>::Implementation {
       const detail::ConvolutionRegion<T, Exec>& region = (relu ? flow.late_relu : flow.late)[i];
       std::vector<Access> accesses{reads(flow.late_sources[i], region.read())};
       accesses.push_back(reads(kernels));
-      if (!flow.reduces) {
-        accesses.push_back(writes(flow.target, region.box()));
-        step.kernel(flow.early.empty() ? "" : "border", std::move(accesses),
-                    [&region](const Exec& exec) { region.run(exec); });
-        continue;
-      }
-      // Both chunks' sums take the same memory in turns, so it counts as a whole.
-      const auto& sums = flow.sums[i % 2];
-      accesses.push_back(writes(sums));
-      step.kernel("partial sums", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
-      step.transfer("sums over ranks", {reads(sums), writes(flow.target, flow.completed[i])}, flow.reductions[i], true);
+      accesses.push_back(writes(flow.target, region.box()));
+      step.kernel(flow.early.empty() ? "" : "border", std::move(accesses),
+                  [&region](const Exec& exec) { region.run(exec); });
     }
+    add_partial_sums(step, flow);
+  }
+
+  void add_partial_sums(Step<Exec>& step, const Flow& flow) {
+    for (std::size_t i = 0; i < flow.partial.size(); ++i) {
+      const detail::ConvolutionRegion<T, Exec, Parameter>& region = flow.partial[i];
+      // Both chunks' sums take the same memory in turns, so it counts as a whole.
+      const SumTensor& sums = flow.sums[i % 2];
+      std::vector<Access> accesses{reads(flow.source, region.read()), reads(sum_kernels), writes(sums)};
+      if (rounds_sums) accesses.push_back(writes(flow.partial));  // the copy of the source
+      step.kernel("partial sums", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
+      if constexpr (rounds_sums) {
+        step.transfer("sums over ranks", {reads(sums), writes(flow.complete[i % 2])}, flow.reductions[i], true);
+        add_rounding(step, flow, i);
+      } else {
+        step.transfer("sums over ranks", {reads(sums), writes(flow.target, flow.completed[i])}, flow.reductions[i],
+                      true);
+      }
+    }
+  }
+
+  /// The bias comes before, so that there is one rounding.
+  void add_rounding(Step<Exec>& step, const Flow& flow, std::size_t i) {
+    const Box& box = flow.completed[i];
+    if (box.empty()) return;
+    std::vector<Access> accesses{writes(flow.complete[i % 2]), writes(flow.target, box)};
+    const bool adds_bias = !flow.direction.backward && tensors.b.extent(0) > 0;
+    if (adds_bias) accesses.push_back(reads(tensors.b));
+    step.kernel(
+        "round", std::move(accesses),
+        [b = own_b, adds_bias, sums = complete_sums(flow, i).whole(), to = flow.target.part(box)](const Exec& exec) {
+          if (adds_bias) local::add_bias<Parameter, Exec>(exec, b, sums);
+          local::convert<T, Parameter, Exec>(exec, sums, to);
+        });
   }
 
   void add_forward(Step<Exec>& step, bool relu) {
     add_regions(step, *forward, relu);
-    if (!forward->reduces || tensors.b.extent(0) == 0 || tensors.y.owned.empty()) return;
+    if (!forward->reduces || rounds_sums || tensors.b.extent(0) == 0 || tensors.y.owned.empty()) return;
     step.kernel("bias", {reads(tensors.b), writes(tensors.y)},
                 [b = own_b, y = tensors.y.owned_part()](const Exec& exec) { local::add_bias<T, Exec>(exec, b, y); });
   }
@@ -533,26 +603,26 @@ struct DistributedConvolution<T, Exec>::Implementation {
     step.kernel("filters", std::move(accesses), [this](const Exec& exec) { run_backward_filter(exec); });
     if (tensors.db.extent(0) == 0 || filter_adds_bias) return;
     step.kernel("bias", {reads(tensors.dy), writes(tensors.db)}, [this](const Exec& exec) {
-      Kokkos::deep_copy(exec, tensors.db, T(0));
+      Kokkos::deep_copy(exec, tensors.db, Parameter(0));
       if (counts && !tensors.dy.owned.empty()) (*bias_gradient)(exec, tensors.dy.owned_part(), own_db);
     });
   }
 
   void run_backward_filter(const Exec& exec) {
     if (zeroes_filters) {
-      local::fill<T, Exec>(exec, T(0), tensors.dw);
-      if (filter_adds_bias) Kokkos::deep_copy(exec, tensors.db, T(0));
+      local::fill<Parameter, Exec>(exec, Parameter(0), tensors.dw);
+      if (filter_adds_bias) Kokkos::deep_copy(exec, tensors.db, Parameter(0));
     }
     for (std::size_t i = 0; i < filter_calls.size(); ++i) {
       const FilterCall& call = filter_calls[i];
-      const detail::PartWeights<T, Exec>& w = weights[i];
+      const detail::PartWeights<Parameter, Exec>& w = weights[i];
       if (!call.local) continue;
       if (plan.convolution->transposed) {
-        call.local->backward_filter(exec, call.dy, call.x, w.dw, Kokkos::View<T*, Mem>{});
+        call.local->backward_filter(exec, call.dy, call.x, w.dw, Kokkos::View<Parameter*, Mem>{});
       } else {
         call.local->backward_filter(exec, call.x, call.dy, w.dw, call.db);
       }
-      if (w.copied()) local::copy<T, Exec>(exec, w.dw, w.original_dw);
+      if (w.copied()) local::copy<Parameter, Exec>(exec, w.dw, w.original_dw);
     }
   }
 };
@@ -604,10 +674,11 @@ void DistributedConvolution<T, Exec>::filters_are(std::uint64_t version) {
 
 template <class T, class Exec>
 std::size_t DistributedConvolution<T, Exec>::workspace_bytes() const {
-  return implementation_->bytes + implementation_->kernels.bytes();
+  return implementation_->bytes + implementation_->kernels.bytes() + implementation_->sum_kernels.bytes();
 }
 
 template class DistributedConvolution<float>;
 template class DistributedConvolution<double>;
+template class DistributedConvolution<comm::bfloat16, Kokkos::DefaultHostExecutionSpace>;
 
 }  // namespace aloni::nn

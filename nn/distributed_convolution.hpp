@@ -21,6 +21,9 @@
 // * Channels and filters: rows are gathered, and partial sums reduced, in chunks; while one travels the next is computed. Partial sums of two
 //   chunks at a time exist.
 // * The gradient of the weights is that of this rank's share; the others' are zeros. Its sum over ranks is whole.
+// * Activations of bfloat16 (T = comm::bfloat16, on host execution spaces) travel as such. Partial sums are computed, sent and added in float, and
+//   rounded once, bias included; where they are computed the weights aren't rounded. Without sums over ranks a transposed convolution adds its bias to
+//   the rounded result.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/convolution.hpp>
@@ -41,12 +44,12 @@ template <class T, class Exec>
 struct ConvolutionTensors {
   using Mem = typename Exec::memory_space;
 
-  Tensor<T, Mem> x;                ///< covers input_needed(rank), what is owned of it included
-  Tensor<T, Mem> y;                ///< covers what the rank owns, and forward_work(rank) with Overlap::wide
-  Tensor<T, Mem> dx;               ///< the same of x; not allocated: nobody wants it
-  Tensor<T, Mem> dy;               ///< covers output_gradient_box(rank); not allocated: forward only
-  views::LocalView<T, Mem> w, dw;  ///< all of it on every rank, dense: extents as in parameters_of()
-  Kokkos::View<T*, Mem> b, db;     ///< extent 0: no bias
+  Tensor<T, Mem> x;   ///< covers input_needed(rank), what is owned of it included
+  Tensor<T, Mem> y;   ///< covers what the rank owns, and forward_work(rank) with Overlap::wide
+  Tensor<T, Mem> dx;  ///< the same of x; not allocated: nobody wants it
+  Tensor<T, Mem> dy;  ///< covers output_gradient_box(rank); not allocated: forward only
+  views::LocalView<parameter_type_t<T>, Mem> w, dw;  ///< all of it on every rank, dense: extents as in parameters_of()
+  Kokkos::View<parameter_type_t<T>*, Mem> b, db;     ///< extent 0: no bias
 };
 
 struct DistributedConvolutionOptions {

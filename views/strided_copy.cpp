@@ -479,6 +479,7 @@ void fill(const Exec& exec, const std::string& label, const LocalView<T, typenam
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 ALONI_INSTANTIATE_SPACES(INSTANTIATE, std::int32_t)
 ALONI_INSTANTIATE_SPACES(INSTANTIATE, std::int64_t)
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::views

@@ -11,6 +11,7 @@
 // Strides count elements and may be zero or negative. A zero source stride replicates; a zero destination stride
 // sums: each destination cell becomes (assign) or is increased by (add) the sum of its sources, in a fixed order,
 // within one work item. Source and destination cells of one copy must not overlap.
+#include <aloni/core/bfloat16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -73,8 +74,8 @@ inline constexpr bool is_host_space = std::is_same_v<typename Exec::memory_space
 
 }  // namespace detail
 
-/// Copies prepared once and run as often as wanted, in one kernel per batch. Here and below T is float, double, std::int32_t or
-/// std::int64_t, Exec the default execution space or the default host execution space.
+/// Copies prepared once and run as often as wanted, in one kernel per batch. Here and below T is float, double, std::int32_t,
+/// std::int64_t or comm::bfloat16, Exec the default execution space or the default host execution space.
 template <class T, class Exec>
 class StridedCopyList {
  public:

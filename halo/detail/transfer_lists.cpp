@@ -147,9 +147,12 @@ class Entries {
   }
 
   void add_poison(const Item& item, const Box& box) {
-    constexpr T poisonous =
-        std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
-    if (poisons_) poison.push_back(fill(item.destination, box, 0, poisonous));
+    if (poisons_) poison.push_back(fill(item.destination, box, 0, poisonous()));
+  }
+
+  static constexpr T poisonous() {
+    if constexpr (std::is_same_v<T, comm::bfloat16>) return T(std::numeric_limits<float>::quiet_NaN());
+    return std::is_floating_point_v<T> ? std::numeric_limits<T>::quiet_NaN() : std::numeric_limits<T>::lowest();
   }
 
   static Entry fill(const TensorRef<T, typename Exec::memory_space>& tensor, const Box& box, int batch,

@@ -1,6 +1,9 @@
 #pragma once
 // What computes one region of a convolution's result on one rank: a call of a local kernel for each part of the channels, and for each sample
 // where those of several don't lie dense.
+//
+// A target of another type than the source is one of partial sums, which are float where activations are bfloat16: then kernels of floats compute
+// it from a copy of the source.
 #include <aloni/nn/detail/convolution_direction.hpp>
 #include <aloni/nn/local/bias.hpp>
 #include <aloni/nn/local/convolution.hpp>
@@ -9,15 +12,17 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace aloni::nn::detail {
 
-/// The weights of one part: those of the layer where they lie, or a dense copy.
+/// The weights of one part, of type T: those of the layer where they lie, or a dense copy.
 template <class T, class Exec>
 struct PartWeights {
   using View = views::LocalView<T, typename Exec::memory_space>;
@@ -67,25 +72,27 @@ class ConvolutionKernels {
 };
 
 /// Calls of kernels that compute one region.
-template <class T, class Exec>
+template <class T, class Exec, class Target = T>
 class ConvolutionRegion {
  public:
-  using View = views::LocalView<T, typename Exec::memory_space>;
+  using Mem = typename Exec::memory_space;
+  using View = views::LocalView<T, Mem>;
+  using TargetView = views::LocalView<Target, Mem>;
+  using Parameter = parameter_type_t<Target>;
+  static constexpr bool copies_source = !std::is_same_v<T, Target>;
 
   /// `box`: all channels that the rank works on.
-  ConvolutionRegion(const Direction& direction, int rank, const views::Box& box,
-                    const Tensor<T, typename Exec::memory_space>& source,
-                    const Tensor<T, typename Exec::memory_space>& target,
-                    const std::vector<PartWeights<T, Exec>>& weights,
-                    const Kokkos::View<T*, typename Exec::memory_space>& bias, ConvolutionKernels<T, Exec>& kernels,
+  ConvolutionRegion(const Direction& direction, int rank, const views::Box& box, const Tensor<T, Mem>& source,
+                    const Tensor<Target, Mem>& target, const std::vector<PartWeights<Parameter, Exec>>& weights,
+                    const Kokkos::View<Parameter*, Mem>& bias, ConvolutionKernels<Target, Exec>& kernels,
                     bool relu = false)
       : box_(box), relu_(relu) {
-    for (const PartWeights<T, Exec>& w : weights) {
+    for (const PartWeights<Parameter, Exec>& w : weights) {
       const views::Box to = with_channels(box, direction.target_channels(w.part));
       if (to.empty()) continue;
       const views::Box from =
           with_channels(source_of(direction, rank, box, source.box), direction.source_channels(w.part));
-      Kokkos::View<T*, typename Exec::memory_space> part_bias;
+      Kokkos::View<Parameter*, Mem> part_bias;
       if (bias.extent(0) > 0)
         part_bias = Kokkos::subview(bias, Kokkos::make_pair(w.part.filters.lo, w.part.filters.hi));
       const bool whole =
@@ -100,9 +107,11 @@ class ConvolutionRegion {
         }
         const views::Box x = intersect(with_range(from, views::Dim::sample, n, n + step), source.box);
         const auto problem = problem_of(direction.plan, w.part, direction.backward ? y : x, direction.backward ? x : y);
-        const View in = source.part(x), out = target.part(y);
-        auto kernel = direction.gathers() ? kernels.of(problem, local::ConvolutionPass::forward, in, out, relu)
-                                          : kernels.of(problem, local::ConvolutionPass::backward_data, out, in);
+        const View in = source.part(x);
+        const TargetView out = target.part(y), given = given_for(in);
+        copied_ = std::max(copied_, copies_source ? in.size() : std::size_t{0});
+        auto kernel = direction.gathers() ? kernels.of(problem, local::ConvolutionPass::forward, given, out, relu)
+                                          : kernels.of(problem, local::ConvolutionPass::backward_data, out, given);
         calls_.push_back({std::move(kernel), in, w.w, part_bias, out});
       }
       read_ = hull(read_, intersect(from, source.box));
@@ -114,22 +123,42 @@ class ConvolutionRegion {
   /// Of the source.
   const views::Box& read() const { return read_; }
 
+  /// Elements of the memory that use_copy() wants: 0 unless copies_source.
+  std::size_t copied() const { return copied_; }
+  /// Where the source is copied to. Several regions may use the same memory.
+  void use_copy(const Kokkos::View<Target*, Mem>& memory) { copy_ = memory; }
+
   void run(const Exec& exec) const {
     for (const Call& c : calls_) {
       if (!c.local) {
-        local::fill<T, Exec>(exec, T(0), c.to);
-        if (c.bias.extent(0) > 0) local::add_bias<T, Exec>(exec, c.bias, c.to);
-        if (relu_) local::relu_forward<T, Exec>(exec, c.to, c.to);
+        local::fill<Target, Exec>(exec, Target(0), c.to);
+        if (c.bias.extent(0) > 0) local::add_bias<Target, Exec>(exec, c.bias, c.to);
+        if (relu_) local::relu_forward<Target, Exec>(exec, c.to, c.to);
       } else if (gathers_) {
-        c.local->forward(exec, c.from, c.w, c.bias, c.to);
+        c.local->forward(exec, given(exec, c.from), c.w, c.bias, c.to);
       } else {
-        c.local->backward_data(exec, c.from, c.w, c.to);
-        if (c.bias.extent(0) > 0) local::add_bias<T, Exec>(exec, c.bias, c.to);
+        c.local->backward_data(exec, given(exec, c.from), c.w, c.to);
+        if (c.bias.extent(0) > 0) local::add_bias<Target, Exec>(exec, c.bias, c.to);
       }
     }
   }
 
  private:
+  /// The view that a kernel reads: the source's, or one of a dense copy.
+  TargetView given_for(const View& from) const {
+    if constexpr (copies_source) {
+      return local::dense_tensor<Target, Exec>(copy_.data(), from.extent(0), from.extent(1), from.extent(2),
+                                               from.extent(3), from.extent(4));
+    } else {
+      return from;
+    }
+  }
+  TargetView given(const Exec& exec, const View& from) const {
+    const TargetView view = given_for(from);
+    if constexpr (copies_source) local::convert<Target, T, Exec>(exec, from, view);
+    return view;
+  }
+
   /// What a region needs; where it isn't cut, all that there is: parts of memory would have to be packed.
   static views::Box source_of(const Direction& direction, int rank, const views::Box& box, const views::Box& memory) {
     views::Box needed = direction.needed_for(box, rank);
@@ -141,13 +170,16 @@ class ConvolutionRegion {
   }
 
   struct Call {
-    std::shared_ptr<local::LocalConvolution<T, Exec>> local;
-    View from, w;
-    Kokkos::View<T*, typename Exec::memory_space> bias;
-    View to;
+    std::shared_ptr<local::LocalConvolution<Target, Exec>> local;
+    View from;
+    views::LocalView<Parameter, Mem> w;
+    Kokkos::View<Parameter*, Mem> bias;
+    TargetView to;
   };
   views::Box box_, read_;
   bool relu_;
+  std::size_t copied_ = 0;
+  Kokkos::View<Target*, Mem> copy_;
   std::vector<Call> calls_;
   bool gathers_ = true;
 };
