@@ -551,7 +551,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
       const detail::ConvolutionRegion<T, Exec, Parameter>& region = flow.partial[i];
       // Both chunks' sums take the same memory in turns, so it counts as a whole.
       const SumTensor& sums = flow.sums[i % 2];
-      std::vector<Access> accesses{reads(flow.source, region.read()), reads(sum_kernels), writes(sums)};
+      std::vector<Access> accesses{reads(flow.source, region.read()), reads(sum_kernels)};
+      accesses.push_back(writes(sums));
       if (rounds_sums) accesses.push_back(writes(flow.partial));  // the copy of the source
       step.kernel("partial sums", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
       if constexpr (rounds_sums) {

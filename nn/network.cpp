@@ -2,6 +2,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/transfer.hpp>
+#include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/network.hpp>
@@ -28,6 +29,18 @@ bool output_may_be_overwritten(const Operation& op) {
          std::holds_alternative<Dense>(op) || std::holds_alternative<BatchNorm>(op) ||
          std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) ||
          std::holds_alternative<Add>(op);
+}
+
+/// Before anything is allocated, on all ranks.
+template <class T, class Exec>
+void check_support(const NetworkOptions& options) {
+  if constexpr (std::is_same_v<T, comm::bfloat16>) {
+    const auto reason = local::unsupported_reason<T, Exec>(options.backend, {}, local::ConvolutionPass::forward);
+    if (reason) {
+      throw Unsupported("aloni::nn::Network", "backend", std::string(local::name(options.backend)),
+                        "another backend or type: " + *reason);
+    }
+  }
 }
 
 /// Puts the loss and the number of right predictions behind the gradients, so that they travel with them.
@@ -70,6 +83,8 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
 // `fold` adds ghosts to their owners (windows of pooling and up-sampling), `back` is the reverse redistribution; either may be missing.
 template <class T, class Exec>
 struct Network<T, Exec>::Implementation {
+  using Parameter = parameter_type_t<T>;
+  using AllParameters = Parameters<Parameter, Exec>;
   using LocalTensor = Tensor<T, Mem>;
   using Transfer = halo::Transfer<Exec>;
   using Item = halo::TransferItem<T, Mem>;
@@ -97,7 +112,7 @@ struct Network<T, Exec>::Implementation {
   NetworkDescription description;
   NetworkPlan plan;
   Index samples;
-  Parameters<T, Exec>& parameters;
+  AllParameters& parameters;
   NetworkOptions options;
   std::vector<Node> nodes;
   Step<Exec> training, evaluation;          // forward
@@ -108,16 +123,16 @@ struct Network<T, Exec>::Implementation {
   LocalTensor targets;
   Kokkos::View<double*, Mem> loss;
   typename Kokkos::View<double*, Mem>::HostMirror host_loss;
-  typename Parameters<T, Exec>::Flat::HostMirror host_gradients;  // for partial all-reduces
-  typename Parameters<T, Exec>::Flat::HostMirror host_sums;       // of the loss and the right predictions
+  typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
+  typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the right predictions
   /// Between host memories the collectives' engine is the faster one, and its sums go on beside the backward pass.
   static constexpr bool reduces_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
-  std::optional<comm::ViewAllReduce<T, Exec>> gradient_reduction;
+  std::optional<comm::ViewAllReduce<Parameter, Exec>> gradient_reduction;
   bool counts;
   Stopwatch stopwatch;
 
   Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
-                 const Strategy& strategy, Index n, Parameters<T, Exec>& p, const NetworkOptions& o)
+                 const Strategy& strategy, Index n, AllParameters& p, const NetworkOptions& o)
       : comm(c),
         description(d),
         plan(plan_network(d, resolve(strategy, d, c.size()), c.size(), n)),
@@ -125,13 +140,15 @@ struct Network<T, Exec>::Implementation {
         parameters(p),
         options(o),
         nodes(d.layers.size()) {
+    check_support<T, Exec>(options);
     comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
       lay_out_activations(queue);
       lay_out_gradients(queue);
     });
     try {
       connect(queue);
-      gradient_reduction.emplace(comm, queue, parameters.gradients(), comm::BuiltInReduction<T>{}, !reduces_on_host);
+      gradient_reduction.emplace(comm, queue, parameters.gradients(), comm::BuiltInReduction<Parameter>{},
+                                 !reduces_on_host);
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
         std::vector<LocalTensor> x, dx;
@@ -229,7 +246,7 @@ struct Network<T, Exec>::Implementation {
     loss = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::loss"), 2);
     host_loss = Kokkos::create_mirror_view(loss);
     host_gradients = Kokkos::create_mirror_view(parameters.gradients());
-    host_sums = decltype(host_sums)("aloni::nn::sums", Parameters<T, Exec>::tail);
+    host_sums = decltype(host_sums)("aloni::nn::sums", AllParameters::tail);
   }
 
   void lay_out_gradients(const Queue<Exec>& queue) {
@@ -405,7 +422,7 @@ struct Network<T, Exec>::Implementation {
 
   /// From the last gradients to the first, each of at least bucket_bytes but the last one. The loss goes with the first.
   std::vector<Bucket> gradient_buckets() {
-    constexpr Index bucket_elements = (Index{1} << 20) / static_cast<Index>(sizeof(T));
+    constexpr Index bucket_elements = (Index{1} << 20) / static_cast<Index>(sizeof(Parameter));
     const auto& flat = parameters.gradients();
     std::vector<Bucket> buckets;
     Index end = static_cast<Index>(flat.extent(0));
@@ -426,7 +443,8 @@ struct Network<T, Exec>::Implementation {
   }
 
   void add_reduction(Step<Exec>& step, const Bucket& bucket, std::size_t slot) {
-    const std::span<T> values(parameters.gradients().data() + bucket.first, static_cast<std::size_t>(bucket.length));
+    const std::span<Parameter> values(parameters.gradients().data() + bucket.first,
+                                      static_cast<std::size_t>(bucket.length));
     step.set_scope("aloni::nn::reduce_gradients");
     step.collective(
         "", bucket.accesses,
@@ -484,7 +502,7 @@ struct Network<T, Exec>::Implementation {
   }
 
   /// One all-reduce for the gradients and the two numbers of the loss. How many ranks' it has added, late ones included.
-  int reduce_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
+  int reduce_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial) {
     const ScopedRegion region("aloni::nn::reduce_gradients");
     const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
     if (!partial) {
@@ -494,22 +512,22 @@ struct Network<T, Exec>::Implementation {
     const auto& flat = parameters.gradients();
     Kokkos::deep_copy(queue.space(), host_gradients, flat);
     queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
-    const int contributions = partial->reduce(std::span<T>(host_gradients.data(), host_gradients.extent(0)));
+    const int contributions = partial->reduce(std::span<Parameter>(host_gradients.data(), host_gradients.extent(0)));
     Kokkos::deep_copy(queue.space(), flat, host_gradients);
     return contributions;
   }
 
   void fetch_sums(const Queue<Exec>& queue) {
-    const auto sums = Kokkos::subview(
-        parameters.gradients(), Kokkos::make_pair(parameters.size(), parameters.size() + Parameters<T, Exec>::tail));
+    const auto sums = Kokkos::subview(parameters.gradients(),
+                                      Kokkos::make_pair(parameters.size(), parameters.size() + AllParameters::tail));
     Kokkos::deep_copy(queue.space(), host_sums, sums);
     queue.fence("aloni::nn::train_step: the loss is needed on the host");
   }
 
-  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
+  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial) {
     forward(queue, Mode::training);
     compute_loss(queue, true);
-    append_loss<T, Exec>(queue.space(), parameters.gradients(), parameters.size(), loss);
+    append_loss<Parameter, Exec>(queue.space(), parameters.gradients(), parameters.size(), loss);
     int contributions = comm.size();
     if (!partial && reduces_on_host) {
       reduced_gradients.execute(queue, comm, stopwatch);
@@ -564,7 +582,7 @@ struct Network<T, Exec>::Implementation {
 template <class T, class Exec>
 Network<T, Exec>::Network(const comm::Communicator& comm, const Queue<Exec>& queue,
                           const NetworkDescription& description, const Strategy& strategy, Index samples,
-                          Parameters<T, Exec>& parameters, const NetworkOptions& options)
+                          Parameters<parameter_type_t<T>, Exec>& parameters, const NetworkOptions& options)
     : implementation_(
           std::make_unique<Implementation>(comm, queue, description, strategy, samples, parameters, options)) {}
 
@@ -607,7 +625,8 @@ views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::targets() con
 }
 
 template <class T, class Exec>
-StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial) {
+StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue,
+                                        comm::PartialAllReduce<parameter_type_t<T>>* partial) {
   return implementation_->train_step(queue, partial);
 }
 
@@ -662,5 +681,6 @@ Stopwatch& Network<T, Exec>::stopwatch() {
 
 template class Network<float>;
 template class Network<double>;
+template class Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace>;
 
 }  // namespace aloni::nn

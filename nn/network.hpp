@@ -7,6 +7,12 @@
 //   StepResult result = network.train_step(queue);   // forward, loss, backward, gradient all-reduce
 //   parameters.sgd(queue, {.learning_rate = 0.05});
 //
+// Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace> holds and sends activations and their gradients as bfloat16, half the memory of floats;
+// there is none for devices. Parameters, their gradients, statistics and sums stay float (Parameters<float>) or double; the arithmetic within a layer is
+// float or double, rounded once when a result is written. Three sums are of bfloat16, with a rounding per summand, of which there are few: gradients
+// that come back to a tensor from several readers, Add, and ghosts of gradients of overlapping windows. Convolutions go through oneDNN: on processors
+// for which that has no bfloat16 the constructor throws Unsupported, unless the backend is `reference`.
+//
 // Several networks (a full and an incomplete mini-batch, say) may share one set of parameters. All member functions that take a queue are
 // collective over the communicator, except input(), labels() and targets(); all calls of one network use the same queue.
 // After construction nothing is allocated.
@@ -15,6 +21,7 @@
 #include <aloni/core/queue.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/layers/layer.hpp>
+#include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/parameters.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -44,7 +51,8 @@ class Network {
   /// Collective. `parameters` and the communicator's ranks outlive the network. `samples`: size of the mini-batch, all ranks together.
   /// Throws InvalidArgument, Unsupported (equal on all ranks); PeerFailed.
   Network(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
-          const Strategy& strategy, Index samples, Parameters<T, Exec>& parameters, const NetworkOptions& options = {});
+          const Strategy& strategy, Index samples, Parameters<parameter_type_t<T>, Exec>& parameters,
+          const NetworkOptions& options = {});
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   ~Network();
@@ -68,7 +76,7 @@ class Network {
   /// Forward, loss, backward, all-reduce: the parameters' gradients are then those of the mean loss, equal on all ranks. With `partial`,
   /// made for gradients().extent(0) elements of the parameters, they are what a round of it has gathered, the loss the mean of
   /// those samples.
-  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<T>* partial = nullptr);
+  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial = nullptr);
   /// Forward with running statistics, and the loss.
   StepResult evaluate(const Queue<Exec>& queue);
 

@@ -4,6 +4,7 @@
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/parameters.hpp>
 #include <aloni/nn/tensor.hpp>
+#include <aloni/views/detail/instantiate.hpp>
 
 #include <cmath>
 #include <string>
@@ -95,7 +96,8 @@ void Parameters<T, Exec>::sgd(const Queue<Exec>& queue, const SgdOptions& option
                            Kokkos::subview(gradients_, Kokkos::make_pair(Index{0}, size())), values_, momenta_);
 }
 
-template class Parameters<float>;
-template class Parameters<double>;
+#define INSTANTIATE(T, Exec) template class Parameters<T, Exec>;
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

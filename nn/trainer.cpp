@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -21,7 +22,10 @@ namespace aloni::nn {
 
 namespace {
 
-using Exec = Kokkos::DefaultExecutionSpace;
+/// Where activations of type T are computed.
+template <class T>
+using ExecOf = std::conditional_t<std::is_same_v<T, comm::bfloat16>, Kokkos::DefaultHostExecutionSpace,
+                                  Kokkos::DefaultExecutionSpace>;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -79,8 +83,11 @@ void draw_shifts(std::vector<Shift>& shifts, std::span<const Index> chosen, cons
 template <class T>
 class Networks {
  public:
+  using Exec = ExecOf<T>;
+  using AllParameters = Parameters<parameter_type_t<T>, Exec>;
+
   Networks(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
-           const Strategy& strategy, Parameters<T, Exec>& parameters, local::ConvolutionBackend backend)
+           const Strategy& strategy, AllParameters& parameters, local::ConvolutionBackend backend)
       : comm_(comm), queue_(queue), description_(description), strategy_(strategy), parameters_(parameters) {
     options_.backend = backend;
   }
@@ -111,7 +118,7 @@ class Networks {
   const Queue<Exec>& queue_;
   const NetworkDescription& description_;
   const Strategy& strategy_;
-  Parameters<T, Exec>& parameters_;
+  AllParameters& parameters_;
   NetworkOptions options_;
   std::map<Index, std::unique_ptr<Network<T, Exec>>> networks_;
 };
@@ -124,13 +131,13 @@ void add_difference(TimeReport& sum, const TimeReport& before, const TimeReport&
 }
 
 template <class T>
-double accuracy(Networks<T>& networks, const Queue<Exec>& queue, const LabelledImages& set, Index batch) {
+double accuracy(Networks<T>& networks, const Queue<ExecOf<T>>& queue, const LabelledImages& set, Index batch) {
   std::vector<Index> order(set.labels.size());
   std::iota(order.begin(), order.end(), Index{0});
   Index correct = 0;
   for (Index first = 0; first < set.size(); first += batch) {
     const Index samples = std::min(batch, set.size() - first);
-    Network<T, Exec>& network = networks.of(samples);
+    auto& network = networks.of(samples);
     fill_batch(queue, set, std::span<const Index>(order).subspan(first, samples), network);
     correct += network.evaluate(queue).correct;
   }
@@ -138,7 +145,7 @@ double accuracy(Networks<T>& networks, const Queue<Exec>& queue, const LabelledI
 }
 
 /// What came too late for the last step.
-template <class T>
+template <class T, class Exec>
 void step_on_the_rest(const Queue<Exec>& queue, comm::PartialAllReduce<T>& partial, Parameters<T, Exec>& parameters,
                       const SgdOptions& sgd) {
   const auto rest = Kokkos::create_mirror_view(parameters.gradients());
@@ -155,9 +162,11 @@ template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& description, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,
                   TrainObserver* observer) {
+  using Exec = ExecOf<T>;
+  using Parameter = parameter_type_t<T>;
   check_arguments(description, train_set, test_set, options);
   const Queue<Exec> queue;
-  Parameters<T, Exec> parameters(comm, queue, description, options.seed);
+  Parameters<Parameter, Exec> parameters(comm, queue, description, options.seed);
   Networks<T> networks(comm, queue, description, strategy, parameters, options.backend);
   SgdOptions sgd{options.learning_rate, options.momentum, options.weight_decay};
 
@@ -173,7 +182,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   double train_seconds = 0;
   Index trained = 0;
   networks.of(batch);  // its set-up isn't part of the first step
-  std::optional<comm::PartialAllReduce<T>> partial;
+  std::optional<comm::PartialAllReduce<Parameter>> partial;
   if (options.gradients == GradientReduction::majority) partial.emplace(comm, parameters.gradients().extent(0));
   for (int epoch = 0; epoch < epochs; ++epoch) {
     shuffle(order, options.seed, epoch);
@@ -182,7 +191,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
     Index epoch_steps = 0, epoch_samples = 0;
     for (Index first = 0; first < train_set.size() && std::ssize(report.losses) < total_steps; first += batch) {
       const Index samples = std::min(batch, train_set.size() - first);
-      Network<T, Exec>& network = networks.of(samples);
+      auto& network = networks.of(samples);
       const auto start = Clock::now();
       const auto chosen = std::span<const Index>(order).subspan(first, samples);
       draw_shifts(shifts, chosen, options, epoch);
@@ -230,5 +239,8 @@ template TrainReport train<float>(const comm::Communicator&, const NetworkDescri
                                   const LabelledImages&, const LabelledImages&, const TrainOptions&, TrainObserver*);
 template TrainReport train<double>(const comm::Communicator&, const NetworkDescription&, const Strategy&,
                                    const LabelledImages&, const LabelledImages&, const TrainOptions&, TrainObserver*);
+template TrainReport train<comm::bfloat16>(const comm::Communicator&, const NetworkDescription&, const Strategy&,
+                                           const LabelledImages&, const LabelledImages&, const TrainOptions&,
+                                           TrainObserver*);
 
 }  // namespace aloni::nn

@@ -67,6 +67,7 @@ class TrainObserver {
 /// Collective. The order of samples, the initial parameters and so the losses depend on the seed only, not on ranks or strategy (up
 /// to the order of sums; with GradientReduction::all). An incomplete last mini-batch of an epoch is trained on too. With `steps` > 0 the last epoch may be
 /// incomplete; it is evaluated all the same.
+/// T: float, double; comm::bfloat16 for activations of that type (nn/network.hpp), computed on the host in every build.
 /// Throws InvalidArgument, Unsupported (equal on all ranks), PeerFailed.
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,

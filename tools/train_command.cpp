@@ -41,7 +41,7 @@ const std::map<std::string, nn::LearningRateSchedule> schedules{{"constant", nn:
 const std::map<std::string, nn::GradientReduction> reductions{{"all", nn::GradientReduction::all},
                                                               {"majority", nn::GradientReduction::majority}};
 
-const std::vector<std::string> precisions{"float", "double"};
+const std::vector<std::string> precisions{"float", "double", "bfloat16"};
 
 template <class Container, class Name>
 std::string listed(const Container& container, Name name) {
@@ -84,7 +84,9 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--strategy", strategy_,
       "Ranks per dimension (n2, h2, h2w2, c2, f2, ...) for all layers, or a file; default: n and all ranks",
       "FILE|GRID");
-  add("--precision", precision_, listed(precisions, itself), "TYPE");
+  add("--precision", precision_,
+      listed(precisions, itself) + " (of activations: parameters are float then, and convolutions need oneDNN)",
+      "TYPE");
   add("--seed", seed_, "Of the first parameters and the order of samples", "N");
   add("--learning-rate", options_.learning_rate, "Of stochastic gradient descent", "X");
   add("--schedule", schedule_,
@@ -182,8 +184,10 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     speaker.emplace(progress_styles.at(progress_), options_.batch, data.train.size());
   }
   nn::TrainObserver* const observer = speaks ? &*speaker : nullptr;
-  const nn::TrainReport report = precision_ == "double" ? train<double>(comm, network, strategy, data, observer)
-                                                        : train<float>(comm, network, strategy, data, observer);
+  const auto train_with = precision_ == "double"     ? &TrainCommand::train<double>
+                          : precision_ == "bfloat16" ? &TrainCommand::train<comm::bfloat16>
+                                                     : &TrainCommand::train<float>;
+  const nn::TrainReport report = (this->*train_with)(comm, network, strategy, data, observer);
   speaker.reset();
 
   comm::collectively(comm, "aloni train", [&] {

@@ -103,5 +103,8 @@ template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const 
                          std::span<const Shift>);
 template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<double>&,
                          std::span<const Shift>);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template void fill_batch(const Queue<Host>&, const LabelledImages&, std::span<const Index>,
+                         Network<comm::bfloat16, Host>&, std::span<const Shift>);
 
 }  // namespace aloni::nn

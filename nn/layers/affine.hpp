@@ -11,7 +11,8 @@ namespace aloni::nn {
 
 template <class T, class Exec>
 struct Affine {
-  using Vector = Kokkos::View<T*, typename Exec::memory_space>;
+  using Parameter = parameter_type_t<T>;
+  using Vector = Kokkos::View<Parameter*, typename Exec::memory_space>;
 
   Vector gamma, beta;
   Vector dgamma, dbeta;  ///< unallocated where nothing is learned
@@ -34,7 +35,7 @@ struct Affine {
       const Exec& exec = s.queue.space();
       const auto channels = static_cast<std::size_t>(own.extent(views::Dim::channel));
       gamma = Vector(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::gamma"), channels);
-      Kokkos::deep_copy(exec, gamma, T(1));
+      Kokkos::deep_copy(exec, gamma, Parameter(1));
       beta = Vector(Kokkos::view_alloc(exec, "aloni::nn::beta"), channels);
     }
   }
@@ -47,8 +48,8 @@ struct Affine {
 
   /// @pre learned()
   void zero_gradients(const Exec& exec) const {
-    Kokkos::deep_copy(exec, all_dgamma_, T(0));
-    Kokkos::deep_copy(exec, all_dbeta_, T(0));
+    Kokkos::deep_copy(exec, all_dgamma_, Parameter(0));
+    Kokkos::deep_copy(exec, all_dbeta_, Parameter(0));
   }
 
  private:

@@ -97,7 +97,8 @@ class BatchNormLayer final : public Layer<T, Exec> {
           if (affine_.has_others()) affine_.zero_gradients(exec);
           if (count_ > 0) {
             reduction_.gradients(exec, x_.owned_part(), dy_.owned_part(), mean_, inv_std_, sums_.values());
-            local::batch_norm_parameter_gradients<T, Exec>(exec, sums_.values(), affine_.dgamma, affine_.dbeta);
+            local::batch_norm_parameter_gradients<parameter_type_t<T>, Exec>(exec, sums_.values(), affine_.dgamma,
+                                                                             affine_.dbeta);
           }
           if (count_ == 0 || !counts_) affine_.zero_gradients(exec);
         });
@@ -135,5 +136,7 @@ template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_batch
     const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
 template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_batch_norm_layer(
     const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_batch_norm_layer(const LayerSetup<comm::bfloat16, Host>&);
 
 }  // namespace aloni::nn

@@ -68,5 +68,7 @@ template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_convo
     const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
 template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_convolution_layer(
     const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_convolution_layer(const LayerSetup<comm::bfloat16, Host>&);
 
 }  // namespace aloni::nn

@@ -70,10 +70,12 @@ class FlattenLayer final : public Layer<T, Exec> {
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
 };
 
+/// Products of matrices of floats, or doubles: activations of bfloat16 are copied into such and back.
 template <class T, class Exec>
 class DenseLayer final : public Layer<T, Exec> {
  public:
   using Mem = typename Exec::memory_space;
+  using Parameter = parameter_type_t<T>;
 
   explicit DenseLayer(const LayerSetup<T, Exec>& s)
       : counts_(counts_in_sums(s.plan.output, s.comm.rank())), x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {
@@ -84,34 +86,68 @@ class DenseLayer final : public Layer<T, Exec> {
       b_ = s.parameters.vector_value(first + 1);
       db_ = s.parameters.vector_gradient(first + 1);
     }
+    if constexpr (copies) {
+      input_ = allocate_tensor<Parameter>(s.queue.space(), "aloni::nn::dense_input", x_.owned, x_.owned);
+      output_ = allocate_tensor<Parameter>(s.queue.space(), "aloni::nn::dense_output", y_.owned, y_.owned);
+    }
   }
 
   void add_forward(Step<Exec>& step, Mode) override {
     if (y_.owned.empty()) return;
-    step.kernel("", {reads(x_), reads(w_), reads(b_), writes(y_)}, [this](const Exec& exec) {
-      local::dense_forward<T, Exec>(exec, x_.owned_part(), w_, b_, y_.owned_part());
-    });
+    step.kernel("", {reads(x_), reads(w_), reads(b_), writes(y_), writes(input_), writes(output_)},
+                [this](const Exec& exec) {
+                  const View x = given(exec, x_, input_), y = room_for(y_, output_);
+                  local::dense_forward<Parameter, Exec>(exec, x, w_, b_, y);
+                  finish(exec, y_, output_);
+                });
   }
   void add_backward(Step<Exec>& step) override {
-    step.kernel("weights", {reads(x_), reads(dy_), writes(dw_), writes(db_)}, [this](const Exec& exec) {
-      if (counts_ && !dy_.owned.empty()) {
-        local::dense_backward_parameters<T, Exec>(exec, x_.owned_part(), dy_.owned_part(), dw_, db_);
-      } else {
-        Kokkos::deep_copy(exec, dw_, T(0));
-        if (db_.extent(0) > 0) Kokkos::deep_copy(exec, db_, T(0));
-      }
-    });
+    step.kernel("weights", {reads(x_), reads(dy_), writes(dw_), writes(db_), writes(input_), writes(output_)},
+                [this](const Exec& exec) {
+                  if (counts_ && !dy_.owned.empty()) {
+                    const View x = given(exec, x_, input_), dy = given(exec, dy_, output_);
+                    local::dense_backward_parameters<Parameter, Exec>(exec, x, dy, dw_, db_);
+                  } else {
+                    Kokkos::deep_copy(exec, dw_, Parameter(0));
+                    if (db_.extent(0) > 0) Kokkos::deep_copy(exec, db_, Parameter(0));
+                  }
+                });
     if (dx_.allocated() && !dx_.owned.empty()) {
-      step.kernel("data", {reads(dy_), reads(w_), writes(dx_)}, [this](const Exec& exec) {
-        local::dense_backward_data<T, Exec>(exec, dy_.owned_part(), w_, dx_.owned_part());
-      });
+      step.kernel("data", {reads(dy_), reads(w_), writes(dx_), writes(input_), writes(output_)},
+                  [this](const Exec& exec) {
+                    const View dy = given(exec, dy_, output_), dx = room_for(dx_, input_);
+                    local::dense_backward_data<Parameter, Exec>(exec, dy, w_, dx);
+                    finish(exec, dx_, input_);
+                  });
     }
   }
 
  private:
+  using View = views::LocalView<Parameter, Mem>;
+  static constexpr bool copies = !std::is_same_v<T, Parameter>;
+
+  /// What the rank owns of a tensor, for the matrix product.
+  static View given(const Exec& exec, const Tensor<T, Mem>& t, const Tensor<Parameter, Mem>& copy) {
+    const View view = room_for(t, copy);
+    if constexpr (copies) local::convert<Parameter, T, Exec>(exec, t.owned_part(), view);
+    return view;
+  }
+  /// Where a product is written that belongs there.
+  static View room_for(const Tensor<T, Mem>& t, const Tensor<Parameter, Mem>& copy) {
+    if constexpr (copies) {
+      return copy.whole();
+    } else {
+      return t.owned_part();
+    }
+  }
+  static void finish(const Exec& exec, const Tensor<T, Mem>& t, const Tensor<Parameter, Mem>& copy) {
+    if constexpr (copies) local::convert<T, Parameter, Exec>(exec, copy.whole(), t.owned_part());
+  }
+
   bool counts_;
   Tensor<T, Mem> x_, y_, dx_, dy_;
-  Kokkos::View<T*, Mem> w_, b_, dw_, db_;
+  Tensor<Parameter, Mem> input_, output_;  ///< copies of x and dx, of y and dy; none where these are what is multiplied
+  Kokkos::View<Parameter*, Mem> w_, b_, dw_, db_;
 };
 
 template <class T, class Exec>
@@ -173,5 +209,10 @@ template std::unique_ptr<Layer<float, Device>> make_dense_layer(const LayerSetup
 template std::unique_ptr<Layer<double, Device>> make_dense_layer(const LayerSetup<double, Device>&);
 template std::unique_ptr<Layer<float, Device>> make_add_layer(const LayerSetup<float, Device>&);
 template std::unique_ptr<Layer<double, Device>> make_add_layer(const LayerSetup<double, Device>&);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_relu_layer(const LayerSetup<comm::bfloat16, Host>&);
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_flatten_layer(const LayerSetup<comm::bfloat16, Host>&);
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_dense_layer(const LayerSetup<comm::bfloat16, Host>&);
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_add_layer(const LayerSetup<comm::bfloat16, Host>&);
 
 }  // namespace aloni::nn

@@ -1,10 +1,12 @@
 #pragma once
 // One layer of a running network on one rank: kernels on memory that Network has laid out, and the communication that is the
 // layer's own (halo of dL/dy, statistics). Network moves activations and gradients between layers. Layers add what they do to a step's
-// graph, with what each piece reads and writes; when it runs is not their business.
+// graph, with what each piece reads and writes; when it runs is not their business. Activations of bfloat16 are computed with in float or double, and
+// rounded when they are written.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/parameters.hpp>
 #include <aloni/nn/step.hpp>
@@ -23,8 +25,8 @@ struct LayerSetup {
   const Queue<Exec>& queue;
   const LayerDescription& description;
   const LayerPlan& plan;
-  int index;                        ///< in the network
-  Parameters<T, Exec>& parameters;  ///< outlives the layer
+  int index;                                          ///< in the network
+  Parameters<parameter_type_t<T>, Exec>& parameters;  ///< outlives the layer
   /// Covers plan.forward_work().
   Tensor<T, typename Exec::memory_space> y;
   /// dL/dy covers what the rank owns of y.

@@ -66,5 +66,7 @@ template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_layer
     const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
 template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_layer_norm_layer(
     const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_layer_norm_layer(const LayerSetup<comm::bfloat16, Host>&);
 
 }  // namespace aloni::nn

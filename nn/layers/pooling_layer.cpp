@@ -85,12 +85,14 @@ class PoolingLayer final : public Layer<T, Exec> {
 template <class T, class Exec>
 class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
  public:
+  using Sum = parameter_type_t<T>;
+
   explicit GlobalAveragePoolingLayer(const LayerSetup<T, Exec>& s) : x_(s.x[0]), y_(s.y), dx_(s.dx[0]), dy_(s.dy) {
     const auto& e = s.plan.input.extents();
     scale_ = 1.0 / static_cast<double>(e[Dim::depth] * e[Dim::height] * e[Dim::width]);
     const auto members = s.plan.input.group(s.comm.rank(), {Dim::depth, Dim::height, Dim::width});
     if (members.size() > 1) group_.emplace(s.comm.subgroup(members));
-    sums_ = Kokkos::View<T*, typename Exec::memory_space>(
+    sums_ = Kokkos::View<Sum*, typename Exec::memory_space>(
         Kokkos::view_alloc(s.queue.space(), "aloni::nn::global_average_sums"), y_.owned.size());
     host_ = Kokkos::create_mirror_view(sums_);
   }
@@ -98,7 +100,7 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
   void add_forward(Step<Exec>& step, Mode) override {
     if (y_.owned.empty()) return;
     const auto e = views::extents_of(y_.owned).values;
-    const auto sums = local::dense_tensor<T, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]);
+    const auto sums = local::dense_tensor<Sum, Exec>(sums_.data(), e[0], e[1], e[2], e[3], e[4]);
     step.kernel("sums of this rank", {reads(x_), writes(sums_)}, [this, sums](const Exec& exec) {
       local::global_average_forward<T, Exec>(exec, scale_, x_.owned_part(), sums);
     });
@@ -110,7 +112,7 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
             static const std::string reason =
                 "aloni::nn::global_average_pooling: sums of this rank are needed on the host";
             queue.fence(reason);
-            request_ = group_->start_all_reduce(std::span<T>(host_.data(), host_.extent(0)), comm::Reduction::sum);
+            request_ = group_->start_all_reduce(std::span<Sum>(host_.data(), host_.extent(0)), comm::Reduction::sum);
           },
           [this](const Queue<Exec>& queue) {
             group_->wait(request_);
@@ -118,7 +120,7 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
           });
     }
     step.kernel("mean", {reads(sums_), writes(y_)},
-                [this, sums](const Exec& exec) { local::copy<T, Exec>(exec, sums, y_.owned_part()); });
+                [this, sums](const Exec& exec) { local::convert<T, Sum, Exec>(exec, sums, y_.owned_part()); });
   }
 
   void add_backward(Step<Exec>& step) override {
@@ -132,8 +134,8 @@ class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
   double scale_;
   std::optional<comm::Communicator> group_;
-  Kokkos::View<T*, typename Exec::memory_space> sums_;
-  typename Kokkos::View<T*, typename Exec::memory_space>::HostMirror host_;
+  Kokkos::View<Sum*, typename Exec::memory_space> sums_;
+  typename Kokkos::View<Sum*, typename Exec::memory_space>::HostMirror host_;
   comm::Request request_;
 };
 
@@ -157,5 +159,9 @@ template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_globa
     const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
 template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_global_average_pooling_layer(
     const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_pooling_layer(const LayerSetup<comm::bfloat16, Host>&);
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_global_average_pooling_layer(
+    const LayerSetup<comm::bfloat16, Host>&);
 
 }  // namespace aloni::nn

@@ -94,5 +94,7 @@ template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_resam
     const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
 template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_resampling_layer(
     const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<Layer<comm::bfloat16, Host>> make_resampling_layer(const LayerSetup<comm::bfloat16, Host>&);
 
 }  // namespace aloni::nn

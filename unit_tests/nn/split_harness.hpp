@@ -11,6 +11,7 @@
 #include <cmath>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace aloni::nn::test {
@@ -48,6 +49,11 @@ T value_at(Values kind, std::uint64_t seed, std::uint64_t stream, Index position
   return static_cast<T>(static_cast<int>(random::integer(seed, stream, static_cast<std::uint64_t>(position)) % 3) - 1);
 }
 
+/// Activations of bfloat16 are the host's.
+template <class T>
+using ExecOf = std::conditional_t<std::is_same_v<T, comm::bfloat16>, Kokkos::DefaultHostExecutionSpace,
+                                  Kokkos::DefaultExecutionSpace>;
+
 /// Copies between a view of the device and values in the order of its elements.
 template <class View>
 auto on_host(const View& v) {
@@ -76,8 +82,9 @@ double difference(const PartView& part, const Box& box, const WholeView& whole) 
   const auto w = on_host(whole);
   double worst = 0, largest = 0;
   for_each_index(box, views::extents_of(box), [&](const auto& i, Index) {
-    const double a = p(i[0], i[1], i[2], i[3], i[4]);
-    const double b = w(box.lo[0] + i[0], box.lo[1] + i[1], box.lo[2] + i[2], box.lo[3] + i[3], box.lo[4] + i[4]);
+    const auto a = static_cast<double>(p(i[0], i[1], i[2], i[3], i[4]));
+    const auto b = static_cast<double>(
+        w(box.lo[0] + i[0], box.lo[1] + i[1], box.lo[2] + i[2], box.lo[3] + i[3], box.lo[4] + i[4]));
     if (std::isnan(a) || std::isnan(b)) worst = INFINITY;
     worst = std::max(worst, std::abs(a - b));
     largest = std::max(largest, std::abs(b));
@@ -88,9 +95,10 @@ double difference(const PartView& part, const Box& box, const WholeView& whole) 
 /// One network with its data, ready to compare.
 template <class T>
 struct Run {
-  Queue<> queue;
-  Parameters<T> parameters;
-  Network<T> network;
+  using Parameter = parameter_type_t<T>;
+  Queue<ExecOf<T>> queue;
+  Parameters<Parameter, ExecOf<T>> parameters;
+  Network<T, ExecOf<T>> network;
   Values values;
   std::uint64_t seed;
 
@@ -106,7 +114,7 @@ struct Run {
   /// Each round has parameters and data of its own.
   void fill_parameters(std::uint64_t round) {
     auto host = Kokkos::create_mirror_view(parameters.values());
-    for (std::size_t i = 0; i < host.extent(0); ++i) host(i) = value_at<T>(values, seed, 10 * round + 1, i);
+    for (std::size_t i = 0; i < host.extent(0); ++i) host(i) = value_at<Parameter>(values, seed, 10 * round + 1, i);
     Kokkos::deep_copy(parameters.values(), host);
   }
 

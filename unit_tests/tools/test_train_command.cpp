@@ -61,6 +61,9 @@ TEST(TrainCommand, TakesEveryDocumentedFlag) {
                    "--json",
                    "out.json"}),
             "");
+  for (const char* precision : {"float", "double", "bfloat16"}) {
+    EXPECT_EQ(fault({"--precision", precision}), "");
+  }
   for (const char* backend : {"automatic", "reference", "onednn", "kokkos-kernels"}) {
     EXPECT_EQ(fault({"--backend", backend}), "");
   }

@@ -1,0 +1,173 @@
+// Networks whose activations are bfloat16: split equals unsplit, and training goes on as with float.
+#include "random_network.hpp"
+#include "split_harness.hpp"
+#include "support/random_cases.hpp"
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/trainer.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aloni::nn::test {
+namespace {
+
+using comm::bfloat16;
+using local::ConvolutionBackend;
+using views::ProcessGrid;
+using Host = Kokkos::DefaultHostExecutionSpace;
+
+std::optional<std::string> missing() {
+  return local::unsupported_reason<bfloat16, Host>(ConvolutionBackend::automatic, {}, local::ConvolutionPass::forward);
+}
+
+/// The best there is: the reference runs everywhere.
+ConvolutionBackend backend() { return missing() ? ConvolutionBackend::reference : ConvolutionBackend::automatic; }
+
+NetworkDescription chain(std::vector<LayerDescription> layers) {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {12, 10}, 3);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = std::move(layers);
+  return net;
+}
+
+/// Layers whose results are exact on small integers. Where sums are of bfloat16, gradients behind few layers stay small enough for it.
+std::vector<NetworkDescription> networks() {
+  return {chain({{"conv1", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
+                 {"relu", Relu{}, {"conv1"}},
+                 {"conv2", Convolution{16, square_window(2, 3, 2, 1)}, {"relu"}}}),
+          chain({{"conv", Convolution{32, square_window(2, 3, 1, 1)}, {"input"}},
+                 {"up", TransposedConvolution{16, square_window(2, 2, 2)}, {"conv"}}}),
+          chain({{"pool", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"input"}},
+                 {"conv", Convolution{6, square_window(2, 3, 1, 1)}, {"pool"}}}),
+          chain({{"up", Upsampling{UpsamplingMode::linear, square_extents(2, 2)}, {"input"}}}),
+          chain({{"pool", AdaptivePooling{PoolingKind::max, square_extents(2, 5)}, {"input"}}}),
+          chain({{"a", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
+                 {"b", Convolution{4, square_window(2, 1)}, {"input"}},
+                 {"sum", Add{}, {"a", "b"}}}),
+          chain({{"pool", Pooling{PoolingKind::average, square_window(2, 2, 2)}, {"input"}},
+                 {"flatten", Flatten{}, {"pool"}},
+                 {"dense", Dense{10}, {"flatten"}}})};
+}
+
+TEST(Bfloat16, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  std::uint64_t seed = 60;
+  for (const NetworkDescription& net : networks()) {
+    SCOPED_TRACE("network " + std::to_string(seed - 60));
+    for (const auto& grid : views::all_grids(comm.size(), {Dim::sample, Dim::height, Dim::width})) {
+      if (!expect_split_equals_unsplit<bfloat16>(comm, net, Strategy::uniform(grid), 3, Values::integers, seed, 0.0,
+                                                 backend()))
+        return;
+    }
+    ++seed;
+  }
+}
+
+/// Sums over ranks are of floats: exact on integers, rounded once like those of one rank.
+TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreCut) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const std::string ranks = std::to_string(comm.size());
+  for (const std::string& split : {"c" + ranks, "f" + ranks}) {
+    for (const bool transposed : {false, true}) {
+      NetworkDescription net = chain({});
+      net.input = views::make_extents(1, {6, 6}, 16);
+      const Window window = square_window(2, 3, 1, 1);
+      if (transposed) {  // without bias, which has a rounding of its own on one rank
+        net.layers = {{"conv1", TransposedConvolution{.filters = 32, .window = window, .bias = false}, {"input"}},
+                      {"conv2", TransposedConvolution{.filters = 24, .window = window, .bias = false}, {"conv1"}}};
+      } else {
+        net.layers = {{"conv1", Convolution{32, window}, {"input"}}, {"conv2", Convolution{24, window}, {"conv1"}}};
+      }
+      const Strategy strategy = Strategy::uniform(LayerSplit::parse(split));
+      expect_split_equals_unsplit<bfloat16>(comm, net, strategy, 2, Values::integers, 70, 0.0, backend());
+    }
+  }
+}
+
+/// Results differ by roundings of values that are sums in another order.
+TEST(Bfloat16, RandomNetworksAreCloseToTheUnsplitOnes) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  for (std::uint64_t seed = 7000; seed < 7000 + static_cast<std::uint64_t>(aloni::test::random_cases(20)); ++seed) {
+    Dice dice(seed);
+    const NetworkDescription net = random_network(dice, Kinds::exact);
+    const Index samples = dice(1, 5);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const auto splits = splits_for(comm.size(), net.spatial_rank);
+    const Strategy strategy = random_uniform_strategy(dice, net, splits);
+    if (!expect_split_equals_unsplit<bfloat16>(comm, net, strategy, samples, Values::integers, seed, 0.1, backend()))
+      return;
+  }
+}
+
+/// A class for each quarter of an image in which the bright spot lies.
+LabelledImages spots(Index count) {
+  LabelledImages set;
+  set.image = views::make_extents(1, {28, 28}, 1);
+  set.classes = 10;
+  set.pixels.assign(static_cast<std::size_t>(count) * 28 * 28, 0);
+  for (Index i = 0; i < count; ++i) {
+    const auto bits = random::integer(5, 1, static_cast<std::uint64_t>(i));
+    const Index label = static_cast<Index>(bits % 10), row = 2 + label / 5 * 12, column = 1 + label % 5 * 5;
+    for (Index h = 0; h < 8; ++h)
+      for (Index w = 0; w < 5; ++w)
+        set.pixels[static_cast<std::size_t>((i * 28 + row + h) * 28 + column + w)] =
+            static_cast<std::uint8_t>(100 + (bits >> (8 + (h + w) % 16)) % 156);
+    set.labels.push_back(static_cast<std::uint8_t>(label));
+  }
+  return set;
+}
+
+template <class T>
+std::vector<double> losses_of(const comm::Communicator& comm, const TrainOptions& options) {
+  const LabelledImages images = spots(512);
+  const Strategy strategy = Strategy::uniform(ProcessGrid::parse("n" + std::to_string(comm.size())));
+  return train<T>(comm, lenet5(images.image, images.classes), strategy, images, spots(10), options).losses;
+}
+
+TEST(Bfloat16, TrainingGoesOnAsWithFloat) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  TrainOptions options{.batch = 64, .steps = aloni::test::share_of(60), .seed = 5, .learning_rate = 0.05};
+  const std::vector<double> expected = losses_of<float>(comm, options);
+  options.backend = backend();
+  const std::vector<double> narrow = losses_of<bfloat16>(comm, options);
+  ASSERT_EQ(narrow.size(), expected.size());
+  // Roundings grow with the steps, as the order of sums does.
+  for (std::size_t i = 0; i < std::min<std::size_t>(20, narrow.size()); ++i)
+    EXPECT_NEAR(narrow[i], expected[i], 0.01 * expected[i]) << "step " << i;
+  if (options.steps < 60) return;
+  EXPECT_LT(std::accumulate(narrow.end() - 10, narrow.end(), 0.0) / 10, 0.5 * narrow.front());
+}
+
+TEST(Bfloat16, IsRefusedWithWhatToTakeInstead) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const NetworkDescription net = networks()[0];
+  const auto make = [&](ConvolutionBackend backend) {
+    const Queue<Host> queue;
+    Parameters<float, Host> parameters(comm, queue, net, 1);
+    Network<bfloat16, Host>(comm, queue, net, Strategy::uniform({}), 2, parameters, {.backend = backend});
+  };
+  for (const auto backend : {ConvolutionBackend::direct, ConvolutionBackend::automatic}) {
+    if (backend == ConvolutionBackend::automatic && !missing()) continue;
+    try {
+      make(backend);
+      ADD_FAILURE() << "no error";
+    } catch (const Unsupported& e) {
+      EXPECT_NE(std::string(e.what()).find("float"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_NO_THROW(make(ConvolutionBackend::reference));
+}
+
+}  // namespace
+}  // namespace aloni::nn::test
