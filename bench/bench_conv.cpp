@@ -110,7 +110,8 @@ void add_shard(const comm::Communicator& world, const Layer& layer, ConvolutionP
       [&world, layer, pass, dimension, ranks]() -> Case {
         const auto problem = shard_of(layer, pass, dimension, ranks, static_cast<Index>(world.rank()));
         const auto local_pass = pass_of_problem(layer, pass);
-        const auto part = std::make_shared<LocalRun>(problem, local_pass, ConvolutionBackend::automatic, Filters::stay);
+        const auto part =
+            std::make_shared<LocalRun<>>(problem, local_pass, ConvolutionBackend::automatic, Filters::stay);
         return {.run = [part] { part->run(); },
                 .flops = flops(layer.problem),
                 .label = part->convolution().implementation(local_pass)};

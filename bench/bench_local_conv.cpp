@@ -1,6 +1,7 @@
 // The local convolution kernels of every backend, beside a matrix product of about as many operations on the same cores.
 //
 //   local_conv/LAYER/forward|backward_data|backward_filter/BACKEND
+//   local_conv/LAYER/forward|backward_data|backward_filter/bfloat16      activations of that type, on hosts whose oneDNN has kernels for it
 //   gemm/LAYER      a square product with the flops of one pass of that layer: what the cores can do
 //
 // Each rank runs the whole layer on its own data, all at the same time; flops are those of all ranks. Before the clock starts, elements
@@ -76,12 +77,28 @@ void add_convolution(const comm::Communicator& world, const LocalLayer& layer, C
   const double all_flops = flops(layer.problem) * world.size();
   add_timed(world, "local_conv/" + layer.name + "/" + std::string(name(pass)) + "/" + std::string(name(backend)),
             [problem = layer.problem, pass, backend, all_flops]() -> Case {
-              const auto state = std::make_shared<LocalRun>(problem, pass, backend);
+              const auto state = std::make_shared<LocalRun<>>(problem, pass, backend);
               return {.run = [state] { state->run(); },
                       .flops = all_flops,
                       .counters = {{"workspace_bytes", static_cast<double>(state->convolution().workspace_bytes())}}};
             });
 }
+
+#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
+void add_bfloat16(const comm::Communicator& world, const LocalLayer& layer, ConvolutionPass pass) {
+  if (unsupported_reason<comm::bfloat16>(ConvolutionBackend::automatic, layer.problem, pass)) return;
+  const double all_flops = flops(layer.problem) * world.size();
+  add_timed(
+      world, "local_conv/" + layer.name + "/" + std::string(name(pass)) + "/bfloat16",
+      [problem = layer.problem, pass, all_flops]() -> Case {
+        const auto state = std::make_shared<LocalRun<comm::bfloat16>>(problem, pass, ConvolutionBackend::automatic);
+        return {
+            .run = [state] { state->run(); }, .flops = all_flops, .label = state->convolution().implementation(pass)};
+      });
+}
+#else
+void add_bfloat16(const comm::Communicator&, const LocalLayer&, ConvolutionPass) {}
+#endif
 
 void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
   const auto side = static_cast<Index>(std::cbrt(flops(layer.problem) / 2) / 8 + 1) * 8;
@@ -90,7 +107,7 @@ void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
   add_timed(world, "gemm/" + layer.name, [side, all_flops]() -> Case {
     struct Matrices {
       Queue<Exec> queue;
-      Field a, b, c;
+      Field<T> a, b, c;
       explicit Matrices(Index n)
           : a(queue.space(), {1, 1, 1, n, n}, 1),
             b(queue.space(), {1, 1, 1, n, n}, 2),
@@ -104,8 +121,8 @@ void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
     };
     run();
     m->c.bring_down(m->queue.space());
-    auto at = [side](const Field& f, Index row, Index column) {
-      return static_cast<double>(f.host(static_cast<std::size_t>(row * side + column)));
+    auto at = [side](const Field<T>& f, Index row, Index column) {
+      return static_cast<double>(f.host[static_cast<std::size_t>(row * side + column)]);
     };
     for (Index i = 0; i < side; i += 7) {
       double expected = 0;
@@ -126,6 +143,7 @@ void register_benchmarks(const comm::Communicator& world) {
                            ConvolutionBackend::kokkos_kernels}) {
         add_convolution(world, layer, pass, backend);
       }
+      add_bfloat16(world, layer, pass);
     }
   }
 }

@@ -1,5 +1,7 @@
 #include "conv/check.hpp"
 
+#include <aloni/core/bfloat16.hpp>
+
 #include <cstdint>
 #include <random>
 #include <stdexcept>
@@ -86,6 +88,8 @@ void check(const ConvolutionProblem& p, ConvolutionPass pass, const HostTensor& 
         });
       result = w.at(f, k, c % channels);
     }
+    const HostTensor& written = pass == ConvolutionPass::forward ? y : pass == ConvolutionPass::backward_data ? x : w;
+    if (written.of_bfloat16) expected = static_cast<double>(comm::bfloat16(static_cast<float>(expected)));
     if (result != expected) {
       throw std::runtime_error(who + " gives " + std::to_string(result) + " instead of " + std::to_string(expected) +
                                " in " + std::string(name(pass)) + " of " + to_string(p));

@@ -11,6 +11,7 @@ namespace aloni::bench {
 struct HostTensor {
   const float* data;
   std::array<Index, 5> extents;
+  bool of_bfloat16 = false;  ///< a result in it is rounded
 
   double at(Index n, const std::array<Index, 3>& s, Index c) const {
     return static_cast<double>(

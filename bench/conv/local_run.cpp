@@ -2,47 +2,63 @@
 
 #include "conv/check.hpp"
 
+#include <type_traits>
+
 namespace aloni::bench {
 
 using namespace nn::local;
 
-Field::Field(const Exec& exec, std::array<Index, 5> e, unsigned seed)
+template <class T>
+Field<T>::Field(const Exec& exec, std::array<Index, 5> e, unsigned seed)
     : extents(e),
       data(Kokkos::view_alloc(exec, "aloni::bench: tensor"),
            static_cast<std::size_t>(e[0] * e[1] * e[2] * e[3] * e[4])),
-      host(Kokkos::create_mirror_view(Kokkos::view_alloc(Kokkos::HostSpace{}), data)) {
-  for (std::size_t i = 0; i < host.size(); ++i)
-    host(i) = static_cast<float>(small_integer(seed, static_cast<Index>(i)));
-  Kokkos::deep_copy(exec, data, host);
+      host(data.size()) {
+  const auto values = Kokkos::create_mirror(data);
+  for (std::size_t i = 0; i < host.size(); ++i) {
+    host[i] = static_cast<float>(small_integer(seed, static_cast<Index>(i)));
+    values(i) = static_cast<T>(host[i]);
+  }
+  Kokkos::deep_copy(exec, data, values);
   exec.fence("aloni::bench: data is in place");
 }
 
-Tensor<float, Exec> Field::view() const {
-  return dense_tensor<float, Exec>(data.data(), extents[0], extents[1], extents[2], extents[3], extents[4]);
+template <class T>
+Tensor<T, Exec> Field<T>::view() const {
+  return dense_tensor<T, Exec>(data.data(), extents[0], extents[1], extents[2], extents[3], extents[4]);
 }
 
-void Field::bring_down(const Exec& exec) {
-  Kokkos::deep_copy(exec, host, data);
+template <class T>
+void Field<T>::bring_down(const Exec& exec) {
+  const auto values = Kokkos::create_mirror(data);
+  Kokkos::deep_copy(exec, values, data);
   exec.fence("aloni::bench: before checking");
+  for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<float>(values(i));
 }
 
-LocalRun::LocalRun(const ConvolutionProblem& problem, ConvolutionPass pass, ConvolutionBackend backend, Filters filters)
+template <class T>
+LocalRun<T>::LocalRun(const ConvolutionProblem& problem, ConvolutionPass pass, ConvolutionBackend backend,
+                      Filters filters)
     : pass_(pass),
       x_(queue_.space(), input_extents(problem), 1),
       y_(queue_.space(), output_extents(problem), 2),
       w_(queue_.space(), filter_extents(problem), 3),
-      convolution_(make_local_convolution<float>(backend, problem, queue_.space(),
-                                                 {.forward = pass == ConvolutionPass::forward,
-                                                  .backward_data = pass == ConvolutionPass::backward_data,
-                                                  .backward_filter = pass == ConvolutionPass::backward_filter})) {
+      convolution_(make_local_convolution<T>(backend, problem, queue_.space(),
+                                             {.forward = pass == ConvolutionPass::forward,
+                                              .backward_data = pass == ConvolutionPass::backward_data,
+                                              .backward_filter = pass == ConvolutionPass::backward_filter})) {
   if (filters == Filters::stay) convolution_->filters_are(1);
   run();
-  for (Field* f : {&x_, &y_, &w_}) f->bring_down(queue_.space());
-  auto host = [](const Field& f) { return HostTensor{f.host.data(), f.extents}; };
-  check(problem, pass, host(x_), host(y_), host(w_), convolution_->implementation(pass));
+  x_.bring_down(queue_.space());
+  y_.bring_down(queue_.space());
+  w_.bring_down(queue_.space());
+  constexpr bool narrow = !std::is_same_v<T, float>;
+  check(problem, pass, {x_.host.data(), x_.extents, narrow}, {y_.host.data(), y_.extents, narrow},
+        {w_.host.data(), w_.extents}, convolution_->implementation(pass));
 }
 
-void LocalRun::run() {
+template <class T>
+void LocalRun<T>::run() {
   const Exec& exec = queue_.space();
   switch (pass_) {
     case ConvolutionPass::forward:
@@ -57,5 +73,12 @@ void LocalRun::run() {
   }
   queue_.fence("aloni::bench: end of repetition");
 }
+
+template struct Field<float>;
+template class LocalRun<float>;
+#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
+template struct Field<comm::bfloat16>;
+template class LocalRun<comm::bfloat16>;
+#endif
 
 }  // namespace aloni::bench

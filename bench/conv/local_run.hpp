@@ -5,25 +5,29 @@
 
 #include <array>
 #include <memory>
+#include <vector>
 
 namespace aloni::bench {
 
 using Exec = Kokkos::DefaultExecutionSpace;
 
-/// A dense tensor with small integers, and the same on the host.
+/// A dense tensor with small integers, and the same on the host as floats.
+template <class T>
 struct Field {
   std::array<Index, 5> extents;
-  Kokkos::View<float*, Exec::memory_space> data;
-  Kokkos::View<float*, Exec::memory_space>::HostMirror host;
+  Kokkos::View<T*, Exec::memory_space> data;
+  std::vector<float> host;
 
   Field(const Exec& exec, std::array<Index, 5> e, unsigned seed);
-  nn::local::Tensor<float, Exec> view() const;
+  nn::local::Tensor<T, Exec> view() const;
   void bring_down(const Exec& exec);
 };
 
 /// Whether an implementation is told that the filters are those of the last call (LocalConvolution::filters_are).
 enum class Filters { may_change, stay };
 
+/// T: float; comm::bfloat16, of activations, where Exec is a host's.
+template <class T = float>
 class LocalRun {
  public:
   /// Throws std::runtime_error when a result is wrong.
@@ -32,13 +36,14 @@ class LocalRun {
 
   /// Ends with the work done.
   void run();
-  const nn::local::LocalConvolution<float>& convolution() const { return *convolution_; }
+  const nn::local::LocalConvolution<T>& convolution() const { return *convolution_; }
 
  private:
   Queue<Exec> queue_;
   nn::local::ConvolutionPass pass_;
-  Field x_, y_, w_;
-  std::unique_ptr<nn::local::LocalConvolution<float>> convolution_;
+  Field<T> x_, y_;
+  Field<float> w_;
+  std::unique_ptr<nn::local::LocalConvolution<T>> convolution_;
 };
 
 }  // namespace aloni::bench
