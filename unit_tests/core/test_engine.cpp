@@ -224,7 +224,8 @@ class RandomProgram {
 };
 
 TEST(EngineSimulation, RandomProgramsGiveTheRightResultsForEverySeed) {
-  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(aloni::test::share_of(aloni::test::share_of(10'000))); ++seed) {
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(aloni::test::share_of(aloni::test::share_of(10'000)));
+       ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomProgram program(seed);
     program.run();
