@@ -493,7 +493,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
         call.dy = tensors.dy.part(y);
         const bool mirrored = plan.convolution->transposed;
         call.local = kernels.of(detail::problem_of(plan, w.part, x, y), ConvolutionPass::backward_filter,
-                                mirrored ? call.dy : call.x, mirrored ? call.x : call.dy);
+                                mirrored ? call.dy : call.x, mirrored ? call.x : call.dy, nullptr);
       }
       filter_calls.push_back(call);
     }

@@ -33,7 +33,7 @@ struct PartWeights {
   bool copied() const { return memory != nullptr; }
 };
 
-/// Local kernels by problem and pass: equal ones are shared.
+/// Local kernels by problem, pass and filters: equal ones are shared. Parts of equal extents have kernels of their own, which may keep their filters.
 template <class T, class Exec>
 class ConvolutionKernels {
  public:
@@ -42,33 +42,40 @@ class ConvolutionKernels {
 
   ConvolutionKernels(const Exec& exec, local::ConvolutionBackend backend) : exec_(exec), backend_(backend) {}
 
-  /// `input` and `output`: the views that the kernel will be given for these sides of the problem.
+  /// `input` and `output`: the views that the kernel will be given for these sides of the problem; `filters`: where those lie that it will be
+  /// given, null where they are its result.
   Local of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass, const View& input, const View& output,
-           bool relu = false) {
+           const void* filters, bool relu = false) {
     const local::ConvolutionPasses wanted{.forward = pass == local::ConvolutionPass::forward,
                                           .backward_data = pass == local::ConvolutionPass::backward_data,
                                           .backward_filter = pass == local::ConvolutionPass::backward_filter,
                                           .relu = relu,
                                           .dense_input = views::is_dense(input),
                                           .dense_output = views::is_dense(output)};
-    for (const Local& known : all_)
-      if (known->passes() == wanted && known->problem() == problem) return known;
-    all_.push_back(local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted));
-    return all_.back();
+    for (const Made& known : all_)
+      if (known.filters == filters && known.kernel->passes() == wanted && known.kernel->problem() == problem)
+        return known.kernel;
+    all_.push_back({local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted), filters});
+    return all_.back().kernel;
   }
   void filters_are(std::uint64_t version) {
-    for (const Local& known : all_) known->filters_are(version);
+    for (const Made& known : all_) known.kernel->filters_are(version);
   }
   std::size_t bytes() const {
     std::size_t sum = 0;
-    for (const Local& known : all_) sum += known->workspace_bytes();
+    for (const Made& known : all_) sum += known.kernel->workspace_bytes();
     return sum;
   }
 
  private:
+  struct Made {
+    Local kernel;
+    const void* filters;
+  };
+
   Exec exec_;
   local::ConvolutionBackend backend_;
-  std::vector<Local> all_;
+  std::vector<Made> all_;
 };
 
 /// Calls of kernels that compute one region.
@@ -110,8 +117,10 @@ class ConvolutionRegion {
         const View in = source.part(x);
         const TargetView out = target.part(y), given = given_for(in);
         copied_ = std::max(copied_, copies_source ? in.size() : std::size_t{0});
-        auto kernel = direction.gathers() ? kernels.of(problem, local::ConvolutionPass::forward, given, out, relu)
-                                          : kernels.of(problem, local::ConvolutionPass::backward_data, out, given);
+        const void* const filters = w.w.data();
+        auto kernel = direction.gathers()
+                          ? kernels.of(problem, local::ConvolutionPass::forward, given, out, filters, relu)
+                          : kernels.of(problem, local::ConvolutionPass::backward_data, out, given, filters);
         calls_.push_back({std::move(kernel), in, w.w, part_bias, out});
       }
       read_ = hull(read_, intersect(from, source.box));

@@ -66,6 +66,10 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     const auto& reason = reasons_[static_cast<int>(pass)];
     return reason ? other_->implementation(pass) + " (" + *reason + ")" : "onednn " + onednn_->implementation(pass);
   }
+  void filters_are(std::uint64_t version) override {
+    LocalConvolution<T, Exec>::filters_are(version);
+    if (other_) other_->filters_are(version);
+  }
   std::size_t workspace_bytes() const override {
     return (input_.size() + output_.size()) * sizeof(T) + (zeros_.size() + unwanted_.size()) * sizeof(float) +
            (onednn_ ? onednn_->workspace_bytes() : 0) + (other_ ? other_->workspace_bytes() : 0);

@@ -95,6 +95,25 @@ TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreCut) {
   }
 }
 
+/// On three ranks the one in the middle has two products of equal extents, whose filters a kernel may keep in a form of its own: in oneDNN's order
+/// where there are many channels, rounded where there are few.
+TEST(Bfloat16, KeepsTheFiltersOfEqualPartsApart) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const std::string ranks = std::to_string(comm.size());
+  for (const Index channels : {6, 96}) {
+    NetworkDescription net = chain({});
+    net.input = views::make_extents(1, {6, 6}, channels);
+    Convolution conv{channels == 6 ? 12 : 96, square_window(2, 3, 1, 1)};
+    conv.groups = 2;
+    net.layers = {{"conv", conv, {"input"}}};
+    for (const std::string& split : {"c" + ranks, "f" + ranks}) {
+      SCOPED_TRACE(split + " of " + std::to_string(channels) + " channels");
+      expect_split_equals_unsplit<bfloat16>(comm, net, Strategy::uniform(LayerSplit::parse(split)), 2, Values::integers,
+                                            71, 0.0, backend());
+    }
+  }
+}
+
 /// Results differ by roundings of values that are sums in another order.
 TEST(Bfloat16, RandomNetworksAreCloseToTheUnsplitOnes) {
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);

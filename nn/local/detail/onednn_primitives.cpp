@@ -121,8 +121,7 @@ struct Pass {
   memory plain_w, w;
   dnnl::reorder reorder;
   bool reorders = false;
-  std::uint64_t version_in_w = 0;    // of the weights that are in oneDNN's order; 0: unknown
-  const float* data_in_w = nullptr;  // where they came from: parts of equal shapes share a kernel
+  std::uint64_t version_in_w = 0;  // of the weights that are in oneDNN's order; 0: unknown
   std::string implementation;
   std::size_t bytes = 0;
 
@@ -145,10 +144,8 @@ struct Pass {
   }
   void take_weights(dnnl::stream& stream, const float* data, std::uint64_t version) {
     plain_w.set_data_handle(const_cast<float*>(data));
-    const bool known = version != 0 && version == version_in_w && data == data_in_w;
-    if (reorders && !known) reorder.execute(stream, plain_w, w);
+    if (reorders && (version == 0 || version != version_in_w)) reorder.execute(stream, plain_w, w);
     version_in_w = version;
-    data_in_w = data;
   }
   void bind(int argument, const void* data) {
     // oneDNN takes no const pointers, and doesn't write its inputs.
