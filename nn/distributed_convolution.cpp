@@ -1,5 +1,6 @@
 #include <aloni/nn/distributed_convolution.hpp>
 
+#include <aloni/core/error.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/detail/convolution_direction.hpp>
 #include <aloni/nn/detail/convolution_region.hpp>
@@ -95,8 +96,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
     views::LocalView<T, Mem> x, dy;
     Kokkos::View<Parameter*, Mem> db;
   };
-  std::vector<FilterCall> filter_calls;  ///< of each of `weights`; no kernel: no pixel meets another
-  bool zeroes_filters = false;           ///< some of dw is not this rank's
+  std::vector<FilterCall> filter_calls;              ///< of each of `weights`; no kernel: no pixel meets another
+  bool zeroes_filters = false, zeroes_bias = false;  ///< some of dw, or db, is not this rank's
   bool filter_adds_bias = false;
   std::optional<local::BiasGradient<T, Exec>> bias_gradient;
   Kokkos::View<Parameter*, Mem> own_b, own_db;  ///< of the filters that the rank owns
@@ -136,21 +137,28 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return needs_ghosts(plan.input, boxes_of(ranks(), [&](int r) { return plan.input_work(r); }));
   }
 
+  void check_weights() const {
+    const Box& box = tensors.weights;
+    if (!contains(box, plan.weights_needed(rank())) || !contains(views::whole(plan.weights()), box)) {
+      throw InvalidArgument("aloni::nn::DistributedConvolution", "tensors.weights", views::to_string(box),
+                            views::to_string(plan.weights_needed(rank())) + " or a box around it within " +
+                                views::to_string(plan.weights()));
+    }
+    for (int d = 0; d < views::num_dims; ++d) {
+      if (static_cast<Index>(tensors.w.extent(d)) == views::extents_of(box).values[d]) continue;
+      throw InvalidArgument("aloni::nn::DistributedConvolution", "extents of tensors.w", "not those of its box",
+                            views::to_string(views::extents_of(box)));
+    }
+  }
+
   void prepare_weights(const Exec& exec, bool trains) {
     const ConvolutionPlan& conv = *plan.convolution;
     const bool has_bias = tensors.b.extent(0) > 0;
-    const Index inner = static_cast<Index>(tensors.w.extent(4));  // channels of a group, or filters of a transposed one
+    check_weights();
     std::size_t covered = 0;
     for (const ConvolutionPart& part : conv.parts(rank())) {
-      const halo::Range& outer = conv.transposed ? part.channels : part.filters;
-      halo::Range in = conv.transposed ? part.filters : part.channels;
-      const Index first = in.lo / inner * inner;  // of the group, where the part is in one
-      in = part.groups > 1 ? halo::Range{0, inner} : halo::Range{in.lo - first, in.hi - first};
-      const auto cut = [&](const views::LocalView<Parameter, Mem>& v) {
-        return views::LocalView<Parameter, Mem>(Kokkos::subview(v, Kokkos::make_pair(outer.lo, outer.hi), Kokkos::ALL,
-                                                                Kokkos::ALL, Kokkos::ALL,
-                                                                Kokkos::make_pair(in.lo, in.hi)));
-      };
+      const Box box = conv.weights_of(part, plan.weights());
+      const auto cut = [&](const views::LocalView<Parameter, Mem>& v) { return part_of(v, tensors.weights, box); };
       detail::PartWeights<Parameter, Exec> w{.part = part, .w = cut(tensors.w)};
       if (trains) w.dw = cut(tensors.dw);
       if (!views::is_dense(w.w)) {
@@ -181,9 +189,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   // --- set-up of one direction ---
 
-  Index local_multiplications_per_pixel() const {
-    return static_cast<Index>(tensors.w.size()) / plan.convolution->groups;
-  }
+  Index local_multiplications_per_pixel() const { return plan.weights().size() / plan.convolution->groups; }
 
   void prepare(const Queue<Exec>& queue, Flow& flow, Supply supply) {
     const detail::Direction& d = flow.direction;
@@ -503,6 +509,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     zeroes_filters = zeroes_filters || !counts;
     for (const FilterCall& call : filter_calls) zeroes_filters = zeroes_filters || !call.local;
+    zeroes_bias =
+        filter_adds_bias && (zeroes_filters || work.extent(Dim::channel) < plan.output.extents()[Dim::channel]);
   }
 
   // --- nodes ---
@@ -610,10 +618,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   void run_backward_filter(const Exec& exec) {
-    if (zeroes_filters) {
-      local::fill<Parameter, Exec>(exec, Parameter(0), tensors.dw);
-      if (filter_adds_bias) Kokkos::deep_copy(exec, tensors.db, Parameter(0));
-    }
+    if (zeroes_filters) local::fill<Parameter, Exec>(exec, Parameter(0), tensors.dw);
+    if (zeroes_bias) Kokkos::deep_copy(exec, tensors.db, Parameter(0));
     for (std::size_t i = 0; i < filter_calls.size(); ++i) {
       const FilterCall& call = filter_calls[i];
       const detail::PartWeights<Parameter, Exec>& w = weights[i];

@@ -20,7 +20,8 @@
 //   of its faces are, or a copy of all of it, whichever costs less.
 // * Channels and filters: rows are gathered, and partial sums reduced, in chunks; while one travels the next is computed. Partial sums of two
 //   chunks at a time exist.
-// * The gradient of the weights is that of this rank's share; the others' are zeros. Its sum over ranks is whole.
+// * Weights may be whole on a rank or just what it needs of them. Their gradient is that of this rank's share; what there is of others' is zero.
+//   It is to be summed over the ranks that are equal modulo ConvolutionPlan::blocks(), or, where they are whole, over all.
 // * Activations of bfloat16 (T = comm::bfloat16, on host execution spaces) travel as such. Partial sums are computed, sent and added in float, and
 //   rounded once, bias included; where they are computed the weights aren't rounded. Without sums over ranks a transposed convolution adds its bias to
 //   the rounded result.
@@ -44,12 +45,13 @@ template <class T, class Exec>
 struct ConvolutionTensors {
   using Mem = typename Exec::memory_space;
 
-  Tensor<T, Mem> x;   ///< covers input_needed(rank), what is owned of it included
-  Tensor<T, Mem> y;   ///< covers what the rank owns, and forward_work(rank) with Overlap::wide
-  Tensor<T, Mem> dx;  ///< the same of x; not allocated: nobody wants it
-  Tensor<T, Mem> dy;  ///< covers output_gradient_box(rank); not allocated: forward only
-  views::LocalView<parameter_type_t<T>, Mem> w, dw;  ///< all of it on every rank, dense: extents as in parameters_of()
-  Kokkos::View<parameter_type_t<T>*, Mem> b, db;     ///< extent 0: no bias
+  Tensor<T, Mem> x;    ///< covers input_needed(rank), what is owned of it included
+  Tensor<T, Mem> y;    ///< covers what the rank owns, and forward_work(rank) with Overlap::wide
+  Tensor<T, Mem> dx;   ///< the same of x; not allocated: nobody wants it
+  Tensor<T, Mem> dy;   ///< covers output_gradient_box(rank); not allocated: forward only
+  views::Box weights;  ///< what w and dw cover of plan.weights(): weights_needed(rank) or more of it
+  views::LocalView<parameter_type_t<T>, Mem> w, dw;  ///< dense
+  Kokkos::View<parameter_type_t<T>*, Mem> b, db;     ///< all of it; extent 0: no bias
 };
 
 struct DistributedConvolutionOptions {

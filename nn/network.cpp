@@ -8,6 +8,7 @@
 #include <aloni/nn/network.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,9 @@ using views::Dim;
 using views::Distribution;
 
 namespace {
+
+/// Gradients are summed over ranks in pieces of about so many bytes.
+constexpr Index bucket_bytes = Index{1} << 20;
 
 /// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
 bool output_may_be_overwritten(const Operation& op) {
@@ -40,6 +44,38 @@ void check_support(const NetworkOptions& options) {
       throw Unsupported("aloni::nn::Network", "backend", std::string(local::name(options.backend)),
                         "another backend or type: " + *reason);
     }
+  }
+}
+
+/// Before anything is allocated, on all ranks: what of the weights a rank keeps is what the layers multiply by.
+template <class T, class Exec>
+void check_parameters(const comm::Communicator& comm, const NetworkDescription& description, const NetworkPlan& plan,
+                      const Parameters<T, Exec>& parameters) {
+  const auto refuse = [](const std::string& argument, const std::string& value, const std::string& expectation) {
+    throw InvalidArgument("aloni::nn::Network", argument, value, expectation);
+  };
+  const auto& tensors = parameters.descriptions();
+  const std::vector<ParameterDescription> wanted = parameters_of(description);
+  if (!std::ranges::equal(tensors, wanted, [](const auto& a, const auto& b) {
+        return a.name == b.name && a.layer == b.layer && a.extents == b.extents;
+      })) {
+    refuse("parameters", "those of another network", "parameters made for this description");
+  }
+  if (parameters.is_cut() && parameters.ranks() != comm.size()) {
+    refuse("ranks of the parameters", std::to_string(parameters.ranks()),
+           "the " + std::to_string(comm.size()) + " ranks of the network, or parameters that are whole on every rank");
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const WeightBlocks& blocks = parameters.blocks(static_cast<int>(i));
+    if (blocks.count() == 1) continue;
+    const ConvolutionPlan& conv = *plan.layers[static_cast<std::size_t>(tensors[i].layer)].convolution;
+    if (blocks == WeightBlocks{conv.channel_blocks, conv.filter_blocks}) continue;
+    const auto text = [](int channels, int filters) {
+      return std::to_string(channels) + " blocks of channels, " + std::to_string(filters) + " of filters";
+    };
+    refuse("parameters' " + tensors[i].name, text(blocks.channels, blocks.filters),
+           text(conv.channel_blocks, conv.filter_blocks) +
+               " as in the strategy, or parameters that are whole on every rank");
   }
 }
 
@@ -127,7 +163,7 @@ struct Network<T, Exec>::Implementation {
   typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the right predictions
   /// Between host memories the collectives' engine is the faster one, and its sums go on beside the backward pass.
   static constexpr bool reduces_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
-  std::optional<comm::ViewAllReduce<Parameter, Exec>> gradient_reduction;
+  std::vector<comm::ViewAllReduce<Parameter, Exec>> gradient_reductions;  ///< of each segment of the parameters
   bool counts;
   Stopwatch stopwatch;
 
@@ -141,14 +177,17 @@ struct Network<T, Exec>::Implementation {
         options(o),
         nodes(d.layers.size()) {
     check_support<T, Exec>(options);
+    check_parameters(comm, description, plan, parameters);
     comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
       lay_out_activations(queue);
       lay_out_gradients(queue);
     });
     try {
       connect(queue);
-      gradient_reduction.emplace(comm, queue, parameters.gradients(), comm::BuiltInReduction<Parameter>{},
-                                 !reduces_on_host);
+      for (const auto& segment : parameters.segments()) {
+        gradient_reductions.emplace_back(summing(segment), queue, segment.gradients,
+                                         comm::BuiltInReduction<Parameter>{}, !reduces_on_host);
+      }
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
         std::vector<LocalTensor> x, dx;
@@ -172,6 +211,10 @@ struct Network<T, Exec>::Implementation {
     }
     queue.fence("aloni::nn::Network: set-up is complete");
   }
+
+  using Segment = ParameterSegment<Parameter, Mem>;
+  /// The ranks that add their gradients.
+  const comm::Communicator& summing(const Segment& segment) const { return segment.sum ? *segment.sum : comm; }
 
   int size() const { return static_cast<int>(nodes.size()); }
   int rank() const { return comm.rank(); }
@@ -415,45 +458,60 @@ struct Network<T, Exec>::Implementation {
 
   /// Gradients that are summed over ranks together, as soon as the backward pass has left their first layer.
   struct Bucket {
-    int layer;            ///< the first
-    Index first, length;  ///< of all gradients
+    int layer;               ///< the first
+    const Segment* segment;  ///< that they are of
+    Index first, length;
     std::vector<Access> accesses;
   };
 
-  /// From the last gradients to the first, each of at least bucket_bytes but the last one. The loss goes with the first.
+  /// From the last gradients to the first, each of at least bucket_bytes but the last one of a segment. The loss goes with the first.
   std::vector<Bucket> gradient_buckets() {
-    constexpr Index bucket_elements = (Index{1} << 20) / static_cast<Index>(sizeof(Parameter));
-    const auto& flat = parameters.gradients();
     std::vector<Bucket> buckets;
-    Index end = static_cast<Index>(flat.extent(0));
-    std::vector<Access> accesses;
-    const auto& tensors = parameters.descriptions();
-    for (int p = static_cast<int>(tensors.size()) - 1; p >= 0; --p) {
-      const auto gradient = parameters.gradient(p);
-      accesses.push_back(writes(gradient));
-      const auto first = static_cast<Index>(gradient.data() - flat.data());
-      const bool ends_layer = p == 0 || tensors[p - 1].layer != tensors[p].layer;
-      if (!ends_layer || (p > 0 && end - first < bucket_elements)) continue;
-      buckets.push_back({tensors[p].layer, first, end - first, std::move(accesses)});
-      accesses.clear();
-      end = first;
-    }
-    if (end > 0) buckets.push_back({0, 0, end, {}});  // nothing is learned: the loss alone
+    for (const Segment& segment : parameters.segments()) add_buckets(buckets, segment);
+    // In the order in which the backward pass leaves the layers, on all ranks.
+    std::ranges::stable_sort(buckets, std::greater{}, &Bucket::layer);
     return buckets;
   }
 
+  void add_buckets(std::vector<Bucket>& buckets, const Segment& segment) {
+    const auto bytes = [](int i, const AllParameters& all) {
+      return all.descriptions()[i].extents.size() / all.blocks(i).count() * static_cast<Index>(sizeof(Parameter));
+    };
+    const auto& tensors = parameters.descriptions();
+    std::vector<int> mine;
+    for (int p = 0; p < static_cast<int>(tensors.size()); ++p)
+      if (parameters.blocks(p).count() == segment.blocks) mine.push_back(p);
+    Index end = static_cast<Index>(segment.gradients.extent(0)), size = 0;
+    std::vector<Access> accesses;
+    for (int k = static_cast<int>(mine.size()) - 1; k >= 0; --k) {
+      const int p = mine[k];
+      const auto gradient = parameters.gradient(p);
+      accesses.push_back(writes(gradient));
+      size += bytes(p, parameters);
+      const bool ends_layer = k == 0 || tensors[mine[k - 1]].layer != tensors[p].layer;
+      if (!ends_layer || (k > 0 && size < bucket_bytes)) continue;
+      const auto first = static_cast<Index>(gradient.data() - segment.gradients.data());
+      buckets.push_back({tensors[p].layer, &segment, first, end - first, std::move(accesses)});
+      accesses.clear();
+      end = first;
+      size = 0;
+    }
+    if (end > 0) buckets.push_back({0, &segment, 0, end, {}});  // nothing is learned: the loss alone
+  }
+
   void add_reduction(Step<Exec>& step, const Bucket& bucket, std::size_t slot) {
-    const std::span<Parameter> values(parameters.gradients().data() + bucket.first,
+    const std::span<Parameter> values(bucket.segment->gradients.data() + bucket.first,
                                       static_cast<std::size_t>(bucket.length));
+    const comm::Communicator ranks = summing(*bucket.segment);
     step.set_scope("aloni::nn::reduce_gradients");
     step.collective(
         "", bucket.accesses,
-        [this, values, slot](const Queue<Exec>& queue) {
+        [this, ranks, values, slot](const Queue<Exec>& queue) {
           static const std::string reason = "aloni::nn::reduce_gradients: the gradients of this rank are complete";
           queue.fence(reason);
-          reductions[slot] = comm.start_all_reduce(values, comm::Reduction::sum);
+          reductions[slot] = ranks.start_all_reduce(values, comm::Reduction::sum);
         },
-        [this, slot](const Queue<Exec>&) { comm.wait(reductions[slot]); });
+        [this, ranks, slot](const Queue<Exec>&) { ranks.wait(reductions[slot]); });
   }
 
   void add_contribution(Step<Exec>& step, const Arm& arm) {
@@ -506,8 +564,12 @@ struct Network<T, Exec>::Implementation {
     const ScopedRegion region("aloni::nn::reduce_gradients");
     const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
     if (!partial) {
-      gradient_reduction->run(queue);
+      for (const auto& reduction : gradient_reductions) reduction.run(queue);
       return comm.size();
+    }
+    if (parameters.is_cut()) {
+      throw InvalidArgument("aloni::nn::Network::train_step", "parameters", "cut over ranks",
+                            "parameters that are whole on every rank, whose gradients a partial all-reduce can gather");
     }
     const auto& flat = parameters.gradients();
     Kokkos::deep_copy(queue.space(), host_gradients, flat);

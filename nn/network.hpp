@@ -49,6 +49,7 @@ class Network {
   using Mem = typename Exec::memory_space;
 
   /// Collective. `parameters` and the communicator's ranks outlive the network. `samples`: size of the mini-batch, all ranks together.
+  /// The parameters are whole on every rank, or cut as the strategy says.
   /// Throws InvalidArgument, Unsupported (equal on all ranks); PeerFailed.
   Network(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
           const Strategy& strategy, Index samples, Parameters<parameter_type_t<T>, Exec>& parameters,
@@ -73,9 +74,9 @@ class Network {
 
   // --- whole steps ---
 
-  /// Forward, loss, backward, all-reduce: the parameters' gradients are then those of the mean loss, equal on all ranks. With `partial`,
-  /// made for gradients().extent(0) elements of the parameters, they are what a round of it has gathered, the loss the mean of
-  /// those samples.
+  /// Forward, loss, backward, all-reduce: the parameters' gradients are then those of the mean loss, equal on all ranks that keep them. With
+  /// `partial`, made for gradients().extent(0) elements of the parameters, which must be whole on every rank (else InvalidArgument), they are what
+  /// a round of it has gathered, the loss the mean of those samples.
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial = nullptr);
   /// Forward with running statistics, and the loss.
   StepResult evaluate(const Queue<Exec>& queue);

@@ -173,10 +173,38 @@ std::vector<ConvolutionPart> ConvolutionPlan::parts(int rank) const {
   return parts;
 }
 
+Box ConvolutionPlan::weights_of(const ConvolutionPart& part, const Extents& weights) const {
+  const halo::Range& outer = transposed ? part.channels : part.filters;
+  halo::Range inner = transposed ? part.filters : part.channels;
+  const Index length = weights[Dim::channel];  // of a group
+  const Index first = inner.lo / length * length;
+  inner = part.groups > 1 ? halo::Range{0, length} : halo::Range{inner.lo - first, inner.hi - first};
+  Box box = whole(weights);
+  box.set(Dim::sample, outer.lo, outer.hi);
+  box.set(Dim::channel, inner.lo, inner.hi);
+  return box;
+}
+
 ConvolutionPart ConvolutionPlan::hull(int rank) const {
   const std::vector<ConvolutionPart> all = parts(rank);
   if (all.empty()) return {};
   return {{all.front().channels.lo, all.back().channels.hi}, {all.front().filters.lo, all.back().filters.hi}, 1};
+}
+
+Extents LayerPlan::weights() const {
+  const ConvolutionPlan& c = *convolution;
+  const std::array<Index, 3> kernel{stencil[Dim::depth].kernel, stencil[Dim::height].kernel,
+                                    stencil[Dim::width].kernel};
+  const Index outer = c.transposed ? c.channels : c.filters, inner = (c.transposed ? c.filters : c.channels) / c.groups;
+  return {{outer, kernel[0], kernel[1], kernel[2], inner}};
+}
+
+Box LayerPlan::weights_needed(int rank) const {
+  const Extents all = weights();
+  Box needed;
+  for (const ConvolutionPart& part : convolution->parts(rank))
+    needed = views::hull(needed, convolution->weights_of(part, all));
+  return needed;
 }
 
 Box LayerPlan::output_work(int rank) const {

@@ -48,6 +48,10 @@ struct ConvolutionPlan {
   /// What a rank multiplies: of every group, its block of channels with its block of filters. Groups of which it has only a part are parts of their
   /// own, the others together are one. None where its blocks have no group in common.
   std::vector<ConvolutionPart> parts(int rank) const;
+  /// The box of the whole weights, indexed as in parameters_of() with the given extents, that a part multiplies by. Parts of ranks that are equal
+  /// modulo blocks() are the same; those of the others have no element in common with them.
+  views::Box weights_of(const ConvolutionPart& part, const views::Extents& weights) const;
+  int blocks() const { return channel_blocks * filter_blocks; }
   /// From the first to the last channel, and filter, of the parts.
   ConvolutionPart hull(int rank) const;
 };
@@ -62,6 +66,11 @@ struct LayerPlan {
       range_map;                   ///< the windows instead, where these have no stride: adaptive pooling, up-sampling
   bool output_has_ghosts = false;  ///< its only reader reads it in_place
   std::optional<ConvolutionPlan> convolution;
+
+  /// Of all weights, as in parameters_of(). @pre convolution
+  views::Extents weights() const;
+  /// The box around all that the rank multiplies by. @pre convolution
+  views::Box weights_needed(int rank) const;
 
   /// The outputs that the rank computes, or adds to: what it owns, but with a convolution all the filters it multiplies.
   views::Box output_work(int rank) const;

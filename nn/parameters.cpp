@@ -2,43 +2,134 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/parameters.hpp>
 #include <aloni/nn/tensor.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <tuple>
 #include <variant>
 
 namespace aloni::nn {
 
+using views::Box;
+using views::Extents;
+
+namespace {
+
+/// Calls f(position in a dense tensor of `outer`'s indices, position in one of those of `inner`). @pre contains(outer, inner)
+template <class F>
+void for_each_position(const Box& outer, const Box& inner, const F& f) {
+  const auto in = views::extents_of(outer).values;
+  std::array<Index, 5> i{};
+  Index position = 0;
+  for (i[0] = inner.lo[0]; i[0] < inner.hi[0]; ++i[0])
+    for (i[1] = inner.lo[1]; i[1] < inner.hi[1]; ++i[1])
+      for (i[2] = inner.lo[2]; i[2] < inner.hi[2]; ++i[2])
+        for (i[3] = inner.lo[3]; i[3] < inner.hi[3]; ++i[3])
+          for (i[4] = inner.lo[4]; i[4] < inner.hi[4]; ++i[4]) {
+            Index at = 0;
+            for (std::size_t d = 0; d < 5; ++d) at = at * in[d] + i[d] - outer.lo[d];
+            f(at, position++);
+          }
+}
+
+}  // namespace
+
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed)
-    : descriptions_(parameters_of(network)) {
-  Index total = 0;
-  for (const ParameterDescription& d : descriptions_) {
-    offsets_.push_back(total);
-    total += d.extents.size();
+    : descriptions_(parameters_of(network)), places_(descriptions_.size()) {
+  lay_out(nullptr, queue);
+  initialise(queue, network, seed);
+}
+
+template <class T, class Exec>
+Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
+                                const NetworkDescription& network, std::uint64_t seed)
+    : descriptions_(parameters_of(network)), places_(descriptions_.size()) {
+  lay_out(&comm, queue);
+  initialise(queue, network, seed);
+}
+
+template <class T, class Exec>
+Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
+                                const NetworkDescription& network, const std::vector<LayerSplit>& splits,
+                                std::uint64_t seed)
+    : comm_(comm), descriptions_(parameters_of(network)), places_(descriptions_.size()) {
+  const NetworkPlan plan = plan_network(network, splits, comm.size(), 1);
+  for (std::size_t i = 0; i < descriptions_.size(); ++i) {
+    const bool is_weight = i == 0 || descriptions_[i - 1].layer != descriptions_[i].layer;
+    const LayerPlan& layer = plan.layers[static_cast<std::size_t>(descriptions_[i].layer)];
+    if (!is_weight || !layer.convolution || layer.convolution->blocks() == 1) continue;
+    places_[i].blocks = {layer.convolution->channel_blocks, layer.convolution->filter_blocks};
+    for (const ConvolutionPart& part : layer.convolution->parts(comm.rank()))
+      places_[i].own.push_back(layer.convolution->weights_of(part, descriptions_[i].extents));
+  }
+  lay_out(&comm, queue);
+  initialise(queue, network, seed);
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::lay_out(const comm::Communicator* comm, const Queue<Exec>& queue) {
+  std::vector<int> blocks{1};
+  for (const Place& place : places_) blocks.push_back(place.blocks.count());
+  std::ranges::sort(blocks);
+  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
+  std::vector<Index> lengths(blocks.size(), 0);
+  Index first = 0;
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    Place& place = places_[i];
+    const Extents& extents = descriptions_[i].extents;
+    if (place.blocks.count() == 1) place.own = {views::whole(extents)};
+    for (const Box& box : place.own) place.kept = hull(place.kept, box);
+    place.segment = static_cast<std::size_t>(std::ranges::find(blocks, place.blocks.count()) - blocks.begin());
+    place.offset = lengths[place.segment];
+    place.first = first;
+    first += extents.size();
+    // Each tensor has an address of its own, an empty one too.
+    lengths[place.segment] += std::max<Index>(1, place.kept.size());
   }
   const Exec& exec = queue.space();
-  const auto length = static_cast<std::size_t>(total);
-  values_ = Flat(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::parameters"), length);
-  gradients_ = Flat(Kokkos::view_alloc(exec, "aloni::nn::gradients"), length + tail);
-  momenta_ = Flat(Kokkos::view_alloc(exec, "aloni::nn::momenta"), length);
+  for (std::size_t s = 0; s < blocks.size(); ++s) {
+    const auto length = static_cast<std::size_t>(lengths[s]), with_tail = length + (s == 0 ? tail : 0);
+    Segment segment{
+        .blocks = blocks[s], .sum = {}, .values = {}, .momenta = {}, .gradients = {}, .gradient_memory = {}};
+    if (s > 0) segment.sum = comm->split(comm->rank() % blocks[s], comm->rank());
+    segment.values = Flat(Kokkos::view_alloc(exec, "aloni::nn::parameters"), length);
+    segment.momenta = Flat(Kokkos::view_alloc(exec, "aloni::nn::momenta"), length);
+    if (comm != nullptr) {
+      std::tie(segment.gradients, segment.gradient_memory) =
+          comm::allocate_shared<T>(s == 0 ? *comm : *segment.sum, exec, "aloni::nn::gradients", with_tail);
+    } else {
+      segment.gradients = Flat(Kokkos::view_alloc(exec, "aloni::nn::gradients"), with_tail);
+    }
+    segments_.push_back(std::move(segment));
+  }
+  queue.fence("aloni::nn::Parameters: memory is zero before the host writes to it");
+}
 
-  auto initial = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, values_);
+template <class T, class Exec>
+void Parameters<T, Exec>::initialise(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed) {
+  const Exec& exec = queue.space();
+  std::vector<typename Flat::HostMirror> initial;
+  for (const Segment& segment : segments_) initial.push_back(Kokkos::create_mirror_view(segment.values));
   for (std::size_t p = 0; p < descriptions_.size(); ++p) {
     const ParameterDescription& d = descriptions_[p];
+    const Place& place = places_[p];
     const bool is_gamma = d.name.ends_with(".gamma"), is_beta = d.name.ends_with(".beta");
     const double bound = 1.0 / std::sqrt(static_cast<double>(d.fan_in));
-    for (Index i = 0; i < d.extents.size(); ++i) {
+    for_each_position(views::whole(d.extents), place.kept, [&](Index whole, Index kept) {
       const double u =
-          is_gamma || is_beta ? 0.0 : 2.0 * random::uniform<double>(seed, p, static_cast<std::uint64_t>(i)) - 1.0;
-      initial(offsets_[p] + i) = static_cast<T>(is_gamma ? 1.0 : bound * u);
-    }
+          is_gamma || is_beta ? 0.0 : 2.0 * random::uniform<double>(seed, p, static_cast<std::uint64_t>(whole)) - 1.0;
+      initial[place.segment](place.offset + kept) = static_cast<T>(is_gamma ? 1.0 : bound * u);
+    });
   }
-  Kokkos::deep_copy(exec, values_, initial);
+  for (std::size_t s = 0; s < segments_.size(); ++s) Kokkos::deep_copy(exec, segments_[s].values, initial[s]);
 
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
     if (!std::holds_alternative<BatchNorm>(network.layers[l].operation)) continue;
@@ -54,15 +145,6 @@ Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescripti
 }
 
 template <class T, class Exec>
-Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
-                                const NetworkDescription& network, std::uint64_t seed)
-    : Parameters(queue, network, seed) {
-  std::tie(gradients_, gradient_memory_) =
-      comm::allocate_shared<T>(comm, queue.space(), "aloni::nn::gradients", gradients_.extent(0));
-  queue.fence("aloni::nn::Parameters: gradients are zero");
-}
-
-template <class T, class Exec>
 int Parameters<T, Exec>::find(int layer, int k) const {
   for (std::size_t i = 0; i < descriptions_.size(); ++i) {
     if (descriptions_[i].layer == layer) return static_cast<int>(i) + k;
@@ -72,13 +154,69 @@ int Parameters<T, Exec>::find(int layer, int k) const {
 
 template <class T, class Exec>
 views::LocalView<T, typename Exec::memory_space> Parameters<T, Exec>::tensor(const Flat& flat, int i) const {
-  return views::LocalView<T, Mem>(flat.data() + offsets_[i], detail::dense_layout(descriptions_.at(i).extents.values));
+  const Place& place = places_.at(i);
+  return views::LocalView<T, Mem>(flat.data() + place.offset,
+                                  detail::dense_layout(views::extents_of(place.kept).values));
 }
 
 template <class T, class Exec>
 Kokkos::View<T*, typename Exec::memory_space> Parameters<T, Exec>::vector(const Flat& flat, int i) const {
-  const Index n = descriptions_.at(i).extents.size();
-  return Kokkos::subview(flat, Kokkos::make_pair(offsets_[i], offsets_[i] + n));
+  const Place& place = places_.at(i);
+  return Kokkos::subview(flat, Kokkos::make_pair(place.offset, place.offset + place.kept.size()));
+}
+
+template <class T, class Exec>
+Index Parameters<T, Exec>::count() const {
+  return places_.empty() ? 0 : places_.back().first + descriptions_.back().extents.size();
+}
+
+template <class T, class Exec>
+auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, Flat Segment::*what) const -> HostFlat {
+  std::vector<typename Flat::HostMirror> hosts;
+  for (const Segment& segment : segments_) {
+    hosts.push_back(Kokkos::create_mirror_view(segment.*what));
+    Kokkos::deep_copy(queue.space(), hosts.back(), segment.*what);
+  }
+  queue.fence("aloni::nn::Parameters::gather: the values are on the host");
+  const HostFlat all("aloni::nn::gathered_parameters", static_cast<std::size_t>(count()));
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const Place& place = places_[i];
+    const Box whole = views::whole(descriptions_[i].extents);
+    const bool is_cut = place.blocks.count() > 1;
+    // Of several ranks that keep the same, one gives it; the sum is with zeros.
+    if (!is_cut || comm_->rank() < place.blocks.count()) {
+      for (const Box& box : place.own) {
+        const auto& host = hosts[place.segment];
+        std::vector<Index> kept;
+        for_each_position(place.kept, box, [&](Index at, Index) { kept.push_back(place.offset + at); });
+        for_each_position(whole, box,
+                          [&](Index at, Index k) { all(place.first + at) = host(kept[static_cast<std::size_t>(k)]); });
+      }
+    }
+    if (is_cut)
+      comm_->all_reduce(std::span<T>(all.data() + place.first, static_cast<std::size_t>(whole.size())),
+                        comm::Reduction::sum);
+  }
+  return all;
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::scatter_values(const Queue<Exec>& queue, const HostFlat& all) const {
+  if (static_cast<Index>(all.extent(0)) != count()) {
+    throw InvalidArgument("aloni::nn::Parameters::scatter_values", "extent of the values",
+                          std::to_string(all.extent(0)), std::to_string(count()) + ", that of all tensors");
+  }
+  queue.fence("aloni::nn::Parameters::scatter_values: nobody reads the values any more");
+  std::vector<typename Flat::HostMirror> hosts;
+  for (const Segment& segment : segments_) hosts.push_back(Kokkos::create_mirror_view(segment.values));
+  for (std::size_t i = 0; i < places_.size(); ++i) {
+    const Place& place = places_[i];
+    for_each_position(views::whole(descriptions_[i].extents), place.kept, [&](Index whole, Index kept) {
+      hosts[place.segment](place.offset + kept) = all(place.first + whole);
+    });
+  }
+  for (std::size_t s = 0; s < segments_.size(); ++s) Kokkos::deep_copy(queue.space(), segments_[s].values, hosts[s]);
+  queue.fence("aloni::nn::Parameters::scatter_values: the host's values are released");
 }
 
 template <class T, class Exec>
@@ -92,8 +230,11 @@ const RunningStatistics<typename Exec::memory_space>& Parameters<T, Exec>::runni
 
 template <class T, class Exec>
 void Parameters<T, Exec>::sgd(const Queue<Exec>& queue, const SgdOptions& options) const {
-  local::sgd_step<T, Exec>(queue.space(), {options.learning_rate, options.momentum, options.weight_decay},
-                           Kokkos::subview(gradients_, Kokkos::make_pair(Index{0}, size())), values_, momenta_);
+  for (const Segment& s : segments_) {
+    const auto gradients = Kokkos::subview(s.gradients, Kokkos::make_pair(std::size_t{0}, s.values.extent(0)));
+    local::sgd_step<T, Exec>(queue.space(), {options.learning_rate, options.momentum, options.weight_decay}, gradients,
+                             s.values, s.momenta);
+  }
 }
 
 #define INSTANTIATE(T, Exec) template class Parameters<T, Exec>;

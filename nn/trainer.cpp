@@ -166,7 +166,12 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   using Parameter = parameter_type_t<T>;
   check_arguments(description, train_set, test_set, options);
   const Queue<Exec> queue;
-  Parameters<Parameter, Exec> parameters(comm, queue, description, options.seed);
+  // Of whose gradients come late nothing may be missing on a rank: they are added where all is.
+  const bool waits_for_all = options.gradients == GradientReduction::all;
+  auto parameters = waits_for_all
+                        ? Parameters<Parameter, Exec>(comm, queue, description,
+                                                      resolve(strategy, description, comm.size()), options.seed)
+                        : Parameters<Parameter, Exec>(comm, queue, description, options.seed);
   Networks<T> networks(comm, queue, description, strategy, parameters, options.backend);
   SgdOptions sgd{options.learning_rate, options.momentum, options.weight_decay};
 
@@ -183,7 +188,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   Index trained = 0;
   networks.of(batch);  // its set-up isn't part of the first step
   std::optional<comm::PartialAllReduce<Parameter>> partial;
-  if (options.gradients == GradientReduction::majority) partial.emplace(comm, parameters.gradients().extent(0));
+  if (!waits_for_all) partial.emplace(comm, parameters.gradients().extent(0));
   for (int epoch = 0; epoch < epochs; ++epoch) {
     shuffle(order, options.seed, epoch);
     const TimeReport before = networks.time();

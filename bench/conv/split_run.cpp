@@ -57,6 +57,23 @@ std::vector<float> whole_tensor(const Extents& extents, unsigned seed) {
   return all;
 }
 
+/// Calls f(place in a dense box, indices, position in the whole tensor) for every element of the box.
+template <class F>
+void for_each_place(const Box& box, const Extents& whole, const F& f) {
+  std::array<Index, 5> i{};
+  for (std::size_t place = 0; place < static_cast<std::size_t>(box.size()); ++place) {
+    Index rest = static_cast<Index>(place), position = 0;
+    for (int d = 4; d >= 0; --d) {
+      const auto k = static_cast<std::size_t>(d);
+      const Index extent = box.hi[k] - box.lo[k];
+      i[k] = box.lo[k] + rest % extent;
+      rest /= extent;
+    }
+    for (std::size_t d = 0; d < 5; ++d) position = position * whole.values[d] + i[d];
+    f(place, i, position);
+  }
+}
+
 }  // namespace
 
 SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, SplitWork work, const nn::LayerSplit& split)
@@ -74,18 +91,12 @@ SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, SplitWor
   if (work != SplitWork::forward) tensors_.dy = make("dy", y, plan_.output_gradient_box(rank), seed_of_output, out);
   if (work != SplitWork::forward && work != SplitWork::backward_filter)
     tensors_.dx = make("dx", x, x, seed_of_input, in);
-  const Exec& exec = queue_.space();
-  const auto e = filter_extents(layer.problem);
-  const auto weights = whole_tensor(Extents{e}, seed_of_filters);
-  const auto count = weights.size();
-  w_ = decltype(w_)(Kokkos::view_alloc(exec, "aloni::bench: filters"), count);
-  dw_ = decltype(dw_)(Kokkos::view_alloc(exec, "aloni::bench: gradient of the filters"), count);
-  const auto host = Kokkos::create_mirror_view(w_);
-  std::copy(weights.begin(), weights.end(), host.data());
-  Kokkos::deep_copy(exec, w_, host);
-  queue_.fence("aloni::bench: filters are in place");
-  tensors_.w = nn::local::dense_tensor<float, Exec>(w_.data(), e[0], e[1], e[2], e[3], e[4]);
-  tensors_.dw = nn::local::dense_tensor<float, Exec>(dw_.data(), e[0], e[1], e[2], e[3], e[4]);
+  const Box weights = plan_.weights_needed(rank);
+  w_ = make("filters", weights, weights, seed_of_filters, plan_.weights());
+  dw_ = make("gradient of the filters", Box{}, weights, seed_of_filters, plan_.weights());
+  tensors_.weights = weights;
+  tensors_.w = w_.whole();
+  tensors_.dw = dw_.whole();
 
   convolution_ = std::make_unique<nn::DistributedConvolution<float>>(world, queue_, plan_, tensors_,
                                                                      nn::DistributedConvolutionOptions{});
@@ -138,21 +149,11 @@ SplitRun::Tensor SplitRun::make(const std::string& label, const Box& owned, cons
   const Exec& exec = queue_.space();
   Tensor t = nn::allocate_tensor<float>(world_, exec, "aloni::bench: " + label, owned, box);
   const auto host = Kokkos::create_mirror_view(t.storage);
-  std::array<Index, 5> i{};
-  for (std::size_t place = 0; place < host.size(); ++place) {
-    // The indices of this place of a dense box.
-    Index rest = static_cast<Index>(place), position = 0;
+  for_each_place(box, whole, [&](std::size_t place, const std::array<Index, 5>& i, Index position) {
     bool mine = true;
-    for (int d = 4; d >= 0; --d) {
-      const auto k = static_cast<std::size_t>(d);
-      const Index extent = box.hi[k] - box.lo[k];
-      i[k] = box.lo[k] + rest % extent;
-      rest /= extent;
-      mine = mine && i[k] >= owned.lo[k] && i[k] < owned.hi[k];
-    }
-    for (std::size_t d = 0; d < 5; ++d) position = position * whole.values[d] + i[d];
+    for (std::size_t d = 0; d < 5; ++d) mine = mine && i[d] >= owned.lo[d] && i[d] < owned.hi[d];
     host(place) = mine ? static_cast<float>(small_integer(seed, position)) : 0;
-  }
+  });
   Kokkos::deep_copy(exec, t.storage, host);
   queue_.fence("aloni::bench: data is in place");
   return t;
@@ -164,8 +165,11 @@ void SplitRun::check(ConvolutionPass pass, const Tensor& result, const views::Di
   std::vector<float> x = whole_tensor(in, seed_of_input), y = whole_tensor(out, seed_of_output),
                      w = whole_tensor(Extents{filter_extents(layer_.problem)}, seed_of_filters);
   if (pass == ConvolutionPass::backward_filter) {
-    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, dw_);
-    std::copy_n(host.data(), w.size(), w.data());
+    const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, dw_.storage);
+    std::ranges::fill(w, 0.0F);
+    for_each_place(dw_.box, plan_.weights(), [&](std::size_t place, const auto&, Index position) {
+      w[static_cast<std::size_t>(position)] = host(place);
+    });
     world_.all_reduce(std::span<float>(w), comm::Reduction::sum);
   } else {
     // The parts of all ranks on every rank.

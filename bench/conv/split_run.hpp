@@ -44,7 +44,7 @@ class SplitRun {
   Layer layer_;
   nn::LayerPlan plan_;
   nn::ConvolutionTensors<float, Exec> tensors_;
-  Kokkos::View<float*, Exec::memory_space> w_, dw_;
+  Tensor w_, dw_;
   std::unique_ptr<nn::DistributedConvolution<float>> convolution_;
   nn::Step<Exec> step_;  ///< what is timed
   Stopwatch stopwatch_;

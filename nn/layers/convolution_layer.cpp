@@ -19,6 +19,7 @@ ConvolutionTensors<T, Exec> tensors_of(const LayerSetup<T, Exec>& s) {
                                 .y = s.y,
                                 .dx = s.dx[0],
                                 .dy = s.dy,
+                                .weights = s.parameters.kept(first),
                                 .w = s.parameters.value(first),
                                 .dw = s.parameters.gradient(first),
                                 .b = {},

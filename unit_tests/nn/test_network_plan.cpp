@@ -190,6 +190,41 @@ TEST(NetworkPlan, StaysInsideTheTensorForUpTo64Ranks) {
   }
 }
 
+TEST(NetworkPlan, GivesEachWeightToOneBlockOfRanks) {
+  for (const bool transposed : {false, true}) {
+    for (const Index groups : {1, 2, 3, 7}) {
+      for (const Index group_channels : {1, 2, 5}) {
+        const Index channels = group_channels * groups, filters = 3 * groups;
+        for (int c = 1; c <= 4; ++c) {
+          for (int f = 1; f <= 4; ++f) {
+            const ConvolutionPlan plan{.transposed = transposed,
+                                       .channels = channels,
+                                       .filters = filters,
+                                       .groups = groups,
+                                       .channel_blocks = c,
+                                       .filter_blocks = f};
+            const views::Extents weights{
+                {transposed ? channels : filters, 1, 2, 3, (transposed ? filters : channels) / groups}};
+            std::vector<int> owners(static_cast<std::size_t>(weights.size()), 0);
+            for (int r = 0; r < plan.blocks(); ++r) {
+              ASSERT_EQ(plan.parts(r), plan.parts(r + plan.blocks()));
+              for (const ConvolutionPart& part : plan.parts(r)) {
+                const Box box = plan.weights_of(part, weights);
+                ASSERT_TRUE(contains(views::whole(weights), box));
+                for (Index o = box.lo[0]; o < box.hi[0]; ++o)
+                  for (Index k = 0; k < 6; ++k)
+                    for (Index i = box.lo[4]; i < box.hi[4]; ++i)
+                      ++owners[static_cast<std::size_t>((o * 6 + k) * weights[Dim::channel] + i)];
+              }
+            }
+            for (const int n : owners) ASSERT_EQ(n, 1) << "groups " << groups << ", c" << c << "f" << f;
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(NetworkPlan, GivesSeveralReadersBuffersOfTheirOwn) {
   NetworkDescription net;
   net.input = views::make_extents(1, {8, 8}, 2);

@@ -36,19 +36,19 @@ LabelledImages first(const LabelledImages& all, Index count) {
 
 TrainReport run(const comm::Communicator& comm, const std::string& grid, const TrainOptions& options,
                 Index images = 8000) {
-  return train<double>(comm, lenet5(digits().train.image, 10), Strategy::uniform(ProcessGrid::parse(grid)),
+  return train<double>(comm, lenet5(digits().train.image, 10), Strategy::uniform(LayerSplit::parse(grid)),
                        first(digits().train, images), first(digits().test, 100), options);
 }
 
-/// Grids of the issue: by sample, by height (uneven with three ranks), height and width, and mixed with samples.
+/// By sample, by height (uneven with three ranks), height and width, channels and filters, and mixed with samples.
 std::vector<std::string> grids(int ranks) {
   switch (ranks) {
     case 2:
-      return {"n2", "h2", "w2"};
+      return {"n2", "h2", "w2", "c2", "f2"};
     case 3:
       return {"h3"};
     case 4:
-      return {"h2w2", "n2h2"};
+      return {"h2w2", "n2h2", "c2f2", "n2f2"};
     default:
       return {"1"};
   }
