@@ -1,6 +1,7 @@
 #include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
+#include <aloni/core/random.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/loss.hpp>
@@ -161,11 +162,22 @@ struct Network<T, Exec>::Implementation {
   typename Kokkos::View<double*, Mem>::HostMirror host_loss;
   typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
   typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the right predictions
-  /// Between host memories the collectives' engine is the faster one, and its sums go on beside the backward pass.
-  static constexpr bool reduces_on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+  /// There the collectives' engine is faster than kernels that reach into other ranks' memory, and its sums go on beside the backward pass.
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
   std::vector<comm::ViewAllReduce<Parameter, Exec>> gradient_reductions;  ///< of each segment of the parameters
+  std::uint64_t prepared = 0;                                             ///< steps
+  bool reduces_beside = false;                                            ///< the backward pass
   bool counts;
+  Queue<Exec> communication;  ///< beside kernels, where these run behind their submission
   Stopwatch stopwatch;
+
+  static Queue<Exec> queue_beside(const Queue<Exec>& queue) {
+    if constexpr (on_host) {
+      return queue;
+    } else {
+      return Queue<Exec>(Kokkos::Experimental::partition_space(queue.space(), 1).front());
+    }
+  }
 
   Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
                  const Strategy& strategy, Index n, AllParameters& p, const NetworkOptions& o)
@@ -175,7 +187,8 @@ struct Network<T, Exec>::Implementation {
         samples(n),
         parameters(p),
         options(o),
-        nodes(d.layers.size()) {
+        nodes(d.layers.size()),
+        communication(queue_beside(queue)) {
     check_support<T, Exec>(options);
     check_parameters(comm, description, plan, parameters);
     comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
@@ -186,7 +199,7 @@ struct Network<T, Exec>::Implementation {
       connect(queue);
       for (const auto& segment : parameters.segments()) {
         gradient_reductions.emplace_back(summing(segment), queue, segment.gradients,
-                                         comm::BuiltInReduction<Parameter>{}, !reduces_on_host);
+                                         comm::BuiltInReduction<Parameter>{}, !on_host);
       }
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
@@ -201,7 +214,8 @@ struct Network<T, Exec>::Implementation {
       describe_forward(training, Mode::training);
       describe_forward(evaluation, Mode::evaluation);
       describe_backward(gradients, false);
-      if constexpr (reduces_on_host) describe_backward(reduced_gradients, true);
+      reduces_beside = std::ranges::all_of(gradient_reductions, [](const auto& r) { return r.can_start(); });
+      if (reduces_beside) describe_backward(reduced_gradients, true);
     } catch (const PeerFailed&) {
       throw;
     } catch (const std::exception& e) {
@@ -426,7 +440,15 @@ struct Network<T, Exec>::Implementation {
       }
       nodes[i].layer->add_forward(step, mode);
     }
-    step.prepare();
+    prepare(step);
+  }
+
+  void prepare(Step<Exec>& step) {
+    ScheduleOptions order{.kernels_ahead = on_host ? 0 : 1};
+    // Every rank and step another.
+    if (options.schedule_seed > 0)
+      order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(rank()), ++prepared) | 1;
+    step.prepare(order);
   }
 
   std::vector<Access> fetch_accesses(int i, const Arm& arm) {
@@ -453,7 +475,7 @@ struct Network<T, Exec>::Implementation {
       }
       for (; next < buckets.size() && buckets[next].layer == i; ++next) add_reduction(step, buckets[next], next);
     }
-    step.prepare();
+    prepare(step);
   }
 
   /// Gradients that are summed over ranks together, as soon as the backward pass has left their first layer.
@@ -500,18 +522,17 @@ struct Network<T, Exec>::Implementation {
   }
 
   void add_reduction(Step<Exec>& step, const Bucket& bucket, std::size_t slot) {
-    const std::span<Parameter> values(bucket.segment->gradients.data() + bucket.first,
-                                      static_cast<std::size_t>(bucket.length));
-    const comm::Communicator ranks = summing(*bucket.segment);
+    const auto* const reduction =
+        &gradient_reductions[static_cast<std::size_t>(bucket.segment - parameters.segments().data())];
     step.set_scope("aloni::nn::reduce_gradients");
     step.collective(
         "", bucket.accesses,
-        [this, ranks, values, slot](const Queue<Exec>& queue) {
-          static const std::string reason = "aloni::nn::reduce_gradients: the gradients of this rank are complete";
-          queue.fence(reason);
-          reductions[slot] = ranks.start_all_reduce(values, comm::Reduction::sum);
+        [this, reduction, first = bucket.first, length = bucket.length, slot](const Queue<Exec>& queue) {
+          reductions[slot] = reduction->start(queue, first, length);
         },
-        [this, ranks, slot](const Queue<Exec>&) { ranks.wait(reductions[slot]); });
+        [this, reduction, first = bucket.first, length = bucket.length, slot](const Queue<Exec>& queue) {
+          reduction->finish(queue, reductions[slot], first, length);
+        });
   }
 
   void add_contribution(Step<Exec>& step, const Arm& arm) {
@@ -528,10 +549,11 @@ struct Network<T, Exec>::Implementation {
     }
   }
 
-  void forward(const Queue<Exec>& queue, Mode mode) {
-    (mode == Mode::training ? training : evaluation).execute(queue, comm, stopwatch);
+  void execute(Step<Exec>& step, const Queue<Exec>& queue) {
+    step.execute(queue, on_host ? queue : communication, comm, stopwatch);
   }
-  void backward(const Queue<Exec>& queue) { gradients.execute(queue, comm, stopwatch); }
+  void forward(const Queue<Exec>& queue, Mode mode) { execute(mode == Mode::training ? training : evaluation, queue); }
+  void backward(const Queue<Exec>& queue) { execute(gradients, queue); }
 
   double mean_divisor() const {
     return description.loss == Loss::softmax_cross_entropy
@@ -591,8 +613,8 @@ struct Network<T, Exec>::Implementation {
     compute_loss(queue, true);
     append_loss<Parameter, Exec>(queue.space(), parameters.gradients(), parameters.size(), loss);
     int contributions = comm.size();
-    if (!partial && reduces_on_host) {
-      reduced_gradients.execute(queue, comm, stopwatch);
+    if (!partial && reduces_beside) {
+      execute(reduced_gradients, queue);
     } else {
       backward(queue);
       contributions = reduce_gradients(queue, partial);

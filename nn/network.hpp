@@ -27,6 +27,7 @@
 #include <aloni/nn/strategy.hpp>
 #include <aloni/views/local_view.hpp>
 
+#include <cstdint>
 #include <memory>
 
 namespace aloni::nn {
@@ -36,6 +37,8 @@ struct NetworkOptions {
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
   /// In evaluation convolutions end with the ReLU that follows them. oneDNN's then make a NaN 0.
   bool fuse_inference = true;
+  /// Above 0: each step does its work in an order drawn from it, of all that are allowed: tries whether layers name all memory that they touch.
+  std::uint64_t schedule_seed = 0;
 };
 
 struct StepResult {

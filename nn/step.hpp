@@ -6,10 +6,12 @@
 //   step.kernel("interior", {reads(x, owned), writes(y, inner)}, [=](const Exec& exec) { … });
 //   step.kernel("boundary", {reads(x, needed), writes(y, outer)}, [=](const Exec& exec) { … });
 //   step.prepare();
-//   step.execute(queue, comm, stopwatch);
+//   step.execute(queue, comm, stopwatch);                         // everything on one queue
+//   step.execute(kernels, communication, comm, stopwatch);        // packing, unpacking and sums over ranks beside kernels
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue.hpp>
+#include <aloni/core/queue_mark.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/step_graph.hpp>
@@ -19,6 +21,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,25 +101,51 @@ class Step {
   }
 
   /// After the last node, before the first execution.
-  void prepare() { actions_ = schedule(graph_); }
+  void prepare(const ScheduleOptions& options = {}) {
+    actions_ = schedule(graph_, options);
+    waits_ = waits_between_queues(graph_, actions_);
+    marks_.resize(actions_.size());
+    for (const int w : waits_)
+      if (w >= 0 && !marks_[static_cast<std::size_t>(w)]) marks_[static_cast<std::size_t>(w)].emplace();
+  }
 
   const StepGraph& graph() const { return graph_; }
   const std::vector<StepAction>& actions() const { return actions_; }
 
-  /// Collective over the ranks that take part in its communication. Kernels that are submitted to `queue` afterwards see all results. Between
-  /// kernels the ranks' communication goes on. Allocates nothing. Throws PeerFailed, CommunicationError.
+  /// Collective over the ranks that take part in its communication. It begins behind what was submitted to `queue` before; kernels that are submitted
+  /// to it afterwards see all results. Between kernels the ranks' communication goes on. Allocates nothing. Throws PeerFailed, CommunicationError.
   void execute(const Queue<Exec>& queue, const comm::Communicator& comm, Stopwatch& stopwatch) {
-    for (const StepAction& action : actions_) {
+    execute(queue, queue, comm, stopwatch);
+  }
+  /// The same, with a queue of its own for transfers and collectives, which wait for kernels, and kernels for them, as the graph says. All that is
+  /// said of `queue` above is true of `kernels`.
+  void execute(const Queue<Exec>& kernels, const Queue<Exec>& communication, const comm::Communicator& comm,
+               Stopwatch& stopwatch) {
+    static const std::string reason = "aloni::nn::Step: the other queue's part is complete";
+    const bool two_queues = !(kernels.space() == communication.space());
+    if (two_queues) {
+      begin_.set(kernels);
+      begin_.await(communication, reason);
+    }
+    for (std::size_t a = 0; a < actions_.size(); ++a) {
+      const StepAction& action = actions_[a];
       const auto i = static_cast<std::size_t>(action.node);
       const StepNode& node = graph_.nodes[i];
       const ScopedRegion region(node.label);
       const auto timing = stopwatch.measure(phase(node.kind));
+      const Queue<Exec>& queue = action.kind == StepActionKind::run ? kernels : communication;
+      if (two_queues && waits_[a] >= 0) marks_[static_cast<std::size_t>(waits_[a])]->await(queue, reason);
       if (action.kind == StepActionKind::finish) {
         work_[i].finish(queue);
-        continue;
+      } else {
+        work_[i].start(queue);
       }
-      work_[i].start(queue);
+      if (two_queues && marks_[a]) marks_[a]->set(queue);
       if (action.kind == StepActionKind::run) comm.progress();
+    }
+    if (two_queues) {
+      end_.set(communication);
+      end_.await(kernels, reason);
     }
   }
 
@@ -146,6 +175,9 @@ class Step {
   StepGraph graph_;
   std::vector<Work> work_;
   std::vector<StepAction> actions_;
+  std::vector<int> waits_;                             ///< of each action, for one on the other queue
+  std::vector<std::optional<QueueMark<Exec>>> marks_;  ///< behind each action that is waited for
+  QueueMark<Exec> begin_, end_;
   std::vector<halo::Pending> pending_;
 };
 

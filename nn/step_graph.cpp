@@ -1,7 +1,10 @@
 #include <aloni/nn/step_graph.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
+#include <random>
+#include <utility>
 
 namespace aloni::nn {
 
@@ -43,78 +46,137 @@ namespace {
 /// Goes through a step once and writes down what is done.
 class Scheduler {
  public:
-  explicit Scheduler(const StepGraph& graph)
-      : graph_(graph), before_(dependencies(graph)), state_(graph.nodes.size()) {}
+  Scheduler(const StepGraph& graph, const ScheduleOptions& options)
+      : graph_(graph),
+        ahead_(options.kernels_ahead),
+        before_(dependencies(graph)),
+        state_(graph.nodes.size()),
+        place_(graph.nodes.size(), 0) {}
 
   std::vector<StepAction> run() {
-    const int count = static_cast<int>(state_.size());
     while (true) {
-      start_what_can_start();
+      start_what_can_start(ahead_);
       const int kernel = first_kernel();
-      if (kernel < count) {
-        act(StepActionKind::run, kernel, State::complete);
+      if (kernel < count()) {
+        act(StepActionKind::run, kernel);
         continue;
       }
+      if (ahead_ > 0 && start_what_can_start(0)) continue;
       const int needed = needed_next();
-      if (needed == count) return std::move(actions_);
-      act(StepActionKind::finish, first_transfer_in_flight(needed), State::complete);
+      if (needed == count()) return std::move(actions_);
+      act(StepActionKind::finish, first_transfer_in_flight(needed));
+    }
+  }
+
+  std::vector<StepAction> run_at_random(std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    while (true) {
+      std::vector<StepAction> possible;
+      for (int i = 0; i < count(); ++i)
+        if (is_waiting_kernel(i) && ready(i)) possible.push_back({StepActionKind::run, i});
+      const int next = first_unstarted();
+      if (next < count() && ready(next)) possible.push_back({StepActionKind::start, next});
+      const int flying = first_transfer_in_flight(first_in_flight());
+      if (flying < count()) possible.push_back({StepActionKind::finish, flying});
+      if (possible.empty()) return std::move(actions_);
+      const StepAction& chosen = possible[static_cast<std::size_t>(random() % possible.size())];
+      act(chosen.kind, chosen.node);
     }
   }
 
  private:
   enum class State : std::uint8_t { waits, in_flight, complete };
 
+  int count() const { return static_cast<int>(state_.size()); }
   NodeKind kind(int i) const { return graph_.nodes[static_cast<std::size_t>(i)].kind; }
-  State& state(int i) { return state_[static_cast<std::size_t>(i)]; }
-  bool ready(int i) {
+  State state(int i) const { return state_[static_cast<std::size_t>(i)]; }
+  bool ready(int i) const {
     return std::ranges::all_of(before_[static_cast<std::size_t>(i)],
                                [&](int j) { return state(j) == State::complete; });
   }
-  void act(StepActionKind what, int node, State becomes) {
+  bool is_waiting_kernel(int i) const { return kind(i) == NodeKind::kernel && state(i) == State::waits; }
+  void act(StepActionKind what, int node) {
     actions_.push_back({what, node});
-    state(node) = becomes;
+    if (what == StepActionKind::run) place_[static_cast<std::size_t>(node)] = ++kernels_;
+    state_[static_cast<std::size_t>(node)] = what == StepActionKind::start ? State::in_flight : State::complete;
   }
 
-  void start_what_can_start() {
-    const int count = static_cast<int>(state_.size());
-    for (int i = 0; i < count; ++i) {
-      if (kind(i) == NodeKind::kernel || state(i) != State::waits) continue;
-      if (!ready(i)) return;
-      act(StepActionKind::start, i, State::in_flight);
-    }
-  }
-  int first_kernel() {
-    const int count = static_cast<int>(state_.size());
+  /// The first i that the condition holds for.
+  template <class Condition>
+  int first(const Condition& holds) const {
     int i = 0;
-    while (i < count && (kind(i) != NodeKind::kernel || state(i) != State::waits || !ready(i))) ++i;
+    while (i < count() && !holds(i)) ++i;
     return i;
+  }
+  int first_unstarted() const {
+    return first([&](int i) { return kind(i) != NodeKind::kernel && state(i) == State::waits; });
+  }
+  int first_in_flight() const {
+    return first([&](int i) { return state(i) == State::in_flight; });
+  }
+  int first_kernel() const {
+    return first([&](int i) { return is_waiting_kernel(i) && ready(i); });
+  }
+
+  /// Whether anything was. What needs a kernel waits for `ahead` more.
+  bool start_what_can_start(int ahead) {
+    bool any = false;
+    for (int i = first_unstarted(); i < count() && ready(i); i = first_unstarted(), any = true) {
+      const bool early = std::ranges::any_of(before_[static_cast<std::size_t>(i)], [&](int j) {
+        return kind(j) == NodeKind::kernel && kernels_ - place_[static_cast<std::size_t>(j)] < ahead;
+      });
+      if (early) break;
+      act(StepActionKind::start, i);
+    }
+    return any;
   }
   /// Of what is in flight. All before the first node that waits has begun: that waits for something in flight.
-  int needed_next() {
-    const int count = static_cast<int>(state_.size());
-    const auto in_flight = [&](int i) { return state(i) == State::in_flight; };
-    for (int i = 0; i < count; ++i) {
-      if (state(i) == State::waits) return *std::ranges::find_if(before_[static_cast<std::size_t>(i)], in_flight);
-    }
-    int i = 0;
-    while (i < count && !in_flight(i)) ++i;
-    return i;
+  int needed_next() const {
+    const int waiting = first([&](int i) { return state(i) == State::waits; });
+    if (waiting == count()) return first_in_flight();
+    return *std::ranges::find_if(before_[static_cast<std::size_t>(waiting)],
+                                 [&](int i) { return state(i) == State::in_flight; });
   }
   /// Before `end`, or else that.
-  int first_transfer_in_flight(int end) {
-    int i = 0;
-    while (i < end && (state(i) != State::in_flight || kind(i) != NodeKind::transfer)) ++i;
-    return i;
+  int first_transfer_in_flight(int end) const {
+    return std::min(end, first([&](int i) { return state(i) == State::in_flight && kind(i) == NodeKind::transfer; }));
   }
 
   const StepGraph& graph_;
+  int ahead_;
   std::vector<std::vector<int>> before_;
   std::vector<State> state_;
+  int kernels_ = 0;         ///< that have run
+  std::vector<int> place_;  ///< of each kernel among these, from 1
   std::vector<StepAction> actions_;
 };
 
 }  // namespace
 
-std::vector<StepAction> schedule(const StepGraph& graph) { return Scheduler(graph).run(); }
+std::vector<StepAction> schedule(const StepGraph& graph, const ScheduleOptions& options) {
+  Scheduler scheduler(graph, options);
+  return options.seed > 0 ? scheduler.run_at_random(options.seed) : scheduler.run();
+}
+
+std::vector<int> waits_between_queues(const StepGraph& graph, const std::vector<StepAction>& actions) {
+  const std::vector<std::vector<int>> before = dependencies(graph);
+  std::vector<int> end(graph.nodes.size(), -1);  // of each node, its last action
+  std::array<int, 2> waited{-1, -1};             // by each queue
+  std::vector<int> waits;
+  for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
+    const StepAction& action = actions[static_cast<std::size_t>(a)];
+    const auto queue_of = [&](int node) {
+      return graph.nodes[static_cast<std::size_t>(node)].kind == NodeKind::kernel ? 0 : 1;
+    };
+    const auto mine = static_cast<std::size_t>(queue_of(action.node));
+    int last = -1;
+    for (const int j : before[static_cast<std::size_t>(action.node)])
+      if (queue_of(j) != queue_of(action.node)) last = std::max(last, end[static_cast<std::size_t>(j)]);
+    waits.push_back(last > waited[mine] ? last : -1);
+    waited[mine] = std::max(waited[mine], last);
+    if (action.kind != StepActionKind::start) end[static_cast<std::size_t>(action.node)] = a;
+  }
+  return waits;
+}
 
 }  // namespace aloni::nn

@@ -54,6 +54,15 @@ struct StepAction {
   friend bool operator==(const StepAction&, const StepAction&) = default;
 };
 
+struct ScheduleOptions {
+  /// Where kernels run behind their submission: communication that needs one starts when so many more have been submitted, if they can be. Then they
+  /// run while it is made ready.
+  int kernels_ahead = 0;
+  /// Above 0: drawn from it, any order that the rules below allow but "first" and "before a rank waits", to try whether nodes name all
+  /// memory that they touch.
+  std::uint64_t seed = 0;
+};
+
 /// What one rank does, in order. Communication is started as soon as its dependencies and the order of the list allow. Every kernel that can run does
 /// so, the first in the list first, before a rank waits for anybody. It then waits for what the first node in the list that can't go on needs, so
 /// that a long collective which is needed late holds up nothing before; what nobody needs comes last (of transfers, in their order).
@@ -64,6 +73,10 @@ struct StepAction {
 ///   * finish what transfers were started before a collective before they wait for it.
 /// Proof: of all that ranks wait for, take the first in the list. Whoever hasn't begun it hasn't begun anything behind it either, so waits for nothing
 /// behind it; nor does, if it is a transfer, who hasn't finished it. Nothing is before it; so all come to it.
-std::vector<StepAction> schedule(const StepGraph& graph);
+std::vector<StepAction> schedule(const StepGraph& graph, const ScheduleOptions& options = {});
+
+/// Kernels have one queue, communication another; the work of each is done in the order of its actions. For each action the place in `actions` of that
+/// on the other queue behind which its own must wait; -1 where there is none, or where an earlier action has waited for it.
+std::vector<int> waits_between_queues(const StepGraph& graph, const std::vector<StepAction>& actions);
 
 }  // namespace aloni::nn

@@ -129,19 +129,40 @@ class ViewAllReduce {
   /// CommunicationError.
   void run(const Queue<Exec>& queue) const {
     const ScopedRegion region("aloni::comm::ViewAllReduce::run");
-    if (comm_.size() == 1 || data_.extent(0) == 0) return;
-    switch (way_) {
-      case ViewAllReduceWay::device_library:
-        if constexpr (built_in) {
-          library_->all_reduce(comm_, data_.data(), data_.extent(0), element_type<T>(), f_.reduction,
-                               detail::native_stream(queue.space()));
-        }
-        return;
-      case ViewAllReduceWay::direct:
-        return run_direct(queue);
-      case ViewAllReduceWay::on_host:
-        return run_on_host(queue);
+    const auto all = static_cast<Index>(data_.extent(0));
+    if (comm_.size() == 1 || all == 0) return;
+    if constexpr (built_in) {
+      if (can_start()) {
+        Request request = start(queue, 0, all);
+        return finish(queue, request, 0, all);
+      }
     }
+    if (way_ == ViewAllReduceWay::direct) return run_direct(queue);
+    run_on_host(queue);
+  }
+
+  /// Whether parts of the View can be reduced while kernels run: with a built-in reduction, unless the way is `direct`. Equal on all ranks.
+  bool can_start() const { return built_in && (comm_.size() == 1 || way_ != ViewAllReduceWay::direct); }
+  /// Collective, asynchronous: `count` elements from `first` on, as they are when all that was submitted to `queue` before is done. Several parts may
+  /// be in flight; all ranks start them in one order. finish(), with the same arguments, ends it. @pre can_start(). Throws as run().
+  [[nodiscard]] Request start(const Queue<Exec>& queue, Index first, Index count) const requires built_in {
+    if (comm_.size() == 1 || count == 0) return {};
+    if (library_) {
+      library_->start_all_reduce(comm_, data_.data() + first, static_cast<std::size_t>(count), element_type<T>(),
+                                 f_.reduction, detail::native_stream(queue.space()));
+      return {};
+    }
+    if constexpr (!on_host) Kokkos::deep_copy(queue.space(), part(host_, first, count), part(data_, first, count));
+    static const std::string reason = "aloni::comm::ViewAllReduce: this rank's values are complete on the host";
+    queue.fence(reason);
+    return comm_.start_all_reduce(on_the_host(first, count), f_.reduction);
+  }
+  /// Kernels that are submitted to `queue` afterwards see the result.
+  void finish(const Queue<Exec>& queue, Request& request, Index first, Index count) const requires built_in {
+    if (comm_.size() == 1 || count == 0) return;
+    if (library_) return library_->finish(comm_, detail::native_stream(queue.space()));
+    comm_.wait(request);
+    if constexpr (!on_host) Kokkos::deep_copy(queue.space(), part(data_, first, count), part(host_, first, count));
   }
 
  private:
@@ -192,23 +213,26 @@ class ViewAllReduce {
     comm_.barrier();
   }
 
+  /// With a function of the user's.
   void run_on_host(const Queue<Exec>& queue) const {
-    if constexpr (on_host) {
-      queue.fence("aloni::comm::ViewAllReduce: this rank's values are complete");
-      all_reduce(std::span<T>(data_.data(), data_.extent(0)));
-    } else {
-      Kokkos::deep_copy(queue.space(), host_, data_);
-      queue.fence("aloni::comm::ViewAllReduce: this rank's values are on the host");
-      all_reduce(std::span<T>(host_.data(), host_.extent(0)));
-      Kokkos::deep_copy(queue.space(), data_, host_);
+    if constexpr (!on_host) Kokkos::deep_copy(queue.space(), host_, data_);
+    queue.fence("aloni::comm::ViewAllReduce: this rank's values are complete on the host");
+    if constexpr (!built_in) {
+      comm_.all_reduce(on_the_host(0, static_cast<Index>(data_.extent(0))), user_operation<T>(f_),
+                       {.reproducible = true});
     }
+    if constexpr (!on_host) Kokkos::deep_copy(queue.space(), data_, host_);
   }
 
-  void all_reduce(std::span<T> values) const {
-    if constexpr (built_in) {
-      comm_.all_reduce(values, f_.reduction);
+  template <class V>
+  static auto part(const V& view, Index first, Index count) {
+    return Kokkos::subview(view, Kokkos::make_pair(first, first + count));
+  }
+  std::span<T> on_the_host(Index first, Index count) const {
+    if constexpr (on_host) {
+      return {data_.data() + first, static_cast<std::size_t>(count)};
     } else {
-      comm_.all_reduce(values, user_operation<T>(f_), {.reproducible = true});
+      return {host_.data() + first, static_cast<std::size_t>(count)};
     }
   }
 

@@ -116,9 +116,11 @@ struct Run {
   std::uint64_t seed;
 
   Run(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy, Index samples, Values v,
-      std::uint64_t s, local::ConvolutionBackend backend, Weights weights = Weights::whole)
+      std::uint64_t s, local::ConvolutionBackend backend, Weights weights = Weights::whole,
+      std::uint64_t schedule_seed = 0)
       : parameters(make_parameters<T>(comm, queue, net, strategy, s, weights)),
-        network(comm, queue, net, strategy, samples, parameters, {.backend = backend, .input_gradient = true}),
+        network(comm, queue, net, strategy, samples, parameters,
+                {.backend = backend, .input_gradient = true, .schedule_seed = schedule_seed}),
         values(v),
         seed(s) {
     fill_parameters(0);
@@ -154,14 +156,16 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
   const auto self = comm.split(comm.rank(), 0);
   Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
   const Weights weights = seed % 2 == 0 ? Weights::cut : Weights::whole;
-  Run<T> many(comm, net, strategy, samples, values, seed, backend, weights);
+  const std::uint64_t schedule_seed = seed % 3 == 0 ? seed : 0;  // the layers' order, or any that is allowed
+  Run<T> many(comm, net, strategy, samples, values, seed, backend, weights, schedule_seed);
   for (std::uint64_t step = 0; step < 2; ++step) {  // the second one meets buffers that are full of other values
     for (Run<T>* run : {&one, &many}) {
       run->fill_parameters(step);
       run->step(step);
     }
     const std::string where = "strategy " + to_string(strategy) + ", step " + std::to_string(step) + ", seed " +
-                              std::to_string(seed) + (weights == Weights::cut ? ", weights cut" : "");
+                              std::to_string(seed) + (weights == Weights::cut ? ", weights cut" : "") +
+                              (schedule_seed > 0 ? ", in any order" : "");
     EXPECT_LE(difference(many.network.output(), many.network.output_box(), one.network.output()), tolerance)
         << "output, " << where;
     EXPECT_LE(difference(many.network.input_gradient(), many.network.input_box(), one.network.input_gradient()),

@@ -110,6 +110,14 @@ TEST(GoodGuest, ExecutesAStepWithoutTheHeap) {
   guard.disarm();
   EXPECT_EQ(guard.allocations(), 0) << guard.report();
   EXPECT_EQ(actions, 3 * 30);
+
+  // And with a queue for communication.
+  const Queue<> other(Kokkos::Experimental::partition_space(queue.space(), 1).front());
+  aloni::test::HeapGuard second_guard;
+  for (int i = 0; i < 3; ++i) step.execute(queue, other, comm, stopwatch);
+  second_guard.disarm();
+  EXPECT_EQ(second_guard.allocations(), 0) << second_guard.report();
+  EXPECT_EQ(actions, 6 * 30);
 }
 
 TEST(GoodGuest, TakesNoLargeBlockFromTheHeapAfterTheFirstStep) {

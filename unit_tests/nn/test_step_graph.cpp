@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -287,8 +288,12 @@ TEST(StepGraph, WaitsForTheTransitiveReductionOfAllConflicts) {
   EXPECT_GT(left_out, test::random_cases(2000));
 }
 
-/// What is wrong with an order of a graph; empty: nothing.
-std::string complaint(const StepGraph& graph, const std::vector<StepAction>& actions) {
+std::vector<ScheduleOptions> other_orders(Dice& dice) {
+  return {{.kernels_ahead = dice(1, 3)}, {.seed = static_cast<std::uint64_t>(dice(1, 1 << 30))}};
+}
+
+/// What is wrong with an order of a graph; empty: nothing. `eager`: nothing that can be done early may be done late.
+std::string complaint(const StepGraph& graph, const std::vector<StepAction>& actions, bool eager = true) {
   const std::size_t n = graph.nodes.size();
   const auto waits = closure(graph);
   enum { untouched, in_flight, complete };
@@ -317,8 +322,8 @@ std::string complaint(const StepGraph& graph, const std::vector<StepAction>& act
       state[i] = in_flight;
       continue;
     }
-    if (next_start() < n && ready(next_start())) return name + " before a start that is possible";
-    for (std::size_t k = 0; k < n; ++k) {
+    if (eager && next_start() < n && ready(next_start())) return name + " before a start that is possible";
+    for (std::size_t k = 0; k < n && eager; ++k) {
       if (communicates(k) || state[k] != untouched || !ready(k)) continue;
       if (action.kind == StepActionKind::finish) return name + " is waited for though a kernel could run";
       if (k < i) return name + " runs before an earlier kernel that could";
@@ -341,7 +346,47 @@ TEST(StepGraph, GivesEveryGraphAnOrderThatKeepsTheRules) {
     const auto actions = schedule(graph);
     ASSERT_EQ(complaint(graph, actions), "")
         << "seed " << seed << ": " << testing::PrintToString(lines(graph, actions));
+    for (const ScheduleOptions& options : other_orders(dice)) {
+      const auto others = schedule(graph, options);
+      ASSERT_EQ(complaint(graph, others, false), "")
+          << "seed " << seed << ": " << testing::PrintToString(lines(graph, others));
+    }
   }
+}
+
+TEST(StepGraph, DrawsOrdersThatDiffer) {
+  const StepGraph graph{{transfer("halo", {writes(0, rows(0, 1))}), kernel("a", {writes(1, rows(0, 1))}),
+                         kernel("b", {writes(2, rows(0, 1))}), kernel("c", {reads(0, rows(0, 1))})}};
+  std::set<Lines> orders;
+  for (std::uint64_t seed = 1; seed <= 200; ++seed) orders.insert(lines(graph, schedule(graph, {.seed = seed})));
+  // Three places for "a" and "b" in "start halo, finish halo, run c": (3 + 1)(3 + 2).
+  EXPECT_EQ(orders.size(), 20u);
+}
+
+TEST(StepGraph, SubmitsAKernelBeforeItWaitsForTheOneBefore) {
+  const std::vector<StepNode> chunks{
+      kernel("chunk 1", {writes(0, rows(0, 1))}), transfer("sum 1", {reads(0, rows(0, 1)), writes(3, rows(0, 1))}),
+      kernel("chunk 2", {writes(1, rows(0, 1))}), transfer("sum 2", {reads(1, rows(0, 1)), writes(3, rows(1, 2))}),
+      kernel("chunk 3", {writes(0, rows(0, 1))}), transfer("sum 3", {reads(0, rows(0, 1)), writes(3, rows(2, 3))})};
+  const StepGraph graph{chunks};
+  EXPECT_EQ(lines(graph, schedule(graph, {.kernels_ahead = 1})),
+            (Lines{"run chunk 1", "run chunk 2", "start sum 1", "start sum 2", "finish sum 1", "run chunk 3",
+                   "start sum 3", "finish sum 2", "finish sum 3"}));
+  EXPECT_EQ(lines(graph, schedule(graph)),
+            (Lines{"run chunk 1", "start sum 1", "run chunk 2", "start sum 2", "finish sum 1", "run chunk 3",
+                   "start sum 3", "finish sum 2", "finish sum 3"}));
+}
+
+TEST(StepGraph, MakesAQueueWaitForTheOtherOnce) {
+  const StepGraph graph{{transfer("halo", {reads(0, rows(0, 8)), writes(0, rows(8, 9))}),
+                         kernel("interior", {reads(0, rows(0, 8)), writes(1, rows(0, 7))}),
+                         kernel("boundary", {reads(0, rows(6, 9)), writes(1, rows(7, 8))}),
+                         kernel("more", {reads(0, rows(6, 9)), writes(1, rows(8, 9))}),
+                         transfer("next", {reads(1, rows(0, 8)), writes(2, rows(8, 9))})}};
+  const auto actions = schedule(graph);
+  ASSERT_EQ(lines(graph, actions), (Lines{"start halo", "run interior", "finish halo", "run boundary", "start next",
+                                          "run more", "finish next"}));
+  EXPECT_EQ(waits_between_queues(graph, actions), (std::vector<int>{-1, -1, -1, 2, 3, -1, -1}));
 }
 
 TEST(StepGraph, WaitsOnlyForWhatTheFirstNodeThatCannotGoOnNeeds) {
@@ -407,6 +452,60 @@ class HashedMemory {
 
   std::map<Cell, std::uint64_t> values_;
 };
+
+/// Two queues, each with its actions in order, that run as chance has it, but for what the one waits for of the other.
+void expect_queues_compute(const StepGraph& graph, const std::vector<StepAction>& actions, const HashedMemory& expected,
+                           Dice& dice) {
+  constexpr std::uint64_t rubbish = 0xbeef;
+  const std::vector<int> waits = waits_between_queues(graph, actions);
+  ASSERT_EQ(waits.size(), actions.size());
+  std::array<std::vector<std::size_t>, 2> queues;
+  for (std::size_t a = 0; a < actions.size(); ++a) queues[actions[a].kind == StepActionKind::run ? 0 : 1].push_back(a);
+  std::array<std::size_t, 2> next{0, 0};
+  std::vector<bool> done(actions.size(), false);
+  HashedMemory memory;
+  std::map<std::size_t, std::uint64_t> read_at_start;
+  for (std::size_t n = 0; n < actions.size(); ++n) {
+    std::vector<std::size_t> able;
+    for (const std::size_t q : {0u, 1u}) {
+      if (next[q] == queues[q].size()) continue;
+      const int wait = waits[queues[q][next[q]]];
+      if (wait < 0 || done[static_cast<std::size_t>(wait)]) able.push_back(q);
+    }
+    ASSERT_FALSE(able.empty()) << "both queues wait";
+    const std::size_t q = able[static_cast<std::size_t>(dice(0, static_cast<int>(able.size()) - 1))];
+    const std::size_t a = queues[q][next[q]++];
+    const auto i = static_cast<std::size_t>(actions[a].node);
+    const StepNode& node = graph.nodes[i];
+    if (actions[a].kind == StepActionKind::finish) {
+      memory.write(node, i, read_at_start.at(i));
+    } else {
+      const std::uint64_t read = memory.read(node);
+      read_at_start[i] = read;
+      memory.write(node, i, actions[a].kind == StepActionKind::run ? read : rubbish);
+    }
+    done[a] = true;
+  }
+  ASSERT_EQ(memory, expected);
+}
+
+TEST(StepGraph, ComputesTheSameOnTwoQueues) {
+  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
+    Dice dice(static_cast<std::uint64_t>(seed));
+    const StepGraph graph = random_graph(dice);
+    HashedMemory expected;
+    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
+      expected.write(graph.nodes[i], i, expected.read(graph.nodes[i]));
+    std::vector<ScheduleOptions> orders = other_orders(dice);
+    orders.emplace_back();
+    for (const ScheduleOptions& options : orders) {
+      const auto actions = schedule(graph, options);
+      SCOPED_TRACE("seed " + std::to_string(seed) + ": " + testing::PrintToString(lines(graph, actions)));
+      expect_queues_compute(graph, actions, expected, dice);
+      if (testing::Test::HasFailure()) return;
+    }
+  }
+}
 
 TEST(StepGraph, ComputesWhatTheNodesDoOneAfterTheOther) {
   // Communication reads where it starts and writes where it finishes. In between it may write, so there is rubbish; and a peer may read
@@ -559,7 +658,10 @@ TEST(StepGraph, LetsNoRankWaitForEver) {
       for (const std::size_t end : ends) {
         std::vector<std::size_t> number;
         const StepGraph graph = graph_of_rank(dice, commons, first, end, r, number);
-        for (const StepAction& a : schedule(graph)) {
+        // Ranks may keep the rules in different ways.
+        std::vector<ScheduleOptions> orders = other_orders(dice);
+        orders.emplace_back();
+        for (const StepAction& a : schedule(graph, orders[static_cast<std::size_t>(dice(0, 2))])) {
           ranks[r].push_back({a.kind, number[static_cast<std::size_t>(a.node)]});
           waits += a.kind == StepActionKind::finish ? 1 : 0;
         }

@@ -85,10 +85,15 @@ class NcclCollectives final : public DeviceCollectives {
     }
   }
 
-  void all_reduce(const Communicator& comm, void* data, std::size_t count, ElementType type, Reduction op,
-                  void* stream) override {
+  void start_all_reduce(const Communicator& comm, void* data, std::size_t count, ElementType type, Reduction op,
+                        void* stream) override {
+    check(ncclAllReduce(data, data, count, type_of(type), operation_of(op), nccl_, static_cast<cudaStream_t>(stream)),
+          "ncclAllReduce");
+    wait(comm, [] { return true; });
+  }
+
+  void finish(const Communicator& comm, void* stream) override {
     const auto s = static_cast<cudaStream_t>(stream);
-    check(ncclAllReduce(data, data, count, type_of(type), operation_of(op), nccl_, s), "ncclAllReduce");
     wait(comm, [&] {
       const cudaError_t code = cudaStreamQuery(s);
       if (code == cudaErrorNotReady) return false;
