@@ -49,4 +49,8 @@ const char* kind(const Operation& op) {
   return std::visit([](const auto& o) { return name_of(o); }, op);
 }
 
+bool is_convolution(const Operation& op) {
+  return std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op);
+}
+
 }  // namespace aloni::nn

@@ -134,5 +134,7 @@ struct LayerDescription {
 /// "convolution", "transposed_convolution", "pooling", "batch_norm", "group_norm", "layer_norm", "relu", "flatten", "dense", "global_average_pooling", "add",
 /// "adaptive_pooling", "upsampling".
 const char* kind(const Operation& op);
+/// Transposed ones too.
+bool is_convolution(const Operation& op);
 
 }  // namespace aloni::nn

@@ -30,8 +30,7 @@ constexpr Index bucket_bytes = Index{1} << 20;
 
 /// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
 bool output_may_be_overwritten(const Operation& op) {
-  return std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op) ||
-         std::holds_alternative<Dense>(op) || std::holds_alternative<BatchNorm>(op) ||
+  return is_convolution(op) || std::holds_alternative<Dense>(op) || std::holds_alternative<BatchNorm>(op) ||
          std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) ||
          std::holds_alternative<Add>(op);
 }

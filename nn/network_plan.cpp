@@ -49,10 +49,6 @@ bool has_no_spatial_extent(const Operation& op) {
 
 bool has_no_spatial_extent(const Extents& e) { return e[Dim::depth] == 1 && e[Dim::height] == 1 && e[Dim::width] == 1; }
 
-bool is_convolution(const Operation& op) {
-  return std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op);
-}
-
 /// Convolutions and dense layers write dense memory (their vendor kernels are slow, or don't run, on anything else).
 bool writes_dense(const Operation& op) { return is_convolution(op) || std::holds_alternative<Dense>(op); }
 

@@ -128,7 +128,7 @@ std::string refusal_of_wide(const Operation& op, const LayerSplit& split) {
       std::holds_alternative<LayerNorm>(op)) {
     return "interior_first or blocking, as layers that take statistics compute what they own alone";
   }
-  const bool convolution = std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op);
+  const bool convolution = is_convolution(op);
   if (convolution && split.tensor_grid()[Dim::channel] > 1)
     return "interior_first or blocking, as its channels or filters are cut";
   return {};

@@ -22,10 +22,6 @@ namespace aloni::nn {
 
 namespace {
 
-/// Where activations of type T are computed.
-template <class T>
-using ExecOf = std::conditional_t<std::is_same_v<T, comm::bfloat16>, Kokkos::DefaultHostExecutionSpace,
-                                  Kokkos::DefaultExecutionSpace>;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -83,7 +79,7 @@ void draw_shifts(std::vector<Shift>& shifts, std::span<const Index> chosen, cons
 template <class T>
 class Networks {
  public:
-  using Exec = ExecOf<T>;
+  using Exec = execution_space_t<T>;
   using AllParameters = Parameters<parameter_type_t<T>, Exec>;
 
   Networks(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
@@ -131,7 +127,8 @@ void add_difference(TimeReport& sum, const TimeReport& before, const TimeReport&
 }
 
 template <class T>
-double accuracy(Networks<T>& networks, const Queue<ExecOf<T>>& queue, const LabelledImages& set, Index batch) {
+double accuracy(Networks<T>& networks, const Queue<execution_space_t<T>>& queue, const LabelledImages& set,
+                Index batch) {
   std::vector<Index> order(set.labels.size());
   std::iota(order.begin(), order.end(), Index{0});
   Index correct = 0;
@@ -162,7 +159,7 @@ template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& description, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,
                   TrainObserver* observer) {
-  using Exec = ExecOf<T>;
+  using Exec = execution_space_t<T>;
   using Parameter = parameter_type_t<T>;
   check_arguments(description, train_set, test_set, options);
   const Queue<Exec> queue;

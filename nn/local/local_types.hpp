@@ -16,6 +16,11 @@ namespace aloni::nn {
 template <class T>
 using parameter_type_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, float, T>;
 
+/// Where activations of type T are computed: those of bfloat16 on the host.
+template <class T>
+using execution_space_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, Kokkos::DefaultHostExecutionSpace,
+                                             Kokkos::DefaultExecutionSpace>;
+
 }  // namespace aloni::nn
 
 namespace aloni::nn::local {

@@ -49,11 +49,6 @@ T value_at(Values kind, std::uint64_t seed, std::uint64_t stream, Index position
   return static_cast<T>(static_cast<int>(random::integer(seed, stream, static_cast<std::uint64_t>(position)) % 3) - 1);
 }
 
-/// Activations of bfloat16 are the host's.
-template <class T>
-using ExecOf = std::conditional_t<std::is_same_v<T, comm::bfloat16>, Kokkos::DefaultHostExecutionSpace,
-                                  Kokkos::DefaultExecutionSpace>;
-
 /// Copies between a view of the device and values in the order of its elements.
 template <class View>
 auto on_host(const View& v) {
@@ -96,11 +91,12 @@ double difference(const PartView& part, const Box& box, const WholeView& whole) 
 enum class Weights { whole, cut };
 
 template <class T>
-Parameters<parameter_type_t<T>, ExecOf<T>> make_parameters(const comm::Communicator& comm,
-                                                           const Queue<ExecOf<T>>& queue, const NetworkDescription& net,
-                                                           const Strategy& strategy, std::uint64_t seed,
-                                                           Weights weights) {
-  using AllParameters = Parameters<parameter_type_t<T>, ExecOf<T>>;
+Parameters<parameter_type_t<T>, execution_space_t<T>> make_parameters(const comm::Communicator& comm,
+                                                                      const Queue<execution_space_t<T>>& queue,
+                                                                      const NetworkDescription& net,
+                                                                      const Strategy& strategy, std::uint64_t seed,
+                                                                      Weights weights) {
+  using AllParameters = Parameters<parameter_type_t<T>, execution_space_t<T>>;
   if (weights == Weights::whole) return AllParameters(comm, queue, net, seed);
   return AllParameters(comm, queue, net, resolve(strategy, net, comm.size()), seed);
 }
@@ -109,9 +105,9 @@ Parameters<parameter_type_t<T>, ExecOf<T>> make_parameters(const comm::Communica
 template <class T>
 struct Run {
   using Parameter = parameter_type_t<T>;
-  Queue<ExecOf<T>> queue;
-  Parameters<Parameter, ExecOf<T>> parameters;
-  Network<T, ExecOf<T>> network;
+  Queue<execution_space_t<T>> queue;
+  Parameters<Parameter, execution_space_t<T>> parameters;
+  Network<T, execution_space_t<T>> network;
   Values values;
   std::uint64_t seed;
 
