@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -33,7 +34,8 @@ struct PartWeights {
   bool copied() const { return memory != nullptr; }
 };
 
-/// Local kernels by problem, pass and filters: equal ones are shared. Parts of equal extents have kernels of their own, which may keep their filters.
+/// Local kernels by problem, pass and filters: equal ones are shared. Parts of equal extents have kernels of their own, which may keep their filters;
+/// kernels of the same filters share what they keep of them.
 template <class T, class Exec>
 class ConvolutionKernels {
  public:
@@ -55,7 +57,9 @@ class ConvolutionKernels {
     for (const Made& known : all_)
       if (known.filters == filters && known.kernel->passes() == wanted && known.kernel->problem() == problem)
         return known.kernel;
-    all_.push_back({local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted), filters});
+    std::shared_ptr<local::FilterOrders>& orders = orders_[filters];
+    if (!orders) orders = local::make_filter_orders();
+    all_.push_back({local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted, orders), filters});
     return all_.back().kernel;
   }
   void filters_are(std::uint64_t version) {
@@ -64,6 +68,7 @@ class ConvolutionKernels {
   std::size_t bytes() const {
     std::size_t sum = 0;
     for (const Made& known : all_) sum += known.kernel->workspace_bytes();
+    for (const auto& [filters, orders] : orders_) sum += orders->bytes();
     return sum;
   }
 
@@ -76,6 +81,7 @@ class ConvolutionKernels {
   Exec exec_;
   local::ConvolutionBackend backend_;
   std::vector<Made> all_;
+  std::map<const void*, std::shared_ptr<local::FilterOrders>> orders_;
 };
 
 /// Calls of kernels that compute one region.

@@ -40,7 +40,8 @@ void check_pass(const char* operation, bool prepared) {
 template <class T, class Exec>
 class PerPassConvolution final : public LocalConvolution<T, Exec> {
  public:
-  PerPassConvolution(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
+  PerPassConvolution(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,
+                     const std::shared_ptr<FilterOrders>& orders)
       : LocalConvolution<T, Exec>(problem, passes) {
     // Passes with the same implementation share one object, hence one workspace.
     for (const auto backend : {ConvolutionBackend::reference, ConvolutionBackend::direct, ConvolutionBackend::onednn,
@@ -56,7 +57,7 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
                                    .dense_output = passes.dense_output};
       if (!mine.forward && !mine.backward_data && !mine.backward_filter) continue;
       const std::shared_ptr<LocalConvolution<T, Exec>> part =
-          make_local_convolution<T, Exec>(backend, problem, exec, mine);
+          make_local_convolution<T, Exec>(backend, problem, exec, mine, orders);
       if (mine.forward) part_[0] = part;
       if (mine.backward_data) part_[1] = part;
       if (mine.backward_filter) part_[2] = part;
@@ -216,10 +217,16 @@ ConvolutionBackend automatic_backend(const ConvolutionProblem& p, ConvolutionPas
   return ConvolutionBackend::direct;
 }
 
+std::shared_ptr<FilterOrders> make_filter_orders() {
+  if constexpr (config::has_onednn) return detail::make_onednn_filter_orders();
+  return std::make_shared<FilterOrders>();
+}
+
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBackend backend,
                                                                   const ConvolutionProblem& problem, const Exec& exec,
-                                                                  ConvolutionPasses passes) {
+                                                                  ConvolutionPasses passes,
+                                                                  const std::shared_ptr<FilterOrders>& orders) {
   validate(problem);
   for (const auto& [wanted, pass] : {std::pair{passes.forward, ConvolutionPass::forward},
                                      std::pair{passes.backward_data, ConvolutionPass::backward_data},
@@ -232,14 +239,14 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
   }
   switch (backend) {
     case ConvolutionBackend::automatic:
-      return std::make_unique<PerPassConvolution<T, Exec>>(problem, exec, passes);
+      return std::make_unique<PerPassConvolution<T, Exec>>(problem, exec, passes, orders);
     case ConvolutionBackend::direct:
       if constexpr (detail::runs_on_host<Exec> && !std::is_same_v<T, comm::bfloat16>)
         return detail::make_direct_convolution<T, Exec>(problem, exec, passes);
       break;
     case ConvolutionBackend::onednn:
       if constexpr (config::has_onednn && detail::runs_on_host<Exec> && !std::is_same_v<T, double>) {
-        return detail::make_onednn_convolution<T, Exec>(problem, exec, passes);
+        return detail::make_onednn_convolution<T, Exec>(problem, exec, passes, orders);
       }
       break;
     case ConvolutionBackend::kokkos_kernels:
@@ -259,7 +266,8 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
                                                                   ConvolutionPass);                              \
   template ConvolutionBackend automatic_backend<T, Exec>(const ConvolutionProblem&, ConvolutionPass);            \
   template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                           \
-      ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses);
+      ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses,                             \
+      const std::shared_ptr<FilterOrders>&);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
 #undef INSTANTIATE

@@ -23,6 +23,7 @@
 // Backward-data of a distributed layer is a problem of its own: x is the box of dx to be written, y the box of dy needed
 // for it (with ghosts), and offset relates these two boxes.
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/local/filter_orders.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
 #include <cstdint>
@@ -49,6 +50,7 @@ class LocalConvolution {
   const ConvolutionPasses& passes() const { return passes_; }
   /// The implementation that runs `pass`, e.g. "direct" or "onednn jit:avx512_core"; for reports.
   virtual std::string implementation(ConvolutionPass pass) const = 0;
+  /// Without what it shares with others: FilterOrders::bytes().
   virtual std::size_t workspace_bytes() const = 0;
 
   /// Which filters the calls to come are given: an implementation that has an order of its own for them brings them into it once for each
@@ -90,11 +92,12 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
                                               ConvolutionPass pass);
 
 /// Makes the implementation and allocates its workspace. `automatic` chooses for each pass on its own, by shape only, so
-/// that equal problems choose equally on all ranks. Throws Unsupported (with the reason above), InvalidArgument.
+/// that equal problems choose equally on all ranks. With `orders` it shares filters in an order of their own with the others that have been
+/// given these (filter_orders.hpp). Throws Unsupported (with the reason above), InvalidArgument.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
-std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBackend backend,
-                                                                  const ConvolutionProblem& problem, const Exec& exec,
-                                                                  ConvolutionPasses passes);
+std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(
+    ConvolutionBackend backend, const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,
+    const std::shared_ptr<FilterOrders>& orders = nullptr);
 
 /// The implementation that `automatic` takes for a pass: never `automatic`.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>

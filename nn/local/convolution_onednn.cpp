@@ -24,7 +24,8 @@ inline constexpr auto activations_of =
 template <class T, class Exec>
 class OnednnBackend final : public LocalConvolution<T, Exec> {
  public:
-  OnednnBackend(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
+  OnednnBackend(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,
+                const std::shared_ptr<FilterOrders>& orders)
       : LocalConvolution<T, Exec>(problem, passes), part_(onednn_problem(problem)) {
     auto reason = [&](bool wanted, ConvolutionPass pass) {
       auto& why = reasons_[static_cast<int>(pass)];
@@ -46,7 +47,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
         other_ = make_converting_convolution<T, Exec>(problem, exec, elsewhere);
     }
     if (!here.forward && !here.backward_data && !here.backward_filter) return;
-    onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>);
+    onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders);
     const Index in = part_.samples * part_.input[0] * part_.input[1] * part_.input[2] * part_.channels;
     const Index out = part_.samples * part_.output[0] * part_.output[1] * part_.output[2] * part_.filters;
     if (!passes.dense_input || !reads_contiguously()) {
@@ -176,15 +177,15 @@ std::optional<std::string> onednn_bfloat16_unsupported_reason() {
 
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
-                                                                   ConvolutionPasses passes) {
-  return std::make_unique<OnednnBackend<T, Exec>>(problem, exec, passes);
+                                                                   ConvolutionPasses passes,
+                                                                   const std::shared_ptr<FilterOrders>& orders) {
+  return std::make_unique<OnednnBackend<T, Exec>>(problem, exec, passes, orders);
 }
 
 using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<LocalConvolution<float, Host>> make_onednn_convolution<float, Host>(const ConvolutionProblem&,
-                                                                                             const Host&,
-                                                                                             ConvolutionPasses);
+template std::unique_ptr<LocalConvolution<float, Host>> make_onednn_convolution<float, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses, const std::shared_ptr<FilterOrders>&);
 template std::unique_ptr<LocalConvolution<comm::bfloat16, Host>> make_onednn_convolution<comm::bfloat16, Host>(
-    const ConvolutionProblem&, const Host&, ConvolutionPasses);
+    const ConvolutionProblem&, const Host&, ConvolutionPasses, const std::shared_ptr<FilterOrders>&);
 
 }  // namespace aloni::nn::local::detail

@@ -1,6 +1,7 @@
 # The local kernels: included by nn/CMakeLists.txt, paths relative to it. A backend that is off is not compiled.
 set(ALONI_NN_LOCAL_PURE_HEADERS
     local/convolution_problem.hpp
+    local/filter_orders.hpp
     local/pooling_problem.hpp
     local/resampling_problem.hpp)
 set(ALONI_NN_LOCAL_HEADERS

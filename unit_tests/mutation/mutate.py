@@ -25,9 +25,10 @@ import time
 root = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).with_name("mutations.txt")
 PURE = ["test_step_graph", "test_network_plan"]
+LOCAL = ["test_filter_orders"]
 DISTRIBUTED = ["fuzz_split", "test_split", "test_bfloat16"]
 # From the fastest to find something to the slowest. A fault that needs more is a fault that the tests are too weak for.
-RUNS = [("test_step_graph", 0), ("test_network_plan", 0), ("fuzz_split", 4), ("test_split", 2), ("fuzz_split", 6),
+RUNS = [("test_step_graph", 0), ("test_network_plan", 0), ("test_filter_orders", 0), ("fuzz_split", 4), ("test_split", 2), ("fuzz_split", 6),
         ("test_split", 4), ("test_split", 3), ("test_bfloat16", 2)]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "ALONI_FUZZ_SECONDS": "20"}
@@ -118,6 +119,8 @@ def try_fault(tree, fault):
     try:
         if file == "nn/step_graph.cpp" or file == "nn/network_plan.cpp" or file.startswith("halo/stencil"):
             stages = [PURE, DISTRIBUTED]
+        elif "onednn" in file:
+            stages = [LOCAL, DISTRIBUTED]
         else:
             stages = [DISTRIBUTED]
         for targets in stages:
@@ -159,7 +162,7 @@ def main():
         copy_tree(tree)
         subprocess.run(["cmake", "--preset", "host", "-D", "aloni_ENABLE_HEADER_TESTS=OFF", *options.cmake], cwd=tree,
                        check=True, stdout=subprocess.DEVNULL)
-        error = build(tree, PURE + DISTRIBUTED)
+        error = build(tree, PURE + LOCAL + DISTRIBUTED)
         if error:
             sys.exit(error)
         for program, ranks in RUNS:

@@ -22,7 +22,9 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_depthwise_convolution(const Conv
 // copies of float, by what `automatic` takes.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
-                                                                   ConvolutionPasses passes);
+                                                                   ConvolutionPasses passes,
+                                                                   const std::shared_ptr<FilterOrders>& orders);
+std::shared_ptr<FilterOrders> make_onednn_filter_orders();
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass);
 /// In copies of float, by what `automatic` takes for these: T is bfloat16. Filters are rounded to it.
 template <class T, class Exec>

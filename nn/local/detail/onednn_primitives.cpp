@@ -4,12 +4,19 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <vector>
 
 namespace aloni::nn::local::detail {
 
 namespace {
 
 using dnnl::memory;
+
+/// One for all, so that primitives can share memory.
+const dnnl::engine& cpu() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
 
 bool is_flat(const OnednnProblem& p) { return p.input[0] == 1 && p.output[0] == 1 && p.kernel[0] == 1; }
 
@@ -67,8 +74,7 @@ struct Shapes {
 // Never Winograd: its transformations are not exact on small integers.
 constexpr auto direct = dnnl::algorithm::convolution_direct;
 
-dnnl::convolution_forward::primitive_desc describe_forward(const Shapes& s, const dnnl::engine& engine,
-                                                           bool relu = false) {
+dnnl::convolution_forward::primitive_desc describe_forward(const Shapes& s, bool relu = false) {
   dnnl::primitive_attr attributes = s.attributes;
   if (relu) {
     dnnl::post_ops behind;
@@ -77,34 +83,29 @@ dnnl::convolution_forward::primitive_desc describe_forward(const Shapes& s, cons
   }
   return {{dnnl::prop_kind::forward_training, direct, s.x, s.w, s.bias, s.y, s.stride, s.dilation, s.before, s.after},
           attributes,
-          engine};
+          cpu()};
 }
 
-dnnl::convolution_backward_data::primitive_desc describe_backward_data(const Shapes& s, const dnnl::engine& engine) {
-  return {{direct, s.x, s.w, s.y, s.stride, s.dilation, s.before, s.after},
-          s.attributes,
-          engine,
-          describe_forward(s, engine)};
+dnnl::convolution_backward_data::primitive_desc describe_backward_data(const Shapes& s) {
+  return {{direct, s.x, s.w, s.y, s.stride, s.dilation, s.before, s.after}, s.attributes, cpu(), describe_forward(s)};
 }
 
-dnnl::convolution_backward_weights::primitive_desc describe_backward_filter(const Shapes& s,
-                                                                            const dnnl::engine& engine) {
+dnnl::convolution_backward_weights::primitive_desc describe_backward_filter(const Shapes& s) {
   return {{direct, s.x, s.dw, s.bias, s.y, s.stride, s.dilation, s.before, s.after},
           s.attributes,
-          engine,
-          describe_forward(s, engine)};
+          cpu(),
+          describe_forward(s)};
 }
 
 std::string implementation_of(const OnednnProblem& p, ConvolutionPass pass, OnednnActivations activations) {
-  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   const Shapes shapes(p, activations);
   switch (pass) {
     case ConvolutionPass::forward:
-      return describe_forward(shapes, engine).impl_info_str();
+      return describe_forward(shapes).impl_info_str();
     case ConvolutionPass::backward_data:
-      return describe_backward_data(shapes, engine).impl_info_str();
+      return describe_backward_data(shapes).impl_info_str();
     case ConvolutionPass::backward_filter:
-      return describe_backward_filter(shapes, engine).impl_info_str();
+      return describe_backward_filter(shapes).impl_info_str();
   }
   return {};
 }
@@ -114,38 +115,78 @@ bool is_compiled(const std::string& implementation) {
   return implementation.find("jit") != std::string::npos || implementation.find("brg") != std::string::npos;
 }
 
-/// One pass: the primitive, its arguments, and the reordering of the weights before or after it.
+memory unbound(const memory::desc& desc) { return {desc, cpu(), DNNL_MEMORY_NONE}; }
+
+/// Filters in an order that primitives want, and which these are.
+struct FilterOrder {
+  FilterOrder(const memory::desc& from, const memory::desc& to)
+      : plain(unbound(from)), ordered(to, cpu()), reorder(plain, ordered) {}
+
+  void take(dnnl::stream& stream, const float* filters, std::uint64_t of_version) {
+    const bool known = of_version != 0 && of_version == version && filters == plain.get_data_handle();
+    plain.set_data_handle(const_cast<float*>(filters));
+    if (!known) reorder.execute(stream, plain, ordered);
+    version = of_version;
+  }
+
+  memory plain, ordered;
+  dnnl::reorder reorder;
+  std::uint64_t version = 0;  // 0: unknown
+};
+
+class OnednnFilterOrders final : public FilterOrders {
+ public:
+  std::shared_ptr<FilterOrder> of(const memory::desc& from, const memory::desc& to) {
+    for (const auto& known : all_)
+      if (known->plain.get_desc() == from && known->ordered.get_desc() == to) return known;
+    return all_.emplace_back(std::make_shared<FilterOrder>(from, to));
+  }
+  std::size_t bytes() const override {
+    std::size_t sum = 0;
+    for (const auto& known : all_) sum += known->ordered.get_desc().get_size();
+    return sum;
+  }
+
+ private:
+  std::vector<std::shared_ptr<FilterOrder>> all_;
+};
+
+/// One pass: the primitive, its arguments, and the reordering of the weights before it or of their gradient after it.
 struct Pass {
   dnnl::primitive primitive;
   std::unordered_map<int, memory> arguments;
-  memory plain_w, w;
+  std::shared_ptr<FilterOrder> order;  // of the weights; null: as they are given
+  memory plain_dw, dw;
   dnnl::reorder reorder;
   bool reorders = false;
-  std::uint64_t version_in_w = 0;  // of the weights that are in oneDNN's order; 0: unknown
   std::string implementation;
   std::size_t bytes = 0;
 
   template <class Description>
-  void prepare(const Description& description, const dnnl::primitive& made, const memory::desc& w_desc, int w_argument,
-               bool w_is_result, const Shapes& shapes, const dnnl::engine& engine) {
+  void prepare(const Description& description, const dnnl::primitive& made) {
     primitive = made;
     implementation = description.impl_info_str();
-    plain_w = memory(shapes.plain_w, engine, DNNL_MEMORY_NONE);
-    reorders = w_desc != shapes.plain_w;
-    w = reorders ? memory(w_desc, engine) : plain_w;
-    if (reorders) {
-      reorder = w_is_result ? dnnl::reorder(w, plain_w) : dnnl::reorder(plain_w, w);
-      bytes += w_desc.get_size();
-    }
-    arguments[w_argument] = w;
     const auto scratch = description.scratchpad_desc();
-    arguments[DNNL_ARG_SCRATCHPAD] = memory(scratch, engine);
+    arguments[DNNL_ARG_SCRATCHPAD] = memory(scratch, cpu());
     bytes += scratch.get_size();
   }
+  void prepare_weights(const memory::desc& plain, const memory::desc& wanted, OnednnFilterOrders& orders) {
+    if (wanted != plain) order = orders.of(plain, wanted);
+    arguments[DNNL_ARG_WEIGHTS] = order ? order->ordered : unbound(plain);
+  }
+  void prepare_gradient(const memory::desc& plain, const memory::desc& wanted) {
+    plain_dw = unbound(plain);
+    reorders = wanted != plain;
+    dw = reorders ? memory(wanted, cpu()) : plain_dw;
+    if (reorders) {
+      reorder = dnnl::reorder(dw, plain_dw);
+      bytes += wanted.get_size();
+    }
+    arguments[DNNL_ARG_DIFF_WEIGHTS] = dw;
+  }
   void take_weights(dnnl::stream& stream, const float* data, std::uint64_t version) {
-    plain_w.set_data_handle(const_cast<float*>(data));
-    if (reorders && (version == 0 || version != version_in_w)) reorder.execute(stream, plain_w, w);
-    version_in_w = version;
+    if (order) return order->take(stream, data, version);
+    bind(DNNL_ARG_WEIGHTS, data);
   }
   void bind(int argument, const void* data) {
     // oneDNN takes no const pointers, and doesn't write its inputs.
@@ -257,40 +298,44 @@ bool onednn_has_bfloat16() {
   return has;
 }
 
+std::shared_ptr<FilterOrders> make_onednn_filter_orders() { return std::make_shared<OnednnFilterOrders>(); }
+
 struct OnednnConvolution::Primitives {
-  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
-  dnnl::stream stream{engine};
+  dnnl::stream stream{cpu()};
   std::array<Pass, 3> passes;
+  std::shared_ptr<OnednnFilterOrders> own_orders;
 
   Pass& of(ConvolutionPass pass) { return passes[static_cast<int>(pass)]; }
 };
 
 OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes,
-                                     OnednnActivations activations)
+                                     OnednnActivations activations, const std::shared_ptr<FilterOrders>& orders)
     : primitives_(std::make_unique<Primitives>()) {
   const Shapes shapes(problem, activations);
-  const dnnl::engine& engine = primitives_->engine;
-  auto unbound = [&](const memory::desc& desc) { return memory(desc, engine, DNNL_MEMORY_NONE); };
+  auto shared = std::dynamic_pointer_cast<OnednnFilterOrders>(orders);
+  if (!shared) shared = primitives_->own_orders = std::make_shared<OnednnFilterOrders>();
   if (passes.forward) {
-    const auto d = describe_forward(shapes, engine, passes.relu);
+    const auto d = describe_forward(shapes, passes.relu);
     Pass& pass = primitives_->of(ConvolutionPass::forward);
-    pass.prepare(d, dnnl::convolution_forward(d), d.weights_desc(), DNNL_ARG_WEIGHTS, false, shapes, engine);
+    pass.prepare(d, dnnl::convolution_forward(d));
+    pass.prepare_weights(shapes.plain_w, d.weights_desc(), *shared);
     pass.arguments[DNNL_ARG_SRC] = unbound(shapes.x);
     pass.arguments[DNNL_ARG_BIAS] = unbound(shapes.bias);
     pass.arguments[DNNL_ARG_DST] = unbound(shapes.y);
   }
   if (passes.backward_data) {
-    const auto d = describe_backward_data(shapes, engine);
+    const auto d = describe_backward_data(shapes);
     Pass& pass = primitives_->of(ConvolutionPass::backward_data);
-    pass.prepare(d, dnnl::convolution_backward_data(d), d.weights_desc(), DNNL_ARG_WEIGHTS, false, shapes, engine);
+    pass.prepare(d, dnnl::convolution_backward_data(d));
+    pass.prepare_weights(shapes.plain_w, d.weights_desc(), *shared);
     pass.arguments[DNNL_ARG_DIFF_DST] = unbound(shapes.y);
     pass.arguments[DNNL_ARG_DIFF_SRC] = unbound(shapes.x);
   }
   if (passes.backward_filter) {
-    const auto d = describe_backward_filter(shapes, engine);
+    const auto d = describe_backward_filter(shapes);
     Pass& pass = primitives_->of(ConvolutionPass::backward_filter);
-    pass.prepare(d, dnnl::convolution_backward_weights(d), d.diff_weights_desc(), DNNL_ARG_DIFF_WEIGHTS, true, shapes,
-                 engine);
+    pass.prepare(d, dnnl::convolution_backward_weights(d));
+    pass.prepare_gradient(shapes.plain_w, d.diff_weights_desc());
     pass.arguments[DNNL_ARG_SRC] = unbound(shapes.x);
     pass.arguments[DNNL_ARG_DIFF_DST] = unbound(shapes.y);
     pass.arguments[DNNL_ARG_DIFF_BIAS] = unbound(shapes.bias);
@@ -323,9 +368,9 @@ void OnednnConvolution::backward_filter(const void* x, const void* dy, float* dw
   pass.bind(DNNL_ARG_SRC, x);
   pass.bind(DNNL_ARG_DIFF_DST, dy);
   pass.bind(DNNL_ARG_DIFF_BIAS, db);
-  pass.plain_w.set_data_handle(dw);
+  pass.plain_dw.set_data_handle(dw);
   pass.primitive.execute(primitives_->stream, pass.arguments);
-  if (pass.reorders) pass.reorder.execute(primitives_->stream, pass.w, pass.plain_w);
+  if (pass.reorders) pass.reorder.execute(primitives_->stream, pass.dw, pass.plain_dw);
   primitives_->stream.wait();
 }
 
@@ -334,7 +379,7 @@ std::string OnednnConvolution::implementation(ConvolutionPass pass) const {
 }
 
 std::size_t OnednnConvolution::workspace_bytes() const {
-  std::size_t bytes = 0;
+  std::size_t bytes = primitives_->own_orders ? primitives_->own_orders->bytes() : 0;
   for (const Pass& pass : primitives_->passes) bytes += pass.bytes;
   return bytes;
 }

@@ -2,6 +2,7 @@
 // Convolution through oneDNN on dense host memory: the only file pair that knows oneDNN. No Kokkos, so that the C++ compiler builds
 // it in every configuration.
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/local/filter_orders.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -33,20 +34,26 @@ std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& p
 /// Whether oneDNN has kernels for bfloat16 on this processor.
 bool onednn_has_bfloat16();
 
+/// Weights in oneDNN's orders, for the convolutions that are given it.
+std::shared_ptr<FilterOrders> make_onednn_filter_orders();
+
 /// Primitives, weights in oneDNN's order and scratch memory, made once. Arguments of calls are dense channels-last arrays of
 /// the problem's shape, those of activations of the type given; calls return when the work is done.
 class OnednnConvolution {
  public:
-  OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes, OnednnActivations activations);
+  /// `orders`: null, or made above; null gives it some of its own.
+  OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes, OnednnActivations activations,
+                    const std::shared_ptr<FilterOrders>& orders);
   ~OnednnConvolution();
 
-  /// bias: filters, not null. Weights of the version that the last call of the pass had, unless it is 0, are not reordered again.
+  /// bias: filters, not null. Weights at the place and of the version, unless it is 0, that the order holds already are not reordered again.
   void forward(const void* x, const float* w, const float* bias, void* y, std::uint64_t version = 0);
   void backward_data(const void* dy, const float* w, void* dx, std::uint64_t version = 0);
   /// db: filters, not null.
   void backward_filter(const void* x, const void* dy, float* dw, float* db);
 
   std::string implementation(ConvolutionPass pass) const;
+  /// Without those of the `orders` given.
   std::size_t workspace_bytes() const;
 
  private:

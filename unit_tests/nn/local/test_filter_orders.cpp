@@ -1,0 +1,153 @@
+// Kernels that share filters in an order of their own: they give the bits of kernels that don't, and memory for one order counts once.
+#include <aloni/nn/detail/convolution_region.hpp>
+#include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/local/filter_orders.hpp>
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "local_tensor.hpp"
+
+namespace aloni::test {
+namespace {
+
+using namespace nn::local;
+using comm::bfloat16;
+using nn::parameter_type_t;
+using Exec = Kokkos::DefaultExecutionSpace;
+
+/// Of whole vectors, which oneDNN computes in all passes and both types, from filters in an order of its own.
+ConvolutionProblem usual_problem(Index height = 6) {
+  return {.samples = 1,
+          .channels = 64,
+          .filters = 64,
+          .input = {1, height, 16},
+          .output = {1, height, 16},
+          .kernel = {1, 3, 3},
+          .offset = {0, -1, -1}};
+}
+
+template <class T>
+bool has_onednn() {
+  if constexpr (std::is_same_v<T, bfloat16> && !std::is_same_v<Exec, Kokkos::DefaultHostExecutionSpace>) return false;
+  return !unsupported_reason<T>(ConvolutionBackend::onednn, usual_problem(), ConvolutionPass::forward);
+}
+
+template <class T>
+constexpr std::size_t filter_bytes = sizeof(T) * 64 * 64 * 9;
+
+constexpr ConvolutionPasses both{.forward = true, .backward_data = true};
+
+template <class T>
+std::unique_ptr<LocalConvolution<T>> make(const ConvolutionProblem& p, ConvolutionPasses passes,
+                                          const std::shared_ptr<FilterOrders>& orders) {
+  return make_local_convolution<T>(ConvolutionBackend::onednn, p, test_space(), passes, orders);
+}
+
+/// Problems of two heights, as interior and border are, with their arguments.
+template <class T>
+struct Kernel {
+  Kernel(Index height, const std::shared_ptr<FilterOrders>& orders, std::mt19937& random)
+      : problem(usual_problem(height)),
+        given(make<T>(problem, both, orders)),
+        reference(make_local_convolution<T>(ConvolutionBackend::reference, problem, test_space(), both)),
+        x({1, 1, height, 16, 64}),
+        y({1, 1, height, 16, 64}),
+        expected({1, 1, height, 16, 64}) {
+    x.fill_integers(random, 3);
+  }
+
+  void expect_right(const LocalTensor<parameter_type_t<T>>& w, std::uint64_t version) {
+    const Exec exec = test_space();
+    given->filters_are(version);
+    const auto expect_equal = [&](const char* what) {
+      wait(exec);
+      y.download();
+      expected.download();
+      EXPECT_EQ(differing_bits(expected, y), 0) << what << ", version " << version;
+    };
+    given->forward(exec, x, w, {}, y);
+    reference->forward(exec, x, w, {}, expected);
+    expect_equal("forward");
+    given->backward_data(exec, x, w, y);
+    reference->backward_data(exec, x, w, expected);
+    expect_equal("backward-data");
+  }
+
+  ConvolutionProblem problem;
+  std::unique_ptr<LocalConvolution<T>> given, reference;
+  LocalTensor<T> x, y, expected;
+};
+
+template <class T>
+void share_without_mixing() {
+  if (!has_onednn<T>()) GTEST_SKIP() << "no oneDNN for this type";
+  std::mt19937 random(5);
+  const auto orders = make_filter_orders();
+  Kernel<T> interior(6, orders, random), border(1, orders, random);
+  std::array<LocalTensor<parameter_type_t<T>>, 2> w{LocalTensor<parameter_type_t<T>>({64, 1, 3, 3, 64}),
+                                                    LocalTensor<parameter_type_t<T>>({64, 1, 3, 3, 64})};
+  const auto renew = [&](auto& filters) { filters.fill_integers(random, 3); };
+  for (auto& filters : w) renew(filters);
+  for (const std::uint64_t version : {1, 2}) {
+    interior.expect_right(w[0], version);
+    border.expect_right(w[0], version);
+    border.expect_right(w[1], version);
+    interior.expect_right(w[1], version);
+    interior.expect_right(w[0], version);
+    for (auto& filters : w) renew(filters);
+  }
+  // Of a version that nobody knows: others each time.
+  for (int i = 0; i < 2; ++i) {
+    interior.expect_right(w[0], 0);
+    renew(w[0]);
+    border.expect_right(w[0], 0);
+    renew(w[0]);
+  }
+  border.expect_right(w[0], 2);
+}
+
+TEST(FilterOrders, SharingKernelsSeeOtherFiltersAndNewVersions) { share_without_mixing<float>(); }
+TEST(FilterOrders, SharingKernelsOfBfloat16SeeOtherFiltersAndNewVersions) { share_without_mixing<bfloat16>(); }
+
+template <class T>
+void count_once() {
+  if (!has_onednn<T>()) GTEST_SKIP() << "no oneDNN for this type";
+  for (const ConvolutionPasses passes :
+       {ConvolutionPasses{.forward = true}, ConvolutionPasses{.backward_data = true}}) {
+    const std::size_t alone = make<T>(usual_problem(), passes, nullptr)->workspace_bytes();
+    const auto orders = make_filter_orders();
+    EXPECT_EQ(orders->bytes(), 0);
+    const auto one = make<T>(usual_problem(), passes, orders);
+    EXPECT_EQ(orders->bytes(), filter_bytes<T>);
+    const auto other = make<T>(usual_problem(), passes, orders);
+    EXPECT_EQ(orders->bytes(), filter_bytes<T>);
+    for (const auto* kernel : {&one, &other}) EXPECT_EQ((*kernel)->workspace_bytes(), alone - filter_bytes<T>);
+  }
+}
+
+TEST(FilterOrders, BytesCountOnceForAllKernels) { count_once<float>(); }
+TEST(FilterOrders, BytesOfBfloat16CountOnceForAllKernels) { count_once<bfloat16>(); }
+
+TEST(FilterOrders, AreSharedByKernelsOfALayerThatAreGivenTheSameFilters) {
+  if (!has_onednn<float>()) GTEST_SKIP() << "no oneDNN";
+  nn::detail::ConvolutionKernels<float, Exec> kernels(test_space(), ConvolutionBackend::onednn);
+  const LocalTensor<float> dense({1, 1, 6, 16, 64}), ghosted({1, 1, 6, 16, 64}, {.before = {0, 0, 1, 1, 0}});
+  const std::array<float, 2> places{};  // of filters; nobody reads them
+  std::size_t own = 0;
+  const auto bytes_with = [&](const LocalTensor<float>& x, const float& filters) {
+    own += kernels.of(usual_problem(), ConvolutionPass::forward, x, dense, &filters)->workspace_bytes();
+    return kernels.bytes() - own;
+  };
+  EXPECT_EQ(bytes_with(dense, places[0]), filter_bytes<float>);
+  EXPECT_EQ(bytes_with(ghosted, places[0]), filter_bytes<float>);
+  EXPECT_EQ(bytes_with(dense, places[1]), 2 * filter_bytes<float>);
+}
+
+}  // namespace
+}  // namespace aloni::test
