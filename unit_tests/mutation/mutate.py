@@ -29,7 +29,7 @@ LOCAL = ["test_filter_orders"]
 DISTRIBUTED = ["fuzz_split", "test_split", "test_bfloat16"]
 # From the fastest to find something to the slowest. A fault that needs more is a fault that the tests are too weak for.
 RUNS = [("test_step_graph", 0), ("test_network_plan", 0), ("test_filter_orders", 0), ("fuzz_split", 4), ("test_split", 2), ("fuzz_split", 6),
-        ("test_split", 4), ("test_split", 3), ("test_bfloat16", 2)]
+        ("test_split", 4), ("test_split", 3), ("test_bfloat16", 2), ("test_bfloat16", 3)]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "ALONI_FUZZ_SECONDS": "20"}
 PATIENCE = 240  # seconds that a test may take: a fault may leave ranks waiting for each other
