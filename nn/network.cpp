@@ -1,15 +1,14 @@
-#include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/halo/transfer.hpp>
+#include <aloni/nn/detail/gradient_sums.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/network.hpp>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -24,9 +23,6 @@ using views::Dim;
 using views::Distribution;
 
 namespace {
-
-/// Gradients are summed over ranks in pieces of about so many bytes.
-constexpr Index bucket_bytes = Index{1} << 20;
 
 /// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
 bool output_may_be_overwritten(const Operation& op) {
@@ -153,7 +149,6 @@ struct Network<T, Exec>::Implementation {
   std::vector<Node> nodes;
   Step<Exec> training, evaluation;          // forward
   Step<Exec> gradients, reduced_gradients;  // backward, and the same with the sums over ranks
-  std::vector<comm::Request> reductions;    // in flight
   LocalTensor input, input_dy;
   Kokkos::View<int*, Mem> labels;
   LocalTensor targets;
@@ -161,11 +156,9 @@ struct Network<T, Exec>::Implementation {
   typename Kokkos::View<double*, Mem>::HostMirror host_loss;
   typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
   typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the right predictions
-  /// There the collectives' engine is faster than kernels that reach into other ranks' memory, and its sums go on beside the backward pass.
   static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
-  std::vector<comm::ViewAllReduce<Parameter, Exec>> gradient_reductions;  ///< of each segment of the parameters
-  std::uint64_t prepared = 0;                                             ///< steps
-  bool reduces_beside = false;                                            ///< the backward pass
+  std::optional<detail::GradientSums<Parameter, Exec>> sums;  // of gradients over ranks
+  std::uint64_t prepared = 0;                                 // steps
   bool counts;
   Queue<Exec> communication;  ///< beside kernels, where these run behind their submission
   Stopwatch stopwatch;
@@ -196,10 +189,7 @@ struct Network<T, Exec>::Implementation {
     });
     try {
       connect(queue);
-      for (const auto& segment : parameters.segments()) {
-        gradient_reductions.emplace_back(summing(segment), queue, segment.gradients,
-                                         comm::BuiltInReduction<Parameter>{}, !on_host);
-      }
+      sums.emplace(comm, queue, parameters);
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
         std::vector<LocalTensor> x, dx;
@@ -213,8 +203,7 @@ struct Network<T, Exec>::Implementation {
       describe_forward(training, Mode::training);
       describe_forward(evaluation, Mode::evaluation);
       describe_backward(gradients, false);
-      reduces_beside = std::ranges::all_of(gradient_reductions, [](const auto& r) { return r.can_start(); });
-      if (reduces_beside) describe_backward(reduced_gradients, true);
+      if (sums->can_run_beside()) describe_backward(reduced_gradients, true);
     } catch (const PeerFailed&) {
       throw;
     } catch (const std::exception& e) {
@@ -224,10 +213,6 @@ struct Network<T, Exec>::Implementation {
     }
     queue.fence("aloni::nn::Network: set-up is complete");
   }
-
-  using Segment = ParameterSegment<Parameter, Mem>;
-  /// The ranks that add their gradients.
-  const comm::Communicator& summing(const Segment& segment) const { return segment.sum ? *segment.sum : comm; }
 
   int size() const { return static_cast<int>(nodes.size()); }
   int rank() const { return comm.rank(); }
@@ -461,9 +446,6 @@ struct Network<T, Exec>::Implementation {
   }
 
   void describe_backward(Step<Exec>& step, bool reduces) {
-    const std::vector<Bucket> buckets = reduces ? gradient_buckets() : std::vector<Bucket>{};
-    reductions.resize(std::max(reductions.size(), buckets.size()));
-    std::size_t next = 0;
     for (int i = size() - 1; i >= 0; --i) {
       step.set_scope("aloni::nn::backward " + name(i));
       nodes[i].layer->add_backward(step);
@@ -472,66 +454,9 @@ struct Network<T, Exec>::Implementation {
         if (arm.back) step.transfer("dx", {reads(arm.folded), writes(arm.result)}, *arm.back);
         if (arm.contribution.allocated()) add_contribution(step, arm);
       }
-      for (; next < buckets.size() && buckets[next].layer == i; ++next) add_reduction(step, buckets[next], next);
+      if (reduces) sums->add_to(step, i);
     }
     prepare(step);
-  }
-
-  /// Gradients that are summed over ranks together, as soon as the backward pass has left their first layer.
-  struct Bucket {
-    int layer;               ///< the first
-    const Segment* segment;  ///< that they are of
-    Index first, length;
-    std::vector<Access> accesses;
-  };
-
-  /// From the last gradients to the first, each of at least bucket_bytes but the last one of a segment. The loss goes with the first.
-  std::vector<Bucket> gradient_buckets() {
-    std::vector<Bucket> buckets;
-    for (const Segment& segment : parameters.segments()) add_buckets(buckets, segment);
-    // In the order in which the backward pass leaves the layers, on all ranks.
-    std::ranges::stable_sort(buckets, std::greater{}, &Bucket::layer);
-    return buckets;
-  }
-
-  void add_buckets(std::vector<Bucket>& buckets, const Segment& segment) {
-    const auto bytes = [](int i, const AllParameters& all) {
-      return all.descriptions()[i].extents.size() / all.blocks(i).count() * static_cast<Index>(sizeof(Parameter));
-    };
-    const auto& tensors = parameters.descriptions();
-    std::vector<int> mine;
-    for (int p = 0; p < static_cast<int>(tensors.size()); ++p)
-      if (parameters.blocks(p).count() == segment.blocks) mine.push_back(p);
-    Index end = static_cast<Index>(segment.gradients.extent(0)), size = 0;
-    std::vector<Access> accesses;
-    for (int k = static_cast<int>(mine.size()) - 1; k >= 0; --k) {
-      const int p = mine[k];
-      const auto gradient = parameters.gradient(p);
-      accesses.push_back(writes(gradient));
-      size += bytes(p, parameters);
-      const bool ends_layer = k == 0 || tensors[mine[k - 1]].layer != tensors[p].layer;
-      if (!ends_layer || (k > 0 && size < bucket_bytes)) continue;
-      const auto first = static_cast<Index>(gradient.data() - segment.gradients.data());
-      buckets.push_back({tensors[p].layer, &segment, first, end - first, std::move(accesses)});
-      accesses.clear();
-      end = first;
-      size = 0;
-    }
-    if (end > 0) buckets.push_back({0, &segment, 0, end, {}});  // nothing is learned: the loss alone
-  }
-
-  void add_reduction(Step<Exec>& step, const Bucket& bucket, std::size_t slot) {
-    const auto* const reduction =
-        &gradient_reductions[static_cast<std::size_t>(bucket.segment - parameters.segments().data())];
-    step.set_scope("aloni::nn::reduce_gradients");
-    step.collective(
-        "", bucket.accesses,
-        [this, reduction, first = bucket.first, length = bucket.length, slot](const Queue<Exec>& queue) {
-          reductions[slot] = reduction->start(queue, first, length);
-        },
-        [this, reduction, first = bucket.first, length = bucket.length, slot](const Queue<Exec>& queue) {
-          reduction->finish(queue, reductions[slot], first, length);
-        });
   }
 
   void add_contribution(Step<Exec>& step, const Arm& arm) {
@@ -585,7 +510,7 @@ struct Network<T, Exec>::Implementation {
     const ScopedRegion region("aloni::nn::reduce_gradients");
     const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
     if (!partial) {
-      for (const auto& reduction : gradient_reductions) reduction.run(queue);
+      sums->run(queue);
       return comm.size();
     }
     if (parameters.is_cut()) {
@@ -612,7 +537,7 @@ struct Network<T, Exec>::Implementation {
     compute_loss(queue, true);
     append_loss<Parameter, Exec>(queue.space(), parameters.gradients(), parameters.size(), loss);
     int contributions = comm.size();
-    if (!partial && reduces_beside) {
+    if (!partial && sums->can_run_beside()) {
       execute(reduced_gradients, queue);
     } else {
       backward(queue);
