@@ -517,6 +517,41 @@ TEST(LocalConvolution, WorkInSeveralPiecesAddsUp) {
   compare_all<float>(p, random, {}, {});
   compare_all<bfloat16>(p, random, ghosted, ghosted);
   if (!aloni::test::sanitized) compare_all<double>(p, random, ghosted, ghosted);
+  ConvolutionProblem q = p;
+  std::swap(q.channels, q.filters);
+  compare_all<float>(q, random, ghosted, ghosted);
+}
+
+TEST(LocalConvolution, BackwardDataOfStrideOneWithEveryPadding) {
+  // Boxes of dx no larger than those of dy, which the GEMM implementation computes as a forward pass of turned filters.
+  const unsigned seed = test_seed();
+  int turned = 0;
+  for (int i = 0; i < aloni::test::random_cases(120); ++i) {
+    std::mt19937 random(seed + 11000 + i);
+    auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
+    const Index groups = std::max<Index>(1, pick(-2, 3)), channels = pick(1, 20);
+    ConvolutionProblem p{.samples = pick(1, 3),
+                         .channels = groups * channels,
+                         .filters = groups * pick(1, 2 * channels),
+                         .groups = groups};
+    for (int s = 0; s < 3; ++s) {
+      p.kernel[s] = pick(1, 4), p.dilation[s] = pick(1, 3), p.output[s] = pick(1, 7);
+      p.offset[s] = pick(-(p.kernel[s] - 1) * p.dilation[s] - 2, 3);
+      p.input[s] = std::max<Index>(1, p.output[s] - pick(0, 2));
+    }
+    if (flops(p) > 1e6) continue;
+    SCOPED_TRACE("seed " + std::to_string(seed + 11000 + i) + ": " + to_string(p));
+    compare_all<float>(p, random, random_placement(random), random_placement(random));
+    if (unsupported_reason<double>(ConvolutionBackend::kokkos_kernels, p, ConvolutionPass::backward_data)) continue;
+    compare_all<double>(p, random, {}, {});
+    const auto gemm = make_local_convolution<double>(ConvolutionBackend::kokkos_kernels, p, test_space(), all_passes);
+    if (gemm->implementation(ConvolutionPass::backward_data).find("turned") != std::string::npos) ++turned;
+    EXPECT_LE(gemm->workspace_bytes(), workspace_limit);
+    if (HasFailure()) break;
+  }
+  if (!unsupported_reason<double>(ConvolutionBackend::kokkos_kernels, {}, ConvolutionPass::backward_data)) {
+    EXPECT_GT(turned, 0);
+  }
 }
 
 template <class T>
