@@ -453,6 +453,13 @@ class HashedMemory {
   std::map<Cell, std::uint64_t> values_;
 };
 
+/// What the nodes leave in memory in the order of the list.
+HashedMemory one_after_the_other(const StepGraph& graph) {
+  HashedMemory memory;
+  for (std::size_t i = 0; i < graph.nodes.size(); ++i) memory.write(graph.nodes[i], i, memory.read(graph.nodes[i]));
+  return memory;
+}
+
 /// Two queues, each with its actions in order, that run as chance has it, but for what the one waits for of the other.
 void expect_queues_compute(const StepGraph& graph, const std::vector<StepAction>& actions, const HashedMemory& expected,
                            Dice& dice) {
@@ -493,9 +500,7 @@ TEST(StepGraph, ComputesTheSameOnTwoQueues) {
   for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
-    HashedMemory expected;
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-      expected.write(graph.nodes[i], i, expected.read(graph.nodes[i]));
+    const HashedMemory expected = one_after_the_other(graph);
     std::vector<ScheduleOptions> orders = other_orders(dice);
     orders.emplace_back();
     for (const ScheduleOptions& options : orders) {
@@ -515,9 +520,7 @@ TEST(StepGraph, ComputesWhatTheNodesDoOneAfterTheOther) {
   for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
-    HashedMemory expected;
-    for (std::size_t i = 0; i < graph.nodes.size(); ++i)
-      expected.write(graph.nodes[i], i, expected.read(graph.nodes[i]));
+    const HashedMemory expected = one_after_the_other(graph);
 
     const auto actions = schedule(graph);
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + testing::PrintToString(lines(graph, actions)));
