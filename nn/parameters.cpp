@@ -22,20 +22,22 @@ using views::Extents;
 
 namespace {
 
-/// Calls f(position in a dense tensor of `outer`'s indices, position in one of those of `inner`). @pre contains(outer, inner)
+/// Calls f(position in a dense tensor over `a`, position in one over `b`) for all of `part`. @pre both contain it
 template <class F>
-void for_each_position(const Box& outer, const Box& inner, const F& f) {
-  const auto in = views::extents_of(outer).values;
+void for_each_position(const Box& a, const Box& b, const Box& part, const F& f) {
+  const auto a_extents = views::extents_of(a).values, b_extents = views::extents_of(b).values;
   std::array<Index, 5> i{};
-  Index position = 0;
-  for (i[0] = inner.lo[0]; i[0] < inner.hi[0]; ++i[0])
-    for (i[1] = inner.lo[1]; i[1] < inner.hi[1]; ++i[1])
-      for (i[2] = inner.lo[2]; i[2] < inner.hi[2]; ++i[2])
-        for (i[3] = inner.lo[3]; i[3] < inner.hi[3]; ++i[3])
-          for (i[4] = inner.lo[4]; i[4] < inner.hi[4]; ++i[4]) {
-            Index at = 0;
-            for (std::size_t d = 0; d < 5; ++d) at = at * in[d] + i[d] - outer.lo[d];
-            f(at, position++);
+  for (i[0] = part.lo[0]; i[0] < part.hi[0]; ++i[0])
+    for (i[1] = part.lo[1]; i[1] < part.hi[1]; ++i[1])
+      for (i[2] = part.lo[2]; i[2] < part.hi[2]; ++i[2])
+        for (i[3] = part.lo[3]; i[3] < part.hi[3]; ++i[3])
+          for (i[4] = part.lo[4]; i[4] < part.hi[4]; ++i[4]) {
+            Index in_a = 0, in_b = 0;
+            for (std::size_t d = 0; d < 5; ++d) {
+              in_a = in_a * a_extents[d] + i[d] - a.lo[d];
+              in_b = in_b * b_extents[d] + i[d] - b.lo[d];
+            }
+            f(in_a, in_b);
           }
 }
 
@@ -123,7 +125,7 @@ void Parameters<T, Exec>::initialise(const Queue<Exec>& queue, const NetworkDesc
     const Place& place = places_[p];
     const bool is_gamma = d.name.ends_with(".gamma"), is_beta = d.name.ends_with(".beta");
     const double bound = 1.0 / std::sqrt(static_cast<double>(d.fan_in));
-    for_each_position(views::whole(d.extents), place.kept, [&](Index whole, Index kept) {
+    for_each_position(views::whole(d.extents), place.kept, place.kept, [&](Index whole, Index kept) {
       const double u =
           is_gamma || is_beta ? 0.0 : 2.0 * random::uniform<double>(seed, p, static_cast<std::uint64_t>(whole)) - 1.0;
       initial[place.segment](place.offset + kept) = static_cast<T>(is_gamma ? 1.0 : bound * u);
@@ -186,11 +188,9 @@ auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, Flat Segment::*what) 
     // Of several ranks that keep the same, one gives it; the sum is with zeros.
     if (!is_cut || comm_->rank() < place.blocks.count()) {
       for (const Box& box : place.own) {
-        const auto& host = hosts[place.segment];
-        std::vector<Index> kept;
-        for_each_position(place.kept, box, [&](Index at, Index) { kept.push_back(place.offset + at); });
-        for_each_position(whole, box,
-                          [&](Index at, Index k) { all(place.first + at) = host(kept[static_cast<std::size_t>(k)]); });
+        for_each_position(whole, place.kept, box, [&](Index at, Index kept) {
+          all(place.first + at) = hosts[place.segment](place.offset + kept);
+        });
       }
     }
     if (is_cut)
@@ -211,7 +211,7 @@ void Parameters<T, Exec>::scatter_values(const Queue<Exec>& queue, const HostFla
   for (const Segment& segment : segments_) hosts.push_back(Kokkos::create_mirror_view(segment.values));
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const Place& place = places_[i];
-    for_each_position(views::whole(descriptions_[i].extents), place.kept, [&](Index whole, Index kept) {
+    for_each_position(views::whole(descriptions_[i].extents), place.kept, place.kept, [&](Index whole, Index kept) {
       hosts[place.segment](place.offset + kept) = all(place.first + whole);
     });
   }
