@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every pure header compiles alone, with our include links and the standard library only, and reaches neither Kokkos nor MPI
+# Every pure header compiles alone and twice, with our include links and the standard library only, and reaches neither Kokkos nor MPI
 # even where their headers lie in the compiler's own folders.
 # pure_headers.sh <compiler> <folder of include_dirs.*> <folder>/<header>…
 set -uo pipefail
@@ -13,7 +13,7 @@ check() {
   local compiler=$1 lists=$2 scratch=$3 header=$4 name
   name=${header//\//_}
   mapfile -t directories < <(sed '/^$/d' "$lists/include_dirs.${header%%/*}")
-  echo "#include <aloni/$header>" >"$scratch/$name.cpp"
+  printf '#include <aloni/%s>\n' "$header" "$header" >"$scratch/$name.cpp"
   "$compiler" -std=c++20 -Wall -Wextra -fsyntax-only -MD -MF "$scratch/$name.d" "${directories[@]/#/-I}" "$scratch/$name.cpp" ||
     { echo "<aloni/$header> does not compile by itself"; return 1; }
   if grep -oE '[^ ]*(Kokkos_[^ /]*|/mpi\.h|/fmt/[^ ]*|/omp\.h|dnnl[^ /]*)' "$scratch/$name.d"; then
