@@ -9,7 +9,8 @@ mkdir -p "$scratch"
 export OMP_NUM_THREADS=1
 
 configure() {
-  cmake -G Ninja -S "$source/unit_tests/build/foreign" -B "$scratch" -D CMAKE_BUILD_TYPE= -D CMAKE_CXX_FLAGS="-O0 -g0" \
+  cmake -G Ninja -S "$source/unit_tests/build/foreign" -B "$scratch" \
+    -D CMAKE_BUILD_TYPE=Debug -D CMAKE_CXX_FLAGS_DEBUG="-O0 -g0" -D aloni_ENABLE_PRECOMPILED_HEADERS=ON \
     -D CMAKE_CXX_COMPILER="$compiler" -D Kokkos_DIR="$kokkos" -D ALONI_SOURCE="$source" \
     -D PROGRAM="$source/examples/first_steps/main.cpp" \
     -D aloni_ENABLE_ONEDNN=OFF -D aloni_ENABLE_KOKKOSKERNELS=OFF -D aloni_ENABLE_ZLIB=OFF "$@"

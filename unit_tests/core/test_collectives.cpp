@@ -549,7 +549,7 @@ TEST_F(Collectives, AProgressThreadWorksWhileTheRankDoesSomethingElse) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
   const Communicator own = from_mpi(MPI_COMM_WORLD, {.progress_thread = true});
   std::vector<float> values(500'000, 1.0f), small(3, 2.0f);
-  for (int i = 0; i < 5; ++i) {
+  for (int i = 0; i < aloni::test::share_of(5); ++i) {
     Request requests[] = {own.start_all_reduce(std::span(values), Reduction::max),
                           own.start_all_reduce(std::span(small), Reduction::max, {.fuse = i % 2 == 1})};
     if (rank == 0) {

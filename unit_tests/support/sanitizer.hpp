@@ -11,5 +11,7 @@ inline constexpr bool sanitized = false;
 #endif
 
 constexpr int share_of(int cases) { return sanitized ? (cases + 3) / 4 : cases; }
+/// Whether the case of this number is among them.
+constexpr bool is_in_share(int number) { return !sanitized || number % 4 == 0; }
 
 }  // namespace aloni::test

@@ -125,22 +125,24 @@ TYPED_TEST(StridedCopyOf, SharesOneLongRowAmongThreads) {
   }
 }
 
-// Columns of ghosts: many short rows, far apart. Whole cache lines are written another way than others.
-TYPED_TEST(StridedCopyOf, CopiesManyShortRowsFarApart) {
+// Columns of ghosts: many short rows. Whole cache lines on pages of their own are written another way than others.
+TYPED_TEST(StridedCopyOf, CopiesManyShortRows) {
   using T = TypeParam;
   constexpr Index line = 64 / sizeof(T), rows = 5000;
-  for (const Index cells : {line, 3 * line, line + 1, 20 * line}) {
-    for (const Index shift : {Index{0}, Index{1}}) {
-      const Index step = 21 * line;
-      StridedCopy copy{.source_offset = 3, .destination_offset = shift};
-      copy.extents = {1, 1, rows, 1, cells};
-      copy.source_strides = {0, 0, step + 5, 0, 1};
-      copy.destination_strides = {0, 0, step, 0, 1};
-      Sides<T> sides(static_cast<std::size_t>(rows * (step + 5)), static_cast<std::size_t>(rows * step), 11);
-      reference(sides.host_source, sides.host_destination, copy, CopyMode::assign);
-      strided_copy(Exec{}, label, sides.source.data(), sides.destination.data(), copy, CopyMode::assign);
-      Exec{}.fence("aloni::test: copied");
-      EXPECT_EQ(sides.result(), sides.host_destination) << cells << " cells, shifted by " << shift;
+  for (const Index step : {21 * line, 65 * line}) {
+    for (const Index cells : {line, 3 * line, line + 1, 20 * line}) {
+      for (const Index shift : {Index{0}, Index{1}}) {
+        StridedCopy copy{.source_offset = 3, .destination_offset = shift};
+        copy.extents = {1, 1, rows, 1, cells};
+        copy.source_strides = {0, 0, step + 5, 0, 1};
+        copy.destination_strides = {0, 0, step, 0, 1};
+        Sides<T> sides(static_cast<std::size_t>(rows * (step + 5)), static_cast<std::size_t>(rows * step), 11);
+        reference(sides.host_source, sides.host_destination, copy, CopyMode::assign);
+        strided_copy(Exec{}, label, sides.source.data(), sides.destination.data(), copy, CopyMode::assign);
+        Exec{}.fence("aloni::test: copied");
+        EXPECT_EQ(sides.result(), sides.host_destination)
+            << cells << " cells every " << step << ", shifted by " << shift;
+      }
     }
   }
 }
