@@ -236,11 +236,12 @@ endfunction()
 # with two threads a rank, on two ranks where RANKS has a 2, named test_x.np2.threads2; not under ThreadSanitizer, which takes
 # the barriers of GCC's OpenMP for races. PURE: the whole program uses neither MPI nor Kokkos and is one process without a
 # launcher; left out with CUDA, where it would be the same.
-# TRANSPORTS: once more over each of these that the build has, on 2 and 4 ranks, named test_x.np4.ucx (support/transport.hpp); "nodes"
-# on 4 and 5 ranks as nodes of two; "faulty" and "faulty-shared", where messages are late and in another order, on 2, 3 and 4.
+# TRANSPORTS: once more over each of these that the build has, on 2 and 4 ranks, named test_x.np4.ucx (support/transport.hpp); "thread":
+# with a thread that makes progress; "nodes" on 4 and 5 ranks as nodes of two; "faulty" and "faulty-shared", where messages are late and in
+# another order, on 2, 3 and 4.
 # REQUIRES: left out when one of these options is OFF.
-# Under a sanitizer 5, 6 and 7 ranks are left out: what it finds there, it finds on 3, 4 or 8. ThreadSanitizer runs 2 and 3 ranks only, and
-# leaves out programs without these: it sees the threads of one process, and those beside the main one (comm's progress) move messages.
+# Under a sanitizer 5, 6 and 7 ranks are left out: what it finds there, it finds on 3, 4 or 8. ThreadSanitizer sees the threads of one process:
+# it runs every test on 2 and 3 ranks with a thread that makes progress, which moves messages beside the main one, and no other.
 function(aloni_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
   if(arg_UNPARSED_ARGUMENTS)
@@ -268,7 +269,8 @@ function(aloni_add_test)
   endif()
   if(aloni_SANITIZE STREQUAL "thread")
     list(FILTER arg_RANKS INCLUDE REGEX "^[23]$")
-    if(NOT arg_RANKS AND NOT arg_TRANSPORTS)
+    set(arg_TRANSPORTS "")
+    if(NOT arg_RANKS)
       return()
     endif()
   elseif(aloni_SANITIZE)
@@ -296,6 +298,9 @@ function(aloni_add_test)
       add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${arg_NAME}>)
     endif()
     aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
+    if(aloni_SANITIZE STREQUAL "thread")
+      set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ALONI_TEST_TRANSPORT=thread)
+    endif()
     if(aloni_SANITIZE MATCHES "address" AND ranks EQUAL 1)
       # The main of the tests keeps the start and the end of MPI out of the leak check: no slow unwinding.
       set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1")

@@ -210,7 +210,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     flow.supply = exchanges ? supply : Supply::complete;
     const bool computes = !d.backward || tensors.dx.allocated();
     const int chunks =
-        flow.reduces || (gathers && flow.supply != Supply::complete) ? count_chunks(d, flow.reduces, work, needed) : 1;
+        flow.reduces || (gathers && flow.supply != Supply::complete) ? count_chunks(flow.reduces, work, needed) : 1;
     if (flow.reduces || gathers) {
       if (flow.supply == Supply::in_place) exchange_in_chunks(queue, flow, needed, gathers ? chunks : 1);
       if (flow.supply == Supply::copy) take_copy(queue, flow, needed);
@@ -273,15 +273,13 @@ struct DistributedConvolution<T, Exec>::Implementation {
   bool fuses_relu(const Flow& flow) const { return options.relu && !flow.reduces && !plan.convolution->transposed; }
 
   /// Equal on all ranks.
-  int count_chunks(const detail::Direction& d, bool reduces, const std::vector<Box>& work,
-                   const std::vector<Box>& needed) const {
+  int count_chunks(bool reduces, const std::vector<Box>& work, const std::vector<Box>& needed) const {
     double largest = 0;
     for (int r = 0; r < ranks(); ++r) {
       const auto i = static_cast<std::size_t>(r);
       largest = std::max(largest, reduces ? static_cast<double>(work[i].size()) * sizeof(Parameter)
                                           : static_cast<double>(needed[i].size()) * sizeof(T));
     }
-    (void)d;
     return std::clamp(static_cast<int>(largest / chunk_bytes), 1, most_chunks);
   }
 

@@ -592,7 +592,7 @@ std::vector<AlgorithmReport> Communicator::explain_all_reduce(std::size_t bytes,
   return state_->plans.explain(bytes, reproducible);
 }
 
-void Communicator::poison(std::string_view message) const noexcept { state_->family->board().poison(message); }
+void Communicator::poison(std::string_view message) const noexcept { state_->family->poison(message); }
 
 void Communicator::check_poison() const {
   {

@@ -1,12 +1,11 @@
 #include <aloni/halo/redistribution.hpp>
 
-#include <aloni/core/comm/mpi.hpp>
+#include "support/transport.hpp"
+
 #include <aloni/core/error.hpp>
 
 #include <gmock/gmock.h>
 #include <halo/distributed.hpp>
-
-#include <mpi.h>
 
 namespace aloni::halo {
 namespace {
@@ -19,7 +18,7 @@ using views::make_extents;
 
 class Redistributions : public testing::Test {
  protected:
-  comm::Communicator comm_ = comm::from_mpi(MPI_COMM_WORLD);
+  comm::Communicator comm_ = aloni::test::make_communicator();
   Queue<Exec> queue_;
   const int ranks_ = comm_.size(), rank_ = comm_.rank();
 

@@ -1,7 +1,6 @@
 // Statistics over a part of the mini-batch: each part is normalised as if it were a mini-batch of its own.
 #include "split_harness.hpp"
-
-#include <aloni/core/comm/mpi.hpp>
+#include "support/transport.hpp"
 
 #include <algorithm>
 #include <string>
@@ -58,7 +57,7 @@ void compare(const std::string& grid, StatisticsScope scope, int ranks = 1) {
   const BatchNorm op{scope, 0.1, 1e-3, ranks};
   SCOPED_TRACE("grid " + grid + ", scope " + std::to_string(static_cast<int>(scope)) + ", ranks " +
                std::to_string(ranks));
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const Extents whole{{7, 1, 9, 5, 3}};  // uneven for every rank count above one
   Run<double> split(comm, batch_norm(whole, op), Strategy::uniform(ProcessGrid::parse(grid)), 7, Values::reals, seed,
                     local::ConvolutionBackend::automatic);
@@ -125,15 +124,15 @@ std::vector<std::string> grids(int ranks) {
 }
 
 TEST(BatchNormScopes, LocalNormalisesEachRanksBoxByItself) {
-  for (const auto& grid : grids(comm::from_mpi(MPI_COMM_WORLD).size())) compare(grid, StatisticsScope::local);
+  for (const auto& grid : grids(aloni::test::make_communicator().size())) compare(grid, StatisticsScope::local);
 }
 
 TEST(BatchNormScopes, SpatialNormalisesEachSetOfSamplesByItself) {
-  for (const auto& grid : grids(comm::from_mpi(MPI_COMM_WORLD).size())) compare(grid, StatisticsScope::spatial);
+  for (const auto& grid : grids(aloni::test::make_communicator().size())) compare(grid, StatisticsScope::spatial);
 }
 
 TEST(BatchNormScopes, NeighboursNormaliseTheirBoxesTogether) {
-  const int size = comm::from_mpi(MPI_COMM_WORLD).size();
+  const int size = aloni::test::make_communicator().size();
   for (const char* letter : {"n", "h", "w"}) {
     for (int ranks : {1, 2, 3, size}) {
       if (size > 5 && *letter == 'w') continue;  // more ranks than columns

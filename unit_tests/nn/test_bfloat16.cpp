@@ -2,8 +2,8 @@
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/random_cases.hpp"
+#include "support/transport.hpp"
 
-#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/models.hpp>
@@ -61,7 +61,7 @@ std::vector<NetworkDescription> networks() {
 }
 
 TEST(Bfloat16, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   std::uint64_t seed = 60;
   for (const NetworkDescription& net : networks()) {
     SCOPED_TRACE("network " + std::to_string(seed - 60));
@@ -76,7 +76,7 @@ TEST(Bfloat16, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
 
 /// Sums over ranks are of floats: exact on integers, rounded once like those of one rank.
 TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreCut) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const std::string ranks = std::to_string(comm.size());
   for (const std::string& split : {"c" + ranks, "f" + ranks}) {
     for (const bool transposed : {false, true}) {
@@ -98,7 +98,7 @@ TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreCut) {
 /// On three ranks the one in the middle has two products of equal extents, whose filters a kernel may keep in a form of its own: in oneDNN's order
 /// where there are many channels, rounded where there are few.
 TEST(Bfloat16, KeepsTheFiltersOfEqualPartsApart) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const std::string ranks = std::to_string(comm.size());
   for (const Index channels : {6, 96}) {
     NetworkDescription net = chain({});
@@ -116,7 +116,7 @@ TEST(Bfloat16, KeepsTheFiltersOfEqualPartsApart) {
 
 /// Results differ by roundings of values that are sums in another order.
 TEST(Bfloat16, RandomNetworksAreCloseToTheUnsplitOnes) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (std::uint64_t seed = 7000; seed < 7000 + static_cast<std::uint64_t>(aloni::test::random_cases(20)); ++seed) {
     Dice dice(seed);
     const NetworkDescription net = random_network(dice, Kinds::exact);
@@ -155,7 +155,7 @@ std::vector<double> losses_of(const comm::Communicator& comm, const TrainOptions
 }
 
 TEST(Bfloat16, TrainingGoesOnAsWithFloat) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   TrainOptions options{.batch = 64, .steps = aloni::test::share_of(60), .seed = 5, .learning_rate = 0.05};
   const std::vector<double> expected = losses_of<float>(comm, options);
   options.backend = backend();
@@ -169,7 +169,7 @@ TEST(Bfloat16, TrainingGoesOnAsWithFloat) {
 }
 
 TEST(Bfloat16, IsRefusedWithWhatToTakeInstead) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = networks()[0];
   const auto make = [&](ConvolutionBackend backend) {
     const Queue<Host> queue;

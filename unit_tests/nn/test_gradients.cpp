@@ -1,7 +1,6 @@
 // Gradients of every layer and loss against finite differences, in double, on one rank and split.
 #include "split_harness.hpp"
-
-#include <aloni/core/comm/mpi.hpp>
+#include "support/transport.hpp"
 
 #include <functional>
 
@@ -115,7 +114,7 @@ std::vector<std::string> grids(const comm::Communicator& comm, int spatial_rank)
 }
 
 void check_all_grids(const NetworkDescription& net, Index samples = 3) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   std::uint64_t seed = 11;
   for (const auto& grid : grids(comm, net.spatial_rank)) expect_gradients(comm, net, grid, samples, ++seed);
 }
@@ -183,7 +182,7 @@ TEST(Gradients, OfReluFlattenDenseAndGlobalAverage) {
 
 /// The gradients of a whole step, loss included.
 void expect_loss_gradients(const NetworkDescription& net, Index samples) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids(comm, net.spatial_rank)) {
     SCOPED_TRACE("grid " + grid);
     Run<double> run(comm, net, Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, 21,

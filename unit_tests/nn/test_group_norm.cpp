@@ -1,7 +1,6 @@
 // Group and layer normalisation of tensors that are split, against their definition on the whole tensor.
 #include "split_harness.hpp"
-
-#include <aloni/core/comm/mpi.hpp>
+#include "support/transport.hpp"
 
 #include <map>
 
@@ -58,7 +57,7 @@ void compare(const Operation& op, Mode mode, double tolerance) {
     m.squares += std::pow(x(position) - m.sum / m.count, 2);
   });
 
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids(comm.size())) {
     SCOPED_TRACE(std::string(kind(op)) + " on grid " + grid);
     Run<T> run(comm, one_layer(op), Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, seed,
@@ -113,7 +112,7 @@ void with_output_for_integers(const comm::Communicator& comm, const Operation& o
 
 TEST(GroupNorm, GivesTheSameBitsInEverySplitOfIntegers) {
   // Sums of integers and of their squares are exact in double, in any order; what is made of them is the same everywhere.
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const auto self = comm.split(comm.rank(), 0);
   for (const Operation& op : operations()) {
     with_output_for_integers(self, op, "1", [&](const Network<float>& one) {
@@ -127,7 +126,7 @@ TEST(GroupNorm, GivesTheSameBitsInEverySplitOfIntegers) {
 }
 
 TEST(LayerNorm, GivesTheSameBitsInEverySplit) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids(comm.size())) {
     expect_split_equals_unsplit<double>(comm, one_layer(LayerNorm{epsilon, false}),
                                         Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, seed, 0.0);

@@ -1,8 +1,8 @@
 // Parameters that are cut over ranks: what each keeps, and that it learns what whole ones learn.
 #include "random_network.hpp"
 #include "split_harness.hpp"
+#include "support/transport.hpp"
 
-#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/error.hpp>
 
@@ -46,7 +46,7 @@ double largest_difference(const Kokkos::View<double*, Kokkos::HostSpace>& a,
 }
 
 TEST(Parameters, KeepOfCutWeightsWhatTheRankMultipliesBy) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();
   for (const LayerSplit& split : splits(comm.size())) {
@@ -73,7 +73,7 @@ TEST(Parameters, KeepOfCutWeightsWhatTheRankMultipliesBy) {
 }
 
 TEST(Parameters, StartAlikeHoweverTheyAreCut) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();
   const Parameters<double> whole(queue, net, 4);
@@ -93,7 +93,7 @@ TEST(Parameters, StartAlikeHoweverTheyAreCut) {
 }
 
 TEST(Parameters, LearnTheSameHoweverTheyAreCut) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = net_of_convolutions();
   const auto learn = [&](const comm::Communicator& ranks, const LayerSplit& split, Weights weights) {
     nn::test::Run<double> run(ranks, net, Strategy::uniform(split), 4, Values::reals, 6,
@@ -122,7 +122,7 @@ TEST(Parameters, LearnTheSameHoweverTheyAreCut) {
 }
 
 TEST(Parameters, OfOtherCutsAreRefused) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   if (comm.size() != 2 && comm.size() != 4) return;
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();

@@ -2,6 +2,7 @@
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/random_cases.hpp"
+#include "support/transport.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/config.hpp>
@@ -32,7 +33,7 @@ std::vector<ProcessGrid> grids_for(int ranks, int spatial_rank) {
 template <class T>
 void compare_random_networks(Kinds kinds, Values values, double tolerance, std::uint64_t first_seed, int count,
                              ConvolutionBackend backend) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (std::uint64_t seed = first_seed; seed < first_seed + aloni::test::random_cases(count); ++seed) {
     Dice dice(seed);
     const NetworkDescription net = random_network(dice, kinds);
@@ -87,7 +88,7 @@ NetworkDescription lenet_like() {
 }
 
 TEST(Split, EqualsUnsplitOnEveryGridOfTheRanks) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<double>(comm, lenet_like(), Strategy::uniform(grid), 6, Values::reals, 7, 1e-11);
     expect_split_equals_unsplit<float>(comm, lenet_like(), Strategy::uniform(grid), 3, Values::integers, 8, 0.0);
@@ -137,7 +138,7 @@ std::vector<NetworkDescription> resampling_networks() {
 }
 
 TEST(Split, GivesTheSameBitsWithAdaptivePoolingAndUpsamplingOnEveryGrid) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   std::uint64_t seed = 40;
   for (const NetworkDescription& net : resampling_networks()) {
     SCOPED_TRACE("network " + std::to_string(seed - 40));
@@ -152,7 +153,7 @@ TEST(Split, GivesTheSameBitsWithAdaptivePoolingAndUpsamplingOnEveryGrid) {
 }
 
 TEST(Split, GivesTheSameOutputBitsForRealNumbersWithAdaptivePoolingAndUpsampling) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const Operation& op : std::vector<Operation>{AdaptivePooling{PoolingKind::average, {1, 5, 4}},
                                                     Upsampling{UpsamplingMode::linear, {1, 1, 1}, {0, 13, 11}},
                                                     Upsampling{UpsamplingMode::linear, {1, 3, 5}}}) {
@@ -170,7 +171,7 @@ TEST(Split, GivesTheSameOutputBitsForRealNumbersWithAdaptivePoolingAndUpsampling
 }
 
 TEST(Split, EqualsUnsplitWhenLayersHaveDifferentGrids) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const auto grids = grids_for(comm.size(), 2);
   Dice dice(99);
   for (int t = 0; t < 12; ++t) {
@@ -202,7 +203,7 @@ NetworkDescription normalised() {
 }
 
 TEST(Split, NormalisesSamplesAndCellsOnEveryGrid) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(grid), 3, Values::reals, 17, 1e-10);
     expect_split_equals_unsplit<float>(comm, normalised(), Strategy::uniform(grid), 2, Values::reals, 18, 1e-3);
@@ -210,7 +211,7 @@ TEST(Split, NormalisesSamplesAndCellsOnEveryGrid) {
 }
 
 TEST(Split, NormalisesWhenLayersHaveDifferentGrids) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const auto grids = grids_for(comm.size(), 2);
   Dice dice(101);
   for (int t = 0; t < 8; ++t) {
@@ -234,7 +235,7 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
                 {"sum", Add{}, {"pool", "conv", "conv2"}},
                 {"relu", Relu{}, {"sum"}},
                 {"twice", Add{}, {"relu", "relu"}}};
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 4, Values::integers, 5, 0.0);
   }
@@ -250,7 +251,7 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
 TEST(Split, KeepsTheFiltersOfEqualPartsApart) {
   // On three ranks the one in the middle has the last third of one group's channels and the first third of the next one's: two products of
   // equal extents, whose filters a kernel may bring into an order of its own.
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   NetworkDescription net;
   net.spatial_rank = 2;
   net.input = views::make_extents(1, {12, 12}, 96);
@@ -283,7 +284,7 @@ NetworkDescription wide_network() {
 }
 
 TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = wide_network();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     const LayerSplit wide(grid, 1, Overlap::wide);
@@ -302,7 +303,7 @@ TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
 }
 
 TEST(Split, SendsGhostsOfAChainOnce) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = wide_network();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     // A copy of what a rank has is sent by one of those that have it: grids of all ranks are enough to count.
@@ -332,7 +333,7 @@ TEST(Split, SendsGhostsOfAChainOnce) {
 }
 
 TEST(Split, EvaluatesWithFusedReluAsWithout) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   NetworkDescription net;
   net.spatial_rank = 2;
   net.input = views::make_extents(1, {20, 18}, 16);
@@ -368,7 +369,7 @@ TEST(Split, EvaluatesWithFusedReluAsWithout) {
 }
 
 TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   // More than one bucket of 1 MiB.
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -432,7 +433,7 @@ NetworkDescription one_convolution(Index height, Index channels, Index filters) 
 
 TEST(Split, GivesTheSameBitsWhereRowsAndSumsTravelInChunks) {
   // Several MiB of partial sums, and of gathered rows.
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const char* text : {"c2", "f2", "c2f2", "h2c2", "n2f2"}) {
     const auto split = LayerSplit::parse(text);
     if (comm.size() > 4 || comm.size() % split.size() != 0) continue;
@@ -461,7 +462,7 @@ TEST(Split, HandlesMoreRanksThanRowsAndSamples) {
   net.layers = {{"conv1", Convolution{2, square_window(2, 3, 1, 1)}, {"input"}},
                 {"relu", Relu{}, {"conv1"}},
                 {"conv2", Convolution{2, square_window(2, 5, 1, 2)}, {"relu"}}};
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 1, Values::integers, 3, 0.0);
   }

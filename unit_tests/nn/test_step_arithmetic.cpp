@@ -1,8 +1,8 @@
 // Ranges of indices are worked out while a network is made, never in a step. The linker leads calls of the functions that they come from, from
 // one file of the library to another, through the counters below (--wrap=…, CMakeLists.txt); where it can't, this test is skipped.
 #include "split_harness.hpp"
+#include "support/transport.hpp"
 
-#include <aloni/core/comm/mpi.hpp>
 #include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
 #include <aloni/halo/transfer_plan.hpp>
@@ -174,7 +174,7 @@ TEST(StepArithmetic, IsDoneWhenTheNetworkIsMade) {
 #ifndef ALONI_TEST_WRAPS
   GTEST_SKIP() << "this linker, or a shared library, leads no calls through counters";
 #endif
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   for (const char* rest : {"h2", "w2  blocking"}) {
     SCOPED_TRACE(rest);
     for (Counter& c : counters) c.calls = 0;

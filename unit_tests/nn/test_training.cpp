@@ -1,7 +1,7 @@
 // Training as a whole: the same losses however the work is split, and learning.
 #include "support/sanitizer.hpp"
+#include "support/transport.hpp"
 
-#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/trainer.hpp>
@@ -55,7 +55,7 @@ std::vector<std::string> grids(int ranks) {
 }
 
 TEST(Training, GivesTheSameLossesForAHundredStepsHoweverItIsSplit) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const auto self = comm.split(comm.rank(), 0);
   const TrainOptions options{.batch = 64, .steps = aloni::test::share_of(100), .seed = 3};
   const std::vector<double> expected = run(self, "1", options).losses;
@@ -86,7 +86,7 @@ class Straggler : public TrainObserver {
 };
 
 TEST(Training, LearnsFromTheGradientsOfAMajority) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   TrainOptions options{.batch = 64, .steps = aloni::test::share_of(200), .seed = 3};
   const std::string grid = "n" + std::to_string(comm.size());
   const std::vector<double> expected = run(comm, grid, options).losses;
@@ -112,7 +112,7 @@ TEST(Training, LearnsFromTheGradientsOfAMajority) {
 }
 
 TEST(Training, TrainsOnAnIncompleteLastMiniBatch) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const auto self = comm.split(comm.rank(), 0);
   const TrainOptions options{.batch = 64, .epochs = 2, .seed = 5};
   const TrainReport expected = run(self, "1", options, 131);  // 64 + 64 + 3
@@ -130,7 +130,7 @@ TEST(Training, TrainsOnAnIncompleteLastMiniBatch) {
 }
 
 TEST(Training, RefusesOptionsThatMakeNoSense) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const std::string all = "1";
   EXPECT_THROW(run(comm, all, {.batch = 0}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.epochs = -1}), InvalidArgument);
@@ -142,7 +142,7 @@ TEST(Training, RefusesOptionsThatMakeNoSense) {
 }
 
 TEST(Training, ReportsEveryStepAndEpoch) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const TrainReport report = run(comm, "n" + std::to_string(comm.size()), {.batch = 50, .epochs = 2}, 200);
   EXPECT_EQ(report.losses.size(), 8u);
   ASSERT_EQ(report.epochs.size(), 2u);

@@ -1,6 +1,7 @@
 #pragma once
-// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), mpi, ucx, nodes (of two ranks); with
-// messages that are late and in another order, faulty (mpi) and faulty-shared. Set by aloni_add_test; the library itself knows no such variable.
+// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), thread (shared, and a thread makes progress),
+// mpi, ucx, nodes (of two ranks); with messages that are late and in another order, faulty (mpi) and faulty-shared. Set by aloni_add_test; the
+// library itself knows no such variable.
 #include <aloni/core/comm/mpi.hpp>
 
 #include <cstdint>
@@ -14,6 +15,7 @@ inline comm::TransportOptions transport_options() {
   const char* const variable = std::getenv("ALONI_TEST_TRANSPORT");
   const std::string name = variable ? variable : "shared";
   if (name == "shared") return {};
+  if (name == "thread") return {.progress_thread = true};
   if (name == "mpi") return {.shared_memory = false};
   if (name == "ucx") return {.shared_memory = false, .messages = comm::MessageTransport::ucx};
   if (name == "nodes") return {.ranks_per_node = 2};

@@ -22,6 +22,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -56,6 +57,11 @@ class Family {
   int rank() const { return rank_; }
   int size() const { return size_; }
   PoisonBoard& board() { return board_; }
+  /// Under the guard: what that frees may be in use by the progress thread.
+  void poison(std::string_view message) {
+    const auto held = guard();
+    board_.poison(message);
+  }
   Engine& engine() { return *engine_; }
   /// As Engine::progress(), and all services.
   bool progress() {

@@ -175,7 +175,10 @@ Request Communicator::State::launch(detail::Engine::Call call) {
 void Communicator::State::check_poison(std::string_view operation, bool look) {
   poisoning([&] { family->rethrow(); });
   detail::PoisonBoard& board = family->board();
-  if (look) poisoning([&] { board.look(); });
+  if (look) {
+    const auto guard = family->guard();
+    poisoning([&] { board.look(); });
+  }
   if (!board.poisoned()) return;
   throw PeerFailed(std::string(operation), context->rank_of(board.failed_rank()), board.message(), board.failed_rank());
 }

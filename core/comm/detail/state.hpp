@@ -80,7 +80,7 @@ struct Communicator::State {
     try {
       return f();
     } catch (const CommunicationError& error) {
-      family->board().poison(error.what());
+      family->poison(error.what());
       throw;
     }
   }

@@ -1,5 +1,6 @@
 // A mini-batch on every grid: each rank gets the pixels of its own box, moved as told.
-#include <aloni/core/comm/mpi.hpp>
+#include "support/transport.hpp"
+
 #include <aloni/core/error.hpp>
 #include <aloni/nn/data/batch.hpp>
 
@@ -35,7 +36,7 @@ NetworkDescription any_network(const views::Extents& image) {
 
 void expect_pixels(const std::string& grid, const std::vector<Shift>& shifts) {
   SCOPED_TRACE("grid " + grid);
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const LabelledImages images = made_up_images();
   const NetworkDescription description = any_network(images.image);
   const Queue<> queue;
@@ -97,7 +98,7 @@ TEST(FillBatch, MayMoveImagesOutOfSight) {
 }
 
 TEST(FillBatch, RefusesAnotherNumberOfShifts) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD);
+  const auto comm = aloni::test::make_communicator();
   const LabelledImages images = made_up_images();
   const NetworkDescription description = any_network(images.image);
   const Queue<> queue;
