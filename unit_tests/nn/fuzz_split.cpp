@@ -6,7 +6,6 @@
 #include "support/random_cases.hpp"
 #include "support/transport.hpp"
 
-#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/config.hpp>
 
 #include <chrono>
@@ -45,7 +44,7 @@ double number_from(const char* variable, double otherwise) {
 }
 
 TEST(FuzzSplit, GivesTheSameBitsOnIntegersForAsLongAsThereIsTime) {
-  const auto comm = comm::from_mpi(MPI_COMM_WORLD, aloni::test::transport_options());
+  const auto comm = aloni::test::make_communicator();
   const double seconds = number_from("ALONI_FUZZ_SECONDS", aloni::test::nightly() ? 180 : 5);
   const auto first = static_cast<std::uint64_t>(number_from("ALONI_FUZZ_SEED", 1));
   const auto start = std::chrono::steady_clock::now();
