@@ -7,4 +7,8 @@ namespace aloni {
 
 using Index = std::int64_t;
 
+/// The quotient rounded towards minus infinity, and towards plus infinity. @pre b > 0
+constexpr Index floor_div(Index a, Index b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+constexpr Index ceil_div(Index a, Index b) { return -floor_div(-a, b); }
+
 }  // namespace aloni

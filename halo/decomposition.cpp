@@ -13,7 +13,7 @@ namespace {
 using views::Dim;
 using views::position;
 
-constexpr const char* operation = "aloni::halo::decompose";
+constexpr const char* decompose_operation = "aloni::halo::decompose";
 
 std::vector<int> prime_factors_largest_first(int n) {
   std::vector<int> factors;
@@ -36,24 +36,25 @@ void cut(Lengths& lengths, const std::vector<Dim>& dims, int count, views::Proce
 }
 
 void check_count(const char* name, int count) {
-  if (count < 1) throw InvalidArgument(operation, name, std::to_string(count), "1 or more");
+  if (count < 1) throw InvalidArgument(decompose_operation, name, std::to_string(count), "1 or more");
 }
 
 }  // namespace
 
 Decomposition decompose(const views::Extents& extents, const std::vector<Dim>& dims, int nodes, int ranks_per_node,
                         const DecompositionOptions& options) {
-  if (dims.empty()) throw InvalidArgument(operation, "dims", "none", "at least one dimension to cut");
+  if (dims.empty()) throw InvalidArgument(decompose_operation, "dims", "none", "at least one dimension to cut");
   for (const Dim d : dims)
     if (std::ranges::count(dims, d) > 1)
-      throw InvalidArgument(operation, "dims", std::string(views::name(d)) + " twice", "each dimension at most once");
+      throw InvalidArgument(decompose_operation, "dims", std::string(views::name(d)) + " twice",
+                            "each dimension at most once");
   check_count("nodes", nodes);
   check_count("ranks_per_node", ranks_per_node);
   Lengths lengths{};
   for (const Dim d : dims) {
     const double halo = options.halo[static_cast<std::size_t>(position(d))];
     if (!(halo > 0))
-      throw InvalidArgument(operation, std::string("options.halo of ") + views::name(d), std::to_string(halo),
+      throw InvalidArgument(decompose_operation, std::string("options.halo of ") + views::name(d), std::to_string(halo),
                             "a width above 0");
     lengths[static_cast<std::size_t>(position(d))] = static_cast<double>(extents[d]) / halo;
   }

@@ -18,7 +18,7 @@ using views::GhostWidths;
 using views::num_dims;
 using views::Side;
 
-constexpr const char* operation = "aloni::halo::DeepHalo";
+constexpr const char* deep_halo_operation = "aloni::halo::DeepHalo";
 
 bool is_cut(const Distribution& distribution, Dim d) {
   return distribution.grid()[d] > 1 && !distribution.replicated(d);
@@ -64,20 +64,20 @@ std::vector<Box> computed_boxes(const Distribution& distribution, int rank, cons
 void check(const Distribution& distribution, int rank, const GhostWidths& radius, int steps,
            const BoundaryConditions& boundaries) {
   if (rank < 0 || rank >= distribution.ranks())
-    throw InvalidArgument(operation, "rank", std::to_string(rank),
+    throw InvalidArgument(deep_halo_operation, "rank", std::to_string(rank),
                           "a rank of the distribution, from 0 to " + std::to_string(distribution.ranks() - 1));
   for (const Dim d : all_dims)
     for (const Side side : {Side::low, Side::high})
       if (radius(d, side) < 0)
-        throw InvalidArgument(operation, std::string("radius, ") + views::name(d), std::to_string(radius(d, side)),
-                              "at least 0");
-  if (steps < 1) throw InvalidArgument(operation, "steps", std::to_string(steps), "at least 1");
+        throw InvalidArgument(deep_halo_operation, std::string("radius, ") + views::name(d),
+                              std::to_string(radius(d, side)), "at least 0");
+  if (steps < 1) throw InvalidArgument(deep_halo_operation, "steps", std::to_string(steps), "at least 1");
   if (steps == 1) return;
   for (const Dim d : all_dims) {
     const Boundary low = boundaries(d, Side::low), high = boundaries(d, Side::high);
     if (is_cut(distribution, d) && radius(d, Side::low) > 0 && radius(d, Side::high) > 0 &&
         (low == Boundary::periodic) != (high == Boundary::periodic))
-      throw Unsupported(operation, std::string("boundaries of ") + views::name(d),
+      throw Unsupported(deep_halo_operation, std::string("boundaries of ") + views::name(d),
                         std::string(name(low)) + " and " + name(high),
                         "periodic on both sides or on neither, a dimension that isn't cut, or an exchange in every "
                         "step (steps = 1)");

@@ -14,7 +14,7 @@ namespace aloni::halo {
 
 namespace {
 
-constexpr const char* operation = "aloni::halo::Exchange";
+constexpr const char* exchange_operation = "aloni::halo::Exchange";
 
 // A function, because nvcc 13 takes no lambda with template parameters here.
 template <class T, class Mem>
@@ -106,11 +106,11 @@ struct Exchange<Exec>::Implementation : detail::TransferBase, std::enable_shared
 template <class Exec>
 Exchange<Exec>::Exchange(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<field_type> fields,
                          const ExchangeMethod& method, TransferOptions options) {
-  comm::collectively(comm, operation, [&] {
-    for (const field_type& f : fields) detail::check_field(comm, operation, f.label, f.distribution, f.rank);
+  comm::collectively(comm, exchange_operation, [&] {
+    for (const field_type& f : fields) detail::check_field(comm, exchange_operation, f.label, f.distribution, f.rank);
   });
-  detail::check_agreement(comm, operation, fields.size());
-  detail::check_agreement(comm, operation,
+  detail::check_agreement(comm, exchange_operation, fields.size());
+  detail::check_agreement(comm, exchange_operation,
                           (method.fused ? 1U : 0U) + (method.by_dimension ? 2U : 0U) +
                               (method.consolidated ? *method.consolidated ? 8U : 4U : 0U));
   if (method.consolidated)
@@ -119,9 +119,10 @@ Exchange<Exec>::Exchange(const comm::Communicator& comm, const Queue<Exec>& queu
   std::vector<Steps> plans;
   std::array<bool, views::num_dims> is_step{};
   for (const field_type& f : fields) {
-    detail::check_agreement(comm, operation, 2 * f.tensor.index() + (f.needed ? 1 : 0));
+    detail::check_agreement(comm, exchange_operation, 2 * f.tensor.index() + (f.needed ? 1 : 0));
     const NeededBox needed = detail::needed_of(comm, f);
-    detail::check_agreement(comm, operation, agreement_digest(f.distribution, f.distribution, needed, f.boundaries));
+    detail::check_agreement(comm, exchange_operation,
+                            agreement_digest(f.distribution, f.distribution, needed, f.boundaries));
     if (method.by_dimension) {
       plans.push_back(plan_halo_by_dimension(f.distribution, needed, f.boundaries, comm.rank()));
       for (std::size_t i = 0; i < views::num_dims; ++i)

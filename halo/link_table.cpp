@@ -17,7 +17,7 @@ namespace aloni::halo {
 
 namespace {
 
-constexpr const char* operation = "aloni::halo::measure_links";
+constexpr const char* measure_operation = "aloni::halo::measure_links";
 constexpr std::size_t short_bytes = 8;
 
 void check(const comm::Communicator& comm, const LinkOptions& options) {
@@ -27,12 +27,13 @@ void check(const comm::Communicator& comm, const LinkOptions& options) {
   comm.all_reduce(std::span<std::int64_t>(lowest), comm::Reduction::min);
   comm.all_reduce(std::span<std::int64_t>(highest), comm::Reduction::max);
   if (lowest != highest)
-    throw InvalidArgument(operation, "options", "different ones on different ranks", "the same on all ranks");
-  if (options.bytes < 1) throw InvalidArgument(operation, "options.bytes", "0", "1 or more");
+    throw InvalidArgument(measure_operation, "options", "different ones on different ranks", "the same on all ranks");
+  if (options.bytes < 1) throw InvalidArgument(measure_operation, "options.bytes", "0", "1 or more");
   if (options.repetitions < 1)
-    throw InvalidArgument(operation, "options.repetitions", std::to_string(options.repetitions), "1 or more");
+    throw InvalidArgument(measure_operation, "options.repetitions", std::to_string(options.repetitions), "1 or more");
   if (options.all_pairs_up_to < 0)
-    throw InvalidArgument(operation, "options.all_pairs_up_to", std::to_string(options.all_pairs_up_to), "0 or more");
+    throw InvalidArgument(measure_operation, "options.all_pairs_up_to", std::to_string(options.all_pairs_up_to),
+                          "0 or more");
 }
 
 std::vector<std::vector<int>> nodes_of(const comm::Communicator& comm) {

@@ -79,8 +79,6 @@ struct RangeMap1D {
   friend constexpr bool operator==(const RangeMap1D&, const RangeMap1D&) = default;
 
  private:
-  static constexpr Index floor_div(Index a, Index b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
-  static constexpr Index ceil_div(Index a, Index b) { return -floor_div(-a, b); }
   static constexpr Index at_least_0(Index a) { return a > 0 ? a : 0; }
 
   /// 2·outputs times the place of output o among the inputs, half-pixel centres, none before the first input.

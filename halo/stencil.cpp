@@ -4,13 +4,6 @@
 
 namespace aloni::halo {
 
-namespace {
-
-constexpr Index floor_div(Index a, Index b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-constexpr Index ceil_div(Index a, Index b) { return -floor_div(-a, b); }
-
-}  // namespace
-
 void Stencil1D::check(const std::string& operation) const {
   const auto at_least = [&](const char* argument, Index value, Index bound) {
     if (value < bound)

@@ -31,8 +31,6 @@ struct Segment {
 
 using Segments = std::array<std::vector<Segment>, num_dims>;
 
-constexpr Index floor_div(Index a, Index b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
-
 // Appends destination [at, at + length), which takes the source range [lo, lo + length) forwards or backwards, cut
 // where the owner changes.
 void append_run(const Distribution& dist, Dim d, Index at, Index lo, Index length, int direction,

@@ -16,11 +16,11 @@ using views::Extents;
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::infer_extents";
+constexpr const char* infer_operation = "aloni::nn::infer_extents";
 
 // Window members and extents are held far enough below 2^63 that no sum or product of the formulas here overflows.
 constexpr Index max_window_value = std::numeric_limits<std::int32_t>::max();
-constexpr Index max_elements = Index{1} << 62;
+constexpr Index max_tensor_elements = Index{1} << 62;
 
 std::string in_quotes(const std::string& text) { return '"' + text + '"'; }
 
@@ -42,8 +42,8 @@ bool is_flat(const Extents& e) { return e[Dim::depth] == 1 && e[Dim::height] == 
 void check_size(const std::string& what, const Extents& e) {
   Index size = 1;
   for (Dim d : views::all_dims) {
-    if (e[d] > 0 && size > max_elements / e[d]) {
-      throw InvalidArgument(operation, what, to_string(e), "at most 2^62 elements");
+    if (e[d] > 0 && size > max_tensor_elements / e[d]) {
+      throw InvalidArgument(infer_operation, what, to_string(e), "at most 2^62 elements");
     }
     size *= std::max<Index>(e[d], 1);
   }
@@ -56,7 +56,7 @@ struct Subject {
   Extents input;
 
   [[noreturn]] void refuse(const std::string& what, const std::string& value, const std::string& expectation) const {
-    throw InvalidArgument(operation, "layer " + in_quotes(layer.name) + (what.empty() ? "" : ", " + what), value,
+    throw InvalidArgument(infer_operation, "layer " + in_quotes(layer.name) + (what.empty() ? "" : ", " + what), value,
                           expectation);
   }
 
@@ -289,10 +289,10 @@ Extents output_of(const Subject& s, const Upsampling& op) {
 
 void check_input(const NetworkDescription& network) {
   const auto refuse = [&](const std::string& expectation) {
-    throw InvalidArgument(operation, "network input", to_string(network.input), expectation);
+    throw InvalidArgument(infer_operation, "network input", to_string(network.input), expectation);
   };
   if (network.spatial_rank < 1 || network.spatial_rank > 3) {
-    throw InvalidArgument(operation, "spatial_rank", std::to_string(network.spatial_rank), "1, 2 or 3");
+    throw InvalidArgument(infer_operation, "spatial_rank", std::to_string(network.spatial_rank), "1, 2 or 3");
   }
   if (network.input[Dim::sample] != 1) refuse("one sample");
   for (Dim d : views::all_dims) {
@@ -308,7 +308,7 @@ void check_input(const NetworkDescription& network) {
 
 // Names, order and number of inputs; gives the positions of each layer's inputs, -1 for the network's.
 std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
-  if (network.layers.empty()) throw InvalidArgument(operation, "layers", "none", "at least one");
+  if (network.layers.empty()) throw InvalidArgument(infer_operation, "layers", "none", "at least one");
   std::map<std::string, int> seen{{"input", -1}};
   std::vector<std::vector<int>> inputs_of;
   std::vector<bool> used(network.layers.size(), false);
@@ -316,24 +316,25 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
     const LayerDescription& layer = network.layers[i];
     const std::string who = "layer " + std::to_string(i);
     if (!has_plain_characters(layer.name)) {
-      throw InvalidArgument(operation, who + ", name", in_quotes(layer.name), "letters, digits, '_', '.' and '-'");
+      throw InvalidArgument(infer_operation, who + ", name", in_quotes(layer.name),
+                            "letters, digits, '_', '.' and '-'");
     }
     if (layer.name == "input") {
-      throw InvalidArgument(operation, who + ", name", in_quotes(layer.name),
+      throw InvalidArgument(infer_operation, who + ", name", in_quotes(layer.name),
                             "another name: this one is the network's input");
     }
     const std::string subject = "layer " + in_quotes(layer.name);
-    if (seen.count(layer.name) != 0) throw InvalidArgument(operation, subject, "used twice", "names that differ");
+    if (seen.count(layer.name) != 0) throw InvalidArgument(infer_operation, subject, "used twice", "names that differ");
     const bool is_sum = std::holds_alternative<Add>(layer.operation);
     if (is_sum ? layer.inputs.size() < 2 : layer.inputs.size() != 1) {
-      throw InvalidArgument(operation, subject + ", number of inputs", std::to_string(layer.inputs.size()),
+      throw InvalidArgument(infer_operation, subject + ", number of inputs", std::to_string(layer.inputs.size()),
                             std::string(is_sum ? "2 or more for " : "1 for ") + kind(layer.operation));
     }
     inputs_of.emplace_back();
     for (const std::string& name : layer.inputs) {
       const auto input = seen.find(name);
       if (input == seen.end()) {
-        throw InvalidArgument(operation, subject + ", input", in_quotes(name), "\"input\" or an earlier layer");
+        throw InvalidArgument(infer_operation, subject + ", input", in_quotes(name), "\"input\" or an earlier layer");
       }
       if (input->second >= 0) used[input->second] = true;
       inputs_of.back().push_back(input->second);
@@ -342,7 +343,7 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
   }
   for (std::size_t i = 0; i + 1 < network.layers.size(); ++i) {
     if (!used[i]) {
-      throw InvalidArgument(operation, "layer " + in_quotes(network.layers[i].name), "",
+      throw InvalidArgument(infer_operation, "layer " + in_quotes(network.layers[i].name), "",
                             "some later layer to use its output");
     }
   }
@@ -367,7 +368,7 @@ int find_layer(const NetworkDescription& network, const std::string& name) {
 }
 
 std::vector<Extents> infer_extents(const NetworkDescription& network, Index samples) {
-  if (samples < 0) throw InvalidArgument(operation, "samples", std::to_string(samples), "at least 0");
+  if (samples < 0) throw InvalidArgument(infer_operation, "samples", std::to_string(samples), "at least 0");
   check_input(network);
   const std::vector<std::vector<int>> inputs_of = check_graph(network);
 
@@ -391,7 +392,7 @@ std::vector<Extents> infer_extents(const NetworkDescription& network, Index samp
     check_size("layer " + in_quotes(layer.name) + ", output", outputs.back());
   }
   if (network.loss == Loss::softmax_cross_entropy && !is_flat(outputs.back())) {
-    throw InvalidArgument(operation, "layer " + in_quotes(network.layers.back().name) + ", output",
+    throw InvalidArgument(infer_operation, "layer " + in_quotes(network.layers.back().name) + ", output",
                           to_string(outputs.back()),
                           "no spatial extent, as softmax cross-entropy takes one vector per sample");
   }

@@ -237,7 +237,8 @@ Box readers_of_box(const halo::Stencil& stencil, const Box& inputs, const Extent
   return stencil.output_box(without_channels(inputs), outputs);
 }
 
-Box with_channels(Box box, const halo::Range& channels) {
+/// Nothing at all of nothing.
+Box read_channels(Box box, const halo::Range& channels) {
   if (box.empty()) return {};
   box.set(Dim::channel, channels.lo, channels.hi);
   return box;
@@ -247,14 +248,14 @@ Box with_channels(Box box, const halo::Range& channels) {
 
 Box LayerPlan::input_of(const Box& outputs, int rank) const {
   if (outputs.empty()) return {};
-  return with_channels(convolution->transposed ? readers_of_box(stencil, outputs, input.extents())
+  return read_channels(convolution->transposed ? readers_of_box(stencil, outputs, input.extents())
                                                : through_windows(stencil, outputs, input.extents()),
                        convolution->hull(rank).channels);
 }
 
 Box LayerPlan::output_gradient_of(const Box& inputs, int rank) const {
   if (inputs.empty()) return {};
-  return with_channels(convolution->transposed ? through_windows(stencil, inputs, output.extents())
+  return read_channels(convolution->transposed ? through_windows(stencil, inputs, output.extents())
                                                : readers_of_box(stencil, inputs, output.extents()),
                        convolution->hull(rank).filters);
 }

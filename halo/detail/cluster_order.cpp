@@ -19,7 +19,7 @@ constexpr double clear_gap = 1.25;  // measured bandwidths of equal links differ
 constexpr std::int64_t coarse_work = 20'000'000;
 
 /// Subdomains, row-major in a box of the grid; a box of another size when they fill none.
-struct Region {
+struct Part {
   std::vector<int> subdomains;
   ProcessGrid shape;
 
@@ -42,40 +42,40 @@ class ClusterOrder {
   }
 
   std::vector<int> run() {
-    Region all{std::vector<int>(flow_.sends.size()), flow_.grid};
+    Part all{std::vector<int>(flow_.sends.size()), flow_.grid};
     std::iota(all.subdomains.begin(), all.subdomains.end(), 0);
     place(all, all.subdomains);
     return rank_of_;
   }
 
  private:
-  void place(const Region& region, const std::vector<int>& ranks) {
+  void place(const Part& region, const std::vector<int>& ranks) {
     const auto clusters = clusters_of(ranks, distance_);
     if (clusters.size() == 1) {
       for (std::size_t i = 0; i < ranks.size(); ++i)
         rank_of_[static_cast<std::size_t>(region.subdomains[i])] = ranks[i];
       return;
     }
-    std::vector<Region> parts = bricks(region, clusters);
+    std::vector<Part> parts = bricks(region, clusters);
     if (parts.empty()) parts = grown(region, clusters);
     const std::vector<int> cluster_of = assign(parts, clusters);
     for (std::size_t p = 0; p < parts.size(); ++p) place(parts[p], clusters[static_cast<std::size_t>(cluster_of[p])]);
   }
 
   /// Empty when the region has no bricks of the clusters' size.
-  std::vector<Region> bricks(const Region& region, const std::vector<std::vector<int>>& clusters) {
+  std::vector<Part> bricks(const Part& region, const std::vector<std::vector<int>>& clusters) {
     const auto uneven = [&](const auto& c) { return c.size() != clusters.front().size(); };
     if (!region.is_box() || std::ranges::any_of(clusters, uneven)) return {};
     std::vector<Dim> dims;
     for (const Dim d : views::all_dims)
       if (region.shape[d] > 1) dims.push_back(d);
-    std::vector<Region> best;
+    std::vector<Part> best;
     double least = std::numeric_limits<double>::infinity();
     for (const ProcessGrid& counts : views::all_grids(static_cast<int>(clusters.size()), dims)) {
       if (std::ranges::any_of(dims, [&](Dim d) { return region.shape[d] % counts[d] != 0; })) continue;
-      std::vector<Region> parts(clusters.size());
+      std::vector<Part> parts(clusters.size());
       for (const Dim d : views::all_dims)
-        for (Region& part : parts) part.shape[d] = region.shape[d] / counts[d];
+        for (Part& part : parts) part.shape[d] = region.shape[d] / counts[d];
       for (std::size_t i = 0; i < region.subdomains.size(); ++i) {
         auto brick = region.shape.coordinate(static_cast<int>(i));
         for (const Dim d : views::all_dims)
@@ -92,15 +92,15 @@ class ClusterOrder {
 
   /// Part after part: begins where the rest is the least connected, takes what exchanges most with it, of several the one that
   /// exchanges least with the others that are left.
-  std::vector<Region> grown(const Region& region, const std::vector<std::vector<int>>& clusters) {
-    std::vector<Region> parts;
+  std::vector<Part> grown(const Part& region, const std::vector<std::vector<int>>& clusters) {
+    std::vector<Part> parts;
     std::map<int, double> left;  // to those that no part has yet
     for (const int i : region.subdomains) left[i] = 0;
     for (auto& [i, bytes] : left)
       for (const Flow::Share& s : exchanged_[static_cast<std::size_t>(i)])
         if (left.contains(s.to)) bytes += s.bytes;
     for (const auto& cluster : clusters) {
-      Region part;
+      Part part;
       std::map<int, double> near;  // what exchanges with this part, and how much
       while (part.subdomains.size() < cluster.size()) {
         auto next = left.end();
@@ -127,7 +127,7 @@ class ClusterOrder {
   }
 
   /// Which cluster gets which part, of clusters as large as the part.
-  std::vector<int> assign(const std::vector<Region>& parts, const std::vector<std::vector<int>>& clusters) {
+  std::vector<int> assign(const std::vector<Part>& parts, const std::vector<std::vector<int>>& clusters) {
     const int count = static_cast<int>(parts.size());
     std::vector<int> cluster_of(parts.size()), sizes;
     std::iota(cluster_of.begin(), cluster_of.end(), 0);  // of the right sizes
@@ -159,10 +159,10 @@ class ClusterOrder {
     return cluster_of;
   }
 
-  double bytes_between(const std::vector<Region>& parts) {
+  double bytes_between(const std::vector<Part>& parts) {
     mark(parts);
     double sum = 0;
-    for (const Region& part : parts)
+    for (const Part& part : parts)
       for (const int i : part.subdomains)
         for (const Flow::Share& s : flow_.sends[static_cast<std::size_t>(i)]) {
           const int to = part_of_[static_cast<std::size_t>(s.to)];
@@ -172,12 +172,12 @@ class ClusterOrder {
     return sum;
   }
 
-  void mark(const std::vector<Region>& parts) {
+  void mark(const std::vector<Part>& parts) {
     for (std::size_t p = 0; p < parts.size(); ++p)
       for (const int i : parts[p].subdomains) part_of_[static_cast<std::size_t>(i)] = static_cast<int>(p);
   }
-  void unmark(const std::vector<Region>& parts) {
-    for (const Region& part : parts)
+  void unmark(const std::vector<Part>& parts) {
+    for (const Part& part : parts)
       for (const int i : part.subdomains) part_of_[static_cast<std::size_t>(i)] = -1;
   }
 

@@ -11,16 +11,16 @@ namespace aloni::nn::detail {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::read_idx";
+constexpr const char* source_operation = "aloni::nn::read_idx";
 
 class PlainFile : public ByteSource {
  public:
   explicit PlainFile(const std::string& path) : path_(path) {
     std::error_code error;
     const auto status = std::filesystem::status(path, error);
-    if (!std::filesystem::exists(status)) throw FileError(operation, path, "missing", "a readable file");
+    if (!std::filesystem::exists(status)) throw FileError(source_operation, path, "missing", "a readable file");
     if (!std::filesystem::is_regular_file(status))
-      throw FileError(operation, path, "not a regular file", "a readable file");
+      throw FileError(source_operation, path, "not a regular file", "a readable file");
     file_.reset(std::fopen(path.c_str(), "rb"));
     if (!file_) refuse("cannot be opened");
   }
@@ -44,7 +44,7 @@ class PlainFile : public ByteSource {
   };
 
   [[noreturn]] void refuse(const char* what) const {
-    throw FileError(operation, path_, std::string(what) + " (" + std::strerror(errno) + ")", "a readable file");
+    throw FileError(source_operation, path_, std::string(what) + " (" + std::strerror(errno) + ")", "a readable file");
   }
 
   std::string path_;
@@ -59,7 +59,8 @@ std::unique_ptr<ByteSource> open_bytes(const std::string& path) {
   if constexpr (config::has_zlib) {
     return gunzip(std::move(file), path);
   } else {
-    throw Unsupported(operation, path, "a gzip file", "plain IDX files, as this build has no zlib (aloni_ENABLE_ZLIB)");
+    throw Unsupported(source_operation, path, "a gzip file",
+                      "plain IDX files, as this build has no zlib (aloni_ENABLE_ZLIB)");
   }
 }
 

@@ -10,7 +10,7 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::read_idx";
+constexpr const char* idx_operation = "aloni::nn::read_idx";
 constexpr std::uint8_t unsigned_bytes = 0x08;
 constexpr std::int64_t max_elements = std::int64_t{1} << 62;
 // What a header promises is believed step by step only: a damaged one must not ask for more memory than the file fills.
@@ -70,7 +70,7 @@ class IdxReader {
 
  private:
   [[noreturn]] void refuse(const std::string& what, const std::string& expectation) const {
-    throw FileError(operation, path_, what, expectation);
+    throw FileError(idx_operation, path_, what, expectation);
   }
 
   void read_header(std::uint8_t* to, std::size_t count) {

@@ -9,7 +9,7 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::read_mnist";
+constexpr const char* read_mnist_operation = "aloni::nn::read_mnist";
 constexpr Index mnist_classes = 10;
 
 struct NamedArray {
@@ -22,13 +22,13 @@ NamedArray read_either(const std::string& folder, const std::string& name, std::
   const std::string zipped = plain.string() + ".gz";
   std::error_code error;
   if (!std::filesystem::exists(plain, error) && !std::filesystem::exists(zipped, error)) {
-    throw FileError(operation, plain.string(), "missing", "this file, or the same with .gz");
+    throw FileError(read_mnist_operation, plain.string(), "missing", "this file, or the same with .gz");
   }
   NamedArray named;
   named.path = std::filesystem::exists(plain, error) ? plain.string() : zipped;
   named.array = read_idx(named.path);
   if (named.array.extents.size() != dimensions) {
-    throw FileError(operation, named.path,
+    throw FileError(read_mnist_operation, named.path,
                     "wrong magic number: " + std::to_string(named.array.extents.size()) + " dimensions",
                     std::to_string(dimensions));
   }
@@ -40,16 +40,17 @@ LabelledImages read_set(const std::string& folder, const std::string& prefix) {
   NamedArray labels = read_either(folder, prefix + "-labels-idx1-ubyte", 1);
   const auto& extents = images.array.extents;
   if (extents[0] == 0 || extents[1] == 0 || extents[2] == 0) {
-    throw FileError(operation, images.path, "empty", "at least one image of at least one pixel");
+    throw FileError(read_mnist_operation, images.path, "empty", "at least one image of at least one pixel");
   }
   if (extents[0] != labels.array.extents[0]) {
-    throw FileError(operation, labels.path, std::to_string(labels.array.extents[0]) + " labels",
+    throw FileError(read_mnist_operation, labels.path, std::to_string(labels.array.extents[0]) + " labels",
                     std::to_string(extents[0]) + ", as there are images in " + images.path);
   }
   for (std::size_t i = 0; i < labels.array.values.size(); ++i) {
     const int label = labels.array.values[i];
     if (label >= mnist_classes) {
-      throw FileError(operation, labels.path, "label " + std::to_string(label) + " of image " + std::to_string(i),
+      throw FileError(read_mnist_operation, labels.path,
+                      "label " + std::to_string(label) + " of image " + std::to_string(i),
                       "0 to " + std::to_string(mnist_classes - 1));
     }
   }
@@ -68,7 +69,7 @@ LabelledImages read_set(const std::string& folder, const std::string& prefix) {
 TrainAndTest read_mnist(const std::string& folder) {
   TrainAndTest data{read_set(folder, "train"), read_set(folder, "t10k")};
   if (data.train.image != data.test.image) {
-    throw FileError(operation, folder, "test images " + to_string(data.test.image),
+    throw FileError(read_mnist_operation, folder, "test images " + to_string(data.test.image),
                     "extents of the training images, " + to_string(data.train.image));
   }
   return data;

@@ -1,17 +1,16 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/local/detail/triple.hpp>
 
 #include <algorithm>
 
 namespace aloni::nn::local {
 
+using detail::triple;
+
 namespace {
 
 constexpr std::array<std::string_view, 5> backend_names{"automatic", "reference", "direct", "onednn", "kokkos_kernels"};
-
-std::string triple(const std::array<Index, 3>& v) {
-  return "(" + std::to_string(v[0]) + "," + std::to_string(v[1]) + "," + std::to_string(v[2]) + ")";
-}
 
 }  // namespace
 

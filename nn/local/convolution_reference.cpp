@@ -45,7 +45,7 @@ void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tens
 }
 
 /// The output index that reads input `i` through kernel index k; -1 when there is none.
-KOKKOS_INLINE_FUNCTION Index output_of(const ConvolutionProblem& p, int s, Index i, Index k) {
+KOKKOS_INLINE_FUNCTION Index output_reading(const ConvolutionProblem& p, int s, Index i, Index k) {
   const Index scaled = i - p.offset[s] - k * p.dilation[s];
   if (scaled < 0 || scaled % p.stride[s] != 0) return -1;
   const Index o = scaled / p.stride[s];
@@ -65,13 +65,13 @@ void reference_backward_data(const Exec& exec, const ConvolutionProblem& p, cons
         const Index first = c / channels * filters, last = first + filters;  // the filters that read this channel
         double sum = 0;
         for (Index kd = 0; kd < p.kernel[0]; ++kd) {
-          const Index od = output_of(p, 0, id, kd);
+          const Index od = output_reading(p, 0, id, kd);
           if (od < 0) continue;
           for (Index kh = 0; kh < p.kernel[1]; ++kh) {
-            const Index oh = output_of(p, 1, ih, kh);
+            const Index oh = output_reading(p, 1, ih, kh);
             if (oh < 0) continue;
             for (Index kw = 0; kw < p.kernel[2]; ++kw) {
-              const Index ow = output_of(p, 2, iw, kw);
+              const Index ow = output_reading(p, 2, iw, kw);
               if (ow < 0) continue;
               for (Index f = first; f < last; ++f) {
                 sum += static_cast<double>(dy(n, od, oh, ow, f)) * factor<T>(w(f, kd, kh, kw, c % channels));

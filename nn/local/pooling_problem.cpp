@@ -1,4 +1,5 @@
 #include <aloni/core/error.hpp>
+#include <aloni/nn/local/detail/triple.hpp>
 #include <aloni/nn/local/pooling_problem.hpp>
 
 #include <cstdint>
@@ -6,13 +7,7 @@
 
 namespace aloni::nn::local {
 
-namespace {
-
-std::string triple(const std::array<Index, 3>& v) {
-  return "(" + std::to_string(v[0]) + "," + std::to_string(v[1]) + "," + std::to_string(v[2]) + ")";
-}
-
-}  // namespace
+using detail::triple;
 
 std::string to_string(const PoolingProblem& p) {
   return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " +

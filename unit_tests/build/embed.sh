@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # aloni inside another project, every option OFF: by FetchContent, then by add_subdirectory, then with a few of its tests.
+# A dozen files are compiled as one, as the other project may wish.
 # All three share one build folder, so that the library is compiled once; the compiler's commands must not differ between them.
 # embed.sh <source> <scratch> <compiler> <Kokkos_DIR>
 set -euo pipefail
@@ -11,6 +12,7 @@ export OMP_NUM_THREADS=1
 configure() {
   cmake -G Ninja -S "$source/unit_tests/build/foreign" -B "$scratch" \
     -D CMAKE_BUILD_TYPE=Debug -D CMAKE_CXX_FLAGS_DEBUG="-O0 -g0" -D aloni_ENABLE_PRECOMPILED_HEADERS=ON \
+    -D CMAKE_UNITY_BUILD=ON -D CMAKE_UNITY_BUILD_BATCH_SIZE=12 \
     -D CMAKE_CXX_COMPILER="$compiler" -D Kokkos_DIR="$kokkos" -D ALONI_SOURCE="$source" \
     -D PROGRAM="$source/examples/first_steps/main.cpp" \
     -D aloni_ENABLE_ONEDNN=OFF -D aloni_ENABLE_KOKKOSKERNELS=OFF -D aloni_ENABLE_ZLIB=OFF "$@"

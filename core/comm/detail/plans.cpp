@@ -34,7 +34,7 @@ namespace {
 
 constexpr std::size_t kept_plans = 64;
 // Measured on two ranks of one node; docs/performance.md.
-constexpr std::size_t small_bytes = 8 * 1024;
+constexpr std::size_t latency_bound_bytes = 8 * 1024;
 constexpr std::size_t direct_part_bytes = 512 * 1024;  // staged or not, since ranks may differ in that
 constexpr std::size_t hierarchical_part_bytes =
     512 * 1024;  // small, so that the link and the nodes work at the same time
@@ -83,7 +83,7 @@ AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, b
     }
     if (best != A::automatic) return best;
   }
-  if (bytes <= small_bytes) return A::recursive_doubling;
+  if (bytes <= latency_bound_bytes) return A::recursive_doubling;
   if (topology_.one_island) return A::direct;
   if (!reproducible && nodes > 1 && even && topology_.nodes.front().size() > 1) return A::hierarchical;
   return A::rabenseifner;
@@ -132,7 +132,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
       ring_reduce_scatter(b, team, b.output(count), elements(ring_segment_bytes));
       break;
     case OperationKind::all_gather:
-      if (count % p == 0 && static_cast<std::size_t>(count) * key.element_bytes <= small_bytes) {
+      if (count % p == 0 && static_cast<std::size_t>(count) * key.element_bytes <= latency_bound_bytes) {
         bruck_all_gather(b, team, b.output(count));
       } else {
         ring_all_gather(b, team, b.output(count));
