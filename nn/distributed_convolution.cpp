@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -30,8 +31,9 @@ using views::Distribution;
 
 namespace {
 
-/// The share of a pass that computing faces twice, and more calls, may take.
-constexpr double largest_overhead = 0.05;
+/// DistributedConvolutionOptions::largest_overhead by default: to hide messages, and where the cores that compute copy the ghosts
+/// themselves, so that only waiting for a late neighbour is hidden.
+constexpr double overhead_beside_messages = 0.05, overhead_beside_copies = 0.01;
 /// What copying an element costs, in multiplications.
 constexpr Index multiplications_per_copy = 135;
 /// Sums and gathered rows travel in chunks of about so many bytes, which stay in a core's cache from the kernel to the message.
@@ -221,20 +223,13 @@ struct DistributedConvolution<T, Exec>::Implementation {
     std::vector<Box> early, late{mine};
     // Ranks that exchange do it the same way, so the choice is made from what all know.
     if (flow.supply == Supply::copy && copies_faces(d, work)) flow.supply = Supply::faces;
-    if (flow.supply == Supply::faces ||
-        (flow.supply == Supply::in_place && plan.convolution->overlap != Overlap::blocking)) {
-      const auto [first, rest] = d.interior_first(rank(), mine);
-      if (flow.supply == Supply::faces || d.overhead(rank(), mine) <= largest_overhead) {
-        early = first;
-        late = rest;
-      }
-    }
+    if (flow.supply == Supply::in_place) exchange_in_chunks(queue, flow, needed, 1);
+    if (flow.supply == Supply::faces || computes_interior_first(flow, mine))
+      std::tie(early, late) = d.interior_first(rank(), mine);
     const LocalTensor source = flow.source;
     switch (flow.supply) {
       case Supply::complete:
-        break;
       case Supply::in_place:
-        exchange_in_chunks(queue, flow, needed, 1);
         break;
       case Supply::copy:
         take_copy(queue, flow, needed);
@@ -400,8 +395,9 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   /// Whether messages move only while this rank looks after them: then the interior is computed in slabs, between which it does.
-  bool waits_for_the_network(const Flow& flow) const {
-    if (comm.has_progress_thread()) return false;
+  bool waits_for_the_network(const Flow& flow) const { return !comm.has_progress_thread() && uses_the_network(flow); }
+
+  bool uses_the_network(const Flow& flow) const {
     for (const auto& exchange : flow.exchanges) {
       for (const halo::PeerTransfer& peer : exchange.first.peers()) {
         const bool within_node = peer.path == halo::Path::view_to_view || peer.path == halo::Path::packed_shared ||
@@ -410,6 +406,14 @@ struct DistributedConvolution<T, Exec>::Implementation {
       }
     }
     return false;
+  }
+
+  /// Whether what needs no ghosts is worth a call of its own, to be computed while these travel. @pre the exchanges are known
+  bool computes_interior_first(const Flow& flow, const Box& work) const {
+    if (flow.supply != Supply::in_place || plan.convolution->overlap == Overlap::blocking) return false;
+    constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+    const double most = is_host && !uses_the_network(flow) ? overhead_beside_copies : overhead_beside_messages;
+    return flow.direction.overhead(rank(), work) <= options.largest_overhead.value_or(most);
   }
 
   /// The spatial dimension along which parts of a box are contiguous, sample by sample.

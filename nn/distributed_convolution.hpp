@@ -37,6 +37,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace aloni::nn {
@@ -61,6 +62,10 @@ struct DistributedConvolutionOptions {
   bool input_is_complete = false;
   /// Whether kernels that end with a ReLU shall be made too, for inference.
   bool relu = false;
+  /// The interior is computed first (Overlap::interior_first) where the calls and the faces computed twice for it take at most this
+  /// share of a pass; 1: wherever there is an interior. Unless given 0.01 where the ghosts of a host come from memory of the same
+  /// node, else 0.05. May differ between ranks.
+  std::optional<double> largest_overhead = {};
 };
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>

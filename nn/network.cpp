@@ -198,7 +198,8 @@ struct Network<T, Exec>::Implementation {
           dx.push_back(arm.dx);
         }
         node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.y,
-                                          node.dy, std::move(x), std::move(dx), options.backend, may_fuse_relu(i)});
+                                          node.dy, std::move(x), std::move(dx), options.backend, may_fuse_relu(i),
+                                          options.largest_overhead});
       }
       describe_forward(training, Mode::training);
       describe_forward(evaluation, Mode::evaluation);

@@ -29,6 +29,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace aloni::nn {
 
@@ -39,6 +40,7 @@ struct NetworkOptions {
   bool fuse_inference = true;
   /// Above 0: each step does its work in an order drawn from it, of all that are allowed: tries whether layers name all memory that they touch.
   std::uint64_t schedule_seed = 0;
+  std::optional<double> largest_overhead = {};  ///< of DistributedConvolutionOptions
 };
 
 struct StepResult {

@@ -39,7 +39,8 @@ class ConvolutionLayer final : public Layer<T, Exec> {
                      {.label = s.description.name,
                       .backend = s.backend,
                       .input_is_complete = s.plan.inputs[0].mode != InputMode::in_place,
-                      .relu = s.fuses_relu}) {}
+                      .relu = s.fuses_relu,
+                      .largest_overhead = s.largest_overhead}) {}
 
   void add_forward(Step<Exec>& step, Mode mode) override {
     convolution_.add_input_exchange(step);

@@ -13,6 +13,7 @@
 #include <aloni/nn/tensor.hpp>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace aloni::nn {
@@ -37,6 +38,7 @@ struct LayerSetup {
   local::ConvolutionBackend backend;
   /// A convolution whose only reader is a ReLU in place, and that ReLU: in evaluation the one does the other's work, where it can.
   bool fuses_relu = false;
+  std::optional<double> largest_overhead = {};  ///< of DistributedConvolutionOptions
 };
 
 template <class T, class Exec>
