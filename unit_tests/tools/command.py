@@ -22,9 +22,9 @@ class Result:
         self.timed_out = code is None
 
     def own_lines(self):
-        """stderr without what the launcher says about exit codes: blocks between lines of dashes."""
+        """stderr without what the launcher says about exit codes, blocks between lines of dashes, and its libevent about a rank's closed pipe."""
         text = re.sub(r"(?ms)^-{60,}\n.*?^-{60,}\n", "", self.err)
-        return [line for line in text.splitlines() if line.strip()]
+        return [line for line in text.splitlines() if line.strip() and not line.startswith("[warn] Epoll ")]
 
 
 def start(arguments, **options):
