@@ -227,17 +227,10 @@ struct DistributedConvolution<T, Exec>::Implementation {
     if (flow.supply == Supply::faces || computes_interior_first(flow, mine))
       std::tie(early, late) = d.interior_first(rank(), mine);
     const LocalTensor source = flow.source;
-    switch (flow.supply) {
-      case Supply::complete:
-      case Supply::in_place:
-        break;
-      case Supply::copy:
-        take_copy(queue, flow, needed);
-        break;
-      case Supply::faces:
-        add_faces(queue, flow, work, late);
-        late.clear();
-        break;
+    if (flow.supply == Supply::copy) take_copy(queue, flow, needed);
+    if (flow.supply == Supply::faces) {
+      add_faces(queue, flow, work, late);
+      late.clear();
     }
     for (const Box& box : early) {
       const int slabs = waits_for_the_network(flow) ? count_slabs(box) : 1;

@@ -1,4 +1,5 @@
 #include <aloni/core/error.hpp>
+#include <aloni/nn/detail/convolution_direction.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 
@@ -238,10 +239,8 @@ Box readers_of_box(const halo::Stencil& stencil, const Box& inputs, const Extent
 }
 
 /// Nothing at all of nothing.
-Box read_channels(Box box, const halo::Range& channels) {
-  if (box.empty()) return {};
-  box.set(Dim::channel, channels.lo, channels.hi);
-  return box;
+Box read_channels(const Box& box, const halo::Range& channels) {
+  return box.empty() ? Box{} : detail::with_channels(box, channels);
 }
 
 }  // namespace

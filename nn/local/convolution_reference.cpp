@@ -44,7 +44,7 @@ void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tens
       });
 }
 
-/// The output index that reads input `i` through kernel index k; -1 when there is none.
+/// The output index that reads input `i` through kernel index k; -1 when there is none. Its own, as what others are compared with.
 KOKKOS_INLINE_FUNCTION Index output_reading(const ConvolutionProblem& p, int s, Index i, Index k) {
   const Index scaled = i - p.offset[s] - k * p.dilation[s];
   if (scaled < 0 || scaled % p.stride[s] != 0) return -1;
