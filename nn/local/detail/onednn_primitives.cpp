@@ -179,6 +179,9 @@ class FilterOrder {
 
 class OnednnFilterOrders final : public FilterOrders {
  public:
+  bool has(const OnednnProblem& p, const memory::desc& to, bool turned) const {
+    return std::any_of(all_.begin(), all_.end(), [&](const auto& known) { return known->is(p, to, turned); });
+  }
   std::shared_ptr<FilterOrder> of(const OnednnProblem& p, const memory::desc& to, bool turned) {
     for (const auto& known : all_)
       if (known->is(p, to, turned)) return known;
@@ -361,15 +364,12 @@ OnednnProblem turned_problem(const OnednnProblem& p) {
   return t;
 }
 
-/// Backward-data as a forward pass where that is faster: oneDNN 2.6 has newer kernels (brgconv) for the latter alone. Measured on one core of a
-/// Zen 4, 3 × 3 (× 3) filters, the time of its backward-data as a multiple: 16 channels 1.3 to 1.4, 32 to 128 1.03 to 1.12; less than 1
-/// with one tap and with 32 × 32 pixels.
+/// Backward-data as a forward pass, where oneDNN 2.6 has one of its newer kernels (brgconv) for that. They are faster than its backward-data of
+/// enough pixels, `turning_pays`.
 std::optional<dnnl::convolution_forward::primitive_desc> describe_turned(const OnednnProblem& p,
                                                                          OnednnActivations activations) {
-  constexpr Index pixels_that_pay = 4096;
-  const Index pixels = p.samples * p.input[0] * p.input[1] * p.input[2];
   if (activations != OnednnActivations::float32 || p.groups > 1 || p.stride != std::array<Index, 3>{1, 1, 1} ||
-      p.kernel == std::array<Index, 3>{1, 1, 1} || pixels < pixels_that_pay)
+      p.kernel == std::array<Index, 3>{1, 1, 1})
     return std::nullopt;
   const OnednnProblem turned = turned_problem(p);
   if (reason_for_distrust(turned, ConvolutionPass::forward, activations)) return std::nullopt;
@@ -384,6 +384,13 @@ std::optional<dnnl::convolution_forward::primitive_desc> describe_turned(const O
   } catch (const dnnl::error&) {
     return std::nullopt;
   }
+}
+
+/// Measured on one core of a Zen 4, 3 × 3 (× 3) filters, the time of oneDNN's backward-data as a multiple of that of a forward pass: 16 channels
+/// 1.3 to 1.4, 32 to 128 1.03 to 1.12; less than 1 with one tap and with 32 × 32 pixels.
+bool turning_pays(const OnednnProblem& p) {
+  constexpr Index pixels_that_pay = 4096;
+  return p.samples * p.input[0] * p.input[1] * p.input[2] >= pixels_that_pay;
 }
 
 }  // namespace
@@ -416,7 +423,9 @@ OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPa
   }
   if (passes.backward_data) {
     Pass& pass = primitives_->of(ConvolutionPass::backward_data);
-    if (const auto d = describe_turned(problem, activations)) {
+    // Fewer pixels, those of a border, take turned filters that are there, of its interior, rather than another copy of all filters.
+    if (const auto d = describe_turned(problem, activations);
+        d && (turning_pays(problem) || shared->has(problem, d->weights_desc(), true))) {
       pass.prepare(*d, dnnl::convolution_forward(*d));
       pass.implementation += " of turned filters";
       pass.prepare_turned_weights(problem, d->weights_desc(), *shared);

@@ -22,12 +22,12 @@ using nn::parameter_type_t;
 using Exec = Kokkos::DefaultExecutionSpace;
 
 /// Of whole vectors, which oneDNN computes in all passes and both types, from filters in an order of its own.
-ConvolutionProblem usual_problem(Index height = 6) {
+ConvolutionProblem usual_problem(Index height = 6, Index width = 16) {
   return {.samples = 1,
           .channels = 64,
           .filters = 64,
-          .input = {1, height, 16},
-          .output = {1, height, 16},
+          .input = {1, height, width},
+          .output = {1, height, width},
           .kernel = {1, 3, 3},
           .offset = {0, -1, -1}};
 }
@@ -55,13 +55,13 @@ std::unique_ptr<LocalConvolution<T>> make(const ConvolutionProblem& p, Convoluti
 /// Problems of two heights, as interior and border are, with their arguments.
 template <class T>
 struct Kernel {
-  Kernel(Index height, const std::shared_ptr<FilterOrders>& orders, std::mt19937& random)
-      : problem(usual_problem(height)),
+  Kernel(Index height, const std::shared_ptr<FilterOrders>& orders, std::mt19937& random, Index width = 16)
+      : problem(usual_problem(height, width)),
         given(make<T>(problem, both, orders)),
         reference(make_local_convolution<T>(ConvolutionBackend::reference, problem, test_space(), both)),
-        x({1, 1, height, 16, 64}),
-        y({1, 1, height, 16, 64}),
-        expected({1, 1, height, 16, 64}) {
+        x({1, 1, height, width, 64}),
+        y({1, 1, height, width, 64}),
+        expected({1, 1, height, width, 64}) {
     x.fill_integers(random, 3);
   }
 
@@ -141,6 +141,24 @@ TEST(FilterOrders, BytesCountOnceForAllKernels) {
 }
 TEST(FilterOrders, BytesOfBfloat16CountOnceForAllKernels) {
   with_onednn<bfloat16>([](auto type) { count_once(type); });
+}
+
+/// oneDNN may compute many pixels' backward-data as a forward pass, from filters turned about, and would compute few otherwise.
+void share_turned_filters(float) {
+  std::mt19937 random(7);
+  const auto orders = make_filter_orders();
+  Kernel<float> interior(32, orders, random, 128);
+  EXPECT_EQ(orders->bytes(), 2 * filter_bytes<float>);
+  Kernel<float> border(1, orders, random, 128);
+  EXPECT_EQ(orders->bytes(), 2 * filter_bytes<float>);
+  LocalTensor<float> w({64, 1, 3, 3, 64});
+  w.fill_integers(random, 3);
+  interior.expect_right(w, 1);
+  border.expect_right(w, 1);
+}
+
+TEST(FilterOrders, BordersTakeFiltersThatTheirInteriorTurned) {
+  with_onednn<float>([](auto type) { share_turned_filters(type); });
 }
 
 void share_in_a_layer(float) {
