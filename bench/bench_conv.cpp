@@ -4,12 +4,12 @@
 //   limit/LAYER/forward|backward_data|backward_filter          on rank 0, two threads, while the other ranks sleep
 //   shard/LAYER/forward|backward_data|backward_filter/SPLIT    each rank's local part alone, all at the same time, no messages
 //
-//   size/PASS/WIDTH                                            64 -> 64 channels, 3x3, on squares of 128 to 2,048 pixels, cut in height: time per
+//   size/PASS/WIDTH                                            64 -> 64 channels, 3x3, on squares of 128 to 2,048 pixels, split in height: time per
 //                                                              output pixel, and memory besides activations and their gradients as a share of these
 //   overlap/LAYER/computation|communication|blocking|interior_first
-//                                                              forward and backward cut in height: without its exchanges, these alone, and both
+//                                                              forward and backward split in height: without its exchanges, these alone, and both
 //                                                              together in either way of nn::Overlap; for slow links (overlap.sh)
-//   chain/blocking|interior_first|wide                         inference through eight thin layers cut in height (conv/chain_run.hpp); wide exchanges
+//   chain/blocking|interior_first|wide                         inference through eight thin layers split in height (conv/chain_run.hpp); wide exchanges
 //                                                              ghosts once for all of them
 //
 // All have the filters in oneDNN's order beforehand: ours because they are told that these stay what they are.
@@ -76,7 +76,7 @@ SplitWork work_of(ConvolutionPass pass) {
   return SplitWork::backward_filter;
 }
 
-/// Forward and both backward passes of a layer cut in height.
+/// Forward and both backward passes of a layer split in height.
 void add_overlap(const comm::Communicator& world, const Layer& layer, const std::string& what, SplitWork work,
                  nn::Overlap overlap) {
   add_timed(
@@ -162,7 +162,7 @@ void register_benchmarks(const comm::Communicator& world) {
     add_overlap(world, layer, "blocking", SplitWork::step, nn::Overlap::blocking);
     add_overlap(world, layer, "interior_first", SplitWork::step, nn::Overlap::interior_first);
   }
-  for (auto overlap : {nn::Overlap::blocking, nn::Overlap::interior_first, nn::Overlap::wide})
+  for (auto overlap : {nn::Overlap::blocking, nn::Overlap::interior_first, nn::Overlap::recompute_halo})
     add_chain(world, overlap);
   for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter})
     for (Index width : {128, 256, 512, 1024, 2048}) add_size(world, pass, width);

@@ -1,6 +1,6 @@
 // Time steps of a stencil that does little per cell, with an exchange in every step and in every second, fourth and eighth.
 //
-//   heat/EDGE/everyK/TRANSPORT    eight steps of the five-point stencil on a plate of EDGE² cells, cut into rows; messages: of all ranks;
+//   heat/EDGE/everyK/TRANSPORT    eight steps of the five-point stencil on a plate of EDGE² cells, split into rows; messages: of all ranks;
 //                                 redundant: per cent of cells that are computed beyond those owned
 //
 // TRANSPORT: shared, mpi (without shared memory). Between hosts: bench/two_hosts.sh.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What overlap is worth on a slow link: forward and backward of a layer cut in height between two hosts made of this machine (two_hosts.sh), on a
+# What overlap is worth on a slow link: forward and backward of a layer split in height between two hosts made of this machine (two_hosts.sh), on a
 # link shaped so that the halos take as long as the computation.
 #   bench/overlap.sh [LAYER] [bench_conv]      c64_256, build/host/bin/bench_conv
 # A progress thread (interior_first with it: progress_thread) is the alternative to computing the interior in slabs, between which messages are looked after.

@@ -8,13 +8,7 @@
 
 #include <Kokkos_Core.hpp>
 
-#ifdef KOKKOS_ENABLE_CUDA
-#include <cuda_runtime_api.h>
-#endif
-
-#include <memory>
 #include <optional>
-#include <stdexcept>
 #include <string>
 
 namespace aloni {
@@ -34,31 +28,8 @@ class QueueMark {
   std::optional<Queue<Exec>> queue_;
 };
 
-#ifdef KOKKOS_ENABLE_CUDA
-/// The device waits, the host goes on. All queues are of one device. Throws std::runtime_error with CUDA's reason.
-template <>
-class QueueMark<Kokkos::Cuda> {
- public:
-  QueueMark() {
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    event_ = std::shared_ptr<CUevent_st>(event, [](cudaEvent_t e) { (void)cudaEventDestroy(e); });
-  }
-  void set(const Queue<Kokkos::Cuda>& queue) {
-    check(cudaEventRecord(event_.get(), queue.space().cuda_stream()), "cudaEventRecord");
-  }
-  void await(const Queue<Kokkos::Cuda>& queue, const std::string& /*reason*/) const {
-    check(cudaStreamWaitEvent(queue.space().cuda_stream(), event_.get(), 0), "cudaStreamWaitEvent");
-  }
-
- private:
-  static void check(cudaError_t code, const char* call) {
-    if (code != cudaSuccess)
-      throw std::runtime_error(std::string("aloni::QueueMark: ") + call + ": " + cudaGetErrorString(code));
-  }
-
-  std::shared_ptr<CUevent_st> event_;
-};
-#endif
-
 }  // namespace aloni
+
+#ifdef KOKKOS_ENABLE_CUDA
+#include <aloni/core/cuda_queue_mark.hpp>
+#endif

@@ -20,13 +20,13 @@ using views::Side;
 
 constexpr const char* deep_halo_operation = "aloni::halo::DeepHalo";
 
-bool is_cut(const Distribution& distribution, Dim d) {
+bool is_split(const Distribution& distribution, Dim d) {
   return distribution.grid()[d] > 1 && !distribution.replicated(d);
 }
 
 /// Beyond such an end ghosts are images of cells, which evolve as those do; beyond all others they are refilled.
 bool is_image(const Distribution& distribution, const BoundaryConditions& boundaries, Dim d, Side side) {
-  return is_cut(distribution, d) && boundaries(d, side) == Boundary::periodic;
+  return is_split(distribution, d) && boundaries(d, side) == Boundary::periodic;
 }
 
 Box read_by(const Box& computed, const GhostWidths& radius) {
@@ -75,11 +75,11 @@ void check(const Distribution& distribution, int rank, const GhostWidths& radius
   if (steps == 1) return;
   for (const Dim d : all_dims) {
     const Boundary low = boundaries(d, Side::low), high = boundaries(d, Side::high);
-    if (is_cut(distribution, d) && radius(d, Side::low) > 0 && radius(d, Side::high) > 0 &&
+    if (is_split(distribution, d) && radius(d, Side::low) > 0 && radius(d, Side::high) > 0 &&
         (low == Boundary::periodic) != (high == Boundary::periodic))
       throw Unsupported(deep_halo_operation, std::string("boundaries of ") + views::name(d),
                         std::string(name(low)) + " and " + name(high),
-                        "periodic on both sides or on neither, a dimension that isn't cut, or an exchange in every "
+                        "periodic on both sides or on neither, a dimension that isn't split, or an exchange in every "
                         "step (steps = 1)");
   }
 }

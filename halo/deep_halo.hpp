@@ -20,11 +20,11 @@
 // latency is what messages cost: little work per cell, small blocks, slow links. Where the interior of a block hides
 // the exchange, exchange in every step.
 // The bits are those of an exchange in every step if a cell's new value is the same function of what it reads on
-// whichever rank it is computed. In a periodic dimension that is cut, cells are computed beyond the ends of the
+// whichever rank it is computed. In a periodic dimension that is split, cells are computed beyond the ends of the
 // domain: a coefficient that depends on the place must be that of the place inside.
 //
 // What isn't computed twice. Ghosts beyond an end of the domain that isn't periodic follow from the cells inside, and
-// those of a dimension that isn't cut, periodic or not, from the rank's own: both are as wide as one step reads, and
+// those of a dimension that isn't split, periodic or not, from the rank's own: both are as wide as one step reads, and
 // are filled again before each step, which is a copy within the rank (refill()). Beyond an end of the kind `none` they
 // are the caller's as ever.
 //
@@ -44,7 +44,7 @@ class DeepHalo {
   /// radius: how many cells beyond the one that it computes a step reads, in each dimension and on each side. `steps`
   /// of them follow each exchange; 1 is a halo as usual.
   /// @pre 0 ≤ rank < distribution.ranks(), radius ≥ 0, steps ≥ 1. Throws InvalidArgument.
-  /// Throws Unsupported (equal on all ranks) for more than one step when a dimension that is cut and read on both
+  /// Throws Unsupported (equal on all ranks) for more than one step when a dimension that is split and read on both
   /// sides is periodic on one only: its image on the other side doesn't evolve as the cells that it is an image of.
   DeepHalo(const views::Distribution& distribution, int rank, const views::GhostWidths& radius, int steps,
            const BoundaryConditions& boundaries = {});
@@ -53,7 +53,7 @@ class DeepHalo {
   const views::GhostWidths& radius() const { return radius_; }
   int steps() const { return static_cast<int>(computed_.size()); }
 
-  /// What a View must have room for: where the domain is cut steps × radius, elsewhere and beyond an end that isn't
+  /// What a View must have room for: where the domain is split steps × radius, elsewhere and beyond an end that isn't
   /// periodic the radius. More where a reflecting end needs its mirror image: behind a block that is thinner than the
   /// radius. None around an empty block. Ranks differ.
   views::GhostWidths ghosts() const;

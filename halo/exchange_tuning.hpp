@@ -5,7 +5,7 @@
 //   const Exchange<> exchange(comm, queue, fields, times.front().method);
 //   to_string(times);                                            // what was tried, for people
 #include <aloni/halo/exchange.hpp>
-#include <aloni/halo/link_table.hpp>
+#include <aloni/halo/placement/link_table.hpp>
 
 #include <string>
 #include <vector>

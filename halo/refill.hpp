@@ -1,6 +1,6 @@
 #pragma once
 // What takes the place of an exchange in the steps of a deep halo that have none (halo/deep_halo.hpp): fills the ghosts
-// beyond the ends of the domain, and those of dimensions that aren't cut, from cells of the rank itself.
+// beyond the ends of the domain, and those of dimensions that aren't split, from cells of the rank itself.
 //
 //   const Exchange<> exchange(comm, queue, {{u, boundaries}});
 //   const Transfer<> refill = make_refill(comm, queue, deep, {{u, boundaries}});

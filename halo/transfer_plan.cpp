@@ -19,7 +19,7 @@ using views::num_dims;
 using views::position;
 using views::Side;
 
-// A box is the product of five ranges, and so is every question about it: the range of each dimension is cut on its
+// A box is the product of five ranges, and so is every question about it: the range of each dimension is split on its
 // own into segments that one block owns and one boundary kind explains; the moves are the products of the segments.
 struct Segment {
   Range destination, source;
@@ -31,7 +31,7 @@ struct Segment {
 
 using Segments = std::array<std::vector<Segment>, num_dims>;
 
-// Appends destination [at, at + length), which takes the source range [lo, lo + length) forwards or backwards, cut
+// Appends destination [at, at + length), which takes the source range [lo, lo + length) forwards or backwards, split
 // where the owner changes.
 void append_run(const Distribution& dist, Dim d, Index at, Index lo, Index length, int direction,
                 std::vector<Segment>& out) {
@@ -81,8 +81,8 @@ void append_outside(const Distribution& dist, Dim d, Index lo, Index hi, Side si
   }
 }
 
-void cut(const Distribution& dist, Dim d, Index lo, Index hi, const BoundaryConditions& boundaries,
-         std::vector<Segment>& out) {
+void split(const Distribution& dist, Dim d, Index lo, Index hi, const BoundaryConditions& boundaries,
+           std::vector<Segment>& out) {
   out.clear();
   const Index n = dist.extents()[d];
   if (lo < 0) append_outside(dist, d, lo, std::min<Index>(hi, 0), Side::low, boundaries(d, Side::low), out);
@@ -173,7 +173,7 @@ TransferPlan plan_receives(const Distribution& source, const NeededBox& needed, 
   Segments segments;
   const Box box = with_values(source, needed(rank), boundaries, &result.fills);
   for (Dim d : all_dims)
-    cut(source, d, box.lower(d), box.upper(d), boundaries, segments[static_cast<std::size_t>(position(d))]);
+    split(source, d, box.lower(d), box.upper(d), boundaries, segments[static_cast<std::size_t>(position(d))]);
   std::map<int, Message> by_owner;
   if (!box.empty())
     for_each_product(segments, [&](const Move& move, std::array<int, num_dims> blocks) {
@@ -210,7 +210,7 @@ std::vector<Message> plan_sends(const Distribution& source, const NeededBox& nee
     bool any = true;
     for (Dim d : all_dims) {
       const auto i = static_cast<std::size_t>(position(d));
-      cut(source, d, box.lower(d), box.upper(d), boundaries, segments[i]);
+      split(source, d, box.lower(d), box.upper(d), boundaries, segments[i]);
       std::erase_if(segments[i],
                     [&](const Segment& s) { return (s.block == Segment::any_block ? theirs[i] : s.block) != mine[i]; });
       any = any && !segments[i].empty();

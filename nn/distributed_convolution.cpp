@@ -64,23 +64,23 @@ struct DistributedConvolution<T, Exec>::Implementation {
   static constexpr bool rounds_sums = !std::is_same_v<T, Parameter>;
 
   /// One direction with its memory, transfers and kernels.
-  struct Flow {
+  struct Pass {
     detail::Direction direction;
     LocalTensor source, target;
     Supply supply = Supply::complete;
     bool reduces = false;  ///< several ranks add to what one of them owns
     std::vector<std::pair<Transfer, std::vector<Access>>> exchanges = {};
     std::vector<detail::ConvolutionRegion<T, Exec>>
-        early = {},
-        late = {};  ///< `early` reads nothing but what the rank owns of the source, and ghosts of any value
-    std::vector<detail::ConvolutionRegion<T, Exec>> early_relu = {},
-                                                    late_relu = {};  ///< the same, with ReLU behind; or none
-    std::vector<LocalTensor> late_sources = {};                      ///< of each in `late`
+        interior = {},
+        border = {};  ///< `interior` reads nothing but what the rank owns of the source, and ghosts of any value
+    std::vector<detail::ConvolutionRegion<T, Exec>> interior_relu = {},
+                                                    border_relu = {};  ///< the same, with ReLU behind; or none
+    std::vector<LocalTensor> border_sources = {};                      ///< of each in `border`
     std::vector<detail::ConvolutionRegion<T, Exec, Parameter>> partial =
         {};                                 ///< where `reduces`: instead of the others
     std::vector<Transfer> reductions = {};  ///< of each in `partial`
     std::vector<Box> completed = {};        ///< what of the target each of these completes
-    std::vector<SumTensor> sums = {};       ///< partial, taken in turns
+    std::vector<SumTensor> sums = {};       ///< partial, taken alternately
     std::vector<SumTensor> complete = {};   ///< the same over ranks, where they are rounded afterwards
   };
 
@@ -88,11 +88,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
   LayerPlan plan;
   ConvolutionTensors<T, Exec> tensors;
   DistributedConvolutionOptions options;
-  bool counts;
+  bool is_first_copy;
   detail::ConvolutionKernels<T, Exec> kernels;
   detail::ConvolutionKernels<Parameter, Exec> sum_kernels;
   std::vector<detail::PartWeights<Parameter, Exec>> weights;
-  std::optional<Flow> forward, backward;
+  std::optional<Pass> forward, backward;
   struct FilterCall {
     std::shared_ptr<local::LocalConvolution<T, Exec>> local;
     views::LocalView<T, Mem> x, dy;
@@ -112,16 +112,16 @@ struct DistributedConvolution<T, Exec>::Implementation {
         plan(p),
         tensors(t),
         options(o),
-        counts(p.output.is_first_copy(c.rank())),
+        is_first_copy(p.output.is_first_copy(c.rank())),
         kernels(queue.space(), o.backend),
         sum_kernels(queue.space(), o.backend) {
     const bool trains = tensors.dy.allocated();
     prepare_weights(queue.space(), trains);
-    forward.emplace(Flow{{plan, false}, tensors.x, tensors.y});
+    forward.emplace(Pass{{plan, false}, tensors.x, tensors.y});
     prepare(queue, *forward, options.input_is_complete ? Supply::complete : Supply::in_place);
     if (!trains) return;
     if (tensors.dx.allocated() || works_on_other_filters()) {
-      backward.emplace(Flow{{plan, true}, tensors.dy, tensors.dx});
+      backward.emplace(Pass{{plan, true}, tensors.dy, tensors.dx});
       prepare(queue, *backward, plan.output_gradient_in_place ? Supply::in_place : Supply::copy);
     }
     prepare_backward_filter(queue);
@@ -160,9 +160,9 @@ struct DistributedConvolution<T, Exec>::Implementation {
     std::size_t covered = 0;
     for (const ConvolutionPart& part : conv.parts(rank())) {
       const Box box = conv.weights_of(part, plan.weights());
-      const auto cut = [&](const views::LocalView<Parameter, Mem>& v) { return part_of(v, tensors.weights, box); };
-      detail::PartWeights<Parameter, Exec> w{.part = part, .w = cut(tensors.w)};
-      if (trains) w.dw = cut(tensors.dw);
+      const auto split = [&](const views::LocalView<Parameter, Mem>& v) { return part_of(v, tensors.weights, box); };
+      detail::PartWeights<Parameter, Exec> w{.part = part, .w = split(tensors.w)};
+      if (trains) w.dw = split(tensors.dw);
       if (!views::is_dense(w.w)) {
         const auto copy_of = [&](const views::LocalView<Parameter, Mem>& v, auto& memory) {
           memory = std::make_shared<Kokkos::View<Parameter*, Mem>>(
@@ -193,8 +193,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   Index local_multiplications_per_pixel() const { return plan.weights().size() / plan.convolution->groups; }
 
-  void prepare(const Queue<Exec>& queue, Flow& flow, Supply supply) {
-    const detail::Direction& d = flow.direction;
+  void prepare(const Queue<Exec>& queue, Pass& pass, Supply supply) {
+    const detail::Direction& d = pass.direction;
     const std::vector<Box> needed = boxes_of(ranks(), [&](int r) {
       // The gradient of the weights needs the gradients of all filters that a rank multiplies.
       const Box wanted = d.needed(r);
@@ -202,41 +202,42 @@ struct DistributedConvolution<T, Exec>::Implementation {
     });
     const std::vector<Box> work = boxes_of(ranks(), [&](int r) { return d.work(r); });
     const bool exchanges = needs_ghosts(d.source(), needed);
-    flow.reduces = d.backward ? works_on_other_channels() : works_on_other_filters();
+    pass.reduces = d.backward ? works_on_other_channels() : works_on_other_filters();
     const bool gathers = std::ranges::any_of(std::vector<int>(order()), [&](int r) {
       const auto i = static_cast<std::size_t>(r);
       const Box own = d.source().owned(r);
       return !needed[i].empty() && (needed[i].lower(Dim::channel) < own.lower(Dim::channel) ||
                                     needed[i].upper(Dim::channel) > own.upper(Dim::channel));
     });
-    flow.supply = exchanges ? supply : Supply::complete;
+    pass.supply = exchanges ? supply : Supply::complete;
     const bool computes = !d.backward || tensors.dx.allocated();
     const int chunks =
-        flow.reduces || (gathers && flow.supply != Supply::complete) ? count_chunks(flow.reduces, work, needed) : 1;
-    if (flow.reduces || gathers) {
-      if (flow.supply == Supply::in_place) exchange_in_chunks(queue, flow, needed, gathers ? chunks : 1);
-      if (flow.supply == Supply::copy) take_copy(queue, flow, needed);
-      if (computes) compute_in_chunks(queue, flow, work, chunks);
+        pass.reduces || (gathers && pass.supply != Supply::complete) ? count_chunks(pass.reduces, work, needed) : 1;
+    if (pass.reduces || gathers) {
+      if (pass.supply == Supply::in_place) exchange_in_chunks(queue, pass, needed, gathers ? chunks : 1);
+      if (pass.supply == Supply::copy) take_copy(queue, pass, needed);
+      if (computes) compute_in_chunks(queue, pass, work, chunks);
       return;
     }
     const Box mine = work[static_cast<std::size_t>(rank())];
-    std::vector<Box> early, late{mine};
+    std::vector<Box> interior, border{mine};
     // Ranks that exchange do it the same way, so the choice is made from what all know.
-    if (flow.supply == Supply::copy && copies_faces(d, work)) flow.supply = Supply::faces;
-    if (flow.supply == Supply::in_place) exchange_in_chunks(queue, flow, needed, 1);
-    if (flow.supply == Supply::faces || computes_interior_first(flow, mine))
-      std::tie(early, late) = d.interior_first(rank(), mine);
-    const LocalTensor source = flow.source;
-    if (flow.supply == Supply::copy) take_copy(queue, flow, needed);
-    if (flow.supply == Supply::faces) {
-      add_faces(queue, flow, work, late);
-      late.clear();
+    if (pass.supply == Supply::copy && copies_faces(d, work)) pass.supply = Supply::faces;
+    if (pass.supply == Supply::in_place) exchange_in_chunks(queue, pass, needed, 1);
+    if (pass.supply == Supply::faces || computes_interior_first(pass, mine))
+      std::tie(interior, border) = d.interior_first(rank(), mine);
+    const LocalTensor source = pass.source;
+    if (pass.supply == Supply::copy) take_copy(queue, pass, needed);
+    if (pass.supply == Supply::faces) {
+      add_faces(queue, pass, work, border);
+      border.clear();
     }
-    for (const Box& box : early) {
-      const int slabs = waits_for_the_network(flow) ? count_slabs(box) : 1;
-      for (int k = 0; k < slabs; ++k) add_region(flow, Go::early, chunk_of(box, slab_dimension(box), k, slabs), source);
+    for (const Box& box : interior) {
+      const int slabs = waits_for_the_network(pass) ? count_slabs(box) : 1;
+      for (int k = 0; k < slabs; ++k)
+        add_region(pass, Region::interior, chunk_of(box, slab_dimension(box), k, slabs), source);
     }
-    for (const Box& box : late) add_region(flow, Go::late, box, flow.source);
+    for (const Box& box : border) add_region(pass, Region::border, box, pass.source);
   }
 
   std::vector<int> order() const {
@@ -245,20 +246,20 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return all;
   }
 
-  enum class Go : std::uint8_t { early, late };
+  enum class Region : std::uint8_t { interior, border };
 
-  /// @pre not flow.reduces
-  void add_region(Flow& flow, Go go, const Box& box, const LocalTensor& source) {
-    const auto bias = flow.direction.backward ? Kokkos::View<Parameter*, Mem>{} : tensors.b;
-    (go == Go::early ? flow.early : flow.late)
-        .emplace_back(flow.direction, rank(), box, source, flow.target, weights, bias, kernels);
-    if (go == Go::late) flow.late_sources.push_back(source);
-    if (flow.direction.backward || !fuses_relu(flow)) return;
-    (go == Go::early ? flow.early_relu : flow.late_relu)
-        .emplace_back(flow.direction, rank(), box, source, flow.target, weights, bias, kernels, true);
+  /// @pre not pass.reduces
+  void add_region(Pass& pass, Region kind, const Box& box, const LocalTensor& source) {
+    const auto bias = pass.direction.backward ? Kokkos::View<Parameter*, Mem>{} : tensors.b;
+    (kind == Region::interior ? pass.interior : pass.border)
+        .emplace_back(pass.direction, rank(), box, source, pass.target, weights, bias, kernels);
+    if (kind == Region::border) pass.border_sources.push_back(source);
+    if (pass.direction.backward || !fuses_relu(pass)) return;
+    (kind == Region::interior ? pass.interior_relu : pass.border_relu)
+        .emplace_back(pass.direction, rank(), box, source, pass.target, weights, bias, kernels, true);
   }
 
-  bool fuses_relu(const Flow& flow) const { return options.relu && !flow.reduces && !plan.convolution->transposed; }
+  bool fuses_relu(const Pass& pass) const { return options.relu && !pass.reduces && !plan.convolution->transposed; }
 
   /// Equal on all ranks.
   int count_chunks(bool reduces, const std::vector<Box>& work, const std::vector<Box>& needed) const {
@@ -272,8 +273,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   /// Ghosts, rows of other ranks' channels included, to where the source has memory for them.
-  void exchange_in_chunks(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& needed, int chunks) {
-    const Distribution& from = flow.direction.source();
+  void exchange_in_chunks(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& needed, int chunks) {
+    const Distribution& from = pass.direction.source();
     for (int k = 0; k < chunks; ++k) {
       const auto part = [&](int r) {
         const Box& all = needed[static_cast<std::size_t>(r)];
@@ -281,23 +282,23 @@ struct DistributedConvolution<T, Exec>::Implementation {
       };
       Transfer transfer(
           comm, queue,
-          {Item::in_place(flow.source.ref(), halo::plan_halo(from, part, halo::BoundaryConditions{}, rank()))},
-          {.label = options.label + (flow.direction.backward ? "_dy" : "_x")});
-      std::vector<Access> accesses{reads(flow.source)};
+          {Item::in_place(pass.source.ref(), halo::plan_halo(from, part, halo::BoundaryConditions{}, rank()))},
+          {.label = options.label + (pass.direction.backward ? "_dy" : "_x")});
+      std::vector<Access> accesses{reads(pass.source)};
       const Box mine = part(rank());
-      const Box own = intersect(flow.source.owned, mine);
+      const Box own = intersect(pass.source.owned, mine);
       if (own.empty()) {
-        accesses.push_back(writes(flow.source, mine));
+        accesses.push_back(writes(pass.source, mine));
       } else {
-        for (const Box& ghosts : difference(mine, own)) accesses.push_back(writes(flow.source, ghosts));
+        for (const Box& ghosts : difference(mine, own)) accesses.push_back(writes(pass.source, ghosts));
       }
       bytes += transfer.buffer_bytes();
-      flow.exchanges.emplace_back(std::move(transfer), std::move(accesses));
+      pass.exchanges.emplace_back(std::move(transfer), std::move(accesses));
     }
   }
 
-  void compute_in_chunks(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& work, int chunks) {
-    const detail::Direction& d = flow.direction;
+  void compute_in_chunks(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& work, int chunks) {
+    const detail::Direction& d = pass.direction;
     // The same rows of what a rank computes, of whatever channels, and of what it owns.
     const auto rows = [&](int r, int k) {
       const Box all = with_channels(d.target().owned(r), {0, 1});
@@ -307,11 +308,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
       const Box& all = work[static_cast<std::size_t>(r)];
       return with_channels(rows(r, k), {all.lower(Dim::channel), all.upper(Dim::channel)});
     };
-    if (!flow.reduces) {
-      for (int k = 0; k < chunks; ++k) add_region(flow, Go::late, part(rank(), k), flow.source);
+    if (!pass.reduces) {
+      for (int k = 0; k < chunks; ++k) add_region(pass, Region::border, part(rank(), k), pass.source);
       return;
     }
-    const Box& owned = flow.target.owned;
+    const Box& owned = pass.target.owned;
     const auto own = [&](int k) {
       return with_channels(rows(rank(), k), {owned.lower(Dim::channel), owned.upper(Dim::channel)});
     };
@@ -321,25 +322,25 @@ struct DistributedConvolution<T, Exec>::Implementation {
       largest_own = std::max(largest_own, own(k).size());
     }
     for (int i = 0; i < std::min(chunks, 2); ++i) {
-      flow.sums.push_back(allocate_sums(queue, "_partial_sums", largest));
-      if (rounds_sums) flow.complete.push_back(allocate_sums(queue, "_sums", largest_own));
+      pass.sums.push_back(allocate_sums(queue, "_partial_sums", largest));
+      if (rounds_sums) pass.complete.push_back(allocate_sums(queue, "_sums", largest_own));
     }
     for (int k = 0; k < chunks; ++k) {
-      SumTensor sums = flow.sums[static_cast<std::size_t>(k % 2)];
+      SumTensor sums = pass.sums[static_cast<std::size_t>(k % 2)];
       sums.owned = sums.box = part(rank(), k);
-      flow.completed.push_back(own(k));
-      flow.reductions.emplace_back(
+      pass.completed.push_back(own(k));
+      pass.reductions.emplace_back(
           comm, queue,
           std::vector<halo::AnyTransferItem<Mem>>{SumItem::between(
-              place_of_sums(flow, k), sums.ref(),
+              place_of_sums(pass, k), sums.ref(),
               halo::plan_redistribution(
                   d.target(), d.target(), [&](int r) { return part(r, k); }, halo::BoundaryConditions{}, rank()))},
           halo::TransferOptions{.label = options.label + "_sums"});
-      bytes += flow.reductions.back().buffer_bytes();
-      flow.partial.emplace_back(flow.direction, rank(), sums.box, flow.source, sums, weights,
+      bytes += pass.reductions.back().buffer_bytes();
+      pass.partial.emplace_back(pass.direction, rank(), sums.box, pass.source, sums, weights,
                                 Kokkos::View<Parameter*, Mem>{}, sum_kernels);
     }
-    copy_sources(queue, flow);
+    copy_sources(queue, pass);
   }
 
   SumTensor allocate_sums(const Queue<Exec>& queue, const char* what, Index elements) {
@@ -349,32 +350,32 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   /// Of chunk k, over ranks: in the target, or beside it until they are rounded.
-  halo::TensorRef<Parameter, Mem> place_of_sums(const Flow& flow, int k) const {
-    const Box& own = flow.completed[static_cast<std::size_t>(k)];
+  halo::TensorRef<Parameter, Mem> place_of_sums(const Pass& pass, int k) const {
+    const Box& own = pass.completed[static_cast<std::size_t>(k)];
     if constexpr (rounds_sums) {
-      return complete_sums(flow, static_cast<std::size_t>(k)).ref();
+      return complete_sums(pass, static_cast<std::size_t>(k)).ref();
     } else {
-      halo::TensorRef<T, Mem> result = flow.target.ref();
-      result.data = flow.target.part(own);
+      halo::TensorRef<T, Mem> result = pass.target.ref();
+      result.data = pass.target.part(own);
       result.box = own;
       return result;
     }
   }
-  static SumTensor complete_sums(const Flow& flow, std::size_t k) {
-    SumTensor sums = flow.complete[k % 2];
-    sums.owned = sums.box = flow.completed[k];
+  static SumTensor complete_sums(const Pass& pass, std::size_t k) {
+    SumTensor sums = pass.complete[k % 2];
+    sums.owned = sums.box = pass.completed[k];
     return sums;
   }
 
   /// Memory for what partial sums are computed from, where that isn't the source.
-  void copy_sources(const Queue<Exec>& queue, Flow& flow) {
+  void copy_sources(const Queue<Exec>& queue, Pass& pass) {
     std::size_t largest = 0;
-    for (const auto& region : flow.partial) largest = std::max(largest, region.copied());
+    for (const auto& region : pass.partial) largest = std::max(largest, region.copied());
     const Kokkos::View<Parameter*, Mem> memory(
         Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::" + options.label + "_copy"),
         largest);
     bytes += largest * sizeof(Parameter);
-    for (auto& region : flow.partial) region.use_copy(memory);
+    for (auto& region : pass.partial) region.use_copy(memory);
   }
 
   /// Whether copies of faces cost less than a copy of all of the source, on the whole. Equal on all ranks.
@@ -388,10 +389,10 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   /// Whether messages move only while this rank looks after them: then the interior is computed in slabs, between which it does.
-  bool waits_for_the_network(const Flow& flow) const { return !comm.has_progress_thread() && uses_the_network(flow); }
+  bool waits_for_the_network(const Pass& pass) const { return !comm.has_progress_thread() && uses_the_network(pass); }
 
-  bool uses_the_network(const Flow& flow) const {
-    for (const auto& exchange : flow.exchanges) {
+  bool uses_the_network(const Pass& pass) const {
+    for (const auto& exchange : pass.exchanges) {
       for (const halo::PeerTransfer& peer : exchange.first.peers()) {
         const bool within_node = peer.path == halo::Path::view_to_view || peer.path == halo::Path::packed_shared ||
                                  peer.transport == "shared" || peer.transport == "self";
@@ -402,11 +403,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   /// Whether what needs no ghosts is worth a call of its own, to be computed while these travel. @pre the exchanges are known
-  bool computes_interior_first(const Flow& flow, const Box& work) const {
-    if (flow.supply != Supply::in_place || plan.convolution->overlap == Overlap::blocking) return false;
+  bool computes_interior_first(const Pass& pass, const Box& work) const {
+    if (pass.supply != Supply::in_place || plan.convolution->overlap == Overlap::blocking) return false;
     constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
-    const double most = is_host && !uses_the_network(flow) ? overhead_beside_copies : overhead_beside_messages;
-    return flow.direction.overhead(rank(), work) <= options.largest_overhead.value_or(most);
+    const double most = is_host && !uses_the_network(pass) ? overhead_beside_copies : overhead_beside_messages;
+    return pass.direction.overhead(rank(), work) <= options.largest_overhead.value_or(most);
   }
 
   /// The spatial dimension along which parts of a box are contiguous, sample by sample.
@@ -430,13 +431,13 @@ struct DistributedConvolution<T, Exec>::Implementation {
   }
 
   /// One transfer that fills copies of the source: for each of them the box of every rank.
-  void add_copies(const Queue<Exec>& queue, Flow& flow, const std::vector<LocalTensor>& copies,
+  void add_copies(const Queue<Exec>& queue, Pass& pass, const std::vector<LocalTensor>& copies,
                   const std::vector<std::vector<Box>>& boxes) {
-    const Distribution& from = flow.direction.source();
+    const Distribution& from = pass.direction.source();
     std::vector<halo::AnyTransferItem<Mem>> items;
-    std::vector<Access> accesses{reads(flow.source)};
+    std::vector<Access> accesses{reads(pass.source)};
     for (std::size_t i = 0; i < copies.size(); ++i) {
-      items.push_back(Item::between(flow.source.ref(), copies[i].ref(),
+      items.push_back(Item::between(pass.source.ref(), copies[i].ref(),
                                     halo::plan_redistribution(
                                         from, from, [&](int r) { return boxes[i][static_cast<std::size_t>(r)]; },
                                         halo::BoundaryConditions{}, rank())));
@@ -444,19 +445,19 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     Transfer transfer(comm, queue, std::move(items), {.label = options.label + "_dy"});
     bytes += transfer.buffer_bytes();
-    flow.exchanges.emplace_back(std::move(transfer), std::move(accesses));
+    pass.exchanges.emplace_back(std::move(transfer), std::move(accesses));
   }
 
   /// The source of the direction becomes a copy with ghosts.
-  void take_copy(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& needed) {
+  void take_copy(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& needed) {
     const LocalTensor copy = make_copy(queue, needed[static_cast<std::size_t>(rank())]);
-    add_copies(queue, flow, {copy}, {needed});
-    flow.source = copy;
+    add_copies(queue, pass, {copy}, {needed});
+    pass.source = copy;
   }
 
   /// For each region at the border a copy of what it needs. All ranks have as many, some empty.
-  void add_faces(const Queue<Exec>& queue, Flow& flow, const std::vector<Box>& work, const std::vector<Box>& late) {
-    const detail::Direction& d = flow.direction;
+  void add_faces(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& work, const std::vector<Box>& border) {
+    const detail::Direction& d = pass.direction;
     std::vector<std::vector<Box>> regions;  // by rank
     std::size_t most = 0;
     for (int r = 0; r < ranks(); ++r) {
@@ -472,9 +473,9 @@ struct DistributedConvolution<T, Exec>::Implementation {
       }));
       copies.push_back(make_copy(queue, boxes.back()[static_cast<std::size_t>(rank())]));
     }
-    add_copies(queue, flow, copies, boxes);
-    for (std::size_t i = 0; i < late.size(); ++i) {
-      add_region(flow, Go::late, late[i], copies[i]);
+    add_copies(queue, pass, copies, boxes);
+    for (std::size_t i = 0; i < border.size(); ++i) {
+      add_region(pass, Region::border, border[i], copies[i]);
     }
   }
 
@@ -489,7 +490,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
       FilterCall call;
       if (filter_adds_bias)
         call.db = Kokkos::subview(tensors.db, Kokkos::make_pair(w.part.filters.lo, w.part.filters.hi));
-      if (!y.empty() && reads_pixels && counts) {
+      if (!y.empty() && reads_pixels && is_first_copy) {
         call.x = tensors.x.part(x);
         call.dy = tensors.dy.part(y);
         const bool mirrored = plan.convolution->transposed;
@@ -502,7 +503,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
       const auto e = views::extents_of(tensors.dy.owned).values;
       bias_gradient.emplace(queue.space(), e[0], e[1], e[2], e[4]);
     }
-    zeroes_filters = zeroes_filters || !counts;
+    zeroes_filters = zeroes_filters || !is_first_copy;
     for (const FilterCall& call : filter_calls) zeroes_filters = zeroes_filters || !call.local;
     zeroes_bias =
         filter_adds_bias && (zeroes_filters || work.extent(Dim::channel) < plan.output.extents()[Dim::channel]);
@@ -510,8 +511,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   // --- nodes ---
 
-  static void add_exchanges(Step<Exec>& step, const Flow& flow, const std::string& what) {
-    for (const auto& [transfer, accesses] : flow.exchanges) step.transfer(what, accesses, transfer);
+  static void add_exchanges(Step<Exec>& step, const Pass& pass, const std::string& what) {
+    for (const auto& [transfer, accesses] : pass.exchanges) step.transfer(what, accesses, transfer);
   }
 
   Access writes_gradient() const { return {tensors.dw.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true}; }
@@ -523,61 +524,61 @@ struct DistributedConvolution<T, Exec>::Implementation {
                 [this](const Exec& exec) {
                   if (filters_version != 0 && filters_version == seen_version) return;
                   seen_version = filters_version;
-                  kernels.filters_are(++refreshed);
-                  sum_kernels.filters_are(refreshed);
+                  kernels.set_filter_version(++refreshed);
+                  sum_kernels.set_filter_version(refreshed);
                   for (const detail::PartWeights<Parameter, Exec>& w : weights)
                     if (w.copied()) local::copy<Parameter, Exec>(exec, w.original_w, w.w);
                 });
   }
 
-  void add_regions(Step<Exec>& step, Flow& flow, bool relu = false) {
+  void add_regions(Step<Exec>& step, Pass& pass, bool relu = false) {
     add_weights(step);
-    for (const detail::ConvolutionRegion<T, Exec>& region : relu ? flow.early_relu : flow.early) {
+    for (const detail::ConvolutionRegion<T, Exec>& region : relu ? pass.interior_relu : pass.interior) {
       // Ghosts are read as well, but what comes of them is written once more below.
-      std::vector<Access> accesses{reads(flow.source), writes(flow.target, region.box())};
+      std::vector<Access> accesses{reads(pass.source), writes(pass.target, region.box())};
       accesses.push_back(reads(kernels));
       step.kernel("interior", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
     }
-    for (std::size_t i = 0; i < flow.late.size(); ++i) {
-      const detail::ConvolutionRegion<T, Exec>& region = (relu ? flow.late_relu : flow.late)[i];
-      std::vector<Access> accesses{reads(flow.late_sources[i], region.read())};
+    for (std::size_t i = 0; i < pass.border.size(); ++i) {
+      const detail::ConvolutionRegion<T, Exec>& region = (relu ? pass.border_relu : pass.border)[i];
+      std::vector<Access> accesses{reads(pass.border_sources[i], region.read())};
       accesses.push_back(reads(kernels));
-      accesses.push_back(writes(flow.target, region.box()));
-      step.kernel(flow.early.empty() ? "" : "border", std::move(accesses),
+      accesses.push_back(writes(pass.target, region.box()));
+      step.kernel(pass.interior.empty() ? "" : "border", std::move(accesses),
                   [&region](const Exec& exec) { region.run(exec); });
     }
-    add_partial_sums(step, flow);
+    add_partial_sums(step, pass);
   }
 
-  void add_partial_sums(Step<Exec>& step, const Flow& flow) {
-    for (std::size_t i = 0; i < flow.partial.size(); ++i) {
-      const detail::ConvolutionRegion<T, Exec, Parameter>& region = flow.partial[i];
-      // Both chunks' sums take the same memory in turns, so it counts as a whole.
-      const SumTensor& sums = flow.sums[i % 2];
-      std::vector<Access> accesses{reads(flow.source, region.read()), reads(sum_kernels)};
+  void add_partial_sums(Step<Exec>& step, const Pass& pass) {
+    for (std::size_t i = 0; i < pass.partial.size(); ++i) {
+      const detail::ConvolutionRegion<T, Exec, Parameter>& region = pass.partial[i];
+      // Both chunks' sums take the same memory alternately, so it counts as a whole.
+      const SumTensor& sums = pass.sums[i % 2];
+      std::vector<Access> accesses{reads(pass.source, region.read()), reads(sum_kernels)};
       accesses.push_back(writes(sums));
-      if (rounds_sums) accesses.push_back(writes(flow.partial));  // the copy of the source
+      if (rounds_sums) accesses.push_back(writes(pass.partial));  // the copy of the source
       step.kernel("partial sums", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
       if constexpr (rounds_sums) {
-        step.transfer("sums over ranks", {reads(sums), writes(flow.complete[i % 2])}, flow.reductions[i], true);
-        add_rounding(step, flow, i);
+        step.transfer("sums over ranks", {reads(sums), writes(pass.complete[i % 2])}, pass.reductions[i], true);
+        add_rounding(step, pass, i);
       } else {
-        step.transfer("sums over ranks", {reads(sums), writes(flow.target, flow.completed[i])}, flow.reductions[i],
+        step.transfer("sums over ranks", {reads(sums), writes(pass.target, pass.completed[i])}, pass.reductions[i],
                       true);
       }
     }
   }
 
   /// The bias comes before, so that there is one rounding.
-  void add_rounding(Step<Exec>& step, const Flow& flow, std::size_t i) {
-    const Box& box = flow.completed[i];
+  void add_rounding(Step<Exec>& step, const Pass& pass, std::size_t i) {
+    const Box& box = pass.completed[i];
     if (box.empty()) return;
-    std::vector<Access> accesses{writes(flow.complete[i % 2]), writes(flow.target, box)};
-    const bool adds_bias = !flow.direction.backward && tensors.b.extent(0) > 0;
+    std::vector<Access> accesses{writes(pass.complete[i % 2]), writes(pass.target, box)};
+    const bool adds_bias = !pass.direction.backward && tensors.b.extent(0) > 0;
     if (adds_bias) accesses.push_back(reads(tensors.b));
     step.kernel(
         "round", std::move(accesses),
-        [b = own_b, adds_bias, sums = complete_sums(flow, i).whole(), to = flow.target.part(box)](const Exec& exec) {
+        [b = own_b, adds_bias, sums = complete_sums(pass, i).whole(), to = pass.target.part(box)](const Exec& exec) {
           if (adds_bias) local::add_bias<Parameter, Exec>(exec, b, sums);
           local::convert<T, Parameter, Exec>(exec, sums, to);
         });
@@ -608,7 +609,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     if (tensors.db.extent(0) == 0 || filter_adds_bias) return;
     step.kernel("bias", {reads(tensors.dy), writes(tensors.db)}, [this](const Exec& exec) {
       Kokkos::deep_copy(exec, tensors.db, Parameter(0));
-      if (counts && !tensors.dy.owned.empty()) (*bias_gradient)(exec, tensors.dy.owned_part(), own_db);
+      if (is_first_copy && !tensors.dy.owned.empty()) (*bias_gradient)(exec, tensors.dy.owned_part(), own_db);
     });
   }
 
@@ -670,7 +671,7 @@ void DistributedConvolution<T, Exec>::add_backward_data(Step<Exec>& step) {
 }
 
 template <class T, class Exec>
-void DistributedConvolution<T, Exec>::filters_are(std::uint64_t version) {
+void DistributedConvolution<T, Exec>::set_filter_version(std::uint64_t version) {
   implementation_->filters_version = version;
 }
 

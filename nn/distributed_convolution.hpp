@@ -11,9 +11,9 @@
 //   forward.prepare();
 //   forward.execute(queue, comm, stopwatch);
 //
-// How the passes are cut (nn/layer_split.hpp has the forms of channel and filter parallelism):
+// How the passes are split (nn/layer_split.hpp has the forms of channel and filter parallelism):
 // * Space: with Overlap::interior_first a pass is computed in two goes, first what needs no ghosts. Slabs of whole rows (or planes) are computed
-//   where they lie. The faces of a cut in the other dimensions are computed twice: in the first go with whatever their ghosts hold, and again
+//   where they lie. The faces of a split in the other dimensions are computed twice: in the first go with whatever their ghosts hold, and again
 //   when these have come, which is cheaper than copying the tensor to leave them out. Where the interior isn't worth a kernel of its own, all is
 //   computed at once.
 // * dL/dy is exchanged where it lies if what the rank owns of it stays contiguous with ghosts around it (output_gradient_box), else thin copies
@@ -47,7 +47,7 @@ struct ConvolutionTensors {
   using Mem = typename Exec::memory_space;
 
   Tensor<T, Mem> x;    ///< covers input_needed(rank), what is owned of it included
-  Tensor<T, Mem> y;    ///< covers what the rank owns, and forward_work(rank) with Overlap::wide
+  Tensor<T, Mem> y;    ///< covers what the rank owns, and forward_work(rank) with Overlap::recompute_halo
   Tensor<T, Mem> dx;   ///< the same of x; not allocated: nobody wants it
   Tensor<T, Mem> dy;   ///< covers output_gradient_box(rank); not allocated: forward only
   views::Box weights;  ///< what w and dw cover of plan.weights(): weights_needed(rank) or more of it
@@ -92,8 +92,8 @@ class DistributedConvolution {
   /// dx, if allocated.
   void add_backward_data(Step<Exec>& step);
 
-  /// Of the weights in the executions to come, see LocalConvolution::filters_are(): 0, as at first, when they may be others each time.
-  void filters_are(std::uint64_t version);
+  /// Of the weights in the executions to come, see LocalConvolution::set_filter_version(): 0, as at first, when they may be others each time.
+  void set_filter_version(std::uint64_t version);
 
   /// Bytes of all memory that this rank holds besides the tensors: partial sums, copies of faces and of weights, messages, workspace of the kernels.
   std::size_t workspace_bytes() const;

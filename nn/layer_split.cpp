@@ -64,8 +64,8 @@ std::string_view name(Overlap overlap) {
       break;
     case Overlap::blocking:
       return "blocking";
-    case Overlap::wide:
-      return "wide";
+    case Overlap::recompute_halo:
+      return "recompute_halo";
   }
   return "interior_first";
 }

@@ -57,7 +57,7 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
       })) {
     refuse("parameters", "those of another network", "parameters made for this description");
   }
-  if (parameters.is_cut() && parameters.ranks() != comm.size()) {
+  if (parameters.is_split() && parameters.ranks() != comm.size()) {
     refuse("ranks of the parameters", std::to_string(parameters.ranks()),
            "the " + std::to_string(comm.size()) + " ranks of the network, or parameters that are whole on every rank");
   }
@@ -123,7 +123,7 @@ struct Network<T, Exec>::Implementation {
   using Items = std::vector<halo::AnyTransferItem<Mem>>;
 
   /// One input of a layer.
-  struct Arm {
+  struct InputEdge {
     int source;  ///< the producer, -1: the network's input
     InputMode mode;
     LocalTensor x, dx;
@@ -136,7 +136,7 @@ struct Network<T, Exec>::Implementation {
   };
   struct Node {
     std::unique_ptr<Layer<T, Exec>> layer;
-    std::vector<Arm> arms;
+    std::vector<InputEdge> inputs;
     LocalTensor y, dy;
   };
 
@@ -159,7 +159,7 @@ struct Network<T, Exec>::Implementation {
   static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
   std::optional<detail::GradientSums<Parameter, Exec>> sums;  // of gradients over ranks
   std::uint64_t prepared = 0;                                 // steps
-  bool counts;
+  bool is_first_copy;
   Queue<Exec> communication;  ///< beside kernels, where these run behind their submission
   Stopwatch stopwatch;
 
@@ -193,9 +193,9 @@ struct Network<T, Exec>::Implementation {
       for (int i = 0; i < size(); ++i) {
         Node& node = nodes[i];
         std::vector<LocalTensor> x, dx;
-        for (const Arm& arm : node.arms) {
-          x.push_back(arm.x);
-          dx.push_back(arm.dx);
+        for (const InputEdge& edge : node.inputs) {
+          x.push_back(edge.x);
+          dx.push_back(edge.dx);
         }
         node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.y,
                                           node.dy, std::move(x), std::move(dx), options.backend, may_fuse_relu(i),
@@ -225,7 +225,7 @@ struct Network<T, Exec>::Implementation {
   /// The box that the memory of a layer's output covers: what it computes; or its only reader's ghosts lie around what it owns.
   Box box_of_output(int layer) const {
     const Box owned = plan.output_of(layer).owned(rank());
-    if (layer >= 0 && !plan.layers[layer].wide.empty()) return plan.layers[layer].forward_work(rank());
+    if (layer >= 0 && !plan.layers[layer].recomputed.empty()) return plan.layers[layer].forward_work(rank());
     const bool ghosts = layer < 0 ? plan.input_has_ghosts : plan.layers[layer].output_has_ghosts;
     return ghosts ? hull(owned, plan.layers[plan.readers_of(layer)[0]].input_needed(rank())) : owned;
   }
@@ -261,26 +261,26 @@ struct Network<T, Exec>::Implementation {
       Node& node = nodes[i];
       const LayerPlan& layer = plan.layers[i];
       for (const auto& [source, mode] : layer.inputs) {
-        Arm& arm = node.arms.emplace_back();
-        arm.source = source;
-        arm.mode = mode;
+        InputEdge& edge = node.inputs.emplace_back();
+        edge.source = source;
+        edge.mode = mode;
         if (mode == InputMode::separate) {
           const Box needed = layer.input_needed(rank());
-          arm.x = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_x",
-                                     intersect(layer.input.owned(rank()), needed), needed);
+          edge.x = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_x",
+                                      intersect(layer.input.owned(rank()), needed), needed);
         } else {
-          arm.x = output_of(source);
+          edge.x = output_of(source);
         }
       }
       if (computes_in_place(i)) {
-        node.y = node.arms[0].x;
+        node.y = node.inputs[0].x;
       } else {
         node.y = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_y", layer.output.owned(rank()),
                                     box_of_output(i));
       }
     }
     const Box out = plan.output_of(size() - 1).owned(rank());
-    counts = counts_in_sums(plan.output_of(size() - 1), rank());
+    is_first_copy = counts_in_sums(plan.output_of(size() - 1), rank());
     labels = Kokkos::View<int*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::labels"),
                                      description.loss == Loss::softmax_cross_entropy ? out.extent(Dim::sample) : 0);
     if (description.loss == Loss::binary_cross_entropy)
@@ -315,14 +315,14 @@ struct Network<T, Exec>::Implementation {
     }
     for (int i = 0; i < size(); ++i) {
       const LayerPlan& layer = plan.layers[i];
-      for (Arm& arm : nodes[i].arms) {
-        if (!wants_gradient(arm.source)) continue;
-        if (writes_gradient_directly(i, arm.source)) {
-          arm.dx = gradient_of(arm.source);
+      for (InputEdge& edge : nodes[i].inputs) {
+        if (!wants_gradient(edge.source)) continue;
+        if (writes_gradient_directly(i, edge.source)) {
+          edge.dx = gradient_of(edge.source);
         } else {
           const Box owned = layer.input.owned(rank());
           const Box box = folds(i) ? layer.input_needed_by_owned(rank()) : owned;
-          arm.dx = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx", intersect(box, owned), box);
+          edge.dx = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx", intersect(box, owned), box);
         }
       }
     }
@@ -347,72 +347,73 @@ struct Network<T, Exec>::Implementation {
 
   void connect(const Queue<Exec>& queue) {
     for (int i = 0; i < size(); ++i) {
-      for (Arm& arm : nodes[i].arms) {
-        connect_input(queue, i, arm);
-        if (wants_gradient(arm.source) && !writes_gradient_directly(i, arm.source)) connect_gradient(queue, i, arm);
+      for (InputEdge& edge : nodes[i].inputs) {
+        connect_input(queue, i, edge);
+        if (wants_gradient(edge.source) && !writes_gradient_directly(i, edge.source)) connect_gradient(queue, i, edge);
       }
     }
     // The backward pass visits layers from the last to the first, and the inputs of each in their order.
     std::vector<bool> met(size() + 1, false);
     for (int i = size() - 1; i >= 0; --i) {
-      for (Arm& arm : nodes[i].arms) {
-        arm.contributes_first = !met[arm.source + 1];
-        met[arm.source + 1] = true;
+      for (InputEdge& edge : nodes[i].inputs) {
+        edge.contributes_first = !met[edge.source + 1];
+        met[edge.source + 1] = true;
       }
     }
   }
 
-  void connect_input(const Queue<Exec>& queue, int i, Arm& arm) {
+  void connect_input(const Queue<Exec>& queue, int i, InputEdge& edge) {
     const LayerPlan& layer = plan.layers[i];
-    const Distribution& from = plan.output_of(arm.source);
-    const LocalTensor& producer = output_of(arm.source);
+    const Distribution& from = plan.output_of(edge.source);
+    const LocalTensor& producer = output_of(edge.source);
     const auto needed = [&](int r) { return layer.input_needed(r); };
-    const halo::BoundaryConditions boundaries;                    // nothing that is needed lies outside the tensor
-    if (arm.mode == InputMode::in_place && !layer.convolution) {  // those exchange ghosts themselves
-      arm.fetch.emplace(comm, queue,
-                        Items{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
-                        labelled(i, "_x"));
-    } else if (arm.mode == InputMode::separate) {
-      arm.fetch.emplace(comm, queue,
-                        Items{Item::between(producer.ref(), arm.x.ref(),
-                                            halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
-                        labelled(i, "_x"));
+    const halo::BoundaryConditions boundaries;                     // nothing that is needed lies outside the tensor
+    if (edge.mode == InputMode::in_place && !layer.convolution) {  // those exchange ghosts themselves
+      edge.fetch.emplace(comm, queue,
+                         Items{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
+                         labelled(i, "_x"));
+    } else if (edge.mode == InputMode::separate) {
+      edge.fetch.emplace(comm, queue,
+                         Items{Item::between(producer.ref(), edge.x.ref(),
+                                             halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
+                         labelled(i, "_x"));
     }
   }
 
-  void connect_gradient(const Queue<Exec>& queue, int i, Arm& arm) {
+  void connect_gradient(const Queue<Exec>& queue, int i, InputEdge& edge) {
     const LayerPlan& layer = plan.layers[i];
     const Exec& exec = queue.space();
     const auto needed = [&](int r) { return layer.input_needed_by_owned(r); };
     // Where the result of the last stage goes: straight to the producer's dy, or to a summand of it.
-    LocalTensor result = gradient_of(arm.source);
-    if (!only_reader(arm.source)) {
-      if (same_distribution(i, arm.source) && !folds(i)) {
-        arm.contribution = arm.dx;
+    LocalTensor result = gradient_of(edge.source);
+    if (!only_reader(edge.source)) {
+      if (same_distribution(i, edge.source) && !folds(i)) {
+        edge.contribution = edge.dx;
         return;
       }
-      const Box owned = plan.output_of(arm.source).owned(rank());
-      arm.contribution = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
-      result = arm.contribution;
+      const Box owned = plan.output_of(edge.source).owned(rank());
+      edge.contribution = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
+      result = edge.contribution;
     }
-    arm.result = result;
-    arm.folded = arm.dx;
+    edge.result = result;
+    edge.folded = edge.dx;
     if (folds(i)) {
       const Box owned = layer.input.owned(rank());
-      arm.folded = same_distribution(i, arm.source)
-                       ? result
-                       : allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
-      arm.fold.emplace(comm, queue,
-                       Items{Item::between(arm.folded.ref(), arm.dx.ref(),
-                                           halo::plan_redistribution(layer.input, layer.input, needed,
-                                                                     halo::BoundaryConditions{}, rank()))},
-                       labelled(i, "_dx"));
+      edge.folded = same_distribution(i, edge.source)
+                        ? result
+                        : allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
+      edge.fold.emplace(comm, queue,
+                        Items{Item::between(edge.folded.ref(), edge.dx.ref(),
+                                            halo::plan_redistribution(layer.input, layer.input, needed,
+                                                                      halo::BoundaryConditions{}, rank()))},
+                        labelled(i, "_dx"));
     }
-    if (!same_distribution(i, arm.source)) {
-      arm.back.emplace(comm, queue,
-                       Items{Item::between(arm.folded.ref(), result.ref(),
-                                           halo::plan_redistribution(layer.input, plan.output_of(arm.source), rank()))},
-                       labelled(i, "_dx"));
+    if (!same_distribution(i, edge.source)) {
+      edge.back.emplace(
+          comm, queue,
+          Items{Item::between(edge.folded.ref(), result.ref(),
+                              halo::plan_redistribution(layer.input, plan.output_of(edge.source), rank()))},
+          labelled(i, "_dx"));
     }
   }
 
@@ -420,8 +421,8 @@ struct Network<T, Exec>::Implementation {
     for (int i = 0; i < size(); ++i) {
       step.set_scope("aloni::nn::forward " + name(i));
       if (mode == Mode::evaluation && is_fused(i)) continue;
-      for (Arm& arm : nodes[i].arms) {
-        if (arm.fetch) step.transfer("input", fetch_accesses(i, arm), *arm.fetch);
+      for (InputEdge& edge : nodes[i].inputs) {
+        if (edge.fetch) step.transfer("input", fetch_accesses(i, edge), *edge.fetch);
       }
       nodes[i].layer->add_forward(step, mode);
     }
@@ -436,12 +437,12 @@ struct Network<T, Exec>::Implementation {
     step.prepare(order);
   }
 
-  std::vector<Access> fetch_accesses(int i, const Arm& arm) {
-    std::vector<Access> accesses{reads(output_of(arm.source))};
+  std::vector<Access> fetch_accesses(int i, const InputEdge& edge) {
+    std::vector<Access> accesses{reads(output_of(edge.source))};
     const Box needed = plan.layers[i].input_needed(rank());
-    const Box own = arm.mode == InputMode::in_place ? intersect(arm.x.owned, needed) : Box{};
+    const Box own = edge.mode == InputMode::in_place ? intersect(edge.x.owned, needed) : Box{};
     for (const Box& ghosts : own.empty() ? std::vector{needed} : difference(needed, own)) {
-      accesses.push_back(writes(arm.x, ghosts));
+      accesses.push_back(writes(edge.x, ghosts));
     }
     return accesses;
   }
@@ -450,26 +451,27 @@ struct Network<T, Exec>::Implementation {
     for (int i = size() - 1; i >= 0; --i) {
       step.set_scope("aloni::nn::backward " + name(i));
       nodes[i].layer->add_backward(step);
-      for (Arm& arm : nodes[i].arms) {
-        if (arm.fold) step.transfer("ghosts of dx", {reads(arm.dx, arm.dx.box), writes(arm.folded)}, *arm.fold, true);
-        if (arm.back) step.transfer("dx", {reads(arm.folded), writes(arm.result)}, *arm.back);
-        if (arm.contribution.allocated()) add_contribution(step, arm);
+      for (InputEdge& edge : nodes[i].inputs) {
+        if (edge.fold)
+          step.transfer("ghosts of dx", {reads(edge.dx, edge.dx.box), writes(edge.folded)}, *edge.fold, true);
+        if (edge.back) step.transfer("dx", {reads(edge.folded), writes(edge.result)}, *edge.back);
+        if (edge.contribution.allocated()) add_contribution(step, edge);
       }
       if (reduces) sums->add_to(step, i);
     }
     prepare(step);
   }
 
-  void add_contribution(Step<Exec>& step, const Arm& arm) {
-    const LocalTensor& target = gradient_of(arm.source);
+  void add_contribution(Step<Exec>& step, const InputEdge& edge) {
+    const LocalTensor& target = gradient_of(edge.source);
     if (target.owned.empty()) return;
-    const auto part = arm.contribution.owned_part();
+    const auto part = edge.contribution.owned_part();
     const auto sum = target.owned_part();
-    if (arm.contributes_first) {
-      step.kernel("first summand", {reads(arm.contribution), writes(target)},
+    if (edge.contributes_first) {
+      step.kernel("first summand", {reads(edge.contribution), writes(target)},
                   [part, sum](const Exec& exec) { local::copy<T, Exec>(exec, part, sum); });
     } else {
-      step.kernel("summand", {reads(arm.contribution), writes(target)},
+      step.kernel("summand", {reads(edge.contribution), writes(target)},
                   [part, sum](const Exec& exec) { local::add<T, Exec>(exec, sum, part, sum); });
     }
   }
@@ -503,7 +505,7 @@ struct Network<T, Exec>::Implementation {
       local::binary_cross_entropy_with_logits<T, Exec>(exec, last.y.owned_part(), targets.whole(), scale, gradient,
                                                        loss);
     }
-    if (!counts) Kokkos::deep_copy(exec, loss, 0.0);
+    if (!is_first_copy) Kokkos::deep_copy(exec, loss, 0.0);
   }
 
   /// One all-reduce for the gradients and the two numbers of the loss. How many ranks' it has added, late ones included.
@@ -514,8 +516,8 @@ struct Network<T, Exec>::Implementation {
       sums->run(queue);
       return comm.size();
     }
-    if (parameters.is_cut()) {
-      throw InvalidArgument("aloni::nn::Network::train_step", "parameters", "cut over ranks",
+    if (parameters.is_split()) {
+      throw InvalidArgument("aloni::nn::Network::train_step", "parameters", "split over ranks",
                             "parameters that are whole on every rank, whose gradients a partial all-reduce can gather");
     }
     const auto& flat = parameters.gradients();

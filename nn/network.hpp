@@ -54,7 +54,7 @@ class Network {
   using Mem = typename Exec::memory_space;
 
   /// Collective. `parameters` and the communicator's ranks outlive the network. `samples`: size of the mini-batch, all ranks together.
-  /// The parameters are whole on every rank, or cut as the strategy says.
+  /// The parameters are whole on every rank, or split as the strategy says.
   /// Throws InvalidArgument, Unsupported (equal on all ranks); PeerFailed.
   Network(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
           const Strategy& strategy, Index samples, Parameters<parameter_type_t<T>, Exec>& parameters,

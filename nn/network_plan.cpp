@@ -59,11 +59,11 @@ ProcessGrid fold_into_samples(const ProcessGrid& grid) {
   return folded;
 }
 
-/// The grid of a layer's tensors: the split's, where the layer can be cut so.
+/// The grid of a layer's tensors: the split's, where the layer can be split so.
 ProcessGrid tensor_grid(const Operation& op, const LayerSplit& split, const Extents& in, const Extents& out,
                         bool last_before_softmax) {
   ProcessGrid grid = split.tensor_grid();
-  // A pointwise layer between dense ones has nothing to cut but samples. Up-sampling and transposed convolution give their outputs something.
+  // A pointwise layer between dense ones has nothing to split but samples. Up-sampling and transposed convolution give their outputs something.
   if (has_no_spatial_extent(op)) return fold_into_samples(grid);
   const bool needs_all_channels =
       std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) || last_before_softmax;
@@ -103,7 +103,7 @@ std::optional<ConvolutionPlan> convolution_plan(const Operation& op, const Layer
 
 namespace {
 
-/// Block i of `blocks` even ones, as Distribution::block cuts them.
+/// Block i of `blocks` even ones, as Distribution::block splits them.
 halo::Range even_block(Index extent, int blocks, int i) {
   const Index length = extent / blocks, longer = extent % blocks;
   const Index lo = i * length + std::min<Index>(i, longer);
@@ -260,7 +260,7 @@ Box LayerPlan::output_gradient_of(const Box& inputs, int rank) const {
 }
 
 Box LayerPlan::forward_work(int rank) const {
-  return wide.empty() ? output_work(rank) : wide[static_cast<std::size_t>(rank)];
+  return recomputed.empty() ? output_work(rank) : recomputed[static_cast<std::size_t>(rank)];
 }
 
 namespace {
@@ -275,7 +275,7 @@ Box input_behind(const LayerPlan& layer, const Box& outputs, int rank) {
 }  // namespace
 
 Box LayerPlan::input_needed(int rank) const {
-  if (!windowed) return wide.empty() ? input.owned(rank) : wide[static_cast<std::size_t>(rank)];
+  if (!windowed) return recomputed.empty() ? input.owned(rank) : recomputed[static_cast<std::size_t>(rank)];
   return input_behind(*this, forward_work(rank), rank);
 }
 
@@ -305,17 +305,19 @@ bool needs_ghosts(const Distribution& owned, const std::vector<Box>& needed) {
 
 namespace {
 
-/// Whether the layer makes its readers' ghosts itself: then it and all of them are named so and cut in the same way.
+/// Whether the layer makes its readers' ghosts itself: then it and all of them are named so and split in the same way.
 bool serves_its_readers(const NetworkPlan& plan, const std::vector<LayerSplit>& splits, int i) {
   const Distribution& owned = plan.layers[static_cast<std::size_t>(i)].output;
-  const auto is_wide = [&](int l) { return splits[static_cast<std::size_t>(l)].overlap == Overlap::wide; };
-  return is_wide(i) && std::ranges::all_of(plan.readers_of(i), [&](int reader) {
-           return is_wide(reader) && plan.layers[static_cast<std::size_t>(reader)].input == owned;
+  const auto recomputes_halo = [&](int l) {
+    return splits[static_cast<std::size_t>(l)].overlap == Overlap::recompute_halo;
+  };
+  return recomputes_halo(i) && std::ranges::all_of(plan.readers_of(i), [&](int reader) {
+           return recomputes_halo(reader) && plan.layers[static_cast<std::size_t>(reader)].input == owned;
          });
 }
 
 /// From the last layer to the first: what each computes of what its readers need.
-void widen(NetworkPlan& plan, const std::vector<LayerSplit>& splits, int ranks) {
+void add_recomputation(NetworkPlan& plan, const std::vector<LayerSplit>& splits, int ranks) {
   for (int i = static_cast<int>(plan.layers.size()) - 1; i >= 0; --i) {
     if (!serves_its_readers(plan, splits, i)) continue;
     LayerPlan& layer = plan.layers[static_cast<std::size_t>(i)];
@@ -326,7 +328,7 @@ void widen(NetworkPlan& plan, const std::vector<LayerSplit>& splits, int ranks) 
         box = hull(box, plan.layers[static_cast<std::size_t>(reader)].input_needed(r));
       boxes.push_back(box);
     }
-    if (needs_ghosts(layer.output, boxes)) layer.wide = std::move(boxes);
+    if (needs_ghosts(layer.output, boxes)) layer.recomputed = std::move(boxes);
   }
 }
 
@@ -378,14 +380,14 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<La
   }
   plan.input = plan.layers[plan.input_readers[0]].input;
 
-  widen(plan, splits, ranks);
+  add_recomputation(plan, splits, ranks);
   for (int i = 0; i < count; ++i) {
     LayerPlan& layer = plan.layers[i];
     std::vector<Box> needed(ranks);
     for (int r = 0; r < ranks; ++r) needed[r] = layer.input_needed(r);
     for (LayerInput& input : layer.inputs) {
       const bool same = plan.output_of(input.source) == layer.input;
-      const bool served = input.source >= 0 && !plan.layers[input.source].wide.empty();
+      const bool served = input.source >= 0 && !plan.layers[input.source].recomputed.empty();
       const bool ghosts = !served && needs_ghosts(layer.input, needed);
       if (same && !ghosts) {
         input.mode = InputMode::shared;

@@ -5,8 +5,8 @@
 //   const NetworkPlan plan = plan_network(net, resolve(strategy, net, ranks), ranks, 64);
 //   plan.layers[2].input_needed(rank);   // rows of conv2's input that `rank` reads, ghosts included
 //
-// Channels are cut as nn/layer_split.hpp says. Spatial layers (convolution, pooling, pointwise ones) cut input and output by the same grid, so that for "same"-sized
-// windows only halos move (spatial-parallel-cnn, section III.A). Layers without spatial extent cut the samples only.
+// Channels are split as nn/layer_split.hpp says. Spatial layers (convolution, pooling, pointwise ones) split input and output by the same grid, so that for "same"-sized
+// windows only halos move (spatial-parallel-cnn, section III.A). Layers without spatial extent split the samples only.
 #include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
 #include <aloni/nn/layer_split.hpp>
@@ -33,7 +33,7 @@ struct LayerInput {
 /// One product of a run of channels with a run of filters: what a local kernel computes.
 struct ConvolutionPart {
   halo::Range channels, filters;  ///< of the whole tensors
-  Index groups = 1;               ///< that both are cut into
+  Index groups = 1;               ///< that both are split into
 
   friend bool operator==(const ConvolutionPart&, const ConvolutionPart&) = default;
 };
@@ -87,13 +87,13 @@ struct LayerPlan {
   /// What the memory of dL/dy covers.
   views::Box output_gradient_box(int rank) const;
 
-  /// With Overlap::wide, of every rank: what it owns of the output and what its readers need of it. Empty where that is what it owns on all of them.
-  std::vector<views::Box> wide;
-  /// The outputs that the rank computes in the forward pass: output_work(), or more with `wide`. Gradients are those of what it owns.
+  /// With Overlap::recompute_halo, of every rank: what it owns of the output and what its readers need of it. Empty where that is what it owns on all of them.
+  std::vector<views::Box> recomputed;
+  /// The outputs that the rank computes in the forward pass: output_work(), or more with `recomputed`. Gradients are those of what it owns.
   views::Box forward_work(int rank) const;
 
   /// The input indices that the rank reads: for windowed layers those that forward_work() depends on, clipped to the tensor
-  /// (empty when it computes no output), for all others what it owns of the input, or `wide`.
+  /// (empty when it computes no output), for all others what it owns of the input, or `recomputed`.
   views::Box input_needed(int rank) const;
   /// The same of the outputs that it owns alone: whose gradients theirs add to.
   views::Box input_needed_by_owned(int rank) const;

@@ -184,16 +184,16 @@ auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, Flat Segment::*what) 
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const Place& place = places_[i];
     const Box whole = views::whole(descriptions_[i].extents);
-    const bool is_cut = place.blocks.count() > 1;
+    const bool is_split = place.blocks.count() > 1;
     // Of several ranks that keep the same, one gives it; the sum is with zeros.
-    if (!is_cut || comm_->rank() < place.blocks.count()) {
+    if (!is_split || comm_->rank() < place.blocks.count()) {
       for (const Box& box : place.own) {
         for_each_position(whole, place.kept, box, [&](Index at, Index kept) {
           all(place.first + at) = hosts[place.segment](place.offset + kept);
         });
       }
     }
-    if (is_cut)
+    if (is_split)
       comm_->all_reduce(std::span<T>(all.data() + place.first, static_cast<std::size_t>(whole.size())),
                         comm::Reduction::sum);
   }

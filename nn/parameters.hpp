@@ -5,7 +5,7 @@
 //   Parameters<float> all(comm, queue, net, seed);                                        // every rank keeps all; any strategy may use them
 //   Parameters<float> own(comm, queue, net, resolve(strategy, net, comm.size()), seed);   // each keeps the weights that it multiplies by
 //
-// In the second form the weights of a convolution whose channels or filters are cut are kept in parts (the stationary weights of spatial-parallel-cnn,
+// In the second form the weights of a convolution whose channels or filters are split are kept in parts (the stationary weights of spatial-parallel-cnn,
 // section III.D): a rank holds, updates and adds up the gradients of its blocks alone. Everything else is whole on every rank.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
@@ -37,7 +37,7 @@ struct RunningStatistics {
   Kokkos::View<double*, Mem> mean, variance;
 };
 
-/// Blocks that the channels and the filters of a convolution's weights are cut into.
+/// Blocks that the channels and the filters of a convolution's weights are split into.
 struct WeightBlocks {
   int channels = 1, filters = 1;
 
@@ -72,7 +72,7 @@ class Parameters {
   /// The same with gradients where the ranks of a node reach them, so that their all-reduce takes one pass. Not collective.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
              std::uint64_t seed);
-  /// Cut as the splits, from resolve(), say. For networks on this communicator whose strategies cut the channels and filters of convolutions so.
+  /// Split as the splits, from resolve(), say. For networks on this communicator whose strategies split the channels and filters of convolutions so.
   /// Collective. @pre splits.size() == network.layers.size(). Throws InvalidArgument (equal on all ranks), CommunicationError.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
              const std::vector<LayerSplit>& splits, std::uint64_t seed);
@@ -81,9 +81,9 @@ class Parameters {
   /// Position of a layer's k-th tensor in descriptions(). @pre the layer has one
   int find(int layer, int k) const;
 
-  /// How tensor i is cut: {1, 1} if it is whole on every rank.
+  /// How tensor i is split: {1, 1} if it is whole on every rank.
   const WeightBlocks& blocks(int i) const { return places_.at(i).blocks; }
-  /// The box of tensor i that this rank keeps: around all that it multiplies by, all of it if it isn't cut. Empty where it has no weights.
+  /// The box of tensor i that this rank keeps: around all that it multiplies by, all of it if it isn't split. Empty where it has no weights.
   const views::Box& kept(int i) const { return places_.at(i).kept; }
 
   /// What is kept of a tensor, dense.
@@ -93,19 +93,19 @@ class Parameters {
   Kokkos::View<T*, Mem> vector_value(int i) const { return vector(segments_[places_.at(i).segment].values, i); }
   Kokkos::View<T*, Mem> vector_gradient(int i) const { return vector(segments_[places_.at(i).segment].gradients, i); }
 
-  /// First the tensors that are whole, then those that are cut, in ascending order of blocks. Within one in the order of descriptions().
+  /// First the tensors that are whole, then those that are split, in ascending order of blocks. Within one in the order of descriptions().
   const std::vector<Segment>& segments() const { return segments_; }
-  bool is_cut() const { return segments_.size() > 1; }
-  /// For how many they are cut. @pre is_cut()
+  bool is_split() const { return segments_.size() > 1; }
+  /// For how many they are split. @pre is_split()
   int ranks() const { return comm_->size(); }
-  /// Of the first segment: all there are unless is_cut().
+  /// Of the first segment: all there are unless is_split().
   const Flat& values() const { return segments_[0].values; }
   /// Gradients of the first segment, then `tail` elements.
   const Flat& gradients() const { return segments_[0].gradients; }
   /// Elements of values().
   Index size() const { return static_cast<Index>(values().extent(0)); }
 
-  /// All values, or gradients, whole and in the order of descriptions(). Collective over the ranks they are cut for, if they are. Allocates.
+  /// All values, or gradients, whole and in the order of descriptions(). Collective over the ranks they are split for, if they are. Allocates.
   using HostFlat = Kokkos::View<T*, Kokkos::HostSpace>;
   HostFlat gather_values(const Queue<Exec>& queue) const { return gather(queue, &Segment::values); }
   HostFlat gather_gradients(const Queue<Exec>& queue) const { return gather(queue, &Segment::gradients); }

@@ -74,10 +74,12 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 Overlap overlap_named(const std::string& where, std::string_view word) {
-  for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking, Overlap::wide}) {
+  for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking, Overlap::recompute_halo}) {
     if (word == name(overlap)) return overlap;
   }
-  throw InvalidArgument(parse_operation, where + ": overlap", in_quotes(word), "interior_first, blocking or wide");
+  throw InvalidArgument(
+      parse_operation, where + ": overlap", in_quotes(word),
+      word == "wide" ? "recompute_halo, the new name of \"wide\"" : "interior_first, blocking or recompute_halo");
 }
 
 std::string place(const Strategy& strategy, const StrategyRule& rule) {
@@ -122,15 +124,15 @@ std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int
 }
 
 /// Why a layer can't compute what its readers need beyond what it owns; empty if it can, or has no neighbours in space.
-std::string refusal_of_wide(const Operation& op, const LayerSplit& split) {
-  if (split.overlap != Overlap::wide) return {};
+std::string refusal_of_recomputation(const Operation& op, const LayerSplit& split) {
+  if (split.overlap != Overlap::recompute_halo) return {};
   if (std::holds_alternative<BatchNorm>(op) || std::holds_alternative<GroupNorm>(op) ||
       std::holds_alternative<LayerNorm>(op)) {
     return "interior_first or blocking, as layers that take statistics compute what they own alone";
   }
   const bool convolution = is_convolution(op);
   if (convolution && split.tensor_grid()[Dim::channel] > 1)
-    return "interior_first or blocking, as its channels or filters are cut";
+    return "interior_first or blocking, as its channels or filters are split";
   return {};
 }
 
@@ -199,9 +201,9 @@ Support supports(const NetworkDescription& network, int layer, const LayerSplit&
   const LayerDescription& description = network.layers.at(static_cast<std::size_t>(layer));
   const auto refusal = refusal_of(split, network.spatial_rank, ranks);
   if (!refusal) {
-    const std::string expectation = refusal_of_wide(description.operation, split);
+    const std::string expectation = refusal_of_recomputation(description.operation, split);
     if (expectation.empty()) return {};
-    return {"layer \"" + description.name + "\": overlap = wide: expected " + expectation};
+    return {"layer \"" + description.name + "\": overlap = recompute_halo: expected " + expectation};
   }
   return {"layer \"" + description.name + "\": split" + refusal->what + " = " + refusal->value + ": expected " +
           refusal->expectation};
@@ -227,10 +229,10 @@ std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescripti
       throw InvalidArgument(resolve_operation, strategy.source + ": layer", in_quotes(layer.name),
                             "a rule for every layer; a last line \"* n1\" serves the rest");
     }
-    const std::string expectation = refusal_of_wide(layer.operation, rule->split);
+    const std::string expectation = refusal_of_recomputation(layer.operation, rule->split);
     if (!expectation.empty()) {
       throw InvalidArgument(resolve_operation, place(strategy, *rule) + ": overlap of layer " + in_quotes(layer.name),
-                            "wide", expectation);
+                            "recompute_halo", expectation);
     }
     splits.push_back(rule->split);
   }

@@ -9,8 +9,8 @@
 //   pool*   h2
 //   *       n2
 //
-// wide makes one exchange of the ghosts of consecutive layers (nn/layer_split.hpp). It is refused for layers that take statistics, and for convolutions
-// whose channels or filters are cut.
+// recompute_halo makes one exchange of the ghosts of consecutive layers (nn/layer_split.hpp). It is refused for layers that take statistics, and for convolutions
+// whose channels or filters are split.
 //
 // A split into fewer blocks than ranks must divide their number; the layer is then computed ranks / blocks times, identically.
 // Layers whose tensors have no spatial extent (flatten, dense) fold the grid into the sample dimension: h2w2 acts as n4. So do those that

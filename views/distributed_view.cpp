@@ -21,7 +21,7 @@ Kokkos::LayoutStride layout(const std::array<Index, Rank>& extents, const std::a
 }
 
 template <std::size_t Rank, class View, std::size_t... I>
-View cut(const View& view, const std::array<std::pair<Index, Index>, Rank>& ranges, std::index_sequence<I...>) {
+View split(const View& view, const std::array<std::pair<Index, Index>, Rank>& ranges, std::index_sequence<I...>) {
   return Kokkos::subview(view, ranges[I]...);
 }
 
@@ -119,7 +119,7 @@ typename DistributedView<T, R, Mem>::view_type DistributedView<T, R, Mem>::subvi
     const Index lo = global.empty() ? 0 : global.lower(axes[i]) - all.lower(axes[i]);
     ranges[i] = {lo, std::min(lo + global.extent(axes[i]), all.extent(axes[i]))};
   }
-  return cut(data_, ranges, std::make_index_sequence<R + 2>{});
+  return split(data_, ranges, std::make_index_sequence<R + 2>{});
 }
 
 template <class T, int R, class Mem>

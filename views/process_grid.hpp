@@ -1,8 +1,8 @@
 #pragma once
-// How many blocks each dimension is cut into, and which rank holds which block.
+// How many blocks each dimension is split into, and which rank holds which block.
 //
-// The text form names the cut dimensions with their counts: "n2h2" is 2 blocks of samples times 2 blocks of rows;
-// letters are n, d, h, w, c in any order, each at most once; "1" is the grid without any cut.
+// The text form names the split dimensions with their counts: "n2h2" is 2 blocks of samples times 2 blocks of rows;
+// letters are n, d, h, w, c in any order, each at most once; "1" is the grid without any split.
 //
 //   const ProcessGrid grid = ProcessGrid::parse("n2h2");
 //   grid.size();                       // 4
@@ -40,10 +40,10 @@ struct ProcessGrid {
   friend constexpr bool operator==(const ProcessGrid&, const ProcessGrid&) = default;
 };
 
-/// The text form, in the order n, d, h, w, c, counts of 1 left out; "1" when nothing is cut.
+/// The text form, in the order n, d, h, w, c, counts of 1 left out; "1" when nothing is split.
 std::string to_string(const ProcessGrid& g);
 
-/// All grids over `dims` (the other dimensions uncut) whose size is `ranks`.
+/// All grids over `dims` (the other dimensions unsplit) whose size is `ranks`.
 std::vector<ProcessGrid> all_grids(int ranks, const std::vector<Dim>& dims);
 
 }  // namespace aloni::views

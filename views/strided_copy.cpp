@@ -47,7 +47,7 @@ CopyTask<T> make_task(const T* source, T* destination, const StridedCopy& copy, 
       merged.push_back(d);
   }
   // Two dimensions at least keep the loops below free of cases; one that would be split over threads badly, because
-  // it is a single long row, is cut in two.
+  // it is a single long row, is split in two.
   constexpr Index long_row = 1 << 14;
   if (merged.empty()) merged.push_back({1, 1, 1});
   const Dimension last = merged.back();

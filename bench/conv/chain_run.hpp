@@ -6,7 +6,7 @@
 
 namespace aloni::bench {
 
-/// Eight times 16 -> 16 channels, 3x3, and ReLU, on a square of 64 pixels, cut in height among all ranks.
+/// Eight times 16 -> 16 channels, 3x3, and ReLU, on a square of 64 pixels, split in height among all ranks.
 class ChainRun {
  public:
   /// Collective. Throws std::runtime_error when the result is not that of one rank alone.

@@ -47,7 +47,7 @@ LocalRun<T>::LocalRun(const ConvolutionProblem& problem, ConvolutionPass pass, C
                                              {.forward = pass == ConvolutionPass::forward,
                                               .backward_data = pass == ConvolutionPass::backward_data,
                                               .backward_filter = pass == ConvolutionPass::backward_filter})) {
-  if (filters == Filters::stay) convolution_->filters_are(1);
+  if (filters == Filters::stay) convolution_->set_filter_version(1);
   run();
   x_.bring_down(queue_.space());
   y_.bring_down(queue_.space());

@@ -23,7 +23,7 @@ struct Field {
   void bring_down(const Exec& exec);
 };
 
-/// Whether an implementation is told that the filters are those of the last call (LocalConvolution::filters_are).
+/// Whether an implementation is told that the filters are those of the last call (LocalConvolution::set_filter_version).
 enum class Filters { may_change, stay };
 
 /// T: float; comm::bfloat16, of activations, where Exec is a host's.

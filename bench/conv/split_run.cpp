@@ -100,7 +100,7 @@ SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, SplitWor
 
   convolution_ = std::make_unique<nn::DistributedConvolution<float>>(world, queue_, plan_, tensors_,
                                                                      nn::DistributedConvolutionOptions{});
-  convolution_->filters_are(1);
+  convolution_->set_filter_version(1);
   const bool exchanges = work != SplitWork::computation, computes = work != SplitWork::communication;
   const bool is_step = work == SplitWork::step || work == SplitWork::computation || work == SplitWork::communication;
   const bool forward = is_step || work == SplitWork::forward;

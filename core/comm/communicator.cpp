@@ -1,7 +1,7 @@
 #include <aloni/core/comm/communicator.hpp>
 
-#include <aloni/core/comm/detail/device_memory.hpp>
-#include <aloni/core/comm/detail/state.hpp>
+#include <aloni/core/comm/device/device_memory.hpp>
+#include <aloni/core/comm/engine/communicator_state.hpp>
 #include <aloni/core/comm/schedule/algorithms.hpp>
 #include <aloni/core/error.hpp>
 
@@ -94,32 +94,33 @@ Request Communicator::send(std::span<const std::byte> data, int peer, int tag, c
   constexpr const char* operation = "aloni::comm::Communicator::send";
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
-  const auto guard = state_->family->guard();
+  const auto guard = state_->runtime->guard();
   return state_->poisoning(
-      [&] { return detail::request_of(state_->family->engine().send(*state_->context, data, peer, tag, options)); });
+      [&] { return detail::request_of(state_->runtime->engine().send(*state_->context, data, peer, tag, options)); });
 }
 
 Request Communicator::receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& options) const {
   constexpr const char* operation = "aloni::comm::Communicator::receive";
   check_peer_and_tag(operation, peer, size(), tag);
   state_->check_poison(operation, false);
-  const auto guard = state_->family->guard();
-  return state_->poisoning(
-      [&] { return detail::request_of(state_->family->engine().receive(*state_->context, data, peer, tag, options)); });
+  const auto guard = state_->runtime->guard();
+  return state_->poisoning([&] {
+    return detail::request_of(state_->runtime->engine().receive(*state_->context, data, peer, tag, options));
+  });
 }
 
 bool Communicator::carries_device_memory(int peer) const {
-  const auto guard = state_->family->guard();
-  detail::Engine& engine = state_->family->engine();
+  const auto guard = state_->runtime->guard();
+  detail::Engine& engine = state_->runtime->engine();
   return !engine.checksums() && engine.route(state_->context->root_of(peer)).carries_device_memory();
 }
 
-bool Communicator::has_progress_thread() const { return state_->family->has_thread(); }
+bool Communicator::has_progress_thread() const { return state_->runtime->has_thread(); }
 
 bool Communicator::progress() const {
   state_->check_poison("aloni::comm::Communicator::progress", false);
-  const auto guard = state_->family->guard();
-  return state_->poisoning([&] { return state_->family->progress(); });
+  const auto guard = state_->runtime->guard();
+  return state_->poisoning([&] { return state_->runtime->progress(); });
 }
 
 bool Communicator::test(Request& request) const {
@@ -137,14 +138,14 @@ void Communicator::wait(std::span<Request> requests) const {
   }
 }
 
-std::size_t Communicator::max_message_bytes() const { return state_->family->engine().max_fragment_bytes(); }
+std::size_t Communicator::max_message_bytes() const { return state_->runtime->engine().max_fragment_bytes(); }
 
 void Communicator::set_max_message_bytes(std::size_t bytes) {
   if (bytes < 1 || bytes > INT_MAX) {
     throw InvalidArgument("aloni::comm::Communicator::set_max_message_bytes", "bytes", std::to_string(bytes),
                           "1 to " + std::to_string(INT_MAX));
   }
-  state_->family->engine().set_max_fragment_bytes(bytes);
+  state_->runtime->engine().set_max_fragment_bytes(bytes);
 }
 
 void Communicator::set_stuck_after(std::chrono::milliseconds limit) const {
@@ -152,18 +153,18 @@ void Communicator::set_stuck_after(std::chrono::milliseconds limit) const {
     throw InvalidArgument("aloni::comm::Communicator::set_stuck_after", "limit", std::to_string(limit.count()) + " ms",
                           "0 (never) or more");
   }
-  state_->family->set_stuck_after(limit);
+  state_->runtime->set_stuck_after(limit);
 }
 
-std::shared_ptr<std::pmr::memory_resource> Communicator::shared_memory() const { return state_->family->heap(); }
+std::shared_ptr<std::pmr::memory_resource> Communicator::shared_memory() const { return state_->runtime->heap(); }
 
 ExposedMemory Communicator::expose(const void* data, std::size_t bytes, int peer) const {
-  const auto guard = state_->family->guard();
-  detail::Engine& engine = state_->family->engine();
-  const auto& node_of = state_->family->node_of();
+  const auto guard = state_->runtime->guard();
+  detail::Engine& engine = state_->runtime->engine();
+  const auto& node_of = state_->runtime->node_of();
   const int root = state_->context->root_of(peer);
   if (engine.checksums() ||
-      node_of[static_cast<std::size_t>(root)] != node_of[static_cast<std::size_t>(state_->family->rank())])
+      node_of[static_cast<std::size_t>(root)] != node_of[static_cast<std::size_t>(state_->runtime->rank())])
     return {};
   if (const SharedAddress shared = engine.route(root).expose(data, bytes); shared.descriptor >= 0)
     return {.kind = ExposedMemory::Kind::shared_heap, .shared = shared};
@@ -176,19 +177,19 @@ std::shared_ptr<std::byte> Communicator::open(int peer, const ExposedMemory& mem
   if (memory.kind == ExposedMemory::Kind::device)
     return detail::open_device_memory({.handle = memory.handle, .offset = memory.offset});
   if (memory.kind != ExposedMemory::Kind::shared_heap) return nullptr;
-  const auto guard = state_->family->guard();
+  const auto guard = state_->runtime->guard();
   const int root = state_->context->root_of(peer);
   try {
-    std::byte* const p = state_->family->engine().route(root).exposed(root, memory.shared, bytes);
-    return {state_->family, p};  // the transport keeps it mapped
+    std::byte* const p = state_->runtime->engine().route(root).exposed(root, memory.shared, bytes);
+    return {state_->runtime, p};  // the transport keeps it mapped
   } catch (const CommunicationError&) {
     return nullptr;
   }
 }
 
 void Communicator::count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const {
-  const auto guard = state_->family->guard();
-  state_->family->engine().count_direct(state_->context->root_of(peer), bytes_sent, bytes_received);
+  const auto guard = state_->runtime->guard();
+  state_->runtime->engine().count_direct(state_->context->root_of(peer), bytes_sent, bytes_received);
 }
 
 std::vector<std::pair<std::string, TrafficCounters>> Communicator::traffic() const {
@@ -201,10 +202,10 @@ std::vector<std::pair<std::string, TrafficCounters>> Communicator::traffic() con
       found->second += counters;
     }
   };
-  const detail::Engine& engine = state_->family->engine();
+  const detail::Engine& engine = state_->runtime->engine();
   for (std::size_t r = 0; r < engine.routes().size(); ++r) {
     add(engine.routes()[r]->name(), engine.traffic()[r].messages);
-    if (static_cast<int>(r) != state_->family->rank())
+    if (static_cast<int>(r) != state_->runtime->rank())
       add(engine.routes()[r]->name() + " collectives", engine.traffic()[r].collectives);
   }
   return result;
@@ -212,7 +213,7 @@ std::vector<std::pair<std::string, TrafficCounters>> Communicator::traffic() con
 
 std::vector<PeerTraffic> Communicator::traffic_by_peer() const {
   std::vector<PeerTraffic> result;
-  const detail::Engine& engine = state_->family->engine();
+  const detail::Engine& engine = state_->runtime->engine();
   for (int r = 0; r < size(); ++r) {
     const auto root = static_cast<std::size_t>(state_->context->root_ranks[static_cast<std::size_t>(r)]);
     result.push_back(
@@ -309,7 +310,7 @@ Request Communicator::start_all_reduce(std::span<std::byte> data, std::size_t el
 
 template <class T>
 Request Communicator::start_all_reduce(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
-  const Reducible o = reducible(values, op, size(), 0, values.size(), state_->family->heap());
+  const Reducible o = reducible(values, op, size(), 0, values.size(), state_->runtime->heap());
   o.begin();
   return state_->start_all_reduce(all_reduce_name, o.data, o.operation, options, o.finish);
 }
@@ -320,7 +321,7 @@ detail::Prepared Communicator::prepare_reduce_scatter(std::span<T> values, Reduc
   constexpr const char* name = "aloni::comm::Communicator::reduce_scatter";
   const Region block = block_of({Buffer::output, 0, static_cast<Index>(values.size())}, rank(), size());
   const Reducible o = reducible(values, op, size(), static_cast<std::size_t>(block.offset),
-                                static_cast<std::size_t>(block.count), state_->family->heap());
+                                static_cast<std::size_t>(block.count), state_->runtime->heap());
   const bool part_of_all = options.reproducible || options.algorithm != AllReduceAlgorithm::automatic;
   detail::Prepared p = part_of_all ? state_->prepare_all_reduce(name, o.data, o.operation, options, o.finish)
                                    : state_->prepare(name, {.kind = OperationKind::reduce_scatter}, o.data, o.operation,
@@ -349,8 +350,8 @@ Request PersistentCollective::start() const {
   if (!implementation_) return {};
   auto& [state, collective, latest] = *implementation_;
   if (latest.pending) {
-    const auto guard = state->family->guard();
-    if (!state->family->engine().spent({latest.slot, latest.generation})) {
+    const auto guard = state->runtime->guard();
+    if (!state->runtime->engine().spent({latest.slot, latest.generation})) {
       throw InvalidArgument(collective.call.name, "persistent collective", "started while it is under way",
                             "one start after the other; wait for the Request that it gave");
     }
@@ -372,7 +373,7 @@ template <class T>
 PersistentCollective Communicator::persistent_all_reduce(std::span<T> values, Reduction op,
                                                          const CollectiveOptions& options) const {
   check_not_fused(options);
-  const Reducible o = reducible(values, op, size(), 0, values.size(), state_->family->heap());
+  const Reducible o = reducible(values, op, size(), 0, values.size(), state_->runtime->heap());
   detail::Prepared p = state_->prepare_all_reduce(all_reduce_name, o.data, o.operation, options, o.finish);
   p.begin = o.begin;
   return persistent(std::move(p));
@@ -592,12 +593,12 @@ std::vector<AlgorithmReport> Communicator::explain_all_reduce(std::size_t bytes,
   return state_->plans.explain(bytes, reproducible);
 }
 
-void Communicator::poison(std::string_view message) const noexcept { state_->family->poison(message); }
+void Communicator::poison(std::string_view message) const noexcept { state_->runtime->poison(message); }
 
 void Communicator::check_poison() const {
   {
-    const auto guard = state_->family->guard();
-    state_->poisoning([&] { state_->family->look_around(false); });
+    const auto guard = state_->runtime->guard();
+    state_->poisoning([&] { state_->runtime->look_around(false); });
   }
   state_->check_poison("aloni::comm::Communicator::check_poison", true);
 }

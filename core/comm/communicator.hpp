@@ -131,7 +131,7 @@ class Communicator {
   /// Collective. The ranks that share memory with this one (one node), ordered by rank.
   Communicator node() const;
 
-  // --- point to point: host memory, any size (cut into fragments of at most max_message_bytes()) ---
+  // --- point to point: host memory, any size (split into fragments of at most max_message_bytes()) ---
 
   /// Asynchronous: `data` is frozen until wait() or test() says so. They arrive as soon as anything, but beyond 4 MiB (256 bytes for each
   /// message counted too) a send is complete only when the peer has taken what was sent to it before.
@@ -298,7 +298,7 @@ class Communicator {
   // --- failing together ---
 
   /// Not collective: tells every other rank that this one has failed. Returns at once; never throws. Only the first poison that
-  /// a rank gives or sees counts. Messages are cut to 1000 bytes.
+  /// a rank gives or sees counts. Messages are truncated to 1000 bytes.
   void poison(std::string_view message) const noexcept;
   /// Looks after the other ranks, for those who wait for something else: throws PeerFailed when some rank has poisoned this communicator, or
   /// has died where this rank sees it.

@@ -1,6 +1,6 @@
 #include <aloni/core/comm/mpi.hpp>
 
-#include <aloni/core/comm/detail/state.hpp>
+#include <aloni/core/comm/engine/communicator_state.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 
@@ -74,10 +74,10 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
     return result;
   };
   const MPI_Comm messages = duplicate(), poison = duplicate();
-  auto family = std::make_shared<detail::Family>(messages, poison, options);
-  std::vector<int> all(static_cast<std::size_t>(family->size()));
+  auto runtime = std::make_shared<detail::CommunicatorRuntime>(messages, poison, options);
+  std::vector<int> all(static_cast<std::size_t>(runtime->size()));
   std::iota(all.begin(), all.end(), 0);
-  return Communicator(std::make_shared<Communicator::State>(std::move(family), 0, std::move(all)));
+  return Communicator(std::make_shared<Communicator::State>(std::move(runtime), 0, std::move(all)));
 }
 
 }  // namespace aloni::comm

@@ -1,6 +1,6 @@
 #include <aloni/core/comm/partial_all_reduce.hpp>
 
-#include <aloni/core/comm/detail/state.hpp>
+#include <aloni/core/comm/engine/communicator_state.hpp>
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::span<const std::byte> message(Word word) { return std::as_bytes(std::span(&
 // Rank 0 counts arrivals, a message of one word from each rank for each of its calls, and says when the next round begins, a word
 // to each rank. Then all ranks, present or not, start an all-reduce of what they have.
 template <class T>
-struct PartialAllReduce<T>::Implementation final : detail::Family::Service {
+struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::Service {
   using Handle = detail::Engine::Handle;
 
   /// What a rank has given, then how often.
@@ -77,13 +77,13 @@ struct PartialAllReduce<T>::Implementation final : detail::Family::Service {
         wants_everything(static_cast<std::size_t>(comm.size()), -1) {
     options.fuse = false;
     for (int i = 0; i <= max_lag; ++i) slots.push_back({std::pmr::vector<T>(n + 1, T(0), memory.get()), -1, {}, false});
-    const auto guard = state.family->guard();
-    state.family->add_service(*this);
+    const auto guard = state.runtime->guard();
+    state.runtime->add_service(*this);
   }
 
   ~Implementation() override {
-    const auto guard = state.family->guard();
-    state.family->remove_service(*this);
+    const auto guard = state.runtime->guard();
+    state.runtime->remove_service(*this);
   }
 
   Slot& slot_of(std::int64_t round) { return slots[static_cast<std::size_t>(round) % slots.size()]; }
@@ -91,7 +91,7 @@ struct PartialAllReduce<T>::Implementation final : detail::Family::Service {
   /// Whether there was anything to do. Under the family's guard, like all that it calls.
   bool service() override {
     bool any = false;
-    std::erase_if(sending, [&](Handle h) { return state.family->engine().test(h); });
+    std::erase_if(sending, [&](Handle h) { return state.runtime->engine().test(h); });
     if (comm.rank() == 0) {
       for (int r = 1; r < comm.size(); ++r) {
         while (hears(ears[static_cast<std::size_t>(r)], r, arrival_tag)) {
@@ -119,7 +119,7 @@ struct PartialAllReduce<T>::Implementation final : detail::Family::Service {
       }
     }
     for (Slot& s : slots) {
-      if (s.request.pending && state.family->engine().test({s.request.slot, s.request.generation})) {
+      if (s.request.pending && state.runtime->engine().test({s.request.slot, s.request.generation})) {
         s.request.pending = false;
         s.complete = any = true;
       }
@@ -132,16 +132,16 @@ struct PartialAllReduce<T>::Implementation final : detail::Family::Service {
     if (!ear.listens) {
       if (comm.rank() == 0 && arrived[static_cast<std::size_t>(rank)] < 0) return false;  // has ended
       ear.handle =
-          state.family->engine().receive(*state.context, std::as_writable_bytes(std::span(&ear.word, 1)), rank, tag);
+          state.runtime->engine().receive(*state.context, std::as_writable_bytes(std::span(&ear.word, 1)), rank, tag);
       ear.listens = true;
     }
-    if (!state.family->engine().test(ear.handle)) return false;
+    if (!state.runtime->engine().test(ear.handle)) return false;
     ear.listens = false;
     return true;
   }
 
   void say(Word word, int rank, int tag) {
-    sending.push_back(state.family->engine().send(*state.context, message(word), rank, tag));
+    sending.push_back(state.runtime->engine().send(*state.context, message(word), rank, tag));
   }
   void tell_all(Word word) {
     for (int r = 1; r < comm.size(); ++r) say(word, r, begin_tag);
@@ -188,7 +188,7 @@ struct PartialAllReduce<T>::Implementation final : detail::Family::Service {
     state.check_poison(name, false);
     const std::int64_t round = calls++;
     {
-      const auto guard = state.family->guard();
+      const auto guard = state.runtime->guard();
       if (word == give) {
         for (std::size_t i = 0; i < count; ++i) given[i] += values[i];
         given[count] += T(1);
@@ -213,9 +213,9 @@ struct PartialAllReduce<T>::Implementation final : detail::Family::Service {
   }
 
   void close() {
-    if (state.family->board().poisoned()) return;
+    if (state.runtime->board().poisoned()) return;
     {
-      const auto guard = state.family->guard();
+      const auto guard = state.runtime->guard();
       arrive(end);
     }
     state.wait_for(name, [&] { return ended && sending.empty(); });

@@ -15,8 +15,8 @@
 //   on_host         through the collectives on host memory, by way of a pinned copy where the host can't read the View
 // The same bits on all ranks, whichever way; sums of the first may differ in the last bits from those of the others.
 #include <aloni/core/comm/communicator.hpp>
-#include <aloni/core/comm/detail/device_collectives.hpp>
-#include <aloni/core/comm/detail/native_stream.hpp>
+#include <aloni/core/comm/device/device_collectives.hpp>
+#include <aloni/core/comm/device/native_stream.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue.hpp>

@@ -11,7 +11,7 @@ int main(int argc, char** argv) {
   // The application's field (sample, height, width, channel): 4 rows per rank, and a ghost row above and below.
   Kokkos::View<double****> field("field", 1, 6, 3, 1);
   Kokkos::deep_copy(field, rank);
-  // How it is cut: by height. The View becomes a DistributedView where it lies, without a copy.
+  // How it is split: by height. The View becomes a DistributedView where it lies, without a copy.
   const views::ProcessGrid grid{.blocks = {1, 1, ranks, 1, 1}};
   const auto rows = views::Distribution::block(views::make_extents(1, {4 * ranks, 3}, 1), grid, ranks);
   views::GhostWidths ghosts;

@@ -1,6 +1,6 @@
-// Heat flows through a square plate with insulated edges. The plate is cut into blocks; in each time step the ghosts
+// Heat flows through a square plate with insulated edges. The plate is split into blocks; in each time step the ghosts
 // travel while the interior of every block is computed, then the cells along its borders follow. The result has the
-// same bits for any number of ranks and any cut.
+// same bits for any number of ranks and any split.
 //   mpirun -n 4 halo_exchange [GRID]        GRID: h4 (default: rows), w4, h2w2, …
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     const std::string grid = argc > 1 ? argv[1] : "h" + std::to_string(comm.size());
     const std::uint64_t sum = run(comm, views::ProcessGrid::parse(grid));
     if (comm.rank() == 0)
-      std::printf("%d steps, cut %s: checksum %016" PRIx64 "\n", static_cast<int>(steps), grid.c_str(), sum);
+      std::printf("%d steps, split %s: checksum %016" PRIx64 "\n", static_cast<int>(steps), grid.c_str(), sum);
   } catch (const std::exception& e) {
     std::fprintf(stderr, "rank %d: %s\n", comm.rank(), e.what());
     MPI_Abort(MPI_COMM_WORLD, 1);

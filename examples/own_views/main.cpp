@@ -1,5 +1,5 @@
 // From a code's own View to an exchange. The code has MPI, Kokkos and its field: 16³ cells per rank, five numbers per
-// cell, two ghosts around, x the fastest as in Fortran. The box is periodic and cut along z.
+// cell, two ghosts around, x the fastest as in Fortran. The box is periodic and split along z.
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/halo/exchange.hpp>
 #include <cstdio>

@@ -72,7 +72,7 @@ for ranks, grid in ((1, "1"), (4, "d2h2"), (4, "d4"), (2, "w2")):
     assert done.returncode == 0, done.stdout + done.stderr
     found = cells(f"on_{grid}")
     expected = expected or found
-    assert found == expected, f"cut {grid}: other values than on one rank"
+    assert found == expected, f"split {grid}: other values than on one rank"
 (folder / "full_1.vti").symlink_to("/dev/full")
 done = run(2, "d2", "full")
 assert done.returncode != 0 and "full_1.vti" in done.stderr and "No space left" in done.stderr, done.stderr

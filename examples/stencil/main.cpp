@@ -1,6 +1,6 @@
 // Magnetised gas in a periodic box: eight quantities per cell, differences of sixth order, on Views that belong to the
 // application and lie wherever it wants. In each substep the ghosts travel while the interior is computed. The result
-// has the same bits for any number of ranks and any cut.
+// has the same bits for any number of ranks and any split.
 //   mpirun -n 2 stencil --size 64 --steps 300 --vtk vortex        a picture
 //   mpirun -n 2 stencil --size 256 --grid d2 --measure            does the exchange hide?
 //   mpirun -n 4 stencil --size 48 --every 3 --measure             or does a deep halo pay, with one exchange in three?
@@ -79,7 +79,7 @@ void simulate(const comm::Communicator& comm, const Options& options) {
     throw aloni::InvalidArgument("stencil", "density", std::to_string(low),
                                  "more than 0: the step in time is too long");
 
-  say("%d steps of %dx%dx%dx%d in %s, cut %s: checksum %016" PRIx64 "\n", static_cast<int>(options.steps),
+  say("%d steps of %dx%dx%dx%d in %s, split %s: checksum %016" PRIx64 "\n", static_cast<int>(options.steps),
       static_cast<int>(options.size), static_cast<int>(options.size), static_cast<int>(options.size), quantities,
       options.single ? "float" : "double", to_string(options.grid).c_str(), simulation.checksum());
   say("time %.4g, density %.3g to %.3g\n", static_cast<double>(options.steps) * simulation.time_step(), low, high);
@@ -135,7 +135,7 @@ void scale(const comm::Communicator& comm, const Options& options) {
         "slowest rank)\n"
         "%5s  %-8s %10s %11s %10s %9s  %s\n",
         static_cast<int>(options.steps), options.single ? "float" : "double", static_cast<int>(options.size),
-        quantities, options.every, "ranks", "cut", "weak", "efficiency", "strong", "speed-up", "strong: checksum");
+        quantities, options.every, "ranks", "split", "weak", "efficiency", "strong", "speed-up", "strong: checksum");
   for (const int n : counts) {
     const ProcessGrid grid = n == comm.size() ? options.grid : even_grid(n);
     if (comm.rank() < n) {
@@ -166,7 +166,7 @@ void print_plans(const Options& options) {
         "%s scaling, %d³ cells of %d quantities%s, %s: messages and bytes of one exchange, every %d substeps\n"
         "%5s  %-8s %17s %14s %14s %16s %14s\n",
         weak ? "weak" : "strong", static_cast<int>(options.size), quantities, weak ? " per rank" : "",
-        options.single ? "float" : "double", options.every, "ranks", "cut", "messages per rank", "bytes per rank",
+        options.single ? "float" : "double", options.every, "ranks", "split", "messages per rank", "bytes per rank",
         "all messages", "all bytes", "computed twice");
     for (int ranks = 1; ranks <= 64; ranks *= 2) {
       const ProcessGrid grid = even_grid(ranks);

@@ -73,7 +73,7 @@ struct At {
 };
 
 /// One substep for a box of cells: next = u + β change, where change = α change + Δt ∂u/∂t. The Views have the same
-/// shape. Interior and boundary go through the same cell(): that is why the bits don't depend on how the box is cut.
+/// shape. Interior and boundary go through the same cell(): that is why the bits don't depend on how the box is split.
 template <class T>
 struct Substep {
   Cells<T> u, change, next;

@@ -1,5 +1,5 @@
 #pragma once
-// The command line, and how domains are cut.
+// The command line, and how domains are split.
 #include <aloni/core/error.hpp>
 #include <aloni/views/process_grid.hpp>
 
@@ -20,7 +20,7 @@ constexpr const char* usage =
     "  --size SIZE      cells in each direction (256)\n"
     "  --steps N        time steps of three substeps each (10)\n"
     "  --type TYPE      double (default) or float\n"
-    "  --grid GRID      how the box is cut: d2, h2w2, … (as evenly as possible, depth first)\n"
+    "  --grid GRID      how the box is split: d2, h2w2, … (as evenly as possible, depth first)\n"
     "  --every K        one exchange in K substeps (1), of ghosts K times as wide, which are then computed twice; the\n"
     "                   same bits. Multiples of 3 send the least: a step begins without changes of the one before\n"
     "  --vtk NAME       write the end as NAME.pvti and NAME_<rank>.vti, for ParaView\n"
@@ -28,7 +28,7 @@ constexpr const char* usage =
     "  --scaling        time steps on 1, 2, 4, … ranks, weak (SIZE³ cells per rank) and strong, and compare the bits\n"
     "  --plan           print messages and bytes per exchange on 1 to 64 ranks, from plans alone\n";
 
-/// As many blocks as ranks, as close to cubes as can be; depth is cut first, where faces are contiguous.
+/// As many blocks as ranks, as close to cubes as can be; depth is split first, where faces are contiguous.
 inline ProcessGrid even_grid(int ranks) {
   const auto grids = aloni::views::all_grids(ranks, {Dim::depth, Dim::height, Dim::width});
   return *std::min_element(grids.begin(), grids.end(), [](const ProcessGrid& a, const ProcessGrid& b) {
@@ -80,7 +80,7 @@ inline Options parse(int argc, char** argv, int ranks) {
       const std::string_view text = value();
       options.grid = ProcessGrid::parse(text);
       if (options.grid.size() != ranks || options.grid.spatial_size() != ranks)
-        bad(flag, text, "cuts of depth, height and width (d, h, w) into as many blocks as there are ranks");
+        bad(flag, text, "splits of depth, height and width (d, h, w) into as many blocks as there are ranks");
     } else if (flag == "--every") {
       const Index substeps = number();
       if (substeps > 100) bad(flag, std::to_string(substeps), "at most 100");

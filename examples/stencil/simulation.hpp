@@ -105,7 +105,7 @@ class Simulation {
     std::shared_ptr<void> memory;
     Cells<T> cells;
     View view;
-    // The box is periodic. Where it isn't cut, a rank's ghosts come from the rank itself: they are filled before
+    // The box is periodic. Where it isn't split, a rank's ghosts come from the rank itself: they are filled before
     // anything is computed, so that the interior goes from end to end there. What is left takes messages, one to each
     // neighbour, and is waited for while the interior is computed.
     halo::Exchange<> within, between;
@@ -251,8 +251,8 @@ void Simulation<T>::allocate(Field& field, const Distribution& domain) const {
 template <class T>
 void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) const {
   using Fields = std::vector<halo::Exchange<>::field_type>;
-  // Slabs on both sides of each cut direction; the first have the edges and corners. What remains after the loop, the
-  // directions that aren't cut, is left to the rank itself.
+  // Slabs on both sides of each split direction; the first have the edges and corners. What remains after the loop, the
+  // directions that aren't split, is left to the rank itself.
   Fields slabs;
   std::vector<Dim> done;
   const auto box_without = [domain, every = deep_.steps()](int rank, const std::vector<Dim>& dims) {

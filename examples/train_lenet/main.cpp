@@ -1,6 +1,6 @@
 // LeNet-5 learns handwritten digits in a loop of the application's own.
 //   mpirun -n 2 train_lenet FOLDER [GRID]
-// FOLDER: examples/data/mnist_subset, say. GRID: how images and mini-batches are cut, h2 (default), n2, h2w2, …
+// FOLDER: examples/data/mnist_subset, say. GRID: how images and mini-batches are split, h2 (default), n2, h2w2, …
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
 #include <aloni/nn/data/batch.hpp>

@@ -78,9 +78,9 @@ halo::Range Direction::interior(int rank, const Box& work, Dim dim) const {
 }
 
 std::pair<std::vector<Box>, std::vector<Box>> Direction::interior_first(int rank, const Box& work) const {
-  std::vector<Box> early, late;
-  if (work.empty()) return {early, late};
-  // Slabs along the outermost spatial dimension are cut off, faces of the others computed again.
+  std::vector<Box> inside, border;
+  if (work.empty()) return {inside, border};
+  // Slabs along the outermost spatial dimension are split off, faces of the others computed again.
   Box rest = work;
   bool slabs = true;
   for (const Dim dim : views::spatial_dims) {
@@ -91,21 +91,21 @@ std::pair<std::vector<Box>, std::vector<Box>> Direction::interior_first(int rank
     }
     const halo::Range inner = interior(rank, rest, dim);
     if (inner.empty()) return {{}, {work}};
-    if (inner.lo > rest.lower(dim)) late.push_back(with_range(rest, dim, rest.lower(dim), inner.lo));
-    if (inner.hi < rest.upper(dim)) late.push_back(with_range(rest, dim, inner.hi, rest.upper(dim)));
-    if (slabs) early = {with_range(rest, dim, inner.lo, inner.hi)};
+    if (inner.lo > rest.lower(dim)) border.push_back(with_range(rest, dim, rest.lower(dim), inner.lo));
+    if (inner.hi < rest.upper(dim)) border.push_back(with_range(rest, dim, inner.hi, rest.upper(dim)));
+    if (slabs) inside = {with_range(rest, dim, inner.lo, inner.hi)};
     rest = with_range(rest, dim, inner.lo, inner.hi);
     slabs = false;
   }
-  if (early.empty()) early = {rest};
-  return {early, late};
+  if (inside.empty()) inside = {rest};
+  return {inside, border};
 }
 
 double Direction::overhead(int rank, const Box& work) const {
-  const auto [early, late] = interior_first(rank, work);
-  if (early.empty()) return work.empty() ? 0.0 : 1.0;
+  const auto [interior, border] = interior_first(rank, work);
+  if (interior.empty()) return work.empty() ? 0.0 : 1.0;
   Index computed = 0, calls = 0;
-  for (const std::vector<Box>& list : {early, late}) {
+  for (const std::vector<Box>& list : {interior, border}) {
     for (const Box& box : list) {
       computed += pixels(box);
       calls += box.extent(Dim::sample);

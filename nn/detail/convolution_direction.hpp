@@ -21,7 +21,7 @@ Index pixels(const views::Box& box);
 /// The outermost dimension in which there is more than one index: slabs of it are contiguous. The sample dimension where there is none.
 views::Dim outermost(const views::Box& box);
 
-/// Part k of `count` of a box, cut along one dimension.
+/// Part k of `count` of a box, split along one dimension.
 views::Box chunk_of(const views::Box& box, views::Dim d, int k, int count);
 
 /// @pre plan.convolution; the plan outlives this

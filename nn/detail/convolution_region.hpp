@@ -62,8 +62,8 @@ class ConvolutionKernels {
     all_.push_back({local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted, orders), filters});
     return all_.back().kernel;
   }
-  void filters_are(std::uint64_t version) {
-    for (const Made& known : all_) known.kernel->filters_are(version);
+  void set_filter_version(std::uint64_t version) {
+    for (const Made& known : all_) known.kernel->set_filter_version(version);
   }
   std::size_t bytes() const {
     std::size_t sum = 0;
@@ -174,7 +174,7 @@ class ConvolutionRegion {
     return view;
   }
 
-  /// What a region needs; where it isn't cut, all that there is: parts of memory would have to be packed.
+  /// What a region needs; where it isn't split, all that there is: parts of memory would have to be packed.
   static views::Box source_of(const Direction& direction, int rank, const views::Box& box, const views::Box& memory) {
     views::Box needed = direction.needed_for(box, rank);
     if (needed.empty()) return needed;

@@ -72,9 +72,9 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
     return part ? part->implementation(pass) : "none";
   }
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
-  void filters_are(std::uint64_t version) override {
+  void set_filter_version(std::uint64_t version) override {
     for (const auto& part : part_)
-      if (part) part->filters_are(version);
+      if (part) part->set_filter_version(version);
   }
 
  private:

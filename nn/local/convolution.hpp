@@ -55,7 +55,7 @@ class LocalConvolution {
 
   /// Which filters the calls to come are given: an implementation that has an order of its own for them brings them into it once for each
   /// version. 0, as at first: unknown, every call looks at them. @pre calls of one version are given filters of the same values
-  virtual void filters_are(std::uint64_t version) { filters_version_ = version; }
+  virtual void set_filter_version(std::uint64_t version) { filters_version_ = version; }
 
   /// y = conv(x, w) + bias, and with passes().relu the larger of this and 0. `bias` has extent filters, or 0 for none. @pre passes().forward
   void forward(const Exec& exec, InTensor<T, Exec> x, InTensor<Parameter, Exec> w, InArray<Parameter, Exec> bias,

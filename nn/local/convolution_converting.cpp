@@ -42,9 +42,9 @@ class ConvertingConvolution final : public LocalConvolution<T, Exec> {
   std::size_t workspace_bytes() const override {
     return (input_.size() + output_.size() + filters_.size()) * sizeof(float) + floats_->workspace_bytes();
   }
-  void filters_are(std::uint64_t version) override {
-    LocalConvolution<T, Exec>::filters_are(version);
-    floats_->filters_are(version);
+  void set_filter_version(std::uint64_t version) override {
+    LocalConvolution<T, Exec>::set_filter_version(version);
+    floats_->set_filter_version(version);
   }
 
  private:

@@ -241,7 +241,7 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
                                   weights_of_row(kd, kh)};
         }
       }
-      // Upwards in memory, so that the row which is not in a cache yet comes last: a fifth of the time with the order turned round.
+      // Upwards in memory, so that the row which is not in a cache yet comes last: a fifth of the time in the opposite order.
       std::reverse(terms, terms + a.num_terms);
       T* const out = dx.row(n, id, ih);
       T* const row = to_place ? out : buffer;

@@ -67,9 +67,9 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     const auto& reason = reasons_[static_cast<int>(pass)];
     return reason ? other_->implementation(pass) + " (" + *reason + ")" : "onednn " + onednn_->implementation(pass);
   }
-  void filters_are(std::uint64_t version) override {
-    LocalConvolution<T, Exec>::filters_are(version);
-    if (other_) other_->filters_are(version);
+  void set_filter_version(std::uint64_t version) override {
+    LocalConvolution<T, Exec>::set_filter_version(version);
+    if (other_) other_->set_filter_version(version);
   }
   std::size_t workspace_bytes() const override {
     return (input_.size() + output_.size()) * sizeof(T) + (zeros_.size() + unwanted_.size()) * sizeof(float) +

@@ -11,7 +11,7 @@
 // or positive (an input box that reaches further than this part of the output needs). So the same numbers describe an
 // unsplit tensor, a ghosted box, and an interior or boundary part of one.
 //
-// With groups, channels and filters are cut into as many runs of equal length, and the filters of a run read the channels of the same
+// With groups, channels and filters are split into as many runs of equal length, and the filters of a run read the channels of the same
 // run only: filter f reads channels [g * channels / groups, (g + 1) * channels / groups) with g = f / (filters / groups). As many groups
 // as channels is a depthwise convolution, and filters / channels its depth multiplier.
 #include <aloni/core/index.hpp>

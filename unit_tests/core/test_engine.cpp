@@ -1,5 +1,5 @@
 // Real engines, real schedules, a simulated network: whole groups of ranks in one thread, replayable from a seed.
-#include <aloni/core/comm/detail/crc32c.hpp>
+#include <aloni/core/comm/transport/crc32c.hpp>
 #include <aloni/core/error.hpp>
 
 #include "support/fault_cases.hpp"

@@ -1,6 +1,6 @@
 // The ring of connections between nodes, with processes of this machine as nodes: who ends without farewell is named by its
 // neighbours and by nobody else; whoever can't be reached is not watched, and no alarm.
-#include <aloni/core/comm/detail/node_ring.hpp>
+#include <aloni/core/comm/liveness/node_ring.hpp>
 
 #include <gtest/gtest.h>
 

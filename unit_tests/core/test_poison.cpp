@@ -240,7 +240,7 @@ TEST_F(Poison, SeveralRanksMayFailAtOnce) {
   }
 }
 
-TEST_F(Poison, LongMessagesAreCut) {
+TEST_F(Poison, LongMessagesAreTruncated) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
   if (rank == 0) {
     comm.poison(std::string(5000, 'x'));

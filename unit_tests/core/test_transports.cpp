@@ -1,10 +1,10 @@
 // What every transport promises, each tried with two ranks (self: with one).
-#include <aloni/core/comm/detail/mpi_transport.hpp>
-#include <aloni/core/comm/detail/self_transport.hpp>
-#include <aloni/core/comm/detail/shared_transport.hpp>
-#include <aloni/core/comm/detail/ucx_transport.hpp>
 #include <aloni/core/comm/faulty_transport.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
+#include <aloni/core/comm/transport/mpi_transport.hpp>
+#include <aloni/core/comm/transport/self_transport.hpp>
+#include <aloni/core/comm/transport/shared_transport.hpp>
+#include <aloni/core/comm/transport/ucx_transport.hpp>
 #include <aloni/core/config.hpp>
 
 #include <gtest/gtest.h>

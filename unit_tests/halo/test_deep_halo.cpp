@@ -70,7 +70,7 @@ TEST(DeepHalo, OfOneStepIsAHaloAsUsual) {
   }
 }
 
-TEST(DeepHalo, ComputesBeyondTheDomainOnlyWhereItIsPeriodicAndCut) {
+TEST(DeepHalo, ComputesBeyondTheDomainOnlyWhereItIsPeriodicAndSplit) {
   const auto radius = along_width(2, 1);
   const DeepHalo periodic(row(12, 3), 0, radius, 3, all(Boundary::periodic));
   EXPECT_EQ(along_width(periodic.computed(0)), range(-4, 6));
@@ -135,7 +135,7 @@ TEST(DeepHalo, RefusesWhatItCannotServe) {
   } catch (const Unsupported& e) {
     EXPECT_STREQ(e.what(),
                  "aloni::halo::DeepHalo: boundaries of width = periodic and zero: expected periodic on both sides or "
-                 "on neither, a dimension that isn't cut, or an exchange in every step (steps = 1)");
+                 "on neither, a dimension that isn't split, or an exchange in every step (steps = 1)");
   }
 }
 

@@ -1,4 +1,4 @@
-// Random networks, each layer cut in a way of its own, against the same networks uncut, to the bit, for as long as there is time:
+// Random networks, each layer split in a way of its own, against the same networks unsplit, to the bit, for as long as there is time:
 //   ALONI_FUZZ_SECONDS=600 ALONI_FUZZ_SEED=17 scripts/mpirun -n 6 build/host/bin/fuzz_split
 // The seed of a case says all about it but the number of ranks: the first case with ALONI_FUZZ_SEED set to it is that case again.
 #include "random_network.hpp"

@@ -1,5 +1,5 @@
 #pragma once
-// Random networks and random ways to cut them, from a seed: what the tests that compare split with unsplit draw.
+// Random networks and random ways to split them, from a seed: what the tests that compare split with unsplit draw.
 #include <aloni/core/random.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -218,7 +218,7 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   return net;
 }
 
-/// With cuts of channels and filters, of every overlap.
+/// With splits of channels and filters, of every overlap.
 inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
   std::vector<Dim> dims{Dim::sample, Dim::width, Dim::channel};
   if (spatial_rank >= 2) dims.push_back(Dim::height);
@@ -229,7 +229,7 @@ inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
     for (int filters = 1; filters <= size; ++filters) {
       if (size % filters != 0) continue;
       for (const ProcessGrid& g : views::all_grids(size / filters, dims)) {
-        for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking, Overlap::wide})
+        for (const Overlap overlap : {Overlap::interior_first, Overlap::blocking, Overlap::recompute_halo})
           splits.emplace_back(g, filters, overlap);
       }
     }

@@ -88,8 +88,8 @@ double difference(const PartView& part, const Box& box, const WholeView& whole) 
   return worst / std::max(largest, 1.0);
 }
 
-/// What of the weights of convolutions with cut channels or filters a rank keeps.
-enum class Weights { whole, cut };
+/// What of the weights of convolutions with split channels or filters a rank keeps.
+enum class Weights { whole, split };
 
 template <class T>
 Parameters<parameter_type_t<T>, execution_space_t<T>> make_parameters(const comm::Communicator& comm,
@@ -155,7 +155,7 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
                                  local::ConvolutionBackend backend = local::ConvolutionBackend::automatic) {
   const auto self = comm.split(comm.rank(), 0);
   Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
-  const Weights weights = seed % 2 == 0 ? Weights::cut : Weights::whole;
+  const Weights weights = seed % 2 == 0 ? Weights::split : Weights::whole;
   const std::uint64_t schedule_seed = seed % 3 == 0 ? seed : 0;  // the layers' order, or any that is allowed
   // Layers so small are computed at once, unless they are told otherwise.
   const std::optional<double> largest_overhead = seed / 2 % 2 == 0 ? std::optional(1.0) : std::nullopt;
@@ -166,7 +166,7 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
       run->step(step);
     }
     const std::string where = "strategy " + to_string(strategy) + ", step " + std::to_string(step) + ", seed " +
-                              std::to_string(seed) + (weights == Weights::cut ? ", weights cut" : "") +
+                              std::to_string(seed) + (weights == Weights::split ? ", weights split" : "") +
                               (schedule_seed > 0 ? ", in any order" : "") +
                               (largest_overhead ? ", interiors first" : "");
     EXPECT_LE(difference(many.network.output(), many.network.output_box(), one.network.output()), tolerance)
@@ -180,7 +180,7 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
       EXPECT_LE(difference(many.parameters.gradient(i), many.parameters.kept(i), one.parameters.gradient(i)), tolerance)
           << "gradient of " << one.parameters.descriptions()[p].name << ", " << where;
     }
-    // What several ranks keep of those that are cut lies in one tensor again.
+    // What several ranks keep of those that are split lies in one tensor again.
     const auto gathered = many.parameters.gather_gradients(many.queue);
     const auto alone = one.parameters.gather_gradients(one.queue);
     double worst = 0, largest = 1;

@@ -75,7 +75,7 @@ TEST(Bfloat16, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
 }
 
 /// Sums over ranks are of floats: exact on integers, rounded once like those of one rank.
-TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreCut) {
+TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreSplit) {
   const auto comm = aloni::test::make_communicator();
   const std::string ranks = std::to_string(comm.size());
   for (const std::string& split : {"c" + ranks, "f" + ranks}) {

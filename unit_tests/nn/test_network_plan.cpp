@@ -249,7 +249,7 @@ TEST(NetworkPlan, FetchesTheGhostsOfAChainBeforeItsFirstLayer) {
                 {"relu", Relu{}, {"b"}},
                 {"c", Convolution{2, square_window(2, 3, 1, 1)}, {"relu"}},
                 {"d", Convolution{2, square_window(2, 3, 1, 1)}, {"c"}}};
-  Strategy strategy = Strategy::parse("d h2\n* h2 wide", "test");
+  Strategy strategy = Strategy::parse("d h2\n* h2 recompute_halo", "test");
   const auto plan = plan_network(net, resolve(strategy, net, 2), 2, 1);
   const auto rows = [](const Box& b) { return std::array{b.lower(Dim::height), b.upper(Dim::height)}; };
   EXPECT_EQ(rows(plan.layers[0].input_needed(0)), (std::array<Index, 2>{0, 24}));
@@ -257,7 +257,7 @@ TEST(NetworkPlan, FetchesTheGhostsOfAChainBeforeItsFirstLayer) {
   EXPECT_EQ(rows(plan.layers[1].forward_work(1)), (std::array<Index, 2>{19, 40}));
   EXPECT_EQ(rows(plan.layers[2].forward_work(1)), (std::array<Index, 2>{19, 40}));
   EXPECT_EQ(rows(plan.layers[3].forward_work(1)), (std::array<Index, 2>{20, 40}));
-  EXPECT_TRUE(plan.layers[3].wide.empty());
+  EXPECT_TRUE(plan.layers[3].recomputed.empty());
   // Gradients are those of what a rank owns.
   EXPECT_EQ(rows(plan.layers[0].output_gradient_needed(0)), (std::array<Index, 2>{0, 21}));
   EXPECT_EQ(rows(plan.layers[0].input_needed_by_owned(0)), (std::array<Index, 2>{0, 21}));

@@ -1,4 +1,4 @@
-// Parameters that are cut over ranks: what each keeps, and that it learns what whole ones learn.
+// Parameters that are split over ranks: what each keeps, and that it learns what whole ones learn.
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/transport.hpp"
@@ -14,7 +14,7 @@
 namespace aloni::nn::test {
 namespace {
 
-/// Groups that blocks of channels and filters cut across, a transposed convolution, and layers whose parameters stay whole.
+/// Groups that blocks of channels and filters split across, a transposed convolution, and layers whose parameters stay whole.
 NetworkDescription net_of_convolutions() {
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -45,7 +45,7 @@ double largest_difference(const Kokkos::View<double*, Kokkos::HostSpace>& a,
   return largest;
 }
 
-TEST(Parameters, KeepOfCutWeightsWhatTheRankMultipliesBy) {
+TEST(Parameters, KeepOfSplitWeightsWhatTheRankMultipliesBy) {
   const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();
@@ -59,9 +59,9 @@ TEST(Parameters, KeepOfCutWeightsWhatTheRankMultipliesBy) {
       const ParameterDescription& d = parameters.descriptions()[static_cast<std::size_t>(i)];
       const LayerPlan& layer = plan.layers[static_cast<std::size_t>(d.layer)];
       const bool is_weight = layer.convolution && d.name.ends_with(".weight");
-      const bool is_cut = is_weight && split.grid[Dim::channel] * split.filters > 1;
+      const bool is_split = is_weight && split.grid[Dim::channel] * split.filters > 1;
       EXPECT_EQ(parameters.kept(i), is_weight ? layer.weights_needed(comm.rank()) : views::whole(d.extents)) << d.name;
-      EXPECT_EQ(parameters.blocks(i).count(), is_cut ? split.grid[Dim::channel] * split.filters : 1) << d.name;
+      EXPECT_EQ(parameters.blocks(i).count(), is_split ? split.grid[Dim::channel] * split.filters : 1) << d.name;
       EXPECT_EQ(static_cast<Index>(parameters.value(i).size()), parameters.kept(i).size()) << d.name;
       EXPECT_EQ(static_cast<Index>(parameters.gradient(i).size()), parameters.kept(i).size()) << d.name;
       if (d.name == "conv.weight") kept = parameters.kept(i).size();
@@ -72,7 +72,7 @@ TEST(Parameters, KeepOfCutWeightsWhatTheRankMultipliesBy) {
   }
 }
 
-TEST(Parameters, StartAlikeHoweverTheyAreCut) {
+TEST(Parameters, StartAlikeHoweverTheyAreSplit) {
   const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();
@@ -80,19 +80,19 @@ TEST(Parameters, StartAlikeHoweverTheyAreCut) {
   const auto expected = whole.gather_values(queue);
   for (const LayerSplit& split : splits(comm.size())) {
     SCOPED_TRACE(to_string(split));
-    const Parameters<double> cut(comm, queue, net, resolve(Strategy::uniform(split), net, comm.size()), 4);
-    EXPECT_EQ(largest_difference(cut.gather_values(queue), expected), 0);
+    const Parameters<double> parts(comm, queue, net, resolve(Strategy::uniform(split), net, comm.size()), 4);
+    EXPECT_EQ(largest_difference(parts.gather_values(queue), expected), 0);
     // And take the same again.
     const Kokkos::View<double*, Kokkos::HostSpace> counted("aloni::test", expected.extent(0));
     for (std::size_t i = 0; i < counted.extent(0); ++i) counted(i) = static_cast<double>(i);
-    cut.scatter_values(queue, counted);
-    EXPECT_EQ(largest_difference(cut.gather_values(queue), counted), 0);
+    parts.scatter_values(queue, counted);
+    EXPECT_EQ(largest_difference(parts.gather_values(queue), counted), 0);
   }
   const Kokkos::View<double*, Kokkos::HostSpace> too_long("aloni::test", expected.extent(0) + 1);
   EXPECT_THROW(whole.scatter_values(queue, too_long), InvalidArgument);
 }
 
-TEST(Parameters, LearnTheSameHoweverTheyAreCut) {
+TEST(Parameters, LearnTheSameHoweverTheyAreSplit) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = net_of_convolutions();
   const auto learn = [&](const comm::Communicator& ranks, const LayerSplit& split, Weights weights) {
@@ -116,29 +116,30 @@ TEST(Parameters, LearnTheSameHoweverTheyAreCut) {
   const auto expected = learn(comm.split(comm.rank(), 0), {}, Weights::whole);
   for (const LayerSplit& split : splits(comm.size())) {
     SCOPED_TRACE(to_string(split));
-    EXPECT_LE(largest_difference(learn(comm, split, Weights::cut), expected), 1e-10);
+    EXPECT_LE(largest_difference(learn(comm, split, Weights::split), expected), 1e-10);
     EXPECT_LE(largest_difference(learn(comm, split, Weights::whole), expected), 1e-10);
   }
 }
 
-TEST(Parameters, OfOtherCutsAreRefused) {
+TEST(Parameters, OfOtherSplitsAreRefused) {
   const auto comm = aloni::test::make_communicator();
   if (comm.size() != 2 && comm.size() != 4) return;
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();
   const Strategy filters = Strategy::uniform(LayerSplit::parse("f2"));
-  Parameters<float> cut(comm, queue, net, resolve(filters, net, comm.size()), 1);
-  EXPECT_NO_THROW(Network<float>(comm, queue, net, filters, 4, cut));
-  EXPECT_THROW(Network<float>(comm, queue, net, Strategy::uniform(LayerSplit::parse("c2")), 4, cut), InvalidArgument);
-  EXPECT_THROW(Network<float>(comm, queue, net, Strategy::uniform({}), 4, cut), InvalidArgument);
+  Parameters<float> split(comm, queue, net, resolve(filters, net, comm.size()), 1);
+  EXPECT_NO_THROW(Network<float>(comm, queue, net, filters, 4, split));
+  EXPECT_THROW(Network<float>(comm, queue, net, Strategy::uniform(LayerSplit::parse("c2")), 4, split), InvalidArgument);
+  EXPECT_THROW(Network<float>(comm, queue, net, Strategy::uniform({}), 4, split), InvalidArgument);
   // Whole on fewer ranks.
-  EXPECT_THROW(Network<float>(comm.split(comm.rank(), 0), queue, net, Strategy::uniform({}), 4, cut), InvalidArgument);
+  EXPECT_THROW(Network<float>(comm.split(comm.rank(), 0), queue, net, Strategy::uniform({}), 4, split),
+               InvalidArgument);
   NetworkDescription other = net;
   other.layers[0].operation = Convolution{10, square_window(2, 5, 1, 2)};
-  EXPECT_THROW(Network<float>(comm, queue, other, filters, 4, cut), InvalidArgument);
+  EXPECT_THROW(Network<float>(comm, queue, other, filters, 4, split), InvalidArgument);
 
-  Network<float> network(comm, queue, net, filters, 4, cut);
-  comm::PartialAllReduce<float> partial(comm, cut.gradients().extent(0));
+  Network<float> network(comm, queue, net, filters, 4, split);
+  comm::PartialAllReduce<float> partial(comm, split.gradients().extent(0));
   EXPECT_THROW(network.train_step(queue, &partial), InvalidArgument);
 }
 

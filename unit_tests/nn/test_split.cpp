@@ -266,7 +266,7 @@ TEST(Split, KeepsTheFiltersOfEqualPartsApart) {
 }
 
 /// Whose ghosts one exchange brings: windows of all kinds one behind the other, and a sum over a way around two of them.
-NetworkDescription wide_network() {
+NetworkDescription recomputing_network() {
   NetworkDescription net;
   net.spatial_rank = 2;
   net.input = views::make_extents(1, {26, 23}, 3);
@@ -285,16 +285,16 @@ NetworkDescription wide_network() {
 
 TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
   const auto comm = aloni::test::make_communicator();
-  const NetworkDescription net = wide_network();
+  const NetworkDescription net = recomputing_network();
   for (const auto& grid : grids_for(comm.size(), 2)) {
-    const LayerSplit wide(grid, 1, Overlap::wide);
-    SCOPED_TRACE(to_string(wide));
-    expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(wide), 3, Values::integers, 8, 0.0);
-    // The chain ends, and another begins, at a layer that is cut in the same way but not named wide.
-    Strategy broken = Strategy::uniform(wide);
+    const LayerSplit recomputing(grid, 1, Overlap::recompute_halo);
+    SCOPED_TRACE(to_string(recomputing));
+    expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(recomputing), 3, Values::integers, 8, 0.0);
+    // The chain ends, and another begins, at a layer that is split in the same way but not named recomputing.
+    Strategy broken = Strategy::uniform(recomputing);
     broken.rules.insert(broken.rules.begin(), {"sum", LayerSplit(grid), 0});
     expect_split_equals_unsplit<double>(comm, net, broken, 2, Values::integers, 9, 0.0);
-    const auto plan = plan_network(net, resolve(Strategy::uniform(wide), net, comm.size()), comm.size(), 3);
+    const auto plan = plan_network(net, resolve(Strategy::uniform(recomputing), net, comm.size()), comm.size(), 3);
     for (std::size_t l = 1; l < plan.layers.size(); ++l) {
       for (const LayerInput& input : plan.layers[l].inputs)
         EXPECT_EQ(input.mode, InputMode::shared) << net.layers[l].name;
@@ -304,15 +304,15 @@ TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
 
 TEST(Split, SendsGhostsOfAChainOnce) {
   const auto comm = aloni::test::make_communicator();
-  const NetworkDescription net = wide_network();
+  const NetworkDescription net = recomputing_network();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     // A copy of what a rank has is sent by one of those that have it: grids of all ranks are enough to count.
     if (grid.size() < comm.size()) continue;
-    const Strategy wide = Strategy::uniform(LayerSplit(grid, 1, Overlap::wide));
-    SCOPED_TRACE(to_string(wide));
+    const Strategy recomputing = Strategy::uniform(LayerSplit(grid, 1, Overlap::recompute_halo));
+    SCOPED_TRACE(to_string(recomputing));
     const Queue<> queue;
     Parameters<float> parameters(queue, net, 3);
-    Network<float> network(comm, queue, net, wide, 2, parameters);
+    Network<float> network(comm, queue, net, recomputing, 2, parameters);
     const auto sent = [&] {
       std::uint64_t bytes = 0;
       for (const auto& peer : comm.traffic_by_peer()) bytes += peer.messages.bytes_sent;
@@ -320,7 +320,7 @@ TEST(Split, SendsGhostsOfAChainOnce) {
     };
     const auto before = sent();
     network.forward(queue, Mode::evaluation);
-    const auto plan = plan_network(net, resolve(wide, net, comm.size()), comm.size(), 2);
+    const auto plan = plan_network(net, resolve(recomputing, net, comm.size()), comm.size(), 2);
     const int me = comm.rank();
     std::uint64_t expected = 0;
     for (int r = 0; r < comm.size(); ++r) {
@@ -397,7 +397,7 @@ TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
     if (comm.size() % split.size() != 0) continue;
     SCOPED_TRACE(text);
     nn::test::Run<float> run(comm, net, Strategy::uniform(split), 6, Values::reals, 5, ConvolutionBackend::automatic,
-                             nn::test::Weights::cut);
+                             nn::test::Weights::split);
     auto& network = run.network;
     fill<float>(network.input(), network.input_box(), network.input_distribution().extents(), Values::reals, 5, 2);
     fill<float>(network.targets(), network.output_box(), network.output_distribution().extents(), Values::integers, 5,

@@ -166,17 +166,19 @@ TEST(Strategy, ParsesBlocksOfFiltersAndTheOverlap) {
   for (const char* text : {"f", "f0", "f-1", "f2f2", "h2f", "1f2", "f99999999999", "f2x1", "h1073741824f2", ""})
     EXPECT_NE(refusal([&] { LayerSplit::parse(text); }), "not refused") << text;
   EXPECT_THAT(parse_refusal("* f2 later"), AllOf(HasSubstr("a.strategy:1: overlap"), HasSubstr("interior_first")));
-  EXPECT_EQ(Strategy::parse("* h2 wide", "a").rules[0].split.overlap, Overlap::wide);
+  EXPECT_THAT(parse_refusal("* h2 wide"), AllOf(HasSubstr("a.strategy:1: overlap"), HasSubstr("recompute_halo")));
+  EXPECT_EQ(Strategy::parse("* h2 recompute_halo", "a").rules[0].split.overlap, Overlap::recompute_halo);
 }
 
-TEST(Strategy, RefusesToWidenWhatTakesStatisticsOrSumsOverRanks) {
-  EXPECT_EQ(resolve_refusal("* h2 wide", 2), "not refused");
-  EXPECT_THAT(resolve_refusal("* h2c2 wide", 4), AllOf(HasSubstr("overlap of layer \"conv1\""), HasSubstr("channels")));
+TEST(Strategy, RefusesToRecomputeHalosOfWhatTakesStatisticsOrSumsOverRanks) {
+  EXPECT_EQ(resolve_refusal("* h2 recompute_halo", 2), "not refused");
+  EXPECT_THAT(resolve_refusal("* h2c2 recompute_halo", 4),
+              AllOf(HasSubstr("overlap of layer \"conv1\""), HasSubstr("channels")));
   auto net = lenet();
   net.layers.insert(net.layers.begin() + 1, {"norm", BatchNorm{}, {"conv1"}});
-  const LayerSplit wide(ProcessGrid::parse("h2"), 1, Overlap::wide);
-  EXPECT_THAT(supports(net, 1, wide, 2).reason, AllOf(HasSubstr("\"norm\""), HasSubstr("statistics")));
-  EXPECT_THAT(refusal([&] { resolve(Strategy::uniform(wide), net, 2); }),
+  const LayerSplit recomputing(ProcessGrid::parse("h2"), 1, Overlap::recompute_halo);
+  EXPECT_THAT(supports(net, 1, recomputing, 2).reason, AllOf(HasSubstr("\"norm\""), HasSubstr("statistics")));
+  EXPECT_THAT(refusal([&] { resolve(Strategy::uniform(recomputing), net, 2); }),
               AllOf(HasSubstr("\"norm\""), HasSubstr("interior_first or blocking")));
 }
 

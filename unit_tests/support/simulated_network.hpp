@@ -1,8 +1,8 @@
 #pragma once
 // Several ranks in one process and one thread: real engines over a network that is a few queues. Nothing depends on time, so a seed
 // replays a run exactly.
-#include <aloni/core/comm/detail/engine.hpp>
-#include <aloni/core/comm/detail/plans.hpp>
+#include <aloni/core/comm/engine/engine.hpp>
+#include <aloni/core/comm/engine/plans.hpp>
 #include <aloni/core/comm/faulty_transport.hpp>
 
 #include <cstring>

@@ -1,5 +1,5 @@
 #pragma once
-// How loops over a tensor are cut for an execution space: on a host, one index per row (sample, depth, height), whose inner
+// How loops over a tensor are split for an execution space: on a host, one index per row (sample, depth, height), whose inner
 // loop over contiguous width × channels the compiler vectorises; on a device, one index per element.
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/views/detail/instantiate.hpp>

@@ -23,7 +23,7 @@ struct PerCell {
   }
 };
 
-/// How rows are summed: in segments with sums of their own (the whole tensor or each sample), each of them cut into shares that
+/// How rows are summed: in segments with sums of their own (the whole tensor or each sample), each of them split into shares that
 /// one thread sums into its own part of the workspace. The numbers depend on the extents, not on the threads: sums must not
 /// change with those.
 struct Shares {

@@ -123,10 +123,10 @@ memory unbound(const memory::desc& desc) { return {desc, cpu(), DNNL_MEMORY_NONE
 /// Filters in an order that primitives want, and which these are.
 class FilterOrder {
  public:
-  /// Of filters as they are given; `turned`: with channels for filters and each tap in the place opposite, one reorder each, for
-  /// which `to` describes arrays of `turned_problem`.
-  FilterOrder(const OnednnProblem& p, const memory::desc& to, bool turned) : ordered(to, cpu()), turned_(turned) {
-    if (!turned) {
+  /// Of filters as they are given; `flipped`: with channels for filters and each tap in the place opposite, one reorder each, for
+  /// which `to` describes arrays of `flipped_problem`.
+  FilterOrder(const OnednnProblem& p, const memory::desc& to, bool flipped) : ordered(to, cpu()), flipped_(flipped) {
+    if (!flipped) {
       parts_.emplace_back(Shapes(p, OnednnActivations::float32).plain_w, to, 0);
       return;
     }
@@ -144,9 +144,9 @@ class FilterOrder {
     }
   }
 
-  bool is(const OnednnProblem& p, const memory::desc& to, bool turned) const {
-    return turned == turned_ && ordered.get_desc() == to &&
-           (turned || parts_.front().from.get_desc() == Shapes(p, OnednnActivations::float32).plain_w);
+  bool is(const OnednnProblem& p, const memory::desc& to, bool flipped) const {
+    return flipped == flipped_ && ordered.get_desc() == to &&
+           (flipped || parts_.front().from.get_desc() == Shapes(p, OnednnActivations::float32).plain_w);
   }
 
   void take(dnnl::stream& stream, const float* filters, std::uint64_t version) {
@@ -171,7 +171,7 @@ class FilterOrder {
     Index first;  // of its values among those of the filters given
   };
 
-  bool turned_;
+  bool flipped_;
   std::vector<Part> parts_;
   const float* filters_ = nullptr;
   std::uint64_t version_ = 0;  // 0: unknown
@@ -179,13 +179,13 @@ class FilterOrder {
 
 class OnednnFilterOrders final : public FilterOrders {
  public:
-  bool has(const OnednnProblem& p, const memory::desc& to, bool turned) const {
-    return std::any_of(all_.begin(), all_.end(), [&](const auto& known) { return known->is(p, to, turned); });
+  bool has(const OnednnProblem& p, const memory::desc& to, bool flipped) const {
+    return std::any_of(all_.begin(), all_.end(), [&](const auto& known) { return known->is(p, to, flipped); });
   }
-  std::shared_ptr<FilterOrder> of(const OnednnProblem& p, const memory::desc& to, bool turned) {
+  std::shared_ptr<FilterOrder> of(const OnednnProblem& p, const memory::desc& to, bool flipped) {
     for (const auto& known : all_)
-      if (known->is(p, to, turned)) return known;
-    return all_.emplace_back(std::make_shared<FilterOrder>(p, to, turned));
+      if (known->is(p, to, flipped)) return known;
+    return all_.emplace_back(std::make_shared<FilterOrder>(p, to, flipped));
   }
   std::size_t bytes() const override {
     std::size_t sum = 0;
@@ -351,8 +351,8 @@ bool onednn_has_bfloat16() {
 
 namespace {
 
-/// The problem whose forward pass, with the filters turned, is backward-data of `p`. @pre p.stride is 1, p.groups too
-OnednnProblem turned_problem(const OnednnProblem& p) {
+/// The problem whose forward pass, with the filters flipped, is backward-data of `p`. @pre p.stride is 1, p.groups too
+OnednnProblem flipped_problem(const OnednnProblem& p) {
   OnednnProblem t = p;
   std::swap(t.channels, t.filters);
   std::swap(t.input, t.output);
@@ -371,9 +371,9 @@ std::optional<dnnl::convolution_forward::primitive_desc> describe_turned(const O
   if (activations != OnednnActivations::float32 || p.groups > 1 || p.stride != std::array<Index, 3>{1, 1, 1} ||
       p.kernel == std::array<Index, 3>{1, 1, 1})
     return std::nullopt;
-  const OnednnProblem turned = turned_problem(p);
-  if (reason_for_distrust(turned, ConvolutionPass::forward, activations)) return std::nullopt;
-  const Shapes s(turned, activations);
+  const OnednnProblem flipped = flipped_problem(p);
+  if (reason_for_distrust(flipped, ConvolutionPass::forward, activations)) return std::nullopt;
+  const Shapes s(flipped, activations);
   try {
     dnnl::convolution_forward::primitive_desc d{
         {dnnl::prop_kind::forward_training, direct, s.x, s.w, s.y, s.stride, s.dilation, s.before, s.after},
@@ -423,11 +423,11 @@ OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPa
   }
   if (passes.backward_data) {
     Pass& pass = primitives_->of(ConvolutionPass::backward_data);
-    // Fewer pixels, those of a border, take turned filters that are there, of its interior, rather than another copy of all filters.
+    // Fewer pixels, those of a border, take flipped filters that are there, of its interior, rather than another copy of all filters.
     if (const auto d = describe_turned(problem, activations);
         d && (turning_pays(problem) || shared->has(problem, d->weights_desc(), true))) {
       pass.prepare(*d, dnnl::convolution_forward(*d));
-      pass.implementation += " of turned filters";
+      pass.implementation += " of flipped filters";
       pass.prepare_turned_weights(problem, d->weights_desc(), *shared);
       primitives_->dy = DNNL_ARG_SRC, primitives_->dx = DNNL_ARG_DST;
     } else {

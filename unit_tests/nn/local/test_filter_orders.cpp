@@ -67,7 +67,7 @@ struct Kernel {
 
   void expect_right(const LocalTensor<parameter_type_t<T>>& w, std::uint64_t version) {
     const Exec exec = test_space();
-    given->filters_are(version);
+    given->set_filter_version(version);
     const auto expect_equal = [&](const char* what) {
       wait(exec);
       y.download();
@@ -143,7 +143,7 @@ TEST(FilterOrders, BytesOfBfloat16CountOnceForAllKernels) {
   with_onednn<bfloat16>([](auto type) { count_once(type); });
 }
 
-/// oneDNN may compute many pixels' backward-data as a forward pass, from filters turned about, and would compute few otherwise.
+/// oneDNN may compute many pixels' backward-data as a forward pass, from filters flipped, and would compute few otherwise.
 void share_turned_filters(float) {
   std::mt19937 random(7);
   const auto orders = make_filter_orders();
@@ -157,7 +157,7 @@ void share_turned_filters(float) {
   border.expect_right(w, 1);
 }
 
-TEST(FilterOrders, BordersTakeFiltersThatTheirInteriorTurned) {
+TEST(FilterOrders, BordersTakeFiltersThatTheirInteriorFlipped) {
   with_onednn<float>([](auto type) { share_turned_filters(type); });
 }
 

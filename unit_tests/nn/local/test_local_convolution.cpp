@@ -523,9 +523,9 @@ TEST(LocalConvolution, WorkInSeveralPiecesAddsUp) {
 }
 
 TEST(LocalConvolution, BackwardDataOfStrideOneWithEveryPadding) {
-  // Boxes of dx no larger than those of dy, which the GEMM implementation computes as a forward pass of turned filters.
+  // Boxes of dx no larger than those of dy, which the GEMM implementation computes as a forward pass of flipped filters.
   const unsigned seed = test_seed();
-  int turned = 0;
+  int flipped = 0;
   for (int i = 0; i < aloni::test::random_cases(120); ++i) {
     std::mt19937 random(seed + 11000 + i);
     auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
@@ -545,21 +545,21 @@ TEST(LocalConvolution, BackwardDataOfStrideOneWithEveryPadding) {
     if (unsupported_reason<double>(ConvolutionBackend::kokkos_kernels, p, ConvolutionPass::backward_data)) continue;
     compare_all<double>(p, random, {}, {});
     const auto gemm = make_local_convolution<double>(ConvolutionBackend::kokkos_kernels, p, test_space(), all_passes);
-    if (gemm->implementation(ConvolutionPass::backward_data).find("turned") != std::string::npos) ++turned;
+    if (gemm->implementation(ConvolutionPass::backward_data).find("flipped") != std::string::npos) ++flipped;
     EXPECT_LE(gemm->workspace_bytes(), workspace_limit);
     if (HasFailure()) break;
   }
   if (!unsupported_reason<double>(ConvolutionBackend::kokkos_kernels, {}, ConvolutionPass::backward_data)) {
-    EXPECT_GT(turned, 0);
+    EXPECT_GT(flipped, 0);
   }
 }
 
 TEST(LocalConvolution, BackwardDataOfStrideOneOfManyPixels) {
-  // What oneDNN computes as a forward pass of turned filters where its newer kernels are for that alone.
+  // What oneDNN computes as a forward pass of flipped filters where its newer kernels are for that alone.
   if (unsupported_reason<float>(ConvolutionBackend::onednn, {}, ConvolutionPass::backward_data)) GTEST_SKIP();
   const Exec exec = test_space();
   const unsigned seed = test_seed();
-  int turned = 0;
+  int flipped = 0;
   bool newer_kernels = false;
   for (int i = 0; i < aloni::test::random_cases(100); ++i) {
     std::mt19937 random(seed + 17000 + i);
@@ -581,7 +581,7 @@ TEST(LocalConvolution, BackwardDataOfStrideOneOfManyPixels) {
       LocalTensor<float> dx(input_extents(p), at_x);
       const auto convolution = make_local_convolution<float>(backend, p, exec, {.backward_data = true});
       const std::string implementation = convolution->implementation(ConvolutionPass::backward_data);
-      if (implementation.find("turned") != std::string::npos) ++turned;
+      if (implementation.find("flipped") != std::string::npos) ++flipped;
       convolution->backward_data(exec, data.dy, data.w, dx);
       const auto forward = make_local_convolution<float>(backend, p, exec, {.forward = true});
       if (forward->implementation(ConvolutionPass::forward).find("brgconv") != std::string::npos) newer_kernels = true;
@@ -594,7 +594,7 @@ TEST(LocalConvolution, BackwardDataOfStrideOneOfManyPixels) {
     EXPECT_EQ(dx.damaged(), 0) << "wrote beside its output";
     if (HasFailure()) break;
   }
-  EXPECT_TRUE(turned > 0 || !newer_kernels);
+  EXPECT_TRUE(flipped > 0 || !newer_kernels);
 }
 
 template <class T>
@@ -620,7 +620,7 @@ void see_new_versions() {
       };
       for (const Call& c : {Call{0, 0}, Call{1, 0}, Call{0, 1}, Call{0, 1}, Call{1, 2}, Call{2, 0}, Call{1, 2},
                             Call{0, 1}, Call{2, 7}, Call{2, 7}}) {
-        convolution->filters_are(c.version);
+        convolution->set_filter_version(c.version);
         const auto& d = data[c.data];
         LocalTensor<T> y(output_extents(p)), dx(input_extents(p));
         convolution->forward(exec, d.x, data[c.data].w, d.bias.view(), y);

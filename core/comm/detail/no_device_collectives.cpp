@@ -1,7 +1,0 @@
-#include <aloni/core/comm/detail/device_collectives.hpp>
-
-namespace aloni::comm::detail {
-
-std::shared_ptr<DeviceCollectives> make_device_collectives(const Communicator&) { return nullptr; }
-
-}  // namespace aloni::comm::detail

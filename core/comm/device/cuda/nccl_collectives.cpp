@@ -1,0 +1,148 @@
+#include <aloni/core/comm/device/device_collectives.hpp>
+#include <aloni/core/error.hpp>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace aloni::comm::detail {
+
+namespace {
+
+constexpr const char* name = "aloni::comm::ViewAllReduce (NCCL)";
+
+void check(ncclResult_t code, const char* call) {
+  if (code != ncclSuccess && code != ncclInProgress)
+    throw CommunicationError(name, call, ncclGetErrorString(code), "ncclSuccess");
+}
+
+void check(cudaError_t code, const char* call) {
+  if (code != cudaSuccess) throw CommunicationError(name, call, cudaGetErrorString(code), "cudaSuccess");
+}
+
+ncclDataType_t type_of(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+      return ncclFloat32;
+    case ElementType::float64:
+      return ncclFloat64;
+    case ElementType::int32:
+      return ncclInt32;
+    case ElementType::int64:
+      return ncclInt64;
+    case ElementType::uint64:
+      return ncclUint64;
+    case ElementType::bfloat16:
+      return ncclBfloat16;
+    default:
+      throw Unsupported(name, "type of elements", "another", "float, double, int32, int64, uint64 or bfloat16");
+  }
+}
+
+ncclRedOp_t operation_of(Reduction op) {
+  switch (op) {
+    case Reduction::min:
+      return ncclMin;
+    case Reduction::max:
+      return ncclMax;
+    case Reduction::product:
+      return ncclProd;
+    case Reduction::average:
+      return ncclAvg;
+    case Reduction::sum:
+      break;
+  }
+  return ncclSum;
+}
+
+class NcclCollectives final : public DeviceCollectives {
+ public:
+  explicit NcclCollectives(const Communicator& comm) {
+    ncclUniqueId id{};
+    collectively(comm, name, [&] {
+      if (comm.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
+    });
+    comm.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
+    // Calls return at once, so that whoever waits can look after the others.
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    check(ncclCommInitRankConfig(&nccl_, comm.size(), id, comm.rank(), &config), "ncclCommInitRankConfig");
+    wait(comm, [] { return true; });
+  }
+  ~NcclCollectives() override {
+    if (!nccl_) return;
+    if (failed_) {
+      ncclCommAbort(nccl_);
+    } else {
+      ncclCommFinalize(nccl_);
+      ncclCommDestroy(nccl_);
+    }
+  }
+
+  void start_all_reduce(const Communicator& comm, void* data, std::size_t count, ElementType type, Reduction op,
+                        void* stream) override {
+    check(ncclAllReduce(data, data, count, type_of(type), operation_of(op), nccl_, static_cast<cudaStream_t>(stream)),
+          "ncclAllReduce");
+    wait(comm, [] { return true; });
+  }
+
+  void finish(const Communicator& comm, void* stream) override {
+    const auto s = static_cast<cudaStream_t>(stream);
+    wait(comm, [&] {
+      const cudaError_t code = cudaStreamQuery(s);
+      if (code == cudaErrorNotReady) return false;
+      check(code, "cudaStreamQuery");
+      return true;
+    });
+  }
+
+ private:
+  template <class F>
+  void wait(const Communicator& comm, F&& done) {
+    try {
+      for (int looks = 0;; ++looks) {
+        ncclResult_t state = ncclSuccess;
+        check(ncclCommGetAsyncError(nccl_, &state), "ncclCommGetAsyncError");
+        check(state, "an earlier call");
+        if (state == ncclSuccess && done()) return;
+        if (looks % 64 == 63) {
+          comm.check_poison();
+          std::this_thread::yield();
+        }
+      }
+    } catch (...) {
+      failed_ = true;
+      throw;
+    }
+  }
+
+  ncclComm_t nccl_ = nullptr;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<DeviceCollectives> make_device_collectives(const Communicator& comm) {
+  // NCCL refuses two ranks on one device.
+  using Identity = std::array<char, 16>;
+  std::vector<Identity> devices(static_cast<std::size_t>(comm.size()));
+  collectively(comm, name, [&] {
+    int device = 0;
+    check(cudaGetDevice(&device), "cudaGetDevice");
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
+    std::copy_n(properties.uuid.bytes, sizeof(Identity), devices[static_cast<std::size_t>(comm.rank())].begin());
+  });
+  comm.all_gather(std::as_writable_bytes(std::span(devices)), sizeof(Identity));
+  std::ranges::sort(devices);
+  if (std::ranges::adjacent_find(devices) != devices.end()) return nullptr;
+  return std::make_shared<NcclCollectives>(comm);
+}
+
+}  // namespace aloni::comm::detail

@@ -1,0 +1,123 @@
+#pragma once
+// What a communicator made by from_mpi() and all that are split from it have in common: the transports, the engine that runs their
+// operations, the memory that ranks share, and the board on which failures are posted.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/engine/engine.hpp>
+#include <aloni/core/comm/faulty_transport.hpp>
+#include <aloni/core/comm/liveness/node_ring.hpp>
+#include <aloni/core/comm/liveness/poison.hpp>
+#include <aloni/core/comm/liveness/watch.hpp>
+#include <aloni/core/comm/shared_heap.hpp>
+#include <aloni/core/comm/transport/self_transport.hpp>
+#include <aloni/core/comm/transport/shared_transport.hpp>
+
+#include <mpi.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+namespace aloni::comm::detail {
+
+class CommunicatorRuntime {
+ public:
+  /// Something that goes on besides the engine's operations.
+  class Service {
+   public:
+    virtual ~Service() = default;
+    /// Does what can be done now; true when there was anything to do. Doesn't wait. Called under the guard.
+    virtual bool service() = 0;
+  };
+
+  /// Collective over `messages` and `poison`, two duplicates made for this family.
+  CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options);
+  CommunicatorRuntime(const CommunicatorRuntime&) = delete;
+  CommunicatorRuntime& operator=(const CommunicatorRuntime&) = delete;
+  ~CommunicatorRuntime();
+
+  /// To be held by whoever uses the engine or the board; costs nothing without a progress thread. Recursive.
+  std::unique_lock<std::recursive_mutex> guard() {
+    return thread_.joinable() ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
+  }
+  bool has_thread() const { return thread_.joinable(); }
+  /// Throws what the progress thread has met.
+  void rethrow() {
+    if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  PoisonBoard& board() { return board_; }
+  /// Under the guard: what that frees may be in use by the progress thread.
+  void poison(std::string_view message) {
+    const auto held = guard();
+    board_.poison(message);
+  }
+  Engine& engine() { return *engine_; }
+  /// As Engine::progress(), and all services.
+  bool progress() {
+    bool any = engine_->progress();
+    for (std::size_t i = 0; i < services_.size(); ++i) any |= services_[i]->service();
+    if (any && engine_->advances() != advances_) {
+      advances_ = engine_->advances();
+      waiting_since_ = {};  // what is waited for comes
+    }
+    return any;
+  }
+  void add_service(Service& service) { services_.push_back(&service); }
+  void remove_service(Service& service) { std::erase(services_, &service); }
+  const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
+  /// To be called now and then by whoever waits and has seen nothing new: poisons the family when a process of the node, or a
+  /// neighbouring node, has died, or when nothing has come for longer than the limit.
+  /// `waits`: for something that should come.
+  void look_around(bool waits = true);
+  /// Whether this machine has more ranks of the family than cores.
+  bool shares_cores() const { return shares_cores_; }
+  void set_stuck_after(std::chrono::milliseconds limit) { stuck_after_ = limit; }
+
+  /// By rank: the lowest rank on the same machine.
+  const std::vector<int>& node_of() const { return node_of_; }
+  /// By rank: the lowest of the ranks that all reach each other's memory.
+  const std::vector<int>& island_of() const { return island_of_; }
+
+ private:
+  void make_progress();
+  bool end_together() noexcept;
+  int who_does_not_wait(Watch::Clock::time_point now, std::span<const int> waited_for) const;
+  std::string state_of(int rank, Watch::Clock::time_point now) const;
+
+  MPI_Comm mpi_;
+  int rank_ = 0, size_ = 0;
+  PoisonBoard board_;
+  std::shared_ptr<SharedHeap> heap_;
+  SelfTransport self_;
+  std::optional<SharedTransport> shared_;
+  std::unique_ptr<Transport> messages_;
+  std::optional<FaultyTransport> faulty_shared_, faulty_messages_;  // around those, if there are to be faults
+  bool sends_messages_ = false;                                     // somebody does
+  std::vector<int> node_of_, island_of_;
+  std::vector<int> elsewhere_;  // ranks on other nodes, ascending
+  std::optional<Engine> engine_;
+  std::vector<Service*> services_;
+  std::uint64_t advances_ = 0;
+  std::optional<Watch> watch_;
+  std::optional<NodeRing> ring_;
+  std::recursive_mutex mutex_;
+  std::thread thread_;
+  std::atomic<bool> stop_{false}, failed_{false};
+  std::exception_ptr failure_;
+  std::chrono::milliseconds stuck_after_;
+  bool shares_cores_ = false;
+  Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{}, asked_{};
+};
+
+}  // namespace aloni::comm::detail

@@ -1,0 +1,255 @@
+#include <aloni/core/comm/engine/communicator_state.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace aloni::comm {
+
+namespace {
+
+// In a wait, the engine is asked closely at first (some 50 µs without anything new, longer than a step of a transfer takes);
+// after that the core is given away each time, and every so often one looks for poison.
+constexpr int close_looks = 1000;
+// The same where ranks have to share cores: those that are waited for need this one.
+constexpr int close_looks_when_shared = 16;
+constexpr int looks_per_poison = 32, busy_looks_per_poison = 1024;
+
+detail::Topology topology_of(const detail::CommunicatorRuntime& runtime, const std::vector<int>& root_ranks) {
+  detail::Topology t{.root_ranks = root_ranks};
+  std::map<int, std::vector<int>> nodes;
+  for (std::size_t r = 0; r < root_ranks.size(); ++r) {
+    const auto root = static_cast<std::size_t>(root_ranks[r]);
+    if (root_ranks[r] == runtime.rank()) t.rank = static_cast<int>(r);
+    nodes[runtime.node_of()[root]].push_back(static_cast<int>(r));
+  }
+  for (auto& [leader, ranks] : nodes) t.nodes.push_back(std::move(ranks));
+  t.one_island = std::ranges::all_of(root_ranks, [&](int root) {
+    return runtime.island_of()[static_cast<std::size_t>(root)] ==
+           runtime.island_of()[static_cast<std::size_t>(root_ranks.front())];
+  });
+  return t;
+}
+
+/// Functions of the user's needn't be commutative: only who asks for an algorithm that keeps no order gets one.
+bool keeps_order(const CollectiveOptions& options, const ElementOperation& operation) {
+  return options.reproducible ||
+         (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);
+}
+
+void copy_bytes(const void* from, void* to, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void set_plan(detail::Engine::Call& call, const std::shared_ptr<const detail::Plan>& plan) {
+  call.contract.plan = plan->hash ^ call.operation.identity;  // the user's functions are told apart by their types
+  call.whole = &plan->whole;
+  call.last = &plan->last;
+  call.parts = plan->parts;
+  call.part_elements = plan->part_elements;
+  call.owner = plan;
+}
+
+detail::Engine::Context* add_context(detail::CommunicatorRuntime& runtime, std::uint32_t id,
+                                     std::vector<int> root_ranks) {
+  const auto guard = runtime.guard();
+  return &runtime.engine().add_context(id, std::move(root_ranks));
+}
+
+}  // namespace
+
+Communicator::State::State(std::shared_ptr<detail::CommunicatorRuntime> f, std::uint32_t id,
+                           std::vector<int> root_ranks)
+    : runtime(std::move(f)),
+      context(add_context(*runtime, id, std::move(root_ranks))),
+      rank(context->rank),
+      size(static_cast<int>(context->root_ranks.size())),
+      plans(topology_of(*runtime, context->root_ranks)),
+      fusion(
+          runtime->engine(), *context, *runtime->heap(),
+          [this](std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
+                 const detail::Engine::Call::Finish& finish) {
+            launch(prepare_all_reduce("aloni::comm::Communicator::all_reduce", data, operation, options, finish).call);
+          }),
+      close_looks_(runtime->shares_cores() ? close_looks_when_shared : close_looks) {}
+
+Communicator::State::~State() {
+  const auto guard = runtime->guard();
+  runtime->engine().remove_context(*context);
+}
+
+Communicator Communicator::State::child(std::uint64_t salt, const std::vector<int>& members) const {
+  std::vector<int> root_ranks;
+  for (const int member : members) root_ranks.push_back(context->root_ranks[static_cast<std::size_t>(member)]);
+  std::uint64_t id = (salt ^ context->id) * 0x9e3779b97f4a7c15u;
+  id = (id ^ id >> 32) | 1;  // never the root's, 0
+  return Communicator(std::make_shared<State>(runtime, static_cast<std::uint32_t>(id), std::move(root_ranks)));
+}
+
+detail::Prepared Communicator::State::prepare_all_reduce(const char* name, std::span<std::byte> data,
+                                                         const ElementOperation& operation,
+                                                         const CollectiveOptions& options,
+                                                         const detail::Engine::Call::Finish& finish) {
+  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), keeps_order(options, operation));
+  const bool staged =
+      algorithm == AllReduceAlgorithm::direct && runtime->heap()->address_of(data.data(), data.size()).descriptor < 0;
+  return prepare(name,
+                 {.kind = OperationKind::all_reduce,
+                  .algorithm = algorithm,
+                  .staged = staged,
+                  .part_elements = options.part_elements},
+                 data, operation, finish, options.priority);
+}
+
+detail::Prepared Communicator::State::prepare(const char* name, detail::PlanKey key, std::span<std::byte> data,
+                                              const ElementOperation& operation,
+                                              const detail::Engine::Call::Finish& finish, int priority,
+                                              std::span<const std::byte> input) {
+  const std::byte* const from = input.data() ? input.data() : data.data();
+  key.element_bytes = static_cast<std::uint32_t>(operation.element_bytes);
+  key.count = static_cast<Index>(data.size() / operation.element_bytes);
+  detail::Prepared p{.call = {.name = name,
+                              .contract = {.kind = key.kind,
+                                           .reduction = static_cast<std::uint8_t>(operation.reduction),
+                                           .type = static_cast<std::uint8_t>(operation.type),
+                                           .root = static_cast<std::uint8_t>(key.root),
+                                           .count = static_cast<std::uint64_t>(key.count)},
+                              .input = from,
+                              .output = data.data(),
+                              .operation = operation,
+                              .priority = priority,
+                              .finish = finish},
+                     .alone = size == 1};
+  if (!p.alone) {
+    set_plan(p.call, plans.get(key));
+  } else if (from != data.data()) {
+    p.begin = {copy_bytes, from, data.data(), data.size()};
+  }
+  return p;
+}
+
+detail::Prepared Communicator::State::prepare(const char* name, const Schedule& schedule, const Contract& contract,
+                                              std::uint32_t identity, std::span<const std::byte> input,
+                                              std::span<std::byte> output, const ElementOperation& operation,
+                                              int priority) {
+  detail::Prepared p{.call = {.name = name,
+                              .contract = contract,
+                              .input = input.data(),
+                              .output = output.data(),
+                              .operation = operation,
+                              .priority = priority}};
+  set_plan(p.call, plans.get(schedule, identity));
+  return p;
+}
+
+Request Communicator::State::start(detail::Prepared collective) {
+  check_poison(collective.call.name, false);
+  close_fusion(collective.call.name);
+  collective.begin();
+  if (!collective.alone) return launch(std::move(collective.call));
+  collective.call.finish(collective.call.output);
+  return {};
+}
+
+Request Communicator::State::start_all_reduce(const char* name, std::span<std::byte> data,
+                                              const ElementOperation& operation, const CollectiveOptions& options,
+                                              const detail::Engine::Call::Finish& finish) {
+  if (!options.fuse || size == 1 || !detail::Fusion::takes(data.size()))
+    return start(prepare_all_reduce(name, data, operation, options, finish));
+  check_poison(name, false);
+  (void)plans.choose(options.algorithm, data.size(), keeps_order(options, operation));  // throws
+  detail::Engine::Handle handle{};
+  const auto guard = runtime->guard();
+  poisoning([&] {
+    handle = fusion.add(data, operation, options, finish);
+    fusion.service(false);
+  });
+  return detail::request_of(handle);
+}
+
+Request Communicator::State::launch(detail::Engine::Call call) {
+  const auto guard = runtime->guard();
+  return poisoning([&] { return detail::request_of(runtime->engine().start(*context, std::move(call))); });
+}
+
+void Communicator::State::check_poison(std::string_view operation, bool look) {
+  poisoning([&] { runtime->rethrow(); });
+  detail::PoisonBoard& board = runtime->board();
+  if (look) {
+    const auto guard = runtime->guard();
+    poisoning([&] { board.look(); });
+  }
+  if (!board.poisoned()) return;
+  throw PeerFailed(std::string(operation), context->rank_of(board.failed_rank()), board.message(), board.failed_rank());
+}
+
+template <class F>
+void Communicator::State::wait_until(std::string_view operation, F&& done) {
+  check_poison(operation, false);
+  poisoning([&] {
+    for (int idle = 0, busy = 0;;) {
+      {
+        const auto guard = runtime->guard();
+        if (done()) return;
+        const bool any = runtime->progress();
+        idle = any ? 0 : idle + 1;
+        // What comes without end isn't necessarily what is waited for.
+        if (any ? ++busy % busy_looks_per_poison == 0 : idle > close_looks_ && idle % looks_per_poison == 0) {
+          runtime->look_around();
+          check_poison(operation, true);
+        }
+        if (idle <= close_looks_) continue;
+      }
+      std::this_thread::yield();
+    }
+  });
+}
+
+void Communicator::State::wait_for(std::string_view operation, const std::function<bool()>& done) {
+  wait_until(operation, done);
+}
+
+void Communicator::State::close_fusion(const char* name) {
+  if (fusion.empty()) return;
+  {
+    const auto guard = runtime->guard();
+    poisoning([&] { fusion.service(true); });
+  }
+  if (!fusion.empty())
+    wait_until(name, [&] {
+      fusion.service(true);
+      return fusion.empty();
+    });
+}
+
+bool Communicator::State::test(detail::Engine::Handle handle, std::string_view operation) {
+  check_poison(operation, false);
+  detail::Engine& engine = runtime->engine();
+  const auto guard = runtime->guard();
+  if (engine.test(handle)) return true;
+  poisoning([&] {
+    if (!fusion.empty()) fusion.service(true);
+    runtime->progress();
+  });
+  if (engine.test(handle)) return true;
+  if (++idle_tests_ % looks_per_poison == 0) {
+    runtime->look_around();
+    check_poison(operation, true);
+  }
+  return false;
+}
+
+void Communicator::State::wait(detail::Engine::Handle handle, std::string_view operation) {
+  detail::Engine& engine = runtime->engine();
+  bool complete = false;
+  wait_until(operation, [&] {
+    complete = complete || engine.test(handle);
+    if (complete) return engine.flushed();
+    if (!fusion.empty()) fusion.service(true);
+    return false;
+  });
+}
+
+}  // namespace aloni::comm

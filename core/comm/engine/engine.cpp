@@ -1,0 +1,703 @@
+#include <aloni/core/comm/engine/engine.hpp>
+
+#include <aloni/core/comm/transport/crc32c.hpp>
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace aloni::comm::detail {
+
+namespace {
+
+// Work of less is done at once: it costs less than a look for something more urgent.
+constexpr std::size_t small_bytes = 4096;
+// What arrives before anybody waits for it is copied, and its sender's memory freed, up to this size.
+constexpr std::size_t stored_bytes = 128 * 1024;
+// Parts of one operation in flight: while one waits for others, the next is worked on.
+constexpr std::uint32_t parts_in_flight = 2;
+constexpr std::size_t default_run_ahead_bytes = std::size_t{4} << 20;
+
+/// What a fragment that nobody waits for yet costs its receiver. What is larger stays with its sender.
+constexpr std::uint64_t charge(std::size_t bytes) { return 256 + (bytes <= stored_bytes ? bytes : 0); }
+
+constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();  // beyond all of schedules
+constexpr std::uint16_t note_index = message_index - 1;                             // of Engine::compare_notes
+constexpr std::uint16_t credit_index = message_index - 2;                           // of Engine::send_credit
+constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;                         // in values of the table
+
+}  // namespace
+
+int Engine::Context::rank_of(int root_rank) const {
+  const auto found = std::ranges::find(root_ranks, root_rank);
+  return found == root_ranks.end() ? -1 : static_cast<int>(found - root_ranks.begin());
+}
+
+Engine::Engine(int rank, std::vector<Transport*> routes, std::pmr::memory_resource& memory)
+    : rank_(rank),
+      routes_(std::move(routes)),
+      memory_(memory),
+      max_fragment_bytes_(std::size_t{1} << 30),
+      run_ahead_bytes_(default_run_ahead_bytes),
+      traffic_(routes_.size()),
+      credits_(routes_.size()) {
+  for (Transport* t : routes_) {
+    if (std::ranges::find(transports_, t) == transports_.end()) transports_.push_back(t);
+  }
+}
+
+Engine::~Engine() {
+  for (Part& p : parts_.all) {
+    if (p.scratch) memory_.deallocate(p.scratch, p.scratch_bytes, 64);
+  }
+}
+
+Engine::Context& Engine::add_context(std::uint32_t id, std::vector<int> root_ranks) {
+  if (context_of(id)) {
+    throw Unsupported("aloni::comm::Engine", "number of a new communicator", std::to_string(id),
+                      "one of its own; making it again, or freeing others first, gives another");
+  }
+  auto c = std::make_unique<Context>();
+  c->id = id;
+  c->root_ranks = std::move(root_ranks);
+  c->rank = c->rank_of(rank_);
+  return *contexts_.emplace_back(std::move(c));
+}
+
+void Engine::remove_context(Context& context) {
+  // What came for it and was never waited for.
+  for (std::uint32_t i = 0; i < stored_.all.size(); ++i) {
+    Stored& s = stored_[i];
+    if (s.free || s.fragment.header.context != context.id) continue;
+    if (table_.find(s.fragment.peer, s.fragment.header.key())) table_.erase(s.fragment.peer, s.fragment.header.key());
+    consumed(s.fragment.peer, s.fragment.header.bytes);
+    s.free = true;
+    stored_.free.push_back(i);
+    --num_stored_;
+  }
+  std::erase_if(contexts_, [&](const auto& c) { return c.get() == &context; });
+}
+
+Engine::Context* Engine::context_of(std::uint32_t id) {
+  for (const auto& c : contexts_) {
+    if (c->id == id) return c.get();
+  }
+  return nullptr;
+}
+
+// --- handles ---
+
+std::uint32_t Engine::add_pending() {
+  const std::uint32_t i = pending_.take();
+  pending_[i].done = false;
+  return i;
+}
+
+bool Engine::test(Handle h) {
+  if (spent(h)) return true;
+  Pending& p = pending_[h.slot];
+  if (!p.done) return false;
+  ++p.generation;
+  pending_.free.push_back(h.slot);
+  return true;
+}
+
+// --- messages ---
+
+std::uint32_t Engine::next_number(Context& c, int peer, int tag, bool is_send) {
+  const MessageKey key{c.id, static_cast<std::uint32_t>(tag), is_send ? 1u : 0u, 0};
+  if (std::uint32_t* const number = numbers_.find(peer, key)) return (*number)++;
+  numbers_.insert(peer, key, 1);
+  return 0;
+}
+
+Engine::Handle Engine::send(Context& c, std::span<const std::byte> data, int peer, int tag,
+                            const MessageOptions& options) {
+  const int root = c.root_of(peer);
+  const std::uint32_t pending = add_pending(), i = outgoing_.take();
+  Outgoing& m = outgoing_[i];
+  m = {.peer = root,
+       .key = {c.id, static_cast<std::uint32_t>(tag), next_number(c, root, tag, true), message_index},
+       .contract = {.kind = OperationKind::message, .plan = static_cast<std::uint32_t>(tag), .count = data.size()},
+       .data = data.data(),
+       .bytes = data.size(),
+       .priority = options.priority,
+       .pending = pending,
+       .on_device = options.on_device};
+  post(i);
+  drain();
+  return {pending, pending_[pending].generation};
+}
+
+Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, int peer, int tag,
+                               const MessageOptions& options) {
+  const int root = c.root_of(peer);
+  const std::uint32_t pending = add_pending(), i = incoming_.take();
+  incoming_[i] = {
+      .peer = root,
+      .key = {c.id, static_cast<std::uint32_t>(tag), next_number(c, root, tag, false), message_index},
+      .contract = {.kind = OperationKind::message, .plan = static_cast<std::uint32_t>(tag), .count = data.size()},
+      .context = &c,
+      .name = "aloni::comm::Communicator::receive",
+      .to = data.data(),
+      .bytes = data.size(),
+      .priority = options.priority,
+      .pending = pending,
+      .on_device = options.on_device};
+  post_incoming(i);
+  drain();
+  return {pending, pending_[pending].generation};
+}
+
+void Engine::post(std::uint32_t i) {
+  const Outgoing& m = outgoing_[i];
+  Traffic& t = traffic_[static_cast<std::size_t>(m.peer)];
+  TrafficCounters& counters = m.part == none ? t.messages : t.collectives;
+  ++counters.messages_sent;
+  counters.bytes_sent += m.bytes;
+  if (!push(i)) {
+    const auto place = std::ranges::upper_bound(blocked_, m.priority, std::greater{},
+                                                [&](std::uint32_t other) { return outgoing_[other].priority; });
+    blocked_.insert(place, i);
+  }
+}
+
+/// False when there is no room for all of it now.
+bool Engine::push(std::uint32_t i) {
+  Outgoing& m = outgoing_[i];
+  Transport& transport = *routes_[static_cast<std::size_t>(m.peer)];
+  while (m.next < m.bytes || !m.begun) {
+    const std::byte* const data = m.data + m.next;
+    const std::size_t rest = m.bytes - m.next;
+    std::size_t bytes = rest;
+    const std::size_t limit =
+        std::min(max_fragment_bytes_, rest > 0 ? transport.largest_fragment(m.peer, data, rest) : 1);
+    if (rest > limit) bytes = std::max(limit / m.unit, std::size_t{1}) * m.unit;
+    const Header header{.context = m.key.context,
+                        .operation = m.key.operation,
+                        .part = m.key.part,
+                        .index = m.key.index,
+                        .path = m.on_device ? Header::device_path : std::uint8_t{0},
+                        .last = bytes == rest,
+                        .contract = m.contract,
+                        .offset = m.next,
+                        .bytes = static_cast<std::uint32_t>(bytes),
+                        .checksum = checksums_ ? crc32c(data, bytes) : 0};
+    const Transport::Sent result = transport.send(m.peer, header, data, i);
+    if (result == Transport::Sent::no_room) return false;
+    if (result == Transport::Sent::pending) ++m.in_use;
+    m.begun = true;
+    m.next += bytes;
+    m.end = credits_[static_cast<std::size_t>(m.peer)].sent += charge(bytes);
+  }
+  if (m.in_use == 0) all_left(i);
+  return true;
+}
+
+void Engine::sent(std::uint32_t ticket) {
+  if (ticket == none) return;  // of a note
+  ++advances_;
+  Outgoing& m = outgoing_[ticket];
+  if (--m.in_use == 0 && m.next == m.bytes && m.begun) all_left(ticket);
+}
+
+void Engine::all_left(std::uint32_t i) {
+  const Outgoing& m = outgoing_[i];
+  // What a rank sends to itself it can't take while it waits here.
+  if (m.peer == rank_ || m.end <= credits_[static_cast<std::size_t>(m.peer)].consumed_there + run_ahead_bytes_)
+    return finish_outgoing(i);
+  ahead_.push_back(i);
+}
+
+void Engine::consumed(int peer, std::size_t bytes) {
+  if (peer == rank_) return;
+  Credit& credit = credits_[static_cast<std::size_t>(peer)];
+  credit.consumed += charge(bytes);
+  if (credit.consumed - credit.announced >= run_ahead_bytes_ / 4 && std::ranges::find(owed_, peer) == owed_.end())
+    owed_.push_back(peer);
+}
+
+/// False when there is no room for it now.
+bool Engine::send_credit(int peer) {
+  const auto p = static_cast<std::size_t>(peer);
+  const Header note{.index = credit_index, .offset = credits_[p].consumed};
+  if (routes_[p]->send(peer, note, nullptr, none) == Transport::Sent::no_room) return false;
+  credits_[p].announced = credits_[p].consumed;
+  return true;
+}
+
+void Engine::on_credit(int peer, std::uint64_t consumed) {
+  std::uint64_t& consumed_there = credits_[static_cast<std::size_t>(peer)].consumed_there;
+  consumed_there = std::max(consumed_there, consumed);
+  // Those that are complete now are finished after they have left the list: what that lets begin may add to it.
+  const auto complete = [&](std::uint32_t i) {
+    return outgoing_[i].peer == peer && outgoing_[i].end <= consumed_there + run_ahead_bytes_;
+  };
+  for (auto found = std::ranges::find_if(ahead_, complete); found != ahead_.end();
+       found = std::ranges::find_if(ahead_, complete)) {
+    const std::uint32_t i = *found;
+    ahead_.erase(found);
+    finish_outgoing(i);
+  }
+}
+
+void Engine::finish_outgoing(std::uint32_t i) {
+  ++advances_;
+  const Outgoing& m = outgoing_[i];
+  const std::uint32_t part = m.part, pending = m.pending;
+  const int instruction = m.instruction;
+  outgoing_[i].peer = -1;
+  outgoing_.free.push_back(i);
+  if (part != none) {
+    complete(part, instruction);
+  } else {
+    finish_pending(pending);
+  }
+}
+
+void Engine::post_incoming(std::uint32_t i) {
+  const Incoming& m = incoming_[i];
+  std::uint32_t* const found = table_.find(m.peer, m.key);
+  if (!found) return table_.insert(m.peer, m.key, i);
+  std::uint32_t early = *found & ~is_stored;
+  *found = i;
+  while (early != none) {
+    Stored& s = stored_[early];
+    const std::uint32_t next = s.next;
+    take(i, s.fragment);
+    s.free = true;
+    stored_.free.push_back(early);
+    --num_stored_;
+    early = next;
+  }
+}
+
+void Engine::arrived(const Transport::Fragment& fragment) {
+  const MessageKey key = fragment.header.key();
+  if (key.index == credit_index) return on_credit(fragment.peer, fragment.header.offset);
+  std::uint32_t* const found = table_.find(fragment.peer, key);
+  if (found && !(*found & is_stored)) return take(*found, fragment);
+  check_early(fragment);
+  if (key.index != note_index) store(fragment, found);
+}
+
+void Engine::store(const Transport::Fragment& fragment, std::uint32_t* list) {
+  const std::uint32_t i = stored_.take();
+  ++num_stored_;
+  Stored& s = stored_[i];
+  s.free = false;
+  s.fragment = fragment;
+  s.next = none;
+  const std::size_t bytes = fragment.header.bytes;
+  if (fragment.data && bytes > 0 && (!fragment.stays || bytes <= stored_bytes)) {
+    s.copy.assign(fragment.data, fragment.data + bytes);
+    s.fragment.data = s.copy.data();
+    s.fragment.stays = false;
+    if (fragment.stays) routes_[static_cast<std::size_t>(fragment.peer)]->release(fragment);
+  }
+  if (list) {
+    std::uint32_t last = *list & ~is_stored;
+    while (stored_[last].next != none) last = stored_[last].next;
+    stored_[last].next = i;
+  } else {
+    table_.insert(fragment.peer, fragment.header.key(), i | is_stored);
+  }
+}
+
+void Engine::mismatch(const char* name, const Context& c, int peer, const Contract& theirs, const Contract& ours) {
+  const int rank = c.rank_of(peer);
+  const bool message = theirs.kind == OperationKind::message && ours.kind == OperationKind::message;
+  std::string who = (message ? "message from rank " : "call of rank ") + std::to_string(rank < 0 ? peer : rank);
+  if (rank >= 0 && rank != peer) who += " (rank " + std::to_string(peer) + " of the root communicator)";
+  if (message) {
+    throw CommunicationError(name, who + ", tag " + std::to_string(ours.plan), std::to_string(theirs.count) + " bytes",
+                             std::to_string(ours.count) + " bytes");
+  }
+  std::string what = describe(theirs);
+  if (theirs.kind == ours.kind && theirs.count == ours.count && theirs.type == ours.type &&
+      theirs.reduction == ours.reduction && theirs.root == ours.root)
+    what += " by another plan";
+  throw CommunicationError(name, who, what, describe(ours) + ", as on this rank");
+}
+
+void Engine::check(const Incoming& m, const Transport::Fragment& fragment) const {
+  const Header& h = fragment.header;
+  if (!(h.contract == m.contract)) mismatch(m.name, *m.context, m.peer, h.contract, m.contract);
+  const std::size_t end = h.offset + h.bytes;
+  if (end > m.bytes || (h.last && end != m.bytes)) {
+    throw CommunicationError(m.name, "message from rank " + std::to_string(m.context->rank_of(m.peer)),
+                             std::to_string(end) + " bytes", std::to_string(m.bytes) + " bytes");
+  }
+}
+
+void Engine::check_sum(const Incoming& m, const std::byte* data, std::size_t bytes, std::uint32_t checksum) const {
+  const std::uint32_t found = crc32c(data, bytes);
+  if (found == checksum) return;
+  throw CommunicationError(
+      m.name, "checksum of " + std::to_string(bytes) + " bytes from rank " + std::to_string(m.context->rank_of(m.peer)),
+      std::to_string(found), std::to_string(checksum) + ", as sent");
+}
+
+void Engine::check_early(const Transport::Fragment& fragment) const {
+  const Header& h = fragment.header;
+  if (h.index == message_index) return;
+  for (const auto& c : contexts_) {
+    if (c->id != h.context) continue;
+    const std::uint32_t ago = c->next_operation - h.operation;  // 1: the latest
+    if (ago < 1 || ago > c->recent.size()) return;              // one that this rank has still to call
+    const Contract& ours = c->recent[h.operation % c->recent.size()];
+    if (!(ours == h.contract)) mismatch("aloni::comm::Communicator", *c, fragment.peer, h.contract, ours);
+    return;
+  }
+}
+
+void Engine::take(std::uint32_t i, const Transport::Fragment& fragment) {
+  Incoming& m = incoming_[i];
+  check(m, fragment);
+  const std::size_t bytes = fragment.header.bytes;
+  if (bytes == 0) return landed(i, 0);
+  if (!fragment.data) {
+    const std::uint32_t ticket = fetches_.take();
+    fetches_[ticket] = {i, fragment.header.checksum, fragment.header.offset, bytes};
+    return routes_[static_cast<std::size_t>(m.peer)]->fetch(fragment, m.to + fragment.header.offset, ticket);
+  }
+  if (!fragment.stays || bytes <= small_bytes) return consume(i, fragment);
+  defer({m.priority, order_++, i, -1, fragment});
+}
+
+void Engine::consume(std::uint32_t i, const Transport::Fragment& fragment) {
+  Incoming& m = incoming_[i];
+  if (checksums_) check_sum(m, fragment.data, fragment.header.bytes, fragment.header.checksum);
+  absorb(m, fragment.header.offset, fragment.data, fragment.header.bytes);
+  if (fragment.stays) routes_[static_cast<std::size_t>(m.peer)]->release(fragment);
+  landed(i, fragment.header.bytes);
+}
+
+void Engine::fetched(std::uint32_t ticket) {
+  const Fetch f = fetches_[ticket];
+  fetches_.free.push_back(ticket);
+  Incoming& m = incoming_[f.incoming];
+  if (checksums_) check_sum(m, m.to + f.offset, f.bytes, f.checksum);
+  absorb(m, f.offset, nullptr, f.bytes);
+  landed(f.incoming, f.bytes);
+}
+
+/// Puts the payload where it belongs; null: it lies in m.to already.
+void Engine::absorb(Incoming& m, std::size_t offset, const std::byte* data, std::size_t bytes) {
+  const Program::Instruction* sum = nullptr;
+  if (m.part != none) {
+    const Part& p = parts_[m.part];
+    const int fused = p.program->instructions[static_cast<std::size_t>(m.instruction)].fused;
+    // Only if the sum waits for nothing else.
+    if (m.mode == Incoming::Mode::undecided) {
+      m.mode =
+          fused >= 0 && p.waiting[static_cast<std::size_t>(fused)] == 1 ? Incoming::Mode::fused : Incoming::Mode::plain;
+    }
+    if (m.mode == Incoming::Mode::fused) sum = &p.program->instructions[static_cast<std::size_t>(fused)];
+  }
+  if (!sum) {
+    if (data && m.on_device) {
+      throw CommunicationError(m.name, "payload from rank " + std::to_string(m.context->rank_of(m.peer)),
+                               "in host memory", "one that its sender sent from a device too");
+    }
+    if (data) std::memcpy(m.to + offset, data, bytes);
+    return;
+  }
+  const Part& p = parts_[m.part];
+  const ElementOperation& e = operations_[p.operation].call.operation;
+  std::byte* const to = address(p, sum->step.to) + offset;
+  const std::byte* const from = data ? data : m.to + offset;
+  const bool first = sum->step.operands == Operands::from_first;
+  e.combine(e.state.get(), to, first ? from : to, first ? to : from, bytes / e.element_bytes);
+}
+
+void Engine::landed(std::uint32_t i, std::size_t bytes) {
+  Incoming& m = incoming_[i];
+  ++advances_;
+  consumed(m.peer, bytes);
+  m.got += bytes;
+  if (m.got < m.bytes) return;
+  table_.erase(m.peer, m.key);
+  Traffic& t = traffic_[static_cast<std::size_t>(m.peer)];
+  TrafficCounters& counters = m.part == none ? t.messages : t.collectives;
+  ++counters.messages_received;
+  counters.bytes_received += m.bytes;
+  const std::uint32_t part = m.part, pending = m.pending;
+  int instruction = m.instruction;
+  const bool fused = m.mode == Incoming::Mode::fused;
+  m.context = nullptr;
+  incoming_.free.push_back(i);
+  if (part == none) return finish_pending(pending);
+  if (fused) {
+    --parts_[part].left;  // the receive; nothing but the sum waits for it
+    instruction = parts_[part].program->instructions[static_cast<std::size_t>(instruction)].fused;
+  }
+  complete(part, instruction);
+}
+
+// --- operations ---
+
+Engine::Handle Engine::start(Context& c, Call submitted) {
+  const std::uint32_t pending = add_pending(), i = operations_.take();
+  Operation& o = operations_[i];
+  o = {.call = std::move(submitted), .context = &c, .number = c.next_operation++, .pending = pending};
+  const Call& call = o.call;
+  c.recent[o.number % c.recent.size()] = call.contract;
+  if (num_stored_ > 0) {
+    for (const Stored& s : stored_.all) {
+      const Header& h = s.fragment.header;
+      if (!s.free && h.context == c.id && h.operation == o.number && h.index != message_index &&
+          !(h.contract == call.contract))
+        mismatch(call.name, c, s.fragment.peer, h.contract, call.contract);
+    }
+  }
+  // A part without work is finished, and the next one started, at once.
+  for (std::uint32_t n = parts_in_flight; n > 0 && o.next_part < call.parts; --n) start_part(i);
+  drain();
+  return {pending, pending_[pending].generation};
+}
+
+void Engine::start_part(std::uint32_t operation) {
+  Operation& o = operations_[operation];
+  const std::uint32_t i = parts_.take();
+  Part& p = parts_[i];
+  p.operation = operation;
+  // Every other operation goes backwards: it begins with what the one before has left in the cache.
+  const std::uint32_t turn = o.next_part++;
+  p.number = o.number % 2 == 0 ? turn : o.call.parts - 1 - turn;
+  p.program = p.number + 1 == o.call.parts ? o.call.last : o.call.whole;
+  const std::size_t unit = o.call.operation.element_bytes;
+  const std::size_t offset = static_cast<std::size_t>(o.call.part_elements) * p.number * unit;
+  p.input = static_cast<const std::byte*>(o.call.input) + offset;
+  p.output = static_cast<std::byte*>(o.call.output) + offset;
+  if (const std::size_t bytes = static_cast<std::size_t>(p.program->scratch) * unit; bytes > p.scratch_bytes) {
+    if (p.scratch) memory_.deallocate(p.scratch, p.scratch_bytes, 64);
+    p.scratch = nullptr;
+    p.scratch = static_cast<std::byte*>(memory_.allocate(bytes, 64));
+    p.scratch_bytes = bytes;
+  }
+  p.waiting = p.program->waiting;
+  p.left = p.program->instructions.size();
+  if (!p.program->combined.empty()) {
+    const Region& r = p.program->exposed;
+    for (const int rank : p.program->combined) {
+      if (rank == rank_) continue;
+      p.own = routes_[static_cast<std::size_t>(rank)]->expose(address(p, r), static_cast<std::size_t>(r.count) * unit);
+      break;
+    }
+    p.exposed.resize(p.program->combined.size());
+  }
+  if (p.left == 0) return finish_part(i);
+  for (const int instruction : p.program->first) ready_.emplace_back(i, instruction);
+}
+
+void Engine::finish_part(std::uint32_t part) {
+  const std::uint32_t i = parts_[part].operation;
+  parts_.free.push_back(part);
+  Operation& o = operations_[i];
+  ++o.finished_parts;
+  if (o.next_part < o.call.parts) return start_part(i);
+  if (o.finished_parts < o.call.parts) return;
+  o.call.finish(o.call.output);
+  finish_pending(o.pending);
+  o.call = {};
+  o.context = nullptr;
+  operations_.free.push_back(i);
+}
+
+std::byte* Engine::address(const Part& p, const Region& r) const {
+  const std::size_t offset = static_cast<std::size_t>(r.offset) * operations_[p.operation].call.operation.element_bytes;
+  switch (r.buffer) {
+    case Buffer::input:
+      return const_cast<std::byte*>(p.input) + offset;  // the verifier and the builder let nobody write it
+    case Buffer::output:
+      return p.output + offset;
+    case Buffer::scratch:
+      break;
+  }
+  return p.scratch + offset;
+}
+
+void Engine::drain() {
+  while (!ready_.empty()) {
+    const auto [part, instruction] = ready_.back();
+    ready_.pop_back();
+    execute(part, instruction);
+  }
+}
+
+void Engine::execute(std::uint32_t part, int number) {
+  Part& p = parts_[part];
+  const Operation& o = operations_[p.operation];
+  const Program::Instruction& instruction = p.program->instructions[static_cast<std::size_t>(number)];
+  const Step& s = instruction.step;
+  const std::size_t unit = o.call.operation.element_bytes;
+  const MessageKey key{o.context->id, o.number, p.number, instruction.index};
+  if (s.kind == Step::Kind::send) {
+    const std::uint32_t i = outgoing_.take();
+    Outgoing& m = outgoing_[i];
+    m = {.peer = s.peer,
+         .key = key,
+         .contract = o.call.contract,
+         .data = address(p, s.from),
+         .bytes = static_cast<std::size_t>(s.from.count) * unit,
+         .unit = unit,
+         .priority = o.call.priority,
+         .part = part,
+         .instruction = number};
+    if (instruction.exposed_slot >= 0) {
+      m.data = reinterpret_cast<const std::byte*>(&p.own);
+      m.bytes = sizeof p.own;
+    }
+    return post(i);
+  }
+  if (s.kind == Step::Kind::receive) {
+    const std::uint32_t i = incoming_.take();
+    Incoming& m = incoming_[i];
+    m = {.peer = s.peer,
+         .key = key,
+         .contract = o.call.contract,
+         .context = o.context,
+         .name = o.call.name,
+         .to = address(p, s.to),
+         .bytes = static_cast<std::size_t>(s.to.count) * unit,
+         .priority = o.call.priority,
+         .part = part,
+         .instruction = number};
+    if (instruction.exposed_slot >= 0) {
+      m.to = reinterpret_cast<std::byte*>(&p.exposed[static_cast<std::size_t>(instruction.exposed_slot)]);
+      m.bytes = sizeof(SharedAddress);
+    }
+    return post_incoming(i);
+  }
+  if (static_cast<std::size_t>(s.to.count) * unit <= small_bytes) return run(part, number);
+  defer({o.call.priority, order_++, part, number, {}});
+}
+
+void Engine::run(std::uint32_t part, int number) {
+  const Part& p = parts_[part];
+  const ElementOperation& e = operations_[p.operation].call.operation;
+  const Step& s = p.program->instructions[static_cast<std::size_t>(number)].step;
+  const auto count = static_cast<std::size_t>(s.to.count);
+  std::byte* const to = address(p, s.to);
+  if (s.kind == Step::Kind::copy) {
+    std::memcpy(to, address(p, s.from), count * e.element_bytes);
+  } else if (s.kind == Step::Kind::reduce) {
+    const std::byte* const from = address(p, s.from);
+    const bool first = s.operands == Operands::from_first;
+    e.combine(e.state.get(), to, first ? from : to, first ? to : from, count);
+  } else {
+    const std::size_t place = static_cast<std::size_t>(s.place) * e.element_bytes;
+    operands_.clear();
+    for (std::size_t i = 0; i < p.program->combined.size(); ++i) {
+      if (static_cast<int>(i) == p.program->own_slot) {
+        operands_.push_back(to);
+        continue;
+      }
+      SharedAddress where = p.exposed[i];
+      where.offset += place;
+      const int peer = p.program->combined[i];
+      operands_.push_back(routes_[static_cast<std::size_t>(peer)]->exposed(peer, where, count * e.element_bytes));
+    }
+    combine_all(e, operands_, count);
+  }
+  complete(part, number);
+}
+
+void Engine::complete(std::uint32_t part, int number) {
+  ++advances_;
+  Part& p = parts_[part];
+  const Program& program = *p.program;
+  const auto dependents = program.dependents_of(program.instructions[static_cast<std::size_t>(number)]);
+  for (std::size_t i = dependents.size(); i-- > 0;) {
+    if (--p.waiting[static_cast<std::size_t>(dependents[i])] == 0) ready_.emplace_back(part, dependents[i]);
+  }
+  if (--p.left == 0) finish_part(part);
+}
+
+// --- progress ---
+
+void Engine::defer(Work work) {
+  work_.push_back(std::move(work));
+  std::ranges::push_heap(work_, Work::later);
+}
+
+bool Engine::progress() {
+  bool any = false;
+  for (Transport* const t : transports_) any |= t->poll(*this);
+  if (!owed_.empty()) any |= std::erase_if(owed_, [&](int peer) { return send_credit(peer); }) > 0;
+  if (!blocked_.empty()) {
+    retried_.swap(blocked_);
+    for (const std::uint32_t i : retried_) {
+      if (push(i)) {
+        any = true;
+      } else {
+        blocked_.push_back(i);
+      }
+    }
+    retried_.clear();
+  }
+  drain();
+  if (work_.empty()) return any;
+  std::ranges::pop_heap(work_, Work::later);
+  const Work w = std::move(work_.back());
+  work_.pop_back();
+  if (w.instruction >= 0) {
+    run(w.slot, w.instruction);
+  } else {
+    consume(w.slot, w.fragment);
+  }
+  drain();
+  return true;
+}
+
+void Engine::compare_notes() {
+  for (const Incoming& m : incoming_.all) {
+    if (!m.context || m.part == none) continue;
+    const Header note{.context = m.key.context,
+                      .operation = m.key.operation,
+                      .part = m.key.part,
+                      .index = note_index,
+                      .contract = m.contract};
+    // Without room for it now there will be another time.
+    routes_[static_cast<std::size_t>(m.peer)]->send(m.peer, note, nullptr, none);
+  }
+}
+
+std::vector<int> Engine::ranks_waited_for() const {
+  std::vector<int> ranks;
+  const auto add = [&](int rank) {
+    if (std::ranges::find(ranks, rank) == ranks.end()) ranks.push_back(rank);
+  };
+  for (const Incoming& m : incoming_.all) {
+    if (m.context) add(m.peer);
+  }
+  for (const Outgoing& m : outgoing_.all) {
+    if (m.peer >= 0) add(m.peer);
+  }
+  return ranks;
+}
+
+std::string Engine::waiting_for() const {
+  std::string text;
+  const auto add = [&](const std::string& line) { text += (text.empty() ? "" : "; ") + line; };
+  const auto name = [&](int root, const Context* c) {
+    const int rank = c ? c->rank_of(root) : root;
+    return "rank " + std::to_string(rank < 0 ? root : rank);
+  };
+  for (const Operation& o : operations_.all) {
+    if (o.context) add(describe(o.call.contract) + ", operation " + std::to_string(o.number));
+  }
+  for (const Incoming& m : incoming_.all) {
+    if (!m.context) continue;
+    add((m.part == none ? describe(m.contract) + " from " : "a message from ") + name(m.peer, m.context) +
+        (m.bytes == 0 ? "" : " (" + std::to_string(m.got) + " of " + std::to_string(m.bytes) + " bytes have come)"));
+  }
+  for (const Outgoing& m : outgoing_.all) {
+    if (m.peer >= 0) add("its " + describe(m.contract) + " to leave for " + name(m.peer, nullptr));
+  }
+  return text;
+}
+
+}  // namespace aloni::comm::detail

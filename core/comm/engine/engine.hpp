@@ -1,0 +1,315 @@
+#pragma once
+// Runs messages and schedules over transports: matches what arrives with who waits for it, compares contracts, splits large data into
+// fragments and parts, and always works on the most urgent thing next.
+//
+//   Engine engine(rank, routes, memory);
+//   Engine::Context& c = engine.add_context(id, root_ranks);
+//   Engine::Handle h = engine.start(c, call);
+//   while (!engine.test(h)) engine.progress();
+//
+// It knows neither MPI nor time: transports bring messages, progress() is called by whoever has the time. A failure (contract, size,
+// transport) is thrown by progress(), start(), send() or receive(); the engine is good for nothing afterwards but abandon().
+//
+// A rank may be ahead of each other one by run_ahead_bytes(): what it has sent beyond that arrives as soon as anything, but isn't complete
+// before that rank has taken what came earlier, so that nobody must store without end what it doesn't wait for yet.
+//
+// Nothing is allocated for an operation whose like has run before.
+#include <aloni/core/comm/engine/match_table.hpp>
+#include <aloni/core/comm/engine/program.hpp>
+#include <aloni/core/comm/engine/reducer.hpp>
+#include <aloni/core/comm/transport.hpp>
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <memory_resource>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::comm::detail {
+
+class Engine final : private Transport::Sink {
+ public:
+  /// A pending operation. Spent when test() has returned true for it.
+  struct Handle {
+    std::uint32_t slot = 0, generation = 0;
+  };
+
+  /// A group of ranks with its own numbering of operations.
+  struct Context {
+    std::uint32_t id = 0;
+    std::vector<int> root_ranks;
+    int rank = 0;  ///< of this process in the group
+    std::uint32_t next_operation = 0;
+    std::array<Contract, 64> recent{};  ///< of the latest operations
+
+    int rank_of(int root_rank) const;  ///< -1 when it isn't in the group
+    int root_of(int rank_in_group) const { return root_ranks[static_cast<std::size_t>(rank_in_group)]; }
+  };
+
+  /// A collective operation. Programs and buffers stay valid until it is complete.
+  struct Call {
+    const char* name = "";  ///< for texts of errors
+    Contract contract{};
+    const Program* whole = nullptr;  ///< of all parts but the last
+    const Program* last = nullptr;
+    std::uint32_t parts = 1;
+    Index part_elements = 0;  ///< part i works on the buffers from i * part_elements on
+    const void* input = nullptr;
+    void* output = nullptr;
+    ElementOperation operation{};
+    int priority = 0;                        ///< the greater, the more urgent
+    std::shared_ptr<const void> owner = {};  ///< of the programs
+    /// What is left to be done at the end, here, with some elements: f(output, target, first, elements, scale).
+    struct Finish {
+      void (*f)(void* output, void* target, std::size_t first, std::size_t elements, double scale) = nullptr;
+      void* target = nullptr;
+      std::size_t first = 0, elements = 0;
+      double scale = 1;
+      std::shared_ptr<void> owner = nullptr;  ///< of memory that was needed meanwhile
+
+      void operator()(void* output) const {
+        if (f) f(output, target, first, elements, scale);
+      }
+    };
+    Finish finish = {};
+  };
+
+  /// Messages and bytes to and from one peer.
+  struct Traffic {
+    TrafficCounters messages, collectives;
+  };
+
+  /// `routes[r]`: how rank r is reached, not null. `memory`: where the operations' own buffers come from. Both outlive the engine.
+  Engine(int rank, std::vector<Transport*> routes, std::pmr::memory_resource& memory);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+  ~Engine() override;
+
+  Context& add_context(std::uint32_t id, std::vector<int> root_ranks);
+  void remove_context(Context& context);
+
+  Handle send(Context& c, std::span<const std::byte> data, int peer, int tag, const MessageOptions& options = {});
+  Handle receive(Context& c, std::span<std::byte> data, int peer, int tag, const MessageOptions& options = {});
+  /// Collective over the context: all its ranks start the same operations in the same order.
+  Handle start(Context& c, Call call);
+
+  /// An operation that somebody else completes, by finish().
+  Handle make_handle() {
+    const std::uint32_t i = add_pending();
+    return {i, pending_[i].generation};
+  }
+  void finish(Handle h) { finish_pending(h.slot); }
+  /// True once, when the operation is complete. Makes no progress.
+  bool test(Handle h);
+  bool spent(Handle h) const { return pending_[h.slot].generation != h.generation; }
+  /// Does what can be done now, one large piece of work at most; true when there was anything to do.
+  bool progress();
+
+  /// Grows with everything that pending operations get done, but not with what comes before anybody waits for it.
+  std::uint64_t advances() const { return advances_; }
+  /// Whether any operation is pending.
+  bool busy() const { return pending_.free.size() < pending_.all.size(); }
+  /// Whether all that complete operations have sent arrives even if this rank never makes progress again.
+  bool flushed() {
+    bool all = owed_.empty();
+    for (Transport* const t : transports_) all &= t->flushed();
+    return all;
+  }
+
+  /// Payloads carry a checksum from here on, and are checked. The same on all ranks.
+  void set_checksums(bool on) { checksums_ = on; }
+  bool checksums() const { return checksums_; }
+  std::size_t max_fragment_bytes() const { return max_fragment_bytes_; }
+  void set_max_fragment_bytes(std::size_t bytes) { max_fragment_bytes_ = bytes; }
+  /// The same on all ranks.
+  std::size_t run_ahead_bytes() const { return run_ahead_bytes_; }
+  void set_run_ahead_bytes(std::size_t bytes) { run_ahead_bytes_ = bytes; }
+  const std::vector<Traffic>& traffic() const { return traffic_; }
+  /// What a peer has copied from this rank's memory, or this rank from a peer's.
+  void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) {
+    TrafficCounters& t = traffic_[static_cast<std::size_t>(peer)].messages;
+    t.bytes_sent += bytes_sent;
+    t.bytes_received += bytes_received;
+  }
+  const std::vector<Transport*>& routes() const { return routes_; }
+  Transport& route(int peer) { return *routes_[static_cast<std::size_t>(peer)]; }
+  /// Tells the ranks that are waited for what this rank thinks it does with them, so that who does something else sees it even if
+  /// each waits for the other's first message. For whoever has waited for a while.
+  void compare_notes();
+  /// What pending operations wait for, one line.
+  std::string waiting_for() const;
+  /// Ranks of the root communicator from which something is expected, each once.
+  std::vector<int> ranks_waited_for() const;
+
+ private:
+  static constexpr std::uint32_t none = ~std::uint32_t{0};
+
+  struct Pending {
+    std::uint32_t generation = 0;
+    bool done = false;
+  };
+  struct Outgoing {
+    int peer = -1;  // -1: free
+    MessageKey key;
+    Contract contract;
+    const std::byte* data = nullptr;
+    std::size_t bytes = 0, next = 0, unit = 1;
+    std::uint32_t in_use = 0;  // fragments that the transport still reads
+    bool begun = false;
+    std::uint64_t end = 0;  // in what has been sent to this peer
+    int priority = 0;
+    std::uint32_t part = none, pending = none;  // whom to tell
+    int instruction = -1;
+    bool on_device = false;
+  };
+  struct Incoming {
+    int peer = -1;
+    MessageKey key;
+    Contract contract;
+    Context* context = nullptr;  // null: free
+    const char* name = "";
+    std::byte* to = nullptr;
+    std::size_t bytes = 0, got = 0;
+    enum class Mode : std::uint8_t { undecided, plain, fused } mode = Mode::undecided;
+    int priority = 0;
+    std::uint32_t part = none, pending = none;
+    int instruction = -1;
+    bool on_device = false;
+  };
+  struct Stored {  // arrived before it was expected
+    Transport::Fragment fragment;
+    std::vector<std::byte> copy;
+    std::uint32_t next = none;
+    bool free = true;
+  };
+  struct Fetch {
+    std::uint32_t incoming = none;
+    std::uint32_t checksum = 0;
+    std::size_t offset = 0, bytes = 0;
+  };
+  struct Operation {
+    Call call;
+    Context* context = nullptr;  // null: free
+    std::uint32_t number = 0, next_part = 0, finished_parts = 0, pending = none;
+  };
+  struct Part {
+    std::uint32_t operation = none, number = 0;
+    const Program* program = nullptr;
+    const std::byte* input = nullptr;
+    std::byte* output = nullptr;
+    std::byte* scratch = nullptr;
+    std::size_t scratch_bytes = 0;
+    std::vector<std::uint16_t> waiting;
+    std::size_t left = 0;
+    SharedAddress own;                   // of what it exposes
+    std::vector<SharedAddress> exposed;  // by the others
+  };
+  struct Work {
+    int priority;
+    std::uint64_t order;
+    std::uint32_t slot;  // of a part, or of an incoming message
+    int instruction;     // -1: the fragment
+    Transport::Fragment fragment;
+
+    /// The order of the heap: the most urgent last, of equals the one that was there first.
+    static bool later(const Work& a, const Work& b) {
+      return a.priority != b.priority ? a.priority < b.priority : a.order > b.order;
+    }
+  };
+
+  // How far this rank and a peer are ahead of each other.
+  struct Credit {
+    std::uint64_t sent = 0, consumed_there = 0;  // by this rank, of which the peer is known to have taken
+    std::uint64_t consumed = 0, announced = 0;   // by this rank, of which the peer knows
+  };
+
+  // Slots of one kind, reused; references stay valid.
+  template <class T>
+  struct Slots {
+    std::deque<T> all;
+    std::vector<std::uint32_t> free;
+
+    std::uint32_t take() {
+      if (free.empty()) {
+        all.emplace_back();
+        return static_cast<std::uint32_t>(all.size() - 1);
+      }
+      const std::uint32_t i = free.back();
+      free.pop_back();
+      return i;
+    }
+    T& operator[](std::uint32_t i) { return all[i]; }
+    const T& operator[](std::uint32_t i) const { return all[i]; }
+  };
+
+  void arrived(const Transport::Fragment& fragment) override;
+  void sent(std::uint32_t ticket) override;
+  void fetched(std::uint32_t ticket) override;
+
+  std::uint32_t add_pending();
+  void finish_pending(std::uint32_t i) { pending_[i].done = true; }
+  Context* context_of(std::uint32_t id);
+  std::uint32_t next_number(Context& c, int peer, int tag, bool is_send);
+
+  void post(std::uint32_t outgoing);
+  bool push(std::uint32_t outgoing);
+  void all_left(std::uint32_t outgoing);
+  void finish_outgoing(std::uint32_t i);
+  void consumed(int peer, std::size_t bytes);
+  bool send_credit(int peer);
+  void on_credit(int peer, std::uint64_t consumed);
+  void post_incoming(std::uint32_t i);
+  void store(const Transport::Fragment& fragment, std::uint32_t* list);
+  void take(std::uint32_t incoming, const Transport::Fragment& fragment);
+  void consume(std::uint32_t incoming, const Transport::Fragment& fragment);
+  void absorb(Incoming& m, std::size_t offset, const std::byte* data, std::size_t bytes);
+  void landed(std::uint32_t incoming, std::size_t bytes);
+  void check(const Incoming& m, const Transport::Fragment& fragment) const;
+  void check_sum(const Incoming& m, const std::byte* data, std::size_t bytes, std::uint32_t checksum) const;
+  void check_early(const Transport::Fragment& fragment) const;
+  [[noreturn]] static void mismatch(const char* name, const Context& c, int peer, const Contract& theirs,
+                                    const Contract& ours);
+
+  void start_part(std::uint32_t operation);
+  void finish_part(std::uint32_t part);
+  void drain();
+  void execute(std::uint32_t part, int instruction);
+  void run(std::uint32_t part, int instruction);
+  void complete(std::uint32_t part, int instruction);
+  std::byte* address(const Part& p, const Region& r) const;
+  void defer(Work work);
+
+  int rank_;
+  std::vector<Transport*> routes_, transports_;
+  std::pmr::memory_resource& memory_;
+  std::size_t max_fragment_bytes_;
+  std::size_t run_ahead_bytes_;
+  bool checksums_ = false;
+  std::vector<Traffic> traffic_;
+  std::vector<Credit> credits_;
+  std::vector<int> owed_;  // peers that are still to be told what was taken
+
+  std::vector<std::unique_ptr<Context>> contexts_;
+  MatchTable table_;
+  Slots<Pending> pending_;
+  Slots<Outgoing> outgoing_;
+  Slots<Incoming> incoming_;
+  Slots<Stored> stored_;
+  std::size_t num_stored_ = 0;
+  Slots<Fetch> fetches_;
+  Slots<Operation> operations_;
+  Slots<Part> parts_;
+  std::vector<std::uint32_t> blocked_, retried_;  // outgoing that found no room
+  std::vector<std::uint32_t> ahead_;              // outgoing that have left, too far ahead to be complete
+  std::vector<std::pair<std::uint32_t, int>> ready_;
+  std::vector<Work> work_;  // a heap
+  std::uint64_t order_ = 0, advances_ = 0;
+  std::vector<std::byte*> operands_;
+  MatchTable numbers_;  // of messages by tag
+};
+
+}  // namespace aloni::comm::detail

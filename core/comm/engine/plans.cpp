@@ -1,0 +1,260 @@
+#include <aloni/core/comm/engine/plans.hpp>
+
+#include <aloni/core/comm/schedule/algorithms.hpp>
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <string>
+#include <utility>
+
+namespace aloni::comm {
+
+namespace {
+
+constexpr std::array algorithm_names{"automatic",    "direct", "recursive_doubling",
+                                     "rabenseifner", "ring",   "hierarchical"};
+
+}  // namespace
+
+std::string to_string(AllReduceAlgorithm a) { return algorithm_names[static_cast<std::size_t>(a)]; }
+
+AllReduceAlgorithm parse_all_reduce_algorithm(std::string_view name) {
+  const auto found = std::ranges::find(algorithm_names, name);
+  if (found != algorithm_names.end()) return static_cast<AllReduceAlgorithm>(found - algorithm_names.begin());
+  std::string all;
+  for (const char* n : algorithm_names) all += std::string(all.empty() ? "" : ", ") + n;
+  throw InvalidArgument("aloni::comm::parse_all_reduce_algorithm", "name", std::string(name), all);
+}
+
+namespace detail {
+
+namespace {
+
+constexpr std::size_t kept_plans = 64;
+// Measured on two ranks of one node; docs/performance.md.
+constexpr std::size_t latency_bound_bytes = 8 * 1024;
+constexpr std::size_t direct_part_bytes = 512 * 1024;  // staged or not, since ranks may differ in that
+constexpr std::size_t hierarchical_part_bytes =
+    512 * 1024;  // small, so that the link and the nodes work at the same time
+constexpr std::size_t message_part_bytes = 4 * 1024 * 1024;
+constexpr std::size_t ring_segment_bytes = 256 * 1024;
+constexpr std::size_t chain_segment_bytes = 128 * 1024;
+constexpr std::size_t binomial_bytes = 64 * 1024;
+constexpr std::size_t bruck_block_bytes = 256;  // each travels about log2(p) / 2 times, but in as many messages only
+
+std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
+  for (int i = 0; i < 8; ++i, value >>= 8) h = (h ^ static_cast<std::uint32_t>(value & 0xff)) * 16777619u;
+  return h;
+}
+
+}  // namespace
+
+AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const {
+  using A = AllReduceAlgorithm;
+  if (reproducible && (wanted == A::ring || wanted == A::hierarchical)) {
+    throw Unsupported(
+        "aloni::comm::Communicator::all_reduce", "algorithm", to_string(wanted),
+        "automatic, direct, recursive_doubling or rabenseifner, which combine in one order, to be reproducible");
+  }
+  const std::size_t nodes = topology_.nodes.size();
+  const bool even =
+      std::ranges::all_of(topology_.nodes, [&](const auto& n) { return n.size() == topology_.nodes.front().size(); });
+  if (wanted == A::direct && !topology_.one_island) {
+    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "direct",
+                      "ranks that share memory; any other algorithm works here");
+  }
+  if (wanted == A::hierarchical && !even) {
+    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "hierarchical",
+                      "as many ranks on each node; any other algorithm works here");
+  }
+  if (wanted != A::automatic) return wanted;
+  if (tuning_) {
+    A best = A::automatic;
+    double seconds = 0;
+    for (const A algorithm : all_reduce_algorithms) {
+      const double own = tuning_->measured_seconds(algorithm, std::max<std::size_t>(bytes, 1));
+      if (own < 0 || (reproducible && (algorithm == A::ring || algorithm == A::hierarchical))) continue;
+      if (best == A::automatic || own < seconds) {
+        best = algorithm;
+        seconds = own;
+      }
+    }
+    if (best != A::automatic) return best;
+  }
+  if (bytes <= latency_bound_bytes) return A::recursive_doubling;
+  if (topology_.one_island) return A::direct;
+  if (!reproducible && nodes > 1 && even && topology_.nodes.front().size() > 1) return A::hierarchical;
+  return A::rabenseifner;
+}
+
+Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
+  const int p = static_cast<int>(topology_.root_ranks.size());
+  const Team team = Team::all(rank, p);
+  Builder b(rank);
+  const auto elements = [&](std::size_t bytes) {
+    return std::max<Index>(1, static_cast<Index>(bytes / key.element_bytes));
+  };
+  switch (key.kind) {
+    case OperationKind::all_reduce: {
+      const Region data = b.output(count);
+      switch (key.algorithm) {
+        case AllReduceAlgorithm::direct:
+          direct_all_reduce(b, team, data, key.staged);
+          break;
+        case AllReduceAlgorithm::ring:
+          ring_all_reduce(b, team, data, elements(ring_segment_bytes));
+          break;
+        case AllReduceAlgorithm::rabenseifner:
+          rabenseifner_all_reduce(b, team, data);
+          break;
+        case AllReduceAlgorithm::hierarchical:
+          hierarchical_all_reduce(b, rank, topology_.nodes, data);
+          break;
+        default:
+          recursive_doubling_all_reduce(b, team, data);
+      }
+      break;
+    }
+    case OperationKind::broadcast: {
+      const Region data = b.output(count);
+      if (topology_.nodes.size() > 1) {
+        hierarchical_broadcast(b, rank, topology_.nodes, data, key.root);
+      } else if (p <= 2 || static_cast<std::size_t>(count) * key.element_bytes <= binomial_bytes) {
+        binomial_broadcast(b, team, data, key.root);
+      } else {
+        chain_broadcast(b, team, data, key.root, elements(chain_segment_bytes));
+      }
+      break;
+    }
+    case OperationKind::reduce_scatter:
+      ring_reduce_scatter(b, team, b.output(count), elements(ring_segment_bytes));
+      break;
+    case OperationKind::all_gather:
+      if (count % p == 0 && static_cast<std::size_t>(count) * key.element_bytes <= latency_bound_bytes) {
+        bruck_all_gather(b, team, b.output(count));
+      } else {
+        ring_all_gather(b, team, b.output(count));
+      }
+      break;
+    case OperationKind::all_to_all: {
+      const Region input = b.input(count), output = b.output(count);
+      if (p > 4 && static_cast<std::size_t>(count / p) * key.element_bytes <= bruck_block_bytes) {
+        bruck_all_to_all(b, team, input, output);
+      } else {
+        const auto each = count / p;
+        pairwise_all_to_all(b, team, input, output,
+                            std::vector<std::vector<Index>>(static_cast<std::size_t>(p),
+                                                            std::vector<Index>(static_cast<std::size_t>(p), each)));
+      }
+      break;
+    }
+    case OperationKind::barrier:
+      dissemination_barrier(b, team);
+      break;
+    default:
+      throw InvalidArgument("aloni::comm::Plans", "kind", std::to_string(static_cast<int>(key.kind)), "a collective");
+  }
+  return b.finish();
+}
+
+/// Of the rank that sends most: its messages one after the other, and what it adds up.
+double Plans::predict(AllReduceAlgorithm algorithm, std::size_t bytes) const {
+  constexpr Index count = 4096;  // costs grow in proportion
+  const PlanKey key{.kind = OperationKind::all_reduce, .algorithm = algorithm, .element_bytes = 4, .count = count};
+  double slowest = 0;
+  for (int r = 0; r < static_cast<int>(topology_.root_ranks.size()); ++r) {
+    const Schedule s = schedule(key, count, r);
+    Index combined = 0;
+    for (const Step& step : s.steps) {
+      if (step.kind == Step::Kind::reduce) combined += step.to.count;
+      // Of p operands p - 1 sums and p copies.
+      if (step.kind == Step::Kind::combine)
+        combined += step.to.count * (2 * static_cast<Index>(s.exposed_to.size()) - 1);
+    }
+    const double scale = static_cast<double>(bytes) / static_cast<double>(count);
+    slowest = std::max(slowest, s.messages_sent() * tuning_->latency +
+                                    static_cast<double>(s.elements_sent()) * scale * tuning_->seconds_per_byte +
+                                    static_cast<double>(combined) * scale * tuning_->combine_seconds_per_byte);
+  }
+  return slowest;
+}
+
+std::vector<AlgorithmReport> Plans::explain(std::size_t bytes, bool reproducible) const {
+  using A = AllReduceAlgorithm;
+  const A chosen = choose(A::automatic, bytes, reproducible);
+  std::vector<AlgorithmReport> reports;
+  for (const A algorithm : all_reduce_algorithms) {
+    AlgorithmReport report{.algorithm = algorithm, .chosen = algorithm == chosen};
+    try {
+      (void)choose(algorithm, bytes, reproducible);
+      if (tuning_) {
+        report.predicted_seconds = predict(algorithm, bytes);
+        report.measured_seconds = tuning_->measured_seconds(algorithm, std::max<std::size_t>(bytes, 1));
+      }
+    } catch (const Unsupported& error) {
+      report.unsupported = "needs " + error.expectation();
+    }
+    reports.push_back(report);
+  }
+  return reports;
+}
+
+Plan Plans::make(const PlanKey& key) const {
+  Plan plan;
+  const auto bytes = static_cast<std::size_t>(key.count) * key.element_bytes;
+  std::size_t part_bytes = bytes;
+  if (key.kind == OperationKind::all_reduce) {
+    part_bytes = key.algorithm == AllReduceAlgorithm::direct         ? direct_part_bytes
+                 : key.algorithm == AllReduceAlgorithm::hierarchical ? hierarchical_part_bytes
+                                                                     : message_part_bytes;
+    if (tuning_) {
+      if (const std::size_t measured = tuning_->part_bytes(key.algorithm, bytes); measured > 0) part_bytes = measured;
+    }
+  } else if (key.kind == OperationKind::broadcast) {
+    part_bytes = message_part_bytes;
+  }
+  plan.part_elements = key.part_elements > 0 ? key.part_elements
+                                             : std::max<Index>(1, static_cast<Index>(part_bytes / key.element_bytes));
+  const Index parts = std::max<Index>(1, (key.count + plan.part_elements - 1) / plan.part_elements);
+  plan.parts = static_cast<std::uint32_t>(parts);
+  plan.last = compile(schedule(key, key.count - (parts - 1) * plan.part_elements), topology_.root_ranks);
+  if (parts > 1) plan.whole = compile(schedule(key, plan.part_elements), topology_.root_ranks);
+  plan.hash = 2166136261u;
+  for (const std::uint64_t value :
+       {static_cast<std::uint64_t>(key.algorithm), static_cast<std::uint64_t>(key.root),
+        static_cast<std::uint64_t>(plan.part_elements), static_cast<std::uint64_t>(topology_.root_ranks.size())})
+    plan.hash = mix(plan.hash, value);
+  return plan;
+}
+
+std::shared_ptr<const Plan> Plans::get(const Schedule& schedule, std::uint32_t identity) const {
+  auto plan = std::make_shared<Plan>();
+  plan->last = compile(schedule, topology_.root_ranks);
+  plan->hash = identity;
+  return plan;
+}
+
+std::shared_ptr<const Plan> Plans::get(const PlanKey& key) {
+  if (latest_ < entries_.size() && entries_[latest_].key == key) return entries_[latest_].plan;
+  const auto found = std::ranges::find(entries_, key, &Entry::key);
+  if (found != entries_.end()) {
+    latest_ = static_cast<std::size_t>(found - entries_.begin());
+    return found->plan;
+  }
+  auto plan = std::make_shared<const Plan>(make(key));
+  if (entries_.size() < kept_plans) {
+    latest_ = entries_.size();
+    entries_.push_back({key, plan});
+  } else {
+    latest_ = oldest_;
+    entries_[oldest_] = {key, plan};
+    oldest_ = (oldest_ + 1) % kept_plans;
+  }
+  return plan;
+}
+
+}  // namespace detail
+
+}  // namespace aloni::comm

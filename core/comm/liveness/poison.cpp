@@ -1,0 +1,102 @@
+#include <aloni/core/comm/liveness/poison.hpp>
+
+#include <aloni/core/comm/mpi.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace aloni::comm::detail {
+
+namespace {
+
+constexpr int poison_tag = 0, question_tag = 1, answer_tag = 2;
+
+/// An empty message that nobody waits for.
+void send_word(int rank, int tag, MPI_Comm comm) {
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, tag, comm, &request), "MPI_Isend");
+  check_mpi(MPI_Request_free(&request), "MPI_Request_free");
+}
+
+bool mpi_is_up() {
+  int initialized = 0, finalized = 0;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  return initialized && !finalized;
+}
+
+}  // namespace
+
+PoisonBoard::PoisonBoard(MPI_Comm comm) : comm_(comm), text_(sizeof(int) + max_message_bytes) {
+  int size = 0;
+  check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+  check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
+  requests_.assign(static_cast<std::size_t>(size), MPI_REQUEST_NULL);
+  answered_.assign(requests_.size(), false);
+}
+
+PoisonBoard::~PoisonBoard() {
+  if (!mpi_is_up()) return;
+  if (!poisoned()) {
+    MPI_Comm_free(&comm_);
+    return;
+  }
+  // A request that is still pending refers to the text.
+  int sent = 0;
+  MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &sent, MPI_STATUSES_IGNORE);
+  if (!sent) new std::vector<char>(std::move(text_));  // NOLINT(bugprone-unused-raii): leaked by design
+}
+
+void PoisonBoard::become_poisoned(int rank) noexcept {
+  failed_rank_ = rank;
+  if (when_poisoned_) when_poisoned_();
+}
+
+void PoisonBoard::poison(std::string_view message, int failed_rank) noexcept {
+  if (poisoned() || !mpi_is_up()) return;
+  text_bytes_ = std::min(message.size(), max_message_bytes);
+  std::memcpy(text_.data(), &failed_rank, sizeof failed_rank);
+  std::copy_n(message.data(), text_bytes_, text_.data() + sizeof failed_rank);
+  for (int peer = 0; peer < static_cast<int>(requests_.size()); ++peer) {
+    if (peer == rank_) continue;
+    MPI_Isend(text_.data(), static_cast<int>(sizeof failed_rank + text_bytes_), MPI_BYTE, peer, poison_tag, comm_,
+              &requests_[static_cast<std::size_t>(peer)]);
+  }
+  // Nobody is asked to receive, but some networks need a few calls before a small message has left.
+  int sent = 0;
+  for (int attempt = 0; attempt < 1000 && !sent; ++attempt) {
+    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &sent, MPI_STATUSES_IGNORE);
+  }
+  become_poisoned(failed_rank);
+}
+
+void PoisonBoard::look() {
+  while (!poisoned()) {
+    int found = 0, bytes = 0;
+    MPI_Status status;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm_, &found, &status), "MPI_Iprobe");
+    if (!found) return;
+    const int source = status.MPI_SOURCE, tag = status.MPI_TAG;
+    check_mpi(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    check_mpi(MPI_Recv(text_.data(), static_cast<int>(text_.size()), MPI_BYTE, source, tag, comm_, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    if (tag == question_tag) {
+      send_word(source, answer_tag, comm_);
+    } else if (tag == answer_tag) {
+      answered_[static_cast<std::size_t>(source)] = true;
+    } else {
+      text_bytes_ = static_cast<std::size_t>(bytes) - sizeof(int);
+      int failed_rank = source;
+      std::memcpy(&failed_rank, text_.data(), sizeof failed_rank);
+      become_poisoned(failed_rank);
+    }
+  }
+}
+
+void PoisonBoard::ask(std::span<const int> ranks) {
+  answered_.assign(requests_.size(), false);
+  for (const int rank : ranks) send_word(rank, question_tag, comm_);
+}
+
+}  // namespace aloni::comm::detail

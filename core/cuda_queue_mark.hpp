@@ -1,0 +1,42 @@
+#pragma once
+// QueueMark of CUDA streams: an event. Included by queue_mark.hpp where Kokkos has CUDA; include that one.
+#include <aloni/core/queue.hpp>
+
+#include <cuda_runtime_api.h>
+#include <Kokkos_Core.hpp>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace aloni {
+
+template <class Exec>
+class QueueMark;
+
+/// The device waits, the host goes on. All queues are of one device. Throws std::runtime_error with CUDA's reason.
+template <>
+class QueueMark<Kokkos::Cuda> {
+ public:
+  QueueMark() {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    event_ = std::shared_ptr<CUevent_st>(event, [](cudaEvent_t e) { (void)cudaEventDestroy(e); });
+  }
+  void set(const Queue<Kokkos::Cuda>& queue) {
+    check(cudaEventRecord(event_.get(), queue.space().cuda_stream()), "cudaEventRecord");
+  }
+  void await(const Queue<Kokkos::Cuda>& queue, const std::string& /*reason*/) const {
+    check(cudaStreamWaitEvent(queue.space().cuda_stream(), event_.get(), 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  static void check(cudaError_t code, const char* call) {
+    if (code != cudaSuccess)
+      throw std::runtime_error(std::string("aloni::QueueMark: ") + call + ": " + cudaGetErrorString(code));
+  }
+
+  std::shared_ptr<CUevent_st> event_;
+};
+
+}  // namespace aloni
