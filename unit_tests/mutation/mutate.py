@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Whether the tests notice faults: mutate.py [--build FOLDER] [--only TEXT] [--json FILE] [--check]
 
-Applies each fault of mutations.txt to a copy of the tree, builds the tests that compare split with unsplit and those of plans and of a step's
-order, and runs them until one fails. Prints a table; fails when a fault survives, or when a line of the list isn't found exactly once.
+Applies each fault of mutations.txt to a copy of the tree, builds the tests of the faulty file's folder, and runs them until one fails.
+Prints a table; fails when a fault survives, or when a line of the list isn't found exactly once.
 
 --build FOLDER  keeps the copy and its build there, so that a later run compiles only what has changed (default: a temporary folder)
 --only TEXT     faults whose name or file contains the text; may come several times
@@ -24,12 +24,24 @@ import time
 
 root = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).with_name("mutations.txt")
-PURE = ["test_step_graph", "test_network_plan"]
-LOCAL = ["test_filter_orders"]
-DISTRIBUTED = ["fuzz_split", "test_split", "test_bfloat16"]
-# From the fastest to find something to the slowest. A fault that needs more is a fault that the tests are too weak for.
-RUNS = [("test_step_graph", 0), ("test_network_plan", 0), ("test_filter_orders", 0), ("fuzz_split", 4), ("test_split", 2), ("fuzz_split", 6),
-        ("test_split", 4), ("test_split", 3), ("test_bfloat16", 2), ("test_bfloat16", 3)]
+# The programs that hold the tests of a folder, and runs of their files: (program, files, ranks), 0 ranks without a launcher. From the
+# fastest to find something to the slowest. A fault that needs more is a fault that the tests are too weak for.
+NN_PURE = [("test_nn_pure", "test_step_graph,test_network_plan", 0)]
+LOCAL = [("test_local", "test_filter_orders", 0)]
+NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6), ("test_nn", "test_split", 4),
+      ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2), ("test_nn", "test_bfloat16", 3)]
+CORE_PURE = [("test_core_pure", "", 0), ("test_core", "test_engine", 0)]
+CORE = [("test_core", "test_communicator,test_collectives", 4), ("test_core", "test_communicator,test_collectives", 3),
+        ("test_transports", "", 2)]
+HALO_PURE = [("test_halo_pure", "", 0)]
+HALO = [("test_halo", "test_transfer,test_exchange", 3), ("test_halo", "test_transfer,test_exchange", 4)]
+VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
+# By the beginning of the file's path, the first that fits: which runs, program by program.
+STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/network_plan", [NN_PURE, NN]), ("halo/stencil", [NN_PURE, NN]),
+          ("nn/local/detail/onednn", [LOCAL, NN]), ("nn/local/convolution_onednn", [LOCAL, NN]),
+          ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
+          ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn", [NN]),
+          ("halo/placement", [HALO_PURE]), ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]), ("core", [CORE_PURE, CORE])]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "ALONI_FUZZ_SECONDS": "20"}
 PATIENCE = 240  # seconds that a test may take: a fault may leave ranks waiting for each other
@@ -93,10 +105,11 @@ def build(tree, targets):
     return None if done.returncode == 0 else done.stdout[-3000:] + done.stderr[-1000:]
 
 
-def run(tree, program, ranks):
+def run(tree, program, files, ranks):
     """How it ended: "passes", "fails", "hangs"."""
     binary = str(tree / "build/host/bin" / program)
     command = [binary] if ranks == 0 else [str(tree / "scripts/mpirun"), "-n", str(ranks), binary]
+    command += [f"--test_files={files}"] if files else []
     process = subprocess.Popen(command + ["--gtest_fail_fast", "--gtest_brief=1"], env=os.environ | ENVIRONMENT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -111,29 +124,25 @@ def run(tree, program, ranks):
         return "hangs"
 
 
+def stages_of(file):
+    return next(stages for path, stages in STAGES if file.startswith(path))
+
+
 def try_fault(tree, fault):
     """(result, by whom)"""
     name, file, old, new = fault
     original = (tree / file).read_text()
     (tree / file).write_text(mutated(original, old, new))
     try:
-        if file == "nn/step_graph.cpp" or file == "nn/network_plan.cpp" or file.startswith("halo/stencil"):
-            stages = [PURE, DISTRIBUTED]
-        elif "onednn" in file:
-            stages = [LOCAL, DISTRIBUTED]
-        else:
-            stages = [DISTRIBUTED]
-        for targets in stages:
-            error = build(tree, targets)
+        for runs in stages_of(file):
+            error = build(tree, sorted({program for program, _, _ in runs}))
             if error:
                 print(error)
                 return "does not compile", ""
-            for program, ranks in RUNS:
-                if program not in targets:
-                    continue
-                end = run(tree, program, ranks)
+            for program, files, ranks in runs:
+                end = run(tree, program, files, ranks)
                 if end != "passes":
-                    return "caught", f"{program}{f' on {ranks}' if ranks else ''} {end}"
+                    return "caught", f"{files or program}{f' on {ranks}' if ranks else ''} {end}"
         return "survives", ""
     finally:
         (tree / file).write_text(original)
@@ -162,12 +171,13 @@ def main():
         copy_tree(tree)
         subprocess.run(["cmake", "--preset", "host", "-D", "aloni_ENABLE_HEADER_TESTS=OFF", *options.cmake], cwd=tree,
                        check=True, stdout=subprocess.DEVNULL)
-        error = build(tree, PURE + LOCAL + DISTRIBUTED)
+        runs = list(dict.fromkeys(run for fault in chosen for stages in [stages_of(fault[1])] for stage in stages for run in stage))
+        error = build(tree, sorted({program for program, _, _ in runs}))
         if error:
             sys.exit(error)
-        for program, ranks in RUNS:
-            if (end := run(tree, program, ranks)) != "passes":
-                sys.exit(f"without a fault {program} on {ranks} ranks {end}")
+        for program, files, ranks in runs:
+            if (end := run(tree, program, files, ranks)) != "passes":
+                sys.exit(f"without a fault {files or program} on {ranks} ranks {end}")
         for fault in chosen:
             start = time.monotonic()
             result, by = try_fault(tree, fault)

@@ -6,6 +6,8 @@
 
 #include <aloni/core/environment.hpp>
 
+#include <support/test_files.hpp>
+
 #include <gtest/gtest.h>
 #include <mpi.h>
 #ifdef __SANITIZE_ADDRESS__
@@ -86,6 +88,10 @@ int main(int argc, char** argv) {
   std::optional<aloni::Environment> environment;
   without_leak_check([&] { environment.emplace(argc, argv); });
   testing::InitGoogleTest(&argc, argv);
+  if (!aloni::test::choose_test_files(argc, argv)) {
+    without_leak_check([&] { environment.reset(); });
+    return 2;
+  }
   MPI_Comm comm;  // of our own: a test's stray messages must not meet ours
   MPI_Comm_dup(MPI_COMM_WORLD, &comm);
   int rank = 0;
