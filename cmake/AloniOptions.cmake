@@ -26,7 +26,7 @@ if(PROJECT_IS_TOP_LEVEL)
   set(CMAKE_CXX_EXTENSIONS OFF) # Kokkos warns of any other value
 endif()
 
-# Checks that cost time; the default is that of assertions. The value is fixed when configuring and written to
+# Checks that cost time; ON by default where assertions are on. The value is fixed when configuring and written to
 # <aloni/core/config.hpp>. A user who compiles with other flags than the library then sees the same classes.
 if(NOT DEFINED aloni_ENABLE_DEBUG_CHECKS)
   if(CMAKE_BUILD_TYPE STREQUAL "Debug")

@@ -118,9 +118,9 @@ int speaker(const std::vector<int>& outcomes) {
 
 int run_together(const std::function<void(const comm::Communicator&)>& work) {
   Farewell farewell;
-  const comm::Communicator everybody = comm::from_mpi(MPI_COMM_WORLD);
-  const Outcome mine = run([&] { work(everybody); });
-  const auto outcomes = farewell.meet(mine, [&] { everybody.poison(mine.line); });
+  const comm::Communicator all_ranks = comm::from_mpi(MPI_COMM_WORLD);
+  const Outcome mine = run([&] { work(all_ranks); });
+  const auto outcomes = farewell.meet(mine, [&] { all_ranks.poison(mine.line); });
   if (!outcomes) {
     if (mine.first_hand) say(mine, farewell.rank());
     MPI_Abort(MPI_COMM_WORLD, mine.code);
