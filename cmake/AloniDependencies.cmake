@@ -1,6 +1,6 @@
-# Finds what the options ask for. Each failure names the Debian package.
+# Finds the dependencies of the enabled options. Each failure names the Debian package.
 
-# aloni_find(<package> <what to install> [arguments of find_package…])
+# aloni_find(<package> <advice in the error message> [arguments of find_package…])
 macro(aloni_find package remedy)
   find_package(${package} ${ARGN} QUIET)
   if(NOT ${package}_FOUND)
@@ -9,11 +9,11 @@ macro(aloni_find package remedy)
   set_package_properties(${package} PROPERTIES TYPE REQUIRED)
 endmacro()
 
-# Kokkos: the user's own one is preferred (Kokkos_ROOT, CMAKE_PREFIX_PATH, an enclosing project's target), then the cache
-# that cmake/bootstrap fills. CMAKE_DISABLE_FIND_PACKAGE_Kokkos skips the first, as everywhere among Kokkos projects.
+# Kokkos: first the user's (Kokkos_ROOT, CMAKE_PREFIX_PATH, a target of an enclosing project), then the cache of
+# cmake/bootstrap. CMAKE_DISABLE_FIND_PACKAGE_Kokkos skips find_package, as in other Kokkos projects.
 if(aloni_ENABLE_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    set(CMAKE_CUDA_ARCHITECTURES 90) # Kokkos takes one architecture at a time; CMake's own default is too old for nvcc 13
+    set(CMAKE_CUDA_ARCHITECTURES 90) # Kokkos takes one architecture; CMake's default is too old for nvcc 13
   endif()
   enable_language(CUDA)
 endif()
@@ -48,7 +48,7 @@ if(NOT TARGET Kokkos::kokkos)
     message(FATAL_ERROR "aloni: no Kokkos was found. Either set Kokkos_ROOT to your own (>= 4.5), or build one once:\n"
                         "  ${bootstrap_command}\n")
   endif()
-  # The switch is the user's wish about their own Kokkos; this one is named by its folder.
+  # The user's switch is about other installations of Kokkos; this one is in a known folder.
   set(CMAKE_DISABLE_FIND_PACKAGE_Kokkos OFF)
   find_package(Kokkos 4.5 CONFIG REQUIRED PATHS "${aloni_bootstrap_prefix}" NO_DEFAULT_PATH)
 endif()
@@ -57,7 +57,7 @@ if(aloni_ENABLE_CUDA AND NOT Kokkos_ENABLE_CUDA)
   message(FATAL_ERROR "aloni: aloni_ENABLE_CUDA is ON, but the Kokkos in ${Kokkos_DIR} was built without Cuda")
 endif()
 
-# No version is asked for: the version file of 4.4.0 is empty when it is built outside Trilinos.
+# No version is required here: the version file of 4.4.0 is empty in builds outside Trilinos.
 if(aloni_ENABLE_KOKKOSKERNELS AND NOT TARGET Kokkos::kokkoskernels)
   get_filename_component(kokkos_prefix "${Kokkos_DIR}/../../.." ABSOLUTE)
   aloni_find(KokkosKernels

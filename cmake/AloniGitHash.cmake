@@ -1,4 +1,4 @@
-# Run at each build: writes the file that names the commit, and touches it only when it would differ.
+# Runs at each build. Writes the file that names the commit, and leaves it alone if nothing changes.
 # cmake -D input=… -D output=… -D aloni_VERSION=… -D source=… -P AloniGitHash.cmake
 execute_process(
   COMMAND git describe --always --dirty --abbrev=12 --exclude=*
@@ -8,6 +8,6 @@ execute_process(
   ERROR_QUIET
   RESULT_VARIABLE result)
 if(NOT result EQUAL 0 OR NOT EXISTS "${source}/.git")
-  set(git_hash unknown) # a source package, perhaps unpacked inside somebody else's repository
+  set(git_hash unknown) # a source package, perhaps unpacked inside another repository
 endif()
 configure_file("${input}" "${output}" @ONLY)

@@ -1,7 +1,7 @@
 # find_package(aloni) and pkg-config.
 include(CMakePackageConfigHelpers)
 
-# A static library leaves its private dependencies to the linker of its user; a shared one has them inside.
+# Users link the private dependencies of a static library themselves; a shared library has them linked in.
 get_target_property(type aloni_core TYPE)
 if(type STREQUAL "STATIC_LIBRARY")
   set(aloni_IS_STATIC ON)
@@ -22,7 +22,7 @@ install(
   NAMESPACE aloni::
   DESTINATION ${config_folder})
 
-# For people with makefiles: Kokkos and MPI bring their own flags, this file names aloni's part and where Kokkos lies.
+# For makefiles: MPI has its own .pc file. This file names aloni's flags and the folder of Kokkos.
 get_property(folders GLOBAL PROPERTY aloni_folders)
 list(REVERSE folders)
 list(TRANSFORM folders PREPEND -laloni_)
@@ -40,7 +40,7 @@ if(aloni_IS_STATIC)
     string(APPEND pc_private " -lz")
   endif()
 endif()
-# Found from where the file lies, so that `cmake --install --prefix` and a moved installation work.
+# The prefix is relative to the .pc file, so that `cmake --install --prefix` and a moved installation work.
 file(RELATIVE_PATH pc_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 configure_file(${CMAKE_CURRENT_LIST_DIR}/aloni.pc.in ${aloni_BINARY_DIR}/aloni.pc @ONLY)
 install(FILES ${aloni_BINARY_DIR}/aloni.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

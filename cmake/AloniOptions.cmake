@@ -1,5 +1,5 @@
-# Every option is ON or OFF: ON fails when the dependency is absent, OFF leaves the backend's sources out.
-# A project that embeds aloni gets the library alone unless it asks for more.
+# Every option is ON or OFF. ON fails if the dependency is absent; OFF leaves out the sources of the backend.
+# A project that embeds aloni gets only the library by default.
 option(aloni_ENABLE_CUDA "Compile for Kokkos::Cuda (needs a Kokkos built with it)" OFF)
 option(aloni_ENABLE_ONEDNN "Convolution through oneDNN" ON)
 option(aloni_ENABLE_KOKKOSKERNELS "Convolution through the GEMM of Kokkos Kernels" ON)
@@ -25,11 +25,11 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
 endif()
 
 if(PROJECT_IS_TOP_LEVEL)
-  set(CMAKE_CXX_EXTENSIONS OFF) # Kokkos warns of anything else
+  set(CMAKE_CXX_EXTENSIONS OFF) # Kokkos warns of any other value
 endif()
 
-# Checks that cost time: on where assertions are. Fixed at configure time and written to <aloni/core/config.hpp>, so that a
-# user who compiles with other flags than the library sees the same classes.
+# Checks that cost time; ON by default where assertions are on. The value is fixed when configuring and written to
+# <aloni/core/config.hpp>. A user who compiles with other flags than the library then sees the same classes.
 if(NOT DEFINED aloni_ENABLE_DEBUG_CHECKS)
   if(CMAKE_BUILD_TYPE STREQUAL "Debug")
     set(debug_checks_default ON)

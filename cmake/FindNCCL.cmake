@@ -1,4 +1,4 @@
-# NCCL as the target NCCL::nccl: beside the CUDA toolkit, or where the system has it.
+# Finds NCCL as the target NCCL::nccl: beside the CUDA toolkit, or in the folders of the system.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
 find_library(NCCL_LIBRARY NAMES nccl HINTS ${CUDAToolkit_LIBRARY_DIR} "${CUDAToolkit_LIBRARY_ROOT}/lib" "${CUDAToolkit_TARGET_DIR}/lib")
 mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)

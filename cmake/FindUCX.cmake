@@ -1,5 +1,5 @@
-# The headers of UCX, as the target UCX::headers: the library itself is loaded at run time. UCX's own package file is passed over because
-# it overwrites the variable `prefix` of whoever calls it and cannot be read twice.
+# Finds the headers of UCX, as the target UCX::headers; a program loads the library at run time. UCX's own package file
+# is not used: it overwrites the variable `prefix` of its caller and cannot be read twice.
 find_path(UCX_INCLUDE_DIR ucp/api/ucp.h)
 mark_as_advanced(UCX_INCLUDE_DIR)
 if(UCX_INCLUDE_DIR)

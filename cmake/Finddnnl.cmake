@@ -1,5 +1,5 @@
-# oneDNN by its header and its library, as the target DNNL::dnnl. Its own package file is passed over because Debian's
-# demands the headers of OpenCL from everybody, which only its GPU engine needs.
+# Finds oneDNN by its header and its library, as the target DNNL::dnnl. Its own package file is not used: Debian's
+# version requires the headers of OpenCL, which only its GPU engine needs.
 if(TARGET DNNL::dnnl)
   set(dnnl_FOUND TRUE)
   return()

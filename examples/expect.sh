@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# expect.sh [--fails] <extended regular expression>… -- <command…>: the command succeeds, and each expression matches a line of its output;
-# with --fails it fails, and they match lines of its output or its errors.
+# expect.sh [--fails] <extended regular expression>… -- <command…>
+# Checks that the command succeeds and that each expression matches a line of stdout.
+# With --fails, checks that the command fails and that each expression matches a line of stdout or stderr.
 set -euo pipefail
 expected=() fails=
 [[ $1 != --fails ]] || { fails=1; shift; }
@@ -10,7 +11,7 @@ while [[ $1 != -- ]]; do
 done
 shift
 if [[ $fails ]]; then
-  output=$("$@" 2>&1) && { echo "it should have failed: $output"; exit 1; }
+  output=$("$@" 2>&1) && { echo "expected a failure, but the command succeeded: $output"; exit 1; }
 else
   output=$("$@")
 fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything a build needs on a Debian machine: the packages (installed when run as root, named otherwise), then Kokkos and
-# Kokkos Kernels in the cache. Does nothing when all is there.
+# Sets up a Debian machine for builds. Installs missing packages as root; otherwise names them and stops. Then builds
+# Kokkos and Kokkos Kernels into the cache. Does nothing if everything is present.
 #   scripts/setup.sh [arguments of cmake/bootstrap…]
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -16,7 +16,7 @@ packages=(
 if command -v dpkg-query >/dev/null; then
   missing=()
   for package in "${packages[@]}"; do
-    case $package in # from anywhere will do
+    case $package in # any installation will do
       g++ | cmake | git) ! command -v "$package" >/dev/null || continue ;;
       python3) ! python3 --version >/dev/null 2>&1 || continue ;;
       python3-pip) ! python3 -m pip --version >/dev/null 2>&1 || continue ;;
@@ -27,13 +27,14 @@ if command -v dpkg-query >/dev/null; then
   done
   if ((${#missing[@]})); then
     if ((EUID != 0)); then
-      echo "setup: missing packages; as root: apt-get install ${missing[*]}" >&2
+      echo "setup: packages are missing; run as root: apt-get install ${missing[*]}" >&2
       exit 1
     fi
     echo "setup: installing ${missing[*]}" >&2
     export DEBIAN_FRONTEND=noninteractive
     log=$(mktemp)
-    if ! { apt-get -q update && apt-get -qy install --no-install-recommends "${missing[@]}"; } </dev/null >"$log" 2>&1; then
+    install() { apt-get -q update && apt-get -qy install --no-install-recommends "${missing[@]}"; }
+    if ! install </dev/null >"$log" 2>&1; then
       cat "$log" >&2
       echo "setup: apt-get failed" >&2
       exit 1
@@ -41,7 +42,7 @@ if command -v dpkg-query >/dev/null; then
     rm -f "$log"
   fi
 else
-  echo "setup: not a Debian machine; these are its names of what is needed: ${packages[*]}" >&2
+  echo "setup: this is not Debian; install the equivalents of these Debian packages: ${packages[*]}" >&2
 fi
 
 "$root/cmake/bootstrap" "$@" >/dev/null

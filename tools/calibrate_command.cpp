@@ -34,11 +34,11 @@ std::vector<std::size_t> sizes_of(const comm::Tuning& tuning) {
 }
 
 void print(const comm::Communicator& comm, const comm::Tuning& tuning) {
-  std::printf("%d ranks on %d nodes: a message takes %s us and %.3g GB/s, adding up %.3g GB/s\n", tuning.ranks,
+  std::printf("ranks %d, nodes %d: message latency %s us, bandwidth %.3g GB/s, reduction %.3g GB/s\n", tuning.ranks,
               tuning.nodes, microseconds(tuning.latency).c_str(),
               tuning.seconds_per_byte > 0 ? 1e-9 / tuning.seconds_per_byte : 0.0,
               1e-9 / tuning.combine_seconds_per_byte);
-  std::printf("all-reduce of floats, us measured (us predicted); * is taken\n%12s", "bytes");
+  std::printf("all-reduce of floats: us measured (us predicted); * marks the chosen algorithm\n%12s", "bytes");
   const auto reports = comm.explain_all_reduce(64);
   for (const auto& report : reports) std::printf("  %-22s", to_string(report.algorithm).c_str());
   std::printf("\n");
@@ -81,26 +81,33 @@ Json to_json(const comm::Communicator& comm, const comm::Tuning& tuning) {
 }  // namespace
 
 CalibrateCommand::CalibrateCommand(CLI::App& app)
-    : command_(app.add_subcommand("calibrate", "Measure all-reduce algorithms on these ranks, and choose by size")) {
-  command_->add_option("--output", output_, "Write the table here, for Communicator::set_tuning")
+    : command_(app.add_subcommand("calibrate", "Measure all-reduce algorithms and choose one for each size")) {
+  command_->add_option("--output", output_, "Write the measurements to this file, for aloni train --tuning")
       ->type_name("FILE")
       ->take_last();
-  command_->add_option("--json", json_, "Write measured and predicted times here")->type_name("FILE")->take_last();
-  command_->add_option("--largest-bytes", largest_bytes_, "Largest all-reduce")->capture_default_str()->take_last();
-  command_->add_option("--seconds", seconds_, "Time for each size and algorithm")->capture_default_str()->take_last();
+  command_->add_option("--json", json_, "Write measured and predicted times to this file")
+      ->type_name("FILE")
+      ->take_last();
+  command_->add_option("--largest-bytes", largest_bytes_, "Size of the largest all-reduce, bytes")
+      ->capture_default_str()
+      ->take_last();
+  command_->add_option("--seconds", seconds_, "Time for each size and algorithm, seconds")
+      ->capture_default_str()
+      ->take_last();
 }
 
 bool CalibrateCommand::chosen() const { return command_->parsed(); }
 
 void CalibrateCommand::check() const {
-  if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected a path");
-  if (command_->count("--output") > 0 && output_.empty()) throw UsageError("--output = \"\": expected a path");
+  if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected the path of a file");
+  if (command_->count("--output") > 0 && output_.empty())
+    throw UsageError("--output = \"\": expected the path of a file");
   if (largest_bytes_ < 64 || largest_bytes_ > std::size_t{1} << 34) {
     throw UsageError("--largest-bytes = " + std::to_string(largest_bytes_) + ": expected 64 to " +
-                     std::to_string(std::size_t{1} << 34));
+                     std::to_string(std::size_t{1} << 34) + " bytes");
   }
   if (!(seconds_ > 0 && seconds_ <= 60)) {
-    throw UsageError("--seconds = " + std::to_string(seconds_) + ": expected more than 0, at most 60");
+    throw UsageError("--seconds = " + std::to_string(seconds_) + ": expected more than 0, at most 60 seconds");
   }
 }
 
@@ -117,7 +124,8 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     if (comm.rank() != 0) return;
     print(comm, tuning);
     if (std::fflush(stdout) != 0) {
-      throw FileError("aloni calibrate", "standard output", "cannot be written", "a place with room for the results");
+      throw FileError("aloni calibrate", "standard output", "cannot be written",
+                      "a device with free space for the results");
     }
     if (!output_.empty()) write_result_file(output_, to_text(tuning));
     if (!json_.empty()) write_result_file(json_, to_json(comm, tuning).dump(2) + "\n");

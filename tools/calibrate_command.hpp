@@ -1,5 +1,5 @@
 #pragma once
-// aloni calibrate: measures all-reduce algorithms on these ranks, and says which is taken for which size and why.
+// aloni calibrate: measures all-reduce algorithms on the ranks of the job and prints the choice for each size.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace aloni::tools {
 
 class CalibrateCommand {
  public:
-  /// Adds the subcommand and its options; this object must live as long as `app`.
+  /// Adds the subcommand and its options to `app`. @pre this object outlives `app`
   explicit CalibrateCommand(CLI::App& app);
 
   bool chosen() const;

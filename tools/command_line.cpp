@@ -24,11 +24,11 @@ class CommandLine {
     app_.require_subcommand(1);
     app_.get_formatter()->column_width(28);
     app_.footer(
-        "Kokkos' own flags (--kokkos-help lists them) may stand anywhere.\n"
-        "Exit code: 0 success, 1 failure, 2 wrong usage.");
+        "Flags of Kokkos may stand anywhere; --kokkos-help lists them.\n"
+        "Exit codes: 0 success, 1 failure, 2 wrong usage.");
   }
 
-  /// What is to be printed instead of running a subcommand; empty if nothing.
+  /// The text to print instead of running a subcommand; empty if a subcommand is to run.
   std::string parse(const std::vector<std::string>& arguments) {
     std::vector<const char*> argv;
     for (const auto& a : arguments) argv.push_back(a.c_str());
@@ -56,15 +56,15 @@ class CommandLine {
   }
 
  private:
-  static inline const std::string hint = " (--help lists what there is)";
+  static inline const std::string hint = " (--help lists subcommands and options)";
 
-  // A word that is no subcommand would only be called a missing subcommand.
+  // For an unknown subcommand the parser only says that a subcommand is missing.
   std::string missing(const std::vector<std::string>& arguments, const std::string& otherwise) const {
     if (!app_.get_subcommands().empty() || arguments.size() < 2 || arguments[1].rfind("-", 0) == 0) return otherwise;
-    return '"' + arguments[1] + "\" is no subcommand";
+    return '"' + arguments[1] + "\" is not a subcommand";
   }
 
-  CLI::App app_{"Convolutional networks on distributed Kokkos Views", "aloni"};
+  CLI::App app_{"Trains convolutional networks whose samples are split over MPI ranks", "aloni"};
   TrainCommand train_{app_};
   InfoCommand info_{app_};
   CalibrateCommand calibrate_{app_};

@@ -1,5 +1,5 @@
 #pragma once
-// The arguments of the command and what they ask for.
+// Parses the command line and runs the chosen subcommand.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <string>
@@ -7,8 +7,9 @@
 
 namespace aloni::tools {
 
-/// Collective. Parses `arguments` (the program's name first), prints help or version, or runs the subcommand.
-/// `kokkos_error` is what was wrong with Kokkos' own flags. Throws UsageError and whatever the subcommand throws.
+/// Parses `arguments` (the program's name first), then prints help or version, or runs the subcommand.
+/// `kokkos_error`: error of split_kokkos_flags(); empty if there is none.
+/// Collective. Throws UsageError and the exceptions of the subcommand.
 void run_command_line(const comm::Communicator& comm, const std::vector<std::string>& arguments,
                       const std::string& kokkos_error);
 

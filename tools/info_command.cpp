@@ -48,7 +48,7 @@ std::string mpi_version() {
   return all.substr(0, all.find_first_of(",\n"));
 }
 
-// Kokkos holds at most three: a device, a parallel one on the host, and Serial.
+// Kokkos has at most three: one on a device, a parallel one on the host, and Serial.
 std::vector<std::string> execution_spaces() {
   std::vector<std::string> names{Kokkos::DefaultExecutionSpace::name()};
   const auto add = [&](const char* name) {
@@ -112,14 +112,14 @@ void print_rows(const Json& info, const std::string& indent) {
 }  // namespace
 
 InfoCommand::InfoCommand(CLI::App& app)
-    : command_(app.add_subcommand("info", "Versions, options, ranks and models of this build and run")) {
-  command_->add_option("--json", json_, "Write the same here too")->type_name("FILE")->take_last();
+    : command_(app.add_subcommand("info", "Print versions, build options, ranks and models")) {
+  command_->add_option("--json", json_, "Also write the output to this file, as JSON")->type_name("FILE")->take_last();
 }
 
 bool InfoCommand::chosen() const { return command_->parsed(); }
 
 void InfoCommand::check() const {
-  if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected a path");
+  if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected the path of a file");
 }
 
 void InfoCommand::run(const comm::Communicator& comm) const {
@@ -129,7 +129,7 @@ void InfoCommand::run(const comm::Communicator& comm) const {
     if (!json_.empty()) check_result_file_can_be_written(json_);
     print_rows(info, "");
     if (std::fflush(stdout) != 0) {
-      throw FileError("aloni info", "standard output", "cannot be written", "a place with room for the results");
+      throw FileError("aloni info", "standard output", "cannot be written", "a device with free space for the results");
     }
     if (!json_.empty()) write_result_file(json_, info.dump(2) + "\n");
   });

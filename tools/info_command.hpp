@@ -1,5 +1,5 @@
 #pragma once
-// aloni info: what this build is and where it runs, for bug reports and for programs.
+// aloni info: versions, options and ranks of this build and run, for bug reports and for programs.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <string>
@@ -12,7 +12,7 @@ namespace aloni::tools {
 
 class InfoCommand {
  public:
-  /// Adds the subcommand and its options; this object must live as long as `app`.
+  /// Adds the subcommand and its options to `app`. @pre this object outlives `app`
   explicit InfoCommand(CLI::App& app);
 
   bool chosen() const;

@@ -34,7 +34,7 @@ bool is_integer_from(int lowest, std::string_view text) {
   return error == std::errc() && end == text.data() + text.size() && value >= lowest;
 }
 
-// What Kokkos would abort on, said before it does.
+// The expectation, if Kokkos would abort on this value; otherwise empty.
 std::string fault(const Flag& flag, bool has_value, std::string_view value) {
   switch (flag.value) {
     case Value::none:

@@ -1,4 +1,4 @@
-// The aloni command: starts MPI and Kokkos, then does what the command line asks for, on all ranks together.
+// The aloni command: starts MPI and Kokkos, then runs the command line on all ranks together.
 #include <aloni/core/environment.hpp>
 #include <aloni/tools/command_line.hpp>
 #include <aloni/tools/kokkos_flags.hpp>
@@ -20,7 +20,7 @@ void finalize_mpi() {
   if (!finalized) MPI_Finalize();
 }
 
-// Kokkos answers --kokkos-help by printing and leaving the program. One rank does that; MPI is ended on the way out.
+// For --kokkos-help Kokkos prints its help and exits the program. Only rank 0 does so; an exit handler finalizes MPI.
 int print_kokkos_help(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   std::atexit(finalize_mpi);
@@ -34,7 +34,7 @@ int print_kokkos_help(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const SplitArguments arguments = split_kokkos_flags({argv, argv + argc});
-  // Kokkos' advice on thread binding, once per rank, is for people who ask for it; `--kokkos-disable-warnings=no` does.
+  // Without this flag every rank prints Kokkos' advice on thread binding. `--kokkos-disable-warnings=no` restores it.
   std::vector<std::string> for_kokkos{arguments.others.empty() ? "aloni" : arguments.others.front(),
                                       "--kokkos-disable-warnings"};
   for_kokkos.insert(for_kokkos.end(), arguments.kokkos.begin(), arguments.kokkos.end());

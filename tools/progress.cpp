@@ -23,8 +23,8 @@ int columns_of(int fd) {
   return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-// Asked at every drawing: the window may have been resized. Under a launcher stderr is a pipe, but the terminal in
-// front of which the user sits is still the controlling one.
+// Queried for every drawing, because the user may resize the window. Under a launcher stderr is a pipe, but the
+// user's terminal is still the controlling terminal.
 int terminal_width() {
   constexpr int usual = 80;
   if (const int columns = columns_of(STDERR_FILENO); columns > 0) return columns;
@@ -101,7 +101,7 @@ void Progress::show(double fraction, const std::vector<std::string>& parts) {
     for (const auto& part : parts) line += (line.empty() ? "" : ", ") + part;
     std::fprintf(stderr, "%s\n", line.c_str());
   } else {
-    // The last column stays free: many terminals wrap as soon as it is written.
+    // The last column stays free: many terminals wrap the line as soon as that column is written.
     std::fprintf(stderr, "\r%s\x1b[K", fit_line(fraction, parts, terminal_width() - 1).c_str());
     drawn_ = true;
   }
@@ -113,7 +113,7 @@ void Progress::clear() {
   std::fputs("\r\x1b[K", stderr);
   std::fflush(stderr);
   drawn_ = false;
-  // A launcher forwards stdout and stderr by themselves: what is printed next must not overtake the erasure.
+  // A launcher forwards stdout and stderr separately. The pause keeps later output from overtaking the erasure.
   if (!isatty(STDERR_FILENO)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
 }
 

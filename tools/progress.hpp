@@ -1,6 +1,6 @@
 #pragma once
-// How far the work is, for people: one line that is drawn anew on a terminal, or a plain line now and then elsewhere (a
-// log must not fill with carriage returns). Goes to stderr; results go to stdout.
+// Shows the progress of a long run on stderr; results go to stdout. A terminal gets one line that is redrawn in place.
+// A log gets a plain line now and then, because carriage returns would fill it.
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -10,15 +10,16 @@ namespace aloni::tools {
 
 enum class ProgressStyle {
   automatic,  ///< line when stderr is a terminal, plain otherwise
-  line,       ///< redrawn in place, also through a launcher's pipe; the width is that of the controlling terminal
-  plain,      ///< a line of its own at most every ten seconds
+  line,       ///< redrawn in place, also through a launcher's pipe; as wide as the controlling terminal
+  plain,      ///< a new line, at most every ten seconds
   none,
 };
 
-/// "3:07", "1:02:09"; "-:--" when it isn't known.
+/// Text such as "3:07" or "1:02:09"; "-:--" for negative, non-finite or huge `seconds`.
 std::string clock_time(double seconds);
 
-/// A bar and as many of `parts` (in order of importance) as fit in `width` columns, all ASCII; never longer than that.
+/// A bar and the first `parts` that fit in `width` columns. `parts` are ASCII, the most important first.
+/// `fraction`: 0 to 1. The result has at most `width` characters.
 std::string fit_line(double fraction, const std::vector<std::string>& parts, int width);
 
 class Progress {
@@ -26,13 +27,13 @@ class Progress {
   explicit Progress(ProgressStyle style);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
-  /// Leaves no half-drawn line behind, also when an exception flies.
+  /// Erases the drawn line, also during an exception.
   ~Progress();
 
-  /// Whether a call of show() now would show something; saves making the parts.
+  /// Whether show() would show anything now. Lets the caller skip building `parts`.
   bool due() const;
   void show(double fraction, const std::vector<std::string>& parts);
-  /// Takes the drawn line away, so that other output can start at the left margin.
+  /// Erases the drawn line, so that other output starts at the left margin.
   void clear();
 
  private:

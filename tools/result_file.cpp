@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 namespace {
 
 [[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw FileError("aloni::tools::write_result_file", path, what, "a path where a file can be written");
+  throw FileError("result file", path, what, "the path of a file that can be written");
 }
 
 std::string reason() { return std::string(" (") + std::strerror(errno) + ")"; }
@@ -33,7 +33,7 @@ class Descriptor {
     if (fd_ >= 0) ::close(fd_);
   }
   int get() const { return fd_; }
-  /// Errors of delayed writing (quotas, network file systems) may show here only.
+  /// Some errors of delayed writes (quotas, network file systems) appear only here.
   bool close() { return ::close(std::exchange(fd_, -1)) == 0; }
 
  private:
@@ -51,7 +51,7 @@ void write_all(Descriptor& file, const std::string& path, const std::string& tex
 }
 
 struct Place {
-  fs::path file;  // with symbolic links followed
+  fs::path file;  // symbolic links resolved
   bool direct;    // a device or pipe: renaming a file onto it would replace it
 };
 
@@ -65,7 +65,7 @@ Place place_of(const std::string& path) {
   return {error ? fs::path(path) : file, false};
 }
 
-/// An empty file beside `file`, readable as an ordinary new one would be.
+/// An empty file in the folder of the result file, with the permissions of an ordinary new file.
 struct TemporaryFile {
   std::string name;
   int fd;

@@ -1,15 +1,14 @@
 #pragma once
-// Results for programs. The file appears whole or not at all: it is written under a temporary name beside its own and
-// then renamed.
+// Writes result files for programs. A file appears complete or not at all: the text goes to a temporary file in the
+// same folder, which is then renamed.
 #include <string>
 
 namespace aloni::tools {
 
-/// Finds out before long work starts whether write_result_file can create a file there; leaves nothing behind. Throws
-/// FileError.
+/// Checks that write_result_file can create `path`, before a long run starts. Leaves no file behind. Throws FileError.
 void check_result_file_can_be_written(const std::string& path);
 
-/// Writes `text` to `path`, through a symbolic link to where it points; to a device or pipe directly. Throws FileError.
+/// Writes `text` to `path`. Follows a symbolic link; writes directly into a device or pipe. Throws FileError.
 void write_result_file(const std::string& path, const std::string& text);
 
 }  // namespace aloni::tools

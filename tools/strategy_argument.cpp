@@ -15,11 +15,11 @@ nn::Strategy file_or_grid(const std::string& argument) {
     return nn::Strategy::uniform(nn::LayerSplit::parse(argument));
   } catch (const InvalidArgument& e) {
     throw UsageError("--strategy = " + argument +
-                     ": expected the path of a strategy file, or a grid: " + e.expectation());
+                     ": expected an existing strategy file, or a grid: " + e.expectation());
   }
 }
 
-// The rules at their own line numbers, so that later errors name the lines of the file.
+// Writes each rule on its original line, so that later errors name the lines of the file.
 std::string numbered_text(const nn::Strategy& strategy) {
   std::string text;
   int line = 1;

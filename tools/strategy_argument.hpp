@@ -1,5 +1,5 @@
 #pragma once
-// The value of --strategy.
+// Reads the value of --strategy.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/strategy.hpp>
 
@@ -7,9 +7,9 @@
 
 namespace aloni::tools {
 
-/// Collective. The strategy in the file of that name if there is one, else the grid of that text for all layers;
-/// samples over all ranks for an empty text. Rank 0 alone looks at the file system, so that all ranks get the same.
-/// Throws UsageError, FileError, InvalidArgument on rank 0, PeerFailed on the others.
+/// The strategy in the file `argument` if the file exists, otherwise the grid `argument` for all layers. An empty
+/// argument splits samples over all ranks. Only rank 0 reads the file, so all ranks get the same strategy.
+/// Collective. Throws UsageError, FileError, InvalidArgument on rank 0, PeerFailed on the others.
 nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument);
 
 }  // namespace aloni::tools

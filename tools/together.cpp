@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long the others may take to find out by themselves, as they do from an error that is equal on all ranks.
+// Grace period before the poison: an error that is equal on all ranks needs none.
 constexpr auto patience_before_poison = std::chrono::milliseconds(300);
 constexpr auto patience_before_abort = std::chrono::seconds(4);
 
@@ -28,7 +28,7 @@ struct Outcome {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Errors of the library start with the function that found them; its namespace says nothing to a user of the command.
+// Error messages of the library start with a function name. Its namespace does not help a user of the command.
 std::string without_namespace(const std::string& text) {
   constexpr std::string_view name = "aloni::";
   return text.compare(0, name.size(), name) == 0 ? text.substr(name.size()) : text;
@@ -51,7 +51,7 @@ Outcome run(const std::function<void()>& work) {
   } catch (const std::exception& e) {
     return {failure, true, first_line(without_namespace(e.what()))};
   } catch (...) {
-    return {failure, true, "an exception that is no std::exception"};
+    return {failure, true, "an unknown exception, not derived from std::exception"};
   }
 }
 
@@ -61,7 +61,7 @@ void say(const Outcome& outcome, int rank) {
   std::fflush(stderr);
 }
 
-// A meeting of all ranks on a communicator of its own, so that it works whatever state the other one was left in.
+// Gathers the outcomes of all ranks. It has its own communicator, because the other one may have failed.
 class Farewell {
  public:
   Farewell() {
@@ -75,8 +75,8 @@ class Farewell {
 
   int rank() const { return rank_; }
 
-  /// The outcomes of all ranks as pairs of code and first_hand; none when `deadline` passed. Calls `late` once when the
-  /// others are not here soon.
+  /// The outcomes of all ranks as pairs of code and first_hand. If this rank has failed and the others do not arrive,
+  /// calls `late` once after patience_before_poison and returns nothing after patience_before_abort.
   std::optional<std::vector<int>> meet(const Outcome& mine, const std::function<void()>& late) {
     const bool failed = mine.code != success;
     const int sent[2] = {mine.code, mine.first_hand ? 1 : 0};
@@ -103,7 +103,7 @@ class Farewell {
   int rank_ = 0, size_ = 1;
 };
 
-/// The rank that speaks; -1 when all is well.
+/// The rank that prints the error; -1 if no rank failed.
 int speaker(const std::vector<int>& outcomes) {
   int any = -1;
   for (int r = 0; r < static_cast<int>(outcomes.size() / 2); ++r) {
@@ -118,9 +118,9 @@ int speaker(const std::vector<int>& outcomes) {
 
 int run_together(const std::function<void(const comm::Communicator&)>& work) {
   Farewell farewell;
-  const comm::Communicator everybody = comm::from_mpi(MPI_COMM_WORLD);
-  const Outcome mine = run([&] { work(everybody); });
-  const auto outcomes = farewell.meet(mine, [&] { everybody.poison(mine.line); });
+  const comm::Communicator all_ranks = comm::from_mpi(MPI_COMM_WORLD);
+  const Outcome mine = run([&] { work(all_ranks); });
+  const auto outcomes = farewell.meet(mine, [&] { all_ranks.poison(mine.line); });
   if (!outcomes) {
     if (mine.first_hand) say(mine, farewell.rank());
     MPI_Abort(MPI_COMM_WORLD, mine.code);

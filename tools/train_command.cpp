@@ -68,42 +68,43 @@ void check_number(const char* option, double value, bool good, const char* expec
 }  // namespace
 
 TrainCommand::TrainCommand(CLI::App& app)
-    : command_(app.add_subcommand("train", "Train a network on labelled images; every rank of mpirun takes part")) {
+    : command_(app.add_subcommand("train", "Train a network on labelled images, on all ranks of mpirun")) {
   options_.epochs = 3;
-  // With the linear schedule it adds a percentage point to the accuracy after five epochs of the MNIST subset.
+  // With the linear schedule, a shift of 1 adds a percentage point of accuracy after five epochs of the MNIST subset.
   options_.shift = 1;
-  // Given twice, the last one counts, so that scripts can put what they are told after what they set.
+  // Of an option given twice the last one counts, so that a script can append its arguments to its defaults.
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     return command_->add_option(name, value, text)->type_name(type)->capture_default_str()->take_last();
   };
   add("--model", model_, "Network: " + listed(nn::model_names(), itself), "NAME");
-  add("--data", data_, "Folder with {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]", "DIR")->required();
+  add("--data", data_, "Folder with the files {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]", "DIR")->required();
   add("--epochs", options_.epochs, "Passes over the training set", "N");
-  add("--steps", options_.steps, "Stop after so many steps in all, whatever --epochs says; 0: don't", "N");
-  add("--batch", options_.batch, "Samples per step over all ranks", "N");
+  add("--steps", options_.steps, "Total number of steps, instead of --epochs; 0: as many as --epochs needs", "N");
+  add("--batch", options_.batch, "Samples per step, summed over all ranks", "N");
   add("--strategy", strategy_,
-      "Ranks per dimension (n2, h2, h2w2, c2, f2, ...) for all layers, or a file; default: n and all ranks",
+      "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
       "FILE|GRID");
   add("--precision", precision_,
-      listed(precisions, itself) + " (of activations: parameters are float then, and convolutions need oneDNN)",
-      "TYPE");
-  add("--seed", seed_, "Of the first parameters and the order of samples", "N");
-  add("--learning-rate", options_.learning_rate, "Of stochastic gradient descent", "X");
+      "Type of activations: " + listed(precisions, itself) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
+  add("--seed", seed_, "Seed of the initial parameters and of the order of samples", "N");
+  add("--learning-rate", options_.learning_rate, "Initial learning rate of SGD", "X");
   add("--schedule", schedule_,
-      "Of the learning rate: " + listed(schedules, key<nn::LearningRateSchedule>) + " (to zero at the last step)",
+      "Learning rate over time: " + listed(schedules, key<nn::LearningRateSchedule>) + " (to zero at the last step)",
       "NAME");
-  add("--momentum", options_.momentum, "Of stochastic gradient descent", "X");
-  add("--weight-decay", options_.weight_decay, "Of stochastic gradient descent", "X");
-  add("--shift", options_.shift, "Move each training image by up to so many pixels, anew in each epoch; 0: don't", "N");
-  add("--backend", backend_, "Local convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
+  add("--momentum", options_.momentum, "Momentum of SGD", "X");
+  add("--weight-decay", options_.weight_decay, "Weight decay of SGD", "X");
+  add("--shift", options_.shift, "Largest random shift of training images, pixels; new in each epoch; 0: none", "N");
+  add("--backend", backend_, "Backend of convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
   add("--gradients", gradients_,
-      "Of which ranks a step adds: " + listed(reductions, key<nn::GradientReduction>) +
-          " (of those that are there when more than half are; late ones count in the next step)",
+      "Ranks whose gradients a step sums: " + listed(reductions, key<nn::GradientReduction>) +
+          " (starts when more than half are there; late gradients count in the next step)",
       "NAME");
-  add("--tuning", tuning_, "Choose collective algorithms by what aloni calibrate has written here", "FILE");
+  add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
-      listed(progress_styles, key<ProgressStyle>) + "; automatic: line on a terminal, else plain", "STYLE");
-  add("--json", json_, "Write the results here too", "FILE");
+      "Progress on stderr: " + listed(progress_styles, key<ProgressStyle>) +
+          "; automatic: line on a terminal, otherwise plain",
+      "STYLE");
+  add("--json", json_, "Also write the results to this file, as JSON", "FILE");
 }
 
 bool TrainCommand::chosen() const { return command_->parsed(); }
@@ -112,9 +113,9 @@ void TrainCommand::check() const {
   const auto names = nn::model_names();
   if (std::find(names.begin(), names.end(), model_) == names.end())
     refuse("--model", model_, "one of: " + listed(names, itself));
-  if (data_.empty()) refuse("--data", "\"\"", "a folder");
+  if (data_.empty()) refuse("--data", "\"\"", "the path of a folder");
   if (options_.epochs < 1) refuse("--epochs", std::to_string(options_.epochs), "at least 1");
-  // The parser takes a number beyond 64 bits for the largest one.
+  // The parser turns a number beyond 64 bits into the largest number.
   constexpr Index most = 1'000'000'000;
   if (options_.steps < 0 || options_.steps > most) {
     refuse("--steps", std::to_string(options_.steps), "from 0 to " + std::to_string(most));
@@ -128,7 +129,7 @@ void TrainCommand::check() const {
   }
   check_number("--learning-rate", options_.learning_rate, options_.learning_rate > 0, "a finite number above 0");
   check_number("--momentum", options_.momentum, options_.momentum >= 0 && options_.momentum < 1,
-               "a number from 0 to below 1");
+               "a number of at least 0 and below 1");
   check_number("--weight-decay", options_.weight_decay, options_.weight_decay >= 0, "a finite number of at least 0");
   if (schedules.count(schedule_) == 0) {
     refuse("--schedule", schedule_, "one of: " + listed(schedules, key<nn::LearningRateSchedule>));
@@ -141,9 +142,10 @@ void TrainCommand::check() const {
   if (progress_styles.count(progress_) == 0) {
     refuse("--progress", progress_, "one of: " + listed(progress_styles, key<ProgressStyle>));
   }
-  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "a path");
-  if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "a path");
-  if (command_->count("--strategy") > 0 && strategy_.empty()) refuse("--strategy", "\"\"", "a grid or a file");
+  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
+  if (command_->count("--strategy") > 0 && strategy_.empty())
+    refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
 }
 
 template <class T>
@@ -169,7 +171,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
   const nn::TrainAndTest data = comm::collectively(comm, "aloni train --data", [&] { return nn::read_mnist(data_); });
   const nn::NetworkDescription network = nn::make_model(model_, data.train.image, data.train.classes);
-  nn::resolve(strategy, network, comm.size());  // its errors before the first line of output
+  nn::resolve(strategy, network, comm.size());  // throws before the first line of output
 
   std::optional<TrainSpeaker> speaker;
   if (speaks) {
@@ -194,7 +196,8 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     if (!speaks) return;
     fmt::print("{}", summary(report));
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw FileError("aloni train", "standard output", "cannot be written", "a place with room for the results");
+      throw FileError("aloni train", "standard output", "cannot be written",
+                      "a device with free space for the results");
     }
     if (!json_.empty()) {
       TrainRun run{model_, data_, strategy.source, precision_, comm.size(), options_.batch, seed_};

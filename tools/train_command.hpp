@@ -1,5 +1,5 @@
 #pragma once
-// aloni train: a network by name, a data set in IDX files, a strategy; prints and writes what became of it.
+// aloni train: trains a named network on a data set in IDX files with a strategy; prints and writes the results.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/progress.hpp>
@@ -14,13 +14,13 @@ namespace aloni::tools {
 
 class TrainCommand {
  public:
-  /// Adds the subcommand and its options; this object must live as long as `app`.
+  /// Adds the subcommand and its options to `app`. @pre this object outlives `app`
   explicit TrainCommand(CLI::App& app);
 
   bool chosen() const;
-  /// What the parser can't know: values out of range. Throws UsageError.
+  /// Checks the ranges of values, which the parser does not know. Throws UsageError.
   void check() const;
-  /// Collective. Throws UsageError and whatever the library throws.
+  /// Collective. Throws UsageError and the exceptions of the library.
   void run(const comm::Communicator& comm) const;
 
  private:
@@ -31,7 +31,7 @@ class TrainCommand {
   CLI::App* command_;
   std::string model_ = "lenet5", data_, strategy_, precision_ = "float", schedule_ = "linear", backend_ = "automatic",
               gradients_ = "all", progress_ = "automatic", json_, tuning_;
-  std::int64_t seed_ = 1;  // signed, or the parser would take -1 for a large number
+  std::int64_t seed_ = 1;  // signed, because the parser would turn -1 into a large number
   nn::TrainOptions options_;
 };
 

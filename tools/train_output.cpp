@@ -29,7 +29,7 @@ TrainSpeaker::TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_e
       steps_per_epoch_((samples_per_epoch + batch_ - 1) / batch_) {}
 
 void TrainSpeaker::after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) {
-  // A mean over the last twenty steps or so: steady enough to read, and soon right again when the machine is shared.
+  // A mean over about twenty steps: steady enough to read, and it adapts soon when other programs slow the machine.
   constexpr double weight = 0.05;
   step_seconds_ = step == 1 ? seconds : (1 - weight) * step_seconds_ + weight * seconds;
   if (!progress_.due()) return;
@@ -60,7 +60,7 @@ std::string summary(const nn::TrainReport& report) {
         fmt::format("{:<11} {:<10} {:9.3f} s {:6.1f} %\n", heading, name, seconds, sum > 0 ? 100 * seconds / sum : 0.0);
     heading = "";
   }
-  return text + fmt::format("memory      {} at most in one rank\n", bytes_text(report.peak_memory_bytes));
+  return text + fmt::format("memory      {} (largest rank)\n", bytes_text(report.peak_memory_bytes));
 }
 
 std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
@@ -75,7 +75,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
   json["peak_memory_bytes"] = report.peak_memory_bytes;
   json["run"] = {{"version", version()},       {"model", run.model}, {"data", run.data},   {"strategy", run.strategy},
                  {"precision", run.precision}, {"ranks", run.ranks}, {"batch", run.batch}, {"seed", run.seed}};
-  // Paths are bytes, not necessarily UTF-8.
+  // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 

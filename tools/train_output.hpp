@@ -1,5 +1,5 @@
 #pragma once
-// What `aloni train` tells people (rank 0 only) and programs about a training.
+// Output of `aloni train`, for people (rank 0 only) and for programs.
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/progress.hpp>
 
@@ -7,7 +7,7 @@
 
 namespace aloni::tools {
 
-/// What was asked for, beside TrainOptions.
+/// The request of the user, apart from TrainOptions.
 struct TrainRun {
   std::string model, data, strategy, precision;
   int ranks = 1;
@@ -15,7 +15,7 @@ struct TrainRun {
   std::int64_t seed = 1;
 };
 
-/// Draws progress on stderr and prints a line per epoch to stdout.
+/// Shows progress on stderr and prints one line per epoch to stdout.
 class TrainSpeaker : public nn::TrainObserver {
  public:
   TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_epoch);
@@ -30,12 +30,12 @@ class TrainSpeaker : public nn::TrainObserver {
   double step_seconds_ = 0;  ///< running mean
 };
 
-/// "[=] speed, where the time went, memory": several lines, to stdout.
+/// Text for stdout, several lines: speed, time of each phase, memory.
 std::string summary(const nn::TrainReport& report);
 
 /// {"losses": [per step], "epochs": [{"loss", "test_accuracy"}], "step_seconds", "samples_per_second", "time":
-/// {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "run": {what was asked for}}. Numbers that aren't
-/// finite become null.
+/// {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "run": {version, members of TrainRun}}.
+/// Numbers that are not finite become null.
 std::string to_json(const nn::TrainReport& report, const TrainRun& run);
 
 }  // namespace aloni::tools

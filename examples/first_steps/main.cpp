@@ -8,10 +8,10 @@ int main(int argc, char** argv) {
   const Environment environment(argc, argv);  // or the application's own MPI_Init and Kokkos::initialize
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   const int rank = comm.rank(), ranks = comm.size();
-  // The application's field (sample, height, width, channel): 4 rows per rank, and a ghost row above and below.
+  // The application's field (sample, height, width, channel): 4 owned rows per rank, one ghost row above and below.
   Kokkos::View<double****> field("field", 1, 6, 3, 1);
   Kokkos::deep_copy(field, rank);
-  // How it is split: by height. The View becomes a DistributedView where it lies, without a copy.
+  // The field is split by height. wrap() uses the memory of the application's View and copies nothing.
   const views::ProcessGrid grid{.blocks = {1, 1, ranks, 1, 1}};
   const auto rows = views::Distribution::block(views::make_extents(1, {4 * ranks, 3}, 1), grid, ranks);
   views::GhostWidths ghosts;

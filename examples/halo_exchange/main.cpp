@@ -1,7 +1,7 @@
-// Heat flows through a square plate with insulated edges. The plate is split into blocks; in each time step the ghosts
-// travel while the interior of every block is computed, then the cells along its borders follow. The result has the
-// same bits for any number of ranks and any split.
-//   mpirun -n 4 halo_exchange [GRID]        GRID: h4 (default: rows), w4, h2w2, …
+// Heat flow through a square plate with insulated edges. The plate is split into blocks. In each time step the halo
+// exchange overlaps with the interior of the block; then the border is computed. The result has the same bits for any
+// number of ranks and any split.
+//   mpirun -n 4 halo_exchange [GRID]        GRID: h4 (default: split by rows), w4, h2w2, …
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
 #include <aloni/core/random.hpp>
@@ -31,18 +31,18 @@ struct Fill {
   }
 };
 
-/// `u` covers one cell more than `next` on each side.
+/// @pre `u` covers one more cell than `next` on each side.
 struct Step {
   Cells u, next;
   KOKKOS_FUNCTION void operator()(Index n, Index i, Index j, Index c) const {
     const Index y = i + 1, x = j + 1;
     const double around = (u(n, y - 1, x, c) + u(n, y + 1, x, c)) + (u(n, y, x - 1, c) + u(n, y, x + 1, c));
     next(n, i, j, c) =
-        u(n, y, x, c) + 0.125 * (around - 4 * u(n, y, x, c));  // powers of two: nothing for -ffp-contract to change
+        u(n, y, x, c) + 0.125 * (around - 4 * u(n, y, x, c));  // powers of two: -ffp-contract changes no bits
   }
 };
 
-/// Of the values' bits, weighted by position: whole numbers, so the order doesn't matter.
+/// Sum of the values' bits, weighted by position. Integers make it independent of the order.
 struct Checksum {
   Cells u;
   views::GlobalIndex<2> global;
@@ -59,7 +59,7 @@ std::uint64_t run(const comm::Communicator& comm, const views::ProcessGrid& grid
   views::GhostWidths one;
   for (Dim d : {Dim::height, Dim::width}) one(d, Side::low) = one(d, Side::high) = 1;
   const Field u(exec, "u", plate, comm.rank(), one), next(exec, "next", plate, comm.rank());
-  // Beyond the edge of the plate the ghost repeats the last cell: no heat flows out.
+  // A ghost beyond the edge of the plate repeats the last cell: no heat flows out.
   const auto insulated = halo::BoundaryConditions::all(halo::Boundary::replicate);
   const halo::Exchange<> exchange(comm, queue, {{u, insulated}});
   const auto advance = [&](const views::Box& part) {

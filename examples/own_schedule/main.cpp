@@ -1,4 +1,4 @@
-// An all-reduce of one's own: up a binary tree and down again. Written as data, proved for 1 to 64 ranks, then run.
+// Your own all-reduce: up a binary tree and down again. It is built as data, proved for 1 to 64 ranks, then run.
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/comm/schedule/builder.hpp>
 #include <aloni/core/comm/schedule/verify.hpp>
@@ -34,7 +34,7 @@ int main(int argc, char** argv) {
   for (int size = 1; size <= 64 && comm.rank() == 0; ++size) {
     std::vector<Schedule> all;
     for (int rank = 0; rank < size; ++rank) all.push_back(tree_all_reduce(rank, size, 3));
-    const Cost cost = verify(all, all_reduce_goal(size, 3));  // throws, naming rank and step, when anything is wrong
+    const Cost cost = verify(all, all_reduce_goal(size, 3));  // throws on an error and names its rank and step
     if (size == 64) std::printf("proved for up to 64 ranks; there it takes %d rounds\n", cost.rounds);
   }
   std::vector<double> values(1000, comm.rank() + 1.0);

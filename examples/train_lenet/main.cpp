@@ -1,6 +1,6 @@
-// LeNet-5 learns handwritten digits in a loop of the application's own.
+// LeNet-5 learns handwritten digits; the application has its own training loop.
 //   mpirun -n 2 train_lenet FOLDER [GRID]
-// FOLDER: examples/data/mnist_subset, say. GRID: how images and mini-batches are split, h2 (default), n2, h2w2, …
+// FOLDER: for example examples/data/mnist_subset. GRID: the split of images and mini-batches, h2 (default), n2, h2w2, …
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
 #include <aloni/nn/data/batch.hpp>
@@ -16,11 +16,11 @@
 using namespace aloni;
 
 void train(const comm::Communicator& comm, const char* folder, const char* grid) {
-  // A file that one rank alone can't read is an error on all.
+  // If one rank cannot read a file, collectively() throws on all ranks.
   const auto digits = comm::collectively(comm, "reading the digits", [&] { return nn::read_mnist(folder); });
   const auto lenet = nn::lenet5(digits.train.image, digits.train.classes);
   const auto strategy = nn::Strategy::uniform(views::ProcessGrid::parse(grid));
-  constexpr Index batch = 50;  // divides the sizes of both sets
+  constexpr Index batch = 50;  // divides the sizes of both data sets
   const Index steps = digits.train.size() / batch, tests = digits.test.size() / batch;
   const Queue<> queue;
   nn::Parameters<float> parameters(comm, queue, lenet, 1);
@@ -30,7 +30,7 @@ void train(const comm::Communicator& comm, const char* folder, const char* grid)
   std::iota(order.begin(), order.end(), Index{0});
   const std::vector<Index> in_order = order;
   for (int epoch = 1; epoch <= 2; ++epoch) {
-    std::shuffle(order.begin(), order.end(), std::mt19937(epoch));  // alike on all ranks
+    std::shuffle(order.begin(), order.end(), std::mt19937(epoch));  // the same order on all ranks
     double loss = 0, right = 0;
     for (Index i = 0; i < steps; ++i) {
       nn::fill_batch(queue, digits.train, {&order[i * batch], batch}, network);

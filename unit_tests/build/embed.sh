@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# aloni inside another project, every option OFF: by FetchContent, then by add_subdirectory, then with a few of its tests.
-# A dozen files are compiled as one, as the other project may wish.
-# All three share one build folder, so that the library is compiled once; the compiler's commands must not differ between them.
+# Builds aloni inside another project, every option OFF: by FetchContent, by add_subdirectory, then with a few tests.
+# The other project asks for a unity build of a dozen files each.
+# All three share one build folder, so that the library compiles once; their compile commands must not differ.
 # embed.sh <source> <scratch> <compiler> <Kokkos_DIR>
 set -euo pipefail
 source=$1 scratch=$2 compiler=$3 kokkos=$4
@@ -29,15 +29,16 @@ compiled=$(ninja -C "$scratch" -n program | grep -c 'Building CXX object aloni/.
 cmake --build "$scratch" --target program
 "$source/scripts/mpirun" -n 2 "$scratch/program"
 if ((compiled)); then
-  echo "FetchContent and add_subdirectory compile the library differently"
+  echo "FetchContent and add_subdirectory use different compile commands for the library"
   exit 1
 fi
 
 echo "-- tests with every backend OFF"
 configure -D MODE=subdirectory -D WITH_TESTS=ON -D aloni_ENABLE_TESTS=ON
-# A few from each folder that end within seconds even without optimisation.
+# A few tests of each folder that take seconds even without optimisation.
 wanted='^(test_error|test_distribution|test_stencil|test_models|test_exchange\.np2|test_gradients\.np2)$'
-mapfile -t targets < <(ctest --test-dir "$scratch" -N -R "$wanted" | sed -nE 's/^ *Test +#[0-9]+: ([a-z_]+).*/\1/p' | sort -u)
+mapfile -t targets < <(ctest --test-dir "$scratch" -N -R "$wanted" |
+  sed -nE 's/^ *Test +#[0-9]+: ([a-z_]+).*/\1/p' | sort -u)
 ((${#targets[@]})) || { echo "no test matches $wanted"; exit 1; }
 cmake --build "$scratch" --target "${targets[@]}"
 ctest --test-dir "$scratch" -R "$wanted" --output-on-failure

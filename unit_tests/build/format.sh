@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# format.sh <source> <clang-format 14>
+# Checks the format of all C++ files: format.sh <source> <clang-format 14>
 set -euo pipefail
 cd "$1"
 if git rev-parse --show-toplevel >/dev/null 2>&1; then

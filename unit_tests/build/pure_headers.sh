@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every pure header compiles alone and twice, with our include links and the standard library only, and reaches neither Kokkos nor MPI
-# even where their headers lie in the compiler's own folders.
+# Checks that every pure header compiles alone and twice, with only our include links and the standard library. It must
+# include neither Kokkos nor MPI, even if their headers are in the compiler's default folders.
 # pure_headers.sh <compiler> <folder of include_dirs.*> <folder>/<header>…
 set -uo pipefail
 compiler=$1 lists=$2
@@ -14,10 +14,11 @@ check() {
   name=${header//\//_}
   mapfile -t directories < <(sed '/^$/d' "$lists/include_dirs.${header%%/*}")
   printf '#include <aloni/%s>\n' "$header" "$header" >"$scratch/$name.cpp"
-  "$compiler" -std=c++20 -Wall -Wextra -fsyntax-only -MD -MF "$scratch/$name.d" "${directories[@]/#/-I}" "$scratch/$name.cpp" ||
-    { echo "<aloni/$header> does not compile by itself"; return 1; }
+  "$compiler" -std=c++20 -Wall -Wextra -fsyntax-only -MD -MF "$scratch/$name.d" "${directories[@]/#/-I}" \
+    "$scratch/$name.cpp" ||
+    { echo "<aloni/$header> does not compile alone"; return 1; }
   if grep -oE '[^ ]*(Kokkos_[^ /]*|/mpi\.h|/fmt/[^ ]*|/omp\.h|dnnl[^ /]*)' "$scratch/$name.d"; then
-    echo "<aloni/$header> reaches the header above"
+    echo "<aloni/$header> includes the header above"
     return 1
   fi
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A folder may include itself and the folders before it in the line; including one behind it does not compile.
-# wrong_way_include.sh <compiler> <folder of include_dirs.*> core/<header> views/<header> …   in the order of the line
+# Checks the order of the folders: a folder may include itself and the folders before it. Other includes do not compile.
+# wrong_way_include.sh <compiler> <folder of include_dirs.*> core/<header> views/<header> …   in the order of folders
 set -uo pipefail
 compiler=$1 lists=$2
 shift 2
 headers=("$@")
-((${#headers[@]} >= 2)) || { echo "needs the headers of two folders"; exit 1; }
+((${#headers[@]} >= 2)) || { echo "expected the headers of at least two folders"; exit 1; }
 failures=0
 for ((from = 0; from < ${#headers[@]}; ++from)); do
   folder=${headers[from]%%/*}
@@ -20,10 +20,10 @@ for ((from = 0; from < ${#headers[@]}; ++from)); do
       echo "$said"
       failures=$((failures + 1))
     elif ((to > from && status == 0)); then
-      echo "$folder can include <aloni/$header>, which lies behind it"
+      echo "$folder can include <aloni/$header>, a folder after it"
       failures=$((failures + 1))
     elif ((to > from)) && ! grep -q "aloni/$header" <<<"$said"; then
-      echo "$folder including <aloni/$header> fails for another reason than the missing header:"
+      echo "$folder cannot include <aloni/$header>, but not because the header was not found:"
       echo "$said"
       failures=$((failures + 1))
     fi

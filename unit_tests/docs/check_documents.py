@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Whether the documents agree with the tree: check_documents.py <root of the source>
+"""Checks that the documents agree with the tree: check_documents.py <root of the source>
 
-- Each relative link, and its #anchor, leads somewhere.
-- A code block behind `<!-- same as FILE -->` equals that file, one behind `<!-- part of FILE -->` some successive lines of it; the README
-  has no C++ or CMake block without one, and docs/ no C++ block: what people copy has been compiled.
-- Folders in the README's codemap exist, and no folder of the tree is missing from it.
+- The target of each relative link exists, and so does its #anchor.
+- A code block after `<!-- same as FILE -->` equals that file. A block after `<!-- part of FILE -->` equals successive
+  lines of it. C++ and CMake blocks of the README and C++ blocks of docs/ need one of these comments: code that users
+  copy has been compiled.
+- Folders in the README's codemap exist, and the codemap has every folder of the tree.
 - Paths in code (`halo/transfer.hpp`, <aloni/halo/transfer.hpp>, scripts/demo.sh) exist.
-Prints each finding as file:line and fails when there is any.
+Prints each finding as file:line. Fails if there is any.
 """
 import pathlib
 import re
@@ -20,7 +21,7 @@ CODE_SPAN = re.compile(r"`([^`]+)`")
 FENCE = re.compile(r"^```(\w*)\s*$")
 SAME_AS = re.compile(r"^<!-- (same as|part of) (\S+) -->$")
 FILE_NAME = re.compile(r"(?<![\w/.~$-])((?:[\w-]+/)+[\w.-]+\.(?:hpp|cpp|cmake|sh|py|md|txt|svg|json|patch))(?![\w/])")
-BUILT = ("build/",)  # comes to be when somebody builds
+BUILT = ("build/",)  # exists only after a build
 SOURCE_FOLDER_FILES = ("CMakeLists.txt", "*.hpp", "*.cpp", "*.sh", "*.md")
 
 
@@ -29,7 +30,7 @@ def find(document, line, text):
 
 
 def anchors(document):
-    """The names that GitHub gives to headings."""
+    """The anchors that GitHub generates from headings."""
     names, fenced = set(), False
     for line in document.read_text().splitlines():
         fenced ^= line.startswith("```")
@@ -62,7 +63,7 @@ def check_names(document, number, text):
 def check_block(document, number, language, lines, promised):
     if promised is None:
         if (document.parent, language) in ((root, "cpp"), (root, "cmake"), (root / "docs", "cpp")):
-            find(document, number, f"a {language} block without `<!-- same as FILE -->` before it is never compiled")
+            find(document, number, f"a {language} block without `<!-- same as FILE -->` is never compiled")
         return
     how, name = promised
     file = root / name
@@ -75,7 +76,7 @@ def check_block(document, number, language, lines, promised):
     else:
         agree = any(there[i:i + len(lines)] == lines for i in range(len(there) - len(lines) + 1))
     if not agree:
-        find(document, number, f"the block differs from {name}")
+        find(document, number, f"the code block differs from {name}")
 
 
 def check_document(document):
@@ -95,16 +96,16 @@ def check_document(document):
             promised, start = same.groups(), number
         else:
             if promised is not None and line.strip():
-                find(document, number, f"no code block behind `<!-- {' '.join(promised)} -->`")
+                find(document, number, f"no code block after `<!-- {' '.join(promised)} -->`")
                 promised = None
             for span in CODE_SPAN.findall(line):
                 check_names(document, number, span)
             for target in LINK.findall(CODE_SPAN.sub("", line)):
                 check_link(document, number, target)
     if block is not None:
-        find(document, start, "code block is never closed")
+        find(document, start, "the code block has no end")
     if promised is not None:
-        find(document, start, f"no code block behind `<!-- {' '.join(promised)} -->`")
+        find(document, start, f"no code block after `<!-- {' '.join(promised)} -->`")
 
 
 def check_codemap(readme):
@@ -118,7 +119,7 @@ def check_codemap(readme):
                 if not folder.endswith("/") or not (root / folder).is_dir():
                     find(readme, number, f"{folder} is not a folder")
     if not named:
-        find(readme, 1, "no codemap")
+        find(readme, 1, "there is no codemap")
     for folder in sorted(root.iterdir()):
         if folder.name.startswith(".") or folder.name == "build" or not folder.is_dir() or folder.name in named:
             continue

@@ -1,6 +1,6 @@
-"""Runs the aloni command as a user does: under the launcher, with a time limit. Shared by the tests beside this file.
+"""Runs the aloni command as a user does: under the launcher, with a time limit. The tests in this folder share it.
 
-ALONI_COMMAND, ALONI_MPIRUN and ALONI_DATA name the program, the launcher script and the folder of the MNIST subset;
+Environment: ALONI_COMMAND is the program, ALONI_MPIRUN the launcher script, ALONI_DATA the folder of the MNIST subset.
 ALONI_SLOWDOWN multiplies time limits (sanitizers)."""
 import os
 import re
@@ -22,13 +22,14 @@ class Result:
         self.timed_out = code is None
 
     def own_lines(self):
-        """stderr without what the launcher says about exit codes, blocks between lines of dashes, and its libevent about a rank's closed pipe."""
+        """Lines of stderr without the launcher's own output: its reports of exit codes between lines of dashes, and
+        warnings of its libevent about the closed pipe of a rank."""
         text = re.sub(r"(?ms)^-{60,}\n.*?^-{60,}\n", "", self.err)
         return [line for line in text.splitlines() if line.strip() and not line.startswith("[warn] Epoll ")]
 
 
 def start(arguments, **options):
-    # A session of its own, so that the whole tree of processes can be ended.
+    # A new session, so that a signal reaches the whole tree of processes.
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
                             start_new_session=True, **options)
 
@@ -49,13 +50,13 @@ def finish(process, limit):
 
 
 def aloni(*arguments, ranks=1, limit=60, **options):
-    """`ranks` 0: without the launcher."""
+    """Runs `aloni <arguments>` on `ranks` ranks; 0: without the launcher. `limit`: seconds."""
     launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
     return finish(start(launcher + [COMMAND, *arguments], **options), limit)
 
 
 def aloni_each(*argument_lists, limit=60):
-    """One rank per list, each with arguments of its own."""
+    """Runs one rank per list, each with its own arguments. `limit`: seconds."""
     line = [MPIRUN]
     for arguments in argument_lists:
         line += ([":"] if len(line) > 1 else []) + ["-n", "1", COMMAND, *arguments]

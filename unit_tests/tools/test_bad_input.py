@@ -1,4 +1,5 @@
-"""Wrong requests and damaged files: one clear line naming what and where, the documented exit code, no hang on any rank."""
+"""Wrong requests and damaged files. The command prints one line that names the error and its place. It returns the
+documented exit code, and no rank hangs."""
 import gzip
 import os
 import shutil
@@ -8,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from command import DATA, FAILURE, USAGE, aloni, aloni_each
 
-LIMIT = 5  # seconds, the launcher's own start included
+LIMIT = 5  # seconds, including the start of the launcher
 RANKS = (1, 2, 4)
 LABELS = "train-labels-idx1-ubyte"
 IMAGES = "train-images-idx3-ubyte"
@@ -28,7 +29,7 @@ class BadInput(unittest.TestCase):
         return self.path(name)
 
     def damaged_data(self, name, change):
-        """A folder like the subset, but with one file's compressed bytes changed (None: left out)."""
+        """A folder like the subset. `change` maps the compressed bytes of one file to new ones; None: no such file."""
         folder = self.path("data")
         os.mkdir(folder)
         for file in os.listdir(DATA):
@@ -54,43 +55,43 @@ class BadInput(unittest.TestCase):
         return result
 
     def refused(self, code, words, *arguments, ranks=RANKS):
-        # All at once: after a failure the launcher mostly sleeps.
+        # All runs at the same time: after a failure the launcher mostly sleeps.
         with ThreadPoolExecutor(len(ranks)) as pool:
             results = list(pool.map(lambda count: aloni(*arguments, ranks=count, limit=LIMIT), ranks))
         for count, result in zip(ranks, results):
             with self.subTest(arguments=arguments, ranks=count):
                 self.check(result, code, *words, what=f"{count} ranks: {' '.join(arguments)}")
-                self.assertEqual(result.out, "", "nothing may have started")
+                self.assertEqual(result.out, "", "the command printed results before the error")
 
     def train_refused(self, code, words, *arguments, ranks=RANKS, data=DATA):
         self.refused(code, words, "train", "--data", data, *arguments, ranks=ranks)
 
-    def test_unknown_flag(self):
+    def test_refuses_an_unknown_flag(self):
         self.train_refused(USAGE, ["--frobnicate"], "--frobnicate")
         self.refused(USAGE, ["--frobnicate"], "--frobnicate", "info", ranks=(0, 2))
 
-    def test_no_or_unknown_subcommand(self):
+    def test_refuses_a_missing_or_unknown_subcommand(self):
         self.refused(USAGE, ["subcommand"], ranks=(0, 2))
         self.refused(USAGE, ["dance"], "dance", ranks=(0, 2))
 
-    def test_values_out_of_range(self):
+    def test_refuses_values_out_of_range(self):
         self.train_refused(USAGE, ["--batch", "0"], "--batch", "0")
         self.train_refused(USAGE, ["--epochs", "-1"], "--epochs", "-1")
         self.train_refused(USAGE, ["--learning-rate", "nan"], "--learning-rate", "nan")
         self.train_refused(USAGE, ["resnet9000", "lenet5"], "--model", "resnet9000")
 
-    def test_bad_kokkos_flags(self):
+    def test_refuses_bad_kokkos_flags(self):
         self.train_refused(USAGE, ["--kokkos-num-threads"], "--kokkos-num-threads=many", ranks=(0, 2))
         self.train_refused(USAGE, ["--kokkos-dance"], "--kokkos-dance", ranks=(0, 2))
 
-    def test_missing_data(self):
+    def test_names_the_file_missing_in_an_absent_folder(self):
         self.train_refused(FAILURE, ["no-such-folder/" + IMAGES, "missing"], data=self.path("no-such-folder"))
 
-    def test_missing_file(self):
+    def test_names_a_missing_file(self):
         data = self.damaged_data("t10k-labels-idx1-ubyte", lambda bytes: None)
         self.train_refused(FAILURE, ["t10k-labels-idx1-ubyte", "missing"], data=data, ranks=(2,))
 
-    def test_file_missing_on_one_rank_only(self):
+    def test_names_the_rank_that_misses_a_file(self):
         good = ["train", "--data", DATA, "--steps", "1"]
         bad = ["train", "--data", self.path("nowhere"), "--steps", "1"]
         for lists in ([good, bad], [bad, good], [good, good, bad, good]):
@@ -100,86 +101,87 @@ class BadInput(unittest.TestCase):
                 if lists[0] is good:
                     self.assertIn(f"rank {lists.index(bad)}: ", result.err)
 
-    def test_flag_unknown_on_one_rank_only(self):
+    def test_names_the_rank_with_an_unknown_flag(self):
         good = ["train", "--data", DATA, "--steps", "1"]
         self.check(aloni_each(good, good + ["--what"], limit=LIMIT), USAGE, "rank 1: ", "--what")
 
-    def test_truncated_file(self):
+    def test_refuses_a_truncated_file(self):
         data = self.damaged_data(IMAGES, lambda bytes: bytes[:len(bytes) // 2])
         self.train_refused(FAILURE, [IMAGES, "truncated"], data=data)
 
-    def test_truncated_header(self):
+    def test_refuses_a_truncated_header(self):
         data = self.damaged_data(LABELS, lambda bytes: gzip.compress(gzip.decompress(bytes)[:6]))
         self.train_refused(FAILURE, [LABELS, "truncated"], data=data, ranks=(2,))
 
-    def test_header_that_promises_too_much(self):
+    def test_refuses_a_header_with_absurd_extents(self):
         def promise(bytes):
             return gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + gzip.decompress(bytes)[16:])
         self.train_refused(FAILURE, [IMAGES, "absurd"], data=self.damaged_data(IMAGES, promise), ranks=(2,))
 
-    def test_damaged_compression(self):
+    def test_refuses_damaged_compression(self):
         data = self.damaged_data(IMAGES, lambda bytes: bytes[:1000] + b"damage" + bytes[1006:])
         self.train_refused(FAILURE, [IMAGES], data=data, ranks=(2,))
 
-    def test_label_out_of_range(self):
+    def test_names_the_image_whose_label_is_out_of_range(self):
         def change(bytes):
             plain = bytearray(gzip.decompress(bytes))
             plain[8 + 1234] = 10
             return gzip.compress(plain)
         self.train_refused(FAILURE, [LABELS, "label 10 of image 1234"], data=self.damaged_data(LABELS, change))
 
-    def test_counts_that_differ(self):
+    def test_refuses_different_counts_of_images_and_labels(self):
         def change(bytes):
             plain = gzip.decompress(bytes)
             return gzip.compress(plain[:4] + (7999).to_bytes(4, "big") + plain[8:-1])
         self.train_refused(FAILURE, [LABELS, "7999"], data=self.damaged_data(LABELS, change), ranks=(2,))
 
-    def test_strategy_naming_an_unknown_layer(self):
+    def test_refuses_a_strategy_with_an_unknown_layer(self):
         strategy = self.write("my.strategy", "# a comment\n*  1\nconv9  1\n")
         self.train_refused(USAGE, ["my.strategy:3", "conv9", "conv1"], "--strategy", strategy)
 
-    def test_strategy_with_a_bad_line(self):
+    def test_names_the_bad_line_of_a_strategy(self):
         strategy = self.write("my.strategy", "conv* h2\npool* q7\n* n2\n")
         self.train_refused(USAGE, ["my.strategy:2", "q7"], "--strategy", strategy, ranks=(2,))
 
-    def test_strategy_that_leaves_a_layer_out(self):
+    def test_names_the_layer_that_a_strategy_leaves_out(self):
         strategy = self.write("my.strategy", "conv* h2\n")
         self.train_refused(USAGE, ["my.strategy", "relu1"], "--strategy", strategy, ranks=(2,))
 
-    def test_more_blocks_than_ranks(self):
+    def test_refuses_more_blocks_than_ranks(self):
         self.train_refused(USAGE, ["h8", "rank"], "--strategy", "h8")
         strategy = self.write("my.strategy", "conv1 h8\n* n1\n")
         self.train_refused(USAGE, ["my.strategy:1", "h8"], "--strategy", strategy, ranks=(2,))
 
-    def test_grid_that_does_not_divide_the_ranks(self):
+    def test_refuses_a_grid_that_does_not_divide_the_ranks(self):
         self.train_refused(USAGE, ["h3", "divides the 4 ranks"], "--strategy", "h3", ranks=(4,))
         self.train_refused(USAGE, ["n2", "divides the 3 ranks"], "--strategy", "n2", ranks=(3,))
 
-    def test_gradients_of_somebody_else(self):
+    def test_refuses_an_unknown_kind_of_gradients(self):
         self.train_refused(USAGE, ["--gradients", "few", "majority"], "--gradients", "few", ranks=(2,))
 
-    def test_tuning_that_is_no_tuning(self):
-        self.train_refused(FAILURE, ["nowhere.tuning", "missing"], "--tuning", self.path("nowhere.tuning"), ranks=(1, 2))
+    def test_refuses_missing_damaged_and_foreign_tuning_files(self):
+        missing = self.path("nowhere.tuning")
+        self.train_refused(FAILURE, ["nowhere.tuning", "missing"], "--tuning", missing, ranks=(1, 2))
         damaged = self.write("my.tuning", "aloni tuning 2\nranks 2\nnodes 1\nlatency fast\n")
         self.train_refused(USAGE, ["my.tuning:4", "latency fast"], "--tuning", damaged, ranks=(2,))
         elsewhere = self.write("other.tuning", "aloni tuning 2\nranks 16\nnodes 4\n")
         self.train_refused(USAGE, ["16 ranks on 4 nodes"], "--tuning", elsewhere, ranks=(2,))
 
-    def test_neither_file_nor_grid(self):
+    def test_refuses_a_strategy_that_is_neither_file_nor_grid(self):
         self.train_refused(USAGE, ["--strategy", "rows"], "--strategy", "rows", ranks=(2,))
         self.train_refused(USAGE, ["d2"], "--strategy", "d2", ranks=(2,))
         self.train_refused(USAGE, ["f3"], "--strategy", "f3", ranks=(2,))
         self.train_refused(USAGE, ["--strategy", "h2f"], "--strategy", "h2f", ranks=(2,))
 
-    def test_json_in_a_folder_that_is_not_there(self):
+    def test_refuses_json_in_a_missing_folder(self):
         self.train_refused(FAILURE, ["nowhere/out.json"], "--json", self.path("nowhere/out.json"))
         self.refused(FAILURE, ["nowhere/out.json"], "info", "--json", self.path("nowhere/out.json"), ranks=(2,))
 
-    def test_json_that_is_a_folder(self):
+    def test_refuses_a_folder_for_json(self):
         self.train_refused(FAILURE, [self.folder, "folder"], "--json", self.folder, ranks=(2,))
 
-    @unittest.skipUnless(os.path.exists("/dev/full"), "no full device here")
-    def test_full_disk_loses_no_results(self):
+    @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
+    def test_prints_results_even_if_the_disk_is_full(self):
         for ranks in (1, 2):
             result = aloni("train", "--data", DATA, "--steps", "2", "--json", "/dev/full", ranks=ranks)
             self.check(result, FAILURE, "/dev/full")

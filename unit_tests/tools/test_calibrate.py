@@ -1,4 +1,4 @@
-"""aloni calibrate: one algorithm is taken for each size, and the files hold what is printed."""
+"""aloni calibrate chooses one algorithm for each size, and its files hold the printed measurements."""
 import json
 import pathlib
 import tempfile
@@ -10,7 +10,7 @@ QUICK = ["--largest-bytes", "4096", "--seconds", "0.001"]
 
 
 class Calibrate(unittest.TestCase):
-    def test_writes_what_it_measures(self):
+    def test_writes_its_measurements(self):
         with tempfile.TemporaryDirectory() as folder:
             table, numbers = pathlib.Path(folder, "tuning"), pathlib.Path(folder, "numbers.json")
             result = aloni("calibrate", *QUICK, "--output", str(table), "--json", str(numbers), ranks=3)
@@ -25,12 +25,12 @@ class Calibrate(unittest.TestCase):
                 self.assertEqual(len(chosen), 1)
                 self.assertEqual(chosen[0]["measured_seconds"], min(m["measured_seconds"] for m in of_size))
                 self.assertTrue(all(m["measured_seconds"] > 0 and m["predicted_seconds"] > 0 for m in of_size))
-            self.assertEqual(result.out.count("*"), len(sizes) + 1)  # and once where it is explained
+            self.assertEqual(result.out.count("*"), len(sizes) + 1)  # and one in the legend
             lines = table.read_text().splitlines()
             self.assertEqual(lines[:3], ["aloni tuning 2", "ranks 3", "nodes 1"])
             self.assertEqual(sum(line.startswith("all_reduce ") for line in lines), 5 * len(sizes))
 
-    def test_says_what_is_wrong(self):
+    def test_refuses_bad_arguments(self):
         for arguments in (["--largest-bytes", "63"], ["--seconds", "0"], ["--output", ""], ["surplus"]):
             result = aloni("calibrate", *arguments, ranks=0)
             self.assertEqual(result.code, USAGE, arguments)

@@ -9,7 +9,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST(SplitKokkosFlags, TakesThemOutWhereverTheyStand) {
+TEST(SplitKokkosFlags, SeparatesFlagsInAnyPosition) {
   const auto split = split_kokkos_flags(
       {"aloni", "--kokkos-num-threads=2", "train", "--data", "x", "--kokkos-disable-warnings", "--batch", "3"});
   EXPECT_THAT(split.kokkos, ElementsAre("--kokkos-num-threads=2", "--kokkos-disable-warnings"));
@@ -18,7 +18,7 @@ TEST(SplitKokkosFlags, TakesThemOutWhereverTheyStand) {
   EXPECT_FALSE(split.help);
 }
 
-TEST(SplitKokkosFlags, KnowsAllThatKokkosDocuments) {
+TEST(SplitKokkosFlags, KnowsAllFlagsThatKokkosDocuments) {
   for (const char* flag : {"--kokkos-help", "--kokkos-tools-help", "--kokkos-num-threads=4", "--kokkos-device-id=0",
                            "--kokkos-map-device-id-by=mpi_rank", "--kokkos-map-device-id-by=random",
                            "--kokkos-disable-warnings=yes", "--kokkos-print-configuration", "--kokkos-tune-internals",
@@ -30,13 +30,13 @@ TEST(SplitKokkosFlags, KnowsAllThatKokkosDocuments) {
   EXPECT_TRUE(split_kokkos_flags({"aloni", "--kokkos-help"}).help);
 }
 
-TEST(SplitKokkosFlags, LeavesUnknownOnesToBeRefused) {
+TEST(SplitKokkosFlags, LeavesUnknownFlagsAmongTheOthers) {
   const auto split = split_kokkos_flags({"aloni", "--kokkos-dance", "--kokkosnum-threads=2", "--help"});
   EXPECT_THAT(split.kokkos, IsEmpty());
   EXPECT_THAT(split.others, ElementsAre("aloni", "--kokkos-dance", "--kokkosnum-threads=2", "--help"));
 }
 
-TEST(SplitKokkosFlags, FindsValuesThatKokkosWouldAbortOn) {
+TEST(SplitKokkosFlags, ReportsValuesThatMakeKokkosAbort) {
   for (const char* flag :
        {"--kokkos-num-threads", "--kokkos-num-threads=", "--kokkos-num-threads=many", "--kokkos-num-threads=0",
         "--kokkos-num-threads=4x", "--kokkos-num-threads=99999999999", "--kokkos-device-id=-1",

@@ -7,7 +7,7 @@ namespace test_progress {
 
 const std::vector<std::string> parts{" 43 %", "0:12 left", "8123 samples/s", "loss 0.2134", "epoch 2/5"};
 
-TEST(ClockTime, ReadsLikeAClock) {
+TEST(ClockTime, ShowsMinutesAndHours) {
   EXPECT_EQ(clock_time(0), "0:00");
   EXPECT_EQ(clock_time(7.4), "0:07");
   EXPECT_EQ(clock_time(187), "3:07");
@@ -17,7 +17,7 @@ TEST(ClockTime, ReadsLikeAClock) {
   EXPECT_EQ(clock_time(0.0 / 0.0), "-:--");
 }
 
-TEST(FitLine, IsNeverWiderThanItMayBe) {
+TEST(FitLine, IsNeverWiderThanTheTerminal) {
   for (int width = -3; width <= 200; ++width) {
     EXPECT_LE(fit_line(0.43, parts, width).size(), static_cast<std::size_t>(std::max(width, 0))) << width;
   }
@@ -30,17 +30,18 @@ TEST(FitLine, KeepsTheMostImportantParts) {
   EXPECT_EQ(fit_line(0.43, parts, 32), " 43 %  0:12 left  8123 samples/s");
 }
 
-TEST(FitLine, FillsTheRestWithABar) {
+TEST(FitLine, FillsTheFreeColumnsWithABar) {
   const std::string line = fit_line(0.5, parts, 100);
   EXPECT_THAT(line, testing::StartsWith("[####"));
-  EXPECT_EQ(std::count(line.begin(), line.end(), '#'), std::count(line.begin(), line.end(), '.') - 1);  // and "0.2134"
+  EXPECT_EQ(std::count(line.begin(), line.end(), '#'),
+            std::count(line.begin(), line.end(), '.') - 1);  // "0.2134" has one more dot
   EXPECT_THAT(fit_line(0, parts, 100), testing::StartsWith("[."));
   EXPECT_THAT(fit_line(1, parts, 100), testing::HasSubstr("#]"));
   EXPECT_THAT(fit_line(7, parts, 100), testing::HasSubstr("#]"));
   EXPECT_THAT(fit_line(0.0 / 0.0, parts, 100), testing::StartsWith("[."));
 }
 
-TEST(Progress, SaysNothingWhenTold) {
+TEST(Progress, StyleNonePrintsNothing) {
   testing::internal::CaptureStderr();
   {
     Progress progress(ProgressStyle::none);
@@ -50,7 +51,7 @@ TEST(Progress, SaysNothingWhenTold) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Progress, PlainWaitsBeforeItsFirstLine) {
+TEST(Progress, StylePlainWaitsBeforeItsFirstLine) {
   testing::internal::CaptureStderr();
   {
     Progress progress(ProgressStyle::plain);
@@ -60,7 +61,7 @@ TEST(Progress, PlainWaitsBeforeItsFirstLine) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
-TEST(Progress, LineIsTakenAwayAtTheEnd) {
+TEST(Progress, StyleLineErasesTheLineAtTheEnd) {
   testing::internal::CaptureStderr();
   {
     Progress progress(ProgressStyle::line);

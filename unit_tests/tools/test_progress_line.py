@@ -1,5 +1,5 @@
-"""The live line in a real (pseudo-) terminal: never wider than the window, also after a resize; gone at the end; and no
-trace of it where there is no terminal."""
+"""In a pseudo-terminal the progress line is never wider than the window, also after a resize, and disappears at the
+end. Without a terminal there is no progress line."""
 import fcntl
 import os
 import pty
@@ -30,14 +30,14 @@ class Terminal:
         self.pid, self.terminal = pty.fork()
         if self.pid == 0:
             os.close(go)
-            os.read(self.ready, 1)  # until the window has its width
+            os.read(self.ready, 1)  # waits until the window has its width
             os.execvp(arguments[0], arguments)
         os.close(self.ready)
         set_width(self.terminal, columns)
         os.close(go)
 
     def read(self, seconds, until=lambda text: False):
-        """More of what the window is sent; returns when `until` holds, the program ends, or the time is over."""
+        """Reads output of the program until `until` holds, the program ends, or `seconds` have passed."""
         end = time.monotonic() + seconds * SLOWDOWN
         while self.code is None and time.monotonic() < end and not until(self.text):
             if not select.select([self.terminal], [], [], 0.1)[0]:
@@ -58,7 +58,7 @@ class Terminal:
 
 
 def drawn(text):
-    """Everything that was drawn at the left margin without a new line after it, and without escape sequences."""
+    """The pieces of text between carriage returns and line ends, without escape sequences."""
     pieces = [re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "", p) for p in re.split(r"[\r\n]", text)]
     return [p for p in pieces if p.strip()]
 
@@ -73,7 +73,7 @@ class ProgressLine(unittest.TestCase):
         self.addCleanup(terminal.end)
         return terminal
 
-    def test_fits_the_window_and_is_gone_at_the_end(self):
+    def test_fits_the_window_and_disappears_at_the_end(self):
         for columns in (100, 40):
             window = self.start("--steps", STEPS, columns=columns)
             window.read(60)
@@ -81,7 +81,7 @@ class ProgressLine(unittest.TestCase):
             lines = progress_lines(window.text)
             self.assertGreater(len(lines), 0, window.text)
             self.assertLess(max(len(line) for line in lines), columns)
-            # Each line was erased before what came next: the results start at the left margin of an empty line.
+            # Each line is erased before the next output: results start at the left margin of an empty line.
             self.assertRegex(window.text, r"\r\x1b\[Kepoch 1/")
             self.assertNotRegex(window.text.split("speed ")[-1], r"\x1b")
 
@@ -90,15 +90,16 @@ class ProgressLine(unittest.TestCase):
         window.read(60, until=lambda text: len(progress_lines(text)) >= 3)
         self.assertGreater(max(len(line) for line in progress_lines(window.text)), 40)
         set_width(window.terminal, 30)
-        window.read(1)  # what was on its way
+        window.read(1)  # output from before the resize
         before = len(window.text)
         window.read(60, until=lambda text: len(progress_lines(text[before:])) >= 4)
-        lines = progress_lines(window.text[before:])[1:]  # the first may have lost its beginning
+        lines = progress_lines(window.text[before:])[1:]  # the beginning of the first may be missing
         self.assertGreater(len(lines), 2, window.text)
         self.assertLess(max(len(line) for line in lines), 30)
 
-    def test_fits_the_window_through_the_launcher_too(self):
-        # It passes on what ranks write to stdout and to stderr in any order: a result may come before its line is erased.
+    def test_fits_the_window_under_the_launcher(self):
+        # The launcher forwards stdout and stderr in any order: a result may arrive before the line is erased. So stdout
+        # is left out.
         launcher = ["sh", "-c", 'exec "$0" "$@" >/dev/null', MPIRUN, "-n", "2"]
         window = self.start("--progress", "line", "--steps", STEPS, columns=50, launcher=launcher)
         window.read(60)
@@ -107,7 +108,7 @@ class ProgressLine(unittest.TestCase):
         self.assertGreater(len(lines), 0, window.text)
         self.assertLess(max(len(line) for line in lines), 50)
 
-    def test_leaves_no_trace_where_there_is_no_terminal(self):
+    def test_draws_nothing_without_a_terminal(self):
         for ranks in (0, 2):
             result = aloni("train", "--data", DATA, "--steps", STEPS, ranks=ranks)
             self.assertEqual(result.code, 0, result.err)

@@ -42,7 +42,7 @@ class JsonFile : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(JsonFile, IsWrittenWhole) {
+TEST_F(JsonFile, IsWrittenCompletely) {
   const auto path = folder_.path("out.json");
   check_result_file_can_be_written(path);
   EXPECT_EQ(files(), 0u);
@@ -51,16 +51,16 @@ TEST_F(JsonFile, IsWrittenWhole) {
   EXPECT_EQ(files(), 1u);
 }
 
-TEST_F(JsonFile, ReplacesAnOlderOne) {
+TEST_F(JsonFile, ReplacesAnOlderFile) {
   const auto path = folder_.path("out.json");
-  std::ofstream(path) << "something much longer than what comes after it";
+  std::ofstream(path) << "something much longer than the text after this";
   check_result_file_can_be_written(path);
   EXPECT_EQ(content(path).size(), 46u);
   write_result_file(path, "new");
   EXPECT_EQ(content(path), "new");
 }
 
-TEST_F(JsonFile, HasTheRightsOfAnOrdinaryFile) {
+TEST_F(JsonFile, HasThePermissionsOfAnOrdinaryFile) {
   write_result_file(folder_.path("out.json"), "x");
   std::ofstream(folder_.path("other")) << "x";
   EXPECT_EQ(fs::status(folder_.path("out.json")).permissions(), fs::status(folder_.path("other")).permissions());
@@ -74,7 +74,7 @@ TEST_F(JsonFile, FollowsASymbolicLink) {
   EXPECT_EQ(content(folder_.path("target")), "new");
 }
 
-TEST_F(JsonFile, GoesStraightIntoADevice) {
+TEST_F(JsonFile, WritesDirectlyIntoADevice) {
   check_result_file_can_be_written("/dev/null");
   write_result_file("/dev/null", "x");
   EXPECT_TRUE(fs::is_character_file("/dev/null"));
@@ -88,11 +88,11 @@ TEST_F(JsonFile, RefusesPathsThatCannotBeWritten) {
   EXPECT_NE(refusal(folder_.path("file/out.json")), "");
 }
 
-TEST_F(JsonFile, SaysThatTheDeviceIsFull) {
+TEST_F(JsonFile, ReportsAFullDevice) {
   if (!fs::exists("/dev/full")) return;
   try {
     write_result_file("/dev/full", "x");
-    FAIL() << "not refused";
+    FAIL() << "write_result_file() did not throw";
   } catch (const FileError& e) {
     EXPECT_EQ(e.argument(), "/dev/full");
   }

@@ -13,8 +13,8 @@ namespace test_together {
 
 struct Ending {
   int code;
-  std::string text;           // what this rank printed
-  std::int64_t lines_in_all;  // and all ranks together
+  std::string text;           // stderr of this rank
+  std::int64_t lines_in_all;  // lines of stderr, all ranks together
   double seconds;
 };
 
@@ -35,7 +35,7 @@ int last_rank() {
   return size - 1;
 }
 
-TEST(RunTogether, SucceedsInSilence) {
+TEST(RunTogether, PrintsNothingOnSuccess) {
   const auto end = ending_of([](const comm::Communicator& comm) { comm.barrier(); });
   EXPECT_EQ(end.code, success);
   EXPECT_EQ(end.lines_in_all, 0);
@@ -49,7 +49,7 @@ TEST(RunTogether, PrintsAnErrorOfAllRanksOnce) {
   EXPECT_LT(end.seconds, 2);
 }
 
-TEST(RunTogether, PrintsTheErrorOfTheRankThatFailedItself) {
+TEST(RunTogether, PrintsTheErrorOfTheFailedRankNotOfItsPeers) {
   const auto end = ending_of([](const comm::Communicator& comm) {
     comm::collectively(comm, "reading", [&] {
       if (comm.rank() == last_rank()) throw FileError("aloni::nn::read_idx", "x.gz", "missing", "a readable file");
@@ -60,7 +60,7 @@ TEST(RunTogether, PrintsTheErrorOfTheRankThatFailedItself) {
   EXPECT_LT(end.seconds, 2);
 }
 
-TEST(RunTogether, BringsHomeRanksThatWaitForAFailedOne) {
+TEST(RunTogether, EndsRanksThatWaitForAFailedRank) {
   const auto end = ending_of([](const comm::Communicator& comm) {
     if (comm.rank() == last_rank()) throw std::bad_alloc();
     for (;;) comm.barrier();
@@ -70,7 +70,7 @@ TEST(RunTogether, BringsHomeRanksThatWaitForAFailedOne) {
   EXPECT_LT(end.seconds, 4);
 }
 
-TEST(RunTogether, TakesTheCodeOfTheRankThatSpeaks) {
+TEST(RunTogether, ReturnsTheCodeOfTheRankThatPrints) {
   const auto end = ending_of([](const comm::Communicator& comm) {
     if (comm.rank() == last_rank()) throw UsageError("two\nlines");
   });

@@ -1,4 +1,4 @@
-"""aloni train from outside: it learns, every split gives the same losses, the JSON is what it is documented to be."""
+"""aloni train as a user runs it: it learns, every split gives the same losses, the JSON has its documented form."""
 import json
 import os
 import shutil
@@ -20,7 +20,7 @@ class Train(unittest.TestCase):
         with open(path) as file:
             return json.load(file), result
 
-    def test_one_epoch_on_two_halves_of_each_image_learns_most_digits(self):
+    def test_learns_most_digits_in_one_epoch_split_by_height(self):
         report, result = self.train("--strategy", "h2", "--epochs", "1", "--batch", "64", ranks=2)
         self.assertEqual(len(report["losses"]), 125)
         self.assertEqual(len(report["epochs"]), 1)
@@ -29,7 +29,7 @@ class Train(unittest.TestCase):
         accuracy = 100 * report["epochs"][0]["test_accuracy"]
         self.assertIn(f"epoch 1/1: loss {report['epochs'][0]['loss']:.4f}, test accuracy {accuracy:.2f} %", result.out)
 
-    def test_json_holds_the_stable_interface(self):
+    def test_writes_json_in_its_documented_form(self):
         report, result = self.train("--steps", "3", "--seed", "5", "--precision", "double", ranks=2)
         self.assertEqual(len(report["losses"]), 3)
         self.assertEqual(set(report["epochs"][0]), {"loss", "test_accuracy"})
@@ -42,7 +42,7 @@ class Train(unittest.TestCase):
         for word in ("compute", "halo", "collective", "input", "samples/s", "memory"):
             self.assertIn(word, result.out)
 
-    def test_losses_depend_on_the_seed_only(self):
+    def test_losses_depend_only_on_the_seed(self):
         def losses(seed):
             return self.train("--steps", "3", "--seed", seed, ranks=1)[0]["losses"]
         self.assertEqual(losses("7"), losses("7"))
@@ -62,10 +62,11 @@ class Train(unittest.TestCase):
                 worst = max(abs(a - b) / abs(a) for a, b in zip(alone, split))
                 self.assertLessEqual(worst, 1e-10)
 
-    def test_bfloat16_learns_or_is_refused_with_what_to_take_instead(self):
+    def test_bfloat16_learns_or_the_error_names_the_alternative(self):
         arguments = ["--steps", "60", "--batch", "64", "--strategy", "h2"]
         path = os.path.join(self.folder, "narrow.json")
-        result = aloni("train", "--data", DATA, "--json", path, "--precision", "bfloat16", *arguments, ranks=2, limit=100)
+        flags = ["--json", path, "--precision", "bfloat16", *arguments]
+        result = aloni("train", "--data", DATA, *flags, ranks=2, limit=100)
         if result.code != 0:
             self.assertIn("take float", result.err)
             return
@@ -75,19 +76,19 @@ class Train(unittest.TestCase):
         self.assertLess(sum(narrow[-10:]) / 10, 0.8 * narrow[0])
         self.assertAlmostEqual(sum(narrow[-10:]) / 10, sum(wide[-10:]) / 10, delta=0.2 * wide[0])
 
-    def test_gradients_of_a_majority(self):
+    def test_trains_with_the_gradients_of_a_majority(self):
         report, _ = self.train("--steps", "20", "--gradients", "majority", ranks=3)
         self.assertEqual(len(report["losses"]), 20)
         self.assertLess(report["losses"][-1], 10)
 
-    def test_a_tuning_file_of_the_calibration(self):
+    def test_accepts_a_tuning_file_of_calibrate(self):
         tuning = os.path.join(self.folder, "tuning")
         result = aloni("calibrate", "--largest-bytes", "256", "--seconds", "0.001", "--output", tuning, ranks=2)
         self.assertEqual(result.code, 0, result.err)
         report, _ = self.train("--steps", "3", "--tuning", tuning, ranks=2)
         self.assertEqual(len(report["losses"]), 3)
 
-    def test_a_file_is_preferred_to_a_grid_of_that_name(self):
+    def test_prefers_a_file_to_a_grid_with_its_name(self):
         with open(os.path.join(self.folder, "h2"), "w") as text:
             text.write("* n2\n")
         result = aloni("train", "--data", DATA, "--steps", "1", "--strategy", "h2", ranks=2, cwd=self.folder)
@@ -106,7 +107,7 @@ class Command(unittest.TestCase):
                     mark = "--kokkos-num-threads" if "--kokkos-help" in arguments else result.out.splitlines()[0]
                     self.assertEqual(result.out.count(mark), 1)
 
-    def test_info_tells_programs_the_same_as_people(self):
+    def test_info_writes_its_text_and_json_alike(self):
         with tempfile.TemporaryDirectory(prefix="aloni-test-") as folder:
             path = os.path.join(folder, "info.json")
             result = aloni("info", "--json", path, ranks=2)

@@ -15,12 +15,12 @@ namespace test_train_command {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// What is wrong with the arguments of `aloni train --data somewhere …`; empty if nothing.
+// The error for `aloni train --data somewhere <arguments>`; empty if there is none.
 std::string fault(std::vector<std::string> arguments) {
   CLI::App app;
   const TrainCommand command(app);
   arguments.insert(arguments.begin(), {"train", "--data", "somewhere"});
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // as CLI11 takes a vector
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects in a vector
   try {
     app.parse(reversed);
     command.check();
@@ -33,7 +33,7 @@ std::string fault(std::vector<std::string> arguments) {
   return "";
 }
 
-TEST(TrainCommand, TakesEveryDocumentedFlag) {
+TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({}), "");
   EXPECT_EQ(fault({"--model",
                    "lenet5",
@@ -69,12 +69,12 @@ TEST(TrainCommand, TakesEveryDocumentedFlag) {
   }
 }
 
-TEST(TrainCommand, LetsTheLastOfTwoCount) {
+TEST(TrainCommand, UsesTheLastOfTwoEqualFlags) {
   EXPECT_EQ(fault({"--epochs", "0", "--epochs", "2"}), "");
   EXPECT_THAT(fault({"--epochs", "2", "--epochs", "0"}), HasSubstr("--epochs"));
 }
 
-TEST(TrainCommand, NamesTheFlagAndTheValueThatIsOutOfRange) {
+TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"--batch", "0"},           {"--batch", "-64"},        {"--epochs", "-1"},         {"--epochs", "0"},
       {"--steps", "-5"},          {"--seed", "-1"},          {"--learning-rate", "nan"}, {"--learning-rate", "0"},
@@ -89,7 +89,7 @@ TEST(TrainCommand, NamesTheFlagAndTheValueThatIsOutOfRange) {
   EXPECT_THAT(fault({"--strategy", ""}), HasSubstr("--strategy"));
 }
 
-TEST(TrainCommand, NamesTheFlagWhoseValueHasTheWrongType) {
+TEST(TrainCommand, NamesTheFlagWithAValueOfTheWrongType) {
   EXPECT_THAT(fault({"--batch", "many"}), HasSubstr("--batch"));
   EXPECT_THAT(fault({"--batch", "99999999999999999999"}), HasSubstr("--batch"));
   EXPECT_THAT(fault({"--epochs", "1.5"}), HasSubstr("--epochs"));
