@@ -62,7 +62,7 @@ TEST(Tuning, BrokenFilesAreRefusedWithTheLine) {
   const std::string good = to_text(example());
   EXPECT_THAT(refusal(""), HasSubstr("line 1"));
   EXPECT_THAT(refusal("something\n"), HasSubstr("line 1"));
-  EXPECT_THAT(refusal("aloni tuning 2\n"), HasSubstr("to its end"));
+  EXPECT_THAT(refusal("aloni tuning 2\n"), HasSubstr("complete file"));
   EXPECT_THAT(refusal(good + "colour 3\n"), HasSubstr("line 10"));
   EXPECT_THAT(refusal(good + "all_reduce ring 10 1\n"), HasSubstr("line 10"));
   EXPECT_THAT(refusal(good + "all_reduce star 10 1 0\n"), HasSubstr("star"));

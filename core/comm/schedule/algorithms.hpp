@@ -25,8 +25,8 @@ namespace aloni::comm {
 void recursive_doubling_all_reduce(Builder& b, const Team& team, Region data);
 
 /// Reduce-scatter by recursive halving, then all-gather by recursive doubling. For powers of two: 2 n (p - 1) / p
-/// elements per rank in 2 log2(p) messages. Source: Rabenseifner: Optimization of collective reduction operations,
-/// 2004.
+/// elements per rank in 2 log2(p) messages.
+/// Source: Rabenseifner: Optimization of collective reduction operations, 2004.
 void rabenseifner_all_reduce(Builder& b, const Team& team, Region data);
 
 /// Reduce-scatter and all-gather around a ring: 2 n (p - 1) / p elements per rank for every p, in 2 (p - 1) rounds

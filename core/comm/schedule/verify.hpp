@@ -2,9 +2,12 @@
 // Proves that the schedules of all ranks of one operation are correct, without running them, and counts their cost.
 //
 //   std::vector<Schedule> all;
-//   for (int r = 0; r < p; ++r) { Builder b(r); ring_all_reduce(b, Team::all(r, p), b.output(n));
-//   all.push_back(b.finish()); } const Cost cost = verify(all, all_reduce_goal(p, n));   // throws when anything is
-//   wrong
+//   for (int r = 0; r < p; ++r) {
+//     Builder b(r);
+//     ring_all_reduce(b, Team::all(r, p), b.output(n));
+//     all.push_back(b.finish());
+//   }
+//   const Cost cost = verify(all, all_reduce_goal(p, n));   // throws if a schedule is wrong
 //
 // It proves, for every order of message arrival and step execution:
 //  - Each send has one receive of the same size, and each receive has one send.

@@ -5,9 +5,8 @@
 // stamp marks a cell as full. A cell holds the header and up to 200 bytes; an 8-byte message fills one cache line. For
 // a larger payload there are two cases:
 //   - It lies in the shared heap: the cell has its address. The receiver reads it in place and marks it as read.
-//   - It lies elsewhere: the sender copies it into a block of its control segment. The receiver reads the block and
-//   frees
-//     it.
+//   - It lies elsewhere: the sender copies it into a block of its control segment. The receiver reads and frees the
+//     block.
 // There are no system calls and no locks.
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/comm/transport.hpp>
