@@ -61,7 +61,7 @@ Environment::Environment(int& argc, char**& argv) {
     comm::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED) {
       MPI_Finalize();
-      throw CommunicationError("aloni::Environment", "thread level of MPI", std::to_string(provided),
+      throw CommunicationError("aloni::Environment", "MPI thread level", std::to_string(provided),
                                "MPI_THREAD_FUNNELED (" + std::to_string(MPI_THREAD_FUNNELED) + ") or more");
     }
     owns_mpi_ = true;
