@@ -1,7 +1,7 @@
 #pragma once
 // A queue of kernels: an execution space instance. Kernels of one queue run in order; kernels of two queues may run at
-// the same time. On Kokkos::Serial and OpenMP a kernel is complete when its submission returns. Code must not rely on
-// this.
+// the same time. On Kokkos::Serial and OpenMP a kernel is complete when its submission returns. Code must not
+// rely on this.
 #include <Kokkos_Core.hpp>
 
 #include <string>

@@ -12,8 +12,7 @@
 // destroy the engine.
 //
 // Flow control: a send completes once at most run_ahead_bytes() to its peer remain unacknowledged. The data beyond this
-// limit are transferred without delay; only the completion waits. This bounds the memory for early messages at the
-// peer.
+// limit are transferred without delay; only the completion waits. This bounds the peer's memory for early messages.
 //
 // An operation allocates nothing if an operation of the same form has run before.
 #include <aloni/core/comm/engine/match_table.hpp>

@@ -35,8 +35,7 @@ struct Content {
   friend bool operator==(const Content&, const Content&) = default;
 };
 
-/// Contents of a rank's buffers before (`input`, `output`) and after (`after`: output). Undefined in `after`: any
-/// content.
+/// Contents of a rank's buffers before (`input`, `output`) and after (`after`: output). Undefined in `after`: any.
 struct RankGoal {
   std::vector<Content> input, output, after;
 };
