@@ -77,8 +77,8 @@ class CommunicatorRuntime {
   void add_service(Service& service) { services_.push_back(&service); }
   void remove_service(Service& service) { std::erase(services_, &service); }
   const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
-  /// Checks the other ranks; called from time to time by waits without progress. Poisons the family if a process of the
-  /// node or a neighbouring node has died, or if pending operations have not advanced for longer than the limit.
+  /// Checks the other ranks; called from time to time by waits without progress. Poisons the family in two cases: a
+  /// process of the node or a neighbouring node has died, or pending operations have not advanced within the limit.
   /// `waits`: whether this rank waits for other ranks; false skips the time limit.
   void look_around(bool waits = true);
   /// Whether this machine has more ranks of the family than cores.

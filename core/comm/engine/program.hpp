@@ -1,6 +1,6 @@
 #pragma once
-// Program: a schedule compiled for the engine. It has the dependents of each step, ranks of the root communicator,
-// message numbers, and for each receive the reduction that can be fused with it.
+// Program: a schedule compiled for the engine. It has the dependents of each step, ranks of the root communicator and
+// message numbers. For each receive it has the reduction that can be fused with it.
 #include <aloni/core/comm/schedule/schedule.hpp>
 
 #include <cstdint>

@@ -7,9 +7,9 @@
 //   ring_all_reduce(b, Team::all(rank, size), b.output(count));
 //   Schedule s = b.finish();
 //
-// In the costs below, p is the number of ranks of the team, n the number of elements of the whole operation, and "per
-// rank" the elements that each rank sends. Reductions combine contiguous ranges of positions, lower positions first;
-// exceptions are stated.
+// Costs: p is the number of ranks of the team, n the number of elements of the whole operation. "Per rank" counts the
+// elements that each rank sends. Reductions combine contiguous ranges of positions, lower positions first; exceptions
+// are stated.
 #include <aloni/core/comm/schedule/builder.hpp>
 #include <aloni/core/comm/schedule/team.hpp>
 
