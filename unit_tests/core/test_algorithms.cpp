@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace aloni::comm {
-namespace {
+namespace test_algorithms {
 
 /// Largest number of ranks; smaller under a sanitizer.
 constexpr int most_ranks = aloni::test::share_of(64);
@@ -283,5 +283,5 @@ TEST(Team, SendsToTheRanksOfAGroupThatDoesNotStartAtZero) {
   EXPECT_NO_THROW(verify(all, goal));
 }
 
-}  // namespace
+}  // namespace test_algorithms
 }  // namespace aloni::comm

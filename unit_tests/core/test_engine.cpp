@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace test_engine {
 
 using namespace aloni::comm;
 using namespace aloni::comm::detail;
@@ -557,4 +557,4 @@ TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOperation) {
   EXPECT_EQ(std::ranges::count(large[1], 3.0), 1'000'000);
 }
 
-}  // namespace
+}  // namespace test_engine

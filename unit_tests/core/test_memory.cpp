@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace {
+namespace test_memory {
 
 TEST(Memory, PeakGrowsWithTouchedMemoryAndNeverShrinks) {
   const auto before = aloni::peak_memory_bytes();
@@ -20,4 +20,4 @@ TEST(Memory, PeakGrowsWithTouchedMemoryAndNeverShrinks) {
   EXPECT_GE(aloni::peak_memory_bytes(), after);  // the block is freed; the call itself may use another page
 }
 
-}  // namespace
+}  // namespace test_memory
