@@ -1,6 +1,6 @@
 #pragma once
-// A floating-point number of 16 bits with the range of a float: the upper half of one. Memory and messages hold it; who computes converts to
-// float, which is exact, and back, which rounds once, to nearest even.
+// bfloat16: a 16-bit floating-point number with the range of float. Its bits are the upper half of a float.
+// It is a type for memory and messages. To compute, convert to float (exact) and back (rounds to nearest even).
 //
 //   bfloat16 y(static_cast<float>(a) * static_cast<float>(b));
 #include <bit>
@@ -21,13 +21,13 @@ struct bfloat16 {
   constexpr explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
   constexpr explicit operator double() const { return static_cast<double>(static_cast<float>(*this)); }
 
-  /// The sum in float, rounded.
+  /// Adds in float and rounds once.
   friend constexpr bfloat16 operator+(bfloat16 a, bfloat16 b) {
     return bfloat16(static_cast<float>(a) + static_cast<float>(b));
   }
   constexpr bfloat16& operator+=(bfloat16 other) { return *this = *this + other; }
 
-  // By value: a NaN equals nothing, 0 equals -0.
+  // Compares as float: NaN is unequal to everything, 0 equals -0.
   friend constexpr bool operator==(bfloat16 a, bfloat16 b) { return static_cast<float>(a) == static_cast<float>(b); }
   friend constexpr std::partial_ordering operator<=>(bfloat16 a, bfloat16 b) {
     return static_cast<float>(a) <=> static_cast<float>(b);

@@ -1,5 +1,5 @@
 #pragma once
-// QueueMark of CUDA streams: an event. Included by queue_mark.hpp where Kokkos has CUDA; include that one.
+// QueueMark for CUDA streams: a CUDA event. Include queue_mark.hpp instead; it includes this file if Kokkos has CUDA.
 #include <aloni/core/queue.hpp>
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,8 @@ namespace aloni {
 template <class Exec>
 class QueueMark;
 
-/// The device waits, the host goes on. All queues are of one device. Throws std::runtime_error with CUDA's reason.
+/// await() makes the device wait; the host goes on. @pre all queues belong to one device. Throws std::runtime_error
+/// with CUDA's error text.
 template <>
 class QueueMark<Kokkos::Cuda> {
  public:

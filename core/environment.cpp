@@ -34,8 +34,8 @@ int node_local_rank() {
   return rank;
 }
 
-// Kokkos itself guesses the local rank from variables that some launchers set; MPI knows it. Kokkos takes either
-// settings or a command line, so the choice goes in as one more flag, which Kokkos removes again with its other flags.
+// Kokkos guesses the local rank from variables that some launchers set; MPI knows it. Kokkos takes either settings or a
+// command line. So the device is one more flag, which Kokkos removes again together with its other flags.
 void initialize_kokkos(int& argc, char**& argv) {
   std::vector<char*> arguments(argv, argv + argc);
   std::string device;
@@ -61,7 +61,7 @@ Environment::Environment(int& argc, char**& argv) {
     comm::check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
     if (provided < MPI_THREAD_FUNNELED) {
       MPI_Finalize();
-      throw CommunicationError("aloni::Environment", "thread level of MPI", std::to_string(provided),
+      throw CommunicationError("aloni::Environment", "MPI thread level", std::to_string(provided),
                                "MPI_THREAD_FUNNELED (" + std::to_string(MPI_THREAD_FUNNELED) + ") or more");
     }
     owns_mpi_ = true;
@@ -70,7 +70,7 @@ Environment::Environment(int& argc, char**& argv) {
     try {
       initialize_kokkos(argc, argv);
     } catch (...) {
-      if (owns_mpi_) MPI_Finalize();  // the destructor of a half-made object doesn't run
+      if (owns_mpi_) MPI_Finalize();  // the destructor does not run after a constructor throws
       throw;
     }
     owns_kokkos_ = true;

@@ -1,25 +1,24 @@
 #pragma once
-// Optional start-up and shut-down for programs that don't do it themselves. The library itself never starts or stops
-// MPI or Kokkos.
+// Starts and stops MPI and Kokkos, for programs that do not do so themselves. Nothing else in the library starts or
+// stops them.
 //
 //   int main(int argc, char** argv) {
-//     aloni::Environment environment(argc, argv);          // MPI first, then Kokkos; --kokkos-* flags are taken out of
-//     argv auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);   // gone before `environment`
+//     aloni::Environment environment(argc, argv);            // starts MPI, then Kokkos; removes --kokkos-* from argv
+//     auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);     // destroyed before `environment`
 //   }
 //
-// What is already running is left alone: in a program that has called MPI_Init or Kokkos::initialize, the environment
-// neither starts nor stops that one.
+// If the program has already called MPI_Init or Kokkos::initialize, Environment neither starts nor stops that library.
 
 namespace aloni {
 
 class Environment {
  public:
-  /// Collective over all ranks of the job. MPI is started with MPI_THREAD_FUNNELED; the device is chosen by node-local
-  /// rank. Throws CommunicationError when MPI gives less thread support than needed.
+  /// Starts MPI with MPI_THREAD_FUNNELED. Chooses the device by node-local rank, unless the user chose one. Collective
+  /// over all ranks of the job. Throws CommunicationError if MPI provides less thread support.
   Environment(int& argc, char**& argv);
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
-  /// Kokkos down first, then MPI.
+  /// Stops Kokkos, then MPI.
   ~Environment();
 
  private:

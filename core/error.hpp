@@ -1,18 +1,19 @@
 #pragma once
-// Typed errors. Every error names the operation, the argument, the value that was given and what was expected, so that
-// its one line is enough to act on:
+// Typed errors. Every error names the operation, the argument, the value that was given and the expectation. One line
+// is enough to act on:
 //
 //   aloni::nn::Strategy: layer = "conv9": expected the name of a layer of the network (conv1, conv2, fc1)
 //
-// Which ranks see an error is part of each function's contract: what is equal on all ranks throws on all ranks; what
-// one rank alone can see goes through `comm::collectively` (core/comm/communicator.hpp) or poisons the communicator, so
-// that the other ranks throw PeerFailed instead of waiting forever.
+// Which ranks throw is part of each function's contract:
+//   - An error in values that are equal on all ranks throws on all ranks.
+//   - An error that only one rank can see goes through `comm::collectively` (core/comm/communicator.hpp) or poisons the
+//     communicator. The other ranks then throw PeerFailed instead of waiting forever.
 #include <stdexcept>
 #include <string>
 
 namespace aloni {
 
-/// Root of all exceptions that aloni throws. `what()` is one line without a trailing newline.
+/// Base class of all exceptions that aloni throws. `what()` is one line without a trailing newline.
 class Error : public std::runtime_error {
  public:
   Error(std::string operation, std::string argument, std::string value, std::string expectation);
@@ -23,7 +24,7 @@ class Error : public std::runtime_error {
   const std::string& expectation() const noexcept { return expectation_; }
 
  protected:
-  /// For an error whose line reads better in another order.
+  /// Takes the whole line, for errors that read better in another order.
   Error(const std::string& line, std::string operation, std::string argument, std::string value,
         std::string expectation);
 
@@ -31,19 +32,19 @@ class Error : public std::runtime_error {
   std::string operation_, argument_, value_, expectation_;
 };
 
-/// An argument outside its documented range (a shape, a rank, a name, a text form).
+/// An argument is outside its documented range (a shape, a rank, a name, a text form).
 class InvalidArgument : public Error {
  public:
   using Error::Error;
 };
 
-/// A valid request that this build or version cannot serve; the expectation says what would work instead.
+/// The request is valid, but this build or version cannot serve it. The expectation names an alternative.
 class Unsupported : public Error {
  public:
   using Error::Error;
 };
 
-/// A file that is missing, truncated, malformed or cannot be written. `argument()` is the path.
+/// A file is missing, truncated or malformed, or cannot be written. `argument()` is the path.
 class FileError : public Error {
  public:
   using Error::Error;
@@ -55,20 +56,20 @@ class StaleGhosts : public Error {
   using Error::Error;
 };
 
-/// MPI returned an error code, or a message arrived with an unexpected size.
+/// MPI returned an error code, a message has an unexpected size, or ranks disagree about an operation.
 class CommunicationError : public Error {
  public:
   using Error::Error;
 };
 
-/// Another rank failed (or this one: it has poisoned the communicator itself). `value()` is its message.
+/// A rank failed: another rank, or this rank after it poisoned the communicator. `value()` is its message.
 class PeerFailed : public Error {
  public:
-  /// `rank` counts in the communicator of the operation, -1 when the failed rank is not in it; `root_rank` counts in
-  /// the communicator that it was split from (-1: the same number).
+  /// `rank`: the failed rank in the operation's communicator; -1 if it does not belong to it.
+  /// `root_rank`: the failed rank in the communicator that from_mpi() returned; -1: equal to `rank`.
   PeerFailed(std::string operation, int rank, std::string message, int root_rank = -1);
   int rank() const noexcept { return rank_; }
-  /// The same rank in the communicator that from_mpi() returned.
+  /// The failed rank in the communicator that from_mpi() returned.
   int root_rank() const noexcept { return root_rank_; }
 
  private:

@@ -8,8 +8,8 @@
 namespace aloni {
 
 std::int64_t peak_memory_bytes() {
-  // getrusage() comes second: on Linux its maximum survives exec(), so that a small program started by a large one
-  // reports the memory of its parent.
+  // getrusage() is only the fallback. On Linux its maximum survives exec(): a small program that a large program starts
+  // would report the memory of its parent.
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     if (word != "VmHWM:") continue;

@@ -1,6 +1,6 @@
 #pragma once
-// Named regions for Kokkos Tools: with a connector loaded (KOKKOS_TOOLS_LIBS) they appear in its timeline or tables;
-// without one they cost a comparison.
+// Named regions for Kokkos Tools. With a tool loaded (KOKKOS_TOOLS_LIBS) they appear in its timeline or tables. Without
+// a tool they cost one comparison.
 //
 //   aloni::ScopedRegion region("aloni::halo::Exchange::start");
 #include <Kokkos_Core.hpp>
@@ -11,8 +11,8 @@
 
 namespace aloni {
 
-/// Opens a region and closes it at the end of the scope. Kokkos' own ScopedRegion builds a std::string even when nobody
-/// listens; regions sit inside the training step, which allocates nothing.
+/// Opens a region and closes it at the end of the scope. Kokkos' own ScopedRegion builds a std::string even if no tool
+/// is loaded. Regions lie inside the training step, which must not allocate.
 class [[nodiscard]] ScopedRegion {
  public:
   /// @pre `label` starts with "aloni::"

@@ -1,7 +1,7 @@
 #pragma once
-// A queue of kernels: an execution space instance with the rules that aloni keeps. Kernels submitted to one queue run
-// in order; kernels of two queues may run at the same time. On Kokkos::Serial and OpenMP kernels are complete when the
-// submission returns; code must not rely on it.
+// A queue of kernels: an execution space instance. Kernels of one queue run in order; kernels of two queues may run at
+// the same time. On Kokkos::Serial and OpenMP a kernel is complete when its submission returns. Code must not
+// rely on this.
 #include <Kokkos_Core.hpp>
 
 #include <string>
@@ -16,13 +16,13 @@ class Queue {
 
   /// The default instance of the execution space.
   Queue() = default;
-  /// Wraps an instance that the caller made (a stream, a partition); lifetime as Kokkos counts it.
+  /// Wraps an instance that the caller made (a stream, a partition). Kokkos counts its references.
   explicit Queue(Exec space) : space_(std::move(space)) {}
 
   const Exec& space() const { return space_; }
 
-  /// Waits for this queue only, never for the whole device. @pre `reason` starts with "aloni::" and says why the wait
-  /// is needed; Kokkos Tools shows it.
+  /// Waits for this queue only, never for the whole device. `reason`: why the wait is needed; shown by Kokkos Tools.
+  /// @pre `reason` starts with "aloni::"
   void fence(const std::string& reason) const { space_.fence(reason); }
 
  private:

@@ -1,9 +1,10 @@
 #pragma once
-// A place in a queue, for other queues to wait for.
+// A mark in a queue that other queues can wait for.
 //
-//   QueueMark<Exec> made;            // once: making it may allocate
-//   made.set(kernels);               // behind all that was submitted to `kernels`
-//   made.await(communication, "aloni::example: what is sent is there");   // what is submitted to it from now on runs behind the mark
+//   QueueMark<Exec> packed;          // once: the constructor may allocate
+//   packed.set(kernels);             // after all kernels submitted to `kernels` so far
+//   packed.await(communication, "aloni::example: the buffer is packed");
+//                                    // kernels submitted to `communication` from now on run after the mark
 #include <aloni/core/queue.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -13,8 +14,8 @@
 
 namespace aloni {
 
-/// Where kernels are complete when they are submitted, or execution spaces have no events of their own, await() makes the host wait for all
-/// that is in the queue by then.
+/// For execution spaces without events: await() blocks the host until the marked queue is empty. If both queues are the
+/// same instance, it does nothing.
 template <class Exec>
 class QueueMark {
  public:

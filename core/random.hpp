@@ -1,19 +1,19 @@
 #pragma once
-// Random numbers by index: the value at a position depends on (seed, stream, index) alone, so a tensor filled by its
-// global indices is the same for any distribution, rank count and order of evaluation.
+// Random numbers by index: the value at a position depends on (seed, stream, index) alone. A tensor filled by its
+// global indices is therefore the same for any distribution, rank count and order of evaluation.
 //
 //   Kokkos::parallel_for("aloni::fill", policy, KOKKOS_LAMBDA(Index i) {
 //     weights(i) = bound * aloni::random::uniform<float>(seed, stream, first_global_index + i);
 //   });
 //
-// `stream` separates independent sequences of one seed (a layer, an epoch, the shuffling of the data). Use
-// Kokkos::Random instead where numbers need not be reproducible.
+// `stream` separates independent sequences of one seed: a layer, an epoch, the shuffling of the data.
+// Where numbers need not be reproducible, use Kokkos::Random instead.
 //
 // Generator: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011. It
-// has no state: counter and key in, 128 random bits out.
+// has no state: it maps a counter and a key to 128 random bits.
 //
-// uniform() is exact arithmetic, hence equal bits on host and device; normal() goes through log and cos, whose last bit
-// may differ between two math libraries.
+// uniform() uses exact arithmetic: host and device return equal bits. normal() uses log and cos, whose last bit may
+// differ between two math libraries.
 #include <Kokkos_Core.hpp>
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct Philox {
   using Counter = Kokkos::Array<std::uint32_t, 4>;
   using Key = Kokkos::Array<std::uint32_t, 2>;
 
-  /// Ten rounds; the constants are those of the paper.
+  /// Ten rounds with the constants of the paper.
   KOKKOS_INLINE_FUNCTION static constexpr Counter generate(Counter counter, Key key) {
     for (int round = 0; round < 10; ++round) {
       const std::uint64_t product0 = std::uint64_t{0xD2511F53u} * counter[0];
@@ -61,7 +61,7 @@ KOKKOS_INLINE_FUNCTION constexpr double unit(std::uint32_t high, std::uint32_t l
 
 }  // namespace detail
 
-/// Evenly distributed in [0, 1): a multiple of 2^-24 (float) or 2^-53 (double).
+/// Uniform distribution in [0, 1): multiples of 2^-24 (float) or 2^-53 (double).
 template <class T>
 KOKKOS_INLINE_FUNCTION constexpr T uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);
@@ -73,8 +73,8 @@ KOKKOS_INLINE_FUNCTION constexpr T uniform(std::uint64_t seed, std::uint64_t str
   }
 }
 
-/// Mean 0, variance 1, by the transform of Box and Muller. Computed in double and rounded to T: a float tensor is the
-/// rounded double tensor.
+/// Normal distribution with mean 0 and variance 1, by the Box-Muller transform. Computed in double and rounded to T: a
+/// float tensor equals the rounded double tensor.
 template <class T>
 KOKKOS_INLINE_FUNCTION T normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
   static_assert(std::is_same_v<T, float> || std::is_same_v<T, double>);

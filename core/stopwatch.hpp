@@ -1,19 +1,19 @@
 #pragma once
-// Where the wall-clock time of this rank went.
+// Measures how much wall-clock time this rank spends in each phase.
 //
 //   aloni::Stopwatch stopwatch;
 //   {
 //     auto time = stopwatch.measure(aloni::Stopwatch::Phase::compute);
 //     …
 //     {
-//       auto wait = stopwatch.measure(aloni::Stopwatch::Phase::halo);   // `compute` pauses meanwhile
+//       auto wait = stopwatch.measure(aloni::Stopwatch::Phase::halo);   // pauses `compute`
 //       …
 //     }
 //   }
 //   report(stopwatch.seconds(aloni::Stopwatch::Phase::halo));
 //
-// Times are exclusive: an inner phase pauses the outer one, so that the sum never exceeds the time that passed.
-// Asynchronous kernels are counted where the host waits for them. One thread per stopwatch.
+// Times are exclusive: an inner phase pauses the outer phase, so the sum never exceeds the elapsed time.
+// Asynchronous kernels count in the phase in which the host waits for them. One thread per stopwatch.
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -27,7 +27,7 @@ class Stopwatch {
   static constexpr std::size_t phase_count = 4;
   static constexpr std::array<std::string_view, phase_count> phase_names{"compute", "halo", "collective", "input"};
 
-  /// Counts for its phase until it goes out of scope. Scopes nest; the stopwatch must outlive them.
+  /// Measures its phase until the end of the scope. Scopes nest; the stopwatch must outlive them.
   class [[nodiscard]] Scope {
    public:
     Scope(const Scope&) = delete;
@@ -45,11 +45,11 @@ class Stopwatch {
 
   Scope measure(Phase phase) { return Scope(*this, static_cast<std::size_t>(phase)); }
 
-  /// Of all scopes that have ended, plus the running one up to the last switch of phases.
+  /// Seconds spent in `phase`: all ended scopes, and the open scope up to the last change of phase.
   double seconds(Phase phase) const {
     return std::chrono::duration<double>(spent_[static_cast<std::size_t>(phase)]).count();
   }
-  /// Sets all times to zero; a scope that is open goes on from now.
+  /// Sets all times to zero. An open scope counts from now on.
   void reset() {
     spent_ = {};
     since_ = Clock::now();

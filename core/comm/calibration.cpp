@@ -11,7 +11,8 @@ namespace aloni::comm {
 
 namespace {
 
-/// Of the slowest rank, per repetition; the fastest of a few batches, which a busy machine disturbs least.
+/// Seconds per call of f() on the slowest rank. Takes the fastest of a few batches, which a busy machine disturbs
+/// least.
 template <class F>
 double seconds_of(const Communicator& comm, double seconds, F&& f) {
   const auto batch = [&](int repetitions) {
@@ -29,7 +30,7 @@ double seconds_of(const Communicator& comm, double seconds, F&& f) {
   return best;
 }
 
-/// Every rank sends to its right-hand neighbour and receives from the left.
+/// Seconds for a message: every rank sends to the next rank and receives from the previous rank.
 double seconds_of_shift(const Communicator& comm, std::size_t bytes, double seconds) {
   const std::vector<std::byte> from(bytes);
   std::vector<std::byte> to(bytes);
@@ -40,7 +41,7 @@ double seconds_of_shift(const Communicator& comm, std::size_t bytes, double seco
   });
 }
 
-constexpr std::size_t part_sizes[] = {0, 128 << 10, 512 << 10, 2 << 20, 8 << 20};  // 0: the library's own
+constexpr std::size_t part_sizes[] = {0, 128 << 10, 512 << 10, 2 << 20, 8 << 20};  // 0: the library's default
 constexpr double clearly_better = 0.9;
 
 }  // namespace
@@ -51,7 +52,7 @@ Tuning calibrate(const Communicator& comm, const CalibrationOptions& options) {
     throw InvalidArgument("aloni::comm::calibrate", "options",
                           std::to_string(options.smallest_bytes) + " to " + std::to_string(options.largest_bytes) +
                               " bytes, " + std::to_string(options.seconds_per_case) + " s",
-                          "at least 4 bytes, the largest not below the smallest, a time above 0");
+                          "smallest_bytes of at least 4, largest_bytes not below it, seconds_per_case above 0");
   }
   using A = AllReduceAlgorithm;
   Tuning t{.ranks = comm.size()};
@@ -73,17 +74,17 @@ Tuning calibrate(const Communicator& comm, const CalibrationOptions& options) {
       try {
         Measurement best{algorithm, bytes};
         for (const std::size_t part : part_sizes) {
-          if (part >= bytes) break;  // one part, as without
+          if (part >= bytes) break;  // the same as a single part
           const CollectiveOptions how{.algorithm = algorithm,
                                       .part_elements = static_cast<Index>(part / sizeof(float))};
           const double time =
               seconds_of(comm, seconds, [&] { comm.all_reduce(std::span(values), Reduction::sum, how); });
-          // The library's own parts unless others are clearly better: a slightly shorter time is mostly chance.
+          // Keep the default part size unless another is clearly better: small differences are mostly noise.
           if (part == 0 || time < clearly_better * best.seconds) best = {algorithm, bytes, time, part};
         }
         t.measurements.push_back(best);
       } catch (const Unsupported&) {
-        // On all ranks; there is nothing to be said about it.
+        // These ranks cannot use the algorithm; all ranks throw.
       }
     }
   }

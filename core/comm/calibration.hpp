@@ -1,4 +1,5 @@
 #pragma once
+// Measures the Tuning of a communicator (tuning.hpp).
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/tuning.hpp>
 
@@ -7,13 +8,14 @@
 namespace aloni::comm {
 
 struct CalibrationOptions {
-  std::size_t smallest_bytes = 64, largest_bytes = std::size_t{32} << 20;  ///< sizes in steps of four
-  double seconds_per_case = 0.02;
+  std::size_t smallest_bytes = 64, largest_bytes = std::size_t{32} << 20;  ///< each size is four times the one before
+  double seconds_per_case = 0.02;                                          ///< for each size, algorithm and part size
 };
 
-/// Collective. Times every all-reduce algorithm that these ranks can use, in parts of several sizes where there is enough data, and
-/// messages between neighbours; equal on all ranks. Takes seconds_per_case times the number of sizes, algorithms (at most 5) and
-/// sizes of parts (at most 5), at least three repetitions each.
+/// Times messages between neighbours, and every all-reduce algorithm that these ranks can use, with several part sizes.
+/// The result is equal on all ranks. Takes about seconds_per_case × sizes × algorithms (at most 5) × part sizes (at
+/// most 5); each case runs at least three times. Collective. Throws InvalidArgument if a size or the time is out of
+/// range.
 Tuning calibrate(const Communicator& comm, const CalibrationOptions& options = {});
 
 }  // namespace aloni::comm

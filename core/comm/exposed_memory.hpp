@@ -1,5 +1,5 @@
 #pragma once
-// Memory of one rank that another may read and write directly, as it is described in a message. Pure.
+// Describes memory of one rank that another rank may read and write directly. Pure.
 #include <aloni/core/comm/transport.hpp>
 
 #include <array>
@@ -8,14 +8,14 @@
 
 namespace aloni::comm {
 
-/// Plain bytes: travels as it is.
+/// Trivially copyable: it is sent as bytes.
 struct ExposedMemory {
   enum class Kind : std::uint32_t { none, shared_heap, device };
 
   Kind kind = Kind::none;
-  SharedAddress shared{};              ///< of host memory
-  std::array<std::byte, 64> handle{};  ///< of an allocation on a device
-  std::uint64_t offset = 0;            ///< in it
+  SharedAddress shared{};              ///< shared_heap: address of host memory
+  std::array<std::byte, 64> handle{};  ///< device: handle of the allocation
+  std::uint64_t offset = 0;            ///< device: bytes from the start of the allocation
 
   bool reachable() const { return kind != Kind::none; }
 };

@@ -12,7 +12,7 @@ std::string describe(const Contract& c) {
   constexpr std::array reductions{"sum", "min", "max", "product", "average"};
   constexpr std::array types{"byte", "float", "double", "int32", "int64", "uint64", "bfloat16", "user"};
   const auto kind = static_cast<std::size_t>(c.kind);
-  if (kind >= kinds.size() || c.type >= types.size() || c.reduction >= reductions.size()) return "something else";
+  if (kind >= kinds.size() || c.type >= types.size() || c.reduction >= reductions.size()) return "an unknown operation";
   std::string text = kinds[kind];
   if (c.kind == OperationKind::barrier) return text;
   text += "(";

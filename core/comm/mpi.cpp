@@ -22,7 +22,7 @@ void check_faults(const Faults& faults) {
                                           {"lose", faults.lose}}) {
     if (probability >= 0 && probability < 1) continue;
     throw InvalidArgument("aloni::comm::from_mpi", std::string("options.faults.") + name, std::to_string(probability),
-                          "a probability from 0 on and below 1");
+                          "a probability of at least 0 and below 1");
   }
   if (faults.longest_delay < 1) {
     throw InvalidArgument("aloni::comm::from_mpi", "options.faults.longest_delay", std::to_string(faults.longest_delay),
@@ -47,7 +47,7 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
   MPI_Finalized(&finalized);
   if (!initialized || finalized) {
     throw InvalidArgument("aloni::comm::from_mpi", "MPI", finalized ? "finalized" : "not initialized",
-                          "MPI up and running");
+                          "MPI initialized and not finalized");
   }
   if (comm == MPI_COMM_NULL) {
     throw InvalidArgument("aloni::comm::from_mpi", "comm", "MPI_COMM_NULL", "a communicator that this rank belongs to");
@@ -59,12 +59,11 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
 
   if (options.ranks_per_node < 0) {
     throw InvalidArgument("aloni::comm::from_mpi", "options.ranks_per_node", std::to_string(options.ranks_per_node),
-                          "0 (nodes are machines) or more");
+                          "0 (a node is a machine) or more");
   }
   check_faults(options.faults);
   if (options.messages == MessageTransport::ucx && !config::has_ucx) {
-    throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx",
-                      "mpi; ucx needs a build with aloni_ENABLE_UCX=ON");
+    throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx", "mpi, or a build with aloni_ENABLE_UCX=ON");
   }
 
   const auto duplicate = [&] {

@@ -17,27 +17,27 @@ namespace {
 
 constexpr int arrival_tag = 0, begin_tag = 1;
 
-enum Word : std::uint32_t { give, everything, end };  // "everything": the round needs all ranks
+enum Word : std::uint32_t { give, everything, end };  // give: contribution; everything: the round needs all ranks
 constexpr std::array<std::uint32_t, 3> words{give, everything, end};
 
 std::span<const std::byte> message(Word word) { return std::as_bytes(std::span(&words[word], 1)); }
 
 }  // namespace
 
-// Rank 0 counts arrivals, a message of one word from each rank for each of its calls, and says when the next round begins, a word
-// to each rank. Then all ranks, present or not, start an all-reduce of what they have.
+// Each rank sends one word to rank 0 for each of its calls (an arrival). Rank 0 counts the arrivals. It begins a round
+// by one word to each rank. Then all ranks, late ones too, start an all-reduce of their contributions so far.
 template <class T>
 struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::Service {
   using Handle = detail::Engine::Handle;
 
-  /// What a rank has given, then how often.
+  /// The data of one round: `count` sums, then the number of contributions.
   struct Slot {
     std::pmr::vector<T> data;
     std::int64_t round = -1;
     Request request;
     bool complete = false;
   };
-  /// A word from somebody.
+  /// Receives words from one rank.
   struct Ear {
     std::uint32_t word = 0;
     Handle handle;
@@ -52,13 +52,13 @@ struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::
   int quorum, max_lag;
   CollectiveOptions options;
 
-  std::pmr::vector<T> given;  // since the last round began
-  std::vector<Slot> slots;    // of round i: i modulo their number
+  std::pmr::vector<T> given;  // contributions since the last round began
+  std::vector<Slot> slots;    // round i uses slot i modulo their number
   std::int64_t calls = 0, rounds = 0;
   bool ended = false;
   std::vector<Handle> sending;
-  std::vector<Ear> ears;  // on rank 0: of arrivals by rank; elsewhere one, of the beginnings of rounds
-  // On rank 0, by rank: its calls, and the round from which on it wants everything.
+  std::vector<Ear> ears;  // rank 0: arrivals from each rank; other ranks: one, for words from rank 0
+  // Rank 0, for each rank: its number of calls (-1: has ended), and the round in which it wants everything.
   std::vector<std::int64_t> arrived, wants_everything;
   int num_ended = 0;
 
@@ -88,7 +88,7 @@ struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::
 
   Slot& slot_of(std::int64_t round) { return slots[static_cast<std::size_t>(round) % slots.size()]; }
 
-  /// Whether there was anything to do. Under the family's guard, like all that it calls.
+  /// Makes progress; true if there was any work. Called under the family's guard, like all functions that it calls.
   bool service() override {
     bool any = false;
     std::erase_if(sending, [&](Handle h) { return state.runtime->engine().test(h); });
@@ -127,10 +127,10 @@ struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::
     return any;
   }
 
-  /// True when a word has come; the next call listens for another.
+  /// True if a word has arrived. The next call waits for the next word.
   bool hears(Ear& ear, int rank, int tag) {
     if (!ear.listens) {
-      if (comm.rank() == 0 && arrived[static_cast<std::size_t>(rank)] < 0) return false;  // has ended
+      if (comm.rank() == 0 && arrived[static_cast<std::size_t>(rank)] < 0) return false;  // that rank has ended
       ear.handle =
           state.runtime->engine().receive(*state.context, std::as_writable_bytes(std::span(&ear.word, 1)), rank, tag);
       ear.listens = true;
@@ -158,7 +158,7 @@ struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::
     ++arrived[r];
   }
 
-  /// On rank 0.
+  /// On rank 0: whether the next round may begin.
   bool may_begin() const {
     if (num_ended > 0) return false;
     if (rounds > 0) {
@@ -183,7 +183,7 @@ struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::
   int call(std::span<T> values, Word word) {
     if (values.size() != count) {
       throw InvalidArgument(name, "values.size()", std::to_string(values.size()),
-                            std::to_string(count) + ", as at construction");
+                            std::to_string(count) + ", the count given at construction");
     }
     state.check_poison(name, false);
     const std::int64_t round = calls++;
@@ -238,7 +238,7 @@ template <class T>
 PartialAllReduce<T>::~PartialAllReduce() {
   try {
     implementation_->close();
-  } catch (const Error&) {  // the other ranks know, and so does whoever uses the communicator next
+  } catch (const Error&) {  // the communicator is poisoned: its next operation throws, on the other ranks too
   }
 }
 

@@ -1,18 +1,19 @@
 #pragma once
-// All-reduces that don't wait for the slowest rank: a round begins when enough ranks have given something; what a late rank gives goes into
-// the next round. Nothing is lost and nothing counted twice, and the result of a round is the same bits on all ranks; which
-// contributions are in it depends on time. (Majority all-reduce of eager-SGD, in the paper on collective communication;
-// there a rank drawn by lot begins a round, here it is counted who has given.)
+// All-reduces that do not wait for the slowest rank. A round begins when enough ranks have contributed. The
+// contribution of a late rank goes into the next round. No contribution is lost or counted twice. The result of a round
+// has the same bits on all ranks; which contributions it contains depends on timing.
+// Source: majority all-reduce of eager-SGD (the paper on collective communication). There a randomly drawn rank begins
+// a round; here rank 0 counts the contributions.
 //
 //   PartialAllReduce<float> reduction(comm, gradients.size());
 //   for (…) {
 //     compute(gradients);
-//     int given = reduction.reduce(gradients);   // now the sum of round i; `given` contributions are in it
+//     int contributions = reduction.reduce(gradients);   // `gradients` is now the sum of round i
 //   }
-//   reduction.flush(rest);                       // what was left over, on all ranks
+//   reduction.flush(rest);                               // the contributions that no round has used; on all ranks
 //
-// A late rank takes part in rounds while it computes, with nothing or with what it gave too late for the round before. That needs
-// progress there: TransportOptions::progress_thread, or Communicator::progress() called in between.
+// A late rank takes part in rounds while it computes: with zeros, or with a contribution that missed the round before.
+// For this it must make progress: TransportOptions::progress_thread, or calls of Communicator::progress().
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/communicator.hpp>
 
@@ -22,29 +23,33 @@
 
 namespace aloni::comm {
 
-/// Equal on all ranks.
+/// Options, equal on all ranks.
 struct PartialOptions {
-  int quorum = 0;   ///< ranks that must have given before a round begins; 0: more than half
-  int max_lag = 4;  ///< no rank's result is ever more than so many rounds old when it takes it; memory for as many
+  int quorum = 0;   ///< contributing ranks that begin a round; 0: more than half
+  int max_lag = 4;  ///< maximal rounds that a rank may be late; each rank keeps max_lag + 1 results in memory
   CollectiveOptions all_reduce = {};
 };
 
-/// T: float, double. Belongs to the thread that its communicator's family belongs to.
+/// T: float or double. Used by the thread that uses the communicator's family.
 template <class T>
 class PartialAllReduce {
  public:
-  /// Collective. Throws InvalidArgument (equal on all ranks): a quorum that isn't 0 to size(), a lag below 1.
+  /// `count`: number of elements. Collective. Throws InvalidArgument on all ranks if the quorum is not in 0 … size() or
+  /// max_lag is below 1.
   PartialAllReduce(const Communicator& comm, std::size_t count, const PartialOptions& options = {});
   PartialAllReduce(const PartialAllReduce&) = delete;
   PartialAllReduce& operator=(const PartialAllReduce&) = delete;
-  /// Collective, waits for the other ranks, unless the communicator has failed. What was given and not flushed is dropped.
+  /// Drops contributions that were not flushed. Waits for the other ranks, unless the communicator has failed.
+  /// Collective.
   ~PartialAllReduce();
 
-  /// Gives `values` and takes the result of this rank's next round, which may have happened already: the same i-th call gives the same
-  /// result on all ranks. Returns how many contributions are in it: one of each rank that came in time, and late ones.
-  /// All ranks make the same calls. Throws InvalidArgument when values.size() isn't `count`; PeerFailed, CommunicationError.
+  /// Contributes `values` and replaces them by the sum of this rank's next round, which may already be complete. The
+  /// i-th calls return the same result on all ranks. Returns the number of contributions in the sum, late ones
+  /// included. All ranks make the same sequence of calls.
+  /// Throws InvalidArgument if values.size() is not `count`; PeerFailed, CommunicationError.
   int reduce(std::span<T> values);
-  /// Waits for all ranks: takes the sum of what hasn't been in any round yet, and gives nothing new. Returns how many contributions.
+  /// Replaces `values` by the sum of all contributions that no round has used. Contributes nothing. Waits for all
+  /// ranks. Returns the number of contributions in the sum. Throws like reduce().
   int flush(std::span<T> values);
 
  private:

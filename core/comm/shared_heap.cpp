@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t page = 4096;
 constexpr std::size_t segment_bytes = std::size_t{64} << 20;
-// Pages of larger blocks go back to the system when the block is freed.
+// When a block of at least this size is freed, its pages return to the system.
 constexpr std::size_t returned_bytes = std::size_t{1} << 20;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
@@ -34,8 +34,8 @@ constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to -
 std::byte* map(int descriptor, std::size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
   if (p == MAP_FAILED) return nullptr;
-  madvise(p, bytes,
-          MADV_HUGEPAGE);  // where the system gives them to shared memory: shmem_enabled "advise" or "within_size"
+  // Works if the system allows huge pages for shared memory: shmem_enabled "advise" or "within_size".
+  madvise(p, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(p);
 }
 
@@ -56,16 +56,16 @@ SharedSegment::SharedSegment(std::size_t bytes) : bytes_(bytes) {
 SharedSegment::SharedSegment(int process, int descriptor, std::size_t bytes) : bytes_(bytes) {
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) fail("open", path, "the memory of a living process of the same user and PID namespace");
+  if (file < 0) fail("open", path, "memory of a running process of the same user and PID namespace");
   struct stat status {};
   if (fstat(file, &status) != 0 || (bytes_ == 0 && (bytes_ = static_cast<std::size_t>(status.st_size)) == 0) ||
       static_cast<std::size_t>(status.st_size) < bytes_ || !(data_ = map(file, bytes_))) {
     const int code = errno;
     close(file);
     errno = code;
-    fail("mmap", path, "a segment of the size that its owner says");
+    fail("mmap", path, "a segment of the size that its owner announced");
   }
-  close(file);  // the mapping stays
+  close(file);  // the mapping remains valid
 }
 
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
@@ -96,7 +96,7 @@ void* SharedHeap::do_allocate(std::size_t bytes, std::size_t align) {
   const std::size_t unit = std::max({align, alignment, bytes >= page ? page : alignment});
   const std::size_t wanted = round_up(std::max<std::size_t>(bytes, 1), unit);
   const std::lock_guard lock(mutex_);
-  if (detached_) throw std::bad_alloc();  // others could not see it
+  if (detached_) throw std::bad_alloc();  // other ranks could not reach the memory
   const auto take = [&](Segment& s) -> void* {
     for (auto it = s.free.begin(); it != s.free.end(); ++it) {
       const auto [offset, size] = *it;
@@ -189,8 +189,8 @@ std::byte* PeerMemory::at(const SharedAddress& address, std::size_t bytes) {
   }
   if (address.offset > sizes_[i] || bytes > sizes_[i] - address.offset) {
     throw CommunicationError("aloni::comm::PeerMemory", "address of another rank's memory",
-                             std::to_string(address.offset) + " and " + std::to_string(bytes) + " bytes",
-                             "a place in its segment of " + std::to_string(sizes_[i]));
+                             std::to_string(bytes) + " bytes from offset " + std::to_string(address.offset),
+                             "a range within its segment of " + std::to_string(sizes_[i]) + " bytes");
   }
   return bases_[i] + address.offset;
 }

@@ -1,16 +1,16 @@
 #pragma once
-// Memory that the other ranks of a node can read and write directly: anonymous segments (memfd), made by each rank alone and
-// opened by the others through the owner's process handle when they first need them.
+// Memory that the other ranks of a node can read and write directly. Each rank creates its segments (memfd) alone.
+// Another rank opens a segment through the owner's /proc entry when it first needs it.
 //
 //   SharedHeap heap;
 //   void* p = heap.allocate(bytes);                            // aligned to 64 bytes, not initialized
 //   SharedAddress where = heap.address_of(p, bytes);           // travels in a message
 //   std::byte* same = peer_memory.at(where, bytes);            // on the other rank
 //
-// Why not MPI's shared windows: those are made by all ranks together, so that allocating one View would be a collective
-// operation, and Open MPI keeps them in files under a name. A memfd has no name, vanishes with its last process, also after
-// kill -9, and isn't limited by the size of /dev/shm (64 MB in many containers). It needs ranks that may look into each
-// other's /proc entry: of one user, in one PID namespace. Others talk through MPI.
+// Why not MPI's shared windows: creating one is collective, so allocating a View would be a collective operation. Open
+// MPI also keeps them in named files. A memfd has no name and vanishes with its last process, even after kill -9. It is
+// not limited by the size of /dev/shm (64 MB in many containers). It needs ranks that may open each other's /proc
+// entries: one user, one PID namespace. Other ranks communicate through MPI.
 #include <aloni/core/comm/transport.hpp>
 
 #include <cstddef>
@@ -24,9 +24,10 @@ namespace aloni::comm {
 /// One mapped memfd. Movable.
 class SharedSegment {
  public:
-  /// Makes one of `bytes` zeros, mode 0600, closed on exec. Throws CommunicationError.
+  /// Creates a segment of `bytes` zeros, with mode 0600, closed on exec. Throws CommunicationError.
   explicit SharedSegment(std::size_t bytes);
-  /// Maps another process's. Throws CommunicationError: no such process, not permitted, not a segment of that size.
+  /// Maps a segment of another process; `bytes` 0: its whole size. Throws CommunicationError if the process does not
+  /// exist, access is denied, or the segment is smaller.
   SharedSegment(int process, int descriptor, std::size_t bytes);
   SharedSegment(SharedSegment&& other) noexcept;
   SharedSegment& operator=(SharedSegment&& other) noexcept;
@@ -34,9 +35,10 @@ class SharedSegment {
 
   std::byte* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  /// -1 for another process's.
+  /// File descriptor; -1 for a segment of another process.
   int descriptor() const { return descriptor_; }
-  /// From here on the same addresses hold private memory with the same values in `used`: what others still write isn't seen.
+  /// Replaces the shared memory by private memory at the same addresses, and copies the ranges `used` (offset → bytes).
+  /// Later writes of other processes are not visible.
   void detach(const std::map<std::size_t, std::size_t>& used) noexcept;
 
  private:
@@ -45,15 +47,16 @@ class SharedSegment {
   int descriptor_ = -1;
 };
 
-/// Any thread may allocate and deallocate.
+/// Allocates from shared segments. Thread-safe.
 class SharedHeap final : public std::pmr::memory_resource {
  public:
   static constexpr std::size_t alignment = 64;
 
-  /// descriptor -1 when the range isn't (whole) in this heap.
+  /// Address for other ranks; its descriptor is -1 if this heap does not contain the whole range.
   SharedAddress address_of(const void* data, std::size_t bytes) const;
   std::size_t bytes_in_use() const;
-  /// After a failure, when others may still write: see SharedSegment::detach. address_of finds nothing any more.
+  /// After a failure, when other ranks may still write: detaches all segments (SharedSegment::detach). Afterwards
+  /// address_of() returns descriptor -1 for all memory, and allocate() throws std::bad_alloc.
   void detach() noexcept;
 
  private:
@@ -67,21 +70,22 @@ class SharedHeap final : public std::pmr::memory_resource {
   bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override { return this == &other; }
 
   mutable std::mutex mutex_;
-  std::vector<Segment> segments_;  // never shrinks: others may have mapped them
+  std::vector<Segment> segments_;  // never shrinks: other ranks may have mapped them
   bool detached_ = false;
 };
 
-/// The segments of another process's heap, mapped as they are met.
+/// The heap of another process. Maps each segment at its first use.
 class PeerMemory {
  public:
   PeerMemory() = default;
   explicit PeerMemory(int process) : process_(process) {}
-  /// Throws CommunicationError when the process doesn't exist any more.
+  /// Address of that memory in this process. Throws CommunicationError if the process no longer exists, or the range is
+  /// outside the segment.
   std::byte* at(const SharedAddress& address, std::size_t bytes);
 
  private:
   int process_ = -1;
-  std::vector<std::byte*> bases_;  // by number of segment
+  std::vector<std::byte*> bases_;  // indexed by segment
   std::vector<std::size_t> sizes_;
   std::vector<SharedSegment> segments_;
 };

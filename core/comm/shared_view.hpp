@@ -1,9 +1,9 @@
 #pragma once
-// Blocks of memory that the other ranks of a node reach directly. Where tensors lie there, halo exchange and redistribution between
-// such ranks are one strided copy, from View to View.
+// Views in memory that the other ranks of a node can reach directly. For tensors in it, halo exchange and
+// redistribution within the node are one strided copy from View to View.
 //
-//   auto [data, memory] = comm::allocate_shared<float>(comm, exec, "aloni::example::data", n);   // `memory` keeps it
-//   views::DistributedView<float, 2> x(comm, exec, "x", distribution, ghosts);                   // one that lies there
+//   auto [data, memory] = comm::allocate_shared<float>(comm, exec, "aloni::example::data", n);   // `memory` owns it
+//   views::DistributedView<float, 2> x(comm, exec, "x", distribution, ghosts);                   // uses shared memory
 #include <aloni/core/comm/communicator.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -17,8 +17,9 @@
 
 namespace aloni::comm {
 
-/// Zeroed on `exec`. In host space from comm.shared_memory(), and valid as long as the second of the pair lives; in other spaces an
-/// ordinary View, which keeps itself alive. Not collective.
+/// Returns a View of `elements` zeros, set on `exec`, and its owner. In host space the View lies in
+/// comm.shared_memory() and is valid as long as the owner lives. In other spaces it is an ordinary View and the owner
+/// is null. Not collective.
 template <class T, class Exec>
 std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> allocate_shared(
     const Communicator& comm, const Exec& exec, const std::string& label, std::size_t elements) {

@@ -5,8 +5,9 @@
 namespace aloni::comm {
 
 std::byte* Transport::exposed(int peer, const SharedAddress&, std::size_t bytes) {
-  throw Unsupported("aloni::comm::Transport::exposed", "transport", name(),
-                    "shared memory, to reach " + std::to_string(bytes) + " bytes of rank " + std::to_string(peer));
+  throw Unsupported(
+      "aloni::comm::Transport::exposed", "transport", name(),
+      "shared memory, for direct access to " + std::to_string(bytes) + " bytes of rank " + std::to_string(peer));
 }
 
 }  // namespace aloni::comm

@@ -1,16 +1,16 @@
 #pragma once
-// The one interface that every way of moving bytes between two ranks implements. Users call Communicator; transports are for
-// those who add a new one.
+// Transport: the interface that every way of moving bytes between two ranks implements. Users call Communicator;
+// implement this interface to add a transport.
 //
-// A transport moves fragments: a header, and a payload of header.bytes. It matches nothing, knows no tags and promises no
-// order: the engine (detail/engine.hpp) knows from the header which receive a fragment belongs to. It does promise that
-// a fragment arrives once and whole. Ranks are those of the root communicator.
+// A transport moves fragments: a header, and a payload of header.bytes. It does not match messages, knows no tags and
+// guarantees no order. The engine (engine/engine.hpp) finds the receive of a fragment by its header. The transport
+// guarantees that each fragment arrives exactly once and complete. Ranks are ranks of the root communicator.
 //
 //   sender                                      receiver
 //   send(peer, header, data, ticket)
-//     copied: data is free again                poll: sink.arrived(fragment)
-//     pending: data is in use                     fragment.data: read it there, then release(fragment)
-//       poll: sink.sent(ticket), it is free       none: fetch(fragment, to, ticket), then poll: sink.fetched(ticket)
+//     copied: data may be reused                poll: sink.arrived(fragment)
+//     pending: data is in use until               fragment.data set: read it, then release(fragment)
+//       poll calls sink.sent(ticket)              null: fetch(fragment, to, ticket), then poll: sink.fetched(ticket)
 //     no_room: try again after the next poll
 #include <aloni/core/comm/message.hpp>
 
@@ -33,7 +33,7 @@ struct TrafficCounters {
   }
 };
 
-/// Where a rank's memory lies for the other ranks of its node (shared_heap.hpp).
+/// Address of a rank's memory for the other ranks of its node (shared_heap.hpp).
 struct SharedAddress {
   std::uint32_t segment = 0;
   std::int32_t descriptor = -1;  ///< -1: not in shared memory
@@ -47,9 +47,9 @@ class Transport {
   struct Fragment {
     int peer = -1;
     Header header{};
-    const std::byte* data = nullptr;  ///< the payload, or null when it must be fetched (never when header.bytes is 0)
-    bool stays = false;               ///< data is valid until release(); otherwise during arrived() only
-    std::uint64_t token = 0;          ///< the transport's own
+    const std::byte* data = nullptr;  ///< payload; null if it must be fetched (never for header.bytes 0)
+    bool stays = false;               ///< true: data is valid until release(); false: only during arrived()
+    std::uint64_t token = 0;          ///< private to the transport
   };
 
   class Sink {
@@ -67,25 +67,28 @@ class Transport {
 
   virtual std::string name() const = 0;
 
-  /// The most bytes of `data` that one fragment to `peer` takes. Positive.
+  /// Largest fragment of `data`, in bytes, that the transport can carry to `peer`. Positive.
   virtual std::size_t largest_fragment(int peer, const void* data, std::size_t bytes) const = 0;
-  /// Asynchronous, see above. `header` is copied.
+  /// Sends a fragment; `header` is copied. Asynchronous: see the table above.
   virtual Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) = 0;
-  /// Makes progress; calls the sink for all that has happened, but never from within another call. Returns whether anything has.
+  /// Makes progress and reports all events to the sink; no other function calls the sink. Returns whether there was any
+  /// event.
   virtual bool poll(Sink& sink) = 0;
-  /// Whether all that was sent has left this rank: it arrives even if this rank never polls again.
+  /// Whether all fragments have left this rank: they arrive even if this rank never polls again.
   virtual bool flushed() { return true; }
-  /// The fragment's data are no longer needed. For each fragment that `stays` exactly once.
+  /// Ends the use of the fragment's data. Called exactly once for each fragment with `stays`.
   virtual void release(const Fragment& fragment) = 0;
-  /// @pre fragment.data is null. `to` belongs to the transport until sink.fetched(ticket).
+  /// Receives the payload into `to`. Asynchronous: `to` belongs to the transport until sink.fetched(ticket).
+  /// @pre fragment.data is null
   virtual void fetch(const Fragment& fragment, void* to, std::uint32_t ticket) = 0;
-  /// Whether payloads may lie in device memory, on all ranks alike: send() with Header::device_path, fetch() into such memory.
+  /// Whether send() with Header::device_path and fetch() take device memory. Equal on all ranks.
   virtual bool carries_device_memory() const { return false; }
-  /// Whether `peer` can reach this rank's memory directly, and how it is found there; descriptor -1 when it can't.
+  /// Address of this rank's memory for peers; descriptor -1 if they cannot reach it directly.
   virtual SharedAddress expose(const void*, std::size_t) const { return {}; }
-  /// Where `address`, made by that peer's expose(), is in this process. Throws CommunicationError.
+  /// Pointer in this process to memory that `peer` exposed. Throws CommunicationError; Unsupported without shared
+  /// memory.
   virtual std::byte* exposed(int peer, const SharedAddress& address, std::size_t bytes);
-  /// After a failure: no memory of the caller's is written or read by anybody when this returns, no sink is called again.
+  /// After a failure: when this returns, no rank reads or writes the caller's memory. The sink is not called again.
   virtual void abandon() noexcept = 0;
 };
 

@@ -67,7 +67,7 @@ Tuning parse_tuning(std::string_view text, const std::string& source) {
       Measurement m;
       words >> algorithm >> m.bytes >> m.seconds >> m.part_bytes;
       if (words) m.algorithm = parse_all_reduce_algorithm(algorithm);
-      if (m.bytes == 0) wrong("a size of at least one byte");
+      if (m.bytes == 0) wrong("a size of at least 1 byte");
       value = m.seconds;
       t.measurements.push_back(m);
     } else {
@@ -86,12 +86,12 @@ Tuning parse_tuning(std::string_view text, const std::string& source) {
         wrong("ranks, nodes, latency, seconds_per_byte, combine_seconds_per_byte or all_reduce");
     }
     if (!words || words >> rest || !(value >= 0) || !std::isfinite(value))
-      wrong("a name and its values, none negative");
+      wrong("a name and its values, not negative and finite");
   }
   if (number == 0 || t.ranks < 1) {
     ++number;
     line = "";
-    wrong("a file that `aloni calibrate` has written, to its end");
+    wrong("a complete file of `aloni calibrate`");
   }
   return t;
 }

@@ -1,10 +1,10 @@
 #pragma once
-// What was measured about all-reduce on some ranks: which algorithm, in parts of which size, is the fastest for which amount of data, and
-// what a simple model says.
+// Measured all-reduce times on given ranks, and the parameters of a simple cost model. From them follow the fastest
+// algorithm and part size for each amount of data.
 //
 //   const Tuning tuning = calibrate(comm);            // calibration.hpp; collective, a few seconds
-//   write_file(path, to_text(tuning));                // aloni calibrate does both
-//   comm.set_tuning(parse_tuning(read_file(path)));   // from here on `automatic` chooses by it
+//   write_file(path, to_text(tuning));                // `aloni calibrate` does both
+//   comm.set_tuning(parse_tuning(read_file(path)));   // from now on `automatic` uses the tuning
 //   for (const auto& report : comm.explain_all_reduce(bytes)) …
 //
 // Pure.
@@ -20,34 +20,36 @@ namespace aloni::comm {
 struct Measurement {
   AllReduceAlgorithm algorithm{};
   std::size_t bytes = 0;
-  double seconds = 0;          ///< of the slowest rank
-  std::size_t part_bytes = 0;  ///< it was the fastest in parts of so many; 0: in the library's own
+  double seconds = 0;          ///< time of the slowest rank
+  std::size_t part_bytes = 0;  ///< fastest part size; 0: the library's default
 };
 
 struct Tuning {
-  int ranks = 0, nodes = 0;  ///< measured on; it is refused elsewhere
-  /// A message of n bytes takes latency + n * seconds_per_byte; adding up n bytes takes n * combine_seconds_per_byte.
+  int ranks = 0, nodes = 0;  ///< where it was measured; communicators with other numbers refuse it
+  /// A message of n bytes takes latency + n * seconds_per_byte; adding n bytes takes n * combine_seconds_per_byte.
   double latency = 0, seconds_per_byte = 0, combine_seconds_per_byte = 0;
   std::vector<Measurement> measurements = {};
 
-  /// Between measured sizes by a straight line in logarithms, beyond them in proportion to the size; negative when nothing was measured.
+  /// Estimated seconds for `bytes`; negative if the algorithm was not measured. Between measured sizes: log-log
+  /// interpolation. Above them: proportional to the size. Below them: the time of the smallest measured size.
   double measured_seconds(AllReduceAlgorithm algorithm, std::size_t bytes) const;
-  /// Of the largest measured size that isn't larger; 0 when nothing was measured.
+  /// Part size, in bytes, of the largest measured size not above `bytes`; 0 if there is none.
   std::size_t part_bytes(AllReduceAlgorithm algorithm, std::size_t bytes) const;
 };
 
-/// One value a line; for files.
+/// Text form for files, one value per line.
 std::string to_text(const Tuning& tuning);
-/// Throws InvalidArgument that names the source, if that isn't empty, and the line.
+/// Reads the text form. `source`: name of the file for error texts, or empty. Throws InvalidArgument with source and
+/// line.
 Tuning parse_tuning(std::string_view text, const std::string& source = "");
 
-/// Why an algorithm is taken, or isn't.
+/// Why an algorithm is chosen or not.
 struct AlgorithmReport {
   AllReduceAlgorithm algorithm{};
   bool chosen = false;
-  std::string unsupported = "";   ///< the reason, or empty
-  double predicted_seconds = -1;  ///< by the model; negative without tuning
-  double measured_seconds = -1;   ///< by the tuning; negative without
+  std::string unsupported = "";   ///< reason why these ranks cannot use it; empty if they can
+  double predicted_seconds = -1;  ///< by the cost model; negative without tuning
+  double measured_seconds = -1;   ///< by the measurements; negative without tuning
 };
 
 }  // namespace aloni::comm

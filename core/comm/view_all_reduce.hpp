@@ -1,19 +1,20 @@
 #pragma once
-// All-reduce of a Kokkos View, where it lies: on a device too, and with a function of the user's.
+// All-reduce of a Kokkos View in place, in host or device memory, with a built-in reduction or a function of the user.
 //
 //   ViewAllReduce<float> reduce(comm, queue, gradients);                       // Kokkos::View<float*>; collective
-//   reduce.run(queue);                                                         // each time: now the sum, on all ranks
+//   reduce.run(queue);                                                         // `gradients` is the sum on all ranks
 //
 //   struct Larger { KOKKOS_FUNCTION double operator()(double a, double b) const { return a > b ? a : b; } };
 //   ViewAllReduce<double, Exec, Larger> largest(comm, queue, errors, Larger{});
 //
-// Three ways, the first that can serve all ranks (`way()`):
+// There are three ways. The constructor chooses the first one that works for all ranks (`way()`):
 //   device_library  NCCL, in builds that have it: built-in reductions of device memory, one device per rank
-//   direct          kernels that read and write the other ranks' memory: one node, memory that ranks expose (Communicator::expose): host
-//                   memory of Communicator::shared_memory(), device memory where the driver shares it. Each rank combines a
-//                   block of all ranks' data, in the order of ranks, and writes it to all of them.
-//   on_host         through the collectives on host memory, by way of a pinned copy where the host can't read the View
-// The same bits on all ranks, whichever way; sums of the first may differ in the last bits from those of the others.
+//   direct          kernels that read and write the other ranks' memory, on one node. The memory must be exposed
+//                   (Communicator::expose): host memory of Communicator::shared_memory(), or device memory that the
+//                   driver can share. Each rank combines one block of all ranks' data, in the order of ranks, and
+//                   writes the result to all ranks.
+//   on_host         the collectives on host memory, through a pinned copy if the host cannot read the View
+// All ranks get the same bits. Sums of device_library may differ in the last bits from sums of the other ways.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/device/device_collectives.hpp>
 #include <aloni/core/comm/device/native_stream.hpp>
@@ -33,7 +34,7 @@
 
 namespace aloni::comm {
 
-/// A Reduction as a function; of the average the sum.
+/// A Reduction as a function. For `average` it is the sum.
 template <class T>
 struct BuiltInReduction {
   Reduction reduction = Reduction::sum;
@@ -41,7 +42,7 @@ struct BuiltInReduction {
   KOKKOS_FUNCTION T operator()(const T& a, const T& b) const {
     switch (reduction) {
       case Reduction::min:
-        return a != a || a < b ? a : b;  // NaN wins
+        return a != a || a < b ? a : b;  // a NaN is returned
       case Reduction::max:
         return a != a || a > b ? a : b;
       case Reduction::product:
@@ -68,7 +69,7 @@ KOKKOS_FUNCTION T scaled(const T& value, const T& scale) {
   }
 }
 
-/// Combines elements `block` of all ranks' arrays, in the order of ranks, and writes them to all.
+/// Combines the elements `block` of all ranks' arrays, in the order of ranks, and writes the results to all arrays.
 template <class Exec, class T, class F, class Pointers>
 void combine_everywhere(const Exec& exec, const Pointers& ranks, const Region& block, const F& f, T scale) {
   const int size = static_cast<int>(ranks.extent(0));
@@ -87,8 +88,9 @@ void combine_everywhere(const Exec& exec, const Pointers& ranks, const Region& b
 
 enum class ViewAllReduceWay : std::uint8_t { device_library, direct, on_host };
 
-/// T: trivially copyable; with a built-in reduction float, double, std::int32_t, std::int64_t, std::uint64_t. F: T(const T&, const T&), callable on
-/// the host and in kernels of Exec, associative; lower ranks come first.
+/// T: trivially copyable; with a built-in reduction float, double, std::int32_t, std::int64_t, std::uint64_t.
+/// F: an associative T(const T&, const T&), callable on the host and in kernels of Exec. Lower ranks are first
+/// operands.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace, class F = BuiltInReduction<T>>
 class ViewAllReduce {
   static_assert(std::is_trivially_copyable_v<T>, "elements travel as bytes");
@@ -98,8 +100,9 @@ class ViewAllReduce {
   using Mem = typename Exec::memory_space;
   using View = Kokkos::View<T*, Mem>;
 
-  /// Collective. Keeps the View, allocates all that is needed. `direct`: whether kernels may reach into other ranks' memory; the same on all
-  /// ranks. Throws InvalidArgument: an extent or a reduction that differs between ranks.
+  /// Keeps the View and allocates all buffers. `direct`: whether the way `direct` is allowed; equal on all ranks.
+  /// Collective. Throws InvalidArgument on all ranks if the extent differs between ranks, or for an average of
+  /// integers.
   ViewAllReduce(const Communicator& comm, const Queue<Exec>& queue, View data, F f = {}, bool direct = true)
       : comm_(comm), data_(std::move(data)), f_(f) {
     constexpr const char* name = "aloni::comm::ViewAllReduce";
@@ -125,8 +128,8 @@ class ViewAllReduce {
 
   ViewAllReduceWay way() const { return way_; }
 
-  /// Collective. Waits for kernels submitted to `queue` before; kernels submitted afterwards see the result. Throws PeerFailed,
-  /// CommunicationError.
+  /// Reduces the whole View. Waits for kernels submitted to `queue` before; kernels submitted later see the result.
+  /// Collective. Throws PeerFailed, CommunicationError.
   void run(const Queue<Exec>& queue) const {
     const ScopedRegion region("aloni::comm::ViewAllReduce::run");
     const auto all = static_cast<Index>(data_.extent(0));
@@ -141,10 +144,13 @@ class ViewAllReduce {
     run_on_host(queue);
   }
 
-  /// Whether parts of the View can be reduced while kernels run: with a built-in reduction, unless the way is `direct`. Equal on all ranks.
+  /// Whether start() can reduce parts of the View while kernels run: built-in reductions, unless the way is `direct`.
+  /// Equal on all ranks.
   bool can_start() const { return built_in && (comm_.size() == 1 || way_ != ViewAllReduceWay::direct); }
-  /// Collective, asynchronous: `count` elements from `first` on, as they are when all that was submitted to `queue` before is done. Several parts may
-  /// be in flight; all ranks start them in one order. finish(), with the same arguments, ends it. @pre can_start(). Throws as run().
+  /// Reduces `count` elements from `first` on, after all kernels submitted to `queue` so far. Several parts may be
+  /// pending; all ranks start them in the same order.
+  /// Collective. Asynchronous: the part belongs to the operation until finish() with the same arguments.
+  /// @pre can_start(). Throws like run().
   [[nodiscard]] Request start(const Queue<Exec>& queue, Index first, Index count) const requires built_in {
     if (comm_.size() == 1 || count == 0) return {};
     if (library_) {
@@ -157,7 +163,7 @@ class ViewAllReduce {
     queue.fence(reason);
     return comm_.start_all_reduce(on_the_host(first, count), f_.reduction);
   }
-  /// Kernels that are submitted to `queue` afterwards see the result.
+  /// Ends start(). Kernels submitted to `queue` later see the result. Throws like run().
   void finish(const Queue<Exec>& queue, Request& request, Index first, Index count) const requires built_in {
     if (comm_.size() == 1 || count == 0) return;
     if (library_) return library_->finish(comm_, detail::native_stream(queue.space()));
@@ -213,7 +219,7 @@ class ViewAllReduce {
     comm_.barrier();
   }
 
-  /// With a function of the user's.
+  /// For a function of the user.
   void run_on_host(const Queue<Exec>& queue) const {
     if constexpr (!on_host) Kokkos::deep_copy(queue.space(), host_, data_);
     queue.fence("aloni::comm::ViewAllReduce: this rank's values are complete on the host");

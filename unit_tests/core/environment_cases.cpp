@@ -1,6 +1,6 @@
 // environment_cases owner|guest|guest_of_mpi|guest_of_kokkos --ours --kokkos-num-threads=1 --theirs
-// Starts what the case says, then an aloni::Environment, and checks who ends what. Exit code 0 when all is as it should
-// be.
+// Starts MPI, Kokkos, both or neither, then an aloni::Environment. Checks that Environment stops only the libraries
+// that it has started. Exit code 0 on success.
 #include <aloni/core/environment.hpp>
 
 #include <mpi.h>
@@ -16,7 +16,7 @@ int failures = 0;
 
 void expect(bool condition, const char* what) {
   if (condition) return;
-  std::fprintf(stderr, "environment_cases: not so: %s\n", what);
+  std::fprintf(stderr, "environment_cases: expected: %s\n", what);
   ++failures;
 }
 
@@ -42,18 +42,18 @@ int main(int argc, char** argv) {
     expect(Kokkos::is_initialized(), "Kokkos runs inside the environment");
     int provided = MPI_THREAD_SINGLE;
     MPI_Query_thread(&provided);
-    if (!own_mpi) expect(provided >= MPI_THREAD_FUNNELED, "the thread level is FUNNELED at least");
+    if (!own_mpi) expect(provided >= MPI_THREAD_FUNNELED, "the thread level is at least MPI_THREAD_FUNNELED");
     if (own_kokkos) {
-      expect(argc == 5, "argv is left alone when Kokkos runs already");
+      expect(argc == 5, "argv is unchanged if Kokkos is already running");
     } else {
       expect(argc == 4 && std::string(argv[2]) == "--ours" && std::string(argv[3]) == "--theirs" && argv[4] == nullptr,
-             "the flags of Kokkos are taken out of argv, the others keep their order");
-      expect(Kokkos::num_threads() == 1, "Kokkos has got its flag");
+             "the flags of Kokkos are removed from argv, and the other flags keep their order");
+      expect(Kokkos::num_threads() == 1, "Kokkos has received its flag");
     }
     aloni::Environment nested(argc, argv);
   }
-  expect(Kokkos::is_initialized() == own_kokkos, "Kokkos is stopped by whoever has started it");
-  expect(mpi_is_up() == own_mpi, "MPI is stopped by whoever has started it");
+  expect(Kokkos::is_initialized() == own_kokkos, "Environment stops Kokkos only if it has started it");
+  expect(mpi_is_up() == own_mpi, "Environment stops MPI only if it has started it");
   if (own_kokkos) Kokkos::finalize();
   if (own_mpi) MPI_Finalize();
   return failures == 0 ? EXIT_SUCCESS : EXIT_FAILURE;

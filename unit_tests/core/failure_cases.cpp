@@ -1,8 +1,8 @@
-// One rank is killed or stopped while all are busy: the others must throw PeerFailed with its number, soon, and leave nothing behind.
-// Launched by test_failures.py, which looks at the lines that the victim and the survivors print.
+// One rank is killed or stopped while all ranks communicate. The other ranks must soon throw PeerFailed with its
+// number, and leave no files behind. test_failures.py starts this program and checks the lines that the ranks print.
 //
 //   failure_cases SIGNAL VICTIM OPERATION AFTER_MS LIMIT_MS TRANSPORT
-// TRANSPORT: shared, mpi, or nodes, where each rank counts as a node of its own.
+// TRANSPORT: shared, mpi, or nodes (each rank counts as a separate node).
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -37,7 +37,7 @@ void operate(const Communicator& comm, const std::string& operation, std::vector
                                   comm.send(std::as_bytes(std::span(values)), (r + 1) % p, 1)};
     return comm.wait(requests);
   }
-  std::fprintf(stderr, "no operation %s\n", operation.c_str());
+  std::fprintf(stderr, "failure_cases: unknown operation %s\n", operation.c_str());
   std::exit(2);
 }
 
@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
     }
     try {
       while (Clock::now() - start < std::chrono::seconds(60)) operate(comm, operation, values);
-      std::printf("rank %d: nothing happened\n", comm.rank());
+      std::printf("rank %d: no failure within 60 s\n", comm.rank());
     } catch (const aloni::PeerFailed& error) {
       const std::chrono::duration<double> waited = Clock::now() - start - after;
       std::printf("rank %d: blames %d after %.2f s: %s\n", comm.rank(), error.rank(), waited.count(), error.what());
@@ -76,5 +76,5 @@ int main(int argc, char** argv) {
     }
     std::fflush(stdout);
   }
-  _exit(0);  // MPI_Finalize would wait for the victim
+  _exit(0);  // MPI_Finalize would wait for the failed rank
 }

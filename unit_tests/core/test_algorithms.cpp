@@ -1,4 +1,4 @@
-// Every collective algorithm for every number of ranks up to 64: proved by the verifier, and as cheap as its textbook says.
+// Proves every collective algorithm for every number of ranks up to 64, and compares its cost with the textbook.
 #include <aloni/core/comm/schedule/algorithms.hpp>
 #include <aloni/core/comm/schedule/verify.hpp>
 #include <aloni/core/error.hpp>
@@ -15,7 +15,7 @@
 namespace aloni::comm {
 namespace test_algorithms {
 
-/// Every number of ranks; under a sanitizer the small ones.
+/// Largest number of ranks; smaller under a sanitizer.
 constexpr int most_ranks = aloni::test::share_of(64);
 
 int floor_log2(int p) { return std::bit_width(static_cast<unsigned>(p)) - 1; }
@@ -31,7 +31,7 @@ Cost prove(int size, const Goal& goal, const std::function<void(Builder&, const 
   return verify(all, goal);
 }
 
-/// Nothing, fewer elements than ranks, uneven blocks.
+/// No elements, fewer elements than ranks, equal and uneven blocks.
 std::vector<Index> counts_for(int p) { return {0, 1, p - 1, p, 3 * p + 1}; }
 
 template <class F>
@@ -44,7 +44,7 @@ void for_all_ranks_and_counts(F&& f) {
   }
 }
 
-TEST(AllReduce, ByRecursiveDoublingSendsEverythingInEachOfLogPRounds) {
+TEST(AllReduce, ByRecursiveDoublingSendsAllDataInEachOfLogPRounds) {
   for_all_ranks_and_counts([](int p, Index n) {
     const Cost cost = prove(p, all_reduce_goal(p, n),
                             [&](Builder& b, const Team& team) { recursive_doubling_all_reduce(b, team, b.output(n)); });
@@ -57,7 +57,7 @@ TEST(AllReduce, ByRecursiveDoublingSendsEverythingInEachOfLogPRounds) {
   });
 }
 
-TEST(AllReduce, ByRabenseifnerSendsTwiceTheDataAtMost) {
+TEST(AllReduce, ByRabenseifnerSendsAtMostTwiceTheData) {
   for_all_ranks_and_counts([](int p, Index n) {
     const Cost cost = prove(p, all_reduce_goal(p, n),
                             [&](Builder& b, const Team& team) { rabenseifner_all_reduce(b, team, b.output(n)); });
@@ -83,13 +83,13 @@ TEST(AllReduce, ByRingSendsTheLeastForEveryNumberOfRanks) {
   });
 }
 
-TEST(AllReduce, ByNodesCrossesALinkBetweenThemWithTheLeast) {
+TEST(AllReduce, ByNodesSendsTheLeastBetweenNodes) {
   for (int nodes = 1; nodes <= 8; ++nodes) {
     for (int per_node = 1; nodes * per_node <= most_ranks && per_node <= 8; ++per_node) {
       SCOPED_TRACE(std::to_string(nodes) + " nodes of " + std::to_string(per_node));
       const int p = nodes * per_node;
       const Index n = 5 * p + 3;
-      // Ranks dealt out in turn: those of a node are not neighbours.
+      // Ranks are placed round robin: the ranks of a node are not neighbours.
       std::vector<std::vector<int>> layout(static_cast<std::size_t>(nodes));
       for (int r = 0; r < p; ++r) layout[static_cast<std::size_t>(r % nodes)].push_back(r);
       std::vector<Schedule> all;
@@ -112,14 +112,15 @@ TEST(AllReduce, ByNodesCrossesALinkBetweenThemWithTheLeast) {
 TEST(AllReduce, DirectlyInSharedMemorySendsNoData) {
   const auto prove_for = [](int p, Index n) {
     SCOPED_TRACE(std::to_string(p) + " ranks, " + std::to_string(n) + " elements");
-    // Some have their data in shared memory, some don't.
+    // Every third rank has its data outside shared memory.
     const Cost cost = prove(p, all_reduce_goal(p, n), [&](Builder& b, const Team& team) {
       direct_all_reduce(b, team, b.output(n), team.position() % 3 == 1);
     });
     EXPECT_EQ(cost.all_elements(), 0);
     EXPECT_EQ(cost.most_messages(), p == 1 ? 0 : 2 * (p - 1));
   };
-  // What orders accesses between ranks is a closure over all their steps: two counts, of empty and of uneven blocks, are enough time.
+  // The check of accesses between ranks is slow (a transitive closure over all steps). So there are only two counts,
+  // with empty and with uneven blocks.
   for (int p = 1; p <= most_ranks; ++p) {
     ASSERT_NO_THROW(prove_for(p, 1));
     ASSERT_NO_THROW(prove_for(p, p + 1));
@@ -219,7 +220,7 @@ TEST(Broadcast, ByNodesEntersEachNodeOnce) {
 TEST(AllToAll, PairwiseSendsEachBlockOnce) {
   for (int p = 1; p <= most_ranks; ++p) {
     SCOPED_TRACE(std::to_string(p) + " ranks");
-    // Uneven, some pairs exchange nothing.
+    // Uneven counts; some pairs exchange nothing.
     const auto size = static_cast<std::size_t>(p);
     std::vector<std::vector<Index>> counts(size, std::vector<Index>(size));
     Index moved = 0;
@@ -250,7 +251,7 @@ TEST(AllToAll, ByBruckNeedsLogPMessages) {
       bruck_all_to_all(b, team, in, b.output(2 * p));
     });
     EXPECT_EQ(cost.most_messages(), ceil_log2(p));
-    Index bits = 0;  // a block that has j positions to go travels once for each bit of j
+    Index bits = 0;  // a block that travels j positions is sent once for each bit of j
     for (unsigned j = 0; j < size; ++j) bits += std::popcount(j);
     EXPECT_EQ(cost.most_elements(), 2 * bits);
   }
@@ -266,8 +267,8 @@ TEST(Barrier, ByDisseminationWaitsForAllInLogPRounds) {
   }
 }
 
-TEST(Team, SendsToTheRanksOfAGroupThatDoesNotBeginAtZero) {
-  // Ranks 5, 1 and 6 of eight add up among themselves; the others do nothing.
+TEST(Team, SendsToTheRanksOfAGroupThatDoesNotStartAtZero) {
+  // Ranks 5, 1 and 6 of eight run an all-reduce; the other ranks do nothing.
   const std::vector<int> members{5, 1, 6};
   Goal goal = all_reduce_goal(8, 4);
   std::vector<Schedule> all;

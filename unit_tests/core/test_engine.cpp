@@ -1,4 +1,4 @@
-// Real engines, real schedules, a simulated network: whole groups of ranks in one thread, replayable from a seed.
+// Runs real engines and schedules on a simulated network: all ranks in one thread, reproducible from a seed.
 #include <aloni/core/comm/transport/crc32c.hpp>
 #include <aloni/core/error.hpp>
 
@@ -36,7 +36,7 @@ std::vector<std::vector<int>> one_node(int size) {
   return {all};
 }
 
-/// Steps until `done`; fails when it takes too long.
+/// Steps until done() returns true; fails after too many steps.
 template <class F>
 void run_until(SimulatedRanks& ranks, F&& done) {
   for (int i = 0; i < 2'000'000; ++i) {
@@ -46,10 +46,10 @@ void run_until(SimulatedRanks& ranks, F&& done) {
   std::string waiting;
   for (int r = 0; r < ranks.size(); ++r)
     waiting += "\n  rank " + std::to_string(r) + ": " + ranks[r].engine->waiting_for();
-  FAIL() << "no end in sight:" << waiting;
+  FAIL() << "not complete after all steps:" << waiting;
 }
 
-/// A program of random operations, each with its check.
+/// A program of random operations, each with a check of its result.
 class RandomProgram {
  public:
   explicit RandomProgram(std::uint64_t seed) : random_(seed) {
@@ -68,7 +68,7 @@ class RandomProgram {
     if (at_most(1) == 0) faults.delay = 0.3;
     if (at_most(1) == 0) faults.no_room = 0.2;
     ranks_ = std::make_unique<SimulatedRanks>(layout, network, faults);
-    // The usual, none (nothing that was sent is complete before it was taken), or something between.
+    // The default run-ahead, none (a send is complete only after it was consumed), or a small one.
     const int kind_of_run_ahead = at_most(2);
     const auto run_ahead_bytes = static_cast<std::size_t>(kind_of_run_ahead == 1 ? 0 : at_most(4000));
     for (int r = 0; r < size_; ++r) {
@@ -81,7 +81,7 @@ class RandomProgram {
   void run() {
     const int operations = 1 + at_most(5);
     for (int i = 0; i < operations; ++i) add();
-    // Every rank starts the operations in their order, at moments of its own; several are in flight.
+    // Every rank starts the operations in the same order, at random times. Several are in flight.
     std::vector<std::size_t> next(static_cast<std::size_t>(size_), 0);
     std::vector<std::vector<Engine::Handle>> pending(static_cast<std::size_t>(size_));
     run_until(*ranks_, [&] {
@@ -142,7 +142,7 @@ class RandomProgram {
     const std::uint64_t staged = random_();
     operations_.push_back({[this, key, values, staged, priority](int r, auto& pending) {
                              PlanKey own = key;
-                             own.staged = key.algorithm == A::direct && (staged >> r & 1);  // ranks may differ in that
+                             own.staged = key.algorithm == A::direct && (staged >> r & 1);  // may differ between ranks
                              pending.push_back(
                                  ranks_->start(r, own, {.type = static_cast<std::uint8_t>(ElementType::int64)},
                                                (*values)[static_cast<std::size_t>(r)].data(),
@@ -190,7 +190,7 @@ class RandomProgram {
                            }});
   }
 
-  /// Every rank sends to every rank, itself included, twice with one tag.
+  /// Every rank sends two messages with the same tag to every rank, itself included.
   void add_messages(std::size_t count) {
     const auto sent = data(2 * count);
     const auto n = static_cast<std::size_t>(size_);
@@ -223,7 +223,7 @@ class RandomProgram {
   std::vector<Operation> operations_;
 };
 
-TEST(EngineSimulation, RandomProgramsGiveTheRightResultsForEverySeed) {
+TEST(EngineSimulation, RandomProgramsGiveCorrectResultsForEverySeed) {
   for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(aloni::test::share_of(aloni::test::share_of(10'000)));
        ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -233,7 +233,7 @@ TEST(EngineSimulation, RandomProgramsGiveTheRightResultsForEverySeed) {
   }
 }
 
-/// Programs of collectives in which at most one rank calls one thing otherwise than the others.
+/// Programs of collectives. In a wrong program one call of one rank differs from the other ranks.
 class Programs {
  public:
   struct Call {
@@ -267,7 +267,7 @@ class Programs {
         call.key.root = (call.key.root + 1) % size_;
         break;
       default:
-        // One call too many, of a kind that comes nowhere else, so that nothing hides it.
+        // One additional call, with a count that no other call has, so that it cannot match another call.
         program.insert(program.begin() + static_cast<std::ptrdiff_t>(which),
                        Call{{.kind = OperationKind::all_gather, .count = 1000 * size_}, {}});
         return;
@@ -276,7 +276,7 @@ class Programs {
       call = {{.kind = OperationKind::broadcast, .count = 77}, {}};
   }
 
-  /// Empty: all went well.
+  /// Returns the error text, "stuck", or "" on success.
   std::string run() {
     Faults faults{.seed = random_()};
     faults.delay = 0.2;
@@ -343,7 +343,7 @@ TEST(ContractCheck, FindsEveryWrongProgramAndNamesARank) {
   }
 }
 
-TEST(ContractCheck, AcceptsEveryRightProgram) {
+TEST(ContractCheck, AcceptsEveryCorrectProgram) {
   for (std::uint64_t seed = 0; seed < 1000; ++seed) ASSERT_EQ(Programs(seed, false).run(), "") << "seed " << seed;
 }
 
@@ -375,7 +375,7 @@ class Faulty : public testing::Test {
   bool done_[2] = {}, checksums_ = false;
 };
 
-TEST_F(Faulty, CallsThatDifferAreNamedWithTheirRank) {
+TEST_F(Faulty, TheErrorNamesBothCallsThatDifferAndARank) {
   try {
     start({}, 100, 101);
     run_until(*ranks_, [&] { return both_done(); });
@@ -388,7 +388,7 @@ TEST_F(Faulty, CallsThatDifferAreNamedWithTheirRank) {
   }
 }
 
-TEST_F(Faulty, ATruncatedMessageIsAnErrorAndNeverAWrongNumber) {
+TEST_F(Faulty, ATruncatedMessageIsAnErrorAndNeverAWrongResult) {
   int errors = 0, right = 0;
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     done_[0] = done_[1] = false;
@@ -427,15 +427,16 @@ TEST_F(Faulty, ACorruptedMessageIsAnErrorWithChecksums) {
 }
 
 TEST(Checksum, IsCrc32c) {
-  // The check value of the polynomial, and one of RFC 3720.
+  // The check value of the polynomial, and a test vector of RFC 3720.
   EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
   EXPECT_EQ(crc32c(std::vector<char>(32).data(), 32), 0x8a9136aau);
 }
 
-/// What a fault does to a collective of three ranks: nothing, an error, or silence in which somebody is named.
+/// Runs collectives of three ranks with one kind of fault. Each ends with the correct result, with an error, or waits;
+/// then waiting_for() names a rank.
 class EachFault : public testing::TestWithParam<aloni::test::FaultCase> {};
 
-TEST_P(EachFault, LeavesEveryCollectiveRightOrSaysWhatIsWrong) {
+TEST_P(EachFault, LeavesEveryCollectiveCorrectOrNamesARank) {
   using A = AllReduceAlgorithm;
   std::vector<PlanKey> keys;
   for (const A algorithm : {A::direct, A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical})
@@ -514,7 +515,7 @@ TEST_P(EachFault, LeavesEveryCollectiveRightOrSaysWhatIsWrong) {
 INSTANTIATE_TEST_SUITE_P(Kinds, EachFault, testing::ValuesIn(aloni::test::fault_cases()),
                          [](const auto& info) { return info.param.name; });
 
-TEST_F(Faulty, WhoeverIsWaitedForIsNamed) {
+TEST_F(Faulty, AWaitingRankNamesTheRankThatItWaitsFor) {
   start({.dies_after = 0}, 1000, 1000);
   for (int i = 0; i < 1000; ++i) ranks_->step();
   EXPECT_FALSE(both_done());
@@ -523,8 +524,8 @@ TEST_F(Faulty, WhoeverIsWaitedForIsNamed) {
   EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
 }
 
-// What is urgent overtakes what has begun, at the next part.
-TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOne) {
+// An operation of higher priority overtakes a running operation at its next part.
+TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOperation) {
   SimulatedRanks ranks(one_node(2), {}, {});
   std::vector<double> large[2], small[2];
   Engine::Handle large_handle[2], small_handle[2];
@@ -549,7 +550,7 @@ TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOne) {
     for (int r = 0; r < 2; ++r) done[r] = done[r] || ranks[r].engine->test(small_handle[r]);
     return done[0] && done[1];
   });
-  EXPECT_LT(steps, 100) << "a hundred parts take a thousand";
+  EXPECT_LT(steps, 100) << "the large operation takes about a thousand steps";
   EXPECT_FALSE(ranks[0].engine->test(large_handle[0]));
   EXPECT_EQ(std::ranges::count(small[0], 3.0), 1000);
   for (int r = 0; r < 2; ++r) run_until(ranks, [&] { return ranks[r].engine->test(large_handle[r]); });

@@ -17,7 +17,7 @@ TEST(Error, NamesOperationArgumentValueAndExpectationInOneLine) {
   EXPECT_EQ(error.expectation(), "the name of a layer");
 }
 
-TEST(Error, LeavesOutWhatIsEmpty) {
+TEST(Error, LeavesOutEmptyFields) {
   EXPECT_STREQ(FileError("aloni::nn::read_idx", "/data/x", "", "").what(), "aloni::nn::read_idx: /data/x");
   EXPECT_STREQ(Unsupported("f", "", "3", "2").what(), "f: 3: expected 2");
 }
@@ -36,7 +36,7 @@ TEST(PeerFailed, NamesTheRankAndItsMessage) {
   EXPECT_EQ(error.value(), "no such file");
 }
 
-TEST(PeerFailed, NamesTheRankOfTheRootCommunicatorWhereItDiffers) {
+TEST(PeerFailed, NamesTheRankOfTheRootCommunicatorIfItDiffers) {
   const PeerFailed member("f", 1, "m", 5), stranger("f", -1, "m", 5), same("f", 2, "m", 2);
   EXPECT_STREQ(member.what(), "f: rank 1 (rank 5 of the root communicator) failed: m");
   EXPECT_STREQ(stranger.what(), "f: rank 5 of the root communicator failed: m");

@@ -1,6 +1,7 @@
-"""Kills or stops one rank of a running program at a random moment: every other rank must say which one, in time, and leave nothing behind.
+"""Kills or stops one rank of a running program at a random time.
 
-20 kills here; ALONI_KILLS=200 for a longer run. The seed is printed; ALONI_SEED replays it.
+Every other rank must name the failed rank in time and leave no files behind.
+20 kills by default; ALONI_KILLS sets the number. The seed is printed; ALONI_SEED repeats a run.
 """
 import glob
 import os
@@ -18,12 +19,12 @@ slowdown = int(os.environ.get("ALONI_SLOWDOWN", "1"))
 
 
 def own_files():
-    """Names in places where segments are left behind; what MPI itself leaves there is not ours."""
+    """Files of aloni in places where shared memory may be left behind. Files of MPI do not count."""
     return {f for f in glob.glob("/dev/shm/*") + glob.glob("/tmp/*") if "aloni" in os.path.basename(f)}
 
 
 def run(kind, victim, operation, after_ms, limit_ms, transport):
-    # Without recovery the launcher would end the survivors before they could speak.
+    # Without recovery the launcher would end the other ranks before they can print.
     command = [mpirun, "--enable-recovery", "-n", str(RANKS), program, kind, str(victim), operation, str(after_ms),
                str(limit_ms), transport]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
@@ -39,7 +40,7 @@ def run(kind, victim, operation, after_ms, limit_ms, transport):
                 victim_process = int(line.split()[1])
             else:
                 lines.append(line.rstrip())
-        if kind == "STOP" and victim_process:  # for which the launcher would wait
+        if kind == "STOP" and victim_process:  # otherwise the launcher waits for the stopped process
             os.kill(victim_process, signal.SIGKILL)
         process.wait(timeout=30 * slowdown)
     finally:

@@ -1,4 +1,4 @@
-// Each thing that the guard forbids is done once, and must be seen; what it allows must not.
+// The guard must report each forbidden action, and must not report allowed actions.
 #include <support/fence_guard.hpp>
 
 #include <aloni/core/profiling.hpp>
@@ -12,7 +12,7 @@ namespace aloni_test {
 
 using View = Kokkos::View<double*>;
 
-// nvcc takes no kernel inside the (private) body of a test.
+// nvcc does not accept a kernel in the body of a test, which is a private function.
 void add_one(const Kokkos::DefaultExecutionSpace& space, const std::string& label, const View& view) {
   Kokkos::parallel_for(
       label, Kokkos::RangePolicy<>(space, 0, view.extent_int(0)), KOKKOS_LAMBDA(int i) { view(i) += 1; });
@@ -38,7 +38,7 @@ class FenceGuardTest : public testing::Test {
   View view{"aloni::test::view", 100}, other{"aloni::test::other", 100};
   aloni::testing::FenceGuard guard;
 
-  /// What the guard says about `f`.
+  /// The guard's report about f().
   template <class F>
   std::string watch(F&& f) {
     guard.arm();
@@ -48,8 +48,8 @@ class FenceGuardTest : public testing::Test {
   }
 };
 
-TEST_F(FenceGuardTest, AllowsWhatAStepOfOursDoes) {
-  (void)aloni_test::sum(queue.space(), view);  // Kokkos makes its scratch memory on the first use
+TEST_F(FenceGuardTest, AllowsTheActionsOfAStep) {
+  (void)aloni_test::sum(queue.space(), view);  // Kokkos allocates its scratch memory at the first use
   EXPECT_EQ(watch([&] {
               const aloni::ScopedRegion region("aloni::test::step");
               aloni_test::add_one(queue.space(), "aloni::test::add_one", view);
@@ -62,44 +62,44 @@ TEST_F(FenceGuardTest, AllowsWhatAStepOfOursDoes) {
   EXPECT_GE(guard.fences(), 1);
 }
 
-TEST_F(FenceGuardTest, SeesAGlobalFence) {
+TEST_F(FenceGuardTest, ReportsAGlobalFence) {
   EXPECT_EQ(watch([] { Kokkos::fence("aloni::test: all queues"); }).find("global fence: \"aloni::test: all queues\""),
             0u);
   EXPECT_NE(watch([] { Kokkos::fence(); }).find("global fence"), std::string::npos);
 }
 
-TEST_F(FenceGuardTest, SeesACopyWithoutAnInstance) {
+TEST_F(FenceGuardTest, ReportsACopyWithoutAnInstance) {
   EXPECT_NE(watch([&] { Kokkos::deep_copy(other, view); }).find("global fence"), std::string::npos);
 }
 
-TEST_F(FenceGuardTest, SeesAFenceWithoutAName) {
+TEST_F(FenceGuardTest, ReportsAFenceWithoutAName) {
   EXPECT_NE(watch([&] { queue.space().fence(); }).find("unnamed fence"), std::string::npos);
   EXPECT_NE(watch([&] { queue.fence(""); }).find("unnamed fence"), std::string::npos);
 }
 
-TEST_F(FenceGuardTest, SeesAFenceWithoutAReason) {
+TEST_F(FenceGuardTest, ReportsAFenceWithoutAReason) {
   EXPECT_NE(watch([&] { queue.fence("aloni::test"); }).find("empty reason"), std::string::npos);
   EXPECT_NE(watch([&] { queue.fence("aloni::test: "); }).find("empty reason"), std::string::npos);
 }
 
-TEST_F(FenceGuardTest, SeesAFenceThatIsNotOurs) {
+TEST_F(FenceGuardTest, ReportsAFenceWithoutTheNameOfTheLibrary) {
   EXPECT_NE(watch([&] { queue.fence("just in case"); }).find("foreign fence: \"just in case\""), std::string::npos);
 }
 
-TEST_F(FenceGuardTest, SeesAnAllocation) {
+TEST_F(FenceGuardTest, ReportsAnAllocation) {
   EXPECT_NE(watch([&] {
               View inside(Kokkos::view_alloc(queue.space(), "aloni::test::inside"), 10);
             }).find("allocation: \"aloni::test::inside\""),
             std::string::npos);
 }
 
-TEST_F(FenceGuardTest, SeesAKernelWithoutALabelOfOurs) {
+TEST_F(FenceGuardTest, ReportsAKernelWithoutALabelOfTheLibrary) {
   EXPECT_NE(watch([&] { aloni_test::add_one(queue.space(), "add_one", view); }).find("unlabelled kernel: \"add_one\""),
             std::string::npos);
   EXPECT_NE(watch([&] { aloni_test::add_one(queue.space(), "", view); }).find("unlabelled kernel"), std::string::npos);
 }
 
-TEST_F(FenceGuardTest, SeesNothingWhileDisarmedAndForgetsWhenArmedAgain) {
+TEST_F(FenceGuardTest, ReportsNothingWhileDisarmedAndStartsAnewWhenArmed) {
   Kokkos::fence();
   EXPECT_NE(watch([] { Kokkos::fence(); }), "");
   Kokkos::fence();

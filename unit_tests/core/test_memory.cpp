@@ -7,7 +7,7 @@
 
 namespace test_memory {
 
-TEST(Memory, PeakGrowsWithWhatIsTouchedAndStaysAfterwards) {
+TEST(Memory, PeakGrowsWithTouchedMemoryAndNeverShrinks) {
   const auto before = aloni::peak_memory_bytes();
   EXPECT_GT(before, 100'000);
   constexpr std::size_t bytes = 64 << 20;
@@ -17,7 +17,7 @@ TEST(Memory, PeakGrowsWithWhatIsTouchedAndStaysAfterwards) {
   }
   const auto after = aloni::peak_memory_bytes();
   EXPECT_GT(after, before + static_cast<std::int64_t>(bytes) / 2);
-  EXPECT_GE(aloni::peak_memory_bytes(), after);  // the block is gone; the question itself may take a page
+  EXPECT_GE(aloni::peak_memory_bytes(), after);  // the block is freed; the call itself may use another page
 }
 
 }  // namespace test_memory

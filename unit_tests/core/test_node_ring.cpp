@@ -1,5 +1,5 @@
-// The ring of connections between nodes, with processes of this machine as nodes: who ends without farewell is named by its
-// neighbours and by nobody else; whoever can't be reached is not watched, and no alarm.
+// The ring of connections between nodes, with processes of this machine as nodes. Only the neighbours of a process
+// report that it ended without farewell. A process that cannot be reached is not watched and not reported.
 #include <aloni/core/comm/liveness/node_ring.hpp>
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace test_node_ring {
 using aloni::comm::detail::NodeRing;
 using Clock = std::chrono::steady_clock;
 
-/// What processes need to meet, in memory that all have.
+/// Shared memory for the barrier and the all-gather of the processes.
 struct Table {
   static constexpr std::size_t place_bytes = 1024;
 
@@ -60,7 +60,7 @@ class Process {
   Table& table_;
 };
 
-/// Runs `f` in so many processes; each says what is wrong, or "".
+/// Runs `f` in `count` processes. It returns an error text, or "" on success.
 void in_processes(int count, const std::function<std::string(Process&)>& f) {
   void* const memory = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -112,7 +112,7 @@ TEST(NodeRing, FarewellIsNoFailure) {
   }
 }
 
-TEST(NodeRing, NeighboursNameWhoEnds) {
+TEST(NodeRing, OnlyNeighboursReportTheRankThatEnded) {
   constexpr int victim = 1;
   for (const int count : {2, 3, 5}) {
     in_processes(count, [&](Process& me) -> std::string {
@@ -128,7 +128,7 @@ TEST(NodeRing, NeighboursNameWhoEnds) {
   }
 }
 
-TEST(NodeRing, OnlyFirstRanksOfNodesTakePart) {
+TEST(NodeRing, OnlyTheLeadersTakePart) {
   in_processes(5, [&](Process& me) -> std::string {
     const NodeRing ring(me.rank, {0, 2, 4}, true, me.gather());
     const int expected = me.rank % 2 == 0 ? 2 : 0;
@@ -136,7 +136,7 @@ TEST(NodeRing, OnlyFirstRanksOfNodesTakePart) {
   });
 }
 
-TEST(NodeRing, WhoCannotBeReachedIsNotWatched) {
+TEST(NodeRing, ARankThatCannotBeReachedIsNotWatched) {
   constexpr int stranger = 1;
   in_processes(3, [&](Process& me) -> std::string {
     int turn = 0;

@@ -1,5 +1,5 @@
-// All-reduces that don't wait for the slowest: nothing is lost, nothing counts twice, all ranks see the same results, and who is late
-// holds up nobody until it is too late by more than was agreed.
+// All-reduces that do not wait for the slowest rank. No contribution is lost or counted twice. All ranks get the same
+// results. A late rank does not delay the others as long as it is late by at most max_lag rounds.
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -25,12 +25,12 @@ class Partial : public testing::Test {
   Communicator comm = aloni::test::make_communicator();
   const int rank = comm.rank(), size = comm.size();
 
-  /// Small integers, whose sums are exact.
+  /// Small integers: their sums are exact.
   static double value(int rank, int round, std::size_t i) {
     return static_cast<double>((static_cast<std::size_t>(rank) * 31 + static_cast<std::size_t>(round) * 17 + i) % 1000);
   }
 
-  /// The same values on all ranks?
+  /// Whether all ranks have the same values. Collective.
   bool agree(const std::vector<double>& values) {
     std::vector<double> low(values), high(values);
     comm.all_reduce(std::span(low), Reduction::min);
@@ -65,7 +65,7 @@ class Partial : public testing::Test {
   }
 };
 
-TEST_F(Partial, NothingIsLostAndNothingCountsTwice) {
+TEST_F(Partial, EachContributionCountsExactlyOnce) {
   std::uint64_t seed = 1;
   for (const std::size_t count : {0u, 1u, 1000u, 50'000u}) {
     for (const int quorum : {0, 1, size}) {
@@ -74,7 +74,7 @@ TEST_F(Partial, NothingIsLostAndNothingCountsTwice) {
   }
 }
 
-TEST_F(Partial, AllRanksInEveryRoundIsAnAllReduce) {
+TEST_F(Partial, AQuorumOfAllRanksGivesAnAllReduce) {
   PartialAllReduce<double> reduction(comm, 10, {.quorum = size});
   for (int round = 0; round < 10; ++round) {
     std::vector<double> values(10);
@@ -86,9 +86,9 @@ TEST_F(Partial, AllRanksInEveryRoundIsAnAllReduce) {
   }
 }
 
-/// The last rank gives nothing before the others have finished as many rounds as it may lag behind: they would wait forever if a
-/// round needed it. Then it takes the results of those rounds, and what it gave is in the last one.
-TEST_F(Partial, WhoIsLateHoldsUpNobody) {
+/// The last rank contributes nothing until the others have finished max_lag rounds. If a round needed it, they would
+/// wait forever. Then it takes the results of these rounds. flush() returns its contributions.
+TEST_F(Partial, ALateRankDoesNotDelayTheOthers) {
   if (size < 3) GTEST_SKIP() << "needs a majority without one rank";
   constexpr int lag = 3;
   PartialAllReduce<double> reduction(comm, 4, {.max_lag = lag});
@@ -108,18 +108,18 @@ TEST_F(Partial, WhoIsLateHoldsUpNobody) {
     EXPECT_EQ(values, std::vector<double>(4, given));
     contributions += given;
   }
-  EXPECT_LE(contributions, lag * (size - 1));  // the late one's are not among them
+  EXPECT_LE(contributions, lag * (size - 1));  // contributions of the late rank are not included
   if (rank == 0) {
     MPI_Send(&token, 1, MPI_INT, size - 1, 99, MPI_COMM_WORLD);
   }
-  std::vector<double> rest(4, 1000.0);  // isn't given
+  std::vector<double> rest(4, 1000.0);  // flush() does not contribute these values
   contributions += reduction.flush(rest);
   EXPECT_EQ(contributions, size * lag);
-  EXPECT_GE(rest[0], lag);  // all that the late one has given
+  EXPECT_GE(rest[0], lag);  // includes all contributions of the late rank
 }
 
-/// The same with a thread that makes the progress, while the late rank computes and calls nothing.
-TEST_F(Partial, AThreadTakesPartWhileTheRankComputes) {
+/// The same with a progress thread: the late rank calls no function of the library meanwhile.
+TEST_F(Partial, AProgressThreadTakesPartWhileTheRankComputes) {
   if (size < 3) GTEST_SKIP() << "needs a majority without one rank";
   TransportOptions options = aloni::test::transport_options();
   int level = 0;
@@ -150,20 +150,20 @@ TEST_F(Partial, RefusesBadArguments) {
   EXPECT_THROW(reduction.reduce(values), InvalidArgument);
 }
 
-/// What fails in a rank reaches those that wait for a round.
-TEST_F(Partial, FailureEndsTheWait) {
-  if (size < 2) GTEST_SKIP() << "needs somebody to fail";
+/// A failure of one rank ends the wait of the other ranks for a round.
+TEST_F(Partial, AFailureEndsTheWait) {
+  if (size < 2) GTEST_SKIP() << "needs a second rank";
   const Communicator own = aloni::test::make_communicator();
   PartialAllReduce<float> reduction(own, 3, {.quorum = size});
   std::vector<float> values(3);
-  comm.barrier();  // of another family: all have made theirs
+  comm.barrier();  // of another family: all ranks have constructed `reduction`
   if (rank == size - 1) {
     own.poison("the disk is full");
     EXPECT_THROW(reduction.reduce(values), aloni::PeerFailed);
   } else {
     try {
       reduction.reduce(values);
-      ADD_FAILURE() << "a round without a rank";
+      ADD_FAILURE() << "the round ended without the failed rank";
     } catch (const aloni::PeerFailed& e) {
       EXPECT_EQ(e.rank(), size - 1);
     }

@@ -1,4 +1,4 @@
-// One rank fails while the others wait for something: all must throw soon, naming it.
+// One rank fails while the others wait: all must soon throw an error that names the failed rank.
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -25,8 +25,8 @@ class Poison : public testing::Test {
   Communicator comm = make_communicator();
   const int rank = comm.rank(), size = comm.size();
 
-  /// `failing` poisons after a pause in which the others have begun to wait in `operation`.
-  /// The rank that PeerFailed::rank() must name is `failing`, unless `named` lists others.
+  /// Rank `failing` poisons after a pause, in which the other ranks start to wait in `operation`.
+  /// `named`: the accepted values of PeerFailed::rank(); empty: `failing`.
   void expect_all_to_throw(int failing, const std::function<void()>& operation, std::vector<int> named = {}) {
     if (named.empty()) named = {failing};
     if (size == 1) GTEST_SKIP() << "needs a second rank";
@@ -35,7 +35,7 @@ class Poison : public testing::Test {
     if (rank == failing) {
       std::this_thread::sleep_for(50ms);
       comm.poison("disk full");
-      EXPECT_THROW(comm.barrier(), aloni::PeerFailed);  // itself too: the others are gone
+      EXPECT_THROW(comm.barrier(), aloni::PeerFailed);  // the failing rank throws too
     } else {
       try {
         operation();
@@ -45,7 +45,7 @@ class Poison : public testing::Test {
         EXPECT_EQ(error.root_rank(), failing);
         EXPECT_EQ(error.value(), "disk full");
       }
-      EXPECT_THROW(comm.barrier(), aloni::PeerFailed);  // and stays so
+      EXPECT_THROW(comm.barrier(), aloni::PeerFailed);  // later operations throw too
       EXPECT_THROW(comm.check_poison(), aloni::PeerFailed);
       EXPECT_THROW((void)comm.all_gather(1), aloni::PeerFailed);
     }
@@ -53,7 +53,7 @@ class Poison : public testing::Test {
   }
 };
 
-TEST_F(Poison, NothingIsPoisonedAtFirst) {
+TEST_F(Poison, ANewCommunicatorIsNotPoisoned) {
   comm.check_poison();
   comm.barrier();
   comm.check_poison();
@@ -84,7 +84,7 @@ TEST_F(Poison, WakesALoopOfTests) {
   });
 }
 
-TEST_F(Poison, WakesSendsTooLargeToLeaveWithoutAReceiver) {
+TEST_F(Poison, WakesSendsThatAreTooLargeToCompleteWithoutAReceiver) {
   const std::vector<std::byte> data(16 << 20);
   expect_all_to_throw(0, [&] {
     std::array requests{comm.send(data, 0, 0)};
@@ -107,7 +107,7 @@ TEST_F(Poison, WakesEachCollective) {
   expect_all_to_throw(0, [&] { comm.broadcast(text, 0); });
 }
 
-TEST_F(Poison, WakesTheMakingOfCommunicators) {
+TEST_F(Poison, WakesTheConstructionOfCommunicators) {
   expect_all_to_throw(0, [&] { (void)comm.split(0, 0); });
   comm = make_communicator();
   expect_all_to_throw(size - 1, [&] { (void)comm.node(); });
@@ -121,7 +121,7 @@ TEST_F(Poison, WakesCollectivelyAndAgree) {
   expect_all_to_throw(0, [&] { collectively(comm, "aloni::test", [] {}); });
 }
 
-TEST_F(Poison, ARankWithAnErrorOfItsOwnThrowsThatOne) {
+TEST_F(Poison, ARankWithItsOwnErrorThrowsIt) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
   if (rank == 0) {
     comm.poison("first");
@@ -130,26 +130,26 @@ TEST_F(Poison, ARankWithAnErrorOfItsOwnThrowsThatOne) {
   }
 }
 
-// The failed rank is in another group than those that wait.
-TEST_F(Poison, WakesRanksThatWaitInGroupsWithoutTheFailedOne) {
+// The failed rank does not belong to the group of the waiting ranks.
+TEST_F(Poison, WakesRanksThatWaitInGroupsWithoutTheFailedRank) {
   if (size < 3) GTEST_SKIP() << "needs a third rank";
   const Communicator half = comm.split(rank == 0 ? 0 : 1, rank);
   expect_all_to_throw(0,
                       [&] {
                         if (rank == 1)
-                          std::this_thread::sleep_for(200ms);  // the others wait for rank 1, and poison comes meanwhile
+                          std::this_thread::sleep_for(200ms);  // the others wait for rank 1 when poison arrives
                         half.barrier();
                         comm.barrier();
                       },
                       {-1, 0});
 }
 
-TEST_F(Poison, ErrorsInAGroupSayThatTheFailedRankIsNotOneOfIt) {
+TEST_F(Poison, ErrorsInAGroupSayThatTheFailedRankDoesNotBelongToIt) {
   if (size < 3) GTEST_SKIP() << "needs a third rank";
   const Communicator half = comm.split(rank == 0 ? 0 : 1, rank);
   expect_all_to_throw(0,
                       [&] {
-                        int value = 0;  // a message that never comes
+                        int value = 0;  // for a message that is never sent
                         std::array requests{half.receive(std::as_writable_bytes(std::span(&value, 1)),
                                                          half.size() - 1 - half.rank(), 0)};
                         half.wait(requests);
@@ -157,7 +157,7 @@ TEST_F(Poison, ErrorsInAGroupSayThatTheFailedRankIsNotOneOfIt) {
                       {-1});
 }
 
-TEST_F(Poison, GivenToAGroupItReachesEverybody) {
+TEST_F(Poison, OfAGroupReachesAllRanksOfTheFamily) {
   if (size < 2) GTEST_SKIP() << "needs a second rank";
   const Communicator half = comm.split(rank % 2, -rank);
   MPI_Barrier(MPI_COMM_WORLD);
@@ -177,7 +177,7 @@ TEST_F(Poison, GivenToAGroupItReachesEverybody) {
       half.barrier();
       ADD_FAILURE();
     } catch (const aloni::PeerFailed& error) {
-      EXPECT_EQ(error.rank(), member ? 0 : -1);  // the highest rank comes first in its half
+      EXPECT_EQ(error.rank(), member ? 0 : -1);  // the highest rank is rank 0 of its half
       EXPECT_EQ(error.root_rank(), size - 1);
     }
   }
@@ -207,8 +207,8 @@ TEST_F(Poison, AMessageOfTheWrongSizeFailsEveryRank) {
   EXPECT_LT(Clock::now() - start, 2s);
 }
 
-// The buffers of receives that were under way die with the exception; nothing may be written into them afterwards.
-TEST_F(Poison, GivesTheBuffersOfPendingReceivesBack) {
+// The buffers of pending receives end with the exception. Nothing may be written to them afterwards.
+TEST_F(Poison, GivesBackTheBuffersOfPendingReceives) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
   const Communicator other = make_communicator();
   const int left = (rank + size - 1) % size, right = (rank + 1) % size;
@@ -222,7 +222,7 @@ TEST_F(Poison, GivesTheBuffersOfPendingReceivesBack) {
   }
   MPI_Barrier(MPI_COMM_WORLD);
   EXPECT_THROW((void)comm.send(std::as_bytes(std::span(data)), right, 0), aloni::PeerFailed);
-  other.barrier();  // another family is not concerned
+  other.barrier();  // another family is not poisoned
   EXPECT_EQ(std::ranges::count(buffer, -1), 1000);
 }
 
@@ -254,7 +254,7 @@ TEST_F(Poison, LongMessagesAreTruncated) {
   }
 }
 
-TEST_F(Poison, AloneItConcernsThisRankOnly) {
+TEST_F(Poison, WorksOnASingleRank) {
   if (size != 1) GTEST_SKIP() << "for one rank";
   comm.poison("alone");
   EXPECT_THROW(comm.barrier(), aloni::PeerFailed);

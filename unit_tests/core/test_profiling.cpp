@@ -19,7 +19,7 @@ class Profiling : public testing::Test {
     tools::set_pop_region_callback([] { events.emplace_back("pop"); });
     tools::set_begin_fence_callback([](const char* name, std::uint32_t, std::uint64_t*) {
       const std::string label = name;
-      // Kokkos fences around every callback of a tool that has not declined it.
+      // Kokkos fences around every callback of a tool unless the tool has declined such fences.
       if (label.find("Kokkos Profile Tool Fence") == label.npos) events.push_back("fence " + label);
     });
   }
@@ -34,7 +34,7 @@ TEST_F(Profiling, RegionsNestAndCloseAtTheEndOfTheirScope) {
   EXPECT_EQ(events, (std::vector<std::string>{"push aloni::test::outer", "push aloni::test::inner", "pop", "pop"}));
 }
 
-TEST_F(Profiling, ARegionOpenedBeforeAToolCameIsNotClosedTowardsIt) {
+TEST_F(Profiling, AToolLoadedInsideARegionDoesNotSeeItsEnd) {
   Kokkos::Tools::Experimental::set_callbacks({});
   {
     aloni::ScopedRegion region("aloni::test::early");

@@ -8,7 +8,7 @@
 
 namespace aloni_test {
 
-// nvcc takes no kernel inside the (private) body of a test.
+// nvcc does not accept a kernel in the body of a test, which is a private function.
 void fill(const Kokkos::View<double*>& values, int begin, int end) {
   Kokkos::parallel_for(
       "aloni::test::fill", Kokkos::RangePolicy<>(begin, end),
@@ -22,7 +22,7 @@ namespace test_random {
 namespace random = aloni::random;
 using random::Philox;
 
-// The known answers of the authors' distribution (Random123, kat_vectors, philox 4x32 with 10 rounds).
+// Known answers from the authors' distribution (Random123, kat_vectors, philox 4x32 with 10 rounds).
 TEST(Random, PhiloxGivesThePublishedAnswers) {
   const auto expect = [](Philox::Counter counter, Philox::Key key, Philox::Counter answer) {
     EXPECT_TRUE(Philox::generate(counter, key) == answer) << std::hex << counter[0];
@@ -73,14 +73,14 @@ TEST(Random, NormalHasItsFirstFourMoments) {
   EXPECT_NEAR(sums[4], 3, 0.1);
 }
 
-TEST(Random, FloatNormalIsTheRoundedDoubleOne) {
+TEST(Random, FloatNormalIsTheRoundedDoubleNormal) {
   for (int i = 0; i < 1000; ++i) {
     EXPECT_EQ(random::normal<float>(3, 5, i), static_cast<float>(random::normal<double>(3, 5, i)));
   }
 }
 
-// Parts filled by two kernels in any order hold what one kernel fills; on a device, the bits of the host.
-TEST(Random, ATensorDoesNotDependOnHowItIsFilled) {
+// Two kernels that fill parts in any order give the same values as one loop. A device gives the bits of the host.
+TEST(Random, ATensorDoesNotDependOnTheOrderOfFilling) {
   constexpr int n = 1000;
   const Kokkos::View<double*> values("aloni::test::values", n);
   aloni_test::fill(values, 400, n);

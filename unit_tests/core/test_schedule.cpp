@@ -1,4 +1,4 @@
-// The builder's dependencies, and what the verifier refuses: each kind of mistake, named.
+// Tests the dependencies that the builder finds, and that the verifier refuses each kind of wrong schedule.
 #include <aloni/core/comm/schedule/algorithms.hpp>
 #include <aloni/core/comm/schedule/verify.hpp>
 #include <aloni/core/error.hpp>
@@ -47,7 +47,7 @@ std::string refusal(const std::vector<Schedule>& schedules, const Goal& goal) {
   return "nothing was refused";
 }
 
-TEST(Schedule, CutsARegionIntoBlocksTheLargerOnesFirst) {
+TEST(Schedule, SplitsARegionIntoBlocksWithTheLargerBlocksFirst) {
   const Region whole{Buffer::output, 10, 8};
   EXPECT_EQ(block_of(whole, 0, 3), (Region{Buffer::output, 10, 3}));
   EXPECT_EQ(block_of(whole, 1, 3), (Region{Buffer::output, 13, 3}));
@@ -55,21 +55,22 @@ TEST(Schedule, CutsARegionIntoBlocksTheLargerOnesFirst) {
   EXPECT_EQ(blocks_of(whole, 1, 3, 3), (Region{Buffer::output, 13, 5}));
 }
 
-TEST(Builder, LetsWaitWhatTouchesTheSameElements) {
+TEST(Builder, AddsDependenciesBetweenStepsThatTouchTheSameElements) {
   const Schedule s = exchange_and_add(0, 3);
   ASSERT_EQ(s.steps.size(), 3u);
   EXPECT_THAT(s.dependencies_of(s.steps[0]), ElementsAre());
   EXPECT_THAT(s.dependencies_of(s.steps[1]), ElementsAre());
-  EXPECT_THAT(s.dependencies_of(s.steps[2]), ElementsAre(0, 1)) << "it overwrites what is sent, and reads what arrives";
+  EXPECT_THAT(s.dependencies_of(s.steps[2]), ElementsAre(0, 1))
+      << "it overwrites the sent data and reads the received data";
 }
 
-TEST(Builder, NamesEachDependencyOnce) {
+TEST(Builder, LeavesOutTransitiveDependencies) {
   Builder b(0);
   const Region x = b.output(4), t = b.scratch(4);
   b.receive(1, t);             // 0
   b.copy(t, x);                // 1, after 0
   b.send(2, x);                // 2, after 1
-  b.receive(3, t.part(0, 2));  // 3, after 1, which waits for 0
+  b.receive(3, t.part(0, 2));  // 3, after 1, which depends on 0
   b.fence();
   b.send(1, t.part(3, 1));  // 4, after all
   const Schedule s = b.finish();
@@ -106,13 +107,13 @@ TEST(Verifier, RefusesAReceiveWithoutMessage) {
   EXPECT_THAT(refusal(all, all_reduce_goal(2, 3)), HasSubstr("a send for it on the other rank"));
 }
 
-TEST(Verifier, RefusesMessagesOfAnotherSize) {
+TEST(Verifier, RefusesMessagesOfDifferentSizes) {
   auto all = pair();
   all[0].steps[0].from.count = 2;
   EXPECT_THAT(refusal(all, all_reduce_goal(2, 3)), HasSubstr("equal sizes"));
 }
 
-TEST(Verifier, RefusesRanksAndRegionsThatAreNotThere) {
+TEST(Verifier, RefusesRanksRegionsAndDependenciesThatDoNotExist) {
   auto all = pair();
   all[0].steps[0].peer = 2;
   EXPECT_THAT(refusal(all, all_reduce_goal(2, 3)), HasSubstr("another rank of the 2"));
@@ -126,7 +127,7 @@ TEST(Verifier, RefusesRanksAndRegionsThatAreNotThere) {
 
 TEST(Verifier, RefusesStepsThatRace) {
   auto all = pair();
-  // The sum may overwrite what is still being sent.
+  // Without the dependency the sum may overwrite data that are still being sent.
   ASSERT_THAT(all[0].dependencies, ElementsAre(0, 1));
   all[0].steps[2].first_dependency = 1;
   all[0].steps[2].num_dependencies = 1;
@@ -139,7 +140,7 @@ TEST(Verifier, RefusesADeadlockThatBufferingWouldHide) {
     Builder b(r);
     const Region data = b.output(3), theirs = b.scratch(3);
     b.send(1 - r, data);
-    b.fence();  // both send first and wait until the other has taken it
+    b.fence();  // both ranks send first and wait until the other has received
     b.receive(1 - r, theirs);
     b.reduce(theirs, data, Operands::to_first);
     all.push_back(b.finish());
@@ -147,14 +148,15 @@ TEST(Verifier, RefusesADeadlockThatBufferingWouldHide) {
   EXPECT_THAT(refusal(all, all_reduce_goal(2, 3)), HasSubstr("never completes"));
 }
 
-/// All combine their block in everybody's memory; `before` and `after`: whether messages say that all may, and have.
+/// Each rank combines its block in the memory of all ranks. `before`, `after`: whether barriers separate this from
+/// other uses of the memory.
 std::vector<Schedule> in_shared_memory(int size, Index count, bool before, bool after) {
   std::vector<Schedule> all;
   for (int r = 0; r < size; ++r) {
     Builder b(r);
     const Team team = Team::all(r, size);
     const Region data = b.output(count), copy = b.scratch(count);
-    b.copy(data, copy);  // something that uses the data first
+    b.copy(data, copy);  // an earlier use of the data
     b.fence();
     b.expose(data, team.ranks());
     if (before) dissemination_barrier(b, team);
@@ -167,13 +169,13 @@ std::vector<Schedule> in_shared_memory(int size, Index count, bool before, bool 
   return all;
 }
 
-TEST(Verifier, RefusesToCombineInMemoryThatItsOwnerMayUse) {
+TEST(Verifier, RefusesCombineStepsWhileTheOwnerMayUseTheMemory) {
   EXPECT_NO_THROW(verify(in_shared_memory(3, 7, true, true), all_reduce_goal(3, 7)));
   EXPECT_THAT(refusal(in_shared_memory(3, 7, false, true), all_reduce_goal(3, 7)), HasSubstr("at the same time"));
   EXPECT_THAT(refusal(in_shared_memory(3, 7, true, false), all_reduce_goal(3, 7)), HasSubstr("at the same time"));
 }
 
-TEST(Verifier, RefusesCombinationsThatDoNotFitTheOthers) {
+TEST(Verifier, RefusesCombineStepsThatDoNotFitTheExposedMemory) {
   auto all = in_shared_memory(2, 7, true, true);
   for (Step& s : all[1].steps) {
     if (s.kind == Step::Kind::combine) s.place += 1;
@@ -198,11 +200,11 @@ TEST(Verifier, RefusesAContributionThatIsAddedTwice) {
   EXPECT_THAT(refusal(all, all_reduce_goal(2, 3)), HasSubstr("each contribution once"));
 }
 
-TEST(Verifier, RefusesAnElementAddedToAnother) {
+TEST(Verifier, RefusesAReductionThatReadsAnElementWithoutAValue) {
   auto all = pair();
   for (auto& s : all) {
     s.scratch = 4;
-    s.steps[1].to.offset = 1;  // one element further than where the sum looks
+    s.steps[1].to.offset = 1;  // one element further than the sum reads
   }
   EXPECT_THAT(refusal(all, all_reduce_goal(2, 3)), HasSubstr("without a value"));
 }
@@ -231,7 +233,7 @@ TEST(Verifier, FindsEveryStepThatIsLeftOut) {
   ASSERT_NO_THROW(verify(good, all_reduce_goal(4, 9)));
   for (std::size_t i = 0; i < good[2].steps.size(); ++i) {
     auto bad = good;
-    // In its place one that touches nothing; a message has to be taken out on the other side too to be missed.
+    // Replaces the step by one that touches nothing. For a message the other side then expects another size.
     bad[2].steps[i].from.count = bad[2].steps[i].to.count = 0;
     EXPECT_THROW(verify(bad, all_reduce_goal(4, 9)), InvalidArgument) << "step " << i;
   }
@@ -244,7 +246,7 @@ TEST(Verifier, FindsEveryDependencyThatIsLeftOut) {
       auto bad = good;
       Step& s = bad[1].steps[i];
       auto& list = bad[1].dependencies;
-      // Dependencies are listed by step: moving the others to the front drops this one.
+      // Moves the dependency to the end of the step's range, then shortens the range by one.
       std::swap(list[static_cast<std::size_t>(s.first_dependency + d)],
                 list[static_cast<std::size_t>(s.first_dependency + s.num_dependencies - 1)]);
       --s.num_dependencies;

@@ -26,7 +26,7 @@ TEST(Stopwatch, CountsOnlyInsideAScope) {
   EXPECT_EQ(stopwatch.seconds(Phase::halo), 0.0);
 }
 
-TEST(Stopwatch, AnInnerPhasePausesTheOuterOne) {
+TEST(Stopwatch, AnInnerPhasePausesTheOuterPhase) {
   Stopwatch stopwatch;
   const auto start = std::chrono::steady_clock::now();
   {
@@ -44,7 +44,7 @@ TEST(Stopwatch, AnInnerPhasePausesTheOuterOne) {
   EXPECT_LE(stopwatch.seconds(Phase::compute) + stopwatch.seconds(Phase::collective), passed.count());
 }
 
-TEST(Stopwatch, ResetInsideAScopeForgetsWhatWasBefore) {
+TEST(Stopwatch, ResetInsideAScopeDropsTheTimeBefore) {
   Stopwatch stopwatch;
   {
     auto scope = stopwatch.measure(Phase::input);

@@ -1,4 +1,4 @@
-// What every transport promises, each tried with two ranks (self: with one).
+// Tests the guarantees of every transport, each with two ranks (self: with one).
 #include <aloni/core/comm/faulty_transport.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/comm/transport/mpi_transport.hpp>
@@ -29,7 +29,7 @@ std::atomic<long> allocations{0};
 
 }  // namespace
 
-// Not inlined: gcc would complain that free() meets memory of new.
+// Not inlined: otherwise gcc warns about free() of memory from new.
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes)) return memory;
@@ -108,7 +108,7 @@ class Transports : public testing::TestWithParam<std::string> {
     }
     if (name == "shared") {
       auto shared = std::make_unique<SharedTransport>(heap_, rank_, std::vector{0, 1}, all_gather);
-      ASSERT_TRUE(shared->reaches(1 - rank_)) << "/proc of the other rank can't be opened";
+      ASSERT_TRUE(shared->reaches(1 - rank_)) << "/proc of the other rank cannot be opened";
       transport_ = std::move(shared);
     }
     if (name != GetParam()) {
@@ -124,7 +124,7 @@ class Transports : public testing::TestWithParam<std::string> {
     MPI_Comm_free(&comm_);
   }
 
-  /// Sends messages of these sizes to the peer and receives its.
+  /// Sends messages of these sizes to the peer and receives the peer's messages.
   void exchange(const std::vector<std::size_t>& sizes, std::pmr::memory_resource& memory) {
     Receiver receiver(*transport_);
     std::deque<std::pmr::vector<std::byte>> outgoing;
@@ -167,10 +167,10 @@ class Transports : public testing::TestWithParam<std::string> {
   SharedHeap heap_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0, peer_ = 0;
-  std::unique_ptr<Transport> inner_, transport_;  // inner: of a faulty one
+  std::unique_ptr<Transport> inner_, transport_;  // inner_: the transport inside a FaultyTransport
 };
 
-TEST_P(Transports, EverySizeArrivesOnceAndWhole) {
+TEST_P(Transports, EverySizeArrivesOnceAndComplete) {
   std::vector<std::size_t> sizes;
   for (const std::size_t threshold : {0u, 16u, 200u, 4048u, 4096u, 16'384u, 131'072u}) {
     for (std::size_t size : {threshold - 1, threshold, threshold + 1}) {
@@ -188,7 +188,7 @@ TEST_P(Transports, AFloodOfMessagesWaitsForRoom) {
   exchange(std::vector<std::size_t>(300, 100'000), heap_);
 }
 
-TEST_P(Transports, AllocateNothingWhenThePatternIsKnown) {
+TEST_P(Transports, AllocateNothingForARepeatedPattern) {
   struct Discard final : Transport::Sink {
     Transport& transport;
     int arrivals = 0, freed = 0, pending = 0;
@@ -206,7 +206,7 @@ TEST_P(Transports, AllocateNothingWhenThePatternIsKnown) {
     void fetched(std::uint32_t) override { ++arrivals; }
   } sink(*transport_);
   const std::vector<std::byte> data(100'000);
-  int rounds = 0;  // the peer may be one ahead
+  int rounds = 0;  // the peer may be one round ahead
   const auto round = [&] {
     ++rounds;
     for (const std::uint32_t bytes : {8u, 3000u, 100'000u}) {
@@ -218,7 +218,7 @@ TEST_P(Transports, AllocateNothingWhenThePatternIsKnown) {
     while (sink.arrivals < 3 * rounds || sink.freed < sink.pending) transport_->poll(sink);
   };
   for (int i = 0; i < 100; ++i) round();
-  // MPI allocates too, at times of its own; ours would show in every round.
+  // MPI also allocates, but rarely. An allocation of the transport would show in every round.
   const long before = allocations;
   for (int i = 0; i < 100; ++i) round();
   EXPECT_LT(allocations - before, 50);
@@ -234,7 +234,7 @@ std::vector<std::string> transports() {
 INSTANTIATE_TEST_SUITE_P(Each, Transports, testing::ValuesIn(transports()),
                          [](const auto& info) { return info.param; });
 
-TEST(SharedHeapTest, HandsOutWhatWasFreedAgain) {
+TEST(SharedHeapTest, ReusesFreedMemory) {
   SharedHeap heap;
   void* const a = heap.allocate(1000);
   void* const b = heap.allocate(5 << 20);
@@ -245,10 +245,10 @@ TEST(SharedHeapTest, HandsOutWhatWasFreedAgain) {
   heap.deallocate(b, 5 << 20);
   heap.deallocate(a, 1000);
   EXPECT_EQ(heap.bytes_in_use(), 0u);
-  EXPECT_EQ(heap.allocate(60 << 20), a) << "neighbours become one again";
+  EXPECT_EQ(heap.allocate(60 << 20), a) << "free neighbours must be merged";
 }
 
-TEST(SharedHeapTest, DetachedMemoryKeepsItsValuesAndIsNobodyElses) {
+TEST(SharedHeapTest, DetachedMemoryKeepsItsValuesAndIsPrivate) {
   SharedHeap heap;
   auto* const data = static_cast<int*>(heap.allocate(100'000));
   data[0] = 5;

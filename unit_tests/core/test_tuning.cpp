@@ -22,7 +22,7 @@ Tuning example() {
                            {AllReduceAlgorithm::direct, 1000, 2e-6}}};
 }
 
-TEST(Tuning, SurvivesAFile) {
+TEST(Tuning, IsUnchangedAfterWritingAndParsing) {
   const Tuning t = parse_tuning(to_text(example()));
   EXPECT_EQ(t.ranks, 4);
   EXPECT_EQ(t.nodes, 2);
@@ -33,7 +33,7 @@ TEST(Tuning, SurvivesAFile) {
   EXPECT_EQ(to_text(t), to_text(example()));
 }
 
-TEST(Tuning, KnowsTheSizeOfParts) {
+TEST(Tuning, TakesThePartSizeOfTheLargestMeasuredSizeNotAbove) {
   const Tuning t = parse_tuning(to_text(example()));
   EXPECT_EQ(t.part_bytes(AllReduceAlgorithm::ring, 999), 0u);
   EXPECT_EQ(t.part_bytes(AllReduceAlgorithm::ring, 3999), 0u);
@@ -41,16 +41,16 @@ TEST(Tuning, KnowsTheSizeOfParts) {
   EXPECT_EQ(t.part_bytes(AllReduceAlgorithm::rabenseifner, 1 << 20), 0u);
 }
 
-TEST(Tuning, LiesBetweenMeasuredSizesAndGrowsBeyondThem) {
+TEST(Tuning, InterpolatesBetweenMeasuredSizesAndGrowsAboveThem) {
   const Tuning t = example();
   EXPECT_DOUBLE_EQ(t.measured_seconds(AllReduceAlgorithm::ring, 1000), 1e-5);
   EXPECT_NEAR(t.measured_seconds(AllReduceAlgorithm::ring, 2000), 2e-5, 1e-12);
   EXPECT_NEAR(t.measured_seconds(AllReduceAlgorithm::ring, 40'000), 4e-4, 1e-12);
-  EXPECT_DOUBLE_EQ(t.measured_seconds(AllReduceAlgorithm::ring, 8), 1e-5) << "latency doesn't shrink";
+  EXPECT_DOUBLE_EQ(t.measured_seconds(AllReduceAlgorithm::ring, 8), 1e-5) << "the latency does not shrink";
   EXPECT_LT(t.measured_seconds(AllReduceAlgorithm::rabenseifner, 8), 0);
 }
 
-TEST(Tuning, BrokenFilesAreRefusedWithTheLine) {
+TEST(Tuning, NamesTheLineOfAnErrorInAFile) {
   const auto refusal = [](const std::string& text) -> std::string {
     try {
       (void)parse_tuning(text);
@@ -62,7 +62,7 @@ TEST(Tuning, BrokenFilesAreRefusedWithTheLine) {
   const std::string good = to_text(example());
   EXPECT_THAT(refusal(""), HasSubstr("line 1"));
   EXPECT_THAT(refusal("something\n"), HasSubstr("line 1"));
-  EXPECT_THAT(refusal("aloni tuning 2\n"), HasSubstr("to its end"));
+  EXPECT_THAT(refusal("aloni tuning 2\n"), HasSubstr("complete file"));
   EXPECT_THAT(refusal(good + "colour 3\n"), HasSubstr("line 10"));
   EXPECT_THAT(refusal(good + "all_reduce ring 10 1\n"), HasSubstr("line 10"));
   EXPECT_THAT(refusal(good + "all_reduce star 10 1 0\n"), HasSubstr("star"));

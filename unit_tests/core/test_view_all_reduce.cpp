@@ -1,4 +1,4 @@
-// All-reduces of Views: each way gives what a serial sum gives, with built-in reductions and with functions of the user's.
+// All-reduces of Views: each way gives the result of a serial loop, with built-in reductions and functions of the user.
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/shared_view.hpp>
@@ -16,12 +16,12 @@
 using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
 
-/// Not commutative: the value of the lowest rank that has one.
+/// A function that is not commutative: the value of the lowest rank with a value other than 0.
 struct FirstNonZero {
   KOKKOS_FUNCTION double operator()(double a, double b) const { return a != 0 ? a : b; }
 };
 
-/// Elements that are no numbers.
+/// An element type that is not a number.
 struct Place {
   double value;
   int rank;
@@ -107,7 +107,7 @@ class ViewAllReduces : public testing::Test {
   }
 };
 
-TEST_F(ViewAllReduces, GiveWhatASerialLoopGives) {
+TEST_F(ViewAllReduces, GiveTheResultOfASerialLoop) {
   for (const Reduction op : {Reduction::sum, Reduction::min, Reduction::max, Reduction::average}) {
     check<float>(op);
     check<double>(op);
@@ -115,7 +115,7 @@ TEST_F(ViewAllReduces, GiveWhatASerialLoopGives) {
   for (const Reduction op : {Reduction::sum, Reduction::min, Reduction::max}) check<std::int64_t>(op);
 }
 
-TEST_F(ViewAllReduces, ReachIntoSharedMemory) {
+TEST_F(ViewAllReduces, AreDirectInSharedMemory) {
   auto data = make<double>(10, true, [](std::size_t) { return 1.0; });
   const ViewAllReduce<double, Exec> reduce(comm, queue, data.view);
   const auto options = aloni::test::transport_options();
@@ -124,12 +124,12 @@ TEST_F(ViewAllReduces, ReachIntoSharedMemory) {
   }
 }
 
-TEST_F(ViewAllReduces, KeepTheOrderOfRanksWithFunctionsOfTheUsers) {
+TEST_F(ViewAllReduces, KeepTheOrderOfRanksForFunctionsOfTheUser) {
   for (const bool shared : {false, true}) {
     for (const bool direct : {false, true}) {
-      // Rank r has something from element r on.
+      // Rank r has values from element r on.
       auto data = make<double>(20, shared, [&](std::size_t i) { return static_cast<int>(i) >= rank ? rank + 1.0 : 0; });
-      // The first rank that has one for element i is 0, except where it was zeroed.
+      // Rank 0 is the first rank with a value for each element, except for element 5.
       if (rank == 0) {
         data.host(5) = 0;
         Kokkos::deep_copy(data.view, data.host);
@@ -142,7 +142,7 @@ TEST_F(ViewAllReduces, KeepTheOrderOfRanksWithFunctionsOfTheUsers) {
   }
 }
 
-TEST_F(ViewAllReduces, TakeAnyElements) {
+TEST_F(ViewAllReduces, TakeAnyElementType) {
   auto data = make<Place>(100, false, [&](std::size_t i) { return Place{value(rank, i, 0), rank}; });
   const ViewAllReduce<Place, Exec, Largest> largest(comm, queue, data.view);
   largest.run(queue);
@@ -157,8 +157,8 @@ TEST_F(ViewAllReduces, TakeAnyElements) {
   }
 }
 
-TEST_F(ViewAllReduces, RefuseViewsThatDiffer) {
-  if (size < 2) GTEST_SKIP() << "nobody to differ from";
+TEST_F(ViewAllReduces, RefuseDifferentExtentsAndAveragesOfIntegers) {
+  if (size < 2) GTEST_SKIP() << "needs a second rank";
   const Kokkos::View<float*, Memory> view("data", rank == 0 ? 3 : 4);
   EXPECT_THROW((ViewAllReduce<float, Exec>(comm, queue, view)), aloni::InvalidArgument);
   const Kokkos::View<std::int64_t*, Memory> integers("data", 3);

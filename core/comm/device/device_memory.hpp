@@ -1,5 +1,5 @@
 #pragma once
-// Memory of a device that processes of one node share. In builds without such a device nothing is ever found.
+// Shares device memory between the processes of a node. Builds without a device share none.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -9,16 +9,16 @@
 namespace aloni::comm::detail {
 
 struct DeviceMemory {
-  std::array<std::byte, 64> handle{};  ///< of the allocation, as the driver gives it to other processes
-  std::uint64_t offset = 0;
+  std::array<std::byte, 64> handle{};  ///< handle of the allocation, which other processes can open
+  std::uint64_t offset = 0;            ///< bytes from the start of the allocation
 };
 
-/// None when `data` isn't memory of a device, or its allocation can't be shared.
+/// Returns none if `data` is not device memory, or its allocation cannot be shared.
 std::optional<DeviceMemory> share_device_memory(const void* data);
-/// Another process's; null when it can't be opened: another node, or a device that this one doesn't reach.
+/// Opens device memory of another process. Returns null if this is impossible: another node, or an unreachable device.
 std::shared_ptr<std::byte> open_device_memory(const DeviceMemory& memory);
 
-/// Whether MPI itself sends from and receives into device memory.
+/// Whether MPI sends from and receives into device memory.
 bool mpi_takes_device_memory();
 
 }  // namespace aloni::comm::detail

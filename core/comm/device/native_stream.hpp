@@ -1,9 +1,9 @@
 #pragma once
-// The stream behind an execution space instance, for libraries that know nothing of Kokkos.
+// The native stream of an execution space instance, for libraries that do not use Kokkos.
 
 namespace aloni::comm::detail {
 
-/// Null where there is none.
+/// The CUDA stream of `exec`; null for other execution spaces.
 template <class Exec>
 void* native_stream(const Exec& exec) {
   if constexpr (requires { exec.cuda_stream(); }) {

@@ -22,7 +22,7 @@ namespace aloni::comm::detail {
 
 namespace {
 
-// A rank at its end waits this long for the others, which are late or have failed unseen.
+// The destructor waits this long for other ranks, which may be late or may have failed undetected.
 constexpr auto patience_at_the_end = std::chrono::seconds(1);
 
 std::vector<std::byte> all_gather_over(MPI_Comm comm, std::span<const std::byte> mine) {
@@ -36,19 +36,20 @@ std::vector<std::byte> all_gather_over(MPI_Comm comm, std::span<const std::byte>
 
 constexpr std::size_t whole_message = std::numeric_limits<std::size_t>::max();
 
-/// Of messages of MPI between machines.
+/// Largest fragment of MPI messages between nodes, in bytes.
 std::size_t fragment_bytes(const TransportOptions& options) {
   if (options.mpi_fragment_bytes > 0) return options.mpi_fragment_bytes;
-  // Devices that move data by themselves: InfiniBand, RoCE, Omni-Path, EFA; Slingshot.
+  // Devices with remote direct memory access: InfiniBand, RoCE, Omni-Path and EFA; Slingshot.
   for (const char* const devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
     std::error_code none;
     if (!std::filesystem::is_empty(devices, none) && !none) return whole_message;
   }
-  constexpr std::size_t over_tcp = 60 * 1024;  // with MPI's own header below 64 KiB, up to where Open MPI sends at once
+  // Open MPI sends messages of up to 64 KiB, its own header included, without asking the receiver first.
+  constexpr std::size_t over_tcp = 60 * 1024;
   return over_tcp;
 }
 
-/// A barrier that makes progress.
+/// A barrier that calls `progress` while it waits.
 void meet(MPI_Comm comm, const std::function<void()>& progress) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
@@ -58,25 +59,25 @@ void meet(MPI_Comm comm, const std::function<void()>& progress) {
   }
 }
 
-/// Takes no notice of what comes.
+/// A sink that ignores all events.
 struct Deaf final : Transport::Sink {
   void arrived(const Transport::Fragment&) override {}
   void sent(std::uint32_t) override {}
   void fetched(std::uint32_t) override {}
 };
 
-/// What is delayed leaves, since somebody may wait for it; not for longer than until `deadline`.
+/// Sends all delayed fragments, because other ranks may wait for them. Ends at `deadline` at the latest.
 void end_faults(FaultyTransport& faulty, std::chrono::steady_clock::time_point deadline) noexcept {
   Deaf sink;
   faulty.end_faults();
   try {
     for (; !faulty.flushed() && std::chrono::steady_clock::now() < deadline; std::this_thread::yield())
       faulty.poll(sink);
-  } catch (const Error&) {  // whoever it is for has gone already
+  } catch (const Error&) {  // the receiver has ended already
   }
 }
 
-/// The ranks of one node. Lives for the construction only.
+/// MPI communicator of the ranks of one node. Exists only during construction.
 struct NodeCommunicator {
   MPI_Comm comm = MPI_COMM_NULL;
   int ranks_on_machine = 0;
@@ -97,21 +98,22 @@ struct NodeCommunicator {
   ~NodeCommunicator() { MPI_Comm_free(&comm); }
 };
 
-/// `number`: of a transport, different on all ranks.
+/// Faults with a seed of their own. `number`: number of a transport, unique over all ranks.
 Faults faults_of_rank(Faults faults, int number) {
-  // An odd factor: no two pairs of a small seed and a number are the same.
+  // The odd factor gives each pair of a small seed and a number a different result.
   faults.seed = faults.seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(number);
   return faults;
 }
 
-// Between looks at the processes of the node, each a system call; and the longest that one who waits lets pass between two looks.
+// look_around() checks processes at most once per shortest_pause, because each check is a system call. A rank that
+// calls it less often than every longest_pause does not count as waiting.
 constexpr auto shortest_pause = std::chrono::milliseconds(2);
 constexpr auto publishing_pause = std::chrono::milliseconds(50);
 constexpr int thread_close_looks = 1000;
 constexpr auto thread_short_sleep = std::chrono::microseconds(20), thread_long_sleep = std::chrono::microseconds(50);
 constexpr auto notes_pause = std::chrono::milliseconds(200);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
-// Who waits on another node answers within this time, also when it has to share its core with many.
+// A waiting rank of another node answers within this time, even if it shares its core with many ranks.
 constexpr auto time_to_answer = std::chrono::milliseconds(1000);
 
 }  // namespace
@@ -121,7 +123,7 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
   check_mpi(MPI_Comm_rank(mpi_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(mpi_, &size_), "MPI_Comm_size");
   const AllGather among_all = [this](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); };
-  bool complete = false;  // all of the node reach each other's memory
+  bool complete = false;  // whether all ranks of the node reach each other's memory
   {
     const NodeCommunicator node(mpi_, rank_, options.ranks_per_node);
     const AllGather among_node = [&](std::span<const std::byte> mine) { return all_gather_over(node.comm, mine); };
@@ -159,7 +161,7 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
     routes.push_back(r == rank_ ? &self_ : shared_ && shared_->reaches(r) ? shared : nullptr);
     if (!routes.back()) others.push_back(r);
   }
-  // By what all ranks know, since some of what follows from it is collective.
+  // Computed from values that are equal on all ranks, because it decides about collective calls.
   sends_messages_ = std::ranges::any_of(island_of_, [&](int island) { return island != island_of_.front(); });
   if constexpr (config::has_ucx) {
     if (options.messages == MessageTransport::ucx && sends_messages_) {
@@ -182,13 +184,12 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
   if (options.progress_thread) {
     int level = MPI_THREAD_SINGLE;
     check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
-    // UCX workers are made for one thread.
+    // The UCX worker has UCS_THREAD_MODE_SINGLE.
     bool unsafe = messages_ && (level < MPI_THREAD_MULTIPLE || options.messages == MessageTransport::ucx);
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &unsafe, 1, MPI_CXX_BOOL, MPI_LOR, mpi_), "MPI_Allreduce");
     if (unsafe) {
-      throw Unsupported("aloni::comm::from_mpi", "options.progress_thread", "true with messages through MPI",
-                        "MPI as message transport and MPI_Init_thread with MPI_THREAD_MULTIPLE, ranks that all share "
-                        "memory, or no such thread");
+      throw Unsupported("aloni::comm::from_mpi", "options.progress_thread", "true with messages over MPI or UCX",
+                        "messages over MPI with MPI_THREAD_MULTIPLE, ranks that all share memory, or false");
     }
     thread_ = std::thread([this] { make_progress(); });
   }
@@ -201,7 +202,7 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
 void CommunicatorRuntime::look_around(bool waits) {
   const auto now = Watch::Clock::now();
   if (now - last_look_ < shortest_pause) return;
-  // Who asks only now and then isn't waiting.
+  // Long gaps between calls mean that this rank does not wait.
   if (!waits || waiting_since_ == Watch::Clock::time_point{} || now - last_look_ > longest_pause) waiting_since_ = now;
   last_look_ = now;
   if (board_.poisoned()) return;
@@ -230,7 +231,7 @@ void CommunicatorRuntime::look_around(bool waits) {
   }
   const std::vector<int> waited_for = engine_->ranks_waited_for();
   const int culprit = who_does_not_wait(now, waited_for);
-  std::string text = "nothing has come for " + seconds_text(now - waiting_since_);
+  std::string text = "no progress for " + seconds_text(now - waiting_since_);
   if (const std::string state = state_of(culprit, now); !state.empty()) text += "; " + state;
   text += "; rank " + std::to_string(rank_) + " waits for " + engine_->waiting_for();
   for (const int rank : waited_for) {
@@ -241,7 +242,8 @@ void CommunicatorRuntime::look_around(bool waits) {
   board_.poison(text, culprit);
 }
 
-/// Whoever is waited for may itself wait for somebody: the one to blame is who doesn't wait at all; otherwise the first waited for.
+/// The rank that failed. A rank in `waited_for` may itself wait for another rank. So it is preferably a rank that does
+/// not wait; otherwise the first of `waited_for`.
 int CommunicatorRuntime::who_does_not_wait(Watch::Clock::time_point now, std::span<const int> waited_for) const {
   const auto silent = [&](int rank) {
     return std::ranges::binary_search(elsewhere_, rank) && !board_.answered()[static_cast<std::size_t>(rank)];
@@ -260,7 +262,7 @@ std::string CommunicatorRuntime::state_of(int rank, Watch::Clock::time_point now
   if (std::ranges::binary_search(elsewhere_, rank)) {
     return board_.answered()[static_cast<std::size_t>(rank)]
                ? "waits too"
-               : "doesn't answer: it is stopped, or busy outside of all operations";
+               : "does not answer: it is stopped, or busy outside of all operations";
   }
   return watch_ ? watch_->state_of(rank, now) : "";
 }
@@ -279,7 +281,7 @@ void CommunicatorRuntime::make_progress() {
       failed_.store(true, std::memory_order_release);
       return;
     }
-    // Close behind while there is something to do, a wink now and then otherwise.
+    // Polls without sleeping while operations are pending and there was work recently; sleeps otherwise.
     if (busy && ++idle < thread_close_looks) {
       std::this_thread::yield();
     } else {
@@ -304,12 +306,13 @@ CommunicatorRuntime::~CommunicatorRuntime() {
   const bool all_read = !sends_messages_ || end_together();
   faulty_messages_.reset();
   messages_.reset();
-  // MPI would give what was never received to the next communicator that gets this one's number.
+  // Otherwise the communicator is leaked: MPI would deliver its unreceived messages to the next communicator with the
+  // same number.
   if (all_read) MPI_Comm_free(&mpi_);
 }
 
-/// Reads what is still on the way, so that all has been read when connections close. Nobody waits for ranks that have failed unseen:
-/// false then.
+/// Receives all messages that are still on the way, so that connections close without unread data. Returns false after
+/// patience_at_the_end, because other ranks may have failed undetected.
 bool CommunicatorRuntime::end_together() noexcept {
   struct Counts {
     std::vector<int> sent;
@@ -319,7 +322,7 @@ bool CommunicatorRuntime::end_together() noexcept {
   const auto* const over_mpi = dynamic_cast<const MpiTransport*>(messages_.get());
   Deaf sink;
   try {
-    // MPI keeps them if it isn't done with them at the end.
+    // Leaked if the reduction is still pending at the deadline: MPI may still use the memory.
     auto* const counts = new Counts;
     counts->sent = over_mpi ? over_mpi->envelopes_sent() : std::vector<int>(static_cast<std::size_t>(size_));
     MPI_Request request = MPI_REQUEST_NULL;
@@ -334,7 +337,7 @@ bool CommunicatorRuntime::end_together() noexcept {
       }
       if (std::chrono::steady_clock::now() > deadline) return false;
     }
-  } catch (const Error&) {  // connections are about to end anyway
+  } catch (const Error&) {  // the connections end in any case
     return false;
   }
 }

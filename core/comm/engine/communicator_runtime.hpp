@@ -1,6 +1,6 @@
 #pragma once
-// What a communicator made by from_mpi() and all that are split from it have in common: the transports, the engine that runs their
-// operations, the memory that ranks share, and the board on which failures are posted.
+// The state that all communicators of a family share (one from from_mpi() and all split from it): transports, engine,
+// shared memory, failure detection and the poison board.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/engine/engine.hpp>
 #include <aloni/core/comm/faulty_transport.hpp>
@@ -30,26 +30,27 @@ namespace aloni::comm::detail {
 
 class CommunicatorRuntime {
  public:
-  /// Something that goes on besides the engine's operations.
+  /// A background activity besides the engine's operations.
   class Service {
    public:
     virtual ~Service() = default;
-    /// Does what can be done now; true when there was anything to do. Doesn't wait. Called under the guard.
+    /// Makes progress without waiting; true if there was any work. Called under the guard.
     virtual bool service() = 0;
   };
 
-  /// Collective over `messages` and `poison`, two duplicates made for this family.
+  /// `messages` and `poison`: two duplicates made for this family. Collective over both.
   CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options);
   CommunicatorRuntime(const CommunicatorRuntime&) = delete;
   CommunicatorRuntime& operator=(const CommunicatorRuntime&) = delete;
   ~CommunicatorRuntime();
 
-  /// To be held by whoever uses the engine or the board; costs nothing without a progress thread. Recursive.
+  /// Recursive lock to hold while using the engine or the board. Without a progress thread it is empty and costs
+  /// nothing.
   std::unique_lock<std::recursive_mutex> guard() {
     return thread_.joinable() ? std::unique_lock(mutex_) : std::unique_lock<std::recursive_mutex>();
   }
   bool has_thread() const { return thread_.joinable(); }
-  /// Throws what the progress thread has met.
+  /// Rethrows an exception of the progress thread, if any.
   void rethrow() {
     if (failed_.load(std::memory_order_acquire)) std::rethrow_exception(failure_);
   }
@@ -57,36 +58,36 @@ class CommunicatorRuntime {
   int rank() const { return rank_; }
   int size() const { return size_; }
   PoisonBoard& board() { return board_; }
-  /// Under the guard: what that frees may be in use by the progress thread.
+  /// Poisons under the guard, because the progress thread may use the memory that this frees.
   void poison(std::string_view message) {
     const auto held = guard();
     board_.poison(message);
   }
   Engine& engine() { return *engine_; }
-  /// As Engine::progress(), and all services.
+  /// Makes progress in the engine (Engine::progress()) and in all services.
   bool progress() {
     bool any = engine_->progress();
     for (std::size_t i = 0; i < services_.size(); ++i) any |= services_[i]->service();
     if (any && engine_->advances() != advances_) {
       advances_ = engine_->advances();
-      waiting_since_ = {};  // what is waited for comes
+      waiting_since_ = {};  // pending operations advance
     }
     return any;
   }
   void add_service(Service& service) { services_.push_back(&service); }
   void remove_service(Service& service) { std::erase(services_, &service); }
   const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
-  /// To be called now and then by whoever waits and has seen nothing new: poisons the family when a process of the node, or a
-  /// neighbouring node, has died, or when nothing has come for longer than the limit.
-  /// `waits`: for something that should come.
+  /// Checks the other ranks; called from time to time by waits without progress. Poisons the family in two cases: a
+  /// process of the node or a neighbouring node has died, or pending operations have not advanced within the limit.
+  /// `waits`: whether this rank waits for other ranks; false skips the time limit.
   void look_around(bool waits = true);
   /// Whether this machine has more ranks of the family than cores.
   bool shares_cores() const { return shares_cores_; }
   void set_stuck_after(std::chrono::milliseconds limit) { stuck_after_ = limit; }
 
-  /// By rank: the lowest rank on the same machine.
+  /// For each rank, the lowest rank on its node.
   const std::vector<int>& node_of() const { return node_of_; }
-  /// By rank: the lowest of the ranks that all reach each other's memory.
+  /// For each rank, the lowest rank of its island. The ranks of an island all reach each other's memory.
   const std::vector<int>& island_of() const { return island_of_; }
 
  private:
@@ -102,8 +103,8 @@ class CommunicatorRuntime {
   SelfTransport self_;
   std::optional<SharedTransport> shared_;
   std::unique_ptr<Transport> messages_;
-  std::optional<FaultyTransport> faulty_shared_, faulty_messages_;  // around those, if there are to be faults
-  bool sends_messages_ = false;                                     // somebody does
+  std::optional<FaultyTransport> faulty_shared_, faulty_messages_;  // wrap shared_ and messages_ if faults are enabled
+  bool sends_messages_ = false;                                     // whether any rank of the family uses messages_
   std::vector<int> node_of_, island_of_;
   std::vector<int> elsewhere_;  // ranks on other nodes, ascending
   std::optional<Engine> engine_;

@@ -10,10 +10,10 @@ namespace aloni::comm {
 
 namespace {
 
-// In a wait, the engine is asked closely at first (some 50 µs without anything new, longer than a step of a transfer takes);
-// after that the core is given away each time, and every so often one looks for poison.
+// A wait first polls the engine without yielding (about 50 µs without progress, longer than a step of a transfer).
+// After that it yields the core after each poll, and looks for poison at intervals.
 constexpr int close_looks = 1000;
-// The same where ranks have to share cores: those that are waited for need this one.
+// For ranks that share cores: the other ranks need this core.
 constexpr int close_looks_when_shared = 16;
 constexpr int looks_per_poison = 32, busy_looks_per_poison = 1024;
 
@@ -33,7 +33,8 @@ detail::Topology topology_of(const detail::CommunicatorRuntime& runtime, const s
   return t;
 }
 
-/// Functions of the user's needn't be commutative: only who asks for an algorithm that keeps no order gets one.
+/// Whether the algorithm must combine in the order of ranks. A user's function need not be commutative: it gets another
+/// order only if the options name such an algorithm.
 bool keeps_order(const CollectiveOptions& options, const ElementOperation& operation) {
   return options.reproducible ||
          (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);
@@ -44,7 +45,7 @@ void copy_bytes(const void* from, void* to, std::size_t bytes) {
 }
 
 void set_plan(detail::Engine::Call& call, const std::shared_ptr<const detail::Plan>& plan) {
-  call.contract.plan = plan->hash ^ call.operation.identity;  // the user's functions are told apart by their types
+  call.contract.plan = plan->hash ^ call.operation.identity;  // identity: hash of the types of a user's function
   call.whole = &plan->whole;
   call.last = &plan->last;
   call.parts = plan->parts;
@@ -84,7 +85,7 @@ Communicator Communicator::State::child(std::uint64_t salt, const std::vector<in
   std::vector<int> root_ranks;
   for (const int member : members) root_ranks.push_back(context->root_ranks[static_cast<std::size_t>(member)]);
   std::uint64_t id = (salt ^ context->id) * 0x9e3779b97f4a7c15u;
-  id = (id ^ id >> 32) | 1;  // never the root's, 0
+  id = (id ^ id >> 32) | 1;  // never 0, the id of the root communicator
   return Communicator(std::make_shared<State>(runtime, static_cast<std::uint32_t>(id), std::move(root_ranks)));
 }
 
@@ -195,7 +196,7 @@ void Communicator::State::wait_until(std::string_view operation, F&& done) {
         if (done()) return;
         const bool any = runtime->progress();
         idle = any ? 0 : idle + 1;
-        // What comes without end isn't necessarily what is waited for.
+        // Look for poison even while there is progress: it may be progress of other operations.
         if (any ? ++busy % busy_looks_per_poison == 0 : idle > close_looks_ && idle % looks_per_poison == 0) {
           runtime->look_around();
           check_poison(operation, true);

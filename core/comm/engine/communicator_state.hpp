@@ -1,5 +1,5 @@
 #pragma once
-// What a Communicator points to: its place in the family, its numbering, its plans, and the one way to wait.
+// The state behind a Communicator: the shared runtime, the numbering of operations, cached plans, and all waiting.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/engine/communicator_runtime.hpp>
 #include <aloni/core/comm/engine/fusion.hpp>
@@ -20,9 +20,9 @@ namespace detail {
 
 inline Request request_of(Engine::Handle h) { return {h.slot, h.generation, true}; }
 
-/// A collective that can be started, any number of times, one at a time.
+/// A collective that can be started any number of times, but only once at a time.
 struct Prepared {
-  /// What comes first, here: f(from, to, count).
+  /// Local work before the collective: f(from, to, count).
   struct Begin {
     void (*f)(const void* from, void* to, std::size_t count) = nullptr;
     const void* from = nullptr;
@@ -35,46 +35,47 @@ struct Prepared {
   };
   Begin begin = {};
   Engine::Call call;
-  bool alone = false;  ///< on the only rank: there is nothing between the beginning and the end
+  bool alone = false;  ///< the communicator has one rank: only `begin` and `call.finish` run
 };
 
 }  // namespace detail
 
 struct Communicator::State {
-  /// `root_ranks[r]`: rank r in the root communicator. `id`: equal on all ranks, different from all others of the family.
+  /// `root_ranks[r]`: rank of r in the root communicator. `id`: equal on all ranks and unique in the family.
   State(std::shared_ptr<detail::CommunicatorRuntime> runtime, std::uint32_t id, std::vector<int> root_ranks);
   State(const State&) = delete;
   State& operator=(const State&) = delete;
   ~State();
 
-  /// A communicator of the ranks `members` of this one, in this order.
+  /// A communicator of this one's ranks `members`, in this order.
   Communicator child(std::uint64_t salt, const std::vector<int>& members) const;
 
-  /// An all-reduce in place, by the algorithm that the options or the size choose.
+  /// An all-reduce in place. The options or the size determine the algorithm.
   detail::Prepared prepare_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
                                       const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
-  /// A collective of which the library knows the plan. `key` without counts. In place unless there is an input.
+  /// A collective of the library, in place if `input` is empty. `key`: without element_bytes and count.
   detail::Prepared prepare(const char* name, detail::PlanKey key, std::span<std::byte> data,
                            const ElementOperation& operation, const detail::Engine::Call::Finish& finish = {},
                            int priority = 0, std::span<const std::byte> input = {});
-  /// Any schedule. `contract` without the plan; `identity` equal on all ranks.
+  /// A schedule of the user. `contract`: without the plan. `identity`: equal on all ranks.
   detail::Prepared prepare(const char* name, const Schedule& schedule, const Contract& contract, std::uint32_t identity,
                            std::span<const std::byte> input, std::span<std::byte> output,
                            const ElementOperation& operation, int priority);
   Request start(detail::Prepared collective);
-  /// As start(prepare_all_reduce(...)), or together with others.
+  /// Starts an all-reduce, alone or fused with others.
   Request start_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
                            const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);
-  /// Before any other collective: what waits to be fused comes first, on all ranks.
+  /// Starts all waiting fused operations. Called before any other collective, so that all ranks keep one order.
   void close_fusion(const char* name);
-  /// Makes progress; now and then looks for poison. A CommunicationError poisons before it is thrown: the peers cannot see it.
+  /// Makes progress; looks for poison from time to time. Poisons before it throws a CommunicationError, because the
+  /// other ranks cannot see that error.
   bool test(detail::Engine::Handle handle, std::string_view operation);
   void wait(detail::Engine::Handle handle, std::string_view operation);
-  /// `done` is asked under the guard.
+  /// Waits until done() returns true. `done` is called under the guard.
   void wait_for(std::string_view operation, const std::function<bool()>& done);
-  /// Throws PeerFailed when poison is known; looks for it first if told so.
+  /// Throws PeerFailed if the family is poisoned. `look`: receive new poison first.
   void check_poison(std::string_view operation, bool look);
-  /// Runs `f`; a CommunicationError in it poisons the communicator.
+  /// Runs `f`. If it throws a CommunicationError, poisons the communicator and rethrows.
   template <class F>
   decltype(auto) poisoning(F&& f) {
     try {
@@ -90,8 +91,8 @@ struct Communicator::State {
   int rank = 0, size = 0;
   detail::Plans plans;
   detail::Fusion fusion;
-  std::uint64_t children = 0;                        // made by all its ranks together
-  std::map<std::uint64_t, std::uint32_t> subgroups;  // how many with these members
+  std::uint64_t children = 0;                        // communicators made by all ranks together
+  std::map<std::uint64_t, std::uint32_t> subgroups;  // number of subgroups for each set of members
 
  private:
   Request launch(detail::Engine::Call call);

@@ -11,21 +11,22 @@ namespace aloni::comm::detail {
 
 namespace {
 
-// Work of less is done at once: it costs less than a look for something more urgent.
+// Work up to this size runs at once: it costs less than a search for more urgent work.
 constexpr std::size_t small_bytes = 4096;
-// What arrives before anybody waits for it is copied, and its sender's memory freed, up to this size.
+// Early fragments (without a posted receive) up to this size are copied, so that the sender's memory is free.
 constexpr std::size_t stored_bytes = 128 * 1024;
-// Parts of one operation in flight: while one waits for others, the next is worked on.
+// Parts of one operation in flight: while one part waits for messages, the next one runs.
 constexpr std::uint32_t parts_in_flight = 2;
 constexpr std::size_t default_run_ahead_bytes = std::size_t{4} << 20;
 
-/// What a fragment that nobody waits for yet costs its receiver. What is larger stays with its sender.
+/// Bytes that an early fragment costs its receiver. Larger fragments stay in the sender's memory.
 constexpr std::uint64_t charge(std::size_t bytes) { return 256 + (bytes <= stored_bytes ? bytes : 0); }
 
-constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();  // beyond all of schedules
-constexpr std::uint16_t note_index = message_index - 1;                             // of Engine::compare_notes
-constexpr std::uint16_t credit_index = message_index - 2;                           // of Engine::send_credit
-constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;                         // in values of the table
+// MessageKey::index of user messages, and of notes of compare_notes() and send_credit(). Schedules use smaller values.
+constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();
+constexpr std::uint16_t note_index = message_index - 1;
+constexpr std::uint16_t credit_index = message_index - 2;
+constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;  // flag in values of the table: a slot of stored_
 
 }  // namespace
 
@@ -56,7 +57,7 @@ Engine::~Engine() {
 Engine::Context& Engine::add_context(std::uint32_t id, std::vector<int> root_ranks) {
   if (context_of(id)) {
     throw Unsupported("aloni::comm::Engine", "number of a new communicator", std::to_string(id),
-                      "one of its own; making it again, or freeing others first, gives another");
+                      "an unused number; create the communicator again, or destroy others first");
   }
   auto c = std::make_unique<Context>();
   c->id = id;
@@ -66,7 +67,7 @@ Engine::Context& Engine::add_context(std::uint32_t id, std::vector<int> root_ran
 }
 
 void Engine::remove_context(Context& context) {
-  // What came for it and was never waited for.
+  // Drop early fragments of this context that no receive has taken.
   for (std::uint32_t i = 0; i < stored_.all.size(); ++i) {
     Stored& s = stored_[i];
     if (s.free || s.fragment.header.context != context.id) continue;
@@ -163,7 +164,7 @@ void Engine::post(std::uint32_t i) {
   }
 }
 
-/// False when there is no room for all of it now.
+/// Sends the remaining fragments; false if the transport had no room for all of them.
 bool Engine::push(std::uint32_t i) {
   Outgoing& m = outgoing_[i];
   Transport& transport = *routes_[static_cast<std::size_t>(m.peer)];
@@ -196,7 +197,7 @@ bool Engine::push(std::uint32_t i) {
 }
 
 void Engine::sent(std::uint32_t ticket) {
-  if (ticket == none) return;  // of a note
+  if (ticket == none) return;  // ticket of a note
   ++advances_;
   Outgoing& m = outgoing_[ticket];
   if (--m.in_use == 0 && m.next == m.bytes && m.begun) all_left(ticket);
@@ -204,7 +205,7 @@ void Engine::sent(std::uint32_t ticket) {
 
 void Engine::all_left(std::uint32_t i) {
   const Outgoing& m = outgoing_[i];
-  // What a rank sends to itself it can't take while it waits here.
+  // No flow control for messages to this rank itself: it cannot receive them while it waits here.
   if (m.peer == rank_ || m.end <= credits_[static_cast<std::size_t>(m.peer)].consumed_there + run_ahead_bytes_)
     return finish_outgoing(i);
   ahead_.push_back(i);
@@ -218,7 +219,7 @@ void Engine::consumed(int peer, std::size_t bytes) {
     owed_.push_back(peer);
 }
 
-/// False when there is no room for it now.
+/// Sends an acknowledgement; false if the transport had no room.
 bool Engine::send_credit(int peer) {
   const auto p = static_cast<std::size_t>(peer);
   const Header note{.index = credit_index, .offset = credits_[p].consumed};
@@ -230,7 +231,7 @@ bool Engine::send_credit(int peer) {
 void Engine::on_credit(int peer, std::uint64_t consumed) {
   std::uint64_t& consumed_there = credits_[static_cast<std::size_t>(peer)].consumed_there;
   consumed_there = std::max(consumed_there, consumed);
-  // Those that are complete now are finished after they have left the list: what that lets begin may add to it.
+  // Remove a message from the list before finishing it: finishing may start sends that append to the list.
   const auto complete = [&](std::uint32_t i) {
     return outgoing_[i].peer == peer && outgoing_[i].end <= consumed_there + run_ahead_bytes_;
   };
@@ -317,8 +318,8 @@ void Engine::mismatch(const char* name, const Context& c, int peer, const Contra
   std::string what = describe(theirs);
   if (theirs.kind == ours.kind && theirs.count == ours.count && theirs.type == ours.type &&
       theirs.reduction == ours.reduction && theirs.root == ours.root)
-    what += " by another plan";
-  throw CommunicationError(name, who, what, describe(ours) + ", as on this rank");
+    what += " with another plan";
+  throw CommunicationError(name, who, what, describe(ours) + ", the call of this rank");
 }
 
 void Engine::check(const Incoming& m, const Transport::Fragment& fragment) const {
@@ -336,7 +337,7 @@ void Engine::check_sum(const Incoming& m, const std::byte* data, std::size_t byt
   if (found == checksum) return;
   throw CommunicationError(
       m.name, "checksum of " + std::to_string(bytes) + " bytes from rank " + std::to_string(m.context->rank_of(m.peer)),
-      std::to_string(found), std::to_string(checksum) + ", as sent");
+      std::to_string(found), std::to_string(checksum) + ", the checksum of the sender");
 }
 
 void Engine::check_early(const Transport::Fragment& fragment) const {
@@ -344,8 +345,8 @@ void Engine::check_early(const Transport::Fragment& fragment) const {
   if (h.index == message_index) return;
   for (const auto& c : contexts_) {
     if (c->id != h.context) continue;
-    const std::uint32_t ago = c->next_operation - h.operation;  // 1: the latest
-    if (ago < 1 || ago > c->recent.size()) return;              // one that this rank has still to call
+    const std::uint32_t ago = c->next_operation - h.operation;  // 1: the latest operation
+    if (ago < 1 || ago > c->recent.size()) return;              // not started here yet, or too old
     const Contract& ours = c->recent[h.operation % c->recent.size()];
     if (!(ours == h.contract)) mismatch("aloni::comm::Communicator", *c, fragment.peer, h.contract, ours);
     return;
@@ -383,13 +384,13 @@ void Engine::fetched(std::uint32_t ticket) {
   landed(f.incoming, f.bytes);
 }
 
-/// Puts the payload where it belongs; null: it lies in m.to already.
+/// Copies the payload to its destination, or reduces it into its destination. `data` null: the payload lies in m.to.
 void Engine::absorb(Incoming& m, std::size_t offset, const std::byte* data, std::size_t bytes) {
   const Program::Instruction* sum = nullptr;
   if (m.part != none) {
     const Part& p = parts_[m.part];
     const int fused = p.program->instructions[static_cast<std::size_t>(m.instruction)].fused;
-    // Only if the sum waits for nothing else.
+    // Reduce on arrival only if this receive is the last dependency of the reduction.
     if (m.mode == Incoming::Mode::undecided) {
       m.mode =
           fused >= 0 && p.waiting[static_cast<std::size_t>(fused)] == 1 ? Incoming::Mode::fused : Incoming::Mode::plain;
@@ -399,7 +400,7 @@ void Engine::absorb(Incoming& m, std::size_t offset, const std::byte* data, std:
   if (!sum) {
     if (data && m.on_device) {
       throw CommunicationError(m.name, "payload from rank " + std::to_string(m.context->rank_of(m.peer)),
-                               "in host memory", "one that its sender sent from a device too");
+                               "in host memory", "device memory on both ranks (MessageOptions::on_device)");
     }
     if (data) std::memcpy(m.to + offset, data, bytes);
     return;
@@ -430,7 +431,7 @@ void Engine::landed(std::uint32_t i, std::size_t bytes) {
   incoming_.free.push_back(i);
   if (part == none) return finish_pending(pending);
   if (fused) {
-    --parts_[part].left;  // the receive; nothing but the sum waits for it
+    --parts_[part].left;  // counts the receive; the reduction is its only dependent
     instruction = parts_[part].program->instructions[static_cast<std::size_t>(instruction)].fused;
   }
   complete(part, instruction);
@@ -452,7 +453,7 @@ Engine::Handle Engine::start(Context& c, Call submitted) {
         mismatch(call.name, c, s.fragment.peer, h.contract, call.contract);
     }
   }
-  // A part without work is finished, and the next one started, at once.
+  // A part without steps finishes at once and starts the next part.
   for (std::uint32_t n = parts_in_flight; n > 0 && o.next_part < call.parts; --n) start_part(i);
   drain();
   return {pending, pending_[pending].generation};
@@ -463,7 +464,7 @@ void Engine::start_part(std::uint32_t operation) {
   const std::uint32_t i = parts_.take();
   Part& p = parts_[i];
   p.operation = operation;
-  // Every other operation goes backwards: it begins with what the one before has left in the cache.
+  // Every second operation runs its parts backwards: it starts with the data that the last operation left in the cache.
   const std::uint32_t turn = o.next_part++;
   p.number = o.number % 2 == 0 ? turn : o.call.parts - 1 - turn;
   p.program = p.number + 1 == o.call.parts ? o.call.last : o.call.whole;
@@ -510,7 +511,7 @@ std::byte* Engine::address(const Part& p, const Region& r) const {
   const std::size_t offset = static_cast<std::size_t>(r.offset) * operations_[p.operation].call.operation.element_bytes;
   switch (r.buffer) {
     case Buffer::input:
-      return const_cast<std::byte*>(p.input) + offset;  // the verifier and the builder let nobody write it
+      return const_cast<std::byte*>(p.input) + offset;  // no step writes to it: the verifier checks this
     case Buffer::output:
       return p.output + offset;
     case Buffer::scratch:
@@ -660,7 +661,7 @@ void Engine::compare_notes() {
                       .part = m.key.part,
                       .index = note_index,
                       .contract = m.contract};
-    // Without room for it now there will be another time.
+    // Without room, the note is dropped: the next call sends another.
     routes_[static_cast<std::size_t>(m.peer)]->send(m.peer, note, nullptr, none);
   }
 }
@@ -692,10 +693,10 @@ std::string Engine::waiting_for() const {
   for (const Incoming& m : incoming_.all) {
     if (!m.context) continue;
     add((m.part == none ? describe(m.contract) + " from " : "a message from ") + name(m.peer, m.context) +
-        (m.bytes == 0 ? "" : " (" + std::to_string(m.got) + " of " + std::to_string(m.bytes) + " bytes have come)"));
+        (m.bytes == 0 ? "" : " (" + std::to_string(m.got) + " of " + std::to_string(m.bytes) + " bytes received)"));
   }
   for (const Outgoing& m : outgoing_.all) {
-    if (m.peer >= 0) add("its " + describe(m.contract) + " to leave for " + name(m.peer, nullptr));
+    if (m.peer >= 0) add("the send of its " + describe(m.contract) + " to " + name(m.peer, nullptr));
   }
   return text;
 }

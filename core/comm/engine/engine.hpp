@@ -1,19 +1,20 @@
 #pragma once
-// Runs messages and schedules over transports: matches what arrives with who waits for it, compares contracts, splits large data into
-// fragments and parts, and always works on the most urgent thing next.
+// Engine: runs messages and programs over transports. It matches fragments with receives, compares contracts, splits
+// large data into fragments and parts, and works in the order of priority.
 //
 //   Engine engine(rank, routes, memory);
 //   Engine::Context& c = engine.add_context(id, root_ranks);
 //   Engine::Handle h = engine.start(c, call);
 //   while (!engine.test(h)) engine.progress();
 //
-// It knows neither MPI nor time: transports bring messages, progress() is called by whoever has the time. A failure (contract, size,
-// transport) is thrown by progress(), start(), send() or receive(); the engine is good for nothing afterwards but abandon().
+// It uses neither MPI nor clocks. Transports deliver messages; the owner calls progress(). Failures (contract, size,
+// transport) are thrown by progress(), start(), send() or receive(). After a failure, abandon the transports and
+// destroy the engine.
 //
-// A rank may be ahead of each other one by run_ahead_bytes(): what it has sent beyond that arrives as soon as anything, but isn't complete
-// before that rank has taken what came earlier, so that nobody must store without end what it doesn't wait for yet.
+// Flow control: a send completes once at most run_ahead_bytes() to its peer remain unacknowledged. The data beyond this
+// limit are transferred without delay; only the completion waits. This bounds the peer's memory for early messages.
 //
-// Nothing is allocated for an operation whose like has run before.
+// An operation allocates nothing if an operation of the same form has run before.
 #include <aloni/core/comm/engine/match_table.hpp>
 #include <aloni/core/comm/engine/program.hpp>
 #include <aloni/core/comm/engine/reducer.hpp>
@@ -42,34 +43,34 @@ class Engine final : private Transport::Sink {
   struct Context {
     std::uint32_t id = 0;
     std::vector<int> root_ranks;
-    int rank = 0;  ///< of this process in the group
+    int rank = 0;  ///< this process in the group
     std::uint32_t next_operation = 0;
-    std::array<Contract, 64> recent{};  ///< of the latest operations
+    std::array<Contract, 64> recent{};  ///< contracts of the latest operations
 
-    int rank_of(int root_rank) const;  ///< -1 when it isn't in the group
+    int rank_of(int root_rank) const;  ///< -1 if it does not belong to the group
     int root_of(int rank_in_group) const { return root_ranks[static_cast<std::size_t>(rank_in_group)]; }
   };
 
   /// A collective operation. Programs and buffers stay valid until it is complete.
   struct Call {
-    const char* name = "";  ///< for texts of errors
+    const char* name = "";  ///< for error texts
     Contract contract{};
-    const Program* whole = nullptr;  ///< of all parts but the last
-    const Program* last = nullptr;
+    const Program* whole = nullptr;  ///< program of all parts but the last
+    const Program* last = nullptr;   ///< program of the last part
     std::uint32_t parts = 1;
-    Index part_elements = 0;  ///< part i works on the buffers from i * part_elements on
+    Index part_elements = 0;  ///< part i starts at element i * part_elements of the buffers
     const void* input = nullptr;
     void* output = nullptr;
     ElementOperation operation{};
-    int priority = 0;                        ///< the greater, the more urgent
-    std::shared_ptr<const void> owner = {};  ///< of the programs
-    /// What is left to be done at the end, here, with some elements: f(output, target, first, elements, scale).
+    int priority = 0;                        ///< greater values run first
+    std::shared_ptr<const void> owner = {};  ///< keeps the programs alive
+    /// Local work after the collective: f(output, target, first, elements, scale).
     struct Finish {
       void (*f)(void* output, void* target, std::size_t first, std::size_t elements, double scale) = nullptr;
       void* target = nullptr;
       std::size_t first = 0, elements = 0;
       double scale = 1;
-      std::shared_ptr<void> owner = nullptr;  ///< of memory that was needed meanwhile
+      std::shared_ptr<void> owner = nullptr;  ///< keeps temporary memory alive until then
 
       void operator()(void* output) const {
         if (f) f(output, target, first, elements, scale);
@@ -83,7 +84,7 @@ class Engine final : private Transport::Sink {
     TrafficCounters messages, collectives;
   };
 
-  /// `routes[r]`: how rank r is reached, not null. `memory`: where the operations' own buffers come from. Both outlive the engine.
+  /// `routes[r]`: transport to rank r, not null. `memory`: for the buffers of operations. Both must outlive the engine.
   Engine(int rank, std::vector<Transport*> routes, std::pmr::memory_resource& memory);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -97,39 +98,39 @@ class Engine final : private Transport::Sink {
   /// Collective over the context: all its ranks start the same operations in the same order.
   Handle start(Context& c, Call call);
 
-  /// An operation that somebody else completes, by finish().
+  /// A pending operation that the caller completes by finish().
   Handle make_handle() {
     const std::uint32_t i = add_pending();
     return {i, pending_[i].generation};
   }
   void finish(Handle h) { finish_pending(h.slot); }
-  /// True once, when the operation is complete. Makes no progress.
+  /// Whether the operation is complete; then the handle is spent. Makes no progress.
   bool test(Handle h);
   bool spent(Handle h) const { return pending_[h.slot].generation != h.generation; }
-  /// Does what can be done now, one large piece of work at most; true when there was anything to do.
+  /// Makes progress without waiting: at most one large piece of work. Returns whether there was any work.
   bool progress();
 
-  /// Grows with everything that pending operations get done, but not with what comes before anybody waits for it.
+  /// Counts the progress of pending operations. Fragments that arrive before their receive do not count.
   std::uint64_t advances() const { return advances_; }
   /// Whether any operation is pending.
   bool busy() const { return pending_.free.size() < pending_.all.size(); }
-  /// Whether all that complete operations have sent arrives even if this rank never makes progress again.
+  /// Whether all messages of complete operations arrive even if this rank never makes progress again.
   bool flushed() {
     bool all = owed_.empty();
     for (Transport* const t : transports_) all &= t->flushed();
     return all;
   }
 
-  /// Payloads carry a checksum from here on, and are checked. The same on all ranks.
+  /// Whether payloads carry checksums, which receivers verify. Equal on all ranks.
   void set_checksums(bool on) { checksums_ = on; }
   bool checksums() const { return checksums_; }
   std::size_t max_fragment_bytes() const { return max_fragment_bytes_; }
   void set_max_fragment_bytes(std::size_t bytes) { max_fragment_bytes_ = bytes; }
-  /// The same on all ranks.
+  /// Limit of unacknowledged bytes to each peer (see above). Equal on all ranks.
   std::size_t run_ahead_bytes() const { return run_ahead_bytes_; }
   void set_run_ahead_bytes(std::size_t bytes) { run_ahead_bytes_ = bytes; }
   const std::vector<Traffic>& traffic() const { return traffic_; }
-  /// What a peer has copied from this rank's memory, or this rank from a peer's.
+  /// Adds bytes to the traffic: copies by the peer from this rank's memory, or by this rank from the peer's.
   void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) {
     TrafficCounters& t = traffic_[static_cast<std::size_t>(peer)].messages;
     t.bytes_sent += bytes_sent;
@@ -137,12 +138,12 @@ class Engine final : private Transport::Sink {
   }
   const std::vector<Transport*>& routes() const { return routes_; }
   Transport& route(int peer) { return *routes_[static_cast<std::size_t>(peer)]; }
-  /// Tells the ranks that are waited for what this rank thinks it does with them, so that who does something else sees it even if
-  /// each waits for the other's first message. For whoever has waited for a while.
+  /// Sends this rank's contract to each rank that it expects a message of a collective from. A rank in a different
+  /// operation then finds the mismatch, even if both ranks wait for each other's first message. For long waits.
   void compare_notes();
-  /// What pending operations wait for, one line.
+  /// The events that pending operations wait for, as one line of text.
   std::string waiting_for() const;
-  /// Ranks of the root communicator from which something is expected, each once.
+  /// Ranks of the root communicator that pending messages wait for, each once.
   std::vector<int> ranks_waited_for() const;
 
  private:
@@ -160,9 +161,9 @@ class Engine final : private Transport::Sink {
     std::size_t bytes = 0, next = 0, unit = 1;
     std::uint32_t in_use = 0;  // fragments that the transport still reads
     bool begun = false;
-    std::uint64_t end = 0;  // in what has been sent to this peer
+    std::uint64_t end = 0;  // Credit::sent after its last fragment
     int priority = 0;
-    std::uint32_t part = none, pending = none;  // whom to tell
+    std::uint32_t part = none, pending = none;  // the part or handle that this message completes
     int instruction = -1;
     bool on_device = false;
   };
@@ -180,7 +181,7 @@ class Engine final : private Transport::Sink {
     int instruction = -1;
     bool on_device = false;
   };
-  struct Stored {  // arrived before it was expected
+  struct Stored {  // a fragment that arrived before its receive was posted
     Transport::Fragment fragment;
     std::vector<std::byte> copy;
     std::uint32_t next = none;
@@ -205,29 +206,29 @@ class Engine final : private Transport::Sink {
     std::size_t scratch_bytes = 0;
     std::vector<std::uint16_t> waiting;
     std::size_t left = 0;
-    SharedAddress own;                   // of what it exposes
-    std::vector<SharedAddress> exposed;  // by the others
+    SharedAddress own;                   // memory that this rank exposes
+    std::vector<SharedAddress> exposed;  // memory that the other ranks expose
   };
   struct Work {
     int priority;
     std::uint64_t order;
-    std::uint32_t slot;  // of a part, or of an incoming message
-    int instruction;     // -1: the fragment
+    std::uint32_t slot;  // slot of a part, or of an incoming message
+    int instruction;     // of the part; -1: consume the fragment
     Transport::Fragment fragment;
 
-    /// The order of the heap: the most urgent last, of equals the one that was there first.
+    /// Order of the heap: highest priority on top; among equals, the oldest.
     static bool later(const Work& a, const Work& b) {
       return a.priority != b.priority ? a.priority < b.priority : a.order > b.order;
     }
   };
 
-  // How far this rank and a peer are ahead of each other.
+  // Flow control with one peer, in charged bytes.
   struct Credit {
-    std::uint64_t sent = 0, consumed_there = 0;  // by this rank, of which the peer is known to have taken
-    std::uint64_t consumed = 0, announced = 0;   // by this rank, of which the peer knows
+    std::uint64_t sent = 0, consumed_there = 0;  // sent to the peer; acknowledged by the peer
+    std::uint64_t consumed = 0, announced = 0;   // consumed from the peer; acknowledged to the peer
   };
 
-  // Slots of one kind, reused; references stay valid.
+  // A pool of reused slots. References stay valid.
   template <class T>
   struct Slots {
     std::deque<T> all;
@@ -291,7 +292,7 @@ class Engine final : private Transport::Sink {
   bool checksums_ = false;
   std::vector<Traffic> traffic_;
   std::vector<Credit> credits_;
-  std::vector<int> owed_;  // peers that are still to be told what was taken
+  std::vector<int> owed_;  // peers that are due an acknowledgement
 
   std::vector<std::unique_ptr<Context>> contexts_;
   MatchTable table_;
@@ -303,13 +304,13 @@ class Engine final : private Transport::Sink {
   Slots<Fetch> fetches_;
   Slots<Operation> operations_;
   Slots<Part> parts_;
-  std::vector<std::uint32_t> blocked_, retried_;  // outgoing that found no room
-  std::vector<std::uint32_t> ahead_;              // outgoing that have left, too far ahead to be complete
+  std::vector<std::uint32_t> blocked_, retried_;  // outgoing messages that the transport refused (no_room)
+  std::vector<std::uint32_t> ahead_;              // outgoing messages that have left and wait for credit
   std::vector<std::pair<std::uint32_t, int>> ready_;
   std::vector<Work> work_;  // a heap
   std::uint64_t order_ = 0, advances_ = 0;
   std::vector<std::byte*> operands_;
-  MatchTable numbers_;  // of messages by tag
+  MatchTable numbers_;  // next message number for each peer and tag
 };
 
 }  // namespace aloni::comm::detail

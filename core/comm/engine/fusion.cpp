@@ -16,7 +16,7 @@ constexpr int fused_count_tag = Communicator::max_tag + 1;
 
 }  // namespace
 
-/// Buffers for groups, kept for the next ones. Operations in flight hold them too.
+/// Reused buffers for groups. Pending operations share their ownership.
 struct Fusion::Buffers {
   std::pmr::memory_resource& memory;
   std::vector<std::byte*> all, free;
@@ -43,7 +43,7 @@ struct Fusion::Group {
   Engine& engine;
   std::shared_ptr<Buffers> buffers;
   std::vector<Member> members;
-  std::byte* buffer;  ///< null: the members' own memory
+  std::byte* buffer;  ///< null: in place, the members are contiguous
 };
 
 bool Fusion::Member::fits(const Member& other) const {
@@ -89,7 +89,7 @@ void Fusion::service(bool wanted) {
       if (!engine_.test(fused_count_message_)) return;
       expects_fused_count_ = false;
     }
-    if (members_.size() < fused_count_) return;  // this rank is behind
+    if (members_.size() < fused_count_) return;  // this rank has not started all members yet
     launch(std::exchange(fused_count_, 0));
   }
 }
@@ -103,7 +103,7 @@ void Fusion::launch(std::size_t count) {
   }
   auto group = std::make_shared<Group>(Group{engine_, buffers_, {}, nullptr});
   std::size_t total = 0;
-  bool together = true;  // they lie one behind the other, as pieces of a larger array do
+  bool together = true;  // whether the members are contiguous, like pieces of one array
   for (; count > 0; --count) {
     Member& m = members_.front();
     together = together && (group->members.empty() ||

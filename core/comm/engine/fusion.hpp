@@ -1,7 +1,7 @@
 #pragma once
-// Small all-reduces that are started one after the other travel as one. Which belong together is decided by rank 0 alone, when enough
-// have gathered, enough time has passed, or somebody waits for one there; it tells the others how many to take (a message of four
-// bytes), because what a rank sees of time and of waiting differs from rank to rank.
+// Fusion: joins several small all-reduces into one. Rank 0 alone forms the groups, because time and waiting differ
+// between ranks. It closes a group when the buffer is full, when 0.5 ms have passed, or when rank 0 waits for a member.
+// Then it sends the number of members to the other ranks (a message of four bytes).
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/engine/engine.hpp>
 #include <aloni/core/comm/reduction.hpp>
@@ -20,20 +20,20 @@ class Fusion {
  public:
   using Clock = std::chrono::steady_clock;
   using Finish = Engine::Call::Finish;
-  /// Starts an all-reduce of one buffer; the communicator's.
+  /// Function of the communicator that starts an all-reduce of one buffer.
   using Start = std::function<void(std::span<std::byte> data, const ElementOperation& operation,
                                    const CollectiveOptions& options, const Finish& finish)>;
 
   Fusion(Engine& engine, Engine::Context& context, std::pmr::memory_resource& memory, Start start);
   ~Fusion();
 
-  /// Whether data of so many bytes are worth fusing; equal on all ranks.
+  /// Whether all-reduces of `bytes` are fused; equal on all ranks.
   static bool takes(std::size_t bytes);
 
   Engine::Handle add(std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
                      const Finish& finish);
   bool empty() const { return members_.empty(); }
-  /// To be called whenever there is time. `wanted`: somebody waits.
+  /// Makes progress without waiting. `wanted`: this rank waits, so rank 0 closes the group at once.
   void service(bool wanted);
 
  private:
@@ -60,7 +60,7 @@ class Fusion {
   std::size_t bytes_ = 0;  // of members
   Clock::time_point oldest_{};
 
-  // On rank 0 those that leave, elsewhere the one that is expected.
+  // Numbers of members: rank 0 keeps the pending sends, the other ranks one expected receive.
   std::uint32_t fused_count_ = 0;
   bool expects_fused_count_ = false;
   Engine::Handle fused_count_message_;

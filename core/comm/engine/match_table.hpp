@@ -1,5 +1,6 @@
 #pragma once
-// From a message's key and peer to what waits for it: an open-addressing hash table that never shrinks.
+// MatchTable: maps the peer and key of a message to a 32-bit value (a slot, or a counter). An open-addressing hash
+// table that never shrinks.
 #include <aloni/core/comm/message.hpp>
 
 #include <cstddef>
@@ -13,7 +14,7 @@ class MatchTable {
  public:
   MatchTable() : entries_(64) {}
 
-  /// Null when there is none. Valid until the next insert or erase.
+  /// Pointer to the value, or null. Valid until the next insert or erase.
   std::uint32_t* find(int peer, const MessageKey& key) {
     for (std::size_t i = place(peer, key);; i = next(i)) {
       Entry& e = entries_[i];
@@ -22,18 +23,18 @@ class MatchTable {
     }
   }
 
-  /// @pre not there yet
+  /// @pre the table does not contain this peer and key
   void insert(int peer, const MessageKey& key, std::uint32_t value) {
     if (2 * ++size_ > entries_.size()) grow();
     put({key, peer, value});
   }
 
-  /// @pre there
+  /// @pre the table contains this peer and key
   void erase(int peer, const MessageKey& key) {
     std::size_t hole = place(peer, key);
     while (entries_[hole].peer != peer || !(entries_[hole].key == key)) hole = next(hole);
     --size_;
-    // What follows without a gap moves up when the hole lies between its own place and where it is.
+    // An entry behind the hole moves into it if the hole lies between the entry's home and its position.
     for (std::size_t i = next(hole); entries_[i].peer >= 0; i = next(i)) {
       const std::size_t home = place(entries_[i].peer, entries_[i].key);
       const bool stays = hole <= i ? hole < home && home <= i : hole < home || home <= i;

@@ -35,14 +35,13 @@ namespace {
 constexpr std::size_t kept_plans = 64;
 // Measured on two ranks of one node; docs/performance.md.
 constexpr std::size_t latency_bound_bytes = 8 * 1024;
-constexpr std::size_t direct_part_bytes = 512 * 1024;  // staged or not, since ranks may differ in that
-constexpr std::size_t hierarchical_part_bytes =
-    512 * 1024;  // small, so that the link and the nodes work at the same time
+constexpr std::size_t direct_part_bytes = 512 * 1024;        // also for staged data, because ranks may differ in that
+constexpr std::size_t hierarchical_part_bytes = 512 * 1024;  // small, so that link and nodes work at the same time
 constexpr std::size_t message_part_bytes = 4 * 1024 * 1024;
 constexpr std::size_t ring_segment_bytes = 256 * 1024;
 constexpr std::size_t chain_segment_bytes = 128 * 1024;
 constexpr std::size_t binomial_bytes = 64 * 1024;
-constexpr std::size_t bruck_block_bytes = 256;  // each travels about log2(p) / 2 times, but in as many messages only
+constexpr std::size_t bruck_block_bytes = 256;  // each block travels about log2(p) / 2 times
 
 std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
   for (int i = 0; i < 8; ++i, value >>= 8) h = (h ^ static_cast<std::uint32_t>(value & 0xff)) * 16777619u;
@@ -54,20 +53,19 @@ std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
 AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const {
   using A = AllReduceAlgorithm;
   if (reproducible && (wanted == A::ring || wanted == A::hierarchical)) {
-    throw Unsupported(
-        "aloni::comm::Communicator::all_reduce", "algorithm", to_string(wanted),
-        "automatic, direct, recursive_doubling or rabenseifner, which combine in one order, to be reproducible");
+    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", to_string(wanted),
+                      "automatic, direct, recursive_doubling or rabenseifner: only these can be reproducible");
   }
   const std::size_t nodes = topology_.nodes.size();
   const bool even =
       std::ranges::all_of(topology_.nodes, [&](const auto& n) { return n.size() == topology_.nodes.front().size(); });
   if (wanted == A::direct && !topology_.one_island) {
     throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "direct",
-                      "ranks that share memory; any other algorithm works here");
+                      "ranks that share memory; use automatic otherwise");
   }
   if (wanted == A::hierarchical && !even) {
     throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "hierarchical",
-                      "as many ranks on each node; any other algorithm works here");
+                      "the same number of ranks on each node; use automatic otherwise");
   }
   if (wanted != A::automatic) return wanted;
   if (tuning_) {
@@ -159,9 +157,9 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
   return b.finish();
 }
 
-/// Of the rank that sends most: its messages one after the other, and what it adds up.
+/// Predicted seconds of the slowest rank: its messages one after the other, and its local reductions.
 double Plans::predict(AllReduceAlgorithm algorithm, std::size_t bytes) const {
-  constexpr Index count = 4096;  // costs grow in proportion
+  constexpr Index count = 4096;  // the cost is scaled in proportion
   const PlanKey key{.kind = OperationKind::all_reduce, .algorithm = algorithm, .element_bytes = 4, .count = count};
   double slowest = 0;
   for (int r = 0; r < static_cast<int>(topology_.root_ranks.size()); ++r) {
@@ -169,7 +167,7 @@ double Plans::predict(AllReduceAlgorithm algorithm, std::size_t bytes) const {
     Index combined = 0;
     for (const Step& step : s.steps) {
       if (step.kind == Step::Kind::reduce) combined += step.to.count;
-      // Of p operands p - 1 sums and p copies.
+      // p - 1 sums and p copies for p operands.
       if (step.kind == Step::Kind::combine)
         combined += step.to.count * (2 * static_cast<Index>(s.exposed_to.size()) - 1);
     }

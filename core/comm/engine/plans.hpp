@@ -1,5 +1,5 @@
 #pragma once
-// Which algorithm a collective takes, and the programs that were made for it, kept for the next call of that size.
+// Chooses the algorithm of a collective, and caches the compiled programs for later calls of the same size.
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/engine/program.hpp>
 #include <aloni/core/comm/message.hpp>
@@ -16,28 +16,28 @@ struct Plan {
   Program whole, last;
   std::uint32_t parts = 1;
   Index part_elements = 0;
-  std::uint32_t hash = 0;  ///< of what all ranks must agree on
+  std::uint32_t hash = 0;  ///< hash of the properties that must be equal on all ranks
 };
 
-/// What a plan depends on.
+/// The properties that determine a plan.
 struct PlanKey {
   OperationKind kind{};
-  AllReduceAlgorithm algorithm{};  ///< of an all-reduce
-  bool staged = false;             ///< the data isn't in shared memory
+  AllReduceAlgorithm algorithm{};  ///< for an all-reduce
+  bool staged = false;             ///< this rank's data do not lie in shared memory
   std::uint32_t element_bytes = 1;
   int root = 0;
   Index count = 0;
-  Index part_elements = 0;  ///< 0: chosen
+  Index part_elements = 0;  ///< 0: chosen by size
 
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 };
 
-/// Who the ranks of a communicator are to each other.
+/// How the ranks of a communicator are distributed over nodes.
 struct Topology {
   int rank = 0;
   std::vector<int> root_ranks{};
-  std::vector<std::vector<int>> nodes{};  ///< ranks of the communicator on each machine, ascending
-  bool one_island = false;                ///< all reach each other's memory
+  std::vector<std::vector<int>> nodes{};  ///< ranks of the communicator on each node, ascending
+  bool one_island = false;                ///< all ranks reach each other's memory
 };
 
 class Plans {
@@ -45,17 +45,17 @@ class Plans {
   explicit Plans(Topology topology) : topology_(std::move(topology)) {}
 
   const Topology& topology() const { return topology_; }
-  /// The algorithm for an all-reduce of so much data; equal on all ranks.
+  /// Algorithm for an all-reduce of `bytes`; equal on all ranks. Throws Unsupported if these ranks cannot use `wanted`.
   AllReduceAlgorithm choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
   void set_tuning(const Tuning& tuning) {
     tuning_ = tuning;
-    entries_.clear();  // they may have other parts
+    entries_.clear();  // the part sizes may change
     oldest_ = latest_ = 0;
   }
   std::vector<AlgorithmReport> explain(std::size_t bytes, bool reproducible) const;
-  /// Valid as long as the caller keeps it; the latest are kept here too.
+  /// Plan for `key`, from the cache of the latest plans or newly compiled.
   std::shared_ptr<const Plan> get(const PlanKey& key);
-  /// Of a schedule that is not known here. `identity`: equal on all ranks that mean the same.
+  /// Plan for a schedule of the user. `identity`: hash of its name, equal on all ranks of one operation.
   std::shared_ptr<const Plan> get(const Schedule& schedule, std::uint32_t identity) const;
 
  private:

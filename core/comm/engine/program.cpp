@@ -14,7 +14,7 @@ namespace {
 
 std::uint16_t narrow(std::size_t n, const char* what) {
   if (n > std::numeric_limits<std::uint16_t>::max())
-    throw Unsupported("aloni::comm::compile", what, std::to_string(n), "at most 65535; run it in smaller parts");
+    throw Unsupported("aloni::comm::compile", what, std::to_string(n), "at most 65535; use smaller parts");
   return static_cast<std::uint16_t>(n);
 }
 

@@ -19,7 +19,7 @@ template <Reduction op, class T>
 inline T apply(T a, T b) {
   if constexpr (op == Reduction::sum) return a + b;
   if constexpr (op == Reduction::product) return a * b;
-  // A value that is not a number wins over all numbers.
+  // The minimum and maximum of NaN and a number is NaN.
   if constexpr (op == Reduction::min) return a < b || a != a ? a : b;
   if constexpr (op == Reduction::max) return b < a || a != a ? a : b;
 }
@@ -56,7 +56,7 @@ struct Baseline {
 };
 
 #if defined(__x86_64__) && defined(__GNUC__)
-// As long as data are in cache, a third faster than SSE2; AVX-512 is no faster.
+// One third faster than SSE2 for data in the cache; AVX-512 is no faster.
 template <Reduction op, class T>
 struct Avx2 {
   [[gnu::target("avx2")]] static void combine(const void*, void* to, const void* first, const void* second,
@@ -82,9 +82,9 @@ ElementOperation of(Reduction reduction) {
   return operation;
 }
 
-constexpr std::size_t block_bytes = 4096;  // a few of them stay in the first-level cache
+constexpr std::size_t block_bytes = 4096;  // several blocks fit in the first-level cache
 
-/// One block of the reduction over leaves first … last - 1 of the tree, in `to` or, when it is a single operand, where that is.
+/// The binary tree of a reduction.
 class Tree {
  public:
   Tree(const ElementOperation& operation, std::span<std::byte* const> operands)
@@ -95,6 +95,8 @@ class Tree {
 
   std::size_t leaves() const { return power_; }
 
+  /// Reduces leaves first … last - 1 of the block of `bytes` at offset `at`. Returns the result: `to`, or the operand
+  /// itself if there is only one.
   const std::byte* evaluate(std::size_t first, std::size_t last, std::size_t at, std::size_t bytes, std::byte* to,
                             std::size_t depth) {
     const auto operand = [&](std::size_t i) { return operands_[i] + at; };

@@ -1,4 +1,5 @@
 #pragma once
+// The local work of direct all-reduces.
 #include <aloni/core/comm/reduction.hpp>
 
 #include <cstddef>
@@ -6,8 +7,9 @@
 
 namespace aloni::comm::detail {
 
-/// Every operand becomes the reduction of all, combined as recursive doubling would: neighbours in pairs until the rest is a power
-/// of two, then halves, lower positions first; the same bits as that algorithm. One pass over memory.
+/// Replaces every operand by the reduction of all operands, in one pass over memory. `count`: elements per operand. The
+/// order of combination, and so the bits, are those of recursive doubling: first pairs of neighbours until a power of
+/// two remains, then a binary tree; lower positions are first operands.
 void combine_all(const ElementOperation& operation, std::span<std::byte* const> operands, std::size_t count);
 
 }  // namespace aloni::comm::detail

@@ -27,14 +27,14 @@ using Clock = std::chrono::steady_clock;
 constexpr auto patience = std::chrono::seconds(2);
 constexpr std::size_t max_addresses = 6;
 constexpr char farewell = 'L';
-// A silent connection is probed; one that answers nothing for half a minute has ended.
+// Idle connections are probed. A connection without an answer for half a minute has failed.
 constexpr int probe_after_s = 10, probe_interval_s = 5, probes = 4;
 constexpr int silent_ms = (probe_after_s + probe_interval_s * probes) * 1000;
 
-/// What a rank tells all others. Plain bytes.
+/// Connection data of a rank, sent to all ranks. Trivially copyable.
 struct Introduction {
   std::uint64_t token = 0;
-  std::uint16_t ports[2] = {};  // of IPv4 and IPv6, network order; 0: none
+  std::uint16_t ports[2] = {};  // IPv4 and IPv6 ports in network byte order; 0: none
   std::uint32_t num_addresses = 0;
   struct Address {
     std::uint32_t is_v6 = 0;
@@ -66,7 +66,7 @@ class Socket {
 
 Socket new_socket(int family) { return Socket(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
-/// Listens on a port that the system chooses, which goes to `port`.
+/// Listens on a port that the system chooses. Stores it in `port`.
 Socket listen_on(int family, std::uint16_t& port) {
   Socket s = new_socket(family);
   if (!s) return {};
@@ -95,7 +95,7 @@ void add_addresses(Introduction& me, bool one_machine) {
       std::memcpy(a.bytes, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, 4);
     } else if (i->ifa_addr->sa_family == AF_INET6) {
       const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(i->ifa_addr);
-      if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;  // means nothing without an interface
+      if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;  // has no meaning without an interface
       a.is_v6 = 1;
       std::memcpy(a.bytes, &v6->sin6_addr, 16);
     } else {
@@ -106,7 +106,7 @@ void add_addresses(Introduction& me, bool one_machine) {
   freeifaddrs(list);
 }
 
-/// A connection in the making to each of a rank's addresses.
+/// Starts a connection to each address of a rank.
 std::vector<Socket> call(const Introduction& them) {
   std::vector<Socket> calls;
   for (std::uint32_t i = 0; i < std::min<std::size_t>(them.num_addresses, max_addresses); ++i) {
@@ -137,16 +137,17 @@ bool say(const Socket& s, std::uint64_t token) {
   return send(s.get(), &token, sizeof token, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof token);
 }
 
-/// Eight bytes come in one piece or not at all, for all that matters here.
+/// Whether the other side has sent `token`. Assumes that eight bytes arrive in one piece; otherwise the call fails.
 bool hears(const Socket& s, std::uint64_t token) {
   std::uint64_t heard = 0;
   return recv(s.get(), &heard, sizeof heard, 0) == static_cast<ssize_t>(sizeof heard) && heard == token;
 }
 
-/// Calls the next one, is called by the previous one. Who calls shows the other's token and is shown its own.
+/// Connects to the next rank and accepts the connection of the previous rank. The caller sends the token of the called
+/// rank; the called rank answers with the token of the caller.
 struct Meeting {
   std::vector<Socket> listening, calls, callers;
-  std::vector<bool> has_spoken;  // by call
+  std::vector<bool> has_spoken;  // for each call, whether the token was sent
   Socket next, previous;
 
   void hold(std::uint64_t mine, std::uint64_t of_next, std::uint64_t of_previous) {
@@ -193,7 +194,7 @@ struct Meeting {
           keeps = false;
           if (hears(calls[i], mine)) next = std::move(calls[i]);
         } else {
-          keeps = has = say(calls[i], of_next);  // a call that wasn't answered can't be spoken into
+          keeps = has = say(calls[i], of_next);  // fails if the connection was not accepted
         }
       }
       if (!keeps) continue;
@@ -248,7 +249,8 @@ NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, 
     meeting.hold(me.token, of_next.token, of_previous.token);
     success = {static_cast<bool>(meeting.next), static_cast<bool>(meeting.previous)};
   }
-  // A connection counts only if both ends believe in it: otherwise one's giving up would be the other's alarm.
+  // A connection is used only if it succeeded on both ends. Otherwise one end would close it, and the other end would
+  // report a failure.
   const std::vector<Success> successes = gather(all_gather, success);
   if (!takes_part) return;
   if (success.next && successes[static_cast<std::size_t>(next_.rank)].previous) next_.socket = meeting.next.release();
@@ -283,7 +285,7 @@ std::optional<Watch::Verdict> NodeRing::dead() {
     if (bytes == 1) continue;  // the farewell
     return Watch::Verdict{rank, bytes == 0 || code == ECONNRESET
                                     ? "its process on another node has ended"
-                                    : "its node doesn't answer: " + std::generic_category().message(code)};
+                                    : "its node does not answer: " + std::generic_category().message(code)};
   }
   return {};
 }

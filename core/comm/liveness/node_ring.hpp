@@ -1,7 +1,8 @@
 #pragma once
-// Whether the other nodes are alive. The lowest ranks of the nodes hold a ring of TCP connections on which nothing is said but a farewell:
-// when a process ends, its system closes the connection, and both neighbours know within a round trip; when a whole node or
-// its network goes, the connection's own probes find out. What happens within a node is the Watch's.
+// NodeRing: detects failures of other nodes. The lowest ranks of the nodes form a ring of TCP connections. The only
+// message on a connection is a farewell. When a process ends, its system closes the connection, and both neighbours
+// know within a round trip. When a whole node or its network fails, TCP keep-alive probes detect it. Watch detects
+// failures within a node.
 #include <aloni/core/comm/liveness/watch.hpp>
 #include <aloni/core/comm/transport/all_gather.hpp>
 
@@ -12,21 +13,22 @@ namespace aloni::comm::detail {
 
 class NodeRing {
  public:
-  /// Collective over all ranks of the family. `leaders`: one rank of each node, ascending. A neighbour that can't be reached within
-  /// two seconds (a firewall) is not watched. No socket listens when this returns. `one_machine`: the nodes are pretended ones.
+  /// `leaders`: one rank of each node, ascending. `one_machine`: the nodes are groups of ranks on one machine
+  /// (TransportOptions::ranks_per_node). A neighbour that cannot be reached within two seconds (a firewall) is not
+  /// watched. When this returns, no socket listens any more. Collective over all ranks of the family.
   NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const AllGather& all_gather);
   NodeRing(const NodeRing&) = delete;
   NodeRing& operator=(const NodeRing&) = delete;
-  /// Says farewell: from here on the end of this process is no failure.
+  /// Sends the farewell: afterwards the end of this process is no failure.
   ~NodeRing();
 
-  /// A neighbour that has gone without farewell. One system call.
+  /// A neighbour that ended without farewell, if any. One system call.
   std::optional<Watch::Verdict> dead();
-  /// How many neighbours are watched.
+  /// Number of watched neighbours.
   int num_watched() const;
 
  private:
-  /// One connection, closed at its end. rank -1: none.
+  /// One connection. rank -1: none.
   struct Link {
     int rank = -1, socket = -1;
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int poison_tag = 0, question_tag = 1, answer_tag = 2;
 
-/// An empty message that nobody waits for.
+/// Sends an empty message without waiting for its completion.
 void send_word(int rank, int tag, MPI_Comm comm) {
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, tag, comm, &request), "MPI_Isend");
@@ -42,7 +42,7 @@ PoisonBoard::~PoisonBoard() {
     MPI_Comm_free(&comm_);
     return;
   }
-  // A request that is still pending refers to the text.
+  // Pending requests still refer to the text.
   int sent = 0;
   MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &sent, MPI_STATUSES_IGNORE);
   if (!sent) new std::vector<char>(std::move(text_));  // NOLINT(bugprone-unused-raii): leaked by design
@@ -63,7 +63,7 @@ void PoisonBoard::poison(std::string_view message, int failed_rank) noexcept {
     MPI_Isend(text_.data(), static_cast<int>(sizeof failed_rank + text_bytes_), MPI_BYTE, peer, poison_tag, comm_,
               &requests_[static_cast<std::size_t>(peer)]);
   }
-  // Nobody is asked to receive, but some networks need a few calls before a small message has left.
+  // The sends need no receiver, but some networks need a few calls of MPI before a small message has left.
   int sent = 0;
   for (int attempt = 0; attempt < 1000 && !sent; ++attempt) {
     MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &sent, MPI_STATUSES_IGNORE);

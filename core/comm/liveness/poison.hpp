@@ -1,18 +1,18 @@
 #pragma once
-// How one rank's failure reaches ranks that wait for something else.
+// PoisonBoard: announces the failure of one rank to all ranks of a family.
 //
-// A board belongs to a communicator made by from_mpi() and to everything that is split from it: a rank that has failed
-// cannot take its part in any of them, and whoever waits in a subgroup may wait for somebody who waits, in another
-// subgroup, for the failed one. So poison given to any of the family reaches every rank of the root, and each of them
-// throws from whatever member of the family it uses next.
+// A board belongs to a whole family: a communicator made by from_mpi() and all communicators split from it. A failed
+// rank cannot take part in any of them. A rank may also wait indirectly for the failed rank, through a rank that waits
+// in another subgroup. So poison of any communicator of the family reaches every rank of the root communicator. Each
+// rank throws from the next communicator of the family that it uses.
 //
-// Poison, like the question who else waits, travels on a duplicate of its own, as one small message to every other rank, sent
-// without waiting: it must work whatever the others are doing. Whoever waits looks for it with MPI_Iprobe now and then (about
-// 0.1 µs).
+// Poison is one small message to every other rank, on a duplicate communicator of its own. It is sent without waiting,
+// because the other ranks may be in any operation. The question whether a rank waits uses the same duplicate. Waiting
+// ranks look for messages with MPI_Iprobe from time to time (about 0.1 µs).
 //
-// After poison nothing is certain about who waits for what, so nothing is freed that MPI may still touch: the
-// communicators of a poisoned family and the requests of the poison itself are leaked by design. Receives, in contrast,
-// are cancelled at once, since their buffers die with the exception that is about to be thrown.
+// After poison the state of other ranks is unknown. So memory and objects that MPI may still use are not freed: the
+// communicators of a poisoned family and the requests of the poison are leaked by design. Receives are cancelled at
+// once, because their buffers end with the exception that is about to be thrown.
 #include <mpi.h>
 
 #include <functional>
@@ -26,33 +26,34 @@ namespace aloni::comm::detail {
 
 class PoisonBoard {
  public:
-  // Far below any MPI's limit for messages that need no receiver.
+  // Far below the eager limit of any MPI, up to which a send needs no matching receive.
   static constexpr std::size_t max_message_bytes = 1000;
 
-  /// Takes `comm`, a duplicate made for this board. Nothing else is ever sent on it.
+  /// Takes ownership of `comm`, a duplicate made for this board only.
   explicit PoisonBoard(MPI_Comm comm);
   PoisonBoard(const PoisonBoard&) = delete;
   PoisonBoard& operator=(const PoisonBoard&) = delete;
   ~PoisonBoard();
 
-  /// Tells all others; the first poison wins, later ones of this rank are not sent.
+  /// Announces to all other ranks that this rank failed. Does nothing if the board is already poisoned.
   void poison(std::string_view message) noexcept { poison(message, rank_); }
-  /// The same, for another rank that can't say it any more.
+  /// Announces the failure of another rank.
   void poison(std::string_view message, int failed_rank) noexcept;
-  /// Looks for poison from others, and answers their questions.
+  /// Receives poison and answers from other ranks, and answers their questions.
   void look();
-  /// Not collective: asks these ranks whether they look here, as those do who wait. Forgets earlier answers.
+  /// Asks `ranks` whether they wait; waiting ranks answer in look(). Discards earlier answers. Not collective.
   void ask(std::span<const int> ranks);
-  /// By rank: has answered since.
+  /// For each rank, whether it has answered since the last ask().
   const std::vector<bool>& answered() const { return answered_; }
-  /// True after poison() or a look() that found some.
+  /// True after poison(), or after look() has received poison.
   bool poisoned() const { return failed_rank_ >= 0; }
-  /// The rank that failed, counted in the root communicator.
+  /// The failed rank in the root communicator.
   int failed_rank() const { return failed_rank_; }
   std::string message() const { return std::string(text_.data() + sizeof(int), text_bytes_); }
   MPI_Comm comm() const { return comm_; }
 
-  /// Called once, when poison becomes known: takes all memory back that others might still write.
+  /// Sets a function that is called once, when poison becomes known. It takes back all memory that other ranks might
+  /// still write.
   void when_poisoned(std::function<void()> f) { when_poisoned_ = std::move(f); }
 
  private:
@@ -61,7 +62,7 @@ class PoisonBoard {
   MPI_Comm comm_;
   int rank_ = 0;
   int failed_rank_ = -1;
-  // The failed rank, then the text. Never resized: MPI may read or write them as long as the process lives.
+  // The failed rank, then the text. Never resized, because MPI may use the memory until the process ends.
   std::vector<char> text_;
   std::size_t text_bytes_ = 0;
   std::vector<MPI_Request> requests_;

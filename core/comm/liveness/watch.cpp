@@ -19,11 +19,11 @@ struct Introduction {
   std::uint64_t token = 0;
 };
 
-/// The kernel's letter for what a process does: R runs, S sleeps, D waits for a disk, T is stopped, Z has ended.
+/// State of a process as the kernel's letter: R running, S sleeping, D waiting for a disk, T stopped, Z ended.
 char state_of_process(int process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string text((std::istreambuf_iterator<char>(file)), {});
-  const auto end_of_name = text.rfind(')');  // a name may hold anything
+  const auto end_of_name = text.rfind(')');  // a name may contain any character
   return end_of_name == std::string::npos || end_of_name + 2 >= text.size() ? '?' : text[end_of_name + 2];
 }
 
@@ -31,7 +31,7 @@ std::int64_t nanoseconds(Watch::Clock::time_point t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
-// A rank that waits looks every few milliseconds, but may have to share its core with many.
+// A waiting rank publishes this every few milliseconds, but may share its core with many ranks.
 constexpr std::int64_t fresh_ns = 1'000'000'000;
 
 }  // namespace
@@ -41,7 +41,7 @@ struct Watch::Page {
 
   std::uint64_t token;
   std::atomic<std::uint32_t> left;
-  std::atomic<std::int64_t> seen_waiting;  // when
+  std::atomic<std::int64_t> seen_waiting;  // time of the last waiting(), in ns; 0: never
   std::atomic<std::uint32_t> version;      // odd while the text is being written
   std::array<std::atomic<char>, text_bytes> text;
 };
@@ -68,17 +68,17 @@ Watch::Watch(int rank, const std::vector<int>& ranks, const AllGather& all_gathe
     try {
       p->segment = std::make_unique<SharedSegment>(them.process, them.descriptor, sizeof(Page));
       const auto* const page = reinterpret_cast<const Page*>(p->segment->data());
-      if (page->token == them.token) {  // otherwise a stranger in another PID namespace
+      if (page->token == them.token) {  // otherwise a foreign process with this PID in another namespace
         p->page = page;
         p->process = them.process;
         p->handle = static_cast<int>(syscall(SYS_pidfd_open, them.process, 0));
       }
     } catch (const CommunicationError&) {
-      // Not to be seen from here: the limit of time remains.
+      // This rank cannot watch that process. Only the time limit detects its failure.
     }
     peers_.push_back(std::move(p));
   }
-  // Nobody goes on before all are watched: a process that ended now could not be opened any more.
+  // All ranks wait until all processes are watched: a process that ends earlier could no longer be opened.
   all_gather(std::as_bytes(std::span(&me, 1)));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// Who of this node is alive, and what the others wait for. Each rank watches the processes of its node through process handles
-// (pidfd), so that a death is seen at once whatever the launcher does about it, and publishes what it waits for in a page
-// that the others of the node read when they have to say who is to blame.
+// Watch: detects failures of ranks on this node, and knows which of them wait. Each rank watches the processes of its
+// node through process handles (pidfd). It sees the end of a process at once, independently of the launcher. Each rank
+// also publishes in a shared page what it waits for. Other ranks read the page to find the rank that failed.
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/comm/transport/all_gather.hpp>
 
@@ -18,30 +18,30 @@ namespace aloni::comm::detail {
 
 class Watch {
  public:
-  using Clock = std::chrono::steady_clock;  // one for all processes of a machine
+  using Clock = std::chrono::steady_clock;  // the same for all processes of a machine
 
-  /// Somebody to blame.
+  /// A failed rank and the reason.
   struct Verdict {
-    int rank = -1;  ///< of the root communicator
+    int rank = -1;  ///< in the root communicator
     std::string what;
   };
 
-  /// Collective over the node: `ranks` are its ranks, ascending, `rank` the caller's.
+  /// `ranks`: the ranks of the node, ascending. `rank`: this rank. Collective over the node.
   Watch(int rank, const std::vector<int>& ranks, const AllGather& all_gather);
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
-  /// Leaves: from here on the end of this process is no failure.
+  /// Leaves: afterwards the end of this process is no failure.
   ~Watch();
 
-  /// A rank whose process has ended without leaving. One system call.
+  /// A rank whose process ended without leaving, if any. One system call per 64 ranks.
   std::optional<Verdict> dead() const;
-  /// This rank waits, and is looking.
+  /// Publishes that this rank waits. `text`: the events that it waits for.
   void waiting(Clock::time_point now, const std::string& text);
-  /// Whether that rank of the node is seen not to wait.
+  /// Whether a rank of this node is known not to wait.
   bool idle(int rank, Clock::time_point now) const;
   /// Ranks of the node that neither wait nor have left.
   std::vector<int> idle_ranks(Clock::time_point now) const;
-  /// What a rank does, for people; empty when it is on another node.
+  /// What a rank does, as text for error messages; empty for ranks of other nodes.
   std::string state_of(int rank, Clock::time_point now) const;
 
  private:
@@ -49,7 +49,7 @@ class Watch {
   struct Peer {
     int rank = -1, process = -1, handle = -1;
     std::unique_ptr<SharedSegment> segment;
-    const Page* page = nullptr;  ///< null: its memory can't be reached
+    const Page* page = nullptr;  ///< null: this rank cannot reach its memory
 
     ~Peer();
   };

@@ -9,8 +9,9 @@ namespace aloni::comm {
 
 namespace {
 
-/// For algorithms that want a power of two: of the first 2 (p - power) positions the even ones give their data to the next one
-/// before, and get the result after. The others keep on as positions 0 … power - 1, still in order.
+/// Reduces p ranks to a power of two, for algorithms that need one. Of the first 2 (p - power) positions, each even one
+/// sends its data to the next position before, and receives the result after. The remaining positions are numbered
+/// 0 … power - 1 in the same order.
 class Fold {
  public:
   Fold(Builder& b, const Team& team, Region data)
@@ -54,7 +55,7 @@ class Fold {
   int power_, extra_, position_ = -1;
 };
 
-/// f(part) for parts of at most `segment` elements; at least once.
+/// Calls f(part) for parts of at most `segment` elements, at least once.
 template <class F>
 void for_each_segment(Region r, Index segment, F&& f) {
   if (segment <= 0 || r.count <= segment) return f(r);
@@ -84,8 +85,8 @@ void rabenseifner_all_reduce(Builder& b, const Team& team, Region data) {
   if (fold.works()) {
     const int p = fold.power(), me = fold.position();
     const auto blocks = [&](int first, int count) { return blocks_of(data, first, first + count, p); };
-    // Halving: neighbours first, so that each sum is over a contiguous range of positions. Who has a 0 in the bit keeps the
-    // lower half of what it has; at the end position me has block `mine`, its bits in reverse.
+    // Halving starts with neighbours, so that each sum is over a contiguous range of positions. A position whose bit is
+    // 0 keeps the lower half of its blocks. At the end position me has block `mine`: its bits in reverse order.
     int mine = 0;
     for (int mask = 1, have = p; mask < p; mask *= 2) {
       const int other = me ^ mask;
@@ -113,7 +114,7 @@ void ring_reduce_scatter(Builder& b, const Team& team, Region data, Index segmen
   if (p == 1) return;
   const auto block = [&](int i) { return block_of(data, (i % p + p) % p, p); };
   const Index largest = block(0).count, piece = segment > 0 ? std::min(segment, largest) : largest;
-  // Two buffers: one is received into while the other is added.
+  // Two buffers: one receives while the other is added.
   const Region buffers[2] = {b.scratch(piece), b.scratch(piece)};
   int next = 0;
   for (int step = 0; step < p - 1; ++step) {
@@ -147,7 +148,7 @@ void hierarchical_all_reduce(Builder& b, int rank, const std::vector<std::vector
     if (nodes[n].size() != size) {
       throw Unsupported("aloni::comm::hierarchical_all_reduce", "ranks of node " + std::to_string(n),
                         std::to_string(nodes[n].size()),
-                        "as many as on node 0 (" + std::to_string(size) + "); another algorithm serves uneven nodes");
+                        std::to_string(size) + ", as on node 0; use another algorithm for uneven nodes");
     }
     if (std::ranges::find(nodes[n], rank) != nodes[n].end()) mine = n;
   }

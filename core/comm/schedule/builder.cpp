@@ -21,7 +21,7 @@ bool reads(const Step& s, const Region& r) {
 }
 bool writes(const Step& s, const Region& r) { return s.kind != Step::Kind::send && overlap(s.to, r); }
 
-/// Whether the two touch a common element that one of them writes.
+/// Whether both steps touch a common element and one of them writes it.
 bool conflict(const Step& a, const Step& b) {
   if (a.kind != Step::Kind::send && (reads(b, a.to) || writes(b, a.to))) return true;
   return b.kind != Step::Kind::send && reads(a, b.to);
@@ -115,7 +115,7 @@ void Builder::expose(Region r, const std::vector<int>& ranks) {
 void Builder::combine(Region own, Index place) {
   check("combine", own);
   if (schedule_.exposed_to.empty())
-    throw InvalidArgument("aloni::comm::Builder::combine", "own", text(own), "expose() before, which says with whom");
+    throw InvalidArgument("aloni::comm::Builder::combine", "own", text(own), "a call of expose() before");
   if (own.count > 0) add({.kind = Step::Kind::combine, .to = own, .place = place});
 }
 
@@ -123,7 +123,7 @@ void Builder::add(Step step) {
   auto& steps = schedule_.steps;
   auto& dependencies = schedule_.dependencies;
   step.first_dependency = static_cast<int>(dependencies.size());
-  // From the latest step back: one that a chosen one waits for already needs no mention.
+  // Goes back from the latest step. Transitive dependencies are left out.
   std::vector<bool> implied(steps.size(), false);
   for (int i = static_cast<int>(steps.size()) - 1; i >= 0; --i) {
     const Step& earlier = steps[static_cast<std::size_t>(i)];

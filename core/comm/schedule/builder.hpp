@@ -1,6 +1,6 @@
 #pragma once
-// Writes a schedule step by step. The order of the calls is the order in which a single thread could run the steps; from the
-// regions that they touch the builder finds which of them must really wait for each other.
+// Builds a schedule step by step. The calls are in an order in which one thread could run the steps. The builder
+// derives the real dependencies from the regions that the steps touch.
 #include <aloni/core/comm/schedule/schedule.hpp>
 
 #include <string_view>
@@ -14,28 +14,28 @@ class Builder {
 
   int rank() const { return schedule_.rank; }
 
-  /// The caller's buffers, whole. Called once each at most.
+  /// The whole input or output buffer of the caller. Call each at most once.
   Region input(Index count);
   Region output(Index count);
-  /// Another piece of the engine's memory.
+  /// A new region of the engine's memory.
   Region scratch(Index count);
 
   void send(int peer, Region from);
   void receive(int peer, Region to);
-  /// to = from ∘ to, or to ∘ from. @pre from.count == to.count
+  /// to = from ∘ to, or to = to ∘ from. @pre both have the same count and do not overlap
   void reduce(Region from, Region to, Operands operands);
-  /// @pre from.count == to.count, and they don't overlap
+  /// to = from. @pre both have the same count and do not overlap
   void copy(Region from, Region to);
-  /// What combine steps of the other `ranks` may read and write. Called once at most, with equal ranks by all of them.
-  /// @pre ranks has this rank
+  /// Lets combine steps of the other `ranks` read and write `r`. Call it at most once; all `ranks` pass the same list.
+  /// @pre `ranks` contains this rank once
   void expose(Region r, const std::vector<int>& ranks);
-  /// own, and on each of the other ranks the elements from `place` on of what they expose, all become the reduction of all,
-  /// combined as in recursive doubling over `ranks` in their order. @pre expose() was called
+  /// Reduces `own` and the other ranks' exposed elements from `place` on, and writes the result to all of them. The
+  /// order is that of recursive doubling over `ranks` as passed to expose(). @pre expose() was called
   void combine(Region own, Index place);
-  /// What comes later starts after everything so far is complete, whatever it touches (a barrier's rounds touch nothing).
+  /// Later steps start after all steps so far are complete, even without common elements (as in a barrier).
   void fence() { fence_ = static_cast<int>(schedule_.steps.size()); }
 
-  /// The schedule; the builder is empty afterwards.
+  /// Returns the schedule and leaves the builder empty.
   Schedule finish();
 
  private:
@@ -43,7 +43,7 @@ class Builder {
   void add(Step step);
 
   Schedule schedule_;
-  int fence_ = 0;  // steps before this one are waited for by all later ones
+  int fence_ = 0;  // all later steps depend on the steps before this one
 };
 
 }  // namespace aloni::comm

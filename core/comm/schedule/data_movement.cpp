@@ -22,7 +22,7 @@ void bruck_all_gather(Builder& b, const Team& team, Region data) {
   const int p = team.size(), me = team.position();
   require_equal_blocks("aloni::comm::bruck_all_gather", data.count, p);
   if (p == 1) return;
-  // Slot j collects the block of position me + j.
+  // Slot j receives the block of position me + j.
   const Region slots = b.scratch(data.count);
   b.copy(block_of(data, me, p), block_of(slots, 0, p));
   for (int have = 1; have < p; have *= 2) {
@@ -61,7 +61,7 @@ void chain_broadcast(Builder& b, const Team& team, Region data, int root, Index 
 }
 
 void hierarchical_broadcast(Builder& b, int rank, const std::vector<std::vector<int>>& nodes, Region data, int root) {
-  // The root speaks for its node, the first rank for every other.
+  // The root represents its node, the first rank every other node.
   std::vector<int> speakers;
   const std::vector<int>* mine = nullptr;
   int my_speaker = -1, speaker_of_root = -1;
@@ -117,7 +117,7 @@ void bruck_all_to_all(Builder& b, const Team& team, Region input, Region output)
   require_equal_blocks("aloni::comm::bruck_all_to_all", input.count, p);
   require_equal_blocks("aloni::comm::bruck_all_to_all", output.count, p);
   const Index size = input.count / p;
-  // Slot j holds what still has to travel j positions up.
+  // The block in slot j still has to travel j positions up.
   const Region slots = b.scratch(input.count);
   for (int j = 0; j < p; ++j) b.copy(block_of(input, (me + j) % p, p), block_of(slots, j, p));
   for (int mask = 1; mask < p; mask *= 2) {

@@ -1,7 +1,8 @@
 #pragma once
-// A collective operation as data: what one rank sends, receives, adds up and copies, and what must be complete before what.
-// A schedule is built by a pure function of the rank, the group's size and the number of elements (algorithms.hpp, or a
-// function of the user's own), proved for all ranks together (verify.hpp), and can be run any number of times.
+// Schedule: a collective operation on one rank, as data. It lists the sends, receives, reductions and copies, and their
+// dependencies. A pure function of the rank, the number of ranks and the number of elements builds it (algorithms.hpp,
+// or a function of the user). verify.hpp proves the schedules of all ranks together. A schedule can run any number of
+// times.
 //
 //   // Two ranks add up their values.
 //   Schedule exchange_and_add(int rank, Index count) {
@@ -13,13 +14,12 @@
 //     return b.finish();
 //   }
 //
-// Counts and offsets are in elements of whatever type the operation is called with. Ranks are those of the communicator.
-// The k-th message that a rank sends to another is received by the k-th receive there, both in the order of the steps; the
-// steps themselves start whenever what they depend on is complete.
+// Counts and offsets are in elements of the operation's type. Ranks are ranks of the communicator. The k-th send to a
+// rank matches the k-th receive there, in the order of the steps. A step starts when its dependencies are complete.
 //
-// Ranks that share memory can do without messages of data: each exposes a region, and a combine step makes the same elements of
-// several ranks' exposed regions their reduction, in all of them, in one pass. That the others aren't using them meanwhile is
-// what messages of no elements are for.
+// Ranks that share memory need no data messages. Each rank exposes a region. A combine step reduces the same elements
+// of several ranks' exposed regions, and writes the result to all of them in one pass. Messages without elements make
+// sure that the other ranks do not use these elements meanwhile.
 #include <aloni/core/index.hpp>
 
 #include <cstdint>
@@ -28,53 +28,54 @@
 
 namespace aloni::comm {
 
-/// The caller's values to read, the caller's values to write (of operations in place: both), and memory of the engine's.
+/// input: read-only memory of the caller. output: memory of the caller; for operations in place also the input.
+/// scratch: memory of the engine.
 enum class Buffer : std::uint8_t { input, output, scratch };
 
 struct Region {
   Buffer buffer = Buffer::output;
   Index offset = 0, count = 0;
 
-  /// @pre 0 ≤ offset, offset + count ≤ this->count
+  /// `size` elements from `first` on. @pre 0 ≤ first, first + size ≤ count
   Region part(Index first, Index size) const { return {buffer, offset + first, size}; }
   friend bool operator==(const Region&, const Region&) = default;
 };
 
-/// One of `blocks` parts of about equal size, the larger ones first. @pre 0 ≤ block < blocks
+/// One of `blocks` blocks of nearly equal size; the larger blocks come first. @pre 0 ≤ block < blocks
 Region block_of(Region whole, int block, int blocks);
-/// Neighbouring blocks first … last - 1.
+/// The blocks first … last - 1 as one region.
 Region blocks_of(Region whole, int first, int last, int blocks);
 
-/// Which operand of a reduction comes first; addition of floating-point numbers is the same both ways, concatenation isn't.
+/// Which operand of a reduction comes first. It matters for functions that are not commutative.
 enum class Operands : std::uint8_t { from_first, to_first };
 
 struct Step {
   enum class Kind : std::uint8_t { send, receive, reduce, copy, combine };
 
   Kind kind{};
-  Operands operands{};  ///< of a reduction
-  int peer = -1;        ///< of a message
+  Operands operands{};  ///< reduce: order of the operands
+  int peer = -1;        ///< send, receive: the other rank
   Region from{}, to{};  ///< send: from; receive: to; copy: to = from; reduce: to = from ∘ to, or to ∘ from; combine: to
-  Index place = 0;      ///< combine: where the others' elements begin in what they expose
+  Index place = 0;      ///< combine: first element within the other ranks' exposed regions
   int first_dependency = 0, num_dependencies = 0;
 
   bool is_message() const { return kind == Kind::send || kind == Kind::receive; }
 };
 
-/// What one rank does.
+/// The steps of one rank.
 struct Schedule {
   int rank = 0;
-  std::vector<Step> steps{};        ///< each depends on earlier ones only
-  std::vector<int> dependencies{};  ///< numbers of steps, ascending within one step's part
-  Region exposed{};                 ///< what the combine steps of other ranks read and write
-  std::vector<int> exposed_to{};    ///< the ranks of combine steps, this one among them, in the order of operands
-  Index input = 0, output = 0, scratch = 0;  ///< elements of the buffers
+  std::vector<Step> steps{};        ///< each step depends on earlier steps only
+  std::vector<int> dependencies{};  ///< step numbers; ascending within the range of one step
+  Region exposed{};                 ///< region that combine steps of other ranks read and write
+  std::vector<int> exposed_to{};    ///< ranks of the combine steps, including this one, in the order of operands
+  Index input = 0, output = 0, scratch = 0;  ///< sizes of the buffers in elements
 
   std::span<const int> dependencies_of(const Step& s) const {
     return std::span(dependencies)
         .subspan(static_cast<std::size_t>(s.first_dependency), static_cast<std::size_t>(s.num_dependencies));
   }
-  /// What this rank sends in all.
+  /// Totals of all sends of this rank.
   Index elements_sent() const;
   int messages_sent() const;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// The ranks that a collective is for, and the calling rank's place among them: an algorithm speaks of positions 0 … size() - 1,
-// messages go to ranks.
+// Team: the ranks that take part in a collective, and the position of the calling rank among them. Algorithms work with
+// positions 0 … size() - 1; messages go to ranks.
 #include <algorithm>
 #include <cstddef>
 #include <utility>
@@ -10,7 +10,7 @@ namespace aloni::comm {
 
 class Team {
  public:
-  /// @pre ranks holds each rank once, and `rank`
+  /// `ranks[i]`: rank at position i. @pre `ranks` contains `rank`, and no rank twice
   Team(int rank, std::vector<int> ranks)
       : ranks_(std::move(ranks)), position_(static_cast<int>(std::ranges::find(ranks_, rank) - ranks_.begin())) {}
 

@@ -35,7 +35,7 @@ class Proof {
   Proof(std::span<const Schedule> schedules, const Goal& goal) : schedules_(schedules), goal_(goal) {
     if (schedules.size() != goal.ranks.size()) {
       throw InvalidArgument(std::string(operation), "schedules", std::to_string(schedules.size()),
-                            "one for each of the goal's " + std::to_string(goal.ranks.size()) + " ranks");
+                            "one for each of the " + std::to_string(goal.ranks.size()) + " ranks of the goal");
     }
   }
 
@@ -55,13 +55,13 @@ class Proof {
     std::vector<Content> contents;
     std::uint64_t knows = 0;
   };
-  /// One step's state while everything runs.
+  /// State of one step during execute().
   struct State {
     int missing = 0;  // dependencies that are not complete
     bool started = false, complete = false;
     int message = -1;
     int rounds = 0;           // messages on the longest chain that ends here
-    std::uint64_t knows = 0;  // ranks that must have begun before this step ends
+    std::uint64_t knows = 0;  // bit r: rank r must have started before this step ends
   };
 
   [[noreturn]] void fail(std::size_t rank, int step, const std::string& what, const std::string& expected) const {
@@ -80,7 +80,7 @@ class Proof {
     const Index size = size_of(rank, r.buffer);
     if (r.offset < 0 || r.count < 0 || r.offset > size - r.count) {
       fail(rank, step, "elements " + std::to_string(r.offset) + " to " + std::to_string(r.offset + r.count),
-           "elements of a buffer of " + std::to_string(size));
+           "elements of a buffer of " + std::to_string(size) + " elements");
     }
   }
 
@@ -88,10 +88,10 @@ class Proof {
     const Schedule& own = schedules_[rank];
     const Step& s = own.steps[static_cast<std::size_t>(step)];
     if (std::ranges::count(own.exposed_to, own.rank) != 1)
-      fail(rank, step, "without this rank among them", "this rank once");
+      fail(rank, step, "exposes memory to a list without this rank", "this rank once in the list");
     for (const int r : own.exposed_to) {
       if (r < 0 || r >= static_cast<int>(schedules_.size()))
-        fail(rank, step, "rank " + std::to_string(r), "a rank of the " + std::to_string(schedules_.size()));
+        fail(rank, step, "rank " + std::to_string(r), "one of " + std::to_string(schedules_.size()) + " ranks");
       const Schedule& theirs = schedules_[static_cast<std::size_t>(r)];
       if (theirs.exposed_to != own.exposed_to)
         fail(rank, step, "rank " + std::to_string(r) + " exposes memory to other ranks", "the same ranks in one order");
@@ -112,7 +112,7 @@ class Proof {
       const auto& goal = goal_.ranks[r];
       if (schedule.rank != static_cast<int>(r)) {
         throw InvalidArgument(std::string(operation), "schedules[" + std::to_string(r) + "].rank",
-                              std::to_string(schedule.rank), "its place in the list");
+                              std::to_string(schedule.rank), "its index in the list");
       }
       if (schedule.input != static_cast<Index>(goal.input.size()) ||
           schedule.output != static_cast<Index>(goal.output.size())) {
@@ -131,7 +131,7 @@ class Proof {
           fail(r, i, "rank " + std::to_string(s.peer), "another rank of the " + std::to_string(schedules_.size()));
         }
         if ((s.kind == Step::Kind::reduce || s.kind == Step::Kind::copy) && s.from.count != s.to.count)
-          fail(r, i, std::to_string(s.from.count), "as many as it writes");
+          fail(r, i, "reads " + std::to_string(s.from.count) + " elements", "as many elements as it writes");
         if (s.kind != Step::Kind::send && s.to.buffer == Buffer::input)
           fail(r, i, "writes the input", "the input is read only");
         for (int d : schedule.dependencies_of(s)) {
@@ -179,7 +179,7 @@ class Proof {
     return a.count > 0 && b.count > 0 && a.buffer == b.buffer && a.offset < b.offset + b.count &&
            b.offset < a.offset + a.count;
   }
-  /// Independent of the builder's own rule: what a step reads and what it writes, spelled out.
+  /// The regions that a step reads and writes. Independent of the rule in the builder.
   struct Touched {
     Region read[2], written;
 
@@ -211,26 +211,26 @@ class Proof {
         for (std::size_t j = 0; j < i; ++j) {
           if (row[j / 64] >> j % 64 & 1 || !touched[i].races_with(touched[j])) continue;
           fail(r, static_cast<int>(i), "may run before step " + std::to_string(j) + " (" + name(steps[j]) + ")",
-               "to depend on it: they touch the same elements");
+               "a dependency on it, because they touch the same elements");
         }
       }
     }
   }
 
-  /// Of `c`, what it reads and writes on rank r.
+  /// The region that combine step `c` of schedule `own` reads and writes on rank r.
   Region combined_on(const Schedule& own, const Step& c, int r) const {
     return r == own.rank ? c.to : schedules_[static_cast<std::size_t>(r)].exposed.part(c.place, c.to.count);
   }
 
-  /// Combine steps touch the memory of other ranks: whatever touches the same there must be ordered by messages.
+  /// Combine steps touch the memory of other ranks. Messages must order all steps that touch the same elements there.
   void check_races_between_ranks() const {
     using Word = std::uint64_t;
     struct Access {
-      std::size_t rank;  // who
+      std::size_t rank;  // rank of the step
       int step;
       Touched touched;
     };
-    std::vector<std::vector<Access>> accesses(schedules_.size());  // by whose memory
+    std::vector<std::vector<Access>> accesses(schedules_.size());  // indexed by the rank that owns the memory
     std::vector<std::size_t> first(schedules_.size() + 1);
     bool any = false;
     for (std::size_t r = 0; r < schedules_.size(); ++r) {
@@ -251,7 +251,7 @@ class Proof {
     }
     if (!any) return;
 
-    // Bit j of row i: step j is complete before step i starts (of a receive: before it is complete), whatever the timing.
+    // Bit j of row i: for any timing, step j is complete before step i starts (for a receive: before it is complete).
     const std::size_t n = first.back(), words = (n + 63) / 64;
     std::vector<Word> before(n * words);
     const auto node = [&](std::size_t rank, int step) { return first[rank] + static_cast<std::size_t>(step); };
@@ -297,7 +297,7 @@ class Proof {
           fail(a.rank, a.step,
                "may run at the same time as step " + std::to_string(b.step) + " of rank " + std::to_string(b.rank) +
                    " (" + name(schedules_[b.rank].steps[static_cast<std::size_t>(b.step)]) + ")",
-               "messages that order them: they touch the same elements of rank " + std::to_string(r));
+               "messages that order both steps, because they touch the same elements of rank " + std::to_string(r));
         }
       }
     }
@@ -307,27 +307,28 @@ class Proof {
     return memory_[rank][static_cast<std::size_t>(buffer)];
   }
 
-  /// Elements of rank `owner`, for a step of `rank`.
+  /// Contents of region `r` of rank `owner`, read by a step of `rank`.
   std::vector<Content> read_on(std::size_t owner, const Region& r, std::size_t rank, int step) {
     const auto first = memory(owner, r.buffer).begin() + r.offset;
     std::vector<Content> v(first, first + r.count);
     for (const Content& c : v) {
       if (c.element == Content::undefined)
-        fail(rank, step, "reads an element without a value", "only what has been written");
+        fail(rank, step, "reads an element without a value", "elements that have been written");
     }
     return v;
   }
   std::vector<Content> read(std::size_t rank, int step, const Region& r) { return read_on(rank, r, rank, step); }
 
-  /// The contributions of both, in `values`.
+  /// Adds the contributions of `others` to `values`.
   void unite(std::vector<Content>& values, const std::vector<Content>& others, std::size_t rank, int step) const {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (values[i].element != others[i].element) {
         fail(rank, step, "elements " + std::to_string(values[i].element) + " and " + std::to_string(others[i].element),
-             "to combine the same element of several ranks");
+             "the same element of several ranks");
       }
       if (values[i].ranks & others[i].ranks) {
-        fail(rank, step, "a rank's element " + std::to_string(values[i].element) + " twice", "each contribution once");
+        fail(rank, step, "adds element " + std::to_string(values[i].element) + " of a rank twice",
+             "each contribution once");
       }
       values[i].ranks |= others[i].ranks;
     }
@@ -393,7 +394,8 @@ class Proof {
     }
   }
 
-  /// Any order that respects the dependencies shows what all of them do, since no two steps race.
+  /// Runs all steps in one order that respects the dependencies. All such orders have the same result, because no two
+  /// steps race.
   void execute() {
     for (std::size_t r = 0; r < schedules_.size(); ++r) {
       const Schedule& schedule = schedules_[r];
@@ -436,7 +438,7 @@ class Proof {
       for (std::size_t other = 0; other < goal_.ranks.size(); ++other) {
         if (knows >> other & 1) continue;
         throw InvalidArgument(std::string(operation), "barrier of rank " + std::to_string(r),
-                              "may end before rank " + std::to_string(other) + " has begun", "to wait for all");
+                              "may end before rank " + std::to_string(other) + " has begun", "a wait for all ranks");
       }
     }
   }

@@ -1,17 +1,22 @@
 #pragma once
-// Proves the schedules of all ranks of one operation together, by arithmetic alone, and counts what they cost.
+// Proves that the schedules of all ranks of one operation are correct, without running them, and counts their cost.
 //
 //   std::vector<Schedule> all;
-//   for (int r = 0; r < p; ++r) { Builder b(r); ring_all_reduce(b, Team::all(r, p), b.output(n)); all.push_back(b.finish()); }
-//   const Cost cost = verify(all, all_reduce_goal(p, n));   // throws when anything is wrong
+//   for (int r = 0; r < p; ++r) {
+//     Builder b(r);
+//     ring_all_reduce(b, Team::all(r, p), b.output(n));
+//     all.push_back(b.finish());
+//   }
+//   const Cost cost = verify(all, all_reduce_goal(p, n));   // throws if a schedule is wrong
 //
-// What it shows, for every order in which messages may arrive and steps may run:
-//  - each send has its receive, of the same size, and none is left over;
-//  - freedom from deadlock even when no message is buffered: a send is complete only when its receive has begun;
-//  - the same result always: steps of a rank that touch a common element, one of them writing, depend on each other;
-//  - the same between ranks where one combines in the other's memory: messages must order whatever touches it;
-//  - nothing is read before it has a value, and each contribution is reduced exactly once: the ranks behind two operands
-//    have none in common, and at the end every element has what the goal says.
+// It proves, for every order of message arrival and step execution:
+//  - Each send has one receive of the same size, and each receive has one send.
+//  - There is no deadlock, even without buffering (a send is complete only after its receive has started).
+//  - The result does not depend on the order: if two steps of a rank touch an element and one writes it, one depends on
+//    the other.
+//  - The same holds between ranks for combine steps: messages order all steps that touch the same memory.
+//  - No element is read before it has a value. Each contribution is reduced exactly once: the operands of a reduction
+//    have no contributing rank in common. At the end every element has the content of the goal.
 #include <aloni/core/comm/schedule/schedule.hpp>
 
 #include <cstdint>
@@ -20,39 +25,39 @@
 
 namespace aloni::comm {
 
-/// What one element of a buffer is made of: the reduction over a set of ranks of their element number `element`.
+/// The content of one element of a buffer: the reduction, over a set of ranks, of their elements number `element`.
 struct Content {
   static constexpr Index undefined = -1;
 
-  Index element = undefined;
-  std::uint64_t ranks = 0;  ///< bit r: rank r has contributed
+  Index element = undefined;  ///< number in the ranks' buffers; undefined: no value
+  std::uint64_t ranks = 0;    ///< bit r: rank r has contributed
 
   friend bool operator==(const Content&, const Content&) = default;
 };
 
-/// What a rank's buffers hold before and must hold after. Undefined in `after`: anything.
+/// Contents of a rank's buffers before (`input`, `output`) and after (`after`: output). Undefined in `after`: any.
 struct RankGoal {
   std::vector<Content> input, output, after;
 };
 
-/// What an operation is for. Ranks are 0 … size - 1. @pre size ≤ 64
+/// The required result of an operation of ranks 0 … size - 1. @pre 1 ≤ size ≤ 64
 struct Goal {
   std::vector<RankGoal> ranks;
-  bool barrier = false;  ///< no rank may end before all have begun
+  bool barrier = false;  ///< no rank may end before all ranks have started
 };
 
 Goal all_reduce_goal(int size, Index count);
 Goal reduce_scatter_goal(int size, Index count);
 Goal all_gather_goal(int size, Index count);
 Goal broadcast_goal(int size, Index count, int root);
-/// counts[i][j] elements from rank i to j.
+/// counts[i][j]: elements from rank i to rank j.
 Goal all_to_all_goal(const std::vector<std::vector<Index>>& counts);
 Goal barrier_goal(int size);
 
 struct Cost {
-  std::vector<Index> elements_sent;  ///< of each rank
-  std::vector<int> messages_sent;    ///< of each rank
-  int rounds = 0;                    ///< messages on the longest chain of which each waits for the one before
+  std::vector<Index> elements_sent;  ///< for each rank
+  std::vector<int> messages_sent;    ///< for each rank
+  int rounds = 0;                    ///< messages on the longest chain of dependent messages
 
   Index all_elements() const;
   int all_messages() const;
@@ -60,7 +65,8 @@ struct Cost {
   int most_messages() const;
 };
 
-/// Throws InvalidArgument that names rank and step of the first thing that is wrong. @pre schedules[r].rank == r
+/// Returns the cost of correct schedules. Throws InvalidArgument with the rank and step of the first error.
+/// @pre schedules[r].rank == r
 Cost verify(std::span<const Schedule> schedules, const Goal& goal);
 
 }  // namespace aloni::comm

@@ -1,5 +1,5 @@
 #pragma once
-// How ranks introduce themselves to each other before there is any transport.
+// An all-gather for set-up, before any transport exists.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,10 +11,10 @@
 
 namespace aloni::comm::detail {
 
-/// Collective. Every rank gives `mine` and gets all of theirs, in the order of ranks; the same length on all.
+/// Returns the bytes of all ranks, in the order of ranks. `mine` has the same length on all ranks. Collective.
 using AllGather = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
 
-/// The same for a value.
+/// All-gather of one value per rank. Collective.
 template <class T>
 std::vector<T> gather(const AllGather& all_gather, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>, "values travel as bytes");
@@ -24,7 +24,7 @@ std::vector<T> gather(const AllGather& all_gather, const T& mine) {
   return all;
 }
 
-/// By which a rank recognises another's memory or connection: a stranger has another.
+/// A random number by which a rank recognises the memory or connection of another rank of its job.
 inline std::uint64_t random_token() {
   std::random_device random;
   return std::uint64_t{random()} << 32 | random();

@@ -1,5 +1,6 @@
 #pragma once
-// The checksum of iSCSI and of most file systems (Castagnoli's polynomial, RFC 3720), which processors compute.
+// CRC32C: the checksum of iSCSI and of many file systems (Castagnoli polynomial, RFC 3720). x86 processors have an
+// instruction for it.
 #include <cstddef>
 #include <cstdint>
 

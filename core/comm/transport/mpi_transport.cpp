@@ -17,7 +17,7 @@ namespace {
 enum Path : std::uint8_t { in_envelope, follows };
 
 constexpr int envelope_tag = 0;
-// MPI's own eager limits lie at 4 KiB and above; a copy of that size costs less than a second message.
+// The eager limits of MPI libraries are 4 KiB or more. A copy of this size costs less than a second message.
 constexpr std::size_t payload_bytes = 4096 - sizeof(Header);
 constexpr std::size_t envelope_bytes = sizeof(Header) + payload_bytes;
 constexpr std::size_t num_receives = 16, num_sends = 32;
@@ -44,7 +44,7 @@ MpiTransport::MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest)
   int size = 0;
   check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
   envelopes_sent_.resize(static_cast<std::size_t>(size));
-  tags_ = found ? *static_cast<int*>(value) : 32767;  // what the standard guarantees
+  tags_ = found ? *static_cast<int*>(value) : 32767;  // the minimum that the standard guarantees
   for (std::size_t i = 0; i < num_receives; ++i) {
     check_mpi(MPI_Recv_init(incoming(i), envelope_bytes, MPI_BYTE, MPI_ANY_SOURCE, envelope_tag, comm_, &receives_[i]),
               "MPI_Recv_init");
@@ -58,7 +58,8 @@ MpiTransport::~MpiTransport() {
   MPI_Finalized(&finalized);
   if (!finalized) MPI_Testall(static_cast<int>(sends_.size()), sends_.data(), &sent, MPI_STATUSES_IGNORE);
   if (sent && !receiving_) return;
-  // MPI may still read an envelope that no receiver has taken, or write one that was on its way when its receive was cancelled.
+  // MPI may still read an envelope that was not received, or write one that was on its way when its receive was
+  // cancelled.
   new std::vector<std::byte>(std::move(buffers_));  // NOLINT(bugprone-unused-raii): leaked by design
 }
 
@@ -66,10 +67,10 @@ std::byte* MpiTransport::incoming(std::size_t i) { return buffers_.data() + i * 
 std::byte* MpiTransport::outgoing(std::size_t i) { return buffers_.data() + (num_receives + i) * envelope_bytes; }
 
 Transport::Sent MpiTransport::send(int peer, const Header& header, const void* data, std::uint32_t ticket) {
-  // The slots are used in turn; the next one is the one that was sent first.
+  // Slots are used in turn: the next slot is the one with the oldest send.
   MPI_Request& slot = sends_[next_send_];
   const std::size_t after = (next_send_ + 1) % num_sends;
-  if (after == oldest_send_) {  // one slot stays empty, so that all and none differ
+  if (after == oldest_send_) {  // one slot stays empty, to distinguish a full ring from an empty one
     int done = 0;
     check_mpi(MPI_Test(&sends_[oldest_send_], &done, MPI_STATUS_IGNORE), "MPI_Test");
     if (!done) return Sent::no_room;
@@ -185,7 +186,7 @@ bool MpiTransport::poll_bulk(Sink& sink) {
       sink.sent(bulk.ticket);
     }
   }
-  // What has completed is null now; the others keep their order.
+  // Completed requests are null now. The others keep their order.
   std::size_t kept = 0;
   for (std::size_t i = 0; i < bulk_.size(); ++i) {
     if (bulk_[i] == MPI_REQUEST_NULL) continue;
@@ -207,8 +208,8 @@ void MpiTransport::abandon() noexcept {
   for (std::size_t i = 0; i < bulk_.size(); ++i) {
     if (bulk_info_[i].is_receive && bulk_[i] != MPI_REQUEST_NULL) MPI_Cancel(&bulk_[i]);
   }
-  // A cancelled receive completes at once unless its message is already on the way; then it completes when the rest has
-  // come, which needs a sender that is still alive.
+  // A cancelled receive completes at once, unless its message is already on the way. Then it completes after the rest
+  // of the message, which needs a sender that is still alive.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   const auto finish = [&](MPI_Request& request) {
     for (int done = request == MPI_REQUEST_NULL; !done;) {
@@ -222,7 +223,7 @@ void MpiTransport::abandon() noexcept {
     receiving_ |= !finish(request);
     MPI_Request_free(&request);
   }
-  // A send can't be cancelled. Its receiver may have asked for the data already, and its memory is about to go.
+  // A send cannot be cancelled. The receiver may be receiving the data already, and their memory is about to be freed.
   for (MPI_Request& request : bulk_) finish(request);
   receives_.clear();
   bulk_.clear();

@@ -1,6 +1,7 @@
 #pragma once
-// Through MPI, between any ranks. Envelopes, with payloads of a few KiB in them, go to a ring of persistent receives; a larger
-// payload follows its envelope as a message of its own, with a tag that the envelope names, received straight to where it belongs.
+// Transport over MPI, between any ranks. An envelope has the header and a payload of up to 4 KiB; it arrives in a ring
+// of persistent receives. A larger payload follows as a separate message. The envelope names its tag, and the payload
+// is received directly into its destination.
 #include <aloni/core/comm/transport.hpp>
 
 #include <mpi.h>
@@ -14,10 +15,10 @@ namespace aloni::comm::detail {
 
 class MpiTransport final : public Transport {
  public:
-  /// `comm` belongs to the caller, outlives the transport, returns errors, and is used for nothing else. `largest`: of fragments, by rank; at
-  /// most, and by default, 1 GiB.
+  /// `comm`: owned by the caller, with MPI_ERRORS_RETURN, used by nothing else; it must outlive the transport.
+  /// `largest`: largest fragment to each rank, in bytes; at most 1 GiB, which is the default.
   explicit MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest = {});
-  /// Envelopes to each rank, and from all.
+  /// Number of envelopes sent to each rank, and received from all ranks.
   const std::vector<int>& envelopes_sent() const { return envelopes_sent_; }
   int envelopes_received() const { return envelopes_received_; }
   ~MpiTransport() override;
@@ -52,14 +53,14 @@ class MpiTransport final : public Transport {
 
   MPI_Comm comm_;
   std::vector<std::size_t> largest_;
-  int tags_ = 0;  // 1 … tags_ are for bulk messages
+  int tags_ = 0;  // payload messages use the tags 1 … tags_
   std::uint32_t bulk_messages_ = 0;
 
   std::vector<std::byte> buffers_;
-  std::vector<MPI_Request> receives_, sends_;  // of envelopes
+  std::vector<MPI_Request> receives_, sends_;  // envelopes
   std::vector<int> envelopes_sent_;
   int envelopes_received_ = 0;
-  bool receiving_ = false;  // after having been abandoned
+  bool receiving_ = false;  // whether MPI may still write to buffers_ after abandon()
   std::size_t next_receive_ = 0, next_send_ = 0, oldest_send_ = 0;
   std::vector<MPI_Request> bulk_;
   std::vector<Bulk> bulk_info_;

@@ -1,5 +1,6 @@
 #pragma once
-// From a rank to itself: what arrives is the sender's own memory, so that one copy moves the payload and no buffer exists.
+// Transport from a rank to itself. The received fragment is the sender's memory: one copy moves the payload, without a
+// buffer.
 #include <aloni/core/comm/transport.hpp>
 
 #include <string>
@@ -17,7 +18,7 @@ class SelfTransport final : public Transport {
     return Sent::pending;
   }
   bool poll(Sink& sink) override {
-    // Releases first: what arrives now may be released before this returns.
+    // Takes the releases first: the sink may release fragments that arrive in this call.
     const bool any = !sent_.empty() || !released_.empty();
     polled_.swap(sent_);
     finished_.swap(released_);

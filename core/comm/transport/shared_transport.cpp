@@ -18,15 +18,15 @@ enum Path : std::uint8_t { in_cell, in_block, in_heap };
 constexpr std::size_t num_cells = 64;  // per ring
 constexpr std::size_t small_block = 16 * 1024, large_block = 128 * 1024;
 constexpr std::size_t num_small = 32, num_large = 16;
-constexpr std::size_t num_loans = 128;  // payloads in the heap that are being read
-// Below, copying costs less than telling the sender that its memory is free again.
+constexpr std::size_t num_loans = 128;  // payloads in the heap that peers read at the same time
+// Up to this size, copying costs less than telling the sender that its memory is free again.
 constexpr std::size_t heap_bytes = 16 * 1024;
 constexpr std::size_t heap_fragment = std::size_t{1} << 30;
 
-/// Follows the header when the payload isn't in the cell.
+/// Follows the header in a cell without payload.
 struct Place {
   SharedAddress address{};
-  std::uint32_t flag = 0;  // to be cleared when the payload has been read
+  std::uint32_t flag = 0;  // number of the flag that the receiver clears after reading the payload
 };
 
 struct Introduction {
@@ -39,7 +39,7 @@ struct Introduction {
 struct SharedTransport::Cell {
   static constexpr std::size_t payload_bytes = 256 - sizeof(std::uint64_t) - sizeof(Header);
 
-  std::atomic<std::uint64_t> stamp;  // of the how manyth message it is, from 1
+  std::atomic<std::uint64_t> stamp;  // number of the message in the ring, from 1; 0: none yet
   Header header;
   std::byte payload[payload_bytes];
 };
@@ -53,7 +53,7 @@ struct alignas(64) SharedTransport::Blocks {
   struct alignas(64) Flag {
     std::atomic<std::uint32_t> busy;
   };
-  Flag flags[num_small + num_large + num_loans];  // in this order
+  Flag flags[num_small + num_large + num_loans];  // small blocks, then large blocks, then loans
   alignas(4096) std::byte small[num_small][small_block];
   alignas(4096) std::byte large[num_large][large_block];
 
@@ -75,7 +75,7 @@ SharedTransport::SharedTransport(SharedHeap& heap, int rank, std::vector<int> ra
       control_(Control::bytes(ranks.size())),
       index_of_(static_cast<std::size_t>(ranks.back()) + 1, -1) {
   static_assert(sizeof(Cell) == 256 && std::atomic<std::uint64_t>::is_always_lock_free);
-  // A new segment is zero, which is what every field of it begins with.
+  // A new segment contains zeros, the initial value of all its fields.
   auto* const control = reinterpret_cast<Control*>(control_.data());
   blocks_ = &control->blocks;
   Introduction me{.process = getpid(), .descriptor = control_.descriptor()};
@@ -96,7 +96,7 @@ SharedTransport::SharedTransport(SharedHeap& heap, int rank, std::vector<int> ra
     try {
       SharedSegment segment(them.process, them.descriptor, control_.bytes());
       auto* const theirs = reinterpret_cast<Control*>(segment.data());
-      // Another PID namespace has another process of that number.
+      // In another PID namespace, this PID belongs to a different process.
       opened[i] = theirs->token[0] == them.token[0] && theirs->token[1] == them.token[1];
       peers_.push_back(std::make_unique<Peer>(
           Peer{.rank = ranks[i], .segment = std::move(segment), .heap = PeerMemory(them.process)}));
@@ -227,10 +227,10 @@ void SharedTransport::release(const Fragment& fragment) {
 }
 
 void SharedTransport::fetch(const Fragment&, void*, std::uint32_t) {
-  // Every payload of this transport can be read where it is.
+  // Never called: all payloads of this transport can be read in place.
 }
 
-// What peers may still read or write is the heap's; its owner detaches it.
+// Peers only access memory of the heap. Its owner detaches the heap.
 void SharedTransport::abandon() noexcept {}
 
 std::byte* SharedTransport::exposed(int peer, const SharedAddress& address, std::size_t bytes) {

@@ -1,11 +1,13 @@
 #pragma once
-// Between ranks of one node, through memory that both have mapped (shared_heap.hpp).
+// Transport between ranks of one node, through shared memory (shared_heap.hpp).
 //
-// Each ordered pair has a ring of cells in the receiver's control segment: one writer, one reader, a stamp per cell that says
-// "full". A cell has the header and up to 200 bytes; an 8-byte message is one cache line. A larger payload
-//   lies in the shared heap: the cell says where, the receiver reads it there, and marks it as read;
-//   lies elsewhere: the sender copies it into a block of its control segment, the receiver reads it there and marks the block free.
-// No system call, no lock.
+// Each ordered pair of ranks has a ring of cells in the receiver's control segment, with one writer and one reader. A
+// stamp marks a cell as full. A cell holds the header and up to 200 bytes; an 8-byte message fills one cache line. For
+// a larger payload there are two cases:
+//   - It lies in the shared heap: the cell has its address. The receiver reads it in place and marks it as read.
+//   - It lies elsewhere: the sender copies it into a block of its control segment. The receiver reads and frees the
+//     block.
+// There are no system calls and no locks.
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/comm/transport.hpp>
 #include <aloni/core/comm/transport/all_gather.hpp>
@@ -21,11 +23,12 @@ namespace aloni::comm::detail {
 
 class SharedTransport final : public Transport {
  public:
-  /// Collective over the node: `ranks` are its ranks, ascending, `rank` the caller's. `heap` outlives the transport.
+  /// `ranks`: the ranks of the node, ascending. `rank`: this rank. `heap` must outlive the transport. Collective over
+  /// the node.
   SharedTransport(SharedHeap& heap, int rank, std::vector<int> ranks, const AllGather& all_gather);
   ~SharedTransport() override;
 
-  /// Ranks with which messages can be exchanged; symmetric, without the caller.
+  /// Whether this rank and `rank` can exchange messages. Symmetric; false for this rank itself.
   bool reaches(int rank) const;
 
   std::string name() const override { return "shared"; }
@@ -47,11 +50,11 @@ class SharedTransport final : public Transport {
   struct Peer {
     int rank = -1;
     bool reachable = false;
-    SharedSegment segment;  // theirs
+    SharedSegment segment;  // the peer's control segment
     PeerMemory heap;
-    Ring* outgoing = nullptr;  // in theirs
-    Ring* incoming = nullptr;  // in ours
-    Blocks* blocks = nullptr;  // theirs
+    Ring* outgoing = nullptr;  // in the peer's segment
+    Ring* incoming = nullptr;  // in this rank's segment
+    Blocks* blocks = nullptr;  // in the peer's segment
     std::uint64_t sent = 0, consumed = 0, received = 0;
   };
   /// A payload in the heap that a peer reads.
@@ -70,7 +73,7 @@ class SharedTransport final : public Transport {
   std::vector<Loan> loans_;
   std::vector<std::uint32_t> free_loans_;
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::vector<int> index_of_;  // by rank, -1: not on this node
+  std::vector<int> index_of_;  // position of each rank in peers_; -1: not on this node
 };
 
 }  // namespace aloni::comm::detail

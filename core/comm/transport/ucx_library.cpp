@@ -15,7 +15,7 @@ namespace aloni::comm::detail {
 
 namespace {
 
-/// Puts all handlers of signals back that have changed in its life.
+/// Restores in its destructor all signal handlers that have changed since its construction.
 class KeptSignals {
  public:
   KeptSignals() {
@@ -42,15 +42,15 @@ UcxLibrary load() {
   const auto refuse = [] {
     const char* const text = dlerror();
     throw Unsupported("aloni::comm::UcxTransport", "UCX", text ? text : "not loaded",
-                      "libucp.so.0 where the loader looks, or messages over MPI");
+                      "libucp.so.0 in the search path of the loader, or messages over MPI");
   };
   const KeptSignals signals;
   const bool is_ours = !dlopen("libucs.so.0", RTLD_NOW | RTLD_NOLOAD);
-  void* const ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);  // never closed: its patches stay
+  void* const ucp = dlopen("libucp.so.0", RTLD_NOW | RTLD_LOCAL);  // never closed, because its patches remain
   if (!ucp) refuse();
   UcxLibrary ucx{};
   const auto find = [&](auto& function, const char* name) {
-    void* const symbol = dlsym(ucp, name);  // finds libucs too, which libucp needs
+    void* const symbol = dlsym(ucp, name);  // also searches libucs, on which libucp depends
     if (!symbol) refuse();
     std::memcpy(&function, &symbol, sizeof symbol);
   };
@@ -72,7 +72,8 @@ UcxLibrary load() {
   find(ucx.request_cancel, "ucp_request_cancel");
   find(ucx.request_free, "ucp_request_free");
   find(ucx.status_string, "ucs_status_string");
-  // What it has to say comes as an exception; it prints only for a user who asks for that, or whose MPI had it before us.
+  // UCX errors become exceptions, so UCX itself prints nothing. Exceptions: the user sets UCX_LOG_LEVEL, or MPI loaded
+  // UCX before.
   if (is_ours && !std::getenv("UCX_LOG_LEVEL")) {
     ucs_status_t (*set_option)(const char*, const char*) = nullptr;
     find(set_option, "ucs_global_opts_set_value");

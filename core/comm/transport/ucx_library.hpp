@@ -1,7 +1,8 @@
 #pragma once
-// The functions of UCX that we call, loaded by the first transport that needs them.
+// The UCX functions that aloni calls. The first UCX transport loads them.
 //
-// Not linked: UCX takes signals over and patches munmap() when it is loaded, which nobody should meet who has not asked for UCX.
+// UCX is not linked: when it is loaded, it takes over signal handlers and patches munmap(). Programs that do not use
+// UCX should not get these effects.
 #include <ucp/api/ucp.h>
 
 namespace aloni::comm::detail {
@@ -26,7 +27,7 @@ struct UcxLibrary {
   decltype(&::ucp_request_free) request_free;
   decltype(&::ucs_status_string) status_string;
 
-  /// Loads it, once per process; the handlers of signals stay what they were. Throws Unsupported with the loader's text.
+  /// Loads UCX once per process and restores the signal handlers. Throws Unsupported with the loader's error text.
   static const UcxLibrary& get();
 };
 

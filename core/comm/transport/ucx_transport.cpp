@@ -22,7 +22,8 @@ using namespace std::chrono_literals;
 
 enum Path : std::uint8_t { in_envelope, follows, farewell };
 
-// Tags: two bits that tell payloads and greetings from envelopes, 30 bits of the sender's rank, 32 of the payload's number.
+// Tags: 2 bits for the kind (payload, greeting, neither: envelope), 30 bits for the sender's rank, 32 bits for the
+// number of the payload.
 constexpr std::uint64_t payload_bit = std::uint64_t{1} << 63, greeting_bit = std::uint64_t{1} << 62;
 constexpr std::uint64_t kind_of_tag = payload_bit | greeting_bit;
 constexpr std::uint64_t whole_tag = ~std::uint64_t{0};
@@ -34,11 +35,11 @@ constexpr std::size_t envelope_bytes = sizeof(Header) + payload_bytes;
 constexpr std::size_t num_receives = 16, num_sends = 32;
 constexpr std::size_t max_fragment_bytes = std::size_t{1} << 30;
 
-constexpr auto patience_with_errors = 500ms;  // for poison, or a farewell, to come
+constexpr auto patience_with_errors = 500ms;  // time for poison or a farewell to arrive
 constexpr auto patience_with_connections = 30s;
 constexpr auto patience_at_the_end = 200ms;
 
-/// A status that all ranks tell each other: throws on all when one has failed.
+/// The state of one rank during set-up, for agreed().
 struct Report {
   std::uint64_t address_bytes = 0;
   std::array<char, 248> error{};  // empty: none
@@ -46,12 +47,13 @@ struct Report {
   void set_error(const std::string& text) { text.copy(error.data(), error.size() - 1); }
 };
 
+/// Returns the reports of all ranks. Throws on all ranks if any rank reports an error. Collective.
 std::vector<Report> agreed(const Report& mine, const AllGather& all_gather) {
   std::vector<Report> all = gather(all_gather, mine);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].error[0]) {
       throw CommunicationError("aloni::comm::UcxTransport", "UCX on rank " + std::to_string(r), all[r].error.data(),
-                               "UCX that starts, or messages over MPI");
+                               "a working UCX, or messages over MPI");
     }
   }
   return all;
@@ -211,7 +213,8 @@ UcxTransport::~UcxTransport() {
     stop();
     return;
   }
-  // As with MPI, what has failed is leaked: UCX 1.13 ends the process when a worker goes whose connections were split half-way.
+  // After a failure the worker is leaked, as with MPI: UCX 1.13 ends the process if a worker with half-closed
+  // connections is destroyed.
   new std::vector<std::byte>(std::move(buffers_));  // NOLINT(bugprone-unused-raii)
 }
 
@@ -222,7 +225,7 @@ void UcxTransport::connect(Peer& peer, std::span<const std::byte> address) {
   params.field_mask =
       UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());
-  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;  // the other mode may end the process when a peer is gone
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;  // the other mode may end the process if a peer fails
   params.err_handler = {connection_lost, &peer};
   const ucs_status_t status = ucx_->ep_create(worker_, &params, &peer.endpoint);
   if (status == UCS_OK) return;
@@ -230,7 +233,8 @@ void UcxTransport::connect(Peer& peer, std::span<const std::byte> address) {
   fail(peer.rank, "connection", status);
 }
 
-/// A message from and to each peer, or a failure. The lower rank of a pair begins, since two TCP connections at once are one too many.
+/// Connects all peers: exchanges one message with each, or records a failure. The lower rank of a pair starts, because
+/// simultaneous starts would open two TCP connections.
 void UcxTransport::greet(const std::vector<std::span<const std::byte>>& addresses) {
   struct Greeting {
     Peer* peer;
@@ -286,8 +290,8 @@ void UcxTransport::fail(int peer, std::string what, ucs_status_t status, bool of
   failures_.push_back({peer, std::move(what), status, Clock::now(), of_connection});
 }
 
-/// Not by ucp_ep_flush: over TCP that waits for an answer of the peer's, who may be waiting for this rank elsewhere. A request that is
-/// complete has left the queues of UCX.
+/// Does not use ucp_ep_flush: over TCP it waits for an answer of the peer, which may itself wait for this rank
+/// elsewhere. A complete request has left the queues of UCX.
 bool UcxTransport::flushed() {
   if (!failures_.empty()) return false;
   const auto busy = [&](void* request) { return request && ucx_->request_check_status(request) == UCS_INPROGRESS; };
@@ -319,13 +323,13 @@ void UcxTransport::send_envelope(Peer& peer, const Header& header, const void* d
   const ucs_status_ptr_t request =
       ucx_->tag_send_nbx(peer.endpoint, envelope, sizeof header + bytes, tag_of(rank_), &param);
   if (UCS_PTR_IS_ERR(request)) return fail(peer.rank, "envelope", UCS_PTR_STATUS(request));
-  if (!request) return;  // UCX has copied it
+  if (!request) return;  // UCX has copied the envelope
   sends_[next_send_] = request;
   next_send_ = (next_send_ + 1) % num_sends;
 }
 
 Transport::Sent UcxTransport::send(int to, const Header& header, const void* data, std::uint32_t ticket) {
-  if (!failures_.empty() || !room_for_envelope()) return Sent::no_room;  // poll() will say why
+  if (!failures_.empty() || !room_for_envelope()) return Sent::no_room;  // poll() throws the failure
   Peer& peer = peers_[static_cast<std::size_t>(to)];
   Header h = header;
   if (header.bytes <= payload_bytes) {
@@ -365,7 +369,7 @@ Transport::Sent UcxTransport::send(int to, const Header& header, const void* dat
 
 void UcxTransport::post(std::size_t i) {
   ucp_request_param_t param{};
-  // UCX 1.13 does not say what has come when a receive completes at once.
+  // UCX 1.13 does not report the length if a receive completes at once.
   param.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL | UCP_OP_ATTR_FIELD_MEMORY_TYPE;
   param.memory_type = UCS_MEMORY_TYPE_HOST;
   const ucs_status_ptr_t request = ucx_->tag_recv_nbx(worker_, incoming(i), envelope_bytes, 0, kind_of_tag, &param);
@@ -477,7 +481,7 @@ void UcxTransport::payload_received(void*, ucs_status_t status, const ucp_tag_re
 
 bool UcxTransport::poll_payloads(Sink& sink) {
   if (finished_.empty()) return false;
-  for (std::size_t i = 0; i < finished_.size(); ++i) {  // the sink may add some
+  for (std::size_t i = 0; i < finished_.size(); ++i) {  // the sink may append elements
     const Payload payload = *finished_[i];
     if (payload.request) ucx_->request_free(payload.request);
     finished_[i]->request = nullptr;
@@ -502,7 +506,8 @@ bool UcxTransport::poll_payloads(Sink& sink) {
 
 // --- the end ---
 
-/// So that peers that go on for longer don't take the end of the connection for a failure.
+/// Tells the peers that this rank ends normally. Otherwise peers that run longer would see a lost connection as a
+/// failure.
 void UcxTransport::say_farewell() {
   const auto deadline = Clock::now() + patience_at_the_end;
   for (Peer& peer : peers_) {
@@ -531,7 +536,7 @@ void UcxTransport::abandon() noexcept {
   for (const Payload& payload : payloads_) {
     if (payload.request && payload.is_receive) ucx_->request_cancel(worker_, payload.request);
   }
-  // Cancelling does not stop what has begun; closing does.
+  // Cancelling does not stop transfers that have started. Closing the endpoints does.
   for (Peer& peer : peers_) {
     if (!peer.endpoint) continue;
     ucp_request_param_t param{};

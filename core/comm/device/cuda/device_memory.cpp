@@ -1,4 +1,5 @@
-// CUDA's inter-process handles. Memory of the stream-ordered allocator has none; Kokkos takes it from there only if it was told to.
+// Sharing of device memory by CUDA IPC handles. Memory of the stream-ordered allocator has no handles. Kokkos uses that
+// allocator only if it is configured to.
 #include <aloni/core/comm/device/device_memory.hpp>
 
 #include <cuda.h>
@@ -18,7 +19,8 @@ namespace {
 
 using AddressRange = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
 
-/// The driver's function through the runtime: nothing is linked that a machine without a device lacks.
+/// The driver function cuMemGetAddressRange, found through the runtime. The program does not link the driver library,
+/// which machines without a device lack.
 AddressRange address_range() {
   static const AddressRange function = [] {
     void* found = nullptr;
@@ -35,7 +37,7 @@ AddressRange address_range() {
   return function;
 }
 
-/// Whether a call went well; an error isn't left behind for the next call to find.
+/// Whether a call succeeded. Clears the error state, so that later calls do not report this error.
 bool good(cudaError_t code) {
   if (code == cudaSuccess) return true;
   cudaGetLastError();
@@ -62,7 +64,7 @@ std::optional<DeviceMemory> share_device_memory(const void* data) {
 }
 
 std::shared_ptr<std::byte> open_device_memory(const DeviceMemory& memory) {
-  // An allocation is opened once, however many tensors lie in it.
+  // An allocation is opened only once, also if it contains several tensors.
   static std::mutex mutex;
   static auto* const opened = new std::map<std::array<std::byte, 64>, std::weak_ptr<std::byte>>;  // outlives CUDA
   const std::lock_guard lock(mutex);
@@ -82,7 +84,7 @@ bool mpi_takes_device_memory() {
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
   return MPIX_Query_cuda_support() == 1;
 #else
-  return false;  // an MPI that doesn't say so
+  return false;  // this MPI has no way to report it
 #endif
 }
 

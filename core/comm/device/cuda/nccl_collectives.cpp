@@ -41,7 +41,7 @@ ncclDataType_t type_of(ElementType type) {
     case ElementType::bfloat16:
       return ncclBfloat16;
     default:
-      throw Unsupported(name, "type of elements", "another", "float, double, int32, int64, uint64 or bfloat16");
+      throw Unsupported(name, "element type", "another type", "float, double, int32, int64, uint64 or bfloat16");
   }
 }
 
@@ -69,7 +69,7 @@ class NcclCollectives final : public DeviceCollectives {
       if (comm.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     });
     comm.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
-    // Calls return at once, so that whoever waits can look after the others.
+    // Calls return at once, so that waits can check the other ranks.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     check(ncclCommInitRankConfig(&nccl_, comm.size(), id, comm.rank(), &config), "ncclCommInitRankConfig");
