@@ -1,3 +1,5 @@
+#include <aloni/nn/network.hpp>
+
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/random.hpp>
@@ -6,7 +8,6 @@
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
-#include <aloni/nn/network.hpp>
 
 #include <algorithm>
 #include <optional>

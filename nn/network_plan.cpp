@@ -1,6 +1,7 @@
+#include <aloni/nn/network_plan.hpp>
+
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/convolution_direction.hpp>
-#include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <algorithm>

@@ -1,9 +1,10 @@
+#include <aloni/nn/parameters.hpp>
+
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/network_plan.hpp>
-#include <aloni/nn/parameters.hpp>
 #include <aloni/nn/tensor.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 

@@ -1,9 +1,10 @@
+#include <aloni/nn/trainer.hpp>
+
 #include <aloni/core/error.hpp>
 #include <aloni/core/memory.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/data/batch.hpp>
 #include <aloni/nn/network.hpp>
-#include <aloni/nn/trainer.hpp>
 
 #include <algorithm>
 #include <chrono>

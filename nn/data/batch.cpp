@@ -1,5 +1,6 @@
-#include <aloni/core/error.hpp>
 #include <aloni/nn/data/batch.hpp>
+
+#include <aloni/core/error.hpp>
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 

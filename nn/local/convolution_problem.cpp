@@ -1,5 +1,6 @@
-#include <aloni/core/error.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
+
+#include <aloni/core/error.hpp>
 #include <aloni/nn/local/detail/triple.hpp>
 
 #include <algorithm>

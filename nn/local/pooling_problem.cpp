@@ -1,6 +1,7 @@
+#include <aloni/nn/local/pooling_problem.hpp>
+
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/detail/triple.hpp>
-#include <aloni/nn/local/pooling_problem.hpp>
 
 #include <cstdint>
 #include <limits>

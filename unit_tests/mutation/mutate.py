@@ -169,7 +169,7 @@ def main():
     try:
         tree.mkdir(parents=True, exist_ok=True)
         copy_tree(tree)
-        subprocess.run(["cmake", "--preset", "host", "-D", "aloni_ENABLE_HEADER_TESTS=OFF", *options.cmake], cwd=tree,
+        subprocess.run(["cmake", "--preset", "host", *options.cmake], cwd=tree,
                        check=True, stdout=subprocess.DEVNULL)
         runs = list(dict.fromkeys(run for fault in chosen for stages in [stages_of(fault[1])] for stage in stages for run in stage))
         error = build(tree, sorted({program for program, _, _ in runs}))

@@ -6,7 +6,10 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
+import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 COMMAND = os.environ["ALONI_COMMAND"]
 MPIRUN = os.environ["ALONI_MPIRUN"]
@@ -61,3 +64,24 @@ def aloni_each(*argument_lists, limit=60):
     for arguments in argument_lists:
         line += ([":"] if len(line) > 1 else []) + ["-n", "1", COMMAND, *arguments]
     return finish(start(line), limit)
+
+
+def run_side_by_side(case, workers=4):
+    """unittest.main() for test methods that mostly wait for processes: several at a time. Arguments: names of methods."""
+    names = sys.argv[1:] or unittest.defaultTestLoader.getTestCaseNames(case)
+
+    def run(name):
+        result = unittest.TestResult()
+        case(name).run(result)
+        return name, result
+
+    with ThreadPoolExecutor(workers) as pool:
+        results = list(pool.map(run, names))
+    for name, result in results:
+        for _, text in result.failures + result.errors:
+            print(f"{name} failed:\n{text}", file=sys.stderr)
+        for _, reason in result.skipped:
+            print(f"{name} is left out: {reason}")
+    good = sum(result.wasSuccessful() for _, result in results)
+    print(f"{good} of {len(results)} tests passed")
+    sys.exit(good != len(results) or not results)

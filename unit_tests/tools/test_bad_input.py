@@ -7,9 +7,10 @@ import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from command import DATA, FAILURE, USAGE, aloni, aloni_each
+from command import DATA, FAILURE, USAGE, aloni, aloni_each, run_side_by_side
 
 LIMIT = 5  # seconds, including the start of the launcher
+ALONE = (0,)  # without the launcher, for errors that concern no other rank: it sleeps for seconds after a failure
 RANKS = (1, 2, 4)
 LABELS = "train-labels-idx1-ubyte"
 IMAGES = "train-images-idx3-ubyte"
@@ -54,7 +55,7 @@ class BadInput(unittest.TestCase):
             self.assertIn(word, lines[0], told)
         return result
 
-    def refused(self, code, words, *arguments, ranks=RANKS):
+    def refused(self, code, words, *arguments, ranks=ALONE):
         # All runs at the same time: after a failure the launcher mostly sleeps.
         with ThreadPoolExecutor(len(ranks)) as pool:
             results = list(pool.map(lambda count: aloni(*arguments, ranks=count, limit=LIMIT), ranks))
@@ -63,11 +64,11 @@ class BadInput(unittest.TestCase):
                 self.check(result, code, *words, what=f"{count} ranks: {' '.join(arguments)}")
                 self.assertEqual(result.out, "", "the command printed results before the error")
 
-    def train_refused(self, code, words, *arguments, ranks=RANKS, data=DATA):
+    def train_refused(self, code, words, *arguments, ranks=ALONE, data=DATA):
         self.refused(code, words, "train", "--data", data, *arguments, ranks=ranks)
 
     def test_refuses_an_unknown_flag(self):
-        self.train_refused(USAGE, ["--frobnicate"], "--frobnicate")
+        self.train_refused(USAGE, ["--frobnicate"], "--frobnicate", ranks=RANKS)
         self.refused(USAGE, ["--frobnicate"], "--frobnicate", "info", ranks=(0, 2))
 
     def test_refuses_a_missing_or_unknown_subcommand(self):
@@ -82,14 +83,14 @@ class BadInput(unittest.TestCase):
 
     def test_refuses_bad_kokkos_flags(self):
         self.train_refused(USAGE, ["--kokkos-num-threads"], "--kokkos-num-threads=many", ranks=(0, 2))
-        self.train_refused(USAGE, ["--kokkos-dance"], "--kokkos-dance", ranks=(0, 2))
+        self.train_refused(USAGE, ["--kokkos-dance"], "--kokkos-dance")
 
     def test_names_the_file_missing_in_an_absent_folder(self):
-        self.train_refused(FAILURE, ["no-such-folder/" + IMAGES, "missing"], data=self.path("no-such-folder"))
+        self.train_refused(FAILURE, ["no-such-folder/" + IMAGES, "missing"], data=self.path("no-such-folder"), ranks=RANKS)
 
     def test_names_a_missing_file(self):
         data = self.damaged_data("t10k-labels-idx1-ubyte", lambda bytes: None)
-        self.train_refused(FAILURE, ["t10k-labels-idx1-ubyte", "missing"], data=data, ranks=(2,))
+        self.train_refused(FAILURE, ["t10k-labels-idx1-ubyte", "missing"], data=data)
 
     def test_names_the_rank_that_misses_a_file(self):
         good = ["train", "--data", DATA, "--steps", "1"]
@@ -107,20 +108,20 @@ class BadInput(unittest.TestCase):
 
     def test_refuses_a_truncated_file(self):
         data = self.damaged_data(IMAGES, lambda bytes: bytes[:len(bytes) // 2])
-        self.train_refused(FAILURE, [IMAGES, "truncated"], data=data)
+        self.train_refused(FAILURE, [IMAGES, "truncated"], data=data, ranks=RANKS)
 
     def test_refuses_a_truncated_header(self):
         data = self.damaged_data(LABELS, lambda bytes: gzip.compress(gzip.decompress(bytes)[:6]))
-        self.train_refused(FAILURE, [LABELS, "truncated"], data=data, ranks=(2,))
+        self.train_refused(FAILURE, [LABELS, "truncated"], data=data)
 
     def test_refuses_a_header_with_absurd_extents(self):
         def promise(bytes):
             return gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + gzip.decompress(bytes)[16:])
-        self.train_refused(FAILURE, [IMAGES, "absurd"], data=self.damaged_data(IMAGES, promise), ranks=(2,))
+        self.train_refused(FAILURE, [IMAGES, "absurd"], data=self.damaged_data(IMAGES, promise))
 
     def test_refuses_damaged_compression(self):
         data = self.damaged_data(IMAGES, lambda bytes: bytes[:1000] + b"damage" + bytes[1006:])
-        self.train_refused(FAILURE, [IMAGES], data=data, ranks=(2,))
+        self.train_refused(FAILURE, [IMAGES], data=data)
 
     def test_names_the_image_whose_label_is_out_of_range(self):
         def change(bytes):
@@ -133,22 +134,22 @@ class BadInput(unittest.TestCase):
         def change(bytes):
             plain = gzip.decompress(bytes)
             return gzip.compress(plain[:4] + (7999).to_bytes(4, "big") + plain[8:-1])
-        self.train_refused(FAILURE, [LABELS, "7999"], data=self.damaged_data(LABELS, change), ranks=(2,))
+        self.train_refused(FAILURE, [LABELS, "7999"], data=self.damaged_data(LABELS, change))
 
     def test_refuses_a_strategy_with_an_unknown_layer(self):
         strategy = self.write("my.strategy", "# a comment\n*  1\nconv9  1\n")
-        self.train_refused(USAGE, ["my.strategy:3", "conv9", "conv1"], "--strategy", strategy)
+        self.train_refused(USAGE, ["my.strategy:3", "conv9", "conv1"], "--strategy", strategy, ranks=RANKS)
 
     def test_names_the_bad_line_of_a_strategy(self):
         strategy = self.write("my.strategy", "conv* h2\npool* q7\n* n2\n")
-        self.train_refused(USAGE, ["my.strategy:2", "q7"], "--strategy", strategy, ranks=(2,))
+        self.train_refused(USAGE, ["my.strategy:2", "q7"], "--strategy", strategy)
 
     def test_names_the_layer_that_a_strategy_leaves_out(self):
         strategy = self.write("my.strategy", "conv* h2\n")
         self.train_refused(USAGE, ["my.strategy", "relu1"], "--strategy", strategy, ranks=(2,))
 
     def test_refuses_more_blocks_than_ranks(self):
-        self.train_refused(USAGE, ["h8", "rank"], "--strategy", "h8")
+        self.train_refused(USAGE, ["h8", "rank"], "--strategy", "h8", ranks=(0, 4))
         strategy = self.write("my.strategy", "conv1 h8\n* n1\n")
         self.train_refused(USAGE, ["my.strategy:1", "h8"], "--strategy", strategy, ranks=(2,))
 
@@ -157,7 +158,7 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["n2", "divides the 3 ranks"], "--strategy", "n2", ranks=(3,))
 
     def test_refuses_an_unknown_kind_of_gradients(self):
-        self.train_refused(USAGE, ["--gradients", "few", "majority"], "--gradients", "few", ranks=(2,))
+        self.train_refused(USAGE, ["--gradients", "few", "majority"], "--gradients", "few")
 
     def test_refuses_missing_damaged_and_foreign_tuning_files(self):
         missing = self.path("nowhere.tuning")
@@ -168,17 +169,17 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["16 ranks on 4 nodes"], "--tuning", elsewhere, ranks=(2,))
 
     def test_refuses_a_strategy_that_is_neither_file_nor_grid(self):
-        self.train_refused(USAGE, ["--strategy", "rows"], "--strategy", "rows", ranks=(2,))
+        self.train_refused(USAGE, ["--strategy", "rows"], "--strategy", "rows")
         self.train_refused(USAGE, ["d2"], "--strategy", "d2", ranks=(2,))
         self.train_refused(USAGE, ["f3"], "--strategy", "f3", ranks=(2,))
-        self.train_refused(USAGE, ["--strategy", "h2f"], "--strategy", "h2f", ranks=(2,))
+        self.train_refused(USAGE, ["--strategy", "h2f"], "--strategy", "h2f")
 
     def test_refuses_json_in_a_missing_folder(self):
         self.train_refused(FAILURE, ["nowhere/out.json"], "--json", self.path("nowhere/out.json"))
-        self.refused(FAILURE, ["nowhere/out.json"], "info", "--json", self.path("nowhere/out.json"), ranks=(2,))
+        self.refused(FAILURE, ["nowhere/out.json"], "info", "--json", self.path("nowhere/out.json"))
 
     def test_refuses_a_folder_for_json(self):
-        self.train_refused(FAILURE, [self.folder, "folder"], "--json", self.folder, ranks=(2,))
+        self.train_refused(FAILURE, [self.folder, "folder"], "--json", self.folder)
 
     @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
     def test_prints_results_even_if_the_disk_is_full(self):
@@ -190,4 +191,4 @@ class BadInput(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    run_side_by_side(BadInput)
