@@ -65,8 +65,8 @@ struct LayerPlan {
   views::Distribution output;
   bool windowed = false;  ///< each output depends on a window of the input: convolution, pooling, up-sampling
   halo::Stencil stencil;  ///< the windows; the identity unless `windowed`
-  std::optional<halo::RangeMap>
-      range_map;                   ///< replaces `stencil` for windows without a stride: adaptive pooling, up-sampling
+  /// Replaces `stencil` for windows without a stride: adaptive pooling, up-sampling.
+  std::optional<halo::RangeMap> range_map;
   bool output_has_ghosts = false;  ///< the only reader of the output reads it in_place
   std::optional<ConvolutionPlan> convolution;
 
@@ -112,8 +112,8 @@ struct NetworkPlan {
   views::Distribution input;      ///< of the network's input
   bool input_has_ghosts = false;  ///< the only reader of the input reads it in_place
   std::vector<LayerPlan> layers;
-  std::vector<std::vector<int>>
-      readers;  ///< per layer: the layers that read its output, ascending; twice if read twice
+  /// Per layer: the layers that read its output, ascending; twice if read twice.
+  std::vector<std::vector<int>> readers;
   std::vector<int> input_readers;
 
   const views::Distribution& output_of(int layer) const { return layer < 0 ? input : layers[layer].output; }
