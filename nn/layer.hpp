@@ -149,7 +149,6 @@ struct LayerDescription {
 /// "global_average_pooling", "add", "adaptive_pooling", "upsampling".
 const char* kind(const Operation& op);
 /// Whether it is a convolution, transposed ones included.
-///
 bool is_convolution(const Operation& op);
 
 }  // namespace aloni::nn

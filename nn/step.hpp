@@ -6,8 +6,8 @@
 //   step.kernel("interior", {reads(x, owned), writes(y, inner)}, [=](const Exec& exec) { … });
 //   step.kernel("boundary", {reads(x, needed), writes(y, outer)}, [=](const Exec& exec) { … });
 //   step.prepare();
-//   step.execute(queue, comm, stopwatch);                         // everything on one queue
-//   step.execute(kernels, communication, comm, stopwatch);        // packing, unpacking and sums over ranks beside kernels
+//   step.execute(queue, comm, stopwatch);                    // one queue for everything, or
+//   step.execute(kernels, communication, comm, stopwatch);   // packing, unpacking and sums over ranks beside kernels
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue.hpp>

@@ -86,7 +86,6 @@ Tensor<T, typename Exec::memory_space> allocate_tensor(const Exec& exec, const s
 }
 
 /// As above, in memory that the ranks of the node share: for tensors that transfers read.
-///
 template <class T, class Exec>
 Tensor<T, typename Exec::memory_space> allocate_tensor(const comm::Communicator& comm, const Exec& exec,
                                                        const std::string& label, const views::Box& owned,

@@ -73,7 +73,6 @@ class TrainObserver {
 /// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp), which run on the host in every
 /// build.
 /// Collective. Throws InvalidArgument, Unsupported (both equal on all ranks), PeerFailed.
-///
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,
