@@ -169,8 +169,8 @@ Extents output_of(const Subject& s, const TransposedConvolution& op) {
     if (extra > 0 && extra >= std::max(t.stride, t.dilation)) {
       s.refuse("output padding" + at, std::to_string(extra), "less than the larger of stride and dilation");
     }
-    const Index limit =
-        Index{1} << 40;  // products that could overflow are replaced; the size check refuses them as too large
+    // Replaces products that could overflow. The size check refuses it as too large.
+    const Index limit = Index{1} << 40;
     const Index steps = s.input[d] - 1;
     const Index padded = (steps > limit / t.stride ? limit : steps * t.stride) + t.reach() + extra;
     if (padded <= t.pad_low + t.pad_high) {
