@@ -103,7 +103,8 @@ TransferPlan counted_free_plan_halo(const Distribution& distribution, const Need
   return real_free_plan_halo(distribution, needed, boundaries, rank);
 }
 
-// clang-format off: it does not break these two declarations
+// clang-format cannot break these two declarations.
+// clang-format off
 TransferPlan real_free_plan_redistribution(const Distribution&, const Distribution&, const NeededBox&,
                                            const BoundaryConditions&, int) __asm__(
     "__real__ZN5aloni4halo19plan_redistributionERKNS_5views12DistributionES4_RKSt8functionIFNS1_3BoxEiEERKNS0_"
