@@ -71,14 +71,13 @@ struct DistributedConvolution<T, Exec>::Implementation {
     Supply supply = Supply::complete;
     bool reduces = false;  ///< several ranks add to the targets that one of them owns
     std::vector<std::pair<Transfer, std::vector<Access>>> exchanges = {};
-    std::vector<detail::ConvolutionRegion<T, Exec>>
-        interior = {},
-        border = {};  ///< `interior` reads the owned source, and stale ghosts whose results `border` overwrites
-    std::vector<detail::ConvolutionRegion<T, Exec>> interior_relu = {},
-                                                    border_relu = {};  ///< as above with a fused ReLU; or empty
-    std::vector<LocalTensor> border_sources = {};                      ///< one per region of `border`
-    std::vector<detail::ConvolutionRegion<T, Exec, Parameter>> partial =
-        {};                                 ///< if `reduces`, these replace the others
+    /// `interior` reads the owned source, and stale ghosts whose results `border` overwrites.
+    std::vector<detail::ConvolutionRegion<T, Exec>> interior = {}, border = {};
+    /// As above with a fused ReLU; or empty.
+    std::vector<detail::ConvolutionRegion<T, Exec>> interior_relu = {}, border_relu = {};
+    std::vector<LocalTensor> border_sources = {};  ///< one per region of `border`
+    /// If `reduces`, these replace the others.
+    std::vector<detail::ConvolutionRegion<T, Exec, Parameter>> partial = {};
     std::vector<Transfer> reductions = {};  ///< one per region of `partial`
     std::vector<Box> completed = {};        ///< the target box that each of these completes
     std::vector<SumTensor> sums = {};       ///< partial sums, one per chunk in turn
@@ -149,7 +148,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     for (int d = 0; d < views::num_dims; ++d) {
       if (static_cast<Index>(tensors.w.extent(d)) == views::extents_of(box).values[d]) continue;
-      throw InvalidArgument("aloni::nn::DistributedConvolution", "extents of tensors.w", "not those of its box",
+      throw InvalidArgument("aloni::nn::DistributedConvolution", "extents of tensors.w", "not the extents of its box",
                             views::to_string(views::extents_of(box)));
     }
   }

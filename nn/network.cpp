@@ -75,7 +75,7 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
   }
 }
 
-/// Writes the loss and the number of correct predictions behind the gradients, so that one all-reduce sums them all.
+/// Writes the loss and the number of correct predictions after the gradients, so that one all-reduce sums them all.
 template <class T, class Exec>
 void append_loss(const Exec& exec, const typename Parameters<T, Exec>::Flat& gradients, Index first,
                  const Kokkos::View<double*, typename Exec::memory_space>& loss) {

@@ -66,7 +66,7 @@ class Parameters {
   using Mem = typename Exec::memory_space;
   using Flat = Kokkos::View<T*, Mem>;
   using Segment = ParameterSegment<T, Mem>;
-  /// Number of elements behind the gradients that are reduced in the same all-reduce: the sum of losses and the
+  /// Number of elements after the gradients that are reduced in the same all-reduce: the sum of losses and the
   /// number of correct predictions.
   static constexpr Index tail = 2;
 

@@ -55,7 +55,7 @@ struct StepAction {
 };
 
 struct ScheduleOptions {
-  /// For devices, where kernels run behind their submission. Communication that needs a kernel starts once this many
+  /// For devices, where kernels run asynchronously. Communication that needs a kernel starts once this many
   /// more kernels have been submitted, if there are any. They run while the communication is prepared.
   int kernels_ahead = 0;
   /// Above 0: a random order drawn from this seed, from all orders that avoid deadlock (see schedule()). Tests use it

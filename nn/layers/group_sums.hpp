@@ -31,7 +31,7 @@ class GroupSums {
             const std::vector<int>& members, std::size_t size)
       : values_(Kokkos::view_alloc(queue.space(), label), size),
         host_(Kokkos::create_mirror_view(values_)),
-        reason_(label + ": those of this rank are needed on the host") {
+        reason_(label + ": sums of this rank are needed on the host") {
     if (members.size() > 1) group_.emplace(comm.subgroup(members));
   }
 

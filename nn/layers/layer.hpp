@@ -56,7 +56,7 @@ class Layer {
   /// Adds the nodes that compute dx from dy, and this rank's summand of the parameter gradients. Runs after a forward
   /// step in training mode.
   virtual void add_backward(Step<Exec>& step) = 0;
-  /// Whether this convolution also computes the ReLU behind it in evaluation. Equal on all ranks.
+  /// Whether this convolution also computes the ReLU after it in evaluation. Equal on all ranks.
   virtual bool fuses_relu() const { return false; }
 };
 
