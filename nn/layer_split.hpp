@@ -6,10 +6,9 @@
 //   split.size();                    // 4 ranks share the layer
 //   split.tensor_grid();             // h2c2: input and output tensor have as many blocks of channels
 //
-// With c blocks of channels and f blocks of filters a rank multiplies one block of channels by one block of filters,
-// so it needs only that part of the weights. Input and output are split into c·f blocks of channels. These are the
-// three stationary forms of channel and filter parallelism (spatial-parallel-cnn, section III.D; Dryden et al.,
-// SC 2019):
+// A rank multiplies one of c blocks of channels by one of f blocks of filters, so it needs only that part of the
+// weights. Input and output are split into c·f blocks of channels. These are the three stationary forms of channel and
+// filter parallelism (spatial-parallel-cnn, section III.D; Dryden et al., SC 2019):
 //   c    stationary input: each rank keeps its channels; partial sums of all filters are reduced and scattered
 //   f    stationary output: the input is gathered; each rank computes the complete outputs of its filters
 //   c f  stationary weights: the input is gathered among the ranks with the same block of channels; partial sums are
