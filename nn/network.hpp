@@ -57,7 +57,7 @@ class Network {
  public:
   using Mem = typename Exec::memory_space;
 
-  /// `samples`: size of the mini-batch, summed over all ranks. The parameters are whole on every rank, or split as
+  /// `samples`: size of the mini-batch of all ranks together. The parameters are whole on every rank, or split as
   /// the strategy says.
   /// Collective.
   /// @pre `parameters` and the ranks of the communicator outlive the network
@@ -109,8 +109,7 @@ class Network {
   void reduce_gradients(const Queue<Exec>& queue);
 
   /// Averages the running statistics of batch normalisation over the ranks, so that all ranks evaluate the same
-  /// network.
-  /// They differ before where statistics cover only a part of the mini-batch: each group of ranks has its own.
+  /// network. Before, groups of ranks differ if their statistics cover only a part of the mini-batch. Collective.
   void synchronise_statistics(const Queue<Exec>& queue);
 
   /// Wall-clock time of the steps on this rank, by phase.

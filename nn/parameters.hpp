@@ -120,7 +120,7 @@ class Parameters {
   using HostFlat = Kokkos::View<T*, Kokkos::HostSpace>;
   HostFlat gather_values(const Queue<Exec>& queue) const { return gather(queue, &Segment::values); }
   HostFlat gather_gradients(const Queue<Exec>& queue) const { return gather(queue, &Segment::gradients); }
-  /// Copies the boxes that this rank keeps from all values, ordered as by gather_values(). Not collective.
+  /// Sets the boxes that this rank keeps. `all`: all values, ordered as by gather_values(). Not collective.
   /// @pre all.extent(0) is the total number of elements
   void scatter_values(const Queue<Exec>& queue, const HostFlat& all) const;
 

@@ -14,7 +14,7 @@
 
 namespace aloni::nn {
 
-/// Learning rate over time: constant, or falling linearly to zero at the last step.
+/// Learning rate over time: constant, or falling linearly towards zero at the end.
 enum class LearningRateSchedule { constant, linear };
 
 /// all: each step sums the gradients of all ranks.
@@ -24,7 +24,7 @@ enum class LearningRateSchedule { constant, linear };
 enum class GradientReduction { all, majority };
 
 struct TrainOptions {
-  Index batch = 64;  ///< samples per step, summed over all ranks
+  Index batch = 64;  ///< samples per step, of all ranks together
   int epochs = 1;
   std::int64_t steps = 0;  ///< if above 0: total number of steps, regardless of `epochs`
   std::uint64_t seed = 1;
@@ -32,7 +32,7 @@ struct TrainOptions {
   LearningRateSchedule schedule = LearningRateSchedule::constant;
   double momentum = 0.9;
   double weight_decay = 0.0;
-  int shift = 0;  ///< each epoch moves each training image by up to this many random pixels in height and width
+  int shift = 0;  ///< each epoch moves each training image by a random number of pixels, up to this, in height and width
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   GradientReduction gradients = GradientReduction::all;
 };
