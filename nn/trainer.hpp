@@ -32,7 +32,7 @@ struct TrainOptions {
   LearningRateSchedule schedule = LearningRateSchedule::constant;
   double momentum = 0.9;
   double weight_decay = 0.0;
-  int shift = 0;  ///< each epoch moves each training image by a random number of pixels, up to this, in height and width
+  int shift = 0;  ///< each epoch moves each training image by at most this many random pixels in height and width
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   GradientReduction gradients = GradientReduction::all;
 };
