@@ -20,7 +20,7 @@
 #include <vector>
 
 namespace aloni::nn::test {
-namespace {
+namespace fuzz_split {
 
 using local::ConvolutionBackend;
 
@@ -72,5 +72,5 @@ TEST(FuzzSplit, GivesTheSameBitsOnIntegersUntilTimeIsUp) {
   tell(seed - 1);
 }
 
-}  // namespace
+}  // namespace fuzz_split
 }  // namespace aloni::nn::test

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace aloni::nn::test {
-namespace {
+namespace test_parameters {
 
 /// Has groups that blocks of channels and filters split, a transposed convolution, and layers whose parameters stay
 /// whole.
@@ -145,5 +145,5 @@ TEST(Parameters, OfAnotherSplitAreRefused) {
   EXPECT_THROW(network.train_step(queue, &partial), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_parameters
 }  // namespace aloni::nn::test

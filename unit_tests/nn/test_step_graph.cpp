@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace aloni::nn {
-namespace {
+namespace test_step_graph {
 
 using views::Box;
 
@@ -703,5 +703,5 @@ TEST(StepGraph, DetectsRanksThatWaitForever) {
             "");
 }
 
-}  // namespace
+}  // namespace test_step_graph
 }  // namespace aloni::nn
