@@ -31,23 +31,24 @@ using views::Distribution;
 
 namespace {
 
-/// DistributedConvolutionOptions::largest_overhead by default: to hide messages, and where the cores that compute copy the ghosts
-/// themselves, so that only waiting for a late neighbour is hidden.
+/// Defaults of DistributedConvolutionOptions::largest_overhead. Beside messages the interior hides the whole
+/// exchange. Where the computing cores copy the ghosts themselves, it hides only the wait for a late neighbour.
 constexpr double overhead_beside_messages = 0.05, overhead_beside_copies = 0.01;
-/// What copying an element costs, in multiplications.
+/// Cost of copying one element, in multiplications.
 constexpr Index multiplications_per_copy = 135;
-/// Sums and gathered rows travel in chunks of about so many bytes, which stay in a core's cache from the kernel to the message.
+/// Approximate size of the chunks in which sums and gathered rows travel. They stay in a core's cache from the kernel
+/// to the message.
 constexpr double chunk_bytes = 1 << 20;
 constexpr int most_chunks = 64;
-/// Of the interior, between which messages are looked after.
+/// Size of a slab of the interior. Messages make progress between slabs.
 constexpr double multiplications_per_slab = 100e6;
 
-/// How the source of a direction comes to a rank.
+/// How a rank gets the source of a direction.
 enum class Supply : std::uint8_t {
-  complete,  ///< all is there, or comes by somebody else
-  in_place,  ///< ghosts come to where the source has memory for them
-  faces,     ///< thin copies of what regions at the border need
-  copy       ///< a copy with ghosts
+  complete,  ///< no exchange: the rank owns all it needs, or another transfer brings it
+  in_place,  ///< ghosts are received in the memory of the source
+  faces,     ///< thin copies of the sources of border regions
+  copy       ///< a copy of the whole source with its ghosts
 };
 
 }  // namespace
@@ -68,20 +69,19 @@ struct DistributedConvolution<T, Exec>::Implementation {
     detail::Direction direction;
     LocalTensor source, target;
     Supply supply = Supply::complete;
-    bool reduces = false;  ///< several ranks add to what one of them owns
+    bool reduces = false;  ///< several ranks add to the targets that one of them owns
     std::vector<std::pair<Transfer, std::vector<Access>>> exchanges = {};
-    std::vector<detail::ConvolutionRegion<T, Exec>>
-        interior = {},
-        border = {};  ///< `interior` reads nothing but what the rank owns of the source, and ghosts of any value
-    std::vector<detail::ConvolutionRegion<T, Exec>> interior_relu = {},
-                                                    border_relu = {};  ///< the same, with ReLU behind; or none
-    std::vector<LocalTensor> border_sources = {};                      ///< of each in `border`
-    std::vector<detail::ConvolutionRegion<T, Exec, Parameter>> partial =
-        {};                                 ///< where `reduces`: instead of the others
-    std::vector<Transfer> reductions = {};  ///< of each in `partial`
-    std::vector<Box> completed = {};        ///< what of the target each of these completes
-    std::vector<SumTensor> sums = {};       ///< partial, taken alternately
-    std::vector<SumTensor> complete = {};   ///< the same over ranks, where they are rounded afterwards
+    /// `interior` reads the owned source, and stale ghosts whose results `border` overwrites.
+    std::vector<detail::ConvolutionRegion<T, Exec>> interior = {}, border = {};
+    /// As above with a fused ReLU; or empty.
+    std::vector<detail::ConvolutionRegion<T, Exec>> interior_relu = {}, border_relu = {};
+    std::vector<LocalTensor> border_sources = {};  ///< one per region of `border`
+    /// If `reduces`, these replace the others.
+    std::vector<detail::ConvolutionRegion<T, Exec, Parameter>> partial = {};
+    std::vector<Transfer> reductions = {};  ///< one per region of `partial`
+    std::vector<Box> completed = {};        ///< the target box that each of these completes
+    std::vector<SumTensor> sums = {};       ///< partial sums, one per chunk in turn
+    std::vector<SumTensor> complete = {};   ///< sums over ranks before they are rounded
   };
 
   comm::Communicator comm;
@@ -98,8 +98,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
     views::LocalView<T, Mem> x, dy;
     Kokkos::View<Parameter*, Mem> db;
   };
-  std::vector<FilterCall> filter_calls;              ///< of each of `weights`; no kernel: no pixel meets another
-  bool zeroes_filters = false, zeroes_bias = false;  ///< some of dw, or db, is not this rank's
+  std::vector<FilterCall> filter_calls;  ///< one per element of `weights`; no kernel: no pixel meets another
+  bool zeroes_filters = false, zeroes_bias = false;  ///< parts of dw, or of db, are not computed on this rank
   bool filter_adds_bias = false;
   std::optional<local::BiasGradient<T, Exec>> bias_gradient;
   Kokkos::View<Parameter*, Mem> own_b, own_db;  ///< of the filters that the rank owns
@@ -130,7 +130,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   int rank() const { return comm.rank(); }
   int ranks() const { return comm.size(); }
 
-  /// On any rank. Then the ghosts of dy are needed for the gradient of the weights too.
+  /// True if any rank does. The gradient of the weights then needs the ghosts of dy too.
   bool works_on_other_filters() const {
     return needs_ghosts(plan.output, boxes_of(ranks(), [&](int r) { return plan.output_work(r); }));
   }
@@ -148,7 +148,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     for (int d = 0; d < views::num_dims; ++d) {
       if (static_cast<Index>(tensors.w.extent(d)) == views::extents_of(box).values[d]) continue;
-      throw InvalidArgument("aloni::nn::DistributedConvolution", "extents of tensors.w", "not those of its box",
+      throw InvalidArgument("aloni::nn::DistributedConvolution", "extents of tensors.w", "not the extents of its box",
                             views::to_string(views::extents_of(box)));
     }
   }
@@ -196,7 +196,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   void prepare(const Queue<Exec>& queue, Pass& pass, Supply supply) {
     const detail::Direction& d = pass.direction;
     const std::vector<Box> needed = boxes_of(ranks(), [&](int r) {
-      // The gradient of the weights needs the gradients of all filters that a rank multiplies.
+      // The gradient of the weights needs dy of all filters that the rank multiplies.
       const Box wanted = d.needed(r);
       return d.backward && works_on_other_filters() ? hull(wanted, plan.output_work(r)) : wanted;
     });
@@ -221,7 +221,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
     const Box mine = work[static_cast<std::size_t>(rank())];
     std::vector<Box> interior, border{mine};
-    // Ranks that exchange do it the same way, so the choice is made from what all know.
+    // All ranks must exchange in the same way, so the choice uses only data that all ranks have.
     if (pass.supply == Supply::copy && copies_faces(d, work)) pass.supply = Supply::faces;
     if (pass.supply == Supply::in_place) exchange_in_chunks(queue, pass, needed, 1);
     if (pass.supply == Supply::faces || computes_interior_first(pass, mine))
@@ -272,7 +272,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return std::clamp(static_cast<int>(largest / chunk_bytes), 1, most_chunks);
   }
 
-  /// Ghosts, rows of other ranks' channels included, to where the source has memory for them.
+  /// Receives ghosts, including channels of other ranks, in the memory of the source.
   void exchange_in_chunks(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& needed, int chunks) {
     const Distribution& from = pass.direction.source();
     for (int k = 0; k < chunks; ++k) {
@@ -299,7 +299,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   void compute_in_chunks(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& work, int chunks) {
     const detail::Direction& d = pass.direction;
-    // The same rows of what a rank computes, of whatever channels, and of what it owns.
+    // A chunk has the same rows in a rank's work and in its owned box, whatever the channels.
     const auto rows = [&](int r, int k) {
       const Box all = with_channels(d.target().owned(r), {0, 1});
       return chunk_of(all, outermost(all), k, chunks);
@@ -349,7 +349,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return allocate_tensor<Parameter>(comm, queue.space(), "aloni::nn::" + options.label + what, any, any);
   }
 
-  /// Of chunk k, over ranks: in the target, or beside it until they are rounded.
+  /// Memory for the sums over ranks of chunk k: in the target, or beside it if they are rounded afterwards.
   halo::TensorRef<Parameter, Mem> place_of_sums(const Pass& pass, int k) const {
     const Box& own = pass.completed[static_cast<std::size_t>(k)];
     if constexpr (rounds_sums) {
@@ -367,7 +367,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return sums;
   }
 
-  /// Memory for what partial sums are computed from, where that isn't the source.
+  /// Allocates the copies from which partial sums are computed, if these do not read the source.
   void copy_sources(const Queue<Exec>& queue, Pass& pass) {
     std::size_t largest = 0;
     for (const auto& region : pass.partial) largest = std::max(largest, region.copied());
@@ -378,7 +378,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     for (auto& region : pass.partial) region.use_copy(memory);
   }
 
-  /// Whether copies of faces cost less than a copy of all of the source, on the whole. Equal on all ranks.
+  /// Whether copies of faces cost less than a copy of the whole source. Equal on all ranks.
   bool copies_faces(const detail::Direction& d, const std::vector<Box>& work) const {
     if (plan.convolution->overlap == Overlap::blocking) return false;
     double faces = 0;
@@ -388,7 +388,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return faces < copy;
   }
 
-  /// Whether messages move only while this rank looks after them: then the interior is computed in slabs, between which it does.
+  /// Whether messages need this rank's calls to make progress. Then the interior is computed in slabs, with progress
+  /// between them.
   bool waits_for_the_network(const Pass& pass) const { return !comm.has_progress_thread() && uses_the_network(pass); }
 
   bool uses_the_network(const Pass& pass) const {
@@ -402,7 +403,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return false;
   }
 
-  /// Whether what needs no ghosts is worth a call of its own, to be computed while these travel. @pre the exchanges are known
+  /// Whether to compute the interior in calls of its own while ghosts travel. @pre pass.exchanges is filled
   bool computes_interior_first(const Pass& pass, const Box& work) const {
     if (pass.supply != Supply::in_place || plan.convolution->overlap == Overlap::blocking) return false;
     constexpr bool is_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
@@ -410,14 +411,14 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return pass.direction.overhead(rank(), work) <= options.largest_overhead.value_or(most);
   }
 
-  /// The spatial dimension along which parts of a box are contiguous, sample by sample.
+  /// The spatial dimension in which chunks of a box are contiguous, sample by sample.
   static Dim slab_dimension(const Box& box) {
     for (const Dim d : views::spatial_dims)
       if (box.extent(d) > 1) return d;
     return Dim::width;
   }
 
-  /// Slabs of at least so many multiplications that looking after messages in between costs nothing: about a millisecond.
+  /// Number of slabs. A slab takes about a millisecond, so progress between slabs costs nothing.
   int count_slabs(const Box& box) const {
     const double work = static_cast<double>(pixels(box)) * static_cast<double>(local_multiplications_per_pixel());
     const Index extent = box.extent(slab_dimension(box));
@@ -430,7 +431,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     return allocate_tensor<T>(comm, queue.space(), "aloni::nn::" + options.label + "_with_ghosts", box, box);
   }
 
-  /// One transfer that fills copies of the source: for each of them the box of every rank.
+  /// Adds one transfer that fills copies of the source. `boxes`: for each copy the box of every rank.
   void add_copies(const Queue<Exec>& queue, Pass& pass, const std::vector<LocalTensor>& copies,
                   const std::vector<std::vector<Box>>& boxes) {
     const Distribution& from = pass.direction.source();
@@ -448,14 +449,14 @@ struct DistributedConvolution<T, Exec>::Implementation {
     pass.exchanges.emplace_back(std::move(transfer), std::move(accesses));
   }
 
-  /// The source of the direction becomes a copy with ghosts.
+  /// Replaces the source of the direction by a copy with ghosts.
   void take_copy(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& needed) {
     const LocalTensor copy = make_copy(queue, needed[static_cast<std::size_t>(rank())]);
     add_copies(queue, pass, {copy}, {needed});
     pass.source = copy;
   }
 
-  /// For each region at the border a copy of what it needs. All ranks have as many, some empty.
+  /// Adds for each border region a copy of its sources. All ranks have the same number of copies; some are empty.
   void add_faces(const Queue<Exec>& queue, Pass& pass, const std::vector<Box>& work, const std::vector<Box>& border) {
     const detail::Direction& d = pass.direction;
     std::vector<std::vector<Box>> regions;  // by rank
@@ -517,7 +518,8 @@ struct DistributedConvolution<T, Exec>::Implementation {
 
   Access writes_gradient() const { return {tensors.dw.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true}; }
 
-  /// Dense copies of parts; and the kernels, of which one may compute many regions, bring the weights into an order of their own once.
+  /// Copies weights that are not dense, and gives the kernels a new filter version. Kernels reorder their weights
+  /// once per version, although one kernel may compute many regions.
   void add_weights(Step<Exec>& step) {
     step.kernel("weights",
                 {{tensors.w.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false}, writes(kernels), writes(sum_kernels)},
@@ -534,7 +536,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   void add_regions(Step<Exec>& step, Pass& pass, bool relu = false) {
     add_weights(step);
     for (const detail::ConvolutionRegion<T, Exec>& region : relu ? pass.interior_relu : pass.interior) {
-      // Ghosts are read as well, but what comes of them is written once more below.
+      // The interior also reads stale ghosts; the border overwrites the results.
       std::vector<Access> accesses{reads(pass.source), writes(pass.target, region.box())};
       accesses.push_back(reads(kernels));
       step.kernel("interior", std::move(accesses), [&region](const Exec& exec) { region.run(exec); });
@@ -553,7 +555,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
   void add_partial_sums(Step<Exec>& step, const Pass& pass) {
     for (std::size_t i = 0; i < pass.partial.size(); ++i) {
       const detail::ConvolutionRegion<T, Exec, Parameter>& region = pass.partial[i];
-      // Both chunks' sums take the same memory alternately, so it counts as a whole.
+      // Chunks use two buffers in turn, so an access names the whole buffer.
       const SumTensor& sums = pass.sums[i % 2];
       std::vector<Access> accesses{reads(pass.source, region.read()), reads(sum_kernels)};
       accesses.push_back(writes(sums));
@@ -569,7 +571,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
     }
   }
 
-  /// The bias comes before, so that there is one rounding.
+  /// Adds the bias before rounding, so that there is one rounding.
   void add_rounding(Step<Exec>& step, const Pass& pass, std::size_t i) {
     const Box& box = pass.completed[i];
     if (box.empty()) return;

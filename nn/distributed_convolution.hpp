@@ -1,10 +1,11 @@
 #pragma once
-// A convolution, transposed or not, whose samples, space, channels and filters are spread over ranks: the local kernels and the
-// communication of its passes, as nodes of a step's graph. Network makes its convolution layers of it; used alone it is for
-// benchmarks and for applications with a convolution of their own.
+// A convolution, transposed or not, with samples, space, channels and filters split over ranks: the local kernels and
+// the communication of its passes, as nodes of a step graph. Network builds its convolution layers from it.
+// Benchmarks, and applications with a convolution of their own, use it alone.
 //
 //   const NetworkPlan plan = plan_network(net, resolve(strategy, net, comm.size()), comm.size(), samples);
-//   DistributedConvolution<float> conv(comm, queue, plan.layers[0], {.x = x, .y = y, .dx = dx, .dy = dy, .w = w, …}, {.label = "conv1"});
+//   DistributedConvolution<float> conv(comm, queue, plan.layers[0], {.x = x, .y = y, .dx = dx, .dy = dy, .w = w, …},
+//                                      {.label = "conv1"});
 //   Step<Exec> forward;
 //   conv.add_input_exchange(forward);
 //   conv.add_forward(forward);
@@ -12,19 +13,21 @@
 //   forward.execute(queue, comm, stopwatch);
 //
 // How the passes are split (nn/layer_split.hpp has the forms of channel and filter parallelism):
-// * Space: with Overlap::interior_first a pass is computed in two goes, first what needs no ghosts. Slabs of whole rows (or planes) are computed
-//   where they lie. The faces of a split in the other dimensions are computed twice: in the first go with whatever their ghosts hold, and again
-//   when these have come, which is cheaper than copying the tensor to leave them out. Where the interior isn't worth a kernel of its own, all is
-//   computed at once.
-// * dL/dy is exchanged where it lies if what the rank owns of it stays contiguous with ghosts around it (output_gradient_box), else thin copies
-//   of its faces are, or a copy of all of it, whichever costs less.
-// * Channels and filters: rows are gathered, and partial sums reduced, in chunks; while one travels the next is computed. Partial sums of two
-//   chunks at a time exist.
-// * Weights may be whole on a rank or just what it needs of them. Their gradient is that of this rank's share; what there is of others' is zero.
-//   It is to be summed over the ranks that are equal modulo ConvolutionPlan::blocks(), or, where they are whole, over all.
-// * Activations of bfloat16 (T = comm::bfloat16, on host execution spaces) travel as such. Partial sums are computed, sent and added in float, and
-//   rounded once, bias included; where they are computed the weights aren't rounded. Without sums over ranks a transposed convolution adds its bias to
-//   the rounded result.
+// * Space: with Overlap::interior_first a pass first computes the interior and then the border.
+//   - Along the outermost spatial dimension the border consists of slabs of whole rows or planes, computed in place.
+//   - The faces of a split in other dimensions are computed twice: first with stale ghosts, then again with fresh
+//     ones. This is cheaper than a copy of the tensor that leaves them out.
+//   - Where the interior is not worth a kernel of its own, the pass is computed at once.
+// * Ghosts of dL/dy are exchanged in place if the owned box stays contiguous with ghosts around it
+//   (output_gradient_box). Otherwise they go to thin copies of the faces or to a full copy, whichever costs less.
+// * Channels and filters: input rows are gathered, and partial sums reduced, in chunks. While one chunk travels the
+//   next is computed. Partial sums of at most two chunks exist at a time.
+// * Weights: a rank holds all of them, or only those that it uses. Their gradient is this rank's share; gradients of
+//   weights this rank does not use are zero. Sum it over the ranks that are equal modulo ConvolutionPlan::blocks();
+//   if the weights are whole, over all ranks.
+// * bfloat16 activations (T = comm::bfloat16, host execution spaces only) travel as bfloat16. Partial sums are
+//   computed, sent and added in float, and rounded once, with the bias. Kernels that compute partial sums do not
+//   round the weights. A transposed convolution without sums over ranks adds its bias to the rounded result.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/convolution.hpp>
@@ -46,56 +49,61 @@ template <class T, class Exec>
 struct ConvolutionTensors {
   using Mem = typename Exec::memory_space;
 
-  Tensor<T, Mem> x;    ///< covers input_needed(rank), what is owned of it included
-  Tensor<T, Mem> y;    ///< covers what the rank owns, and forward_work(rank) with Overlap::recompute_halo
-  Tensor<T, Mem> dx;   ///< the same of x; not allocated: nobody wants it
+  Tensor<T, Mem> x;    ///< covers input_needed(rank), the owned part included
+  Tensor<T, Mem> y;    ///< covers the owned outputs; with Overlap::recompute_halo, forward_work(rank)
+  Tensor<T, Mem> dx;   ///< covers the owned inputs; not allocated: not computed
   Tensor<T, Mem> dy;   ///< covers output_gradient_box(rank); not allocated: forward only
-  views::Box weights;  ///< what w and dw cover of plan.weights(): weights_needed(rank) or more of it
+  views::Box weights;  ///< box of plan.weights() that w and dw cover; contains weights_needed(rank)
   views::LocalView<parameter_type_t<T>, Mem> w, dw;  ///< dense
-  Kokkos::View<parameter_type_t<T>*, Mem> b, db;     ///< all of it; extent 0: no bias
+  Kokkos::View<parameter_type_t<T>*, Mem> b, db;     ///< of all filters; extent 0: no bias
 };
 
 struct DistributedConvolutionOptions {
   std::string label = "convolution";
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
-  /// Whether x comes with its ghosts, by somebody else's transfer.
+  /// Whether another transfer fills the ghosts of x.
   bool input_is_complete = false;
-  /// Whether kernels that end with a ReLU shall be made too, for inference.
+  /// Whether kernels with a fused ReLU are made too, for inference.
   bool relu = false;
-  /// The interior is computed first (Overlap::interior_first) where the calls and the faces computed twice for it take at most this
-  /// share of a pass; 1: wherever there is an interior. Unless given 0.01 where the ghosts of a host come from memory of the same
-  /// node, else 0.05. May differ between ranks.
+  /// The interior is computed first (Overlap::interior_first) only if its overhead is at most this share of a pass;
+  /// 1: always, if there is an interior. The overhead is kernel calls, and faces computed twice. Default: 0.01 on a
+  /// host whose ghosts come from memory of the same node, else 0.05. May differ between ranks.
   std::optional<double> largest_overhead = {};
 };
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class DistributedConvolution {
  public:
-  /// Collective over the ranks of the plan. Allocates all memory and makes all kernels and transfers. @pre plan.convolution
-  /// Throws Unsupported where the backend can't serve a part (on the ranks that have it), InvalidArgument.
+  /// Allocates all memory and makes all kernels and transfers.
+  /// Collective over the ranks of the plan.
+  /// @pre plan.convolution
+  /// Throws InvalidArgument; Unsupported if the backend cannot compute a part (on the ranks that have the part).
   DistributedConvolution(const comm::Communicator& comm, const Queue<Exec>& queue, const LayerPlan& plan,
                          const ConvolutionTensors<T, Exec>& tensors, const DistributedConvolutionOptions& options);
   ~DistributedConvolution();
 
-  // Each adds one part of a step; this outlives the step. Every rank adds the same ones in the same order.
+  // Each function adds one part of a step. This object must outlive the step. Every rank adds the same parts in the
+  // same order.
 
-  /// Fills the ghosts of x, channels of other ranks included. Nothing with input_is_complete.
+  /// Fills the ghosts of x, including channels of other ranks. Adds nothing with input_is_complete.
   void add_input_exchange(Step<Exec>& step);
-  /// y from x, ghosts included; with fuses_relu() and `relu` the larger of it and 0, which costs nothing then.
+  /// y from x with its ghosts. `relu` fuses max(y, 0) into the kernels, at no cost. @pre !relu or fuses_relu()
   void add_forward(Step<Exec>& step, bool relu = false);
-  /// Whether add_forward() takes `relu`: asked for in the options, and y is no sum over ranks. Equal on all ranks.
+  /// Whether add_forward() accepts `relu`: the options ask for it, and y is not a sum over ranks. Equal on all ranks.
   bool fuses_relu() const;
-  /// Fills what the two below need of the other ranks' dy. Before them, in the same step.
+  /// Fills the ghosts of dy for add_backward_filter() and add_backward_data(). Add it before them, in the same step.
   void add_gradient_exchange(Step<Exec>& step);
-  /// dw and db: this rank's summands, zeros where it has none.
+  /// dw and db: this rank's summands, zero where it has none.
   void add_backward_filter(Step<Exec>& step);
-  /// dx, if allocated.
+  /// dx, if it is allocated.
   void add_backward_data(Step<Exec>& step);
 
-  /// Of the weights in the executions to come, see LocalConvolution::set_filter_version(): 0, as at first, when they may be others each time.
+  /// Version of the weights in the next executions; 0, the default, disables caching
+  /// (LocalConvolution::set_filter_version()).
   void set_filter_version(std::uint64_t version);
 
-  /// Bytes of all memory that this rank holds besides the tensors: partial sums, copies of faces and of weights, messages, workspace of the kernels.
+  /// Bytes that this rank holds besides the tensors: partial sums, copies of faces and weights, messages, workspace
+  /// of kernels.
   std::size_t workspace_bytes() const;
 
  private:

@@ -15,7 +15,7 @@ LayerSplit LayerSplit::parse(std::string_view text) {
   const auto refuse = [&](const std::string& expectation) {
     throw InvalidArgument("aloni::nn::LayerSplit::parse", "text", "\"" + std::string(text) + "\"", expectation);
   };
-  // The letter f and its count are taken out; a process grid is left.
+  // Removes the letter f and its count. A process grid is left.
   const std::size_t at = text.find('f');
   if (at == std::string_view::npos) {
     try {
@@ -31,7 +31,7 @@ LayerSplit LayerSplit::parse(std::string_view text) {
   const char* const end = text.data() + text.size();
   int filters = 0;
   const auto [behind, error] = std::from_chars(first, end, filters);
-  if (error == std::errc::result_out_of_range) refuse("counts that fit, of at most 1073741824 blocks in all");
+  if (error == std::errc::result_out_of_range) refuse("counts with at most 1073741824 blocks in all");
   if (error != std::errc{} || *first == '-' || filters < 1 || rest == "1") {
     refuse("letters of n, d, h, w, c, f, each once and followed by a positive count, such as n2h2, or 1");
   }

@@ -25,14 +25,14 @@ using views::Distribution;
 
 namespace {
 
-/// Whether a layer's gradient looks at its input only, so that its output may be overwritten in place by the layer behind it.
+/// Whether a layer's gradient depends on its input only. Then the next layer may overwrite its output in place.
 bool output_may_be_overwritten(const Operation& op) {
   return is_convolution(op) || std::holds_alternative<Dense>(op) || std::holds_alternative<BatchNorm>(op) ||
          std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) ||
          std::holds_alternative<Add>(op);
 }
 
-/// Before anything is allocated, on all ranks.
+/// Runs on all ranks before any allocation.
 template <class T, class Exec>
 void check_support(const NetworkOptions& options) {
   if constexpr (std::is_same_v<T, comm::bfloat16>) {
@@ -44,7 +44,7 @@ void check_support(const NetworkOptions& options) {
   }
 }
 
-/// Before anything is allocated, on all ranks: what of the weights a rank keeps is what the layers multiply by.
+/// Checks that each rank keeps the weights that its layers multiply by. Runs on all ranks before any allocation.
 template <class T, class Exec>
 void check_parameters(const comm::Communicator& comm, const NetworkDescription& description, const NetworkPlan& plan,
                       const Parameters<T, Exec>& parameters) {
@@ -56,7 +56,7 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
   if (!std::ranges::equal(tensors, wanted, [](const auto& a, const auto& b) {
         return a.name == b.name && a.layer == b.layer && a.extents == b.extents;
       })) {
-    refuse("parameters", "those of another network", "parameters made for this description");
+    refuse("parameters", "made for another description", "parameters made for this description");
   }
   if (parameters.is_split() && parameters.ranks() != comm.size()) {
     refuse("ranks of the parameters", std::to_string(parameters.ranks()),
@@ -76,7 +76,7 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
   }
 }
 
-/// Puts the loss and the number of right predictions behind the gradients, so that they travel with them.
+/// Writes the loss and the number of correct predictions after the gradients, so that one all-reduce sums them all.
 template <class T, class Exec>
 void append_loss(const Exec& exec, const typename Parameters<T, Exec>::Flat& gradients, Index first,
                  const Kokkos::View<double*, typename Exec::memory_space>& loss) {
@@ -111,9 +111,10 @@ std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
 
 }  // namespace
 
-// How the gradient of a layer's input comes back to the producer of that input:
-//   dx  --fold-->  input_gradient  --back-->  dy of the producer  (added, when the producer has several readers)
-// `fold` adds ghosts to their owners (windows of pooling and up-sampling), `back` is the reverse redistribution; either may be missing.
+// How the gradient of a layer's input returns to the producer of that input:
+//   dx  --fold-->  folded  --back-->  dy of the producer  (summed if the producer has several readers)
+// `fold` adds ghosts to their owners (windows of pooling and up-sampling). `back` is the reverse redistribution.
+// Either may be absent.
 template <class T, class Exec>
 struct Network<T, Exec>::Implementation {
   using Parameter = parameter_type_t<T>;
@@ -125,15 +126,15 @@ struct Network<T, Exec>::Implementation {
 
   /// One input of a layer.
   struct InputEdge {
-    int source;  ///< the producer, -1: the network's input
+    int source;  ///< the producer; -1: the network's input
     InputMode mode;
     LocalTensor x, dx;
-    std::optional<Transfer> fetch;  ///< fills x (ghosts, or all of it)
+    std::optional<Transfer> fetch;  ///< fills x: its ghosts, or all of it
     std::optional<Transfer> fold, back;
-    LocalTensor folded;              ///< between the two
-    LocalTensor result;              ///< of the last of them
-    LocalTensor contribution;        ///< what is added to the producer's dy, when that has several readers
-    bool contributes_first = false;  ///< in the order of the backward pass: overwrites instead
+    LocalTensor folded;              ///< between fold and back
+    LocalTensor result;              ///< result of the last stage
+    LocalTensor contribution;        ///< summand of the producer's dy, if that has several readers
+    bool contributes_first = false;  ///< first in the order of the backward pass: overwrites dy
   };
   struct Node {
     std::unique_ptr<Layer<T, Exec>> layer;
@@ -149,19 +150,19 @@ struct Network<T, Exec>::Implementation {
   NetworkOptions options;
   std::vector<Node> nodes;
   Step<Exec> training, evaluation;          // forward
-  Step<Exec> gradients, reduced_gradients;  // backward, and the same with the sums over ranks
+  Step<Exec> gradients, reduced_gradients;  // backward, and backward with sums over ranks
   LocalTensor input, input_dy;
   Kokkos::View<int*, Mem> labels;
   LocalTensor targets;
   Kokkos::View<double*, Mem> loss;
   typename Kokkos::View<double*, Mem>::HostMirror host_loss;
   typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
-  typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the right predictions
+  typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the correct predictions
   static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
   std::optional<detail::GradientSums<Parameter, Exec>> sums;  // of gradients over ranks
-  std::uint64_t prepared = 0;                                 // steps
+  std::uint64_t prepared = 0;                                 // number of prepared steps
   bool is_first_copy;
-  Queue<Exec> communication;  ///< beside kernels, where these run behind their submission
+  Queue<Exec> communication;  ///< queue for communication on devices
   Stopwatch stopwatch;
 
   static Queue<Exec> queue_beside(const Queue<Exec>& queue) {
@@ -209,7 +210,7 @@ struct Network<T, Exec>::Implementation {
     } catch (const PeerFailed&) {
       throw;
     } catch (const std::exception& e) {
-      // Layers communicate while they are made: a rank that can't make its own must not leave the others waiting.
+      // Layer constructors communicate. A rank whose constructor fails must not leave the others waiting.
       comm.poison(e.what());
       throw;
     }
@@ -223,7 +224,8 @@ struct Network<T, Exec>::Implementation {
   bool wants_gradient(int layer) const { return layer >= 0 || options.input_gradient; }
   const std::string& name(int i) const { return description.layers[i].name; }
 
-  /// The box that the memory of a layer's output covers: what it computes; or its only reader's ghosts lie around what it owns.
+  /// Box that the memory of a layer's output covers: the box that it computes, or the owned box with the ghosts of
+  /// its only reader.
   Box box_of_output(int layer) const {
     const Box owned = plan.output_of(layer).owned(rank());
     if (layer >= 0 && !plan.layers[layer].recomputed.empty()) return plan.layers[layer].forward_work(rank());
@@ -241,14 +243,14 @@ struct Network<T, Exec>::Implementation {
            output_may_be_overwritten(description.layers[source].operation);
   }
 
-  /// Whether the layer is a convolution that a ReLU in place follows.
+  /// Whether the layer is a convolution followed by an in-place ReLU.
   bool may_fuse_relu(int i) const {
     if (!options.fuse_inference || !std::holds_alternative<Convolution>(description.layers[i].operation)) return false;
     const auto& readers = plan.readers_of(i);
     return readers.size() == 1 && std::holds_alternative<Relu>(description.layers[readers[0]].operation) &&
            computes_in_place(readers[0]);
   }
-  /// Whether the layer is a ReLU whose work the convolution before it does in evaluation.
+  /// Whether the layer is a ReLU that the previous convolution computes in evaluation.
   bool is_fused(int i) const {
     if (!std::holds_alternative<Relu>(description.layers[i].operation)) return false;
     const int source = plan.layers[i].inputs[0].source;
@@ -305,8 +307,8 @@ struct Network<T, Exec>::Implementation {
       node.dy =
           allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dy", owned, layer.output_gradient_box(rank()));
     }
-    // A layer that computes its input's gradient just where the producer expects it writes there. A ReLU may do so in place: its
-    // own dy then is the producer's.
+    // A layer writes its input's gradient directly to the producer's dy if distribution and box agree. A ReLU may do
+    // so in place: its own dy then is the producer's dy.
     for (int i = 0; i < size(); ++i) {
       const int source = plan.layers[i].inputs[0].source;
       if (source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation) &&
@@ -329,12 +331,13 @@ struct Network<T, Exec>::Implementation {
     }
   }
 
-  /// Whether dx has ghosts that must be added to their owners: windows of pooling and up-sampling. (Convolution gathers instead.)
+  /// Whether dx has ghosts to be added to their owners: windows of pooling and up-sampling. (Convolution gathers
+  /// instead.)
   bool folds(int i) const {
     const LayerPlan& layer = plan.layers[i];
     if (!layer.range_map && !std::holds_alternative<Pooling>(description.layers[i].operation)) return false;
     for (int r = 0; r < comm.size(); ++r) {
-      // Where a rank reads less than it owns, the fold zeroes the rest.
+      // Where a rank reads less than its owned box, the fold zeroes the rest.
       if (layer.input_needed_by_owned(r) != layer.input.owned(r)) return true;
     }
     return false;
@@ -353,7 +356,7 @@ struct Network<T, Exec>::Implementation {
         if (wants_gradient(edge.source) && !writes_gradient_directly(i, edge.source)) connect_gradient(queue, i, edge);
       }
     }
-    // The backward pass visits layers from the last to the first, and the inputs of each in their order.
+    // The backward pass visits layers from the last to the first, and the inputs of each layer in order.
     std::vector<bool> met(size() + 1, false);
     for (int i = size() - 1; i >= 0; --i) {
       for (InputEdge& edge : nodes[i].inputs) {
@@ -368,8 +371,8 @@ struct Network<T, Exec>::Implementation {
     const Distribution& from = plan.output_of(edge.source);
     const LocalTensor& producer = output_of(edge.source);
     const auto needed = [&](int r) { return layer.input_needed(r); };
-    const halo::BoundaryConditions boundaries;                     // nothing that is needed lies outside the tensor
-    if (edge.mode == InputMode::in_place && !layer.convolution) {  // those exchange ghosts themselves
+    const halo::BoundaryConditions boundaries;                     // no needed index is outside the tensor
+    if (edge.mode == InputMode::in_place && !layer.convolution) {  // convolutions exchange ghosts themselves
       edge.fetch.emplace(comm, queue,
                          Items{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
                          labelled(i, "_x"));
@@ -385,7 +388,7 @@ struct Network<T, Exec>::Implementation {
     const LayerPlan& layer = plan.layers[i];
     const Exec& exec = queue.space();
     const auto needed = [&](int r) { return layer.input_needed_by_owned(r); };
-    // Where the result of the last stage goes: straight to the producer's dy, or to a summand of it.
+    // Destination of the last stage: the producer's dy, or a summand of it.
     LocalTensor result = gradient_of(edge.source);
     if (!only_reader(edge.source)) {
       if (same_distribution(i, edge.source) && !folds(i)) {
@@ -432,7 +435,7 @@ struct Network<T, Exec>::Implementation {
 
   void prepare(Step<Exec>& step) {
     ScheduleOptions order{.kernels_ahead = on_host ? 0 : 1};
-    // Every rank and step another.
+    // Each rank and each step draws a different order.
     if (options.schedule_seed > 0)
       order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(rank()), ++prepared) | 1;
     step.prepare(order);
@@ -509,7 +512,8 @@ struct Network<T, Exec>::Implementation {
     if (!is_first_copy) Kokkos::deep_copy(exec, loss, 0.0);
   }
 
-  /// One all-reduce for the gradients and the two numbers of the loss. How many ranks' it has added, late ones included.
+  /// Sums the gradients and the two numbers of the loss in one all-reduce. Returns the number of contributions added,
+  /// late ones included.
   int reduce_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial) {
     const ScopedRegion region("aloni::nn::reduce_gradients");
     const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
@@ -519,7 +523,7 @@ struct Network<T, Exec>::Implementation {
     }
     if (parameters.is_split()) {
       throw InvalidArgument("aloni::nn::Network::train_step", "parameters", "split over ranks",
-                            "parameters that are whole on every rank, whose gradients a partial all-reduce can gather");
+                            "parameters that are whole on every rank, as a partial all-reduce needs them");
     }
     const auto& flat = parameters.gradients();
     Kokkos::deep_copy(queue.space(), host_gradients, flat);
@@ -567,7 +571,7 @@ struct Network<T, Exec>::Implementation {
   void synchronise_statistics(const Queue<Exec>& queue) {
     for (const auto& s : parameters.all_running_statistics()) {
       const std::size_t channels = s.mean.extent(0);
-      // A rank has statistics of the channels that it owns data of.
+      // A rank has statistics of the channels that it owns.
       const Box own = plan.layers[s.layer].output.owned(rank());
       std::vector<double> values(3 * channels);
       auto mean = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.mean);

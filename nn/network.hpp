@@ -1,5 +1,5 @@
 #pragma once
-// A network that runs: activations, gradients, exchanges and layers of one rank, for one size of mini-batch.
+// A runnable network: activations, gradients, exchanges and layers of one rank, for one mini-batch size.
 //
 //   Parameters<float> parameters(comm, queue, description, seed);
 //   Network<float> network(comm, queue, description, strategy, 64, parameters);
@@ -7,15 +7,18 @@
 //   StepResult result = network.train_step(queue);   // forward, loss, backward, gradient all-reduce
 //   parameters.sgd(queue, {.learning_rate = 0.05});
 //
-// Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace> holds and sends activations and their gradients as bfloat16, half the memory of floats;
-// there is none for devices. Parameters, their gradients, statistics and sums stay float (Parameters<float>) or double; the arithmetic within a layer is
-// float or double, rounded once when a result is written. Three sums are of bfloat16, with a rounding per summand, of which there are few: gradients
-// that come back to a tensor from several readers, Add, and ghosts of gradients of overlapping windows. Convolutions go through oneDNN: on processors
-// for which that has no bfloat16 the constructor throws Unsupported, unless the backend is `reference`.
+// Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace> stores and sends activations and their gradients as
+// bfloat16, which halves the memory of float. Devices have no such network.
+// * Parameters, their gradients, statistics and sums stay float (Parameters<float>) or double. A layer computes in
+//   float or double and rounds once, when it writes a result.
+// * Three sums are in bfloat16, with one rounding per summand: the gradients that several readers return to a tensor,
+//   Add, and the ghost gradients of overlapping windows. Each has few summands.
+// * Convolutions use oneDNN. On processors for which oneDNN has no bfloat16 the constructor throws Unsupported,
+//   unless the backend is `reference`.
 //
-// Several networks (a full and an incomplete mini-batch, say) may share one set of parameters. All member functions that take a queue are
-// collective over the communicator, except input(), labels() and targets(); all calls of one network use the same queue.
-// After construction nothing is allocated.
+// Several networks may share one set of parameters, for example one for full and one for incomplete mini-batches.
+// Member functions that take a queue are collective over the communicator; the others are not. All calls of one
+// network use the same queue. Nothing is allocated after construction.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
@@ -36,16 +39,17 @@ namespace aloni::nn {
 struct NetworkOptions {
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
-  /// In evaluation convolutions end with the ReLU that follows them. oneDNN's then make a NaN 0.
+  /// In evaluation a convolution also computes the ReLU that follows it. With oneDNN this ReLU turns NaN into 0.
   bool fuse_inference = true;
-  /// Above 0: each step does its work in an order drawn from it, of all that are allowed: tries whether layers name all memory that they touch.
+  /// Above 0: each step runs in a random allowed order drawn from this seed. Tests use it to find accesses that
+  /// layers did not declare.
   std::uint64_t schedule_seed = 0;
-  std::optional<double> largest_overhead = {};  ///< of DistributedConvolutionOptions
+  std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
 };
 
 struct StepResult {
   double loss = 0;    ///< mean over the mini-batch (samples, or elements for binary cross-entropy)
-  Index correct = 0;  ///< right predictions in the mini-batch
+  Index correct = 0;  ///< correct predictions in the mini-batch
 };
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
@@ -53,9 +57,11 @@ class Network {
  public:
   using Mem = typename Exec::memory_space;
 
-  /// Collective. `parameters` and the communicator's ranks outlive the network. `samples`: size of the mini-batch, all ranks together.
-  /// The parameters are whole on every rank, or split as the strategy says.
-  /// Throws InvalidArgument, Unsupported (equal on all ranks); PeerFailed.
+  /// `samples`: size of the mini-batch of all ranks together. The parameters are whole on every rank, or split as
+  /// the strategy says.
+  /// Collective.
+  /// @pre `parameters` and the ranks of the communicator outlive the network
+  /// Throws InvalidArgument, Unsupported (both equal on all ranks), PeerFailed.
   Network(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
           const Strategy& strategy, Index samples, Parameters<parameter_type_t<T>, Exec>& parameters,
           const NetworkOptions& options = {});
@@ -63,10 +69,10 @@ class Network {
   Network& operator=(const Network&) = delete;
   ~Network();
 
-  // --- what the caller fills before a step; not collective ---
+  // --- filled by the caller before a step; not collective ---
 
   const views::Distribution& input_distribution() const;
-  /// Global indices of input(), samples counted within the mini-batch.
+  /// Global indices of input(). Samples are counted within the mini-batch.
   const views::Box& input_box() const;
   /// This rank's part of the input.
   views::LocalView<T, Mem> input() const;
@@ -79,31 +85,34 @@ class Network {
 
   // --- whole steps ---
 
-  /// Forward, loss, backward, all-reduce: the parameters' gradients are then those of the mean loss, equal on all ranks that keep them. With
-  /// `partial`, made for gradients().extent(0) elements of the parameters, which must be whole on every rank (else InvalidArgument), they are what
-  /// a round of it has gathered, the loss the mean of those samples.
+  /// Forward, loss, backward, all-reduce. Afterwards the parameters' gradients are those of the mean loss, equal on
+  /// all ranks that keep them.
+  /// With `partial` the gradients are the result of one round of it, and the loss is the mean over the samples of
+  /// that round.
+  /// `partial` is made for as many elements as gradients() of the parameters has.
+  /// Collective. Throws InvalidArgument if `partial` is given and the parameters are split.
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial = nullptr);
-  /// Forward with running statistics, and the loss.
+  /// Forward with running statistics, then the loss. Collective.
   StepResult evaluate(const Queue<Exec>& queue);
 
-  // --- parts of a step, for own losses and for tests ---
+  // --- parts of a step, for custom losses and for tests ---
 
   void forward(const Queue<Exec>& queue, Mode mode);
   /// This rank's part of the last layer's output.
   views::LocalView<T, Mem> output() const;
-  /// Gradient of the loss with respect to output(): written by the caller before backward().
+  /// Gradient of the loss with respect to output(). The caller writes it before backward().
   views::LocalView<T, Mem> output_gradient() const;
   void backward(const Queue<Exec>& queue);
   /// @pre options.input_gradient
   views::LocalView<T, Mem> input_gradient() const;
-  /// Adds the gradients of all ranks.
+  /// Sums the gradients over all ranks.
   void reduce_gradients(const Queue<Exec>& queue);
 
-  /// Averages the running statistics of batch normalisation over the ranks, so that all evaluate the same network: with statistics over a
-  /// part of the mini-batch each group has its own.
+  /// Averages the running statistics of batch normalisation over the ranks, so that all ranks evaluate the same
+  /// network. Before, groups of ranks differ if their statistics cover only a part of the mini-batch. Collective.
   void synchronise_statistics(const Queue<Exec>& queue);
 
-  /// Wall-clock time of the steps on this rank by kind.
+  /// Wall-clock time of the steps on this rank, by phase.
   Stopwatch& stopwatch();
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* infer_operation = "aloni::nn::infer_extents";
 
-// Window members and extents are held far enough below 2^63 that no sum or product of the formulas here overflows.
+// Limits for window members and extents, far enough below 2^63 that no sum or product here overflows.
 constexpr Index max_window_value = std::numeric_limits<std::int32_t>::max();
 constexpr Index max_tensor_elements = Index{1} << 62;
 
@@ -49,7 +49,7 @@ void check_size(const std::string& what, const Extents& e) {
   }
 }
 
-// Everything that is known about one layer while its output is worked out; gives errors their subject.
+// All known properties of one layer while its output extents are computed. Error messages name this layer.
 struct Subject {
   const LayerDescription& layer;
   int spatial_rank;
@@ -76,8 +76,8 @@ halo::Stencil1D stencil(const Window& w, int d) {
   return {w.kernel[d], w.stride[d], w.dilation[d], w.pad_low[d], w.pad_high[d]};
 }
 
-// Whether every window has a tap inside [0, input). One that starts inside has; so only those that start before the
-// first element, and the last one, can fail.
+// Whether every window has a tap inside [0, input). A window that starts inside has one. So only windows that start
+// before the first element, and the last window, can have none.
 bool every_window_touches(const halo::Stencil1D& w, Index input, Index outputs) {
   if ((outputs - 1) * w.stride - w.pad_low >= input) return false;
   for (Index o = 0; o < outputs && o * w.stride < w.pad_low; ++o) {
@@ -112,25 +112,26 @@ Extents slide(const Subject& s, const Window& w, bool every_window_must_touch) {
     const std::string at = std::string(" in ") + views::name(d);
     const halo::Stencil1D t = stencil(w, i);
     if (i < 3 - s.spatial_rank && t != halo::Stencil1D{}) {
-      s.refuse("window" + at, "",
-               "no window there: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
+      s.refuse(
+          "window" + at, "",
+          "no window in this dimension: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
     }
     check_window(s, t, at);
     const Index padded = s.input[d] + t.pad_low + t.pad_high;
     if (t.reach() > padded) {
       s.refuse("window" + at, std::to_string(t.reach()) + " elements",
-               "at most the " + std::to_string(padded) + " of its padded input");
+               "at most the " + std::to_string(padded) + " elements of its padded input");
     }
     out[d] = t.output_extent(s.input[d]);
     if (every_window_must_touch && !every_window_touches(t, s.input[d], out[d])) {
       s.refuse("padding" + at, std::to_string(t.pad_low) + " and " + std::to_string(t.pad_high),
-               "less, so that no window lies in the padding alone");
+               "less padding, so that every window has an element of the input");
     }
   }
   return out;
 }
 
-// Filters, groups and weights of a convolution either way.
+// Checks filters, groups and weights of a convolution, transposed or not.
 template <class Op>
 void check_filters(const Subject& s, const Op& op) {
   const Index channels = s.input[Dim::channel];
@@ -166,15 +167,15 @@ Extents output_of(const Subject& s, const TransposedConvolution& op) {
     check_window(s, t, at);
     s.check_at_least("output padding" + at, extra, 0);
     if (extra > 0 && extra >= std::max(t.stride, t.dilation)) {
-      s.refuse("output padding" + at, std::to_string(extra),
-               "less than the stride or the dilation, whichever is larger");
+      s.refuse("output padding" + at, std::to_string(extra), "less than the larger of stride and dilation");
     }
-    const Index limit = Index{1} << 40;  // a product that could leave 64 bits is refused as too large below
+    // Replaces products that could overflow. The size check refuses it as too large.
+    const Index limit = Index{1} << 40;
     const Index steps = s.input[d] - 1;
     const Index padded = (steps > limit / t.stride ? limit : steps * t.stride) + t.reach() + extra;
     if (padded <= t.pad_low + t.pad_high) {
       s.refuse("padding" + at, std::to_string(t.pad_low) + " and " + std::to_string(t.pad_high),
-               "together less than the " + std::to_string(padded) + " elements that it takes away from");
+               "a sum below the " + std::to_string(padded) + " elements of the output without padding");
     }
     out[d] = padded - t.pad_low - t.pad_high;
   }
@@ -183,7 +184,7 @@ Extents output_of(const Subject& s, const TransposedConvolution& op) {
   return out;
 }
 
-// The maximum over no elements has no value; nor has their mean, unless the padding counts as zeros.
+// The maximum of no elements is undefined. So is their mean, unless the padding counts as zeros.
 Extents output_of(const Subject& s, const Pooling& op) {
   return slide(s, op.window, op.kind == PoolingKind::max || !op.count_include_pad);
 }
@@ -231,7 +232,7 @@ Extents output_of(const Subject& s, const GlobalAveragePooling&) {
 
 Extents output_of(const Subject& s, const Add&) { return s.input; }
 
-// Output extents of a layer whose windows are a range map.
+// Output extents of a layer whose windows follow from a range map.
 void check_resampling(const Subject& s, const Extents& out) {
   for (int i = 0; i < 3; ++i) {
     const Dim d = views::spatial_dims[i];
@@ -273,9 +274,9 @@ Extents output_of(const Subject& s, const Upsampling& op) {
     s.check_at_least("scale" + at, op.scale[i], 1);
     s.check_at_least("output" + at, op.output[i], 0);
     if (op.output[i] > 0 && op.scale[i] > 1) {
-      s.refuse("scale" + at, std::to_string(op.scale[i]), "1, as the output's extent is given");
+      s.refuse("scale" + at, std::to_string(op.scale[i]), "1, because the output extent is given");
     }
-    // The input's extent is at most 2^62; a product that doesn't fit is refused as too large.
+    // The input extent is at most 2^62. A product that does not fit is refused as too large.
     const Index limit = halo::RangeMap1D::largest + 1;
     if (op.output[i] > 0) {
       out[d] = op.output[i];
@@ -306,7 +307,7 @@ void check_input(const NetworkDescription& network) {
   }
 }
 
-// Names, order and number of inputs; gives the positions of each layer's inputs, -1 for the network's.
+// Checks names, order and number of inputs. Returns the positions of each layer's inputs, -1 for the network's input.
 std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
   if (network.layers.empty()) throw InvalidArgument(infer_operation, "layers", "none", "at least one");
   std::map<std::string, int> seen{{"input", -1}};
@@ -324,7 +325,8 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
                             "another name: this one is the network's input");
     }
     const std::string subject = "layer " + in_quotes(layer.name);
-    if (seen.count(layer.name) != 0) throw InvalidArgument(infer_operation, subject, "used twice", "names that differ");
+    if (seen.count(layer.name) != 0)
+      throw InvalidArgument(infer_operation, subject, "used twice", "a distinct name for each layer");
     const bool is_sum = std::holds_alternative<Add>(layer.operation);
     if (is_sum ? layer.inputs.size() < 2 : layer.inputs.size() != 1) {
       throw InvalidArgument(infer_operation, subject + ", number of inputs", std::to_string(layer.inputs.size()),
@@ -344,7 +346,7 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
   for (std::size_t i = 0; i + 1 < network.layers.size(); ++i) {
     if (!used[i]) {
       throw InvalidArgument(infer_operation, "layer " + in_quotes(network.layers[i].name), "",
-                            "some later layer to use its output");
+                            "a later layer that reads its output");
     }
   }
   return inputs_of;
@@ -385,7 +387,7 @@ std::vector<Extents> infer_extents(const NetworkDescription& network, Index samp
       const Extents other = extents_of(inputs_of[i][k]);
       if (other != subject.input) {
         subject.refuse("input " + in_quotes(layer.inputs[k]), to_string(other),
-                       to_string(subject.input) + " as its first input has");
+                       to_string(subject.input) + ", the extents of its first input");
       }
     }
     outputs.push_back(std::visit([&](const auto& op) { return output_of(subject, op); }, layer.operation));

@@ -51,7 +51,7 @@ bool has_no_spatial_extent(const Operation& op) {
 
 bool has_no_spatial_extent(const Extents& e) { return e[Dim::depth] == 1 && e[Dim::height] == 1 && e[Dim::width] == 1; }
 
-/// Convolutions and dense layers write dense memory (their vendor kernels are slow, or don't run, on anything else).
+/// Convolutions and dense layers write dense memory: on other memory their vendor kernels are slow or do not run.
 bool writes_dense(const Operation& op) { return is_convolution(op) || std::holds_alternative<Dense>(op); }
 
 ProcessGrid fold_into_samples(const ProcessGrid& grid) {
@@ -60,11 +60,12 @@ ProcessGrid fold_into_samples(const ProcessGrid& grid) {
   return folded;
 }
 
-/// The grid of a layer's tensors: the split's, where the layer can be split so.
+/// Process grid of a layer's tensors: that of the split, if the layer allows it.
 ProcessGrid tensor_grid(const Operation& op, const LayerSplit& split, const Extents& in, const Extents& out,
                         bool last_before_softmax) {
   ProcessGrid grid = split.tensor_grid();
-  // A pointwise layer between dense ones has nothing to split but samples. Up-sampling and transposed convolution give their outputs something.
+  // A pointwise layer between dense layers can only split samples. Up-sampling and transposed convolution have
+  // spatial extents in their outputs.
   if (has_no_spatial_extent(op)) return fold_into_samples(grid);
   const bool needs_all_channels =
       std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) || last_before_softmax;
@@ -104,7 +105,7 @@ std::optional<ConvolutionPlan> convolution_plan(const Operation& op, const Layer
 
 namespace {
 
-/// Block i of `blocks` even ones, as Distribution::block splits them.
+/// Block i of `blocks`, split as in Distribution::block.
 halo::Range even_block(Index extent, int blocks, int i) {
   const Index length = extent / blocks, longer = extent % blocks;
   const Index lo = i * length + std::min<Index>(i, longer);
@@ -115,9 +116,9 @@ halo::Range intersect(const halo::Range& a, const halo::Range& b) {
   return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)};
 }
 
-/// Whether a box is contiguous in dense memory over a box around it.
+/// Whether `inner` is contiguous in dense memory that covers `outer`.
 bool is_contiguous(const Box& inner, const Box& outer) {
-  bool one_before = true;  // the extents of `inner` up to this dimension
+  bool one_before = true;  // whether all earlier extents of `inner` are 1
   for (const Dim d : views::all_dims) {
     if (inner.extent(d) != outer.extent(d) && !one_before) return false;
     one_before = one_before && inner.extent(d) == 1;
@@ -153,7 +154,7 @@ std::vector<ConvolutionPart> ConvolutionPlan::parts(int rank) const {
   };
   const halo::Range common = intersect(touched(my_channels, group_channels), touched(my_filters, group_filters));
   std::vector<ConvolutionPart> parts;
-  bool joins = false;  // the last part, which consists of whole groups
+  bool joins = false;  // whether the last part consists of whole groups
   for (Index g = common.lo; g < common.hi; ++g) {
     const halo::Range all_channels{g * group_channels, (g + 1) * group_channels};
     const halo::Range all_filters{g * group_filters, (g + 1) * group_filters};
@@ -174,7 +175,7 @@ std::vector<ConvolutionPart> ConvolutionPlan::parts(int rank) const {
 Box ConvolutionPlan::weights_of(const ConvolutionPart& part, const Extents& weights) const {
   const halo::Range& outer = transposed ? part.channels : part.filters;
   halo::Range inner = transposed ? part.filters : part.channels;
-  const Index length = weights[Dim::channel];  // of a group
+  const Index length = weights[Dim::channel];  // length of a group
   const Index first = inner.lo / length * length;
   inner = part.groups > 1 ? halo::Range{0, length} : halo::Range{inner.lo - first, inner.hi - first};
   Box box = whole(weights);
@@ -225,7 +226,7 @@ Box LayerPlan::input_work(int rank) const {
 
 namespace {
 
-// Windows don't know of channels: they are left out, and set by who asks.
+// Windows ignore channels: the caller sets them.
 Box without_channels(Box box) {
   box.set(Dim::channel, 0, 1);
   return box;
@@ -239,7 +240,7 @@ Box readers_of_box(const halo::Stencil& stencil, const Box& inputs, const Extent
   return stencil.output_box(without_channels(inputs), outputs);
 }
 
-/// Nothing at all of nothing.
+/// An empty box stays empty.
 Box read_channels(const Box& box, const halo::Range& channels) {
   return box.empty() ? Box{} : detail::with_channels(box, channels);
 }
@@ -306,7 +307,8 @@ bool needs_ghosts(const Distribution& owned, const std::vector<Box>& needed) {
 
 namespace {
 
-/// Whether the layer makes its readers' ghosts itself: then it and all of them are named so and split in the same way.
+/// Whether the layer computes its readers' ghosts itself. It does if it and all its readers use recompute_halo with
+/// the same distribution.
 bool serves_its_readers(const NetworkPlan& plan, const std::vector<LayerSplit>& splits, int i) {
   const Distribution& owned = plan.layers[static_cast<std::size_t>(i)].output;
   const auto recomputes_halo = [&](int l) {
@@ -317,7 +319,7 @@ bool serves_its_readers(const NetworkPlan& plan, const std::vector<LayerSplit>& 
          });
 }
 
-/// From the last layer to the first: what each computes of what its readers need.
+/// From the last layer to the first: extends the outputs of each layer by the needs of its readers.
 void add_recomputation(NetworkPlan& plan, const std::vector<LayerSplit>& splits, int ranks) {
   for (int i = static_cast<int>(plan.layers.size()) - 1; i >= 0; --i) {
     if (!serves_its_readers(plan, splits, i)) continue;
@@ -377,7 +379,8 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<La
     if (layer.convolution) layer.output_gradient_in_place = exchanges_gradient_in_place(layer, ranks);
   }
   if (plan.input_readers.empty()) {
-    throw InvalidArgument("aloni::nn::plan_network", "network", "no layer reads \"input\"", "at least one that does");
+    throw InvalidArgument("aloni::nn::plan_network", "network", "no layer reads \"input\"",
+                          "at least one layer that reads it");
   }
   plan.input = plan.layers[plan.input_readers[0]].input;
 

@@ -1,12 +1,14 @@
 #pragma once
-// Where every tensor of a network lives and what each rank needs to compute its part: the pure arithmetic between a
-// description with a strategy and the running Network. No communication; the same value on every rank.
+// Where every tensor of a network lives, and what each rank needs to compute its part. Pure arithmetic between a
+// description with a strategy and the running Network: no communication, equal on every rank.
 //
 //   const NetworkPlan plan = plan_network(net, resolve(strategy, net, ranks), ranks, 64);
 //   plan.layers[2].input_needed(rank);   // rows of conv2's input that `rank` reads, ghosts included
 //
-// Channels are split as nn/layer_split.hpp says. Spatial layers (convolution, pooling, pointwise ones) split input and output by the same grid, so that for "same"-sized
-// windows only halos move (spatial-parallel-cnn, section III.A). Layers without spatial extent split the samples only.
+// Channels are split as described in nn/layer_split.hpp. Spatial layers (convolution, pooling, pointwise) split input
+// and output by the same grid.
+// So only halos move for windows that keep the extents (spatial-parallel-cnn, section III.A). Layers without spatial
+// extent split the samples only.
 #include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
 #include <aloni/nn/layer_split.hpp>
@@ -22,90 +24,96 @@ namespace aloni::nn {
 enum class InputMode {
   shared,    ///< the producer's output as it is: same distribution, no ghosts
   in_place,  ///< the producer writes into a buffer with ghosts, which a halo exchange fills
-  separate,  ///< a buffer of its own, filled by a redistribution (ghosts included)
+  separate,  ///< the layer has its own buffer, filled by a redistribution, ghosts included
 };
 
 struct LayerInput {
-  int source = -1;  ///< layer whose output is read, -1: the network's input
+  int source = -1;  ///< layer whose output is read; -1: the network's input
   InputMode mode = InputMode::shared;
 };
 
-/// One product of a run of channels with a run of filters: what a local kernel computes.
+/// Consecutive channels times consecutive filters: the unit that a local kernel computes.
 struct ConvolutionPart {
-  halo::Range channels, filters;  ///< of the whole tensors
-  Index groups = 1;               ///< that both are split into
+  halo::Range channels, filters;  ///< indices in the whole tensors
+  Index groups = 1;               ///< groups into which channels and filters are split
 
   friend bool operator==(const ConvolutionPart&, const ConvolutionPart&) = default;
 };
 
-/// What a convolution, transposed or not, adds to the plan of a layer.
+/// The plan of a convolution, transposed or not: an addition to the plan of its layer.
 struct ConvolutionPlan {
-  bool transposed = false;  ///< the layer's stencil then is that of the mirrored convolution, from output to input
-  Index channels = 1, filters = 1, groups = 1;  ///< of the layer
-  int channel_blocks = 1, filter_blocks = 1;    ///< of its split
+  bool transposed = false;  ///< if so, the layer's stencil is that of the mirrored convolution, from output to input
+  Index channels = 1, filters = 1, groups = 1;  ///< of the whole layer
+  int channel_blocks = 1, filter_blocks = 1;    ///< of the layer's split
   Overlap overlap = Overlap::interior_first;
 
-  /// What a rank multiplies: of every group, its block of channels with its block of filters. Groups of which it has only a part are parts of their
-  /// own, the others together are one. None where its blocks have no group in common.
+  /// The products that a rank computes: in every group, its block of channels times its block of filters. Whole
+  /// groups are joined into one part; each partial group is a part of its own. Empty if the rank's blocks have no
+  /// group in common.
   std::vector<ConvolutionPart> parts(int rank) const;
-  /// The box of the whole weights, indexed as in parameters_of() with the given extents, that a part multiplies by. Parts of ranks that are equal
-  /// modulo blocks() are the same; those of the others have no element in common with them.
+  /// Box of the weights that a part uses. `weights`: extents of the whole weights, indexed as in parameters_of().
+  /// Ranks equal modulo blocks() have the same parts. Parts of other ranks have no element in common with them.
   views::Box weights_of(const ConvolutionPart& part, const views::Extents& weights) const;
   int blocks() const { return channel_blocks * filter_blocks; }
-  /// From the first to the last channel, and filter, of the parts.
+  /// The range from the first to the last channel of the parts, and the same for filters.
   ConvolutionPart hull(int rank) const;
 };
 
 struct LayerPlan {
   std::vector<LayerInput> inputs;
-  views::Distribution input;  ///< that this layer wants its inputs in (all have the same extents)
+  views::Distribution input;  ///< distribution in which the layer needs its inputs; all have equal extents
   views::Distribution output;
-  bool windowed = false;  ///< an output depends on a window of the input: convolution, pooling, up-sampling
-  halo::Stencil stencil;  ///< the windows; the identity unless windowed
-  std::optional<halo::RangeMap>
-      range_map;                   ///< the windows instead, where these have no stride: adaptive pooling, up-sampling
-  bool output_has_ghosts = false;  ///< its only reader reads it in_place
+  bool windowed = false;  ///< each output depends on a window of the input: convolution, pooling, up-sampling
+  halo::Stencil stencil;  ///< the windows; the identity unless `windowed`
+  /// Replaces `stencil` for windows without a stride: adaptive pooling, up-sampling.
+  std::optional<halo::RangeMap> range_map;
+  bool output_has_ghosts = false;  ///< the only reader of the output reads it in_place
   std::optional<ConvolutionPlan> convolution;
 
-  /// Of all weights, as in parameters_of(). @pre convolution
+  /// Extents of all weights, as in parameters_of(). @pre convolution
   views::Extents weights() const;
-  /// The box around all that the rank multiplies by. @pre convolution
+  /// Bounding box of the weights that the rank uses. @pre convolution
   views::Box weights_needed(int rank) const;
 
-  /// The outputs that the rank computes, or adds to: what it owns, but with a convolution all the filters it multiplies.
+  /// The outputs that the rank computes or adds to: the owned box, for a convolution with all filters that the rank
+  /// multiplies.
   views::Box output_work(int rank) const;
-  /// The inputs whose gradient the rank computes, or adds to.
+  /// The inputs whose gradient the rank computes or adds to.
   views::Box input_work(int rank) const;
-  /// What a box of outputs, or of gradients of inputs, depends on, clipped to the tensor, with all channels or filters that the rank multiplies.
+  /// The input that `outputs` depend on, and the dL/dy that the gradients of `inputs` depend on. Both are clipped to
+  /// the tensor and contain all channels or filters that the rank multiplies.
   /// @pre convolution
   views::Box input_of(const views::Box& outputs, int rank) const;
   views::Box output_gradient_of(const views::Box& inputs, int rank) const;
 
-  /// Whether dL/dy has memory for what the rank needs of other ranks' around what it owns: with a convolution that multiplies other filters than it owns, or where
-  /// what it owns stays contiguous.
+  /// Whether the memory of dL/dy includes ghosts. It does for a convolution that multiplies filters it does not own,
+  /// and where the owned box stays contiguous with ghosts around it.
   bool output_gradient_in_place = false;
-  /// What the memory of dL/dy covers.
+  /// Box that the memory of dL/dy covers.
   views::Box output_gradient_box(int rank) const;
 
-  /// With Overlap::recompute_halo, of every rank: what it owns of the output and what its readers need of it. Empty where that is what it owns on all of them.
+  /// Overlap::recompute_halo only: for each rank, the owned outputs and the outputs its readers need. Empty if on all
+  /// ranks this is the owned box.
   std::vector<views::Box> recomputed;
-  /// The outputs that the rank computes in the forward pass: output_work(), or more with `recomputed`. Gradients are those of what it owns.
+  /// Outputs that the rank computes in the forward pass: `recomputed`, or output_work() where that is empty.
+  /// Gradients cover the owned outputs only.
   views::Box forward_work(int rank) const;
 
-  /// The input indices that the rank reads: for windowed layers those that forward_work() depends on, clipped to the tensor
-  /// (empty when it computes no output), for all others what it owns of the input, or `recomputed`.
+  /// The inputs that the rank reads. Windowed layers: what forward_work() depends on, clipped to the tensor; empty if
+  /// there is no output. Other layers: `recomputed`, or the owned inputs where that is empty.
   views::Box input_needed(int rank) const;
-  /// The same of the outputs that it owns alone: whose gradients theirs add to.
+  /// The inputs that the owned outputs depend on. The gradients of the owned outputs are added to these inputs.
   views::Box input_needed_by_owned(int rank) const;
-  /// The output indices whose gradient the gradient of the rank's own input depends on (backward-data).
+  /// The outputs whose gradient is needed for the gradient of the rank's own input (backward-data).
   views::Box output_gradient_needed(int rank) const;
 };
 
 struct NetworkPlan {
   views::Distribution input;      ///< of the network's input
-  bool input_has_ghosts = false;  ///< its only reader reads it in_place
+  bool input_has_ghosts = false;  ///< the only reader of the input reads it in_place
   std::vector<LayerPlan> layers;
-  std::vector<std::vector<int>> readers;  ///< per layer: who reads its output, ascending; twice if read twice
+  /// Per layer: the layers that read its output, ascending; twice if read twice.
+  std::vector<std::vector<int>> readers;
   std::vector<int> input_readers;
 
   const views::Distribution& output_of(int layer) const { return layer < 0 ? input : layers[layer].output; }
@@ -118,7 +126,7 @@ struct NetworkPlan {
 NetworkPlan plan_network(const NetworkDescription& network, const std::vector<LayerSplit>& splits, int ranks,
                          Index samples);
 
-/// Whether on any rank `needed` reaches beyond what it owns.
+/// Whether `needed` reaches beyond the owned box on any rank.
 bool needs_ghosts(const views::Distribution& owned, const std::vector<views::Box>& needed);
 
 }  // namespace aloni::nn

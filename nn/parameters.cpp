@@ -23,7 +23,8 @@ using views::Extents;
 
 namespace {
 
-/// Calls f(position in a dense tensor over `a`, position in one over `b`) for all of `part`. @pre both contain it
+/// Calls f(position in a dense tensor over `a`, position in a dense tensor over `b`) for each index of `part`. @pre a
+/// and b contain part
 template <class F>
 void for_each_position(const Box& a, const Box& b, const Box& part, const F& f) {
   const auto a_extents = views::extents_of(a).values, b_extents = views::extents_of(b).values;
@@ -94,7 +95,7 @@ void Parameters<T, Exec>::lay_out(const comm::Communicator* comm, const Queue<Ex
     place.offset = lengths[place.segment];
     place.first = first;
     first += extents.size();
-    // Each tensor has an address of its own, an empty one too.
+    // Each tensor has a distinct address, even if it is empty.
     lengths[place.segment] += std::max<Index>(1, place.kept.size());
   }
   const Exec& exec = queue.space();
@@ -186,7 +187,7 @@ auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, Flat Segment::*what) 
     const Place& place = places_[i];
     const Box whole = views::whole(descriptions_[i].extents);
     const bool is_split = place.blocks.count() > 1;
-    // Of several ranks that keep the same, one gives it; the sum is with zeros.
+    // One of the ranks that keep the same block contributes it; the others add zeros.
     if (!is_split || comm_->rank() < place.blocks.count()) {
       for (const Box& box : place.own) {
         for_each_position(whole, place.kept, box, [&](Index at, Index kept) {
@@ -205,9 +206,9 @@ template <class T, class Exec>
 void Parameters<T, Exec>::scatter_values(const Queue<Exec>& queue, const HostFlat& all) const {
   if (static_cast<Index>(all.extent(0)) != count()) {
     throw InvalidArgument("aloni::nn::Parameters::scatter_values", "extent of the values",
-                          std::to_string(all.extent(0)), std::to_string(count()) + ", that of all tensors");
+                          std::to_string(all.extent(0)), std::to_string(count()) + ", the elements of all tensors");
   }
-  queue.fence("aloni::nn::Parameters::scatter_values: nobody reads the values any more");
+  queue.fence("aloni::nn::Parameters::scatter_values: no kernel reads the old values");
   std::vector<typename Flat::HostMirror> hosts;
   for (const Segment& segment : segments_) hosts.push_back(Kokkos::create_mirror_view(segment.values));
   for (std::size_t i = 0; i < places_.size(); ++i) {

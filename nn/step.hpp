@@ -1,13 +1,13 @@
 #pragma once
-// A step graph with what its nodes do: built once from what the layers add to it, then executed again and again.
+// A step graph with executable nodes. Layers add their nodes once; the step then runs any number of times.
 //
 //   Step<Exec> step;
 //   step.transfer("halo", {reads(x, owned), writes(x, ghosts)}, halo);
 //   step.kernel("interior", {reads(x, owned), writes(y, inner)}, [=](const Exec& exec) { … });
 //   step.kernel("boundary", {reads(x, needed), writes(y, outer)}, [=](const Exec& exec) { … });
 //   step.prepare();
-//   step.execute(queue, comm, stopwatch);                         // everything on one queue
-//   step.execute(kernels, communication, comm, stopwatch);        // packing, unpacking and sums over ranks beside kernels
+//   step.execute(queue, comm, stopwatch);                    // one queue for everything, or
+//   step.execute(kernels, communication, comm, stopwatch);   // packing, unpacking and sums over ranks beside kernels
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue.hpp>
@@ -36,7 +36,7 @@ template <class T, class Mem>
 Access writes(const Tensor<T, Mem>& t, const views::Box& box) {
   return {t.storage.data(), box, true};
 }
-/// What this rank owns of it.
+/// The part that this rank owns.
 template <class T, class Mem>
 Access reads(const Tensor<T, Mem>& t) {
   return reads(t, t.owned);
@@ -46,7 +46,7 @@ Access writes(const Tensor<T, Mem>& t) {
   return writes(t, t.owned);
 }
 
-/// All of a View.
+/// A whole View.
 template <class View>
 requires Kokkos::is_view_v<View> Access reads(const View& v) {
   return {v.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false};
@@ -56,7 +56,7 @@ requires Kokkos::is_view_v<View> Access writes(const View& v) {
   return {v.data(), {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true};
 }
 
-/// What a layer keeps to itself from one of its kernels to the next.
+/// State that a layer keeps between its own kernels, named by an object.
 template <class Object>
 requires(!Kokkos::is_view_v<Object>) Access reads(const Object& owner) {
   return {&owner, {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, false};
@@ -76,15 +76,15 @@ class Step {
   using Kernel = std::function<void(const Exec&)>;
   using Action = std::function<void(const Queue<Exec>&)>;
 
-  /// What the labels of the nodes added from now on begin with: "aloni::nn::forward conv1".
+  /// Prefix of the labels of all nodes added from now on: "aloni::nn::forward conv1".
   void set_scope(std::string scope) { scope_ = std::move(scope); }
 
-  /// Submits kernels; neither fences nor communicates.
+  /// `run` submits kernels. It neither fences nor communicates.
   void kernel(const std::string& what, std::vector<Access> accesses, Kernel run) {
     add(what, NodeKind::kernel, std::move(accesses),
         {[run = std::move(run)](const Queue<Exec>& queue) { run(queue.space()); }, {}});
   }
-  /// The accesses are those of the direction that runs.
+  /// `adjoint` runs the transposed transfer. The accesses are those of the direction that runs.
   void transfer(const std::string& what, std::vector<Access> accesses, halo::Transfer<Exec> moved,
                 bool adjoint = false) {
     const std::size_t slot = pending_.size();
@@ -95,12 +95,12 @@ class Step {
          },
          [this, slot](const Queue<Exec>&) { pending_[slot].finish(); }});
   }
-  /// `start` returns at once, `finish` waits for what it has started.
+  /// `start` returns at once. `finish` completes the operation that `start` began.
   void collective(const std::string& what, std::vector<Access> accesses, Action start, Action finish) {
     add(what, NodeKind::collective, std::move(accesses), {std::move(start), std::move(finish)});
   }
 
-  /// After the last node, before the first execution.
+  /// Computes the order of the actions. Call it after the last node and before the first execution.
   void prepare(const ScheduleOptions& options = {}) {
     actions_ = schedule(graph_, options);
     waits_ = waits_between_queues(graph_, actions_);
@@ -112,13 +112,14 @@ class Step {
   const StepGraph& graph() const { return graph_; }
   const std::vector<StepAction>& actions() const { return actions_; }
 
-  /// Collective over the ranks that take part in its communication. It begins behind what was submitted to `queue` before; kernels that are submitted
-  /// to it afterwards see all results. Between kernels the ranks' communication goes on. Allocates nothing. Throws PeerFailed, CommunicationError.
+  /// Runs the step after all earlier work on `queue`. Kernels submitted to `queue` afterwards see all results.
+  /// Communication of the ranks makes progress between kernels. Allocates nothing.
+  /// Collective over the ranks that take part in the step's communication. Throws PeerFailed, CommunicationError.
   void execute(const Queue<Exec>& queue, const comm::Communicator& comm, Stopwatch& stopwatch) {
     execute(queue, queue, comm, stopwatch);
   }
-  /// The same, with a queue of its own for transfers and collectives, which wait for kernels, and kernels for them, as the graph says. All that is
-  /// said of `queue` above is true of `kernels`.
+  /// As above, with a second queue for transfers and collectives. Kernels and communication wait for each other as
+  /// the graph says. `kernels` has the role of `queue` above.
   void execute(const Queue<Exec>& kernels, const Queue<Exec>& communication, const comm::Communicator& comm,
                Stopwatch& stopwatch) {
     static const std::string reason = "aloni::nn::Step: the other queue's part is complete";
@@ -175,8 +176,8 @@ class Step {
   StepGraph graph_;
   std::vector<Work> work_;
   std::vector<StepAction> actions_;
-  std::vector<int> waits_;                             ///< of each action, for one on the other queue
-  std::vector<std::optional<QueueMark<Exec>>> marks_;  ///< behind each action that is waited for
+  std::vector<int> waits_;  ///< of each action: the action of the other queue to wait for, or -1
+  std::vector<std::optional<QueueMark<Exec>>> marks_;  ///< behind each action that the other queue waits for
   QueueMark<Exec> begin_, end_;
   std::vector<halo::Pending> pending_;
 };

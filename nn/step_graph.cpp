@@ -43,7 +43,7 @@ std::vector<std::vector<int>> dependencies(const StepGraph& graph) {
 
 namespace {
 
-/// Goes through a step once and writes down what is done.
+/// Simulates a step once and records its actions.
 class Scheduler {
  public:
   Scheduler(const StepGraph& graph, const ScheduleOptions& options)
@@ -101,7 +101,7 @@ class Scheduler {
     state_[static_cast<std::size_t>(node)] = what == StepActionKind::start ? State::in_flight : State::complete;
   }
 
-  /// The first i that the condition holds for.
+  /// The first i for which the condition holds, else count().
   template <class Condition>
   int first(const Condition& holds) const {
     int i = 0;
@@ -118,7 +118,8 @@ class Scheduler {
     return first([&](int i) { return is_waiting_kernel(i) && ready(i); });
   }
 
-  /// Whether anything was. What needs a kernel waits for `ahead` more.
+  /// Starts communication while the next in order is ready. Returns whether any has started. Communication that needs
+  /// a kernel starts only after `ahead` further kernels.
   bool start_what_can_start(int ahead) {
     bool any = false;
     for (int i = first_unstarted(); i < count() && ready(i); i = first_unstarted(), any = true) {
@@ -130,14 +131,15 @@ class Scheduler {
     }
     return any;
   }
-  /// Of what is in flight. All before the first node that waits has begun: that waits for something in flight.
+  /// Of the communication in flight, the first that the first waiting node needs. All nodes before that one have
+  /// started, so it waits for a node in flight.
   int needed_next() const {
     const int waiting = first([&](int i) { return state(i) == State::waits; });
     if (waiting == count()) return first_in_flight();
     return *std::ranges::find_if(before_[static_cast<std::size_t>(waiting)],
                                  [&](int i) { return state(i) == State::in_flight; });
   }
-  /// Before `end`, or else that.
+  /// The first transfer in flight before `end`, else `end`.
   int first_transfer_in_flight(int end) const {
     return std::min(end, first([&](int i) { return state(i) == State::in_flight && kind(i) == NodeKind::transfer; }));
   }
@@ -146,8 +148,8 @@ class Scheduler {
   int ahead_;
   std::vector<std::vector<int>> before_;
   std::vector<State> state_;
-  int kernels_ = 0;         ///< that have run
-  std::vector<int> place_;  ///< of each kernel among these, from 1
+  int kernels_ = 0;         ///< number of kernels that have run
+  std::vector<int> place_;  ///< of each kernel: its position in the order of runs, from 1
   std::vector<StepAction> actions_;
 };
 
@@ -160,8 +162,8 @@ std::vector<StepAction> schedule(const StepGraph& graph, const ScheduleOptions& 
 
 std::vector<int> waits_between_queues(const StepGraph& graph, const std::vector<StepAction>& actions) {
   const std::vector<std::vector<int>> before = dependencies(graph);
-  std::vector<int> end(graph.nodes.size(), -1);  // of each node, its last action
-  std::array<int, 2> waited{-1, -1};             // by each queue
+  std::vector<int> end(graph.nodes.size(), -1);  // last action of each node
+  std::array<int, 2> waited{-1, -1};             // by queue: the last action waited for
   std::vector<int> waits;
   for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
     const StepAction& action = actions[static_cast<std::size_t>(a)];

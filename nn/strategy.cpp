@@ -29,7 +29,7 @@ bool is_pattern_character(char c) {
          c == '-' || is_wildcard(c);
 }
 
-// A piece of a file that may hold anything, fit for an error of one line.
+// Quotes a piece of a file of any content for a one-line error message.
 std::string in_quotes(std::string_view text) {
   constexpr std::size_t longest = 40;
   std::string shown = "\"";
@@ -52,7 +52,8 @@ std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-// `*` any characters, `?` one. Walks back to the last `*` only, so the time is bounded by the product of the lengths.
+// Pattern match: `*` is any characters, `?` is one. Backtracks to the last `*` only, so the time is bounded by the
+// product of the lengths.
 bool matches(std::string_view pattern, std::string_view name) {
   std::size_t p = 0, n = 0;
   std::size_t star = std::string_view::npos, resume = 0;
@@ -103,7 +104,7 @@ std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int
     if (split.grid[d] < 1) {
       return Refusal{std::string(" blocks in ") + views::name(d), std::to_string(split.grid[d]), "at least 1"};
     }
-    count(split.grid[d]);  // held far above any number of ranks
+    count(split.grid[d]);  // no overflow: the limit is far above any number of ranks
   }
   if (split.filters < 1) return Refusal{" blocks of filters", std::to_string(split.filters), "at least 1"};
   count(split.filters);
@@ -112,7 +113,7 @@ std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int
     const Dim d = views::spatial_dims[i];
     if (split.grid[d] > 1) {
       return Refusal{"", text,
-                     std::string("no '") + views::letter(d) + "', as the network has " + std::to_string(spatial_rank) +
+                     std::string("no '") + views::letter(d) + "': the network has " + std::to_string(spatial_rank) +
                          " spatial dimensions"};
     }
   }
@@ -123,12 +124,12 @@ std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int
   return std::nullopt;
 }
 
-/// Why a layer can't compute what its readers need beyond what it owns; empty if it can, or has no neighbours in space.
+/// Why a layer cannot use recompute_halo; empty if it can.
 std::string refusal_of_recomputation(const Operation& op, const LayerSplit& split) {
   if (split.overlap != Overlap::recompute_halo) return {};
   if (std::holds_alternative<BatchNorm>(op) || std::holds_alternative<GroupNorm>(op) ||
       std::holds_alternative<LayerNorm>(op)) {
-    return "interior_first or blocking, as layers that take statistics compute what they own alone";
+    return "interior_first or blocking, as layers with statistics compute only the owned box";
   }
   const bool convolution = is_convolution(op);
   if (convolution && split.tensor_grid()[Dim::channel] > 1)
@@ -164,7 +165,7 @@ Strategy Strategy::parse(std::string_view text, const std::string& source) {
     if (words.empty()) continue;
     if (words.size() != 2 && words.size() != 3) {
       throw InvalidArgument(parse_operation, where, in_quotes(line),
-                            "a pattern and a process grid, such as \"conv* h2\", and at most one word more");
+                            "a pattern and a process grid, such as \"conv* h2\", and optionally an overlap");
     }
     if (!std::all_of(words[0].begin(), words[0].end(), is_pattern_character)) {
       throw InvalidArgument(parse_operation, where + ": pattern", in_quotes(words[0]),
@@ -227,7 +228,7 @@ std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescripti
                                    [&](const StrategyRule& r) { return matches(r.pattern, layer.name); });
     if (rule == strategy.rules.end()) {
       throw InvalidArgument(resolve_operation, strategy.source + ": layer", in_quotes(layer.name),
-                            "a rule for every layer; a last line \"* n1\" serves the rest");
+                            "a rule for every layer; a last line \"* n1\" covers all other layers");
     }
     const std::string expectation = refusal_of_recomputation(layer.operation, rule->split);
     if (!expectation.empty()) {

@@ -1,6 +1,6 @@
 #pragma once
-// One rank's part of an activation or gradient: a dense channels-last block of memory over a box of global indices (owned
-// part and ghosts). What layers exchange among themselves; users see DistributedView.
+// One rank's part of an activation or gradient: a dense channels-last memory block over a box of global indices
+// (owned part and ghosts). Layers pass it to each other; users see DistributedView.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/halo/transfer.hpp>
@@ -34,7 +34,7 @@ inline Kokkos::LayoutStride dense_layout(const std::array<Index, views::num_dims
 
 }  // namespace detail
 
-/// The part of `data`, which covers `box`, that lies at `part`. @pre contains(box, part)
+/// The view of `part` within `data`, which covers `box`. @pre contains(box, part)
 template <class T, class Mem>
 views::LocalView<T, Mem> part_of(const views::LocalView<T, Mem>& data, const views::Box& box, const views::Box& part) {
   const auto extents = views::extents_of(part).values;
@@ -53,10 +53,10 @@ template <class T, class Mem = Kokkos::DefaultExecutionSpace::memory_space>
 struct Tensor {
   using Storage = Kokkos::View<T*, Mem>;
 
-  views::Box owned;              ///< what this rank owns
-  views::Box box;                ///< what the memory covers
+  views::Box owned;              ///< box that this rank owns
+  views::Box box;                ///< box that the memory covers
   Storage storage;               ///< shared between tensors that are computed in place
-  std::shared_ptr<void> memory;  ///< behind `storage`, where that doesn't keep itself alive
+  std::shared_ptr<void> memory;  ///< keeps `storage` alive, where that does not own its memory
 
   bool exists = false;  ///< equal on all ranks, also where a rank's part is empty
   bool allocated() const { return exists; }
@@ -76,7 +76,7 @@ struct Tensor {
   }
 };
 
-/// Zero-initialised on `exec`. `box` must contain `owned` (or `owned` be empty).
+/// Zero-initialised on `exec`. @pre contains(box, owned), or `owned` is empty
 template <class T, class Exec>
 Tensor<T, typename Exec::memory_space> allocate_tensor(const Exec& exec, const std::string& label,
                                                        const views::Box& owned, const views::Box& box) {
@@ -85,7 +85,7 @@ Tensor<T, typename Exec::memory_space> allocate_tensor(const Exec& exec, const s
   return t;
 }
 
-/// The same where the other ranks of the node reach it: for what transfers read.
+/// As above, in memory that the ranks of the node share: for tensors that transfers read.
 template <class T, class Exec>
 Tensor<T, typename Exec::memory_space> allocate_tensor(const comm::Communicator& comm, const Exec& exec,
                                                        const std::string& label, const views::Box& owned,

@@ -35,7 +35,7 @@ void check_arguments(const NetworkDescription& network, const LabelledImages& tr
                      const TrainOptions& o) {
   check(o.batch >= 1, "batch", std::to_string(o.batch), "at least 1 sample");
   check(o.epochs >= 0, "epochs", std::to_string(o.epochs), "at least 0");
-  check(o.steps >= 0, "steps", std::to_string(o.steps), "at least 0 (0: as many as the epochs have)");
+  check(o.steps >= 0, "steps", std::to_string(o.steps), "at least 0 (0: all steps of the epochs)");
   check(std::isfinite(o.learning_rate) && o.learning_rate >= 0, "learning rate", std::to_string(o.learning_rate),
         "a finite number ≥ 0");
   check(std::isfinite(o.momentum) && o.momentum >= 0 && o.momentum < 1, "momentum", std::to_string(o.momentum),
@@ -49,12 +49,14 @@ void check_arguments(const NetworkDescription& network, const LabelledImages& tr
     check(set->image == network.input, "image", views::to_string(set->image), "the extents of the network's input");
   }
   if (network.loss != Loss::softmax_cross_entropy) {
-    throw Unsupported("aloni::nn::train", "loss", "binary_cross_entropy",
-                      "softmax_cross_entropy, for which labelled images are made; Network::train_step runs any loss");
+    throw Unsupported(
+        "aloni::nn::train", "loss", "binary_cross_entropy",
+        "softmax_cross_entropy, as labelled images have class labels; Network::train_step has both losses");
   }
 }
 
-/// The order of samples in an epoch (Fisher and Yates), equal on all ranks. Streams below 2^32 belong to the parameters.
+/// The order of samples in an epoch (Fisher and Yates), equal on all ranks. Streams below 2^32 are used by the
+/// parameters.
 void shuffle(std::vector<Index>& order, std::uint64_t seed, std::uint64_t epoch) {
   std::iota(order.begin(), order.end(), Index{0});
   for (std::size_t i = order.size(); i > 1; --i) {
@@ -62,7 +64,8 @@ void shuffle(std::vector<Index>& order, std::uint64_t seed, std::uint64_t epoch)
   }
 }
 
-/// How far each sample of a mini-batch is moved: by its position in the training set and the epoch, equal on all ranks.
+/// Draws the shift of each sample of a mini-batch from its position in the training set and the epoch. Equal on all
+/// ranks.
 void draw_shifts(std::vector<Shift>& shifts, std::span<const Index> chosen, const TrainOptions& options,
                  std::uint64_t epoch) {
   if (options.shift == 0) return;
@@ -76,7 +79,7 @@ void draw_shifts(std::vector<Shift>& shifts, std::span<const Index> chosen, cons
   }
 }
 
-/// One network for each size of mini-batch that occurs: the full one and what is left at the end of a set.
+/// One network per size of mini-batch: the full size, and the rest at the end of a set.
 template <class T>
 class Networks {
  public:
@@ -142,10 +145,10 @@ double accuracy(Networks<T>& networks, const Queue<execution_space_t<T>>& queue,
   return static_cast<double>(correct) / static_cast<double>(set.size());
 }
 
-/// What came too late for the last step.
+/// Adds the gradients that were too late for the last step of an epoch.
 template <class T, class Exec>
-void step_on_the_rest(const Queue<Exec>& queue, comm::PartialAllReduce<T>& partial, Parameters<T, Exec>& parameters,
-                      const SgdOptions& sgd) {
+void step_on_late_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<T>& partial,
+                            Parameters<T, Exec>& parameters, const SgdOptions& sgd) {
   const auto rest = Kokkos::create_mirror_view(parameters.gradients());
   const int contributions = partial.flush(std::span<T>(rest.data(), rest.extent(0)));
   if (contributions == 0) return;
@@ -164,7 +167,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   using Parameter = parameter_type_t<T>;
   check_arguments(description, train_set, test_set, options);
   const Queue<Exec> queue;
-  // Of whose gradients come late nothing may be missing on a rank: they are added where all is.
+  // Late gradients require whole parameters on every rank.
   const bool waits_for_all = options.gradients == GradientReduction::all;
   auto parameters = waits_for_all
                         ? Parameters<Parameter, Exec>(comm, queue, description,
@@ -184,7 +187,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   std::vector<Shift> shifts;
   double train_seconds = 0;
   Index trained = 0;
-  networks.of(batch);  // its set-up isn't part of the first step
+  networks.of(batch);  // its set-up is not part of the first step's time
   std::optional<comm::PartialAllReduce<Parameter>> partial;
   if (!waits_for_all) partial.emplace(comm, parameters.gradients().extent(0));
   for (int epoch = 0; epoch < epochs; ++epoch) {
@@ -217,7 +220,7 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
       ++epoch_steps;
       if (observer) observer->after_step(std::ssize(report.losses), total_steps, result.loss, seconds);
     }
-    if (partial) step_on_the_rest(queue, *partial, parameters, sgd);
+    if (partial) step_on_late_gradients(queue, *partial, parameters, sgd);
     add_difference(report.time, before, networks.time());
     train_seconds += epoch_seconds;
     trained += epoch_samples;

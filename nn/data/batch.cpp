@@ -15,7 +15,7 @@ using views::Dim;
 
 namespace {
 
-/// The values of `box` (samples counted within the mini-batch) in host memory with the strides of `to`.
+/// Writes the values of `box` to host memory with the strides of `to`. Samples are counted within the mini-batch.
 template <class T, class View>
 void convert(const LabelledImages& images, std::span<const Index> chosen, std::span<const Shift> shifts, const Box& box,
              const View& to) {
@@ -28,7 +28,7 @@ void convert(const LabelledImages& images, std::span<const Index> chosen, std::s
   for (Index n = 0; n < box.extent(Dim::sample); ++n) {
     const Index sample = box.lower(Dim::sample) + n;
     const Shift shift = shifts.empty() ? Shift{} : shifts[sample];
-    const Index left = box.lower(Dim::width) - shift.right;  // column of the image that comes first
+    const Index left = box.lower(Dim::width) - shift.right;  // image column at the lower edge of the box
     const Index first = std::clamp<Index>(-left, 0, box.extent(Dim::width));
     const Index last = std::clamp<Index>(width - left, first, box.extent(Dim::width));
     const auto background = [&](Index d, Index h, Index from, Index until) {

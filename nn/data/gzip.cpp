@@ -1,5 +1,5 @@
-// Compiled only when aloni_ENABLE_ZLIB is ON. zlib's own gzread treats a truncated stream, and whatever follows the
-// last member, as an ordinary end of file; this reader tells them from a good one.
+// Compiled only when aloni_ENABLE_ZLIB is ON. gzread of zlib accepts a truncated stream, and garbage after the last
+// member, as an ordinary end of file. This reader rejects both.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/data/detail/byte_source.hpp>
 
@@ -55,7 +55,7 @@ class GzipSource : public ByteSource {
     stream_.avail_in = static_cast<uInt>(got);
   }
 
-  // A gzip file may be several members after each other.
+  // A gzip file may consist of several members.
   void next_member() {
     if (stream_.avail_in == 0) {
       const std::size_t got = compressed_->read(buffer_.data(), buffer_.size());

@@ -13,7 +13,7 @@ namespace {
 constexpr const char* idx_operation = "aloni::nn::read_idx";
 constexpr std::uint8_t unsigned_bytes = 0x08;
 constexpr std::int64_t max_elements = std::int64_t{1} << 62;
-// What a header promises is believed step by step only: a damaged one must not ask for more memory than the file fills.
+// Memory grows with the bytes that were read, because a damaged header may announce more elements than the file has.
 constexpr std::size_t first_allocation = std::size_t{64} << 20;
 
 std::string hexadecimal(const std::uint8_t* bytes, std::size_t count) {

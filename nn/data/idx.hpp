@@ -1,6 +1,6 @@
 #pragma once
-// The IDX format of MNIST: magic number (two zero bytes, element type, number of dimensions), 32-bit big-endian extents, then the
-// elements. Only unsigned bytes (type 0x08) are read. Files may be gzip-compressed.
+// The IDX format of MNIST: magic number (two zero bytes, element type, number of dimensions), 32-bit big-endian
+// extents, elements. Only unsigned bytes (type 0x08) are supported. Files may be gzip-compressed.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,8 +12,8 @@ struct IdxArray {
   std::vector<std::uint8_t> values;
 };
 
-/// Reads `path`. Throws FileError naming the path and what is wrong (missing, truncated, trailing bytes, magic number), Unsupported
-/// for a gzip file when the build has no zlib.
+/// Reads `path`. Throws FileError naming the path and the defect (missing, truncated, trailing bytes, magic number);
+/// Unsupported for a gzip file if the build has no zlib.
 IdxArray read_idx(const std::string& path);
 
 }  // namespace aloni::nn

@@ -22,7 +22,7 @@ NamedArray read_either(const std::string& folder, const std::string& name, std::
   const std::string zipped = plain.string() + ".gz";
   std::error_code error;
   if (!std::filesystem::exists(plain, error) && !std::filesystem::exists(zipped, error)) {
-    throw FileError(read_mnist_operation, plain.string(), "missing", "this file, or the same with .gz");
+    throw FileError(read_mnist_operation, plain.string(), "missing", "this file, or this file with .gz appended");
   }
   NamedArray named;
   named.path = std::filesystem::exists(plain, error) ? plain.string() : zipped;

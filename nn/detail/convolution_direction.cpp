@@ -9,7 +9,7 @@ using views::Dim;
 
 namespace {
 
-/// What one more call of a kernel costs, in pixels of its result: above all the weights, which it reorders.
+/// Cost of one more kernel call, in pixels of its result. Most of it is the reordering of the weights.
 constexpr Index pixels_per_call = 60;
 }  // namespace
 
@@ -68,7 +68,7 @@ halo::Range Direction::interior(int rank, const Box& work, Dim dim) const {
   const Box own = source().owned(rank);
   Index lo = work.lower(dim), hi = work.upper(dim);
   for (Index i = work.lower(dim); i < work.upper(dim); ++i) {
-    // A stride may jump over all that an index would need: then it needs nothing, whatever its neighbours do.
+    // With a stride an index may need nothing while its neighbours do.
     const Box needed = needed_for(with_range(work, dim, i, i + 1), rank);
     if (needed.empty()) continue;
     if (needed.lower(dim) < own.lower(dim)) lo = i + 1;
@@ -80,12 +80,12 @@ halo::Range Direction::interior(int rank, const Box& work, Dim dim) const {
 std::pair<std::vector<Box>, std::vector<Box>> Direction::interior_first(int rank, const Box& work) const {
   std::vector<Box> inside, border;
   if (work.empty()) return {inside, border};
-  // Slabs along the outermost spatial dimension are split off, faces of the others computed again.
+  // Slabs along the outermost spatial dimension are split off. Faces of the other dimensions are computed again.
   Box rest = work;
   bool slabs = true;
   for (const Dim dim : views::spatial_dims) {
     if (work.extent(dim) == 1 && slabs) {
-      // A dimension of one index: if it needs ghosts, there is no interior.
+      // A dimension with one index has no interior if this index needs ghosts.
       if (interior(rank, work, dim).empty()) return {{}, {work}};
       continue;
     }

@@ -1,9 +1,9 @@
 #pragma once
-// What computes one region of a convolution's result on one rank: a call of a local kernel for each part of the channels, and for each sample
-// where those of several don't lie dense.
+// Computes one region of a convolution's result on one rank, with one call of a local kernel per part of the
+// channels. Where several samples are not dense together, there is one call per sample.
 //
-// A target of another type than the source is one of partial sums, which are float where activations are bfloat16: then kernels of floats compute
-// it from a copy of the source.
+// A target whose type differs from the source's holds partial sums: float where activations are bfloat16. Kernels of
+// floats then compute it from a copy of the source.
 #include <aloni/nn/detail/convolution_direction.hpp>
 #include <aloni/nn/local/bias.hpp>
 #include <aloni/nn/local/convolution.hpp>
@@ -23,7 +23,7 @@
 
 namespace aloni::nn::detail {
 
-/// The weights of one part, of type T: those of the layer where they lie, or a dense copy.
+/// The weights of one part, of type T: in place in the layer's weights, or a dense copy.
 template <class T, class Exec>
 struct PartWeights {
   using View = views::LocalView<T, typename Exec::memory_space>;
@@ -34,8 +34,8 @@ struct PartWeights {
   bool copied() const { return memory != nullptr; }
 };
 
-/// Local kernels by problem, pass and filters: equal ones are shared. Parts of equal extents have kernels of their own, which may keep their filters;
-/// kernels of the same filters share what they keep of them.
+/// Local kernels by problem, pass and filters; equal ones are shared. Parts with equal extents have separate kernels,
+/// because a kernel may cache its filters. Kernels with the same filters share that cache.
 template <class T, class Exec>
 class ConvolutionKernels {
  public:
@@ -44,8 +44,8 @@ class ConvolutionKernels {
 
   ConvolutionKernels(const Exec& exec, local::ConvolutionBackend backend) : exec_(exec), backend_(backend) {}
 
-  /// `input` and `output`: the views that the kernel will be given for these sides of the problem; `filters`: where those lie that it will be
-  /// given, null where they are its result.
+  /// `input`, `output`: views that the kernel will get for these sides of the problem. `filters`: address of the
+  /// filters that it will get, null if they are its result.
   Local of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass, const View& input, const View& output,
            const void* filters, bool relu = false) {
     const local::ConvolutionPasses wanted{.forward = pass == local::ConvolutionPass::forward,
@@ -54,7 +54,7 @@ class ConvolutionKernels {
                                           .relu = relu,
                                           .dense_input = views::is_dense(input),
                                           .dense_output = views::is_dense(output)};
-    for (const Made& known : all_)
+    for (const Cached& known : all_)
       if (known.filters == filters && known.kernel->passes() == wanted && known.kernel->problem() == problem)
         return known.kernel;
     std::shared_ptr<local::FilterOrders>& orders = orders_[filters];
@@ -63,28 +63,28 @@ class ConvolutionKernels {
     return all_.back().kernel;
   }
   void set_filter_version(std::uint64_t version) {
-    for (const Made& known : all_) known.kernel->set_filter_version(version);
+    for (const Cached& known : all_) known.kernel->set_filter_version(version);
   }
   std::size_t bytes() const {
     std::size_t sum = 0;
-    for (const Made& known : all_) sum += known.kernel->workspace_bytes();
+    for (const Cached& known : all_) sum += known.kernel->workspace_bytes();
     for (const auto& [filters, orders] : orders_) sum += orders->bytes();
     return sum;
   }
 
  private:
-  struct Made {
+  struct Cached {
     Local kernel;
     const void* filters;
   };
 
   Exec exec_;
   local::ConvolutionBackend backend_;
-  std::vector<Made> all_;
+  std::vector<Cached> all_;
   std::map<const void*, std::shared_ptr<local::FilterOrders>> orders_;
 };
 
-/// Calls of kernels that compute one region.
+/// The kernel calls that compute one region.
 template <class T, class Exec, class Target = T>
 class ConvolutionRegion {
  public:
@@ -94,7 +94,7 @@ class ConvolutionRegion {
   using Parameter = parameter_type_t<Target>;
   static constexpr bool copies_source = !std::is_same_v<T, Target>;
 
-  /// `box`: all channels that the rank works on.
+  /// `box`: includes all channels that the rank works on.
   ConvolutionRegion(const Direction& direction, int rank, const views::Box& box, const Tensor<T, Mem>& source,
                     const Tensor<Target, Mem>& target, const std::vector<PartWeights<Parameter, Exec>>& weights,
                     const Kokkos::View<Parameter*, Mem>& bias, ConvolutionKernels<Target, Exec>& kernels,
@@ -114,7 +114,7 @@ class ConvolutionRegion {
       const Index step = whole ? to.extent(views::Dim::sample) : 1;
       for (Index n = to.lower(views::Dim::sample); n < to.upper(views::Dim::sample); n += step) {
         const views::Box y = with_range(to, views::Dim::sample, n, n + step);
-        if (from.empty()) {  // where a stride jumps over all
+        if (from.empty()) {  // the stride jumps over all inputs
           calls_.push_back({nullptr, {}, w.w, part_bias, target.part(y)});
           continue;
         }
@@ -135,12 +135,12 @@ class ConvolutionRegion {
   }
 
   const views::Box& box() const { return box_; }
-  /// Of the source.
+  /// Box of the source.
   const views::Box& read() const { return read_; }
 
-  /// Elements of the memory that use_copy() wants: 0 unless copies_source.
+  /// Number of elements that use_copy() needs: 0 unless copies_source.
   std::size_t copied() const { return copied_; }
-  /// Where the source is copied to. Several regions may use the same memory.
+  /// Memory for the copy of the source. Several regions may use the same memory.
   void use_copy(const Kokkos::View<Target*, Mem>& memory) { copy_ = memory; }
 
   void run(const Exec& exec) const {
@@ -159,7 +159,7 @@ class ConvolutionRegion {
   }
 
  private:
-  /// The view that a kernel reads: the source's, or one of a dense copy.
+  /// The view that a kernel reads: of the source, or of its dense copy.
   TargetView given_for(const View& from) const {
     if constexpr (copies_source) {
       return local::dense_tensor<Target, Exec>(copy_.data(), from.extent(0), from.extent(1), from.extent(2),
@@ -174,7 +174,8 @@ class ConvolutionRegion {
     return view;
   }
 
-  /// What a region needs; where it isn't split, all that there is: parts of memory would have to be packed.
+  /// Sources that a region needs. In dimensions in which the region is not split, all indices in memory: a part of
+  /// the memory would have to be packed.
   static views::Box source_of(const Direction& direction, int rank, const views::Box& box, const views::Box& memory) {
     views::Box needed = direction.needed_for(box, rank);
     if (needed.empty()) return needed;

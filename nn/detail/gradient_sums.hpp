@@ -1,5 +1,6 @@
 #pragma once
-// The sums over ranks of a network's gradients: in buckets as nodes of the backward step's graph, or all at once behind it.
+// All-reduce of a network's gradients: in buckets, as nodes of the backward step graph, or all at once after the
+// step.
 #include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/parameters.hpp>
@@ -19,26 +20,28 @@ class GradientSums {
   using AllParameters = Parameters<T, Exec>;
   using Segment = typename AllParameters::Segment;
 
-  /// Collective. The parameters outlive this.
+  /// Collective. The parameters must outlive this object.
   GradientSums(const comm::Communicator& comm, const Queue<Exec>& queue, const AllParameters& parameters)
       : comm_(comm), parameters_(parameters) {
-    // On a host the collectives' engine is faster than kernels that reach into other ranks' memory, and its sums go on beside the backward pass.
+    // On a host the collectives' engine is faster than kernels that read other ranks' memory, and its sums run beside
+    // the backward pass.
     constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
     for (const Segment& segment : parameters.segments())
       reductions_.emplace_back(summing(segment), queue, segment.gradients, comm::BuiltInReduction<T>{}, !on_host);
     for (const Segment& segment : parameters.segments()) add_buckets(segment);
-    // In the order in which the backward pass leaves the layers, on all ranks.
+    // All ranks sort the buckets in the order in which the backward pass leaves the layers.
     std::ranges::stable_sort(buckets_, std::greater{}, &Bucket::layer);
     requests_.resize(buckets_.size());
   }
   GradientSums(const GradientSums&) = delete;
   GradientSums& operator=(const GradientSums&) = delete;
 
-  /// Whether add_to() can be used. Equal on all ranks.
+  /// Whether add_to() is available. Equal on all ranks.
   bool can_run_beside() const {
     return std::ranges::all_of(reductions_, [](const auto& r) { return r.can_start(); });
   }
-  /// Behind the backward pass of a layer: the sums of what is complete with it. From the last layer to the first. This outlives the step.
+  /// Adds the sums of all gradients that are complete after the backward pass of `layer`. Call it from the last layer
+  /// to the first. This object must outlive the step.
   void add_to(Step<Exec>& step, int layer) {
     for (std::size_t i = 0; i < buckets_.size(); ++i) {
       if (buckets_[i].layer != layer) continue;
@@ -55,7 +58,7 @@ class GradientSums {
           });
     }
   }
-  /// All of them, as ViewAllReduce::run().
+  /// Runs all sums, as ViewAllReduce::run().
   void run(const Queue<Exec>& queue) const {
     for (const auto& reduction : reductions_) reduction.run(queue);
   }
@@ -63,23 +66,24 @@ class GradientSums {
  private:
   /// Gradients that are summed together, as soon as the backward pass has left their first layer.
   struct Bucket {
-    int layer;                     ///< the first
-    std::size_t segment;           ///< that they are of
-    Index first, length;           ///< in its gradients
-    std::vector<Access> accesses;  ///< theirs
+    int layer;                     ///< first layer
+    std::size_t segment;           ///< segment of the gradients
+    Index first, length;           ///< range in the segment's gradients
+    std::vector<Access> accesses;  ///< the gradients, as written by their layers
   };
   static constexpr Index bucket_bytes = Index{1} << 20;
 
-  /// The ranks that add their gradients.
+  /// The ranks over which the gradients are summed.
   const comm::Communicator& summing(const Segment& segment) const { return segment.sum ? *segment.sum : comm_; }
 
-  /// From the last gradients to the first, each of at least bucket_bytes but the last one of a segment. The loss goes with the first.
+  /// Buckets from the last gradients to the first, of at least bucket_bytes each, except the last bucket of a
+  /// segment. The loss is in the first bucket.
   void add_buckets(const Segment& segment) {
     const auto& tensors = parameters_.descriptions();
     std::vector<int> mine;
     for (int p = 0; p < static_cast<int>(tensors.size()); ++p)
       if (parameters_.blocks(p).count() == segment.blocks) mine.push_back(p);
-    // What other ranks keep may be a little more or less: their buckets must be the same.
+    // Ranks may keep blocks of slightly different sizes. Buckets must be equal on all ranks, so the mean size counts.
     const auto bytes = [&](int p) {
       return tensors[static_cast<std::size_t>(p)].extents.size() / segment.blocks * static_cast<Index>(sizeof(T));
     };
@@ -99,14 +103,14 @@ class GradientSums {
       end = first;
       size = 0;
     }
-    if (end > 0) buckets_.push_back({0, index, 0, end, {}});  // nothing is learned: the loss alone
+    if (end > 0) buckets_.push_back({0, index, 0, end, {}});  // no layer has parameters: the loss alone
   }
 
   comm::Communicator comm_;
   const AllParameters& parameters_;
-  std::vector<comm::ViewAllReduce<T, Exec>> reductions_;  ///< of each segment
+  std::vector<comm::ViewAllReduce<T, Exec>> reductions_;  ///< one per segment
   std::vector<Bucket> buckets_;
-  std::vector<comm::Request> requests_;  ///< of each bucket, in flight
+  std::vector<comm::Request> requests_;  ///< one per bucket, in flight
 };
 
 }  // namespace aloni::nn::detail

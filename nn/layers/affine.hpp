@@ -1,6 +1,6 @@
 #pragma once
-// Scale and offset per channel behind a normalisation: learned, or 1 and 0. Of the channels that the rank owns; the gradients of the others are
-// zeros.
+// Scale and offset per channel after a normalisation, for the channels that the rank owns. They are learned, or 1 and
+// 0. Gradients of other channels are zero.
 #include <aloni/nn/layers/layer.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -15,7 +15,7 @@ struct Affine {
   using Vector = Kokkos::View<Parameter*, typename Exec::memory_space>;
 
   Vector gamma, beta;
-  Vector dgamma, dbeta;  ///< unallocated where nothing is learned
+  Vector dgamma, dbeta;  ///< not allocated unless learned
 
   Affine(const LayerSetup<T, Exec>& s, bool learned) {
     const views::Box own = s.plan.input.owned(s.comm.rank());
@@ -41,7 +41,8 @@ struct Affine {
   }
 
   bool learned() const { return all_dgamma_.is_allocated(); }
-  /// Whether there are channels whose gradient is zero, to be set before the others'.
+  /// Whether this rank does not own all channels. Then all gradients are zeroed before those of its channels are
+  /// written.
   bool has_others() const { return all_dgamma_.extent(0) > dgamma.extent(0); }
   Access writes_dgamma() const { return writes(all_dgamma_); }
   Access writes_dbeta() const { return writes(all_dbeta_); }

@@ -14,8 +14,9 @@ using views::Dim;
 
 namespace {
 
-/// Statistics over this rank's box, over the ranks that share its samples, or over all (spatial-parallel-cnn, section III.B):
-/// the sums of a channel and the number of its elements are added within the group, so uneven and empty boxes weigh right.
+/// Statistics over this rank's box, the ranks that share its samples, neighbouring ranks, or all ranks
+/// (spatial-parallel-cnn, section III.B). Sums per channel are added within the group and divided by the group's
+/// number of elements. So uneven and empty boxes have the right weight.
 template <class T, class Exec>
 class BatchNormLayer final : public Layer<T, Exec> {
  public:
@@ -57,7 +58,7 @@ class BatchNormLayer final : public Layer<T, Exec> {
     }
   }
 
-  /// Of the channels that the rank owns.
+  /// Statistics of the channels that the rank owns.
   static RunningStatistics<Mem> own_statistics(const LayerSetup<T, Exec>& s) {
     RunningStatistics<Mem> all = s.parameters.running_statistics(s.index);
     const views::Box own = s.plan.input.owned(s.comm.rank());
@@ -67,7 +68,7 @@ class BatchNormLayer final : public Layer<T, Exec> {
 
   void add_forward(Step<Exec>& step, Mode mode) override {
     const bool trains = mode == Mode::training;
-    if (trains && count_ == 0) return;  // nobody in the group holds anything
+    if (trains && count_ == 0) return;  // no rank of the group has data
     if (trains) {
       step.kernel("sums of this rank", {reads(x_), writes(sums_.values()), writes(*this)},
                   [this](const Exec& exec) { reduction_.statistics(exec, x_.owned_part(), sums_.values()); });

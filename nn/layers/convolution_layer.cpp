@@ -48,7 +48,7 @@ class ConvolutionLayer final : public Layer<T, Exec> {
   }
   bool fuses_relu() const override { return convolution_.fuses_relu(); }
 
-  // The gradient of the weights waits for nobody, most often: it is there to hide the exchange behind.
+  // The gradient of the weights usually needs no ghosts: it hides the exchange.
   void add_backward(Step<Exec>& step) override {
     convolution_.add_gradient_exchange(step);
     convolution_.add_backward_filter(step);

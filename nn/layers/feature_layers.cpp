@@ -14,7 +14,7 @@ using views::Dim;
 
 namespace {
 
-/// y may be x, and dx may be dy: the gradient only looks at y.
+/// y may be x, and dx may be dy: the gradient depends on y only.
 template <class T, class Exec>
 class ReluLayer final : public Layer<T, Exec> {
  public:
@@ -40,7 +40,7 @@ class ReluLayer final : public Layer<T, Exec> {
   views::Box work_;
 };
 
-/// The input is whole samples, dense: the output is the same memory block under another shape.
+/// The input has whole samples and is dense. The output has the same elements in the same order, with another shape.
 template <class T, class Exec>
 class FlattenLayer final : public Layer<T, Exec> {
  public:
@@ -70,7 +70,7 @@ class FlattenLayer final : public Layer<T, Exec> {
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
 };
 
-/// Products of matrices of floats, or doubles: activations of bfloat16 are copied into such and back.
+/// Matrix products of float or double. bfloat16 activations are copied to float and back.
 template <class T, class Exec>
 class DenseLayer final : public Layer<T, Exec> {
  public:
@@ -126,13 +126,13 @@ class DenseLayer final : public Layer<T, Exec> {
   using View = views::LocalView<Parameter, Mem>;
   static constexpr bool copies = !std::is_same_v<T, Parameter>;
 
-  /// What the rank owns of a tensor, for the matrix product.
+  /// The owned part of a tensor as an operand of the matrix product.
   static View given(const Exec& exec, const Tensor<T, Mem>& t, const Tensor<Parameter, Mem>& copy) {
     const View view = room_for(t, copy);
     if constexpr (copies) local::convert<Parameter, T, Exec>(exec, t.owned_part(), view);
     return view;
   }
-  /// Where a product is written that belongs there.
+  /// Memory for a result of the matrix product that belongs to tensor `t`.
   static View room_for(const Tensor<T, Mem>& t, const Tensor<Parameter, Mem>& copy) {
     if constexpr (copies) {
       return copy.whole();
@@ -146,7 +146,7 @@ class DenseLayer final : public Layer<T, Exec> {
 
   bool counts_;
   Tensor<T, Mem> x_, y_, dx_, dy_;
-  Tensor<Parameter, Mem> input_, output_;  ///< copies of x and dx, of y and dy; none where these are what is multiplied
+  Tensor<Parameter, Mem> input_, output_;  ///< float copies of x and dx, and of y and dy; bfloat16 only
   Kokkos::View<Parameter*, Mem> w_, b_, dw_, db_;
 };
 

@@ -12,8 +12,8 @@ using views::Dim;
 
 namespace {
 
-/// The ranks that share samples add up the sums of their pixels; all of them hold all channels. A rank without pixels of the
-/// samples it shares takes part with zeros.
+/// The ranks that share samples add the sums over their pixels. Each of them has all channels. A rank without pixels
+/// contributes zeros.
 template <class T, class Exec>
 class GroupNormLayer final : public Layer<T, Exec> {
  public:
@@ -79,7 +79,7 @@ class GroupNormLayer final : public Layer<T, Exec> {
   Affine<T, Exec> affine_;
   local::LocalGroupNorm<T, Exec> norm_;
   GroupSums<Exec> sums_;
-  Index count_ = 0;  ///< elements that share a mean
+  Index count_ = 0;  ///< number of elements that share a mean
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 #pragma once
-// Sums in double that some ranks of a network add up among themselves: statistics of normalisations. They travel through the host.
+// Sums in double over a group of ranks: the statistics of normalisations. They travel through host memory.
 //
 //   GroupSums<Exec> sums(comm, queue, "aloni::nn::my_sums", members, 2 * channels);
 //   step.kernel("sums of this rank", {writes(sums.values())}, …);
@@ -25,18 +25,19 @@ class GroupSums {
   using Vector = Kokkos::View<double*, typename Exec::memory_space>;
 
   GroupSums() = default;
-  /// Collective over `members`, ascending, this rank among them, who all have as many values.
+  /// `members`: ascending, including this rank. `size`: number of values, equal on all members. Collective over
+  /// `members`.
   GroupSums(const comm::Communicator& comm, const Queue<Exec>& queue, const std::string& label,
             const std::vector<int>& members, std::size_t size)
       : values_(Kokkos::view_alloc(queue.space(), label), size),
         host_(Kokkos::create_mirror_view(values_)),
-        reason_(label + ": those of this rank are needed on the host") {
+        reason_(label + ": sums of this rank are needed on the host") {
     if (members.size() > 1) group_.emplace(comm.subgroup(members));
   }
 
   const Vector& values() const { return values_; }
 
-  /// Adds them up over the group. This outlives the step.
+  /// Adds the sum over the group to the step. This object must outlive the step.
   void add_to(Step<Exec>& step) {
     if (!adds()) return;
     step.collective(
@@ -53,7 +54,7 @@ class GroupSums {
   }
 
  private:
-  // Samples that no rank of the group has leave nothing to add.
+  // There are no values if no rank of the group has samples.
   bool adds() const { return group_.has_value() && host_.extent(0) > 0; }
 
   Vector values_;

@@ -1,8 +1,8 @@
 #pragma once
-// One layer of a running network on one rank: kernels on memory that Network has laid out, and the communication that is the
-// layer's own (halo of dL/dy, statistics). Network moves activations and gradients between layers. Layers add what they do to a step's
-// graph, with what each piece reads and writes; when it runs is not their business. Activations of bfloat16 are computed with in float or double, and
-// rounded when they are written.
+// One layer of a running network on one rank: kernels on memory that Network allocates, and communication of the
+// layer's own (halo of dL/dy, statistics). Network moves activations and gradients between layers. A layer adds nodes
+// to a step graph, with the memory that each reads and writes; the graph decides the order. bfloat16 activations are
+// computed in float or double and rounded when written.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
@@ -30,15 +30,16 @@ struct LayerSetup {
   Parameters<parameter_type_t<T>, Exec>& parameters;  ///< outlives the layer
   /// Covers plan.forward_work().
   Tensor<T, typename Exec::memory_space> y;
-  /// dL/dy covers what the rank owns of y.
+  /// dL/dy covers the owned part of y.
   Tensor<T, typename Exec::memory_space> dy;
-  /// One for each input. dL/dx (unallocated where nobody wants it) covers what the rank owns of x, or, with pooling and
-  /// up-sampling, what it reads.
+  /// One per input. dL/dx covers the owned part of x, or with pooling and up-sampling the part that the layer reads.
+  /// It is not allocated if no layer needs it.
   std::vector<Tensor<T, typename Exec::memory_space>> x, dx;
   local::ConvolutionBackend backend;
-  /// A convolution whose only reader is a ReLU in place, and that ReLU: in evaluation the one does the other's work, where it can.
+  /// For a convolution whose only reader is an in-place ReLU, and for that ReLU: in evaluation the convolution
+  /// computes the ReLU too, if it can.
   bool fuses_relu = false;
-  std::optional<double> largest_overhead = {};  ///< of DistributedConvolutionOptions
+  std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
 };
 
 template <class T, class Exec>
@@ -49,16 +50,18 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
   virtual ~Layer() = default;
 
-  /// Adds what computes plan.forward_work() of y, the owned part most often, from x, ghosts included. Every rank adds the same communication.
+  /// Adds the nodes that compute plan.forward_work() of y (usually the owned part) from x with its ghosts. Every rank
+  /// adds the same communication.
   virtual void add_forward(Step<Exec>& step, Mode mode) = 0;
-  /// Adds what computes dx from dy, and this rank's part of the gradients of the parameters: their sum over all ranks is
-  /// the gradient. Executed after a forward step of the training mode.
+  /// Adds the nodes that compute dx from dy, and this rank's summand of the parameter gradients. Runs after a forward
+  /// step in training mode.
   virtual void add_backward(Step<Exec>& step) = 0;
-  /// Whether the evaluation step of a convolution ends with the ReLU behind it. Equal on all ranks.
+  /// Whether this convolution also computes the ReLU after it in evaluation. Equal on all ranks.
   virtual bool fuses_relu() const { return false; }
 };
 
-/// Whether this rank's result counts in sums over all ranks: of several ranks that compute the same, one does.
+/// Whether this rank's result counts in sums over all ranks: of several ranks with the same result only the first
+/// copy counts.
 inline bool counts_in_sums(const views::Distribution& output, int rank) { return output.is_first_copy(rank); }
 
 template <class T, class Exec>

@@ -8,7 +8,7 @@ namespace aloni::nn {
 
 namespace {
 
-/// Every cell is normalised by the rank that holds it.
+/// The rank that owns a pixel normalises it.
 template <class T, class Exec>
 class LayerNormLayer final : public Layer<T, Exec> {
  public:

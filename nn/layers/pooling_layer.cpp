@@ -74,14 +74,15 @@ class PoolingLayer final : public Layer<T, Exec> {
   PoolingKind kind_;
   local::AverageDivisor divisor_;
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
-  views::Box work_;    ///< of y
-  views::Box dx_box_;  ///< of dx, whose memory may reach further: the producer's dy
+  views::Box work_;    ///< box of y
+  views::Box dx_box_;  ///< box of dx; the memory of dx, the producer's dy, may be larger
   Tensor<std::int32_t, typename Exec::memory_space> argmax_;
-  // The buffer of x may reach further than that of dx (a producer's box with ghosts), so the two passes have offsets of their own.
+  // The buffer of x may be larger than that of dx (the producer's box with ghosts), so the two passes have separate
+  // offsets.
   local::PoolingProblem forward_, backward_;
 };
 
-/// Each rank sums its pixels, the ranks that share its samples add theirs; all of them then hold the mean.
+/// Each rank sums its pixels. The ranks that share its samples add these sums, and each then has the mean.
 template <class T, class Exec>
 class GlobalAveragePoolingLayer final : public Layer<T, Exec> {
  public:

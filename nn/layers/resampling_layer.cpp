@@ -29,9 +29,9 @@ bool takes_maximum(const Operation& op) {
   return pooling != nullptr && pooling->kind == PoolingKind::max;
 }
 
-/// Adaptive pooling and up-sampling. The gradient goes back like that of pooling: each rank writes what its outputs add to all inputs
-/// that they read, and Network adds the ghosts to their owners. With up-sampling that moves a row of the coarse tensor, where gathering
-/// would move several of the fine one.
+/// Adaptive pooling and up-sampling. Backward works as for pooling: each rank writes the gradients of all inputs that
+/// its outputs read, and Network adds the ghosts to their owners. For up-sampling this moves one row of the coarse
+/// tensor; gathering would move several rows of the fine one.
 template <class T, class Exec>
 class ResamplingLayer final : public Layer<T, Exec> {
  public:
@@ -76,10 +76,11 @@ class ResamplingLayer final : public Layer<T, Exec> {
  private:
   bool maximum_;
   Tensor<T, typename Exec::memory_space> x_, y_, dx_, dy_;
-  views::Box work_;    ///< of y
-  views::Box dx_box_;  ///< of dx, whose memory may reach further: the producer's dy
+  views::Box work_;    ///< box of y
+  views::Box dx_box_;  ///< box of dx; the memory of dx, the producer's dy, may be larger
   Tensor<std::int32_t, typename Exec::memory_space> argmax_;
-  // The buffer of x may reach further than that of dx (a producer's box with ghosts), so the two passes have boxes of their own.
+  // The buffer of x may be larger than that of dx (the producer's box with ghosts), so the two passes have separate
+  // boxes.
   local::ResamplingProblem forward_, backward_;
 };
 

@@ -1,6 +1,8 @@
-// Random networks, each layer split in a way of its own, against the same networks unsplit, to the bit, for as long as there is time:
+// Compares random networks, each layer with a random split, with the same networks unsplit, bit by bit, until time is
+// up:
 //   ALONI_FUZZ_SECONDS=600 ALONI_FUZZ_SEED=17 scripts/mpirun -n 6 build/host/bin/fuzz_split
-// The seed of a case says all about it but the number of ranks: the first case with ALONI_FUZZ_SEED set to it is that case again.
+// A seed and the number of ranks determine a case. To repeat it, set ALONI_FUZZ_SEED to its seed: it is the first
+// case then.
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/random_cases.hpp"
@@ -22,7 +24,7 @@ namespace fuzz_split {
 
 using local::ConvolutionBackend;
 
-/// False on all ranks when any saw a difference.
+/// False on all ranks if any rank saw a difference.
 template <class T>
 bool holds(const comm::Communicator& comm, std::uint64_t seed) {
   Dice dice(seed);
@@ -43,19 +45,19 @@ double number_from(const char* variable, double otherwise) {
   return text != nullptr && *text != '\0' ? std::atof(text) : otherwise;
 }
 
-TEST(FuzzSplit, GivesTheSameBitsOnIntegersForAsLongAsThereIsTime) {
+TEST(FuzzSplit, GivesTheSameBitsOnIntegersUntilTimeIsUp) {
   const auto comm = aloni::test::make_communicator();
   const double seconds = number_from("ALONI_FUZZ_SECONDS", aloni::test::nightly() ? 180 : 5);
   const auto first = static_cast<std::uint64_t>(number_from("ALONI_FUZZ_SEED", 1));
   const auto start = std::chrono::steady_clock::now();
-  const auto tell = [&](std::uint64_t seed) {  // after a crash, too, it is known where to look
+  const auto tell = [&](std::uint64_t seed) {  // so that the last good seed is known after a crash
     if (comm.rank() == 0)
       std::fprintf(stderr, "fuzz_split: seeds %llu to %llu agree\n", static_cast<unsigned long long>(first),
                    static_cast<unsigned long long>(seed));
   };
   std::uint64_t seed = first;
   for (;; ++seed) {
-    // The clock of one rank counts, so that all go on or none.
+    // The clock of rank 0 counts, so that all ranks stop together.
     const bool over = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() >= seconds;
     if (comm.all_reduce(comm.rank() == 0 && over ? 1 : 0, comm::Reduction::max) == 1 && seed > first) break;
     SCOPED_TRACE("ALONI_FUZZ_SEED=" + std::to_string(seed) + " on " + std::to_string(comm.size()) +

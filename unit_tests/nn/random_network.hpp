@@ -1,5 +1,5 @@
 #pragma once
-// Random networks and random ways to split them, from a seed: what the tests that compare split with unsplit draw.
+// Random networks and random splits from a seed, for the tests that compare split with unsplit.
 #include <aloni/core/random.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -33,7 +33,8 @@ class Dice {
 
 inline Window random_window(Dice& dice, int spatial_rank, const Extents& in, Index largest_kernel, bool pooling) {
   Window w;
-  // What chance alone rarely gives in all dimensions at once: a kernel as large as the input, and one of a single element.
+  // Chance alone rarely gives these in all dimensions at once: a kernel as large as the input, and a kernel of one
+  // element.
   enum class Size { whole_input, single_element, any };
   const Size size = pooling ? Size::any : static_cast<Size>(std::min<Index>(dice(0, 9), 2));
   for (int i = 3 - spatial_rank; i < 3; ++i) {
@@ -47,7 +48,7 @@ inline Window random_window(Dice& dice, int spatial_rank, const Extents& in, Ind
     }
     w.dilation[i] = pooling ? 1 : dice(1, 2);
     w.kernel[i] = dice(1, largest_kernel);
-    // Padding of a pooling window stays below the window: no window lies outside entirely.
+    // Padding of a pooling window is smaller than the window, so that no window lies outside entirely.
     const Index most = pooling ? (w.kernel[i] - 1) / 2 : 4;
     w.pad_low[i] = dice(0, most);
     w.pad_high[i] = dice(0, most);
@@ -60,7 +61,7 @@ inline Window random_window(Dice& dice, int spatial_rank, const Extents& in, Ind
   return w;
 }
 
-/// Output extents between 1 and twice the input's and 2 more, at most 12: whatever remainder.
+/// Output extents between 1 and twice the input's plus 2, at most 12. Any remainder may occur.
 inline std::array<Index, 3> random_output(Dice& dice, int spatial_rank, const Extents& in) {
   std::array<Index, 3> output{1, 1, 1};
   for (int i = 3 - spatial_rank; i < 3; ++i) output[i] = dice(1, std::min<Index>(12, 2 * in.values[1 + i] + 2));
@@ -83,10 +84,10 @@ inline Index random_groups(Dice& dice, Index channels, Index filters) {
   }
 }
 
-/// Few, or so many that the kernels of libraries bring filters into an order of their own.
+/// Few channels, or so many that kernels of libraries reorder the filters.
 inline Index random_channels(Dice& dice, bool many) { return many ? 8 * dice(2, 5) : dice(1, 6); }
 
-/// Any kernel, stride, dilation, padding and output padding that leave an output of 1 to 14 elements.
+/// Any kernel, stride, dilation, padding and output padding with an output of 1 to 14 elements.
 inline TransposedConvolution random_transposed(Dice& dice, int spatial_rank, const Extents& in, Index filters) {
   TransposedConvolution op;
   for (int i = 3 - spatial_rank; i < 3; ++i) {
@@ -109,7 +110,7 @@ inline TransposedConvolution random_transposed(Dice& dice, int spatial_rank, con
 
 enum class Kinds { exact, all };
 
-/// "input" and the layers that have the extents given.
+/// "input" and the layers whose output has these extents.
 inline std::vector<std::string> tensors_of(const NetworkDescription& net, const Extents& extents) {
   std::vector<std::string> names;
   if (net.input == extents) names.push_back("input");
@@ -119,12 +120,14 @@ inline std::vector<std::string> tensors_of(const NetworkDescription& net, const 
   return names;
 }
 
-/// One to five layers, each behind the one before, and sums with any earlier tensor; with Kinds::exact only such as give integers for integers.
+/// One to five layers in a row, and sums with any earlier tensor. With Kinds::exact only layers that map integers to
+/// integers.
 inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   NetworkDescription net;
   net.spatial_rank = static_cast<int>(dice(1, 3));
   net.loss = Loss::binary_cross_entropy;
-  // Small enough for blocks that are empty or thinner than a halo; now and then so large that it pays to compute an interior first.
+  // Small enough for blocks that are empty or thinner than a halo. Sometimes so large that computing the interior
+  // first pays.
   const bool large = dice(0, 7) == 0;
   const Index smallest = !large ? 1 : net.spatial_rank == 3 ? 12 : net.spatial_rank == 2 ? 40 : 1500;
   const Index largest = large ? smallest * 5 / 4 : net.spatial_rank == 3 ? 6 : net.spatial_rank == 2 ? 11 : 24;
@@ -140,12 +143,12 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
     const std::string name = "layer" + std::to_string(l);
     Operation op = Relu{};
     std::vector<std::string> inputs{previous};
-    // The range of kinds ends with those that divide.
+    // The last kinds of the range divide.
     switch (dice(0, kinds == Kinds::exact ? 8 : 16)) {
       case 0:
       case 1:
       case 2:
-        if (convolutions == (many_channels ? 1 : 2)) break;  // more might sum up to more than a float counts exactly
+        if (convolutions == (many_channels ? 1 : 2)) break;  // more might exceed the integers that float holds exactly
         ++convolutions;
         if (flat) {
           op = Dense{dice(1, 9), dice(0, 1) == 1};
@@ -218,7 +221,7 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   return net;
 }
 
-/// With splits of channels and filters, of every overlap.
+/// Splits into up to `ranks` blocks, including channels and filters, with every overlap.
 inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
   std::vector<Dim> dims{Dim::sample, Dim::width, Dim::channel};
   if (spatial_rank >= 2) dims.push_back(Dim::height);
@@ -237,7 +240,7 @@ inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
   return splits;
 }
 
-/// The layers' splits, but with the interior first where a layer can't be wide.
+/// The splits by layer, with interior_first where a layer cannot use recompute_halo.
 inline Strategy strategy_of(const NetworkDescription& net, const std::vector<LayerSplit>& splits) {
   Strategy strategy;
   for (std::size_t l = 0; l < net.layers.size(); ++l) {
@@ -248,14 +251,14 @@ inline Strategy strategy_of(const NetworkDescription& net, const std::vector<Lay
   return strategy;
 }
 
-/// One of these for all layers.
+/// One of `splits` for all layers.
 inline Strategy random_uniform_strategy(Dice& dice, const NetworkDescription& net,
                                         const std::vector<LayerSplit>& splits) {
   const LayerSplit& split = splits[dice(0, static_cast<Index>(splits.size()) - 1)];
   return strategy_of(net, std::vector(net.layers.size(), split));
 }
 
-/// One of these for each layer, or that of the layer before.
+/// For each layer one of `splits`, or the split of the layer before.
 inline Strategy random_strategy(Dice& dice, const NetworkDescription& net, const std::vector<LayerSplit>& splits) {
   std::vector<LayerSplit> drawn;
   for (std::size_t l = 0; l < net.layers.size(); ++l) {

@@ -40,7 +40,7 @@ void for_each_index(const Box& box, const Extents& whole, F&& f) {
           }
 }
 
-/// The kind of values that tensors are filled with: small integers, whose sums every type holds exactly, or real numbers.
+/// Values that fill tensors: small integers, whose sums every type holds exactly, or real numbers.
 enum class Values { integers, reals };
 
 template <class T>
@@ -50,7 +50,7 @@ T value_at(Values kind, std::uint64_t seed, std::uint64_t stream, Index position
   return static_cast<T>(static_cast<int>(random::integer(seed, stream, static_cast<std::uint64_t>(position)) % 3) - 1);
 }
 
-/// Copies between a view of the device and values in the order of its elements.
+/// Copies a view to the host, elements in the order of its indices.
 template <class View>
 auto on_host(const View& v) {
   using T = typename View::non_const_value_type;
@@ -70,8 +70,8 @@ void fill(const View& v, const Box& box, const Extents& whole, Values kind, std:
   Kokkos::deep_copy(v, dense);
 }
 
-/// Largest difference between a part and the whole that it is of, relative to the largest value where that is above 1 (the
-/// gradient of a bias before batch normalisation is zero but for rounding).
+/// Largest difference between a part and the same box of the whole, relative to the largest value if that is above 1.
+/// (The gradient of a bias before batch normalisation is zero except for rounding.)
 template <class PartView, class WholeView>
 double difference(const PartView& part, const Box& box, const WholeView& whole) {
   const auto p = on_host(part);
@@ -88,7 +88,7 @@ double difference(const PartView& part, const Box& box, const WholeView& whole) 
   return worst / std::max(largest, 1.0);
 }
 
-/// What of the weights of convolutions with split channels or filters a rank keeps.
+/// Whether a rank keeps whole weights of convolutions with split channels or filters.
 enum class Weights { whole, split };
 
 template <class T>
@@ -102,7 +102,7 @@ Parameters<parameter_type_t<T>, execution_space_t<T>> make_parameters(const comm
   return AllParameters(comm, queue, net, resolve(strategy, net, comm.size()), seed);
 }
 
-/// One network with its data, ready to compare.
+/// One network with its data, ready for comparison.
 template <class T>
 struct Run {
   using Parameter = parameter_type_t<T>;
@@ -126,7 +126,7 @@ struct Run {
     fill_parameters(0);
   }
 
-  /// Each round has parameters and data of its own.
+  /// Each round has its own parameters and data.
   void fill_parameters(std::uint64_t round) {
     Index count = 0;
     for (const ParameterDescription& d : parameters.descriptions()) count += d.extents.size();
@@ -146,8 +146,8 @@ struct Run {
   }
 };
 
-/// Compares output, input gradient and parameter gradients; tolerance 0: all bits agree. False on all ranks when any saw a
-/// difference. Collective.
+/// Compares output, input gradient and parameter gradients; with tolerance 0 all bits must agree. Returns false on
+/// all ranks if any rank saw a difference. Collective.
 template <class T>
 bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDescription& net,
                                  const Strategy& strategy, Index samples, Values values, std::uint64_t seed,
@@ -156,11 +156,11 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
   const auto self = comm.split(comm.rank(), 0);
   Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
   const Weights weights = seed % 2 == 0 ? Weights::split : Weights::whole;
-  const std::uint64_t schedule_seed = seed % 3 == 0 ? seed : 0;  // the layers' order, or any that is allowed
-  // Layers so small are computed at once, unless they are told otherwise.
+  const std::uint64_t schedule_seed = seed % 3 == 0 ? seed : 0;  // default order, or a random allowed order
+  // Layers as small as these are computed at once by default.
   const std::optional<double> largest_overhead = seed / 2 % 2 == 0 ? std::optional(1.0) : std::nullopt;
   Run<T> many(comm, net, strategy, samples, values, seed, backend, weights, schedule_seed, largest_overhead);
-  for (std::uint64_t step = 0; step < 2; ++step) {  // the second one meets buffers that are full of other values
+  for (std::uint64_t step = 0; step < 2; ++step) {  // in the second step buffers are full of other values
     for (Run<T>* run : {&one, &many}) {
       run->fill_parameters(step);
       run->step(step);
@@ -180,7 +180,7 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
       EXPECT_LE(difference(many.parameters.gradient(i), many.parameters.kept(i), one.parameters.gradient(i)), tolerance)
           << "gradient of " << one.parameters.descriptions()[p].name << ", " << where;
     }
-    // What several ranks keep of those that are split lies in one tensor again.
+    // Gathers the gradients of split tensors from the ranks that keep their blocks.
     const auto gathered = many.parameters.gather_gradients(many.queue);
     const auto alone = one.parameters.gather_gradients(one.queue);
     double worst = 0, largest = 1;

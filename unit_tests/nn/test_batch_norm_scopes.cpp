@@ -1,4 +1,4 @@
-// Statistics over a part of the mini-batch: each part is normalised as if it were a mini-batch of its own.
+// Statistics over a part of the mini-batch: each part is normalised like a mini-batch of its own.
 #include "split_harness.hpp"
 #include "support/transport.hpp"
 
@@ -23,7 +23,7 @@ NetworkDescription batch_norm(const Extents& input, const BatchNorm& op) {
   return net;
 }
 
-/// A step with the values that the whole tensor has in `box`.
+/// Runs a step with the values that the whole tensor has in `box`.
 void step(Run<double>& run, const Box& box, const Extents& whole) {
   fill<double>(run.network.input(), box, whole, Values::reals, seed, 2);
   run.network.forward(run.queue, Mode::training);
@@ -78,7 +78,7 @@ void compare(const std::string& grid, StatisticsScope scope, int ranks = 1) {
   EXPECT_LE(difference(split.network.input_gradient(), mine, alone.network.input_gradient()), 1e-12)
       << "input gradient";
 
-  // The gradients of gamma and beta are the sums over all parts, each part once.
+  // The gradients of gamma and beta are the sums over all parts. Each part counts once.
   const std::vector<Dim> spatial{Dim::depth, Dim::height, Dim::width};
   const bool counts =
       scope == StatisticsScope::local ||
@@ -91,7 +91,7 @@ void compare(const std::string& grid, StatisticsScope scope, int ranks = 1) {
     EXPECT_NEAR(gradients(i), sum, 1e-12 * (1 + std::abs(sum))) << "gradient of parameter " << i;
   }
 
-  // Running statistics are those of the part, until they are averaged.
+  // Running statistics are those of the part until they are averaged.
   const auto running = [](Run<double>& run) {
     const auto& s = run.parameters.running_statistics(0);
     return std::pair{Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.mean),
@@ -103,7 +103,7 @@ void compare(const std::string& grid, StatisticsScope scope, int ranks = 1) {
     EXPECT_NEAR(mean(c), own_mean(c), 1e-12);
     EXPECT_NEAR(variance(c), own_variance(c), 1e-12);
   }
-  // Copies of the host's views: in a build for the host these are the network's own memory.
+  // Copies of the host views: in a host build the views are the network's own memory.
   std::vector<double> before{mean.data(), mean.data() + mean.extent(0)};
   before.insert(before.end(), variance.data(), variance.data() + variance.extent(0));
   comm.all_reduce(std::span<double>(before), comm::Reduction::sum);
@@ -123,11 +123,11 @@ std::vector<std::string> grids(int ranks) {
   return {"n" + p, "h" + p, "w" + p};
 }
 
-TEST(BatchNormScopes, LocalNormalisesEachRanksBoxByItself) {
+TEST(BatchNormScopes, LocalNormalisesEachRanksBoxSeparately) {
   for (const auto& grid : grids(aloni::test::make_communicator().size())) compare(grid, StatisticsScope::local);
 }
 
-TEST(BatchNormScopes, SpatialNormalisesEachSetOfSamplesByItself) {
+TEST(BatchNormScopes, SpatialNormalisesEachSetOfSamplesSeparately) {
   for (const auto& grid : grids(aloni::test::make_communicator().size())) compare(grid, StatisticsScope::spatial);
 }
 

@@ -1,4 +1,4 @@
-// Networks whose activations are bfloat16: split equals unsplit, and training goes on as with float.
+// Networks with bfloat16 activations: split equals unsplit, and training converges as with float.
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/random_cases.hpp"
@@ -29,7 +29,7 @@ std::optional<std::string> missing() {
   return local::unsupported_reason<bfloat16, Host>(ConvolutionBackend::automatic, {}, local::ConvolutionPass::forward);
 }
 
-/// The best there is: the reference runs everywhere.
+/// The default backend if it supports bfloat16, else the reference, which runs everywhere.
 ConvolutionBackend backend() { return missing() ? ConvolutionBackend::reference : ConvolutionBackend::automatic; }
 
 NetworkDescription chain(std::vector<LayerDescription> layers) {
@@ -41,7 +41,8 @@ NetworkDescription chain(std::vector<LayerDescription> layers) {
   return net;
 }
 
-/// Layers whose results are exact on small integers. Where sums are of bfloat16, gradients behind few layers stay small enough for it.
+/// Layers with exact results on small integers. Networks with sums in bfloat16 have few layers, so that gradients
+/// stay small enough.
 std::vector<NetworkDescription> networks() {
   return {chain({{"conv1", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
                  {"relu", Relu{}, {"conv1"}},
@@ -74,8 +75,8 @@ TEST(Bfloat16, SplitGivesTheSameBitsOnIntegersOnEveryGrid) {
   }
 }
 
-/// Sums over ranks are of floats: exact on integers, rounded once like those of one rank.
-TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreSplit) {
+/// Sums over ranks are in float: exact on integers, and rounded once as on one rank.
+TEST(Bfloat16, SplitGivesTheSameBitsWithSplitChannelsAndFilters) {
   const auto comm = aloni::test::make_communicator();
   const std::string ranks = std::to_string(comm.size());
   for (const std::string& split : {"c" + ranks, "f" + ranks}) {
@@ -83,7 +84,7 @@ TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreSplit) {
       NetworkDescription net = chain({});
       net.input = views::make_extents(1, {6, 6}, 16);
       const Window window = square_window(2, 3, 1, 1);
-      if (transposed) {  // without bias, which has a rounding of its own on one rank
+      if (transposed) {  // without bias, which is rounded separately on one rank
         net.layers = {{"conv1", TransposedConvolution{.filters = 32, .window = window, .bias = false}, {"input"}},
                       {"conv2", TransposedConvolution{.filters = 24, .window = window, .bias = false}, {"conv1"}}};
       } else {
@@ -95,8 +96,8 @@ TEST(Bfloat16, SplitGivesTheSameBitsWhereChannelsAndFiltersAreSplit) {
   }
 }
 
-/// On three ranks the one in the middle has two products of equal extents, whose filters a kernel may keep in a form of its own: in oneDNN's order
-/// where there are many channels, rounded where there are few.
+/// On three ranks the middle one has two parts with equal extents. A kernel may cache their filters: in oneDNN's
+/// order if there are many channels, rounded if there are few.
 TEST(Bfloat16, KeepsTheFiltersOfEqualPartsApart) {
   const auto comm = aloni::test::make_communicator();
   const std::string ranks = std::to_string(comm.size());
@@ -114,7 +115,7 @@ TEST(Bfloat16, KeepsTheFiltersOfEqualPartsApart) {
   }
 }
 
-/// Results differ by roundings of values that are sums in another order.
+/// Results differ because sums in another order are rounded differently.
 TEST(Bfloat16, RandomNetworksAreCloseToTheUnsplitOnes) {
   const auto comm = aloni::test::make_communicator();
   for (std::uint64_t seed = 7000; seed < 7000 + static_cast<std::uint64_t>(aloni::test::random_cases(20)); ++seed) {
@@ -129,7 +130,7 @@ TEST(Bfloat16, RandomNetworksAreCloseToTheUnsplitOnes) {
   }
 }
 
-/// A class for each quarter of an image in which the bright spot lies.
+/// Images whose class is the position of a bright spot.
 LabelledImages spots(Index count) {
   LabelledImages set;
   set.image = views::make_extents(1, {28, 28}, 1);
@@ -154,21 +155,21 @@ std::vector<double> losses_of(const comm::Communicator& comm, const TrainOptions
   return train<T>(comm, lenet5(images.image, images.classes), strategy, images, spots(10), options).losses;
 }
 
-TEST(Bfloat16, TrainingGoesOnAsWithFloat) {
+TEST(Bfloat16, TrainingConvergesAsWithFloat) {
   const auto comm = aloni::test::make_communicator();
   TrainOptions options{.batch = 64, .steps = aloni::test::share_of(60), .seed = 5, .learning_rate = 0.05};
   const std::vector<double> expected = losses_of<float>(comm, options);
   options.backend = backend();
   const std::vector<double> narrow = losses_of<bfloat16>(comm, options);
   ASSERT_EQ(narrow.size(), expected.size());
-  // Roundings grow with the steps, as the order of sums does.
+  // Rounding differences grow with the steps, as those of the order of sums do.
   for (std::size_t i = 0; i < std::min<std::size_t>(20, narrow.size()); ++i)
     EXPECT_NEAR(narrow[i], expected[i], 0.01 * expected[i]) << "step " << i;
   if (options.steps < 60) return;
   EXPECT_LT(std::accumulate(narrow.end() - 10, narrow.end(), 0.0) / 10, 0.5 * narrow.front());
 }
 
-TEST(Bfloat16, IsRefusedWithWhatToTakeInstead) {
+TEST(Bfloat16, RefusalNamesTheAlternative) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = networks()[0];
   const auto make = [&](ConvolutionBackend backend) {

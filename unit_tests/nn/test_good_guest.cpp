@@ -1,6 +1,6 @@
-// A training step inside a host's program: after the first one it allocates no Kokkos memory and no large block of the heap, fences no
-// whole device, and every fence says why; executing a step takes nothing from the heap at all; and the network works in a program that
-// started MPI and Kokkos itself, on a communicator of its own.
+// A training step inside a host program. After the first step the library allocates no Kokkos memory and no large
+// heap block, fences no whole device, and labels every fence. Executing a step does not use the heap. The network
+// works in a program that started MPI and Kokkos itself, on a communicator of that program.
 #include "split_harness.hpp"
 
 #include <support/fence_guard.hpp>
@@ -62,7 +62,7 @@ void expect_clean_step(const comm::Communicator& comm, const NetworkDescription&
   }
 }
 
-TEST(GoodGuest, AllocatesNothingAndFencesNothingWholeAfterTheFirstStep) {
+TEST(GoodGuest, AllocatesNothingAndFencesNoWholeDeviceAfterTheFirstStep) {
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   const LabelledImages images = made_up_images(16);
   expect_clean_step<float>(comm, lenet5(images.image, 10), images);
@@ -89,7 +89,7 @@ TEST(GoodGuest, KeepsTheRulesInEveryLayer) {
   expect_clean_step<double>(comm, net, images);
 }
 
-TEST(GoodGuest, ExecutesAStepWithoutTheHeap) {
+TEST(GoodGuest, ExecutesAStepWithoutHeapAllocations) {
   if (!aloni::test::HeapGuard::counts) return;
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   const Queue<> queue;
@@ -111,7 +111,7 @@ TEST(GoodGuest, ExecutesAStepWithoutTheHeap) {
   EXPECT_EQ(guard.allocations(), 0) << guard.report();
   EXPECT_EQ(actions, 3 * 30);
 
-  // And with a queue for communication.
+  // The same with a separate queue for communication.
   const Queue<> other(Kokkos::Experimental::partition_space(queue.space(), 1).front());
   aloni::test::HeapGuard second_guard;
   for (int i = 0; i < 3; ++i) step.execute(queue, other, comm, stopwatch);
@@ -120,10 +120,10 @@ TEST(GoodGuest, ExecutesAStepWithoutTheHeap) {
   EXPECT_EQ(actions, 6 * 30);
 }
 
-TEST(GoodGuest, TakesNoLargeBlockFromTheHeapAfterTheFirstStep) {
+TEST(GoodGuest, AllocatesNoLargeHeapBlockAfterTheFirstStep) {
   if (!aloni::test::HeapGuard::counts) return;
-  // Small ones are kernels' labels, what Kokkos keeps with a policy, and texts for checks that succeed. A message that arrives before it
-  // is awaited is stored, in memory that the next one uses again; what a step takes itself would show in each.
+  // Small blocks are kernel labels, data that Kokkos keeps with a policy, and texts of checks that succeed. A message
+  // that arrives early is stored in memory that is reused. Allocations of a step itself would appear in every step.
   constexpr std::size_t large = 128;
   const auto comm = comm::from_mpi(MPI_COMM_WORLD);
   const LabelledImages images = made_up_images(16);
@@ -147,7 +147,7 @@ TEST(GoodGuest, TakesNoLargeBlockFromTheHeapAfterTheFirstStep) {
   }
 }
 
-TEST(GoodGuest, WorksOnASubsetOfTheRanksWhileTheOthersDoSomethingElse) {
+TEST(GoodGuest, WorksOnASubsetOfTheRanks) {
   MPI_Comm half;
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

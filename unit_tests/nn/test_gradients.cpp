@@ -9,7 +9,7 @@ namespace test_gradients {
 
 using views::ProcessGrid;
 
-/// Sum over all ranks of output * weights, where the weights are fixed by position: a function whose gradient with respect to the
+/// Sum over all ranks of output * weights, with weights fixed by position. The gradient of this function by the
 /// output is known.
 struct Probe {
   comm::Communicator comm;
@@ -34,7 +34,7 @@ double central_difference(const std::function<double(double)>& f) {
   return (f(h) - f(-h)) / (2 * h);
 }
 
-/// Compares up to `count` entries, spread over the tensor, of each parameter's and of the input's gradient.
+/// Compares up to `count` entries, spread over the tensor, of each parameter's gradient and of the input's gradient.
 void expect_gradients(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid,
                       Index samples, std::uint64_t seed) {
   SCOPED_TRACE("grid " + grid + ", seed " + std::to_string(seed));
@@ -61,7 +61,7 @@ void expect_gradients(const comm::Communicator& comm, const NetworkDescription& 
     EXPECT_NEAR(gradients(p), numeric, 1e-6 * (1 + std::abs(numeric))) << "parameter " << p;
   }
 
-  // Every rank takes part in each evaluation; the one that owns the element (each copy of it) perturbs it.
+  // Every rank takes part in each evaluation. Each rank that owns a copy of the element perturbs it.
   const Extents& extents = run.network.input_distribution().extents();
   for (Index n = 0; n < std::min<Index>(extents.size(), 12); ++n) {
     const Index target = (n * 104729 + 5) % extents.size();
@@ -119,24 +119,24 @@ void check_all_grids(const NetworkDescription& net, Index samples = 3) {
   for (const auto& grid : grids(comm, net.spatial_rank)) expect_gradients(comm, net, grid, samples, ++seed);
 }
 
-TEST(Gradients, OfConvolution) {
+TEST(Gradients, OfConvolutionMatchFiniteDifferences) {
   check_all_grids(single(Convolution{4, window({1, 1, 3}, {1, 1, 2}, {0, 0, 1}, {0, 0, 0}), true}, 1));
   check_all_grids(single(Convolution{4, window({1, 3, 2}, {1, 1, 1}, {0, 1, 0}, {0, 1, 1}), true}));
   check_all_grids(single(Convolution{2, window({1, 3, 2}, {1, 2, 1}, {0, 2, 1}, {0, 0, 1}, {1, 2, 1}), false}));
   check_all_grids(single(Convolution{2, window({2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {0, 1, 1}), true}, 3), 2);
 }
 
-TEST(Gradients, OfMaxPooling) {
+TEST(Gradients, OfMaxPoolingMatchFiniteDifferences) {
   check_all_grids(single(Pooling{PoolingKind::max, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), true}));
   check_all_grids(single(Pooling{PoolingKind::max, window({2, 2, 3}, {1, 2, 2}, {0, 0, 1}, {0, 0, 1}), true}, 3), 2);
 }
 
-TEST(Gradients, OfAveragePooling) {
+TEST(Gradients, OfAveragePoolingMatchFiniteDifferences) {
   check_all_grids(single(Pooling{PoolingKind::average, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), true}));
   check_all_grids(single(Pooling{PoolingKind::average, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), false}));
 }
 
-TEST(Gradients, OfAdaptivePooling) {
+TEST(Gradients, OfAdaptivePoolingMatchFiniteDifferences) {
   for (auto kind : {PoolingKind::max, PoolingKind::average}) {
     check_all_grids(single(AdaptivePooling{kind, {1, 1, 3}}, 1));
     check_all_grids(single(AdaptivePooling{kind, {1, 4, 2}}));
@@ -145,7 +145,7 @@ TEST(Gradients, OfAdaptivePooling) {
   }
 }
 
-TEST(Gradients, OfUpsampling) {
+TEST(Gradients, OfUpsamplingMatchFiniteDifferences) {
   for (auto mode : {UpsamplingMode::nearest, UpsamplingMode::linear}) {
     check_all_grids(single(Upsampling{mode, {1, 1, 3}}, 1));
     check_all_grids(single(Upsampling{mode, square_extents(2, 2)}));
@@ -154,25 +154,25 @@ TEST(Gradients, OfUpsampling) {
   }
 }
 
-TEST(Gradients, OfBatchNormInEveryScope) {
+TEST(Gradients, OfBatchNormMatchFiniteDifferencesInEveryScope) {
   for (auto scope : {StatisticsScope::local, StatisticsScope::spatial, StatisticsScope::all}) {
     check_all_grids(single(BatchNorm{scope, 0.1, 1e-3}), 6);
   }
 }
 
-TEST(Gradients, OfGroupNorm) {
+TEST(Gradients, OfGroupNormMatchFiniteDifferences) {
   for (Index groups : {1, 3}) check_all_grids(single(GroupNorm{groups, 1e-3}));
   check_all_grids(single(GroupNorm{1, 1e-3, false}, 1));
   check_all_grids(single(GroupNorm{1, 1e-3}, 3), 2);
 }
 
-TEST(Gradients, OfLayerNorm) {
+TEST(Gradients, OfLayerNormMatchFiniteDifferences) {
   check_all_grids(single(LayerNorm{1e-3}));
   check_all_grids(single(LayerNorm{1e-3, false}, 1));
   check_all_grids(single(LayerNorm{1e-3}, 3), 2);
 }
 
-TEST(Gradients, OfReluFlattenDenseAndGlobalAverage) {
+TEST(Gradients, OfReluFlattenDenseAndGlobalAverageMatchFiniteDifferences) {
   check_all_grids(single(Relu{}));
   check_all_grids(single(GlobalAveragePooling{}));
   auto net = single(Flatten{});
@@ -180,7 +180,7 @@ TEST(Gradients, OfReluFlattenDenseAndGlobalAverage) {
   check_all_grids(net);
 }
 
-/// The gradients of a whole step, loss included.
+/// The gradients of a whole step, including the loss.
 void expect_loss_gradients(const NetworkDescription& net, Index samples) {
   const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids(comm, net.spatial_rank)) {
@@ -207,7 +207,7 @@ void expect_loss_gradients(const NetworkDescription& net, Index samples) {
     }
     run.network.train_step(run.queue);
     const auto gradients = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.gradients());
-    // train_step overwrites the mirror's source on the host: keep what it was.
+    // On a host train_step overwrites the source of the mirror, so the values are copied.
     std::vector<double> analytic(gradients.data(), gradients.data() + run.parameters.size());
     auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.values());
     for (Index n = 0; n < 12; ++n) {
@@ -226,7 +226,7 @@ void expect_loss_gradients(const NetworkDescription& net, Index samples) {
   }
 }
 
-TEST(Gradients, OfSoftmaxCrossEntropy) {
+TEST(Gradients, OfSoftmaxCrossEntropyMatchFiniteDifferences) {
   auto net = single(Convolution{3, square_window(2, 3, 1, 1), true});
   net.loss = Loss::softmax_cross_entropy;
   net.layers.push_back({"flatten", Flatten{}, {"layer"}});
@@ -234,14 +234,14 @@ TEST(Gradients, OfSoftmaxCrossEntropy) {
   expect_loss_gradients(net, 5);
 }
 
-TEST(Gradients, OfSoftmaxCrossEntropyBehindAGlobalAverage) {
+TEST(Gradients, OfSoftmaxCrossEntropyAfterAGlobalAverageMatchFiniteDifferences) {
   auto net = single(Convolution{4, square_window(2, 3, 1, 1), true});
   net.loss = Loss::softmax_cross_entropy;
   net.layers.push_back({"mean", GlobalAveragePooling{}, {"layer"}});
   expect_loss_gradients(net, 5);
 }
 
-TEST(Gradients, OfBinaryCrossEntropyPerPixel) {
+TEST(Gradients, OfBinaryCrossEntropyPerPixelMatchFiniteDifferences) {
   auto net = single(Convolution{1, square_window(2, 3, 1, 1), true});
   expect_loss_gradients(net, 2);
 }

@@ -1,4 +1,4 @@
-// Group and layer normalisation of tensors that are split, against their definition on the whole tensor.
+// Group and layer normalisation of split tensors against their definition on the whole tensor.
 #include "split_harness.hpp"
 #include "support/transport.hpp"
 
@@ -12,7 +12,7 @@ using views::ProcessGrid;
 constexpr std::uint64_t seed = 41;
 constexpr double epsilon = 1e-3;
 constexpr Index samples = 3;
-const Extents whole{{samples, 3, 5, 4, 6}};  // uneven for most grids, and fewer rows than some have blocks
+const Extents whole{{samples, 3, 5, 4, 6}};  // uneven for most grids, and fewer rows than blocks in some
 
 NetworkDescription one_layer(const Operation& op) {
   NetworkDescription net;
@@ -32,7 +32,7 @@ std::vector<std::string> grids(int ranks) {
   return {"n" + p, "d" + p, "h" + p, "w" + p, "1"};
 }
 
-/// The set of elements that `i` shares a mean with.
+/// The set of elements over which the mean of `i` is taken.
 std::vector<Index> set_of(const Operation& op, const std::array<Index, 5>& i) {
   if (const auto* group_norm = std::get_if<GroupNorm>(&op)) {
     return {i[0], i[4] / (whole[Dim::channel] / group_norm->groups)};
@@ -88,18 +88,18 @@ const std::vector<Operation>& operations() {
   return all;
 }
 
-TEST(GroupNorm, IsItsDefinitionOnTheWholeTensor) {
+TEST(GroupNorm, EqualsItsDefinitionOnTheWholeTensor) {
   for (const Operation& op : operations()) {
     compare<double>(op, Mode::training, 1e-13);
     compare<float>(op, Mode::training, 1e-5);
   }
 }
 
-TEST(GroupNorm, EvaluatesAsItTrains) {
+TEST(GroupNorm, EvaluatesLikeItTrains) {
   for (const Operation& op : operations()) compare<double>(op, Mode::evaluation, 1e-13);
 }
 
-/// use(network) with the output for integers.
+/// Calls use(network) after a forward pass on integers.
 template <class Use>
 void with_output_for_integers(const comm::Communicator& comm, const Operation& op, const std::string& grid,
                               const Use& use) {
@@ -110,8 +110,9 @@ void with_output_for_integers(const comm::Communicator& comm, const Operation& o
   use(run.network);
 }
 
-TEST(GroupNorm, GivesTheSameBitsInEverySplitOfIntegers) {
-  // Sums of integers and of their squares are exact in double, in any order; what is made of them is the same everywhere.
+TEST(GroupNorm, GivesTheSameBitsOnIntegersInEverySplit) {
+  // Sums of integers and of their squares are exact in double in any order. All later arithmetic is the same on every
+  // rank.
   const auto comm = aloni::test::make_communicator();
   const auto self = comm.split(comm.rank(), 0);
   for (const Operation& op : operations()) {

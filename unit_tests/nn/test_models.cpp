@@ -14,7 +14,7 @@ TEST(Lenet5, Has61706ParametersOnDigits) {
   EXPECT_EQ(count, 61706);
 }
 
-TEST(Lenet5, HasTheShapesOfTheFirstPaper) {
+TEST(Lenet5, HasTheShapesOfTheOriginalPaper) {
   const auto net = lenet5(digit, 10);
   const auto extents = infer_extents(net, 64);
   const auto of = [&](const char* name) { return extents[find_layer(net, name)]; };

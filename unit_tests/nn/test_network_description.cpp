@@ -76,7 +76,7 @@ TEST(FindLayer, GivesPositionsAndMinusOneForTheInput) {
   EXPECT_THAT(refusal([&] { find_layer(n, "c"); }), AllOf(HasSubstr("\"c\""), HasSubstr("(a, b)")));
 }
 
-TEST(InferExtents, FollowsEveryKindOfLayer) {
+TEST(InferExtents, ComputesTheOutputOfEveryKindOfLayer) {
   const auto n = image_network(
       {
           {"conv", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
@@ -97,7 +97,7 @@ TEST(InferExtents, FollowsEveryKindOfLayer) {
   EXPECT_EQ(infer_extents(mean, 2)[0], (Extents{{2, 1, 1, 1, 3}}));
 }
 
-TEST(InferExtents, CountsStrideDilationAndUnevenPadding) {
+TEST(InferExtents, HandlesStrideDilationAndUnevenPadding) {
   Window w;
   w.kernel = {1, 4, 3};
   w.stride = {1, 3, 2};
@@ -170,7 +170,7 @@ TEST(InferExtents, RefusesWrongInputs) {
               AllOf(HasSubstr("layer \"a\", input = \"b\""), HasSubstr("earlier layer")));
   EXPECT_THAT(refusal(image_network({{"a", Relu{}, {"a"}}})), HasSubstr("layer \"a\", input = \"a\""));
   EXPECT_THAT(refusal(image_network({{"lost", Relu{}, {"input"}}, {"b", Relu{}, {"input"}}})),
-              AllOf(HasSubstr("layer \"lost\""), HasSubstr("use its output")));
+              AllOf(HasSubstr("layer \"lost\""), HasSubstr("reads its output")));
 }
 
 TEST(InferExtents, RefusesWrongWindows) {
@@ -191,7 +191,7 @@ TEST(InferExtents, RefusesWrongWindows) {
               AllOf(HasSubstr("in depth"), HasSubstr("2 spatial dimensions")));
   EXPECT_THAT(with([](Window& w) { w.kernel[1] = std::numeric_limits<Index>::max(); }), HasSubstr("kernel in height"));
   EXPECT_THAT(with([](Window& w) { w.pad_low[1] = 3; }, true),
-              AllOf(HasSubstr("layer \"p\", padding in height"), HasSubstr("padding alone")));
+              AllOf(HasSubstr("layer \"p\", padding in height"), HasSubstr("an element of the input")));
   EXPECT_THAT(with([](Window& w) { w.pad_high[2] = 3; }, true), HasSubstr("padding in width"));
   EXPECT_EQ(with([](Window& w) { w.pad_low[1] = w.pad_high[1] = 2; }, true), "not refused");
   EXPECT_EQ(with([](Window& w) { w.pad_low[1] = 3; }), "not refused");
@@ -212,7 +212,7 @@ TEST(InferExtents, RefusesPoolingWindowsThatStepOverTheTensor) {
   EXPECT_EQ(refusal(n), "not refused");
   pool.count_include_pad = false;
   n.layers = {{"p", pool, {"input"}}};
-  EXPECT_THAT(refusal(n), HasSubstr("padding alone"));
+  EXPECT_THAT(refusal(n), HasSubstr("an element of the input"));
 }
 
 TEST(InferExtents, RefusesWrongLayers) {

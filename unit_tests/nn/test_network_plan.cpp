@@ -27,7 +27,7 @@ NetworkPlan plan_of(const NetworkDescription& net, const std::string& grid, int 
 
 int layer(const NetworkDescription& net, const std::string& name) { return find_layer(net, name); }
 
-TEST(NetworkPlan, CutsSpatialLayersByTheGridAndTheOthersBySamples) {
+TEST(NetworkPlan, SplitsSpatialLayersByTheGridAndOtherLayersBySamples) {
   const auto net = digits();
   const auto plan = plan_of(net, "h2w2", 4, 64);
   EXPECT_EQ(plan.input.grid(), ProcessGrid::parse("h2w2"));
@@ -39,19 +39,19 @@ TEST(NetworkPlan, CutsSpatialLayersByTheGridAndTheOthersBySamples) {
   }
 }
 
-TEST(NetworkPlan, NeedsNoExchangeForSamples) {
+TEST(NetworkPlan, NeedsNoExchangeWhenSamplesAreSplit) {
   const auto plan = plan_of(digits(), "n4", 4, 64);
   for (const auto& l : plan.layers) EXPECT_EQ(l.inputs[0].mode, InputMode::shared);
   EXPECT_FALSE(plan.input_has_ghosts);
 }
 
-TEST(NetworkPlan, LetsProducersWriteIntoTheBufferThatTheExchangeFills) {
+TEST(NetworkPlan, LetsProducersWriteIntoTheBufferOfTheHaloExchange) {
   const auto net = digits();
   const auto plan = plan_of(net, "h2", 2, 64);
   EXPECT_TRUE(plan.input_has_ghosts);
   EXPECT_EQ(plan.layers[layer(net, "conv1")].inputs[0].mode, InputMode::in_place);
   EXPECT_EQ(plan.layers[layer(net, "conv2")].inputs[0].mode,
-            InputMode::in_place);  // the pooling before it has ghosts around its output
+            InputMode::in_place);  // the output of the pooling before it has ghosts
   const LayerPlan& conv1 = plan.layers[layer(net, "conv1")];
   EXPECT_EQ(conv1.input.owned(0).upper(Dim::height), 14);
   EXPECT_EQ(conv1.input_needed(0).lower(Dim::height), 0);
@@ -60,8 +60,8 @@ TEST(NetworkPlan, LetsProducersWriteIntoTheBufferThatTheExchangeFills) {
   EXPECT_EQ(conv1.input_needed(1).upper(Dim::height), 28);
 }
 
-TEST(NetworkPlan, GivesEveryRankAllThatItsWindowsTouch) {
-  // By brute force: every pair of an output and an input that its window covers.
+TEST(NetworkPlan, GivesEveryRankAllInputsOfItsWindows) {
+  // By brute force: all pairs of an output and an input in its window.
   NetworkDescription net;
   net.spatial_rank = 1;
   net.loss = Loss::binary_cross_entropy;
@@ -111,8 +111,9 @@ TEST(NetworkPlan, GivesEveryRankAllThatItsWindowsTouch) {
   EXPECT_GT(pairs, 10000);
 }
 
-TEST(NetworkPlan, GivesEveryRankAllThatItsRangesTouch) {
-  // By brute force again: every pair of an output and an input that it reads; and nothing at the ends that is not read.
+TEST(NetworkPlan, GivesEveryRankAllInputsOfItsRanges) {
+  // By brute force: all pairs of an output and an input that it reads. The needed box contains no unread input at its
+  // ends.
   NetworkDescription net;
   net.spatial_rank = 1;
   net.loss = Loss::binary_cross_entropy;
@@ -142,7 +143,7 @@ TEST(NetworkPlan, GivesEveryRankAllThatItsRangesTouch) {
             const auto in = [](const Box& b, Index i) {
               return !b.empty() && i >= b.lower(Dim::width) && i < b.upper(Dim::width);
             };
-            Box need_x, need_y;  // of what the pairs say
+            Box need_x, need_y;  // according to the pairs
             for (Index o = 0; o < outputs; ++o) {
               for (Index i = 0; i < inputs; ++i) {
                 if (!reads(o, i)) continue;
@@ -162,7 +163,7 @@ TEST(NetworkPlan, GivesEveryRankAllThatItsRangesTouch) {
   EXPECT_GT(pairs, 10000);
 }
 
-TEST(NetworkPlan, CutsWhatUpsamplingMakesOfASinglePixel) {
+TEST(NetworkPlan, SplitsTheOutputOfUpsamplingASinglePixel) {
   NetworkDescription net;
   net.input = views::make_extents(1, {1, 1}, 2);
   net.loss = Loss::binary_cross_entropy;
@@ -225,7 +226,7 @@ TEST(NetworkPlan, GivesEachWeightToOneBlockOfRanks) {
   }
 }
 
-TEST(NetworkPlan, GivesSeveralReadersBuffersOfTheirOwn) {
+TEST(NetworkPlan, GivesEachOfSeveralReadersItsOwnBuffer) {
   NetworkDescription net;
   net.input = views::make_extents(1, {8, 8}, 2);
   net.loss = Loss::binary_cross_entropy;
@@ -258,7 +259,7 @@ TEST(NetworkPlan, FetchesTheGhostsOfAChainBeforeItsFirstLayer) {
   EXPECT_EQ(rows(plan.layers[2].forward_work(1)), (std::array<Index, 2>{19, 40}));
   EXPECT_EQ(rows(plan.layers[3].forward_work(1)), (std::array<Index, 2>{20, 40}));
   EXPECT_TRUE(plan.layers[3].recomputed.empty());
-  // Gradients are those of what a rank owns.
+  // Gradients cover only the owned box.
   EXPECT_EQ(rows(plan.layers[0].output_gradient_needed(0)), (std::array<Index, 2>{0, 21}));
   EXPECT_EQ(rows(plan.layers[0].input_needed_by_owned(0)), (std::array<Index, 2>{0, 21}));
   EXPECT_EQ(plan.layers[0].inputs[0].mode, InputMode::in_place);
@@ -266,7 +267,7 @@ TEST(NetworkPlan, FetchesTheGhostsOfAChainBeforeItsFirstLayer) {
   EXPECT_EQ(plan.layers[4].inputs[0].mode, InputMode::separate);
 }
 
-TEST(NetworkPlan, RefusesWhatDoesNotFit) {
+TEST(NetworkPlan, RefusesArgumentsThatDoNotFit) {
   const auto net = digits();
   EXPECT_THROW(plan_network(net, std::vector<LayerSplit>(net.layers.size()), 1, 0), InvalidArgument);
   EXPECT_THROW(plan_network(net, {}, 1, 4), InvalidArgument);

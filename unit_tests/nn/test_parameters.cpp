@@ -1,4 +1,5 @@
-// Parameters that are split over ranks: what each keeps, and that it learns what whole ones learn.
+// Parameters split over ranks: the blocks that each rank keeps, and that they learn the same values as whole
+// parameters.
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/transport.hpp"
@@ -14,7 +15,8 @@
 namespace aloni::nn::test {
 namespace test_parameters {
 
-/// Groups that blocks of channels and filters split across, a transposed convolution, and layers whose parameters stay whole.
+/// Has groups that blocks of channels and filters split, a transposed convolution, and layers whose parameters stay
+/// whole.
 NetworkDescription net_of_convolutions() {
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -45,7 +47,7 @@ double largest_difference(const Kokkos::View<double*, Kokkos::HostSpace>& a,
   return largest;
 }
 
-TEST(Parameters, KeepOfSplitWeightsWhatTheRankMultipliesBy) {
+TEST(Parameters, KeepOnlyTheSplitWeightsThatTheRankUses) {
   const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();
@@ -66,13 +68,13 @@ TEST(Parameters, KeepOfSplitWeightsWhatTheRankMultipliesBy) {
       EXPECT_EQ(static_cast<Index>(parameters.gradient(i).size()), parameters.kept(i).size()) << d.name;
       if (d.name == "conv.weight") kept = parameters.kept(i).size();
     }
-    // Without groups nothing is kept twice.
+    // Without groups no weight is kept twice.
     const Index copies = comm.size() / (split.grid[Dim::channel] * split.filters);
     EXPECT_EQ(comm.all_reduce(kept, comm::Reduction::sum), 10 * 9 * 6 * copies);
   }
 }
 
-TEST(Parameters, StartAlikeHoweverTheyAreSplit) {
+TEST(Parameters, HaveTheSameInitialValuesInEverySplit) {
   const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
   const NetworkDescription net = net_of_convolutions();
@@ -82,7 +84,7 @@ TEST(Parameters, StartAlikeHoweverTheyAreSplit) {
     SCOPED_TRACE(to_string(split));
     const Parameters<double> parts(comm, queue, net, resolve(Strategy::uniform(split), net, comm.size()), 4);
     EXPECT_EQ(largest_difference(parts.gather_values(queue), expected), 0);
-    // And take the same again.
+    // Scattering restores the same values.
     const Kokkos::View<double*, Kokkos::HostSpace> counted("aloni::test", expected.extent(0));
     for (std::size_t i = 0; i < counted.extent(0); ++i) counted(i) = static_cast<double>(i);
     parts.scatter_values(queue, counted);
@@ -92,7 +94,7 @@ TEST(Parameters, StartAlikeHoweverTheyAreSplit) {
   EXPECT_THROW(whole.scatter_values(queue, too_long), InvalidArgument);
 }
 
-TEST(Parameters, LearnTheSameHoweverTheyAreSplit) {
+TEST(Parameters, LearnTheSameInEverySplit) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = net_of_convolutions();
   const auto learn = [&](const comm::Communicator& ranks, const LayerSplit& split, Weights weights) {
@@ -106,7 +108,7 @@ TEST(Parameters, LearnTheSameHoweverTheyAreSplit) {
       network.train_step(run.queue);
       run.parameters.sgd(run.queue, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
     }
-    // Once more by the parts of a step, whose sums are taken otherwise.
+    // Again with the parts of a step, which sum the gradients in another way.
     network.forward(run.queue, Mode::training);
     network.backward(run.queue);
     network.reduce_gradients(run.queue);
@@ -121,7 +123,7 @@ TEST(Parameters, LearnTheSameHoweverTheyAreSplit) {
   }
 }
 
-TEST(Parameters, OfOtherSplitsAreRefused) {
+TEST(Parameters, OfAnotherSplitAreRefused) {
   const auto comm = aloni::test::make_communicator();
   if (comm.size() != 2 && comm.size() != 4) return;
   const Queue<> queue;
@@ -131,7 +133,7 @@ TEST(Parameters, OfOtherSplitsAreRefused) {
   EXPECT_NO_THROW(Network<float>(comm, queue, net, filters, 4, split));
   EXPECT_THROW(Network<float>(comm, queue, net, Strategy::uniform(LayerSplit::parse("c2")), 4, split), InvalidArgument);
   EXPECT_THROW(Network<float>(comm, queue, net, Strategy::uniform({}), 4, split), InvalidArgument);
-  // Whole on fewer ranks.
+  // Whole parameters, on fewer ranks.
   EXPECT_THROW(Network<float>(comm.split(comm.rank(), 0), queue, net, Strategy::uniform({}), 4, split),
                InvalidArgument);
   NetworkDescription other = net;

@@ -1,4 +1,4 @@
-// Split equals unsplit, for every layer, every grid of the ranks given, replicated grids too.
+// Split equals unsplit for every layer and every grid of the given ranks, replicated grids included.
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/random_cases.hpp"
@@ -39,7 +39,7 @@ void compare_random_networks(Kinds kinds, Values values, double tolerance, std::
     const NetworkDescription net = random_network(dice, kinds);
     const Index samples = dice(1, 5);
     SCOPED_TRACE("seed " + std::to_string(seed));
-    // Splits drawn for each network; all come up over the seeds, and each grid is visited by the tests below.
+    // Each network draws some splits; over the seeds all occur. The tests below visit every grid.
     const auto splits = splits_for(comm.size(), net.spatial_rank);
     for (int t = 0; t < 3; ++t) {
       const Strategy strategy = t < 2 ? random_uniform_strategy(dice, net, splits) : random_strategy(dice, net, splits);
@@ -104,7 +104,7 @@ NetworkDescription chain(int spatial_rank, std::vector<LayerDescription> layers)
   return net;
 }
 
-/// Networks of adaptive pooling and up-sampling whose every quotient is by a power of two: exact on integers.
+/// Networks of adaptive pooling and up-sampling in which every division is by a power of two: exact on integers.
 std::vector<NetworkDescription> resampling_networks() {
   const auto linear = [](std::array<Index, 3> output) { return Upsampling{UpsamplingMode::linear, {1, 1, 1}, output}; };
   const auto nearest = [](std::array<Index, 3> output) {
@@ -121,7 +121,7 @@ std::vector<NetworkDescription> resampling_networks() {
   nets.push_back(chain(2, {{"up", linear({0, 16, 4}), {"input"}}}));
   nets.push_back(chain(2, {{"up", nearest({0, 3, 17}), {"input"}}}));
   nets.push_back(chain(3, {{"pool", AdaptivePooling{PoolingKind::average, {2, 8, 3}}, {"input"}}}));
-  // From a single pixel and back; between layers that need ghosts of their own; several readers.
+  // From a single pixel and back; between layers that need ghosts themselves; several readers.
   nets.push_back(chain(2, {{"one", AdaptivePooling{PoolingKind::max, {1, 1, 1}}, {"input"}},
                            {"up", nearest({0, 5, 7}), {"one"}},
                            {"relu", Relu{}, {"up"}}}));
@@ -152,7 +152,7 @@ TEST(Split, GivesTheSameBitsWithAdaptivePoolingAndUpsamplingOnEveryGrid) {
   }
 }
 
-TEST(Split, GivesTheSameOutputBitsForRealNumbersWithAdaptivePoolingAndUpsampling) {
+TEST(Split, GivesTheSameOutputBitsOnRealNumbersWithAdaptivePoolingAndUpsampling) {
   const auto comm = aloni::test::make_communicator();
   for (const Operation& op : std::vector<Operation>{AdaptivePooling{PoolingKind::average, {1, 5, 4}},
                                                     Upsampling{UpsamplingMode::linear, {1, 1, 1}, {0, 13, 11}},
@@ -183,7 +183,7 @@ TEST(Split, EqualsUnsplitWhenLayersHaveDifferentGrids) {
   }
 }
 
-/// Group and layer normalisation between windows, with and without parameters, and behind the spatial extents.
+/// Group and layer normalisation between windows, with and without parameters, and after a global average.
 NetworkDescription normalised() {
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -202,7 +202,7 @@ NetworkDescription normalised() {
   return net;
 }
 
-TEST(Split, NormalisesSamplesAndCellsOnEveryGrid) {
+TEST(Split, NormalisesSamplesAndPixelsOnEveryGrid) {
   const auto comm = aloni::test::make_communicator();
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(grid), 3, Values::reals, 17, 1e-10);
@@ -224,7 +224,7 @@ TEST(Split, NormalisesWhenLayersHaveDifferentGrids) {
 }
 
 TEST(Split, AddsTheGradientsOfSeveralReaders) {
-  // A residual block: readers with and without ghosts, and one that reads the same tensor twice.
+  // A residual block: readers with and without ghosts, and a reader that reads one tensor twice.
   NetworkDescription net;
   net.spatial_rank = 2;
   net.input = views::make_extents(1, {9, 8}, 2);
@@ -239,7 +239,7 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<float>(comm, net, Strategy::uniform(grid), 4, Values::integers, 5, 0.0);
   }
-  // The branches in distributions of their own.
+  // The branches have different distributions.
   Strategy mixed;
   const std::string p = std::to_string(comm.size());
   mixed.rules = {{"pool", ProcessGrid::parse("n" + p), 0},
@@ -249,8 +249,8 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
 }
 
 TEST(Split, KeepsTheFiltersOfEqualPartsApart) {
-  // On three ranks the one in the middle has the last third of one group's channels and the first third of the next one's: two products of
-  // equal extents, whose filters a kernel may bring into an order of its own.
+  // On three ranks the middle one has the last third of one group's channels and the first third of the next group's.
+  // These two parts have equal extents, and a kernel may cache reordered filters.
   const auto comm = aloni::test::make_communicator();
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -265,7 +265,7 @@ TEST(Split, KeepsTheFiltersOfEqualPartsApart) {
                                        0.0);
 }
 
-/// Whose ghosts one exchange brings: windows of all kinds one behind the other, and a sum over a way around two of them.
+/// A network whose ghosts need one exchange: a row of windows of all kinds, and a sum that bypasses two of them.
 NetworkDescription recomputing_network() {
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -290,7 +290,7 @@ TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
     const LayerSplit recomputing(grid, 1, Overlap::recompute_halo);
     SCOPED_TRACE(to_string(recomputing));
     expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(recomputing), 3, Values::integers, 8, 0.0);
-    // The chain ends, and another begins, at a layer that is split in the same way but not named recomputing.
+    // At a layer with the same split but another overlap one chain ends and another begins.
     Strategy broken = Strategy::uniform(recomputing);
     broken.rules.insert(broken.rules.begin(), {"sum", LayerSplit(grid), 0});
     expect_split_equals_unsplit<double>(comm, net, broken, 2, Values::integers, 9, 0.0);
@@ -306,7 +306,7 @@ TEST(Split, SendsGhostsOfAChainOnce) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = recomputing_network();
   for (const auto& grid : grids_for(comm.size(), 2)) {
-    // A copy of what a rank has is sent by one of those that have it: grids of all ranks are enough to count.
+    // A copy is sent by one of the ranks that have it, so only grids of all ranks allow counting.
     if (grid.size() < comm.size()) continue;
     const Strategy recomputing = Strategy::uniform(LayerSplit(grid, 1, Overlap::recompute_halo));
     SCOPED_TRACE(to_string(recomputing));
@@ -368,7 +368,7 @@ TEST(Split, EvaluatesWithFusedReluAsWithout) {
   }
 }
 
-TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
+TEST(Split, SumsGradientsDuringTheBackwardPassAsAfterIt) {
   const auto comm = aloni::test::make_communicator();
   // More than one bucket of 1 MiB.
   NetworkDescription net;
@@ -382,7 +382,7 @@ TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
                 {"relu", Relu{}, {"fc1"}},
                 {"fc2", Dense{500}, {"relu"}},
                 {"fc3", Dense{3}, {"fc2"}}};
-  double alone = 0;  // the loss, without the other ranks
+  double alone = 0;  // the loss on one rank
   {
     nn::test::Run<float> run(comm.split(comm.rank(), 0), net, Strategy::uniform({}), 6, Values::reals, 5,
                              ConvolutionBackend::automatic);
@@ -406,7 +406,7 @@ TEST(Split, SumsGradientsBesideTheBackwardPassAsBehindIt) {
     EXPECT_NEAR(loss, alone, 1e-5 * alone);
     const auto together = run.parameters.gather_gradients(run.queue);
     network.forward(run.queue, Mode::training);
-    // The gradient of the loss is still there.
+    // The gradient of the loss is unchanged.
     network.backward(run.queue);
     network.reduce_gradients(run.queue);
     const auto behind = run.parameters.gather_gradients(run.queue);
@@ -431,7 +431,7 @@ NetworkDescription one_convolution(Index height, Index channels, Index filters) 
   return net;
 }
 
-TEST(Split, GivesTheSameBitsWhereRowsAndSumsTravelInChunks) {
+TEST(Split, GivesTheSameBitsWhenRowsAndSumsTravelInChunks) {
   // Several MiB of partial sums, and of gathered rows.
   const auto comm = aloni::test::make_communicator();
   for (const char* text : {"c2", "f2", "c2f2", "h2c2", "n2f2"}) {
@@ -445,8 +445,8 @@ TEST(Split, GivesTheSameBitsWhereRowsAndSumsTravelInChunks) {
   }
 }
 
-TEST(Split, GivesTheSameBitsWhereInteriorsAreComputedInSlabs) {
-  // Between nodes messages move while somebody looks after them only.
+TEST(Split, GivesTheSameBitsWhenInteriorsAreComputedInSlabs) {
+  // Messages between nodes make progress only in calls of the library.
   if (aloni::test::sanitized) return;
   const auto comm = comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = 1});
   if (comm.size() != 2) return;

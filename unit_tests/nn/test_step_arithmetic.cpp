@@ -1,5 +1,6 @@
-// Ranges of indices are worked out while a network is made, never in a step. The linker leads calls of the functions that they come from, from
-// one file of the library to another, through the counters below (--wrap=…, CMakeLists.txt); where it can't, this test is skipped.
+// Ranges of indices are computed when a network is made, never in a step. The linker redirects calls of the functions
+// that compute them, between files of the library, to the counters below (--wrap=…, CMakeLists.txt). Where it cannot,
+// this test is skipped.
 #include "split_harness.hpp"
 #include "support/transport.hpp"
 
@@ -44,8 +45,8 @@ std::array<Counter, 11> counters{{{"Distribution::owned", 0},
 }  // namespace
 
 #ifdef ALONI_TEST_WRAPS
-// A member function is called as a function is that takes the object first. What one is called behind --wrap its own name doesn't say: hence
-// the labels.
+// A member function is called like a function whose first argument is the object. The mangled name behind --wrap is
+// not readable, hence the labels.
 
 Box real_distribution_owned(const Distribution*, int) __asm__("__real__ZNK5aloni5views12Distribution5ownedEi");
 Box counted_distribution_owned(const Distribution*, int) __asm__("__wrap__ZNK5aloni5views12Distribution5ownedEi");
@@ -102,14 +103,17 @@ TransferPlan counted_free_plan_halo(const Distribution& distribution, const Need
   return real_free_plan_halo(distribution, needed, boundaries, rank);
 }
 
-TransferPlan
-real_free_plan_redistribution(const Distribution&, const Distribution&, const NeededBox&, const BoundaryConditions&, int) __asm__(
+// clang-format cannot break these two declarations.
+// clang-format off
+TransferPlan real_free_plan_redistribution(const Distribution&, const Distribution&, const NeededBox&,
+                                           const BoundaryConditions&, int) __asm__(
     "__real__ZN5aloni4halo19plan_redistributionERKNS_5views12DistributionES4_RKSt8functionIFNS1_3BoxEiEERKNS0_"
     "18BoundaryConditionsEi");
-TransferPlan
-counted_free_plan_redistribution(const Distribution&, const Distribution&, const NeededBox&, const BoundaryConditions&, int) __asm__(
+TransferPlan counted_free_plan_redistribution(const Distribution&, const Distribution&, const NeededBox&,
+                                              const BoundaryConditions&, int) __asm__(
     "__wrap__ZN5aloni4halo19plan_redistributionERKNS_5views12DistributionES4_RKSt8functionIFNS1_3BoxEiEERKNS0_"
     "18BoundaryConditionsEi");
+// clang-format on
 TransferPlan counted_free_plan_redistribution(const Distribution& source, const Distribution& destination,
                                               const NeededBox& needed, const BoundaryConditions& boundaries, int rank) {
   ++counters[6].calls;
@@ -152,7 +156,8 @@ Box counted_layerplan_output_gradient_of(const LayerPlan* self, const Box& input
 namespace aloni::nn::test {
 namespace {
 
-/// Every way in which layers move data: ghosts in place, faces, gathered channels, partial sums, other distributions, adjoints.
+/// Networks in which layers move data in every way: ghosts in place, faces, gathered channels, partial sums,
+/// redistributions, adjoints.
 NetworkDescription network() {
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -170,9 +175,9 @@ NetworkDescription network() {
   return net;
 }
 
-TEST(StepArithmetic, IsDoneWhenTheNetworkIsMade) {
+TEST(StepArithmetic, RunsOnlyWhileTheNetworkIsMade) {
 #ifndef ALONI_TEST_WRAPS
-  GTEST_SKIP() << "this linker, or a shared library, leads no calls through counters";
+  GTEST_SKIP() << "this linker, or a shared library, does not redirect calls to counters";
 #endif
   const auto comm = aloni::test::make_communicator();
   for (const char* rest : {"h2", "w2  blocking"}) {

@@ -1,5 +1,5 @@
-// The order of a step by example and by property: random graphs against brute force, against running the nodes one after the other, and
-// on several simulated ranks that wait for each other.
+// The order of a step, by example and by property. Random graphs are compared with brute force and with running the
+// nodes in sequence, and run on simulated ranks that wait for each other.
 #include <aloni/nn/step_graph.hpp>
 
 #include <support/random_cases.hpp>
@@ -22,7 +22,7 @@ namespace test_step_graph {
 
 using views::Box;
 
-/// What different blocks of memory are known by.
+/// Addresses that identify different memory blocks.
 constexpr std::array<char, 16> blocks{};
 
 Access reads(int block, const Box& box) { return {&blocks[static_cast<std::size_t>(block)], box, false}; }
@@ -58,12 +58,12 @@ Lines order_of(const std::vector<StepNode>& nodes) {
 
 using Lists = std::vector<std::vector<int>>;
 
-TEST(StepGraph, HasNothingToDoWithoutNodes) {
+TEST(StepGraph, HasNoActionsWithoutNodes) {
   EXPECT_EQ(dependencies({}), Lists{});
   EXPECT_EQ(schedule({}), std::vector<StepAction>{});
 }
 
-TEST(StepGraph, OrdersWhatReadsAndWritesTheSameCells) {
+TEST(StepGraph, OrdersReadsAndWritesOfTheSameCells) {
   const auto second_waits = [](const Access& first, const Access& second) {
     const Lists before = dependencies({{kernel("first", {first}), kernel("second", {second})}});
     return before == Lists{{}, {0}};
@@ -78,7 +78,7 @@ TEST(StepGraph, OrdersWhatReadsAndWritesTheSameCells) {
   EXPECT_FALSE(second_waits({nullptr, rows(0, 2), true}, {nullptr, rows(0, 2), true}));
 }
 
-TEST(StepGraph, LeavesOutWhatOthersWaitForAlready) {
+TEST(StepGraph, LeavesOutTransitiveDependencies) {
   EXPECT_EQ(
       dependencies({{kernel("a", {writes(0, rows(0, 4))}), kernel("b", {reads(0, rows(0, 4)), writes(1, rows(0, 4))}),
                      kernel("c", {reads(0, rows(0, 4)), writes(2, rows(0, 4))}),
@@ -93,7 +93,7 @@ TEST(StepGraph, RunsTheInteriorWhileGhostsTravel) {
             (Lines{"start halo", "run interior", "finish halo", "run boundary"}));
 }
 
-TEST(StepGraph, FollowsALayerByTheNext) {
+TEST(StepGraph, RunsOneLayerAfterTheOther) {
   EXPECT_EQ(order_of({transfer("halo 1", {reads(0, rows(0, 8)), writes(0, rows(8, 9))}),
                       kernel("interior 1", {reads(0, rows(0, 8)), writes(1, rows(0, 7))}),
                       kernel("boundary 1", {reads(0, rows(6, 9)), writes(1, rows(7, 8))}),
@@ -104,20 +104,20 @@ TEST(StepGraph, FollowsALayerByTheNext) {
                    "run interior 2", "finish halo 2", "run boundary 2"}));
 }
 
-TEST(StepGraph, StartsTheNextExchangeAsSoonAsWhatItSendsIsThere) {
+TEST(StepGraph, StartsTheNextExchangeAsSoonAsItsDataIsReady) {
   EXPECT_EQ(order_of({kernel("boundary", {writes(0, rows(7, 8))}), kernel("interior", {writes(0, rows(0, 7))}),
                       transfer("halo", {reads(0, rows(7, 8)), writes(0, rows(8, 9))}),
                       kernel("next", {reads(0, rows(0, 9)), writes(1, rows(0, 8))})}),
             (Lines{"run boundary", "start halo", "run interior", "finish halo", "run next"}));
 }
 
-TEST(StepGraph, DoesNotOverwriteWhatIsOnItsWay) {
+TEST(StepGraph, DoesNotOverwriteDataInFlight) {
   EXPECT_EQ(order_of({transfer("halo", {reads(0, rows(0, 2)), writes(1, rows(0, 2))}),
                       kernel("overwrite", {writes(0, rows(1, 2))}), kernel("elsewhere", {writes(0, rows(2, 4))})}),
             (Lines{"start halo", "run elsewhere", "finish halo", "run overwrite"}));
 }
 
-TEST(StepGraph, FinishesLastACollectiveForWhichNobodyWaits) {
+TEST(StepGraph, FinishesACollectiveThatNoNodeNeedsLast) {
   EXPECT_EQ(order_of({kernel("filter 2", {reads(0, rows(0, 8)), writes(4, rows(0, 1))}),
                       collective("sum 2", {writes(4, rows(0, 1))}),
                       transfer("halo", {reads(0, rows(0, 8)), writes(0, rows(8, 9))}),
@@ -143,7 +143,7 @@ TEST(StepGraph, FinishesEarlierTransfersBeforeItWaitsForACollective) {
 }
 
 TEST(StepGraph, StartsCommunicationInTheOrderOfTheList) {
-  // "ready" could start at once, but then two ranks could begin collectives in different orders.
+  // "ready" could start at once. But then two ranks could start collectives in different orders.
   EXPECT_EQ(order_of({transfer("halo", {writes(0, rows(0, 1))}),
                       kernel("maker", {reads(0, rows(0, 1)), writes(1, rows(0, 1))}),
                       collective("sum", {writes(1, rows(0, 1))}), collective("ready", {writes(2, rows(0, 1))}),
@@ -174,14 +174,15 @@ class Dice {
   std::mt19937_64 random_;
 };
 
-/// How much of the memory a node touches: few blocks and large boxes make a chain, many and small ones leave nodes free of each other.
+/// How much memory a node touches: few blocks and large boxes make a chain; many blocks and small boxes leave nodes
+/// independent.
 struct Density {
   int blocks, largest_extent, most_accesses;
 };
 
 Density random_density(Dice& dice) { return {dice(1, 12), dice(1, 3), dice(1, 4)}; }
 
-/// Within [-1,3) in height and width; now and then empty, or of no memory.
+/// An access within [-1,3) in height and width, sometimes empty or without memory.
 Access random_access(Dice& dice, const Density& density) {
   Access a{&blocks[static_cast<std::size_t>(dice(0, density.blocks - 1))],
            {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}},
@@ -243,7 +244,7 @@ std::vector<Cell> cells(const StepNode& node, bool written) {
   return all;
 }
 
-/// [i][j]: node i must wait for node j, directly or not. Cell by cell.
+/// [i][j]: whether node i must wait for node j, directly or not. Computed cell by cell.
 std::vector<std::vector<bool>> closure(const StepGraph& graph) {
   const std::size_t n = graph.nodes.size();
   std::vector<std::vector<Cell>> read(n), written(n);
@@ -292,7 +293,8 @@ std::vector<ScheduleOptions> other_orders(Dice& dice) {
   return {{.kernels_ahead = dice(1, 3)}, {.seed = static_cast<std::uint64_t>(dice(1, 1 << 30))}};
 }
 
-/// What is wrong with an order of a graph; empty: nothing. `eager`: nothing that can be done early may be done late.
+/// The error in an order of a graph; empty if there is none. `eager`: an action that could have come earlier is an
+/// error.
 std::string complaint(const StepGraph& graph, const std::vector<StepAction>& actions, bool eager = true) {
   const std::size_t n = graph.nodes.size();
   const auto waits = closure(graph);
@@ -311,35 +313,35 @@ std::string complaint(const StepGraph& graph, const std::vector<StepAction>& act
   };
   for (const StepAction& action : actions) {
     const std::string name = "node " + std::to_string(action.node);
-    if (action.node < 0 || static_cast<std::size_t>(action.node) >= n) return "no such " + name;
+    if (action.node < 0 || static_cast<std::size_t>(action.node) >= n) return name + " does not exist";
     const auto i = static_cast<std::size_t>(action.node);
-    if (communicates(i) != (action.kind != StepActionKind::run)) return name + " of another kind";
+    if (communicates(i) != (action.kind != StepActionKind::run)) return name + " has another kind of action";
     if (state[i] != (action.kind == StepActionKind::finish ? in_flight : untouched))
-      return name + " once more, or not begun";
-    if (action.kind != StepActionKind::finish && !ready(i)) return name + " before what it waits for";
+      return name + " runs twice, or finishes before its start";
+    if (action.kind != StepActionKind::finish && !ready(i)) return name + " runs before its dependencies";
     if (action.kind == StepActionKind::start) {
-      if (next_start() != i) return name + " starts before an earlier one";
+      if (next_start() != i) return name + " starts before earlier communication";
       state[i] = in_flight;
       continue;
     }
-    if (eager && next_start() < n && ready(next_start())) return name + " before a start that is possible";
+    if (eager && next_start() < n && ready(next_start())) return name + " runs before a start that is possible";
     for (std::size_t k = 0; k < n && eager; ++k) {
       if (communicates(k) || state[k] != untouched || !ready(k)) continue;
-      if (action.kind == StepActionKind::finish) return name + " is waited for though a kernel could run";
-      if (k < i) return name + " runs before an earlier kernel that could";
+      if (action.kind == StepActionKind::finish) return name + " is finished although a kernel could run";
+      if (k < i) return name + " runs before an earlier kernel that is ready";
     }
     if (action.kind == StepActionKind::finish) {
       for (std::size_t k = 0; k < i; ++k)
         if (graph.nodes[k].kind == NodeKind::transfer && state[k] != complete)
-          return name + " ends before an earlier transfer";
+          return name + " finishes before an earlier transfer";
     }
     state[i] = complete;
   }
-  if (std::ranges::any_of(state, [](int s) { return s != complete; })) return "a node is left over";
+  if (std::ranges::any_of(state, [](int s) { return s != complete; })) return "a node is not complete";
   return "";
 }
 
-TEST(StepGraph, GivesEveryGraphAnOrderThatKeepsTheRules) {
+TEST(StepGraph, OrdersEveryGraphByTheRules) {
   for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
@@ -363,7 +365,7 @@ TEST(StepGraph, DrawsOrdersThatDiffer) {
   EXPECT_EQ(orders.size(), 20u);
 }
 
-TEST(StepGraph, SubmitsAKernelBeforeItWaitsForTheOneBefore) {
+TEST(StepGraph, SubmitsAnotherKernelBeforeItWaitsForAKernel) {
   const std::vector<StepNode> chunks{
       kernel("chunk 1", {writes(0, rows(0, 1))}), transfer("sum 1", {reads(0, rows(0, 1)), writes(3, rows(0, 1))}),
       kernel("chunk 2", {writes(1, rows(0, 1))}), transfer("sum 2", {reads(1, rows(0, 1)), writes(3, rows(1, 2))}),
@@ -389,7 +391,7 @@ TEST(StepGraph, MakesAQueueWaitForTheOtherOnce) {
   EXPECT_EQ(waits_between_queues(graph, actions), (std::vector<int>{-1, -1, -1, 2, 3, -1, -1}));
 }
 
-TEST(StepGraph, WaitsOnlyForWhatTheFirstNodeThatCannotGoOnNeeds) {
+TEST(StepGraph, WaitsOnlyForCommunicationOfTheFirstBlockedNode) {
   for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
     const StepGraph graph = random_graph(dice);
@@ -402,7 +404,7 @@ TEST(StepGraph, WaitsOnlyForWhatTheFirstNodeThatCannotGoOnNeeds) {
       if (action.kind == StepActionKind::finish) {
         const auto first = static_cast<std::size_t>(std::ranges::find(begun, false) - begun.begin());
         bool needed = first == n || waits[first][i];
-        // Or it is a transfer before one of which that is true.
+        // Or it is a transfer before needed communication.
         for (std::size_t k = i + 1; k < n && first < n; ++k)
           needed = needed || (graph.nodes[i].kind == NodeKind::transfer && begun[k] && !ended[k] && waits[first][k]);
         ASSERT_TRUE(needed) << "seed " << seed << ", node " << i << ": "
@@ -414,12 +416,13 @@ TEST(StepGraph, WaitsOnlyForWhatTheFirstNodeThatCannotGoOnNeeds) {
   }
 }
 
-// --- what is computed ---
+// --- computed values ---
 
-/// Memory whose cells hold hashes of all that went into them. What a node writes it may read too, as a sum in place does.
+/// Memory whose cells hold hashes of all data that went into them. A node may also read the cells that it writes,
+/// like a sum in place.
 class HashedMemory {
  public:
-  /// Of all that a node reads, or only of what it doesn't write.
+  /// Hash of all cells that the node reads or writes, or only of cells that it reads and does not write.
   std::uint64_t read(const StepNode& node, bool unwritten_only = false) const {
     std::uint64_t hash = 1;
     const auto written = cells(node, true);
@@ -429,7 +432,7 @@ class HashedMemory {
     for (const Cell& c : written) hash = mix(hash, value(c));
     return hash;
   }
-  /// Depends on the node, on what it has read and on the cell.
+  /// The hash depends on the node, on the data that it read, and on the cell.
   void write(const StepNode& node, std::uint64_t number, std::uint64_t read) {
     for (const Cell& c : cells(node, true)) values_[c] = mix(mix(read, number), position(c));
   }
@@ -453,14 +456,15 @@ class HashedMemory {
   std::map<Cell, std::uint64_t> values_;
 };
 
-/// What the nodes leave in memory in the order of the list.
+/// Memory after the nodes have run in the order of the list.
 HashedMemory one_after_the_other(const StepGraph& graph) {
   HashedMemory memory;
   for (std::size_t i = 0; i < graph.nodes.size(); ++i) memory.write(graph.nodes[i], i, memory.read(graph.nodes[i]));
   return memory;
 }
 
-/// Two queues, each with its actions in order, that run as chance has it, but for what the one waits for of the other.
+/// Runs two queues, each in the order of its actions, interleaved at random. A queue waits for the other only as
+/// waits_between_queues() says.
 void expect_queues_compute(const StepGraph& graph, const std::vector<StepAction>& actions, const HashedMemory& expected,
                            Dice& dice) {
   constexpr std::uint64_t rubbish = 0xbeef;
@@ -512,9 +516,9 @@ TEST(StepGraph, ComputesTheSameOnTwoQueues) {
   }
 }
 
-TEST(StepGraph, ComputesWhatTheNodesDoOneAfterTheOther) {
-  // Communication reads where it starts and writes where it finishes. In between it may write, so there is rubbish; and a peer may read
-  // there, so what it reads must stay.
+TEST(StepGraph, ComputesTheSameAsTheNodesInSequence) {
+  // Communication reads its data at the start and writes it at the finish. In between it may write anything, so the
+  // test writes rubbish there. A peer may read in between, so data that is read must stay unchanged.
   constexpr std::uint64_t rubbish = 0xdead;
   int overlaps = 0;
   for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
@@ -534,7 +538,7 @@ TEST(StepGraph, ComputesWhatTheNodesDoOneAfterTheOther) {
       const StepNode& node = graph.nodes[i];
       if (action.kind == StepActionKind::finish) {
         const Start start = in_flight.at(i);
-        ASSERT_EQ(memory.read(node, true), start.unwritten) << "what node " << i << " reads has changed";
+        ASSERT_EQ(memory.read(node, true), start.unwritten) << "data that node " << i << " reads has changed";
         memory.write(node, i, start.read);
         in_flight.erase(i);
         continue;
@@ -551,21 +555,23 @@ TEST(StepGraph, ComputesWhatTheNodesDoOneAfterTheOther) {
 
 // --- several ranks ---
 
-/// Communication that all ranks list, and who takes part.
+/// Communication that all ranks list, and its groups of ranks.
 struct Common {
   NodeKind kind;
-  std::vector<int> group_of;  ///< of each rank: who has the same number waits for each other; negative: has no part
+  std::vector<int> group_of;  ///< by rank: ranks with equal numbers communicate; negative: takes no part
 };
 
 struct RankAction {
   StepActionKind kind;
-  std::size_t common;  ///< unless it runs a kernel
+  std::size_t common;  ///< index of the communication; unused for kernels
 };
 
-/// What `ranks` do, each in its own order, until nobody can go on. A transfer ends when all of its group want to end it: each reads what
-/// the others have begun to send, and waits for those that read its own. A collective ends when all of its group have begun it; they must
-/// begin theirs in the same order. That somebody goes on stops nobody else: who goes first makes no difference.
-/// What is wrong; empty: all come to the end.
+/// Runs the actions of `ranks`, each in its own order, until no rank can continue. Returns the errors; empty if all
+/// ranks finish.
+/// A transfer finishes when all ranks of its group want to finish it: each reads data that the others have started to
+/// send, and waits for the readers of its own data. A collective finishes when all ranks of its group have started
+/// it; they must start their collectives in the same order. No progress of one rank blocks another, so the order in
+/// which ranks continue makes no difference.
 std::string play(const std::vector<Common>& commons, const std::vector<std::vector<RankAction>>& ranks) {
   const std::size_t size = ranks.size();
   std::vector<std::size_t> at(size, 0);
@@ -611,14 +617,15 @@ std::string play(const std::vector<Common>& commons, const std::vector<std::vect
         return begun_together;
       };
       if (order(a) != order(b))
-        wrong += "ranks " + std::to_string(b) + " and " + std::to_string(a) + " begin collectives in another order; ";
+        wrong +=
+            "ranks " + std::to_string(b) + " and " + std::to_string(a) + " start collectives in different orders; ";
     }
   }
   return wrong;
 }
 
-/// A graph of one rank: the common nodes from `first` to `last`, kernels of its own between them, and accesses of its own everywhere.
-/// `number`: of each node in the list of common ones.
+/// The graph of one rank: the common nodes from `first` to `last`, random kernels between them, and random accesses.
+/// `number`: for each node its position among the common nodes.
 StepGraph graph_of_rank(Dice& dice, const std::vector<Common>& commons, std::size_t first, std::size_t last,
                         std::size_t rank, std::vector<std::size_t>& number) {
   const Density density = random_density(dice);
@@ -630,7 +637,7 @@ StepGraph graph_of_rank(Dice& dice, const std::vector<Common>& commons, std::siz
       number.push_back(0);
     }
     if (c == last) break;
-    // Whoever has no part in it lists it or doesn't.
+    // A rank that takes no part lists the node or leaves it out.
     if (commons[c].group_of[rank] < 0 && dice.one_in(2)) continue;
     graph.nodes.push_back(random_node(dice, density, commons[c].kind));
     number.push_back(c);
@@ -638,7 +645,7 @@ StepGraph graph_of_rank(Dice& dice, const std::vector<Common>& commons, std::siz
   return graph;
 }
 
-TEST(StepGraph, LetsNoRankWaitForEver) {
+TEST(StepGraph, LetsNoRankWaitForever) {
   int waits = 0;
   for (int seed = 1; seed <= test::random_cases(4000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
@@ -661,7 +668,7 @@ TEST(StepGraph, LetsNoRankWaitForEver) {
       for (const std::size_t end : ends) {
         std::vector<std::size_t> number;
         const StepGraph graph = graph_of_rank(dice, commons, first, end, r, number);
-        // Ranks may keep the rules in different ways.
+        // Ranks may order their actions by the rules in different ways.
         std::vector<ScheduleOptions> orders = other_orders(dice);
         orders.emplace_back();
         for (const StepAction& a : schedule(graph, orders[static_cast<std::size_t>(dice(0, 2))])) {
@@ -676,8 +683,8 @@ TEST(StepGraph, LetsNoRankWaitForEver) {
   EXPECT_GT(waits, test::random_cases(4000));
 }
 
-TEST(StepGraph, NoticesRanksThatWaitForEver) {
-  // The rules that the order keeps are needed: without any of them two ranks that follow the others wait for each other.
+TEST(StepGraph, DetectsRanksThatWaitForever) {
+  // Each rule of the order is necessary: without it two ranks that keep the other rules wait for each other.
   using enum StepActionKind;
   const std::vector<Common> transfers{{NodeKind::transfer, {1, 1}}, {NodeKind::transfer, {1, 1}}};
   EXPECT_EQ(play(transfers, {{{start, 0}, {start, 1}, {finish, 0}, {finish, 1}},

@@ -49,7 +49,7 @@ TEST(Strategy, ParsesRulesCommentsAndBlankLines) {
   EXPECT_EQ(s.rules[2].line, 5);
 }
 
-TEST(Strategy, TextFormReadsBackAsTheSame) {
+TEST(Strategy, TextFormParsesToTheSameStrategy) {
   const auto s = Strategy::parse("conv1 h2\nfc* n2\n* 1\n", "a");
   const auto again = Strategy::parse(to_string(s), "b");
   ASSERT_EQ(again.rules.size(), s.rules.size());
@@ -71,7 +71,7 @@ TEST(Strategy, NamesSourceAndLineOfEveryParseError) {
   EXPECT_THAT(parse_refusal("# nothing\n"), HasSubstr("no rules"));
 }
 
-TEST(Strategy, ErrorsStayOnOneLineWhateverTheFileHolds) {
+TEST(Strategy, ErrorsStayOnOneLineForAnyFile) {
   const std::string binary(
       "\x7f"
       "ELF\0\1\2 \x1b[2J \xff\xfe",
@@ -80,7 +80,7 @@ TEST(Strategy, ErrorsStayOnOneLineWhateverTheFileHolds) {
   EXPECT_LT(parse_refusal(std::string(1000, 'x')).size(), 300u);
 }
 
-TEST(Strategy, FirstRuleThatMatchesCounts) {
+TEST(Strategy, FirstMatchingRuleCounts) {
   const auto grids = resolve(Strategy::parse("conv1 h2\nconv* w2\npool? h2\n*1 n2\n* 1", "a"), lenet(), 2);
   const auto net = lenet();
   const auto grid_of = [&](const char* layer) { return to_string(grids[find_layer(net, layer)]); };
@@ -124,7 +124,7 @@ TEST(Strategy, ResolveNamesTheLayerThatNoRuleMatches) {
   EXPECT_THAT(resolve_refusal("conv* h2\nrelu* h2", 2), AllOf(HasSubstr("\"pool1\""), HasSubstr("every layer")));
 }
 
-TEST(Strategy, ResolveRefusesGridsThatDontFitTheRanks) {
+TEST(Strategy, ResolveRefusesGridsThatDoNotFitTheRanks) {
   EXPECT_THAT(resolve_refusal("* h4", 2), AllOf(HasSubstr("a.strategy:1: grid = h4"), HasSubstr("at most 2")));
   EXPECT_THAT(resolve_refusal("* h2", 3),
               AllOf(HasSubstr("a.strategy:1: grid = h2"), HasSubstr("divides the 3 ranks")));
@@ -142,7 +142,7 @@ TEST(Strategy, ResolveRefusesGridsThatDontFitTheRanks) {
               HasSubstr("blocks in sample = 0"));
 }
 
-TEST(Strategy, ResolveRefusesDimensionsThatTheNetworkDoesntHave) {
+TEST(Strategy, ResolveRefusesDimensionsThatTheNetworkDoesNotHave) {
   EXPECT_THAT(resolve_refusal("* d2", 2), AllOf(HasSubstr("grid = d2"), HasSubstr("no 'd'")));
 }
 
@@ -170,7 +170,7 @@ TEST(Strategy, ParsesBlocksOfFiltersAndTheOverlap) {
   EXPECT_EQ(Strategy::parse("* h2 recompute_halo", "a").rules[0].split.overlap, Overlap::recompute_halo);
 }
 
-TEST(Strategy, RefusesToRecomputeHalosOfWhatTakesStatisticsOrSumsOverRanks) {
+TEST(Strategy, RefusesRecomputeHaloForLayersWithStatisticsOrSplitChannels) {
   EXPECT_EQ(resolve_refusal("* h2 recompute_halo", 2), "not refused");
   EXPECT_THAT(resolve_refusal("* h2c2 recompute_halo", 4),
               AllOf(HasSubstr("overlap of layer \"conv1\""), HasSubstr("channels")));
@@ -182,7 +182,7 @@ TEST(Strategy, RefusesToRecomputeHalosOfWhatTakesStatisticsOrSumsOverRanks) {
               AllOf(HasSubstr("\"norm\""), HasSubstr("interior_first or blocking")));
 }
 
-TEST(Strategy, SaysBeforehandWhyALayerCannotBeSplitSo) {
+TEST(Strategy, SupportsGivesTheReasonForARefusedSplit) {
   const auto net = lenet();
   EXPECT_TRUE(supports(net, 0, LayerSplit::parse("h2c2f2"), 16));
   EXPECT_TRUE(supports(net, 0, LayerSplit::parse("h64"), 64));
@@ -199,7 +199,7 @@ TEST(Strategy, ReadsAFile) {
   EXPECT_EQ(Strategy::read(path).source, path);
 }
 
-TEST(Strategy, ReadRefusesWhatIsNoStrategyFile) {
+TEST(Strategy, ReadRefusesOtherFiles) {
   const test::TemporaryFolder folder;
   const auto read = [&](const std::string& path) { return refusal<FileError>([&] { Strategy::read(path); }); };
   EXPECT_THAT(read(folder.path("none")), AllOf(HasSubstr(folder.path("none")), HasSubstr("missing")));

@@ -1,4 +1,4 @@
-// Training as a whole: the same losses however the work is split, and learning.
+// Whole training runs: equal losses in every split, and convergence.
 #include "support/sanitizer.hpp"
 #include "support/transport.hpp"
 
@@ -40,7 +40,8 @@ TrainReport run(const comm::Communicator& comm, const std::string& grid, const T
                        first(digits().train, images), first(digits().test, 100), options);
 }
 
-/// By sample, by height (uneven with three ranks), height and width, channels and filters, and mixed with samples.
+/// By sample, by height (uneven with three ranks), by height and width, by channels and filters, and mixed with
+/// samples.
 std::vector<std::string> grids(int ranks) {
   switch (ranks) {
     case 2:
@@ -54,7 +55,7 @@ std::vector<std::string> grids(int ranks) {
   }
 }
 
-TEST(Training, GivesTheSameLossesForAHundredStepsHoweverItIsSplit) {
+TEST(Training, GivesTheSameLossesForAHundredStepsInEverySplit) {
   const auto comm = aloni::test::make_communicator();
   const auto self = comm.split(comm.rank(), 0);
   const TrainOptions options{.batch = 64, .steps = aloni::test::share_of(100), .seed = 3};
@@ -72,7 +73,7 @@ TEST(Training, GivesTheSameLossesForAHundredStepsHoweverItIsSplit) {
   }
 }
 
-/// Makes one rank late now and then.
+/// Delays one rank now and then.
 class Straggler : public TrainObserver {
  public:
   explicit Straggler(bool late) : late_(late) {}
@@ -98,15 +99,15 @@ TEST(Training, LearnsFromTheGradientsOfAMajority) {
           .losses;
   ASSERT_EQ(losses.size(), expected.size());
   for (std::size_t i = 0; i < losses.size(); ++i) {
-    // Everybody takes the same rounds.
+    // All ranks take the same rounds.
     ASSERT_EQ(comm.all_reduce(losses[i], comm::Reduction::min), comm.all_reduce(losses[i], comm::Reduction::max));
-    // The majority of two are two.
+    // A majority of two ranks is both.
     if (comm.size() <= 2) {
       ASSERT_NEAR(losses[i], expected[i], 1e-10 * std::abs(expected[i]));
     }
   }
   if (options.steps == 200) {
-    // Late gradients slow learning down, but not much.
+    // Late gradients slow learning down only a little.
     EXPECT_LT(std::accumulate(losses.end() - 20, losses.end(), 0.0) / 20, 0.5 * losses.front());
   }
 }
@@ -129,7 +130,7 @@ TEST(Training, TrainsOnAnIncompleteLastMiniBatch) {
   }
 }
 
-TEST(Training, RefusesOptionsThatMakeNoSense) {
+TEST(Training, RefusesInvalidOptions) {
   const auto comm = aloni::test::make_communicator();
   const std::string all = "1";
   EXPECT_THROW(run(comm, all, {.batch = 0}), InvalidArgument);

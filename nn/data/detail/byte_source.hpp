@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of a file in order, decompressed if need be. Private to nn/data.
+// The bytes of a file in order, decompressed if necessary. Private to nn/data.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,11 +14,11 @@ class ByteSource {
   virtual std::size_t read(std::uint8_t* to, std::size_t count) = 0;
 };
 
-/// The file as it is, or through gzip when it starts like a gzip file, whatever its name. Throws FileError, and
-/// Unsupported for a gzip file when the build has no zlib.
+/// The bytes of the file. Decompressed if the file starts with the gzip magic number, whatever its name. Throws
+/// FileError; Unsupported for a gzip file if the build has no zlib.
 std::unique_ptr<ByteSource> open_bytes(const std::string& path);
 
-/// Decompresses what `compressed` yields. Defined only in builds with zlib.
+/// Decompresses the bytes of `compressed`. Defined only in builds with zlib.
 std::unique_ptr<ByteSource> gunzip(std::unique_ptr<ByteSource> compressed, const std::string& path);
 
 }  // namespace aloni::nn::detail

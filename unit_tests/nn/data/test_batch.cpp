@@ -1,4 +1,4 @@
-// A mini-batch on every grid: each rank gets the pixels of its own box, moved as told.
+// A mini-batch on every grid: each rank gets the pixels of its own box, shifted as requested.
 #include "support/transport.hpp"
 
 #include <aloni/core/error.hpp>
@@ -15,7 +15,7 @@ namespace test_batch {
 using views::Dim;
 using views::ProcessGrid;
 
-// Five images of 5 x 4 pixels of two channels, all bytes different from background.
+// Five images of 5 x 4 pixels of two channels. No byte equals the background.
 LabelledImages made_up_images() {
   LabelledImages images;
   images.image = {{1, 1, 5, 4, 2}};
@@ -93,11 +93,11 @@ TEST(FillBatch, MovesEverySampleByItsOwnShift) {
   }
 }
 
-TEST(FillBatch, MayMoveImagesOutOfSight) {
+TEST(FillBatch, AllowsShiftsBeyondTheImage) {
   for (const auto& grid : grids(world_size())) expect_pixels(grid, {{5, 0}, {0, -4}, {-1000, 1000}});
 }
 
-TEST(FillBatch, RefusesAnotherNumberOfShifts) {
+TEST(FillBatch, RefusesAWrongNumberOfShifts) {
   const auto comm = aloni::test::make_communicator();
   const LabelledImages images = made_up_images();
   const NetworkDescription description = any_network(images.image);

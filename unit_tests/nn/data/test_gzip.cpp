@@ -37,7 +37,7 @@ class ZippedIdx : public testing::Test {
   std::string path_ = folder_.path("file-idx");
 };
 
-TEST_F(ZippedIdx, IsReadWhateverItsName) {
+TEST_F(ZippedIdx, IsReadUnderAnyName) {
   const auto array = read(zipped);
   EXPECT_EQ(array.extents, (std::vector<std::int64_t>{2, 3}));
   EXPECT_EQ(array.values, (std::vector<std::uint8_t>{'a', 'b', 'c', 'd', 'e', 'f'}));

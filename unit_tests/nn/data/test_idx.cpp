@@ -72,7 +72,7 @@ TEST_F(Idx, RefusesEveryPrefixOfAFile) {
   }
 }
 
-TEST_F(Idx, SaysHowMuchIsThere) {
+TEST_F(Idx, ErrorGivesTheNumberOfElementsRead) {
   EXPECT_THAT(refusal_of(idx({2, 3}, "abcd")), AllOf(HasSubstr("truncated after 4 elements"), HasSubstr("6 (2x3)")));
 }
 
@@ -86,7 +86,7 @@ TEST_F(Idx, RefusesWrongMagicNumbers) {
   EXPECT_THAT(refusal_of(idx({1}, "abcd", 0x0d)), HasSubstr("element type 0x0d"));
 }
 
-TEST_F(Idx, DoesntAllocateWhatTheHeaderPromises) {
+TEST_F(Idx, DoesNotAllocateMoreThanTheFileHas) {
   EXPECT_THAT(refusal_of(idx({0xffffffff, 0xffffffff, 0xffffffff}, "abc")), HasSubstr("absurd extents"));
   EXPECT_THAT(refusal_of(idx({0xffffffff, 0x20000000}, "abc")), HasSubstr("truncated after 3 elements"));
 }

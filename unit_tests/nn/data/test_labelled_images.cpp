@@ -41,7 +41,7 @@ class ReadMnist : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(ReadMnist, GivesBothSets) {
+TEST_F(ReadMnist, ReadsBothSets) {
   const auto data = read_mnist(folder_.path(""));
   EXPECT_EQ(data.train.image, (views::Extents{{1, 1, 2, 3, 1}}));
   EXPECT_EQ(data.train.size(), 3);
@@ -60,7 +60,7 @@ TEST_F(ReadMnist, NamesTheMissingFile) {
   EXPECT_THAT(refusal(), HasSubstr("train-images-idx3-ubyte"));
 }
 
-TEST_F(ReadMnist, TakesTheNameWithGzToo) {
+TEST_F(ReadMnist, FindsFilesNamedWithGz) {
   std::filesystem::rename(folder_.path("t10k-labels-idx1-ubyte"), folder_.path("t10k-labels-idx1-ubyte.gz"));
   EXPECT_EQ(refusal(), "not refused");
 }
@@ -71,7 +71,7 @@ TEST_F(ReadMnist, NamesALabelOutOfRange) {
               AllOf(HasSubstr("train-labels-idx1-ubyte"), HasSubstr("label 10 of image 1"), HasSubstr("0 to 9")));
 }
 
-TEST_F(ReadMnist, NamesCountsThatDiffer) {
+TEST_F(ReadMnist, NamesDifferentNumbersOfImagesAndLabels) {
   write("t10k-labels-idx1-ubyte", 1, {3}, std::string("\0\0\0", 3));
   EXPECT_THAT(refusal(), AllOf(HasSubstr("t10k-labels"), HasSubstr("3 labels"), HasSubstr("2, as there are images")));
 }
@@ -92,7 +92,7 @@ TEST_F(ReadMnist, RefusesTestImagesOfAnotherSize) {
   EXPECT_THAT(refusal(), HasSubstr("test images 1x1x3x2x1"));
 }
 
-TEST_F(ReadMnist, PassesOnTheFaultsOfAFile) {
+TEST_F(ReadMnist, PassesOnErrorsOfAFile) {
   write("t10k-images-idx3-ubyte", 3, {2, 2, 3}, "ABCDEFGHIJK");
   EXPECT_THAT(refusal(), AllOf(HasSubstr("t10k-images"), HasSubstr("truncated after 11")));
 }
