@@ -8,19 +8,20 @@
 //   Transfer<> halo(comm, queue, {TransferItem<float, Mem>::in_place(x, plan)});
 //   auto pending = halo.start(queue);          // packs and sends
 //   ...                                        // work that neither reads nor writes the ghosts
-//   pending.finish();                          // ghosts are filled, in the order of the queue
+//   pending.finish();                          // kernels submitted to the queue from here on see filled ghosts
 //
-// All items of one transfer, whatever their types, share one message per peer. Set-up allocates every buffer and turns
-// the plans into lists of strided copies; after that neither start nor finish allocates or computes ranges, and each is
-// a handful of kernels.
+// All items of a transfer share one message per peer, also items of different types. The constructor allocates all
+// buffers and turns the plans into lists of strided copies. After that, start() and finish() neither allocate nor
+// compute ranges; each launches a few kernels.
 //
-// Order. Construction is collective over the communicator: it agrees on a tag that no other transfer uses, so any
-// number of transfers may be in flight and may be started in different orders on different ranks. One transfer is in
-// flight once.
+// Order. The constructor is collective over the communicator: the ranks agree on a tag that no other transfer uses. So
+// any number of transfers may be in flight, and ranks may start them in different orders. A transfer must be finished
+// before it starts again.
 //
-// Fences. start() fences its queue once, before communication: what is sent must be complete. finish() waits for
-// messages, and for kernels only where it copies from another rank's memory, which that rank wants back. Memory that
-// the host cannot read is staged through pinned host memory, on the queue. A rank without messages never waits.
+// Fences. start() fences its queue once, before communication, because packed messages must be complete. finish() waits
+// for messages. It waits for kernels only if they copy from another rank's memory, because that rank waits to reuse it.
+// Memory that the host cannot read is staged through pinned host memory, on the queue. A rank without messages never
+// waits.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
@@ -68,8 +69,8 @@ struct TransferItem {
   }
 };
 
-/// T: float, double, std::int32_t, std::int64_t, comm::bfloat16. The adjoint adds those of bfloat16 one by one, each
-/// sum rounded.
+/// T: float, double, std::int32_t, std::int64_t, comm::bfloat16. The adjoint adds bfloat16 values one by one and rounds
+/// after each addition.
 template <class MemorySpace>
 using AnyTransferItem = std::variant<TransferItem<float, MemorySpace>, TransferItem<double, MemorySpace>,
                                      TransferItem<std::int32_t, MemorySpace>, TransferItem<std::int64_t, MemorySpace>,
@@ -96,17 +97,17 @@ struct PeerTransfer {
 
 struct TransferOptions {
   std::string label = "transfer";  ///< part of kernel and profiling labels: aloni::halo::<label>: pack
-  /// Between ranks that share memory, messages of at least so many bytes are not sent: the receiver copies them from
-  /// where they lie, in one pass if the tensor itself is in shared memory (core/comm/shared_view.hpp). The same on all
-  /// ranks.
+  /// Messages of at least this many bytes are not sent between ranks that share memory: the receiver copies the values
+  /// from the sender's memory. If the tensor itself is in shared memory (core/comm/shared_view.hpp), it copies in one
+  /// pass. Equal on all ranks.
   std::size_t direct_bytes = 16 * 1024;
-  /// What the ranks of a node, two messages at least, have for those of another travels as one message if the messages
-  /// are shorter than so many bytes on average; 0: never. Ranks of a node must share memory (see TransportOptions: on,
-  /// without checksums). The same on all ranks.
+  /// Two or more messages from one node to another are joined into one if their mean length is below this many bytes;
+  /// 0: never. The ranks of a node must share memory (see TransportOptions: shared memory on, without checksums). Equal
+  /// on all ranks.
   std::size_t consolidate_below = 16 * 1024;
-  int priority = 0;  ///< of its messages, see Communicator::send
-  /// From start() to finish() what will be filled is NaN (of integers the lowest number), so that who reads it too
-  /// early sees it.
+  int priority = 0;  ///< priority of the messages, see Communicator::send
+  /// From start() to finish(), cells to be filled hold NaN, integers the lowest number. This shows reads that are too
+  /// early.
   bool poison = false;
 };
 
@@ -128,21 +129,21 @@ class Transfer {
   Transfer(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<item_type> items,
            TransferOptions options = {});
 
-  /// Collective among the ranks that exchange messages. Asynchronous until finish(): what the plan writes must be
-  /// neither read nor written, and what it reads must not change: by kernels submitted to the same queue it may where
-  /// the tensor isn't in shared memory. What comes from other ranks is written by finish() alone: kernels submitted to
-  /// the same queue before it that read it all the same find what was there before.
-  /// Throws InvalidArgument when this transfer is already in flight. Every start of one transfer uses the same queue,
-  /// or the caller orders them.
+  /// Packs and sends. Collective among the ranks that exchange messages. Asynchronous: until finish(), do not read or
+  /// write the cells that the plan writes, and do not change the cells that it reads. Kernels on the same queue may
+  /// change the cells that it reads, if the tensor is outside shared memory. Until finish(), cells received from other
+  /// ranks keep their old values for kernels on the same queue.
+  /// @pre all starts of one transfer use the same queue, or the caller orders them
+  /// Throws InvalidArgument if this transfer is already in flight.
   [[nodiscard]] Pending start(const Queue<Exec>& queue) const;
 
-  /// The transposed operator, collective and asynchronous in the same way. For an item in place: every ghost value is
-  /// added to the cell it came from, then the ghosts that the plan fills become zero. Between two tensors: the whole
-  /// source tensor is overwritten, each cell with the sum of the destination cells that took their value from it and
-  /// zero where none did; the destination is unchanged. The order of sums is fixed: equal inputs give equal bits.
+  /// The adjoint, collective and asynchronous as start(). In place: adds each ghost value to the cell it came from,
+  /// then sets the ghosts that the plan fills to zero. Between two tensors: overwrites the whole source tensor; each
+  /// cell becomes the sum of the destination cells that took their value from it, or zero if there are none. The
+  /// destination does not change. The order of sums is fixed: equal inputs give equal bits.
   [[nodiscard]] Pending start_adjoint(const Queue<Exec>& queue) const;
 
-  /// start and finish in one call.
+  /// start() and finish() in one call.
   void run(const Queue<Exec>& queue) const { start(queue).finish(); }
   void run_adjoint(const Queue<Exec>& queue) const { start_adjoint(queue).finish(); }
 

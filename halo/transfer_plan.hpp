@@ -70,12 +70,12 @@ TransferPlan plan_halo(const views::Distribution& distribution, const NeededBox&
 TransferPlan plan_halo_receives(const views::Distribution& distribution, const NeededBox& needed,
                                 const BoundaryConditions& boundaries, int rank);
 
-/// The same in one step per dimension, in their order, each after the one before is complete: edges and corners come
-/// along with the faces of a later step, so that there are messages to neighbours along the axes only. The steps of
-/// dimensions without ghosts are empty. The adjoint takes them in reverse order.
-/// @pre as of plan_halo
-/// Throws Unsupported, equal on all ranks, where neighbours along an axis don't have ghosts of the same width in the
-/// other dimensions, or blocks are empty: plan_halo serves those.
+/// A halo exchange in one step per dimension, in the order of Dim; each step starts after the previous one is complete.
+/// Edges and corners travel with the faces of a later step, so that only neighbours along the axes exchange messages.
+/// Steps of dimensions without ghosts are empty. The adjoint runs the steps in reverse order.
+/// @pre as plan_halo
+/// Throws Unsupported (equal on all ranks) if blocks are empty, or if neighbours along an axis have different ghost
+/// widths in the other dimensions. Use plan_halo for these.
 std::array<TransferPlan, views::num_dims> plan_halo_by_dimension(const views::Distribution& distribution,
                                                                  const NeededBox& needed,
                                                                  const BoundaryConditions& boundaries, int rank);
