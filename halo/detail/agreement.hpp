@@ -7,9 +7,9 @@
 
 namespace aloni::halo::detail {
 
-/// Throws InvalidArgument on all ranks if their digests differ: argument `what` has the value "different ones on
-/// different ranks", but `expectation` was expected. Collective.
+/// Throws InvalidArgument on all ranks if their digests differ. In the message, argument `what` is "different on
+/// different ranks", and `expectation` was expected. Collective.
 void check_agreement(const comm::Communicator& comm, const char* operation, const char* what, std::uint64_t digest,
-                     const std::string& expectation = "the same on all ranks");
+                     const std::string& expectation = "equal values on all ranks");
 
 }  // namespace aloni::halo::detail

@@ -11,9 +11,9 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::size_t, std::size_t>>;
 
-/// The rounds of a tournament of n by the circle method: the last one stays, the others turn around it.
+/// The rounds of a tournament of n players by the circle method: the last player stays, the others rotate.
 std::vector<Pairs> tournament(std::size_t n) {
-  const std::size_t seats = n + n % 2;  // whoever meets the empty seat rests
+  const std::size_t seats = n + n % 2;  // the player that meets the empty seat rests
   std::vector<Pairs> rounds;
   for (std::size_t round = 0; round + 1 < seats; ++round) {
     auto& pairs = rounds.emplace_back();
@@ -42,7 +42,7 @@ std::vector<std::vector<int>> link_rounds(const std::vector<std::vector<int>>& n
     rounds.back()[static_cast<std::size_t>(b)] = a;
   };
 
-  // Smaller nodes are through earlier, and rest.
+  // Smaller nodes need fewer rounds; their ranks then rest.
   for (std::size_t round = 0; round < tournament(most).size(); ++round) {
     rounds.push_back(nobody);
     for (const auto& node : nodes) {
