@@ -110,10 +110,10 @@ std::vector<NodePair> pair_nodes(std::vector<Parcel> parcels, std::span<const in
   return result;
 }
 
-Consolidation::Consolidation(const Communicator& everybody, std::span<Parcel> outgoing, std::span<Parcel> incoming,
+Consolidation::Consolidation(const Communicator& parent, std::span<Parcel> outgoing, std::span<Parcel> incoming,
                              std::size_t below, int priority) {
   if (below == 0) return;
-  const Communicator comm = everybody.split(0, everybody.rank());  // its messages do not mix with others
+  const Communicator comm = parent.split(0, parent.rank());  // its messages do not mix with others
   const Communicator node = comm.node();
   if (node.size() == comm.size()) return;
   const int rank = comm.rank();

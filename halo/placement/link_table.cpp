@@ -88,9 +88,9 @@ void spread(const std::vector<std::vector<int>>& nodes, SquareMatrix& m, double 
 
 }  // namespace
 
-LinkTable measure_links(const comm::Communicator& everybody, const LinkOptions& options) {
-  check(everybody, options);
-  const comm::Communicator comm = everybody.split(0, everybody.rank());  // its tags do not mix with others
+LinkTable measure_links(const comm::Communicator& parent, const LinkOptions& options) {
+  check(parent, options);
+  const comm::Communicator comm = parent.split(0, parent.rank());  // its tags do not mix with others
   const int rank = comm.rank(), ranks = comm.size();
   const auto nodes = nodes_of(comm);
   const bool all_pairs = ranks <= options.all_pairs_up_to;

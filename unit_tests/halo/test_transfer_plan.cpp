@@ -206,7 +206,7 @@ TEST(HaloPlanByDimension, FillsAllGhostsFromNeighboursAlongTheAxes) {
           const auto mine = c.source.grid().coordinate(r), theirs = c.source.grid().coordinate(m.peer);
           for (std::size_t i = 0; i < views::num_dims; ++i) {
             if (i == step) continue;
-            ASSERT_EQ(mine[i], theirs[i]) << "rank " << m.peer << " isn't along the axis";
+            ASSERT_EQ(mine[i], theirs[i]) << "rank " << m.peer << " is not a neighbour along the axis";
           }
           copy(m.moves, m.peer);
         }
