@@ -54,7 +54,7 @@ class Distribution {
 
   /// The box that a rank owns, all indices of replicated dimensions included. May be empty. @pre 0 ≤ rank < ranks()
   Box owned(int rank) const;
-  /// Whether `rank` is the lowest of the ranks that own the same box. Sums count each element on this rank only.
+  /// Whether `rank` is the first copy of its indices: no lower rank owns them too. Sums count first copies only.
   bool is_first_copy(int rank) const;
 
   /// The ranks of the replica of `rank` whose grid coordinates equal those of `rank` in every dimension outside `dims`.

@@ -21,9 +21,9 @@ namespace aloni::halo {
 struct LinkOptions {
   std::size_t bytes = std::size_t{1} << 20;  ///< bytes of a message, in each direction at the same time
   int repetitions = 5;                       ///< exchanges of each pair; the median counts
-  /// Up to this many ranks, all pairs of ranks are measured. With more ranks, all pairs within nodes are measured, but
-  /// each pair of nodes meets once only, with as many pairs of ranks as the smaller node has ranks. All pairs of ranks
-  /// between two nodes then get the mean. 1024 ranks in nodes of 8 take 134 rounds.
+  /// Up to this many ranks, all pairs of ranks are measured. With more ranks, all pairs within nodes are measured. Each
+  /// pair of nodes then meets once, with as many pairs of ranks as the smaller node has ranks. All pairs of ranks
+  /// between the two nodes get the mean. 1024 ranks in nodes of 8 take 134 rounds.
   int all_pairs_up_to = 64;
 
   friend bool operator==(const LinkOptions&, const LinkOptions&) = default;

@@ -1,4 +1,5 @@
 #pragma once
+// Renumbers the ranks of a communicator by a placement (placement.hpp has an example).
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/halo/placement/placement.hpp>
 
