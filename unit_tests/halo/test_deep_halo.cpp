@@ -20,7 +20,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_deep_halo {
 
 using namespace testing_support;
 using views::GhostState;
@@ -286,5 +286,5 @@ TEST(DeepHalo, GivesTheValuesOfAnExchangeInEveryStep) {
   EXPECT_GT(deep, refused);
 }
 
-}  // namespace
+}  // namespace test_deep_halo
 }  // namespace aloni::halo

@@ -16,7 +16,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_exchange_faults {
 
 using namespace testing_support;
 using comm::Faults;
@@ -152,5 +152,5 @@ TEST_P(EachFault, LeavesGhostsRightOrGivesAnError) {
 INSTANTIATE_TEST_SUITE_P(Kinds, EachFault, testing::ValuesIn(aloni::test::fault_cases()),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace test_exchange_faults
 }  // namespace aloni::halo

@@ -9,7 +9,7 @@
 #include <type_traits>
 
 namespace aloni::views {
-namespace {
+namespace test_distributed_view {
 
 using testing::ElementsAre;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -256,5 +256,5 @@ TEST(DistributedView, CreatesMirrorsAsKokkosDoes) {
   EXPECT_NE(static_cast<const void*>(create_mirror(Kokkos::HostSpace{}, x).owned().data()), x.owned().data());
 }
 
-}  // namespace
+}  // namespace test_distributed_view
 }  // namespace aloni::views
