@@ -24,7 +24,8 @@ bool is_split(const Distribution& distribution, Dim d) {
   return distribution.grid()[d] > 1 && !distribution.replicated(d);
 }
 
-/// Beyond such an end ghosts are images of cells, which evolve as those do; beyond all others they are refilled.
+/// Whether ghosts beyond this end are periodic images of cells, which evolve as these cells do. Beyond all other ends,
+/// ghosts are refilled.
 bool is_image(const Distribution& distribution, const BoundaryConditions& boundaries, Dim d, Side side) {
   return is_split(distribution, d) && boundaries(d, side) == Boundary::periodic;
 }
@@ -33,8 +34,9 @@ Box read_by(const Box& computed, const GhostWidths& radius) {
   return computed.empty() ? computed : grow(computed, radius);
 }
 
-/// What must be computed so that all of `read` can be read: it without what is refilled, and the cells from which that
-/// is. For a reflecting end they may lie behind `read`: with the radii 3 and 0 the cell 0 reads −3, a mirror image of 3.
+/// The box that must be computed before a step can read all of `read`: `read` without its refilled ghosts, and the
+/// cells that these ghosts are copied from. At a reflecting end these cells may lie outside `read`: with the radii 3
+/// and 0, cell 0 reads −3, the mirror image of 3.
 Box computed_for(const Box& read, const Distribution& distribution, const BoundaryConditions& boundaries) {
   Box box = read;
   for (const Dim d : all_dims) {
@@ -79,7 +81,7 @@ void check(const Distribution& distribution, int rank, const GhostWidths& radius
         (low == Boundary::periodic) != (high == Boundary::periodic))
       throw Unsupported(deep_halo_operation, std::string("boundaries of ") + views::name(d),
                         std::string(name(low)) + " and " + name(high),
-                        "periodic on both sides or on neither, a dimension that isn't split, or an exchange in every "
+                        "periodic on both sides or on neither, a dimension that is not split, or an exchange in every "
                         "step (steps = 1)");
   }
 }
@@ -103,9 +105,9 @@ NeededBox DeepHalo::needed() const {
 
 TransferPlan DeepHalo::refill() const {
   if (steps() == 1 || computed_.front().empty()) return {};
-  // The first step after an exchange computes the most, and the second reads the most that isn't exchanged. Whatever the
-  // second reads beyond what the first has computed lies beyond an end of the domain, where the first went to that end:
-  // to the arithmetic of boundaries the computed box is a domain of its own, held by one rank.
+  // The first step after an exchange computes the largest box. The second step reads the largest box that is not
+  // exchanged. Cells that the second reads, but the first has not computed, lie beyond an end of the domain, and the
+  // first step computed up to that end. So for the arithmetic of boundaries the computed box is a domain of one rank.
   const Box& from = computed_[0];
   const auto shift = [&](Box box, int sign) {
     for (std::size_t i = 0; i < num_dims; ++i) {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* exchange_operation = "aloni::halo::Exchange";
 
-// A function, because nvcc 13 takes no lambda with template parameters here.
+// A function, because nvcc 13 rejects a lambda with template parameters here.
 template <class T, class Mem>
 TransferItem<T, Mem> in_place(const TensorRef<T, Mem>& tensor, TransferPlan plan,
                               std::vector<views::Box> filled_later) {
@@ -27,7 +27,7 @@ TransferItem<T, Mem> in_place(const TensorRef<T, Mem>& tensor, TransferPlan plan
 
 using Steps = std::array<TransferPlan, views::num_dims>;
 
-/// What a step fills, for those before it to poison.
+/// Appends the boxes that a step fills, so that earlier steps can poison them.
 void append_filled(const TransferPlan& plan, std::vector<views::Box>& boxes) {
   for (const Message& m : plan.receives)
     for (const Move& move : m.moves) boxes.push_back(move.destination);
@@ -35,7 +35,7 @@ void append_filled(const TransferPlan& plan, std::vector<views::Box>& boxes) {
   boxes.insert(boxes.end(), plan.fills.begin(), plan.fills.end());
 }
 
-/// Whether any rank has ghosts there. Equal on all ranks.
+/// Whether any rank has ghosts in dimension d. Equal on all ranks.
 bool has_ghosts(const views::Distribution& distribution, const NeededBox& needed, views::Dim d) {
   for (int rank = 0; rank < distribution.ranks(); ++rank) {
     const views::Box own = distribution.owned(rank), box = needed(rank);
@@ -53,13 +53,14 @@ std::string to_string(const ExchangeMethod& method) {
   return text;
 }
 
-// Lanes are under way at the same time, their steps one after the other.
+// A lane is one View, or all Views if fused. Lanes are in flight at the same time; the steps of a lane run one after
+// another.
 template <class Exec>
 struct Exchange<Exec>::Implementation : detail::TransferBase, std::enable_shared_from_this<Implementation> {
   using Item = AnyTransferItem<memory_space>;
   struct Lane {
     std::string label;
-    std::vector<std::string> names;  ///< of its steps
+    std::vector<std::string> names;  ///< names of its steps
     std::vector<Transfer<Exec>> steps;
   };
 
@@ -139,7 +140,7 @@ Exchange<Exec>::Exchange(const comm::Communicator& comm, const Queue<Exec>& queu
     lane.label = method.fused ? "" : fields[first].label;
     for (std::size_t step = 0; step < views::num_dims; ++step) {
       if (!is_step[step]) continue;
-      const bool poisons = options.poison && lane.steps.empty();  // at the beginning, what any step fills
+      const bool poisons = options.poison && lane.steps.empty();  // the first step poisons the boxes of all steps
       std::vector<AnyTransferItem<memory_space>> items;
       for (std::size_t i = first; i < first + count; ++i) {
         std::vector<views::Box> later;
@@ -175,7 +176,7 @@ Pending Exchange<Exec>::start(const Queue<Exec>& queue, bool backwards) const {
   }
   if (all.in_flight())
     throw InvalidArgument("aloni::halo::Exchange::start", "exchange", to_string(all.method),
-                          "one that is not in flight: finish() the Pending of its last start first");
+                          "an exchange that is not in flight; call finish() on its Pending first");
   all.queue = queue;
   all.backwards = backwards;
   try {

@@ -1,5 +1,5 @@
 #pragma once
-// Halo exchange: fills the ghosts of DistributedViews from their owners, and the boundary kinds beyond the domain.
+// Halo exchange: fills the ghosts of DistributedViews from their owners, and ghosts beyond the domain by boundary kind.
 //
 //   auto boundaries = BoundaryConditions::all(Boundary::zero).set(Dim::width, Boundary::periodic);
 //   Exchange<float> exchange(comm, queue, {{x, boundaries}, y});     // several Views: still one message per peer
@@ -7,8 +7,9 @@
 //   ...                                                              // compute x.interior(reach)
 //   pending.finish();                                                // ghosts are fresh; compute x.boundary(reach)
 //
-// Views may differ in type, spatial rank, ghost widths, distribution and layout. Use halo/redistribution.hpp to move a tensor to another
-// distribution, and halo/transfer.hpp for tensors that are no DistributedViews. halo/exchange_tuning.hpp finds the fastest method.
+// Views may differ in type, spatial rank, ghost widths, distribution and layout. Use halo/redistribution.hpp to move a
+// tensor to another distribution, and halo/transfer.hpp for tensors that are not DistributedViews.
+// halo/exchange_tuning.hpp finds the fastest method.
 #include <aloni/halo/field.hpp>
 #include <aloni/halo/transfer.hpp>
 
@@ -20,14 +21,17 @@
 
 namespace aloni::halo {
 
-/// How the values of an exchange travel. Whatever it is, the ghosts get the same bits; the adjoint adds in an order of its own.
+/// How the values of an exchange travel. Each method gives the ghosts the same bits. The adjoint adds in an order that
+/// depends on the method.
 struct ExchangeMethod {
-  /// All Views in one message per neighbour; otherwise one for each View, all of them under way at the same time.
+  /// true: all Views in one message per neighbour. false: one message per View and neighbour, all in flight at once.
   bool fused = true;
-  /// One dimension after the other: edges and corners come along with the faces of a later one, from neighbours along the axes. Fewer
-  /// messages, but only those of the first dimension travel between start() and finish(). See plan_halo_by_dimension.
+  /// One dimension after the other: neighbours along an axis send edges and corners together with the faces of a later
+  /// dimension. This saves messages, but only messages of the first dimension travel between start() and finish().
+  /// See plan_halo_by_dimension.
   bool by_dimension = false;
-  /// Between nodes as one message for all ranks of a node, or never; empty: as TransferOptions::consolidate_below says.
+  /// true: one message from node to node. false: one message from rank to rank. Empty:
+  /// TransferOptions::consolidate_below decides.
   std::optional<bool> consolidated = {};
 
   friend bool operator==(const ExchangeMethod&, const ExchangeMethod&) = default;
@@ -43,35 +47,39 @@ class Exchange {
   using memory_space = typename Exec::memory_space;
   using field_type = Field<memory_space>;
 
-  /// Nothing to exchange.
+  /// An exchange of no Views.
   Exchange() = default;
-  /// Collective: plans and allocates all that is needed, keeps the Views' memory alive. Throws InvalidArgument: on
-  /// all ranks when the arguments differ between ranks, otherwise on the rank that sees it and PeerFailed on the
-  /// others; Unsupported, on all ranks, where the Views can't be exchanged by dimension.
+  /// Plans the exchange, allocates buffers, and keeps the Views' memory alive. Collective.
   /// @pre every distribution spans the communicator, every View was made for this rank
+  /// Throws InvalidArgument on all ranks if the arguments differ between ranks. Otherwise throws InvalidArgument on the
+  /// rank with the error, and PeerFailed on the other ranks. Throws Unsupported on all ranks if the Views cannot be
+  /// exchanged by dimension.
   Exchange(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<field_type> fields,
            TransferOptions options = {.label = "exchange"})
       : Exchange(comm, queue, std::move(fields), ExchangeMethod{}, std::move(options)) {}
   Exchange(const comm::Communicator& comm, const Queue<Exec>& queue, std::vector<field_type> fields,
            const ExchangeMethod& method, TransferOptions options = {.label = "exchange"});
 
-  /// Collective among neighbours. Asynchronous: until finish() ghosts are neither read nor written, and owned values
-  /// don't change (by kernels on the same queue they may, in Views that don't lie in shared memory: those are packed first). The ghost state is stale from here until finish() makes it fresh.
-  /// Throws InvalidArgument when this exchange is already in flight.
+  /// Starts to fill the ghosts. The ghost state is stale from here until finish() makes it fresh. Collective among
+  /// neighbours. Asynchronous: until finish(), do not read or write ghosts, and do not change owned values. Kernels on
+  /// the same queue may change owned values of Views outside shared memory, because these are packed first.
+  /// Throws InvalidArgument if this exchange is already in flight.
   [[nodiscard]] Pending start(const Queue<Exec>& queue) const { return start(queue, false); }
-  /// The transposed operator: ghost values are added to the owners they came from, in a fixed order, and become zero.
-  /// Afterwards the ghosts are stale.
+  /// The adjoint: adds each ghost value to the owner that it came from, in a fixed order, and sets the ghosts to zero.
+  /// Afterwards the ghosts are stale. Collective and asynchronous as start().
   [[nodiscard]] Pending start_adjoint(const Queue<Exec>& queue) const { return start(queue, true); }
   void run(const Queue<Exec>& queue) const { start(queue).finish(); }
   void run_adjoint(const Queue<Exec>& queue) const { start_adjoint(queue).finish(); }
 
-  /// Of one start() of this rank, messages of all Views and steps.
+  /// Messages and elements of one start() of this rank, summed over all Views and dimensions.
   TransferCount counts() const;
-  /// Messages that this rank sends to other nodes in one start(). Consolidated ones count where they leave the node.
+  /// Messages that this rank sends to other nodes in one start(). A consolidated message counts on the rank that sends
+  /// it to the other node.
   int messages_between_nodes() const;
-  /// With whom it exchanges what, and how: of each View that isn't fused and of each step.
+  /// Peers, bytes and paths of this rank's messages: for each View if not fused, and for each dimension if by
+  /// dimension.
   std::vector<PeerTransfer> peers() const;
-  /// The same for people: the method, then one line each.
+  /// peers() as text for people: the method, then one line per peer.
   std::string explain() const;
 
  private:

@@ -15,7 +15,7 @@ namespace aloni::halo {
 
 namespace {
 
-/// The default first.
+/// All methods, the default first.
 std::vector<ExchangeMethod> candidates(std::size_t fields, bool has_shared_nodes) {
   std::vector<ExchangeMethod> all;
   for (const bool by_dimension : {false, true}) {
@@ -39,7 +39,7 @@ void sort(std::vector<MethodTime>& times) {
   if (simplest <= alike * times.front().seconds) std::rotate(times.begin(), first, first + 1);
 }
 
-/// Whether more than one dimension has ghosts: otherwise the steps are one.
+/// Whether several dimensions have ghosts. Otherwise an exchange by dimension has one step only.
 template <class MemorySpace>
 bool has_edges(const comm::Communicator& comm, const std::vector<Field<MemorySpace>>& fields) {
   bool any = false;
@@ -54,7 +54,7 @@ bool has_edges(const comm::Communicator& comm, const std::vector<Field<MemorySpa
   return comm.all_reduce(any ? 1 : 0, comm::Reduction::max) != 0;
 }
 
-/// What one rank has for each other, or the other way round.
+/// The bytes and messages that one rank sends to a peer, or receives from it.
 struct Load {
   double bytes = 0;
   int messages = 0;
@@ -99,7 +99,7 @@ std::vector<MethodTime> measure_methods(const comm::Communicator& comm, const Qu
       continue;
     }
     std::vector<double> seconds;
-    for (int i = -1; i < repetitions; ++i) {  // the first one warms up
+    for (int i = -1; i < repetitions; ++i) {  // the first run warms up
       comm.barrier();
       const auto start = std::chrono::steady_clock::now();
       exchange.run(queue);
@@ -121,8 +121,8 @@ std::vector<MethodTime> estimate_methods(const comm::Communicator& comm, const s
                                          const LinkTable& links) {
   if (links.seconds_per_byte.size() != comm.size() || links.seconds_per_message.size() != comm.size())
     throw InvalidArgument("aloni::halo::estimate_methods", "links",
-                          "of " + std::to_string(links.seconds_per_byte.size()) + " ranks",
-                          "those of the communicator's " + std::to_string(comm.size()));
+                          "for " + std::to_string(links.seconds_per_byte.size()) + " ranks",
+                          "for the " + std::to_string(comm.size()) + " ranks of the communicator");
   const bool edges = has_edges(comm, fields);
   std::vector<MethodTime> times;
   for (const ExchangeMethod& method : candidates(fields.size(), false)) {

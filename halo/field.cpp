@@ -27,17 +27,18 @@ std::vector<views::Box> gather_boxes(const comm::Communicator& comm, const views
 
 void check_agreement(const comm::Communicator& comm, const char* operation, std::uint64_t digest) {
   check_agreement(comm, operation, "arguments", digest,
-                  "the same number of tensors, distributions, needed boxes and boundaries on all ranks");
+                  "the same number and types of tensors, distributions, needed boxes, boundaries and methods on all "
+                  "ranks");
 }
 
 void check_field(const comm::Communicator& comm, const char* operation, const std::string& label,
                  const views::Distribution& distribution, int rank) {
   if (distribution.ranks() != comm.size())
     throw InvalidArgument(operation, "distribution of \"" + label + "\"", to_string(distribution),
-                          "one over the " + std::to_string(comm.size()) + " ranks of the communicator");
+                          "a distribution over the " + std::to_string(comm.size()) + " ranks of the communicator");
   if (rank != comm.rank())
     throw InvalidArgument(operation, "rank of \"" + label + "\"", std::to_string(rank),
-                          std::to_string(comm.rank()) + ", this rank of the communicator");
+                          std::to_string(comm.rank()) + ", this rank's number in the communicator");
 }
 
 }  // namespace aloni::halo::detail

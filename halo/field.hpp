@@ -1,6 +1,6 @@
 #pragma once
-// What an exchange or a redistribution needs to know about one DistributedView, without its type and spatial rank;
-// made implicitly from it.
+// A DistributedView without its type and spatial rank, as halo exchange and redistribution take it. A DistributedView
+// converts to it implicitly.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/views/distributed_view.hpp>
@@ -19,15 +19,15 @@ struct Field {
   std::variant<TensorRef<float, MemorySpace>, TensorRef<double, MemorySpace>, TensorRef<std::int32_t, MemorySpace>,
                TensorRef<std::int64_t, MemorySpace>>
       tensor;
-  views::Box box;  ///< with ghosts
+  views::Box box;  ///< owned box and ghosts
   views::Distribution distribution;
   int rank = 0;
   std::string label;
   BoundaryConditions boundaries;
-  NeededBox needed;  ///< empty: everything that the View has room for, which the ranks tell each other
+  NeededBox needed;  ///< empty: the owned box and all ghosts of each View; the ranks gather these boxes
 
-  /// Implicit on purpose: a list of Views is a list of fields. `needed`, when given, is a function of the rank with
-  /// equal answers on all ranks, inside the box with ghosts of each.
+  /// Implicit on purpose: a list of Views is a list of fields.
+  /// @pre needed_box, if given, returns equal boxes on all ranks; for each rank, inside that rank's box with ghosts
   template <class T, int SpatialRank>
   Field(const views::DistributedView<T, SpatialRank, MemorySpace>& view,
         const BoundaryConditions& boundary_conditions = {}, NeededBox needed_box = {})
@@ -43,17 +43,17 @@ struct Field {
 
 namespace detail {
 
-/// Collective: one box of each rank, in the order of ranks.
+/// The boxes of all ranks, in the order of ranks. Collective.
 std::vector<views::Box> gather_boxes(const comm::Communicator& comm, const views::Box& mine);
 
-/// Collective. Throws InvalidArgument on all ranks unless all pass the same digest.
+/// Collective. Throws InvalidArgument on all ranks unless all ranks pass equal digests.
 void check_agreement(const comm::Communicator& comm, const char* operation, std::uint64_t digest);
 
 /// @pre the distribution spans the communicator, and the field was made for this rank. Throws InvalidArgument.
 void check_field(const comm::Communicator& comm, const char* operation, const std::string& label,
                  const views::Distribution& distribution, int rank);
 
-/// Collective. The function that was given, or what the ranks say.
+/// The field's own function, or the gathered boxes of all ranks. Collective.
 template <class MemorySpace>
 NeededBox needed_of(const comm::Communicator& comm, const Field<MemorySpace>& field) {
   if (field.needed) return field.needed;

@@ -47,7 +47,7 @@ void Pending::abandon_or_finish() noexcept {
   }
   try {
     finish();
-  } catch (const std::exception& e) {  // finish() has kept the buffers
+  } catch (const std::exception& e) {  // finish() has called keep_forever()
     transfer->communicator().poison(e.what());
   }
 }

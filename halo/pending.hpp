@@ -1,5 +1,5 @@
 #pragma once
-// A started exchange, redistribution or transfer.
+// The handle of a started exchange, redistribution or transfer.
 #include <memory>
 
 namespace aloni::halo {
@@ -8,10 +8,10 @@ namespace detail {
 class TransferBase;
 }
 
-/// A started transfer. Move-only; finish() exactly once. When it is destroyed unfinished, it is finished there; while
-/// an exception unwinds, or when finishing fails, nothing is waited for: the buffers are then never released (a late
-/// message may still be written into them) and the communicator is poisoned, because peers wait for what will not
-/// come.
+/// A started transfer. Move-only; call finish() once. The destructor finishes a transfer that is still active.
+/// If an exception unwinds, or finishing fails, the destructor waits for no messages. It then poisons the communicator,
+/// because peers wait for messages that will not come. The buffers are never released, because a late message may still
+/// arrive in them.
 class Pending {
  public:
   Pending() = default;
@@ -20,11 +20,10 @@ class Pending {
   Pending& operator=(Pending&& other) noexcept;
   ~Pending();
 
-  /// Waits for the messages and unpacks them on the queue that was given to start: kernels that are submitted there
-  /// afterwards see the result. Does nothing on a Pending that is finished or empty. Throws PeerFailed,
-  /// CommunicationError.
+  /// Waits for the messages and unpacks them on the queue of start(): kernels submitted there afterwards see the
+  /// result. Does nothing on a Pending that is finished or empty. Throws PeerFailed, CommunicationError.
   void finish();
-  /// Whether finish() is still due.
+  /// Whether finish() has not been called yet.
   bool active() const { return transfer_ != nullptr; }
 
  private:

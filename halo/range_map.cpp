@@ -10,7 +10,7 @@ void RangeMap1D::check(const std::string& operation) const {
   };
   refuse_unless(inputs >= 1, "inputs", inputs, "at least 1");
   refuse_unless(outputs >= 1, "outputs", outputs, "at least 1");
-  const std::string bound = "at most " + std::to_string(largest) + " unless inputs and outputs are as many";
+  const std::string bound = "at most " + std::to_string(largest) + " unless inputs equal outputs";
   refuse_unless(identity() || inputs <= largest, "inputs", inputs, bound);
   refuse_unless(identity() || outputs <= largest, "outputs", outputs, bound);
 }
@@ -20,7 +20,7 @@ void RangeMap::check(const std::string& operation) const {
     const std::string where = operation + ", " + views::name(d);
     if ((d == views::Dim::sample || d == views::Dim::channel) && !(*this)[d].identity()) {
       throw InvalidArgument(where, "outputs", std::to_string(outputs[d]),
-                            "the " + std::to_string(inputs[d]) + " of the input: depth, height and width change only");
+                            std::to_string(inputs[d]) + ", as the input: only depth, height and width may change");
     }
     (*this)[d].check(where);
   }

@@ -1,15 +1,16 @@
 #pragma once
-// Which inputs an output reads where the windows have no constant stride, because the number of outputs is given instead of a
-// stride: the counterpart of halo/stencil.hpp for adaptive pooling and for interpolation.
+// Which inputs an output reads if the number of outputs is given instead of a stride: the counterpart of
+// halo/stencil.hpp for adaptive pooling and interpolation.
 //
 //   const RangeMap1D rows{RangeRule::adaptive, 10, 4};
 //   rows.window(1);            // [2, 5)
-//   rows.input_range(1, 3);    // [2, 8): what outputs 1 and 2 read
+//   rows.input_range(1, 3);    // [2, 8): the inputs that outputs 1 and 2 read
 //   rows.output_range(5, 8);   // [2, 4): the outputs that read any of the inputs 5 to 7
 //
-// All is computed in integers from global indices, weights with one rounding at their end: whichever rank computes an output finds
-// the same inputs and the same bits of the weights. Windows are intervals inside the domain, and neither end of them ever moves back from
-// one output to the next; so what a range of outputs reads is an interval, and so is what reads a range of inputs.
+// Everything is computed in integers from global indices; a weight is rounded once, at its end. So each rank finds the
+// same inputs and the same bits of the weights for an output. Windows are intervals inside the domain. From one output
+// to the next, neither end of the window moves back. So the inputs of a range of outputs are an interval, and vice
+// versa.
 #include <aloni/halo/stencil.hpp>
 #include <aloni/views/box.hpp>
 
@@ -17,16 +18,20 @@
 
 namespace aloni::halo {
 
-/// What output o of `outputs` reads of `inputs`. Each rule is the identity where both are equal.
+/// The inputs that output o reads. Each rule is the identity if inputs == outputs.
 enum class RangeRule {
-  adaptive,  ///< [floor(o·inputs / outputs), ceil((o + 1)·inputs / outputs)): a partition with overlaps of one element at most
+  /// [floor(o·inputs / outputs), ceil((o + 1)·inputs / outputs)): a partition with overlaps of at most one element
+  adaptive,
   nearest,  ///< floor(o·inputs / outputs)
-  linear  ///< the neighbours of (o + ½)·inputs / outputs − ½ that have weight; beyond the first and the last input these alone
+  /// The neighbours of (o + ½)·inputs / outputs − ½ with weight above 0; before the first or behind the last input,
+  /// that input alone.
+  linear
 };
 
-/// @pre of all members: 1 ≤ inputs, outputs; both ≤ largest, unless they are equal. Members are meant for kernels too: they check nothing.
+/// @pre of all members: 1 ≤ inputs, outputs; both ≤ largest, unless they are equal. Kernels call the members too, so
+/// members check nothing.
 struct RangeMap1D {
-  /// Above this the products of the formulas would leave 64 bits.
+  /// Larger extents could overflow 64 bits in the formulas.
   static constexpr Index largest = Index{1} << 30;
 
   RangeRule rule = RangeRule::nearest;
@@ -34,10 +39,10 @@ struct RangeMap1D {
 
   constexpr bool identity() const { return inputs == outputs; }
 
-  /// Throws InvalidArgument naming `operation` when the precondition of the members does not hold.
+  /// Throws InvalidArgument with `operation` if the precondition of the members is violated.
   void check(const std::string& operation) const;
 
-  /// What output o reads; never empty. @pre 0 ≤ o < outputs
+  /// The inputs that output o reads; never empty. @pre 0 ≤ o < outputs
   constexpr Range window(Index o) const {
     if (identity()) return {o, o + 1};
     if (rule == RangeRule::adaptive) return {o * inputs / outputs, ceil_div((o + 1) * inputs, outputs)};
@@ -46,7 +51,7 @@ struct RangeMap1D {
     return {first, first + (place % (2 * outputs) > 0 && first + 1 < inputs ? 2 : 1)};
   }
 
-  /// The factor of input i in output o: below 1 only with the linear rule. @pre i in window(o)
+  /// The weight of input i in output o; 1 unless the rule is linear. @pre i in window(o)
   constexpr double weight(Index o, Index i) const {
     if (identity() || rule != RangeRule::linear) return 1;
     const Index place = twice_place(o), first = place / (2 * outputs), rest = place % (2 * outputs);
@@ -54,13 +59,13 @@ struct RangeMap1D {
     return static_cast<double>(i == first ? 2 * outputs - rest : rest) / static_cast<double>(2 * outputs);
   }
 
-  /// From the first to the last input that the outputs [lo, hi) read; empty for no outputs. @pre 0 ≤ lo, hi ≤ outputs
+  /// The inputs that the outputs [lo, hi) read; empty if hi ≤ lo. @pre 0 ≤ lo, hi ≤ outputs
   constexpr Range input_range(Index lo, Index hi) const {
     if (hi <= lo) return {};
     return {window(lo).lo, window(hi - 1).hi};
   }
 
-  /// From the first to the last output that reads any of the inputs [lo, hi), which may reach over the domain; empty when none does.
+  /// The outputs that read any of the inputs [lo, hi); empty if none does. The inputs may lie outside the domain.
   constexpr Range output_range(Index lo, Index hi) const {
     if (lo < 0) lo = 0;
     if (hi > inputs) hi = inputs;
@@ -69,7 +74,7 @@ struct RangeMap1D {
     return found.empty() ? Range{} : found;
   }
 
-  /// An upper bound of the number of inputs that one output reads; attained where outputs divides inputs.
+  /// Upper bound of the number of inputs that one output reads; exact if outputs divides inputs.
   constexpr Index longest_window() const {
     if (identity() || rule == RangeRule::nearest) return 1;
     if (rule == RangeRule::linear) return 2;
@@ -81,39 +86,40 @@ struct RangeMap1D {
  private:
   static constexpr Index at_least_0(Index a) { return a > 0 ? a : 0; }
 
-  /// 2·outputs times the place of output o among the inputs, half-pixel centres, none before the first input.
+  /// 2·outputs times the position of output o among the inputs. Half-pixel centres; at least 0.
   constexpr Index twice_place(Index o) const { return at_least_0((2 * o + 1) * inputs - outputs); }
 
-  /// The first output whose window ends behind input i.
+  /// The first output whose window contains input i or a later input.
   constexpr Index first_reader(Index i) const {
     if (identity()) return i;
     if (rule == RangeRule::adaptive) return i * outputs / inputs;
     if (rule == RangeRule::nearest) return ceil_div(i * outputs, inputs);
-    // The place is above i − 1: (2o + 1)·inputs − outputs > 2·outputs·(i − 1). Input 0 is in the window of the first output.
+    // The position is above i − 1: (2o + 1)·inputs − outputs > 2·outputs·(i − 1). The first output reads input 0.
     return i == 0 ? 0 : at_least_0(floor_div((2 * i - 1) * outputs - inputs, 2 * inputs) + 1);
   }
   /// One past the last output whose window begins at input i or before.
   constexpr Index past_readers(Index i) const {
     if (identity()) return i + 1;
     if (rule != RangeRule::linear) return ceil_div((i + 1) * outputs, inputs);
-    // The place is below i + 1: (2o + 1)·inputs − outputs < 2·outputs·(i + 1).
+    // The position is below i + 1: (2o + 1)·inputs − outputs < 2·outputs·(i + 1).
     const Index end = at_least_0(ceil_div((2 * i + 3) * outputs - inputs, 2 * inputs));
     return end < outputs ? end : outputs;
   }
 };
 
-/// One rule for a tensor; sample and channel stay as they are.
+/// One rule for all dimensions of a tensor; samples and channels do not change.
 struct RangeMap {
   RangeRule rule = RangeRule::nearest;
   views::Extents inputs, outputs;
 
   constexpr RangeMap1D operator[](views::Dim d) const { return {rule, inputs[d], outputs[d]}; }
 
-  /// @pre every dimension is valid, samples and channels are as many. Throws InvalidArgument naming the dimension.
+  /// @pre every dimension is valid; inputs and outputs have equal numbers of samples and of channels
+  /// Throws InvalidArgument with the dimension.
   void check(const std::string& operation) const;
-  /// What the outputs of a box, which lies in the tensor, read. Empty for an empty box.
+  /// The inputs that a box of outputs reads; empty for an empty box. @pre the box lies in the tensor
   views::Box input_box(const views::Box& output) const;
-  /// The outputs that read anything of a box. Empty for an empty box, and where none does.
+  /// The outputs that read any input of a box; empty for an empty box, and if no output does.
   views::Box output_box(const views::Box& input) const;
 
   friend constexpr bool operator==(const RangeMap&, const RangeMap&) = default;

@@ -11,7 +11,7 @@ namespace aloni::halo {
 
 namespace {
 
-// A function, because nvcc 13 takes no lambda with template parameters here.
+// A function, because nvcc 13 rejects a lambda with template parameters here.
 template <class T, class Mem>
 TransferItem<T, Mem> between(const TensorRef<T, Mem>& from, const TensorRef<T, Mem>& to, const TransferPlan& plan) {
   return TransferItem<T, Mem>::between(from, to, plan);

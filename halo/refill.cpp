@@ -9,7 +9,7 @@ namespace aloni::halo {
 
 namespace {
 
-// A function, because nvcc 13 takes no lambda with template parameters here.
+// A function, because nvcc 13 rejects a lambda with template parameters here.
 template <class T, class Mem>
 AnyTransferItem<Mem> in_place(const TensorRef<T, Mem>& tensor, TransferPlan plan) {
   return TransferItem<T, Mem>::in_place(tensor, std::move(plan));

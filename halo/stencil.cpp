@@ -28,8 +28,8 @@ Index Stencil1D::output_extent(Index input) const {
 
 Range Stencil1D::output_range(Index lo, Index hi, Index outputs) const {
   if (hi <= lo) return {};
-  // Interval bounds first: windows that overlap [lo, hi). With dilation or stride > kernel such a window may still
-  // jump over the whole interval, so the ends are moved inwards to outputs that do read.
+  // First the outputs whose windows overlap [lo, hi). With dilation or stride > kernel, such a window may still skip
+  // the whole interval. So both ends move inwards to outputs that read an input of the interval.
   Index first = ceil_div(lo + pad_low - reach() + 1, stride);
   Index last = floor_div(hi - 1 + pad_low, stride);
   if (first < 0) first = 0;

@@ -26,7 +26,7 @@ namespace {
 
 using detail::Peer;
 
-// Ranks may have made different numbers of transfers, on other communicators too: the largest count is free on all.
+// Ranks may have made different numbers of transfers, also on other communicators. The largest count is unused on all.
 int agree_on_tag(const comm::Communicator& comm) {
   static std::atomic<std::int64_t> made{0};
   const std::int64_t number = comm.all_reduce(made.load(), comm::Reduction::max);
@@ -54,7 +54,7 @@ const char* name(Path path) {
     case Path::view_to_view:
       return "copied from View to View";
     case Path::packed_shared:
-      return "packed by the sender, copied from there";
+      return "packed by the sender, copied from its buffer";
     case Path::message:
       return "a message";
     case Path::message_from_device:
@@ -62,10 +62,10 @@ const char* name(Path path) {
     case Path::consolidated:
       break;
   }
-  return "in one message with all for that node";
+  return "in one message for the whole node";
 }
 
-// One transfer, set up by its constructor, then in flight again and again.
+// One transfer: set up by the constructor, then started and finished many times.
 template <class Exec>
 struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared_from_this<Implementation> {
   using Buffer = detail::MessageBuffer<Exec>;
@@ -77,7 +77,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   std::vector<item_type> items;
   TransferCount counts;
 
-  Buffer outgoing, incoming;  // of the forward direction; the adjoint uses them the other way round
+  Buffer outgoing, incoming;  // in the forward direction; the adjoint exchanges their roles
   int priority;
   bool poisons;
   detail::TransferLists<Exec> lists;
@@ -124,7 +124,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   void start(const Exec& exec, bool backwards) {
     if (in_flight)
       throw InvalidArgument("aloni::halo::Transfer::start", "transfer", label,
-                            "one that is not in flight: finish() the Pending of its last start first");
+                            "a transfer that is not in flight; call finish() on its Pending first");
     const Buffer& out = backwards ? incoming : outgoing;
     const Buffer& in = backwards ? outgoing : incoming;
     space = exec;
@@ -139,8 +139,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         if (uses_host(out)) Kokkos::deep_copy(exec, out.host, out.data);
       }
       if (has_messages()) {
-        // One wait for two reasons: the messages are packed, and the last unpacking has left the buffer that receives
-        // now.
+        // One fence for two reasons: the messages are packed, and the last unpacking no longer reads the buffer that
+        // now receives.
         static const std::string reason = "aloni::halo: messages are packed and buffers free before communication";
         exec.fence(reason);
       }
@@ -149,7 +149,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
           if (p.consolidated) std::ranges::copy(out.in_host(p), p.consolidated);
       }
       if (consolidation.active()) requests.push_back(consolidation.start(backwards));
-      // Instead of what the receiver reads where it lies, an empty message says that it may, and another that it has.
+      // For direct reading, an empty message from the sender allows the receiver to read. The receiver answers with an
+      // empty message after it has read.
       for (const Peer& p : in.peers) {
         if (p.consolidated) continue;
         requests.push_back(comm.receive(payload(in, p), p.rank, tag, message_options(p)));
@@ -171,7 +172,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   }
 
   bool is_direct(const Peer& peer) const { return peer.is_direct(adjoint); }
-  /// Whether some messages go through host memory.
+  /// Whether any message goes through host memory.
   bool uses_host(const Buffer& buffer) const {
     return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return !is_direct(p) && !p.on_device; });
   }
@@ -183,7 +184,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     return {.priority = priority, .on_device = peer.on_device && !is_direct(peer)};
   }
 
-  /// Tells those whose memory this rank has read, and waits for those that read its own.
+  /// Tells the ranks whose memory this rank has read, and waits for the ranks that read this rank's memory.
   void end_reading(const Buffer& in) {
     requests.clear();
     const bool reads_consolidated = !staged && consolidation.active();
@@ -231,7 +232,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     set_ghost_states(adjoint ? views::GhostState::stale : views::GhostState::fresh);
   }
 
-  /// Of the tensors that the direction changes.
+  /// Sets the ghost state of the tensors that this direction changes.
   void set_ghost_states(views::GhostState state) const {
     for (const item_type& any : items) {
       std::visit(

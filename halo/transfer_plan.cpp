@@ -19,20 +19,20 @@ using views::num_dims;
 using views::position;
 using views::Side;
 
-// A box is the product of five ranges, and so is every question about it: the range of each dimension is split on its
-// own into segments that one block owns and one boundary kind explains; the moves are the products of the segments.
+// A box is the product of five ranges. Each range is split on its own into segments with one owning block and one
+// boundary kind. The moves are the products of the segments.
 struct Segment {
   Range destination, source;
   std::int8_t step = 1;
   int block = any_block;
 
-  static constexpr int any_block = -1;  // replicated: everybody has it
+  static constexpr int any_block = -1;  // replicated: all blocks own it
 };
 
 using Segments = std::array<std::vector<Segment>, num_dims>;
 
-// Appends destination [at, at + length), which takes the source range [lo, lo + length) forwards or backwards, split
-// where the owner changes.
+// Appends the destination [at, at + length), which takes the source range [lo, lo + length) forwards or backwards. It
+// is split where the owner changes.
 void append_run(const Distribution& dist, Dim d, Index at, Index lo, Index length, int direction,
                 std::vector<Segment>& out) {
   const Index hi = lo + length;
@@ -55,7 +55,7 @@ void append_run(const Distribution& dist, Dim d, Index at, Index lo, Index lengt
   }
 }
 
-// Destination [lo, hi), all of it on one side of the domain [0, n).
+// Appends the destination [lo, hi), which lies on one side of the domain [0, n).
 void append_outside(const Distribution& dist, Dim d, Index lo, Index hi, Side side, Boundary kind,
                     std::vector<Segment>& out) {
   const Index n = dist.extents()[d];
@@ -69,7 +69,7 @@ void append_outside(const Distribution& dist, Dim d, Index lo, Index hi, Side si
     out.push_back(s);
     return;
   }
-  // Both remaining kinds repeat: a period of n copies, or of n − 1 forwards and n − 1 backwards.
+  // Both remaining kinds repeat: periodic after n cells, reflect after n − 1 cells forwards and n − 1 backwards.
   const Index period = kind == Boundary::periodic ? n : 2 * (n - 1);
   while (lo < hi) {
     const Index phase = lo - period * floor_div(lo, period);
@@ -91,8 +91,8 @@ void split(const Distribution& dist, Dim d, Index lo, Index hi, const BoundaryCo
   if (hi > n) append_outside(dist, d, std::max(lo, n), hi, Side::high, boundaries(d, Side::high), out);
 }
 
-// What is left of a needed box without the cells that are not touched (`none`) and those that become zero. The latter
-// are appended to `fills`, when given, as at most ten disjoint slabs.
+// The needed box without cells beyond ends of kind `none`, which the caller fills, and without cells that become zero.
+// The latter are appended to `fills`, if given, as at most ten disjoint boxes.
 Box with_values(const Distribution& dist, const Box& needed, const BoundaryConditions& boundaries,
                 std::vector<Box>* fills) {
   Box box = needed;
@@ -117,7 +117,7 @@ Box with_values(const Distribution& dist, const Box& needed, const BoundaryCondi
     if (n == 0 && from < to)
       throw InvalidArgument("aloni::halo: transfer plan", std::string("boundary of ") + views::name(d),
                             name(boundaries(d, lo < 0 ? Side::low : Side::high)),
-                            "zero or none, because the tensor has no element there to take a value from");
+                            "zero or none, because the tensor has no elements in this dimension");
   }
   return box.empty() ? Box{} : box;
 }
@@ -160,10 +160,10 @@ void check_rank(const Distribution& source, int rank) {
                           "a rank from 0 to " + std::to_string(source.ranks() - 1));
 }
 
-/// First rank of a rank's replica: all transfers stay within.
+/// The first rank of a rank's replica. All messages stay within the replica.
 int first_of_replica(const Distribution& source, int rank) { return rank - rank % source.grid().size(); }
 
-// Receives, local copies and fills: everything a rank needs, by owner.
+// The receives, local copies and fills of a rank: its needed box, divided by owner.
 TransferPlan plan_receives(const Distribution& source, const NeededBox& needed, const BoundaryConditions& boundaries,
                            int rank, OwnCells own) {
   check_rank(source, rank);
@@ -192,9 +192,8 @@ TransferPlan plan_receives(const Distribution& source, const NeededBox& needed, 
   return result;
 }
 
-// For every other rank of the replica the same enumeration, restricted to the segments in this rank's block. A
-// subsequence of the product of lists is the product of sublists, so the order is the one in which the receiver lists
-// them.
+// Enumerates the moves of every other rank of the replica as plan_receives does, but only segments in this rank's
+// block. Leaving out segments does not change the order of the others, so the moves have the receiver's order.
 std::vector<Message> plan_sends(const Distribution& source, const NeededBox& needed,
                                 const BoundaryConditions& boundaries, int rank) {
   const int replica_size = source.grid().size();
@@ -232,7 +231,8 @@ TransferPlan plan(const Distribution& source, const NeededBox& needed, const Bou
   return result;
 }
 
-// Whether what a block needs in a dimension depends on where it lies in that dimension alone, and contains it.
+// Checks that the needed range of a block in each dimension contains the block, and depends only on the block's range
+// in that dimension.
 void check_product(const Distribution& dist, const NeededBox& needed) {
   const auto refuse = [](Dim d, int rank, const std::string& value, const char* expectation) {
     throw Unsupported("aloni::halo::plan_halo_by_dimension",
@@ -246,14 +246,14 @@ void check_product(const Distribution& dist, const NeededBox& needed) {
       const auto text = [&](const Box& b) {
         return "[" + std::to_string(b.lower(d)) + "," + std::to_string(b.upper(d)) + ")";
       };
-      if (own.extent(d) == 0) refuse(d, rank, "an empty block", "blocks of one index at least");
+      if (own.extent(d) == 0) refuse(d, rank, "an empty block", "blocks of at least one index");
       if (box.lower(d) > own.lower(d) || box.upper(d) < own.upper(d))
-        refuse(d, rank, "needs " + text(box), "all that it owns, and ghosts around it");
+        refuse(d, rank, "needs " + text(box), "a range that contains the owned one");
       const Range mine{box.lower(d), box.upper(d)};
       auto& known = seen[static_cast<std::size_t>(position(d))];
       const Range first = known.try_emplace({own.lower(d), own.upper(d)}, mine).first->second;
       if (first.lo != mine.lo || first.hi != mine.hi)
-        refuse(d, rank, "needs " + text(box), "ghosts as wide as those of all that own the same indices there");
+        refuse(d, rank, "needs " + text(box), "equal ghost widths on all ranks that own the same indices there");
     }
   }
 }
@@ -265,7 +265,7 @@ std::array<TransferPlan, num_dims> plan_halo_by_dimension(const Distribution& di
   check_rank(distribution, rank);
   check_product(distribution, needed);
   std::array<TransferPlan, num_dims> steps;
-  // What the steps before have filled of this rank's box, and of its neighbours' along the next axis.
+  // The ranges that earlier steps have filled, on this rank and on its neighbours along the next axis.
   const Box mine = needed(rank);
   std::vector<std::pair<Dim, Range>> filled;
   for (Dim d : all_dims) {

@@ -1,7 +1,7 @@
 #pragma once
-// A box of global indices: half-open [lo, hi) in each of the five dimensions. Bounds may lie outside the tensor
-// (ghost regions beyond the domain do). A box is empty when any hi ≤ lo; all empty boxes are alike to the functions
-// below.
+// A box of global indices: half-open [lo, hi) in each of the five dimensions. Bounds may lie outside the tensor, for
+// example in ghosts beyond the domain. A box is empty when any hi ≤ lo; the functions below treat all empty boxes
+// alike.
 #include <aloni/views/extents.hpp>
 
 #include <array>
@@ -16,7 +16,7 @@ struct Box {
 
   constexpr Index lower(Dim d) const { return lo[position(d)]; }
   constexpr Index upper(Dim d) const { return hi[position(d)]; }
-  /// Number of indices in one dimension, 0 when empty there.
+  /// Number of indices in one dimension; 0 when hi ≤ lo.
   constexpr Index extent(Dim d) const { return upper(d) > lower(d) ? upper(d) - lower(d) : 0; }
   constexpr Index size() const {
     Index n = 1;
@@ -49,7 +49,7 @@ constexpr Box intersect(const Box& a, const Box& b) {
   return r;
 }
 
-/// The smallest box that contains both; an empty box contributes nothing.
+/// The smallest box that contains both boxes; an empty box is ignored.
 constexpr Box hull(const Box& a, const Box& b) {
   if (a.empty()) return b;
   if (b.empty()) return a;
@@ -66,8 +66,8 @@ constexpr bool contains(const Box& outer, const Box& inner) {
   return inner.empty() || intersect(outer, inner) == inner;
 }
 
-/// What is left of `outer` without `inner`, as at most ten disjoint boxes, none of them empty. @pre the bounds of `inner`, which may be
-/// empty, lie within those of `outer`
+/// `outer` without `inner`: at most ten disjoint boxes, none of them empty. `inner` may be empty.
+/// @pre the bounds of `inner` lie within the bounds of `outer`
 std::vector<Box> difference(const Box& outer, const Box& inner);
 
 /// "[0,4)x[0,1)x[12,28)x[0,28)x[0,6)".

@@ -67,7 +67,7 @@ void DistributedView<T, R, Mem>::attach(T* data, std::span<const Dim> order, std
     if (std::ranges::find(axes, order[axis]) == axes.end() ||
         std::ranges::find(order.first(axis), order[axis]) != order.begin() + static_cast<std::ptrdiff_t>(axis))
       throw InvalidArgument(operation, "order[" + std::to_string(axis) + "]", name(order[axis]),
-                            "a dimension of the View that is not named before");
+                            "a dimension of the View, each at most once");
   }
   std::array<Index, R + 2> own_extents{}, own_strides{};
   for (std::size_t i = 0; i < axes.size(); ++i) {
@@ -85,7 +85,7 @@ void DistributedView<T, R, Mem>::check_fresh(const char* function) const {
     if (ghost_state() == GhostState::stale)
       throw StaleGhosts(
           std::string("aloni::views::DistributedView::") + function, "ghosts of \"" + label_ + "\"", "stale",
-          "an exchange since the owned values changed; with_ghosts_unchecked() and local_unchecked() don't ask");
+          "an exchange after the owned values changed; with_ghosts_unchecked() and local_unchecked() skip this check");
   } else {
     (void)function;
   }
@@ -96,7 +96,7 @@ void DistributedView<T, R, Mem>::check_inside(const char* function, const Box& g
   if (!contains(box_with_ghosts(), global))
     throw InvalidArgument(
         std::string("aloni::views::DistributedView::") + function, "global", to_string(global),
-        "a box inside owned box and ghosts of rank " + std::to_string(rank_) + ", " + to_string(box_with_ghosts()));
+        "a box inside the owned box and ghosts of rank " + std::to_string(rank_) + ", " + to_string(box_with_ghosts()));
 }
 
 template <class T, int R, class Mem>
@@ -115,7 +115,7 @@ typename DistributedView<T, R, Mem>::view_type DistributedView<T, R, Mem>::subvi
   const Box all = box_with_ghosts();
   std::array<std::pair<Index, Index>, R + 2> ranges;
   for (std::size_t i = 0; i < axes.size(); ++i) {
-    // An empty box may lie anywhere: it keeps the extents that it has, from index 0.
+    // An empty box may lie outside: its ranges start at index 0 and keep its extents.
     const Index lo = global.empty() ? 0 : global.lower(axes[i]) - all.lower(axes[i]);
     ranges[i] = {lo, std::min(lo + global.extent(axes[i]), all.extent(axes[i]))};
   }
@@ -161,12 +161,12 @@ namespace detail {
 void check_same_distribution(const Distribution& destination, int destination_rank, const Distribution& source,
                              int source_rank) {
   if (destination != source)
-    throw InvalidArgument(
-        "aloni::views::deep_copy", "distribution of the source", to_string(source),
-        to_string(destination) + ", that of the destination; halo::Redistribution moves between distributions");
+    throw InvalidArgument("aloni::views::deep_copy", "distribution of the source", to_string(source),
+                          to_string(destination) +
+                              ", the distribution of the destination; use halo::Redistribution between distributions");
   if (destination_rank != source_rank)
     throw InvalidArgument("aloni::views::deep_copy", "rank of the source", std::to_string(source_rank),
-                          std::to_string(destination_rank) + ", that of the destination");
+                          std::to_string(destination_rank) + ", the rank of the destination");
 }
 
 }  // namespace detail

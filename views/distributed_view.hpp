@@ -1,24 +1,24 @@
 #pragma once
-// A tensor spread over ranks: on each rank a Kokkos View of what the rank owns, with ghosts around it.
+// A tensor spread over ranks: on each rank a Kokkos View of the owned box with ghosts around it.
 //
 //   using View = DistributedView<float, 2>;                            // N,H,W,C
 //   const auto d = Distribution::block(make_extents(8, {512, 512}, 3), ProcessGrid::parse("h2"), comm.size());
 //   GhostWidths ghosts;
 //   ghosts(Dim::height, Side::low) = ghosts(Dim::height, Side::high) = 1;
 //   View x(exec, "x", d, comm.rank(), ghosts);                         // allocates, channels last, zeroes
-//   View y = View::wrap(my_view, d, comm.rank(), ghosts);              // or: your memory, any layout, without a copy
+//   View y = View::wrap(my_view, d, comm.rank(), ghosts);              // or: your memory, any layout, not copied
 //
 //   auto owned = x.owned();                                            // a plain Kokkos View, indices from 0
 //   Kokkos::parallel_for("fill", x.owned_policy(exec), KOKKOS_LAMBDA(Index n, Index h, Index w, Index c) {
 //     owned(n, h, w, c) = 1;
 //   });
 //   x.mark_stale();                                                    // ghosts no longer agree with their owners
-//   halo::Exchange<> exchange(comm, queue, {x});                  // halo/exchange.hpp
+//   halo::Exchange<> exchange(comm, queue, {x});                       // halo/exchange.hpp
 //   exchange.run(queue);                                               // ghosts are fresh again
 //
-// It is a handle: copies share memory and ghost state, as copies of a Kokkos View do. Boxes are in global indices and
-// always have five dimensions (views/extents.hpp); the Views that it hands out have the SpatialRank + 2 dimensions of
-// the user, in the order N,[D,[H,]]W,C whatever the layout of the memory.
+// A DistributedView is a handle: copies share memory and ghost state, as copies of a Kokkos View do. Boxes are in
+// global indices and always have five dimensions (views/extents.hpp). The returned Views have SpatialRank + 2
+// dimensions, in the order N,[D,[H,]]W,C for every layout of the memory.
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/index.hpp>
@@ -51,7 +51,7 @@ struct AddPointers<T, 0> {
   using type = T;
 };
 
-/// The Dim behind each axis of a View of `SpatialRank` spatial dimensions.
+/// The Dim of each axis of a View with `SpatialRank` spatial dimensions.
 template <int SpatialRank>
 constexpr std::array<Dim, SpatialRank + 2> axes() {
   std::array<Dim, SpatialRank + 2> a{};
@@ -63,7 +63,7 @@ constexpr std::array<Dim, SpatialRank + 2> axes() {
 
 }  // namespace detail
 
-/// From indices within the owned box to global indices; callable on devices.
+/// Converts indices within the owned box to global indices. Callable on devices.
 template <int SpatialRank>
 struct GlobalIndex {
   Kokkos::Array<Index, SpatialRank + 2> first;
@@ -91,10 +91,10 @@ class DistributedView {
   using view_type = Kokkos::View<data_type, Kokkos::LayoutStride, MemorySpace>;
   using owning_type = Kokkos::View<data_type, Kokkos::LayoutRight, MemorySpace>;
 
-  /// No memory; assign another to it.
+  /// A handle without memory; assign another handle to it.
   DistributedView() = default;
 
-  /// Owns its memory: owned box plus ghosts of `rank`, channels last, zeroed on `exec`. Asynchronous on `exec`.
+  /// Allocates the owned box and the ghosts of `rank`, channels last, zeroed on `exec`. Asynchronous on `exec`.
   /// @pre 0 ≤ rank < distribution.ranks(), ghosts ≥ 0. Throws InvalidArgument.
   template <class Exec>
   DistributedView(const Exec& exec, const std::string& label, const Distribution& distribution, int rank,
@@ -110,8 +110,9 @@ class DistributedView {
     if constexpr (SpatialRank == 3) data_ = owning_type(allocation, n(0), n(1), n(2), n(3), n(4));
   }
 
-  /// The same for this rank of `comm`, in memory that the other ranks of its node reach, so that they copy their ghosts straight from
-  /// it. In host space; elsewhere as above. Not collective. @pre distribution.ranks() == comm.size()
+  /// Allocates for this rank of `comm` in memory that the ranks of its node share: they copy their ghosts straight from
+  /// it. Only host memory is shared; in other memory spaces as the constructor above. Not collective.
+  /// @pre distribution.ranks() == comm.size()
   template <class Exec>
   DistributedView(const comm::Communicator& comm, const Exec& exec, const std::string& label,
                   const Distribution& distribution, const GhostWidths& ghosts = {})
@@ -130,19 +131,20 @@ class DistributedView {
     owner_ = std::make_shared<decltype(std::pair(data, memory))>(data, memory);
   }
 
-  /// The user's memory, any layout, not copied; a managed View stays referenced.
-  /// @pre user_view has T, the memory space, and the extents of owned box plus ghosts in the order N,[D,[H,]]W,C.
-  /// Throws InvalidArgument naming the dimension, its extent and the expectation, on the ranks where it does not fit.
+  /// Uses the user's memory, in any layout, without a copy. A managed View stays referenced.
+  /// @pre user_view has element type T, this memory space, and the extents of owned box plus ghosts in the order
+  /// N,[D,[H,]]W,C
+  /// Throws InvalidArgument with dimension, extent and expected extent, on the ranks where the extents are wrong.
   template <class UserView>
   static DistributedView wrap(const UserView& user_view, const Distribution& distribution, int rank,
                               const GhostWidths& ghosts = {}) {
     return wrap_axes(user_view, axes, distribution, rank, ghosts);
   }
 
-  /// The same for other orders of axes, and fewer: order[i] is the dimension behind axis i of the user's View. NCHW is
-  /// {Dim::sample, Dim::channel, Dim::height, Dim::width}; a field of a stencil code, one number per cell,
+  /// As wrap(), for other orders of axes or fewer axes: order[i] is the dimension of axis i of the user's View. NCHW is
+  /// {Dim::sample, Dim::channel, Dim::height, Dim::width}. A stencil code's field with one number per cell is
   /// {Dim::depth, Dim::height, Dim::width}.
-  /// @pre `order` names dimensions of `axes`, none twice; the others have extent 1
+  /// @pre `order` names dimensions of `axes`, none twice; the other dimensions have extent 1
   template <class UserView, std::size_t Axes>
   static DistributedView wrap_permuted(const UserView& user_view, const Dim (&order)[Axes],
                                        const Distribution& distribution, int rank, const GhostWidths& ghosts = {}) {
@@ -154,34 +156,34 @@ class DistributedView {
   const GhostWidths& ghosts() const { return ghosts_; }
   const std::string& label() const { return label_; }
 
-  /// Global indices. An empty owned box keeps its place, and so do ghosts around it.
+  /// In global indices. An empty owned box and the ghosts around it keep their position.
   const Box& owned_box() const { return owned_; }
   Box box_with_ghosts() const { return grow(owned_, ghosts_); }
 
-  /// What this rank owns; indices start at 0.
+  /// The owned box; indices start at 0.
   view_type owned() const { return subview(owned_); }
-  /// Owned and ghosts; index 0 is the outermost low ghost. Throws StaleGhosts in builds with debug checks.
+  /// The owned box and its ghosts; index 0 is the outermost low ghost. Throws StaleGhosts in builds with debug checks.
   view_type with_ghosts() const {
     check_fresh("with_ghosts");
     return data_;
   }
-  /// The same for those who fill ghosts themselves.
+  /// As with_ghosts(), but does not check the ghost state: for code that fills ghosts itself.
   view_type with_ghosts_unchecked() const { return data_; }
-  /// The ghost slab of one side: that side's ghost layers times the *whole* extent, ghosts included, of the other
-  /// dimensions; corners belong to the slabs of all dimensions that they touch.
+  /// The ghosts of one side: its ghost layers times the *whole* extent, ghosts included, of the other dimensions.
+  /// A corner belongs to the ghosts of each dimension that it touches.
   view_type ghost(Dim d, Side side) const { return subview(ghost_box(d, side)); }
   Box ghost_box(Dim d, Side side) const;
-  /// Any box of global indices. @pre inside box_with_ghosts(), or empty. Throws InvalidArgument.
+  /// The cells of a box of global indices. @pre inside box_with_ghosts(), or empty. Throws InvalidArgument.
   view_type subview(const Box& global) const;
 
-  /// The part of the owned box that is at least `reach` away from its borders: what a stencil can compute before
+  /// The cells of the owned box that are at least `reach` away from its borders: a stencil can compute them before
   /// ghosts arrive.
   Box interior(const GhostWidths& reach) const;
-  /// The rest of the owned box, as disjoint boxes without empty ones: what needs ghosts.
+  /// The border: the rest of the owned box, which needs ghosts. Disjoint boxes, none of them empty.
   std::vector<Box> boundary(const GhostWidths& reach) const;
 
-  /// The canonical five-dimensional form that kernels and transfers take; does not keep the memory alive. `local()`
-  /// is owned and ghosts and checks their state as with_ghosts() does.
+  /// The five-dimensional form that kernels and transfers take. It does not keep the memory alive. `local()` contains
+  /// owned box and ghosts, and checks the ghost state as with_ghosts() does.
   LocalView<T, MemorySpace> local() const {
     check_fresh("local");
     return local_unchecked();
@@ -191,7 +193,7 @@ class DistributedView {
   /// @pre inside box_with_ghosts(), or empty. Throws InvalidArgument.
   LocalView<T, MemorySpace> local(const Box& global) const;
 
-  /// Ranges over owned() and with_ghosts().
+  /// Policies over all indices of owned() and with_ghosts().
   template <class Exec>
   auto owned_policy(const Exec& exec) const {
     return policy(exec, owned_);
@@ -200,7 +202,7 @@ class DistributedView {
   auto with_ghosts_policy(const Exec& exec) const {
     return policy(exec, box_with_ghosts());
   }
-  /// Over subview(global).
+  /// A policy over all indices of subview(global).
   template <class Exec>
   auto policy(const Exec& exec, const Box& global) const {
     using Policy =
@@ -209,17 +211,17 @@ class DistributedView {
     for (int i = 0; i < rank_of_view; ++i) hi[i] = global.extent(axes[static_cast<std::size_t>(i)]);
     return Policy(exec, lo, hi);
   }
-  /// From indices of owned() to global ones, for kernels.
+  /// Converts indices of owned() to global indices, for kernels.
   GlobalIndex<SpatialRank> global_index() const;
 
-  /// Shared by all copies of the handle. A tensor without any ghosts is always fresh.
+  /// All copies of the handle share the ghost state. A tensor without ghosts is always fresh.
   GhostState ghost_state() const { return state_ == nullptr || ghosts_ == GhostWidths{} ? GhostState::fresh : *state_; }
   void mark_fresh() const { *state_ = GhostState::fresh; }
-  /// After owned values were changed outside of the library.
+  /// Call this after code outside the library changed owned values.
   void mark_stale() const { *state_ = GhostState::stale; }
   const std::shared_ptr<GhostState>& shared_ghost_state() const { return state_; }
 
-  /// Whatever must live as long as the memory is used.
+  /// Keeps the memory alive as long as the returned pointer lives.
   std::shared_ptr<const void> keep_alive() const {
     return std::make_shared<std::pair<view_type, std::shared_ptr<const void>>>(data_, owner_);
   }
@@ -254,12 +256,12 @@ class DistributedView {
   int rank_ = 0;
   GhostWidths ghosts_;
   Box owned_;
-  view_type data_;                     ///< owned and ghosts
+  view_type data_;                     ///< owned box and ghosts
   std::shared_ptr<const void> owner_;  ///< the user's View, when wrapped
   std::shared_ptr<GhostState> state_;
 };
 
-/// A tensor of the same distribution in another memory space, always newly allocated; ghosts start stale.
+/// A tensor with the distribution of `view` in another memory space, always newly allocated; its ghosts are stale.
 template <class Space, class T, int R, class Mem>
 DistributedView<T, R, typename Space::memory_space> create_mirror(const Space&,
                                                                   const DistributedView<T, R, Mem>& view) {
@@ -270,7 +272,7 @@ DistributedView<T, R, typename Space::memory_space> create_mirror(const Space&,
   return mirror;
 }
 
-/// The same, but the view itself where it already lives in that space.
+/// As create_mirror(), but returns `view` itself if it already lives in that space.
 template <class Space, class T, int R, class Mem>
 DistributedView<T, R, typename Space::memory_space> create_mirror_view(const Space& space,
                                                                        const DistributedView<T, R, Mem>& view) {
@@ -291,11 +293,12 @@ void check_same_distribution(const Distribution& destination, int destination_ra
 
 }  // namespace detail
 
-/// Copies the owned values; layouts, ghost widths and memory spaces may differ. Where the ghost widths are equal,
-/// ghosts are copied too and their state with them; otherwise the destination's ghosts become stale. Asynchronous on
-/// `exec` within one memory space; between two it allocates when either side is not dense, and waits for `exec`.
-/// @pre equal distributions and ranks; between distributions use halo::Redistribution. Throws InvalidArgument (equal
-/// on all ranks).
+/// Copies the owned values. Layouts, ghost widths and memory spaces may differ. If the ghost widths are equal, ghosts
+/// and ghost state are copied too; otherwise the destination's ghosts become stale.
+/// Asynchronous on `exec` within one memory space. Between two spaces it waits for `exec`, and allocates if either side
+/// is not dense.
+/// @pre equal distributions and ranks; between distributions use halo::Redistribution
+/// Throws InvalidArgument (equal on all ranks).
 template <class Exec, class T, int R, class DestinationSpace, class SourceSpace>
 void deep_copy(const Exec& exec, const DistributedView<T, R, DestinationSpace>& destination,
                const DistributedView<T, R, SourceSpace>& source) {
@@ -311,7 +314,7 @@ void deep_copy(const Exec& exec, const DistributedView<T, R, DestinationSpace>& 
     else
       strided_copy(typename SourceSpace::execution_space{}, name, from.data(), to.data(), between(from, to));
   } else {
-    // Only dense memory crosses between spaces: pack and unpack at the ends that are not.
+    // Only dense memory can be copied between spaces: a side that is not dense is packed or unpacked.
     const auto size = static_cast<std::size_t>(box.size());
     using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
     const auto dense = [&]<class Space>(const LocalView<T, Space>& view) {

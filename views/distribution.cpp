@@ -49,7 +49,7 @@ Distribution Distribution::on_root(const Extents& extents, int ranks, int root) 
   if (ranks < 1) throw InvalidArgument(operation, "ranks", std::to_string(ranks), "at least 1");
   if (root < 0 || root >= ranks)
     throw InvalidArgument(operation, "root", std::to_string(root), "a rank from 0 to " + std::to_string(ranks - 1));
-  // One block of samples per rank, all of them empty but the root's.
+  // One block of samples per rank; all blocks except the root's are empty.
   ProcessGrid grid;
   grid[Dim::sample] = ranks;
   std::vector<Index> sizes(static_cast<std::size_t>(ranks), 0);
@@ -91,7 +91,7 @@ int Distribution::copies() const {
 }
 
 int Distribution::block_of(Dim d, Index i) const {
-  // The last border ≤ i begins the block: of several equal borders the last one does, the others begin empty blocks.
+  // The last border ≤ i begins the block. Of several equal borders, the others begin empty blocks.
   const auto& b = borders(d);
   return static_cast<int>(std::upper_bound(b.begin(), b.end(), i) - b.begin()) - 1;
 }

@@ -1,14 +1,14 @@
 #pragma once
 // Which rank owns which box of a tensor: the global extents, a process grid, and for each dimension either the
-// borders of its blocks or the word that it is replicated. Pure arithmetic; the same value on every rank.
+// borders of its blocks or a mark that it is replicated. Pure arithmetic; equal on all ranks.
 //
 //   const auto x = Distribution::block(make_extents(8, {28, 28}, 6), ProcessGrid::parse("h3"), 3);
 //   x.owned(0);                                    // rows [0,10): the first 28 mod 3 blocks have one row more
-//   x.with_blocks(Dim::height, {20, 8, 0});        // uneven blocks, an empty one too
+//   x.with_blocks(Dim::height, {20, 8, 0});        // uneven blocks, one of them empty
 //   x.with_replicated(Dim::height);                // every rank holds all 28 rows
 //
-// Replicated means identical values on all holders. There are two sources: a grid dimension that is marked
-// replicated, and ranks beyond the size of the grid (rank r holds what rank r mod grid.size() holds).
+// Replicated means that several ranks own the same indices, with identical values. Either a grid dimension is marked
+// replicated, or there are more ranks than blocks: rank r then owns the box of rank r mod grid.size().
 #include <aloni/views/box.hpp>
 #include <aloni/views/process_grid.hpp>
 
@@ -20,45 +20,45 @@ namespace aloni::views {
 
 class Distribution {
  public:
-  /// One rank that owns all.
+  /// One rank that owns the whole tensor.
   Distribution();
 
-  /// Even blocks: the first (extent mod blocks) blocks of a dimension have one element more; with fewer elements than
-  /// blocks the last ones are empty.
+  /// Even blocks: the first (extent mod blocks) blocks of a dimension have one element more. If a dimension has fewer
+  /// elements than blocks, its last blocks are empty.
   /// @pre extents ≥ 0
   /// @pre ranks is a positive multiple of grid.size()
   /// Throws InvalidArgument (equal on all ranks).
   static Distribution block(const Extents& extents, const ProcessGrid& grid, int ranks);
 
-  /// Everything on `root`, nothing elsewhere: the distribution of gather and scatter.
+  /// `root` owns the whole tensor, the other ranks nothing: the distribution for gather and scatter.
   /// @pre 0 ≤ root < ranks
   static Distribution on_root(const Extents& extents, int ranks, int root);
 
-  /// The same with blocks of the given sizes in one dimension.
+  /// This distribution with blocks of the given sizes in one dimension.
   /// @pre sizes.size() == grid()[d], sizes ≥ 0, their sum == extents()[d]
   Distribution with_blocks(Dim d, const std::vector<Index>& sizes) const;
 
-  /// The same with every rank of the grid holding all of dimension d.
+  /// This distribution with dimension d replicated: every rank of the grid owns all its indices.
   Distribution with_replicated(Dim d) const;
 
   const Extents& extents() const { return extents_; }
   const ProcessGrid& grid() const { return grid_; }
   int ranks() const { return ranks_; }
   bool replicated(Dim d) const { return replicated_[position(d)]; }
-  /// How many ranks hold each element (when no block is empty).
+  /// Number of ranks that own each element (if no block is empty).
   int copies() const;
   /// Borders of the blocks of dimension d: grid()[d] + 1 ascending values from 0 to extents()[d].
   const std::vector<Index>& borders(Dim d) const { return borders_[position(d)]; }
-  /// The block of dimension d that holds index i. @pre 0 ≤ i < extents()[d]
+  /// The block of dimension d that contains index i. @pre 0 ≤ i < extents()[d]
   int block_of(Dim d, Index i) const;
 
-  /// What a rank holds; for replicated dimensions all of them. May be empty. @pre 0 ≤ rank < ranks()
+  /// The box that a rank owns, all indices of replicated dimensions included. May be empty. @pre 0 ≤ rank < ranks()
   Box owned(int rank) const;
-  /// One holder per element: like owned(), but empty on all ranks of a replicated set except the lowest.
+  /// Whether `rank` is the first copy of its indices: no lower rank owns them too. Sums count first copies only.
   bool is_first_copy(int rank) const;
 
-  /// The ranks, ascending and including `rank`, whose grid coordinates equal those of `rank` in every dimension
-  /// outside `dims`, in the same replica. With all five dimensions it is one whole replica.
+  /// The ranks of the replica of `rank` whose grid coordinates equal those of `rank` in every dimension outside `dims`.
+  /// Ascending, `rank` included. With all five dimensions: the whole replica.
   std::vector<int> group(int rank, const std::vector<Dim>& dims) const;
 
   friend bool operator==(const Distribution&, const Distribution&) = default;

@@ -1,10 +1,10 @@
 #pragma once
-// The canonical five dimensions of an activation tensor and its global extents.
+// The five dimensions of an activation tensor and its global extents.
 //
-// Tensors are stored channels last. Whatever its spatial rank (1 to 3), a tensor is described by the five dimensions
-// sample, depth, height, width, channel; absent spatial dimensions have extent 1 (rank 2: depth; rank 1: depth and
-// height). So boxes, distributions, transfer plans and kernels are written once, and only DistributedView, which
-// users hold, knows the spatial rank. A tensor of features without spatial extent (after flatten) is N,1,1,1,C.
+// Tensors are stored channels last. Every tensor has the five dimensions sample, depth, height, width, channel. Absent
+// spatial dimensions have extent 1: depth at spatial rank 2, depth and height at spatial rank 1. So boxes,
+// distributions, transfer plans and kernels are written once. Only DistributedView, the type users hold, knows the
+// spatial rank. A tensor without spatial dimensions (after flatten) is N,1,1,1,C.
 #include <aloni/core/index.hpp>
 
 #include <array>
@@ -51,7 +51,7 @@ constexpr Extents make_extents(Index samples, const std::array<Index, SpatialRan
   return e;
 }
 
-/// "8x1x28x28x1": all five, in order.
+/// "8x1x28x28x1": all five extents in the order of Dim.
 std::string to_string(const Extents& e);
 
 }  // namespace aloni::views

@@ -4,9 +4,9 @@
 //   for_each_element(exec, "aloni::example: scale", extents,
 //                    KOKKOS_LAMBDA(Index n, Index d, Index h, Index w, Index c) { y(n, d, h, w, c) *= 2; });
 //
-// On a host space threads share rows (sample, depth, height), and the innermost loop runs over channels, or over the
-// width when there is a single channel, so that the compiler can vectorise it. On a device every cell is one work
-// item, channels fastest.
+// On a host space threads share the rows (sample, depth, height). The innermost loop runs over channels, or over the
+// width if there is a single channel, so that the compiler can vectorise it. On a device every cell is one work item,
+// channels fastest.
 #include <aloni/core/index.hpp>
 #include <aloni/views/extents.hpp>
 
@@ -56,8 +56,8 @@ struct DeviceElement {
 
 }  // namespace detail
 
-/// Asynchronous on `exec`. `f(n, d, h, w, c)` is called once for each index below the extents, in no order; it is
-/// callable on `exec` (KOKKOS_LAMBDA). Reads and writes of different cells must not depend on each other.
+/// Calls `f(n, d, h, w, c)` once for each cell below the extents, in no fixed order. Asynchronous on `exec`.
+/// @pre `f` is callable on `exec` (KOKKOS_LAMBDA), and no call depends on the result of another call
 template <class Exec, class F>
 void for_each_element(const Exec& exec, const std::string& label, const Extents& extents, const F& f) {
   if (extents.size() == 0) return;

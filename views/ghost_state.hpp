@@ -1,7 +1,6 @@
 #pragma once
-// Whether ghost values agree with the owned values of the other ranks. One state is shared by all handles of a
-// tensor: the exchange sets it, kernels that change owned values mark it stale, debug builds refuse to hand out stale
-// ghosts.
+// Whether ghost values agree with their owners. All handles of a tensor share one state. A halo exchange makes it
+// fresh; code that changes owned values must mark it stale. Builds with debug checks refuse access to stale ghosts.
 
 namespace aloni::views {
 

@@ -1,6 +1,6 @@
 #pragma once
-// How many ghost layers lie around the owned box on this rank, per dimension and side. Ranks may differ: with stride
-// or uneven blocks one rank needs more ghosts than its neighbour.
+// Number of ghost layers around the owned box of this rank, per dimension and side. Ranks may differ: with strides or
+// uneven blocks one rank needs more ghosts than its neighbour.
 #include <aloni/views/box.hpp>
 
 #include <array>
@@ -17,15 +17,15 @@ struct GhostWidths {
   friend constexpr bool operator==(const GhostWidths&, const GhostWidths&) = default;
 };
 
-/// The box with its ghosts.
+/// The owned box and its ghosts.
 constexpr Box grow(const Box& owned, const GhostWidths& g) {
   Box b = owned;
   for (Dim d : all_dims) b.set(d, owned.lower(d) - g(d, Side::low), owned.upper(d) + g(d, Side::high));
   return b;
 }
 
-/// The ghosts that an owned box must have so that `needed` is covered; 0 on sides where it already is, and none at
-/// all when `needed` is empty. An empty `owned` box keeps its position: its ghosts are counted from there.
+/// The least ghost widths with which `owned` covers `needed`: 0 on sides that `owned` covers already, and 0 everywhere
+/// if `needed` is empty. An empty `owned` box keeps its position: its ghosts are counted from there.
 constexpr GhostWidths widths_to_cover(const Box& owned, const Box& needed) {
   GhostWidths g;
   if (needed.empty()) return g;

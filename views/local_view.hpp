@@ -1,6 +1,6 @@
 #pragma once
-// The form in which local kernels see a tensor: five dimensions in canonical order (sample, depth, height, width,
-// channel), any strides, no ownership.
+// A tensor as local kernels see it: five dimensions in the order of Dim (sample, depth, height, width, channel), any
+// strides, no ownership.
 #include <Kokkos_Core.hpp>
 
 namespace aloni::views {
@@ -8,7 +8,7 @@ namespace aloni::views {
 template <class T, class MemorySpace = Kokkos::DefaultExecutionSpace::memory_space>
 using LocalView = Kokkos::View<T*****, Kokkos::LayoutStride, MemorySpace, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-/// Whether the view's elements fill one block of memory in channels-last order (LayoutRight without gaps).
+/// Whether the elements of the view fill one block of memory, channels last (LayoutRight without gaps).
 template <class View>
 bool is_dense(const View& v) {
   std::size_t expected = 1;

@@ -15,7 +15,7 @@ constexpr int max_blocks = 1 << 30;
 }  // namespace
 
 ProcessGrid ProcessGrid::parse(std::string_view text) {
-  const std::string form = "letters of n, d, h, w, c, each once and followed by a positive count, such as n2h2, or 1";
+  const std::string form = "letters n, d, h, w, c, each at most once, each with a positive count (n2h2), or 1";
   if (text == "1") return {};
   if (text.empty()) refuse(text, form);
   ProcessGrid grid;
@@ -47,7 +47,7 @@ ProcessGrid ProcessGrid::parse(std::string_view text) {
 
 std::array<int, num_dims> ProcessGrid::coordinate(int rank) const {
   std::array<int, num_dims> c{};
-  int rest = rank;  // the outermost coordinate wraps around, so that ranks beyond size() repeat the grid
+  int rest = rank;  // the outermost coordinate wraps around: ranks beyond size() repeat the grid
   for (int i = num_dims - 1; i >= 0; --i) {
     c[i] = rest % blocks[i];
     rest /= blocks[i];

@@ -46,8 +46,8 @@ CopyTask<T> make_task(const T* source, T* destination, const StridedCopy& copy, 
     else
       merged.push_back(d);
   }
-  // Two dimensions at least keep the loops below free of cases; one that would be split over threads badly, because
-  // it is a single long row, is split in two.
+  // The loops below need at least two dimensions. A single long row is split in two dimensions, so that threads can
+  // share it.
   constexpr Index long_row = 1 << 14;
   if (merged.empty()) merged.push_back({1, 1, 1});
   const Dimension last = merged.back();
@@ -107,19 +107,19 @@ KOKKOS_INLINE_FUNCTION void run_cell(const CopyTask<T>& task, Index cell) {
 
 // --- host: rows ---
 
-/// Perhaps outside of what is allocated: to be prefetched only.
+/// An address that may lie outside the allocation: for prefetches only.
 template <class T>
 const void* beyond(const T* p, Index cells) {
   return reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(p) +
                                        static_cast<std::uintptr_t>(cells) * sizeof(T));
 }
 
-// `rows` rows of `n` cells each. Short rows are common (a column of ghosts is W×C = 1×6 numbers wide), and a call of
-// memcpy or a loop of unknown length costs more than they do: lengths known to the compiler run several times faster.
+// `rows` rows of N cells each. Short rows are common: a column of ghosts is W×C = 1×6 numbers wide. A call of memcpy or
+// a loop of unknown length costs more than such a row. Lengths known to the compiler run several times faster.
 template <int N, bool Add, class T>
 void copy_short_rows(const T* __restrict source, T* __restrict destination, Index rows, Index source_stride,
                      Index destination_stride) {
-  // Far apart no prefetcher finds the next one; a prefetch beyond the last row does no harm.
+  // The hardware prefetcher does not find rows that are far apart. A prefetch beyond the last row is harmless.
   constexpr Index ahead = 16, far = 256 / sizeof(T);
   if (std::abs(source_stride) >= far && std::abs(destination_stride) >= far) {
     for (Index r = 0; r < rows; ++r, source += source_stride, destination += destination_stride) {
@@ -135,10 +135,11 @@ void copy_short_rows(const T* __restrict source, T* __restrict destination, Inde
 
 constexpr std::size_t cache_line = 64;
 
-// Short rows far apart lie on pages of their own: each costs a miss of the caches and of the TLB on both sides. Many of them, of whole
-// cache lines, are written past the caches, so that nobody reads a line only to overwrite it, and the sources are asked for early.
-// A column of 16,384 × 64 bytes from another rank's View took 500 µs without, 350 with; reading it afterwards takes 5 % longer. Rows closer to
-// each other, such as some channels of each pixel, go through the caches: whoever gathers them computes with them at once.
+// Short rows that are far apart lie on different pages: each costs a cache miss and a TLB miss on both sides. Many such
+// rows of whole cache lines are written past the caches, so that no line is read only to be overwritten. Their sources
+// are prefetched. A column of 16,384 × 64 bytes from another rank's View took 350 µs instead of 500 µs; reading it
+// afterwards takes 5 % longer. Rows that are closer together, for example some channels of each pixel, go through the
+// caches, because the next kernel reads them at once.
 #ifdef __SSE2__
 template <class T>
 bool may_stream(const T* destination, Index cells, Index n, Index destination_stride) {
@@ -277,7 +278,7 @@ void run_rows(const CopyTask<T>& task, Index begin, Index end) {
   }
 }
 
-// The rows of one task, or of a group that takes turns.
+// Cells per row of one task, or of a group of tasks that take turns.
 template <class T>
 Index cells_per_row(const CopyTask<T>* tasks) {
   Index n = 0;
@@ -298,7 +299,7 @@ void run_rows_of_group(const CopyTask<T>* tasks, Index begin, Index end) {
 
 template <class T>
 bool can_take_turns(const CopyTask<T>& a, const CopyTask<T>& b) {
-  constexpr std::size_t longest_row = 256;  // bytes; longer ones fetch their pages' entries for enough cells anyway
+  constexpr std::size_t longest_row = 256;  // bytes; longer rows use enough cells of each page anyway
   const auto is_short = [&](const CopyTask<T>& t) {
     const int inner = t.kept - 1;
     return t.kept == t.total && t.kind != CopyTask<T>::Kind::fill && t.source_strides[inner] == 1 &&
@@ -312,7 +313,7 @@ bool can_take_turns(const CopyTask<T>& a, const CopyTask<T>& b) {
   return true;
 }
 
-/// Of one batch: those that can take turns behind each other, in the order of the first ones.
+/// Moves the tasks of one batch that can take turns next to each other, in the order of the first task of each group.
 template <class T>
 void group(std::vector<CopyTask<T>>& tasks) {
   for (std::size_t first = 0; first < tasks.size();) {
@@ -329,7 +330,7 @@ void group(std::vector<CopyTask<T>>& tasks) {
   }
 }
 
-// One of `parts` shares of the cells of several tasks, rounded to whole rows.
+// Runs one of `parts` equal shares of the cells of several tasks, rounded to whole rows.
 template <class T>
 struct HostShare {
   const CopyTask<T>* tasks;
@@ -372,7 +373,7 @@ struct DeviceCell {
   Index count;
 
   KOKKOS_FUNCTION void operator()(Index cell) const {
-    Index lo = 0, hi = count;  // the last task whose first cell is ≤ cell
+    Index lo = 0, hi = count;  // finds the last task whose first cell is ≤ cell
     while (hi - lo > 1) {
       const Index middle = (lo + hi) / 2;
       (first_cells[middle] <= cell ? lo : hi) = middle;
@@ -443,7 +444,7 @@ template <class T, class Exec>
 void StridedCopyList<T, Exec>::run(const Exec& exec) const {
   if (batches_.empty()) return;
   if constexpr (detail::is_host_space<Exec>) {
-    if (exec.concurrency() == 1) {  // one thread keeps the order of batches by itself
+    if (exec.concurrency() == 1) {  // one thread keeps the order of batches without separate kernels
       Index cells = 0;
       for (const Batch& b : batches_) cells += b.cells;
       detail::launch_on_host(exec, label_, tasks_.data(), static_cast<Index>(tasks_.extent(0)), cells);

@@ -1,16 +1,15 @@
 #pragma once
-// The one primitive that moves tensor data within a memory space: boxes of up to five dimensions with any strides on
-// both sides. Packing, unpacking, redistribution within a rank, mirrored and replicated ghosts, their adjoints,
-// layout conversion: all are strided copies.
+// Copies boxes of up to five dimensions within a memory space, with any strides on both sides. All data movement within
+// a rank is a strided copy: packing, unpacking, redistribution, mirrored and replicated ghosts, adjoints, layout
+// conversion.
 //
 //   strided_copy(exec, "aloni::example: rows", x.data(), y.data(), between(x, y), CopyMode::assign);
 //
-// What runs again and again is prepared once as a StridedCopyList: many copies, one kernel, no allocation at run
-// time.
+// Copies that run many times are prepared once as a StridedCopyList: many copies, one kernel, no allocation in run().
 //
-// Strides count elements and may be zero or negative. A zero source stride replicates; a zero destination stride
-// sums: each destination cell becomes (assign) or is increased by (add) the sum of its sources, in a fixed order,
-// within one work item. Source and destination cells of one copy must not overlap.
+// Strides count elements and may be zero or negative. A zero source stride replicates. A zero destination stride sums:
+// each destination cell becomes (assign) or is increased by (add) the sum of its source cells. One work item computes
+// the sum, in a fixed order. Source and destination cells of one copy must not overlap.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/local_view.hpp>
@@ -31,7 +30,7 @@ struct StridedCopy {
 
 enum class CopyMode { assign, add };
 
-/// The copy of all cells of one view to the cells of another with the same extents. Rank 5.
+/// The copy of all cells of one view to another view. @pre both have rank 5 and equal extents
 template <class SourceView, class DestinationView>
 StridedCopy between(const SourceView& source, const DestinationView& destination) {
   StridedCopy copy;
@@ -45,22 +44,23 @@ StridedCopy between(const SourceView& source, const DestinationView& destination
 
 namespace detail {
 
-/// A strided copy in its simplest form: unit extents dropped, dimensions that continue each other merged, the one
-/// with the smallest destination stride innermost, summed dimensions after all others.
+/// A strided copy in normal form: without dimensions of extent 1, contiguous dimensions merged, the smallest
+/// destination stride innermost, summed dimensions after all others.
 template <class T>
 struct CopyTask {
   enum class Kind { assign, add, fill };
 
   const T* source = nullptr;
   T* destination = nullptr;
-  T value{};  ///< of fill
+  T value{};  ///< for Kind::fill
   Kind kind = Kind::assign;
   int kept = 0, total = 0;  ///< dimensions [0, kept) enumerate destination cells, [kept, total) are summed
-  Index cells = 0;          ///< destination cells
-  /// This and so many behind it have rows of the same number and distance. Host spaces take turns with them, some rows at a time, because
-  /// the two sides of a block lie in the same cache lines, or pages at least. 0: it is in such a group, not the first.
+  Index cells = 0;          ///< number of destination cells
+  /// Number of tasks in the group that starts with this task; 0: in a group, but not its first task. The tasks of a
+  /// group have equal row counts and row distances. Host spaces alternate between them every few rows, because the two
+  /// sides of a block lie in the same cache lines or at least pages.
   Index group = 1;
-  /// Five that are summed and the two that are always kept.
+  /// Five summed dimensions and the two kept ones that every task has.
   static constexpr int max_dims = 7;
   Index extents[max_dims] = {}, source_strides[max_dims] = {}, destination_strides[max_dims] = {};
 };
@@ -68,33 +68,35 @@ struct CopyTask {
 template <class T>
 CopyTask<T> make_task(const T* source, T* destination, const StridedCopy& copy, CopyMode mode);
 
-/// A host space runs rows, a device single cells.
+/// Host spaces copy row by row, devices cell by cell.
 template <class Exec>
 inline constexpr bool is_host_space = std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
 
 }  // namespace detail
 
-/// Copies prepared once and run as often as wanted, in one kernel per batch. Here and below T is float, double, std::int32_t,
-/// std::int64_t or comm::bfloat16, Exec the default execution space or the default host execution space.
+/// Copies that are prepared once and run many times, with one kernel per batch. Here and below T is float, double,
+/// std::int32_t, std::int64_t or comm::bfloat16; Exec is the default execution space or the default host execution
+/// space.
 template <class T, class Exec>
 class StridedCopyList {
  public:
   using memory_space = typename Exec::memory_space;
 
   struct Entry {
-    const T* source = nullptr;  ///< null: the destination cells become `value`, the mode is ignored
+    const T* source = nullptr;  ///< null: the destination cells become `value`; `mode` is ignored
     T* destination = nullptr;
     StridedCopy copy;
     CopyMode mode = CopyMode::assign;
-    int batch = 0;  ///< batches run one after another; within one no two entries may write the same cell
+    int batch = 0;  ///< batches run one after another; entries of one batch must not write the same cell
     T value{};
   };
 
   StridedCopyList() = default;
-  /// Allocates; batches ascending in `entries`. Empty copies are dropped. `label` starts with "aloni::".
+  /// Allocates memory and waits for `exec`. Drops empty copies.
+  /// @pre `entries` are ascending by batch; `label` starts with "aloni::"
   StridedCopyList(const Exec& exec, std::string label, const std::vector<Entry>& entries);
 
-  /// Asynchronous on `exec`. Does nothing when there is nothing to copy.
+  /// Asynchronous on `exec`. An empty list launches no kernel.
   void run(const Exec& exec) const;
   bool empty() const { return batches_.empty(); }
 
@@ -106,16 +108,16 @@ class StridedCopyList {
   std::string label_;
   std::vector<Batch> batches_;
   Kokkos::View<detail::CopyTask<T>*, memory_space> tasks_;
-  Kokkos::View<Index*, memory_space> first_cells_;  ///< of each task within its batch
+  Kokkos::View<Index*, memory_space> first_cells_;  ///< number of each task's first cell within its batch
 };
 
-/// Asynchronous on `exec`; allocates nothing itself. @pre both pointers are valid on `exec` for all cells that the
-/// copy names
+/// One strided copy. Asynchronous on `exec`; allocates no memory.
+/// @pre both pointers are valid on `exec` for all cells of the copy
 template <class T, class Exec>
 void strided_copy(const Exec& exec, const std::string& label, const T* source, T* destination, const StridedCopy& copy,
                   CopyMode mode = CopyMode::assign);
 
-/// Asynchronous on `exec`; allocates nothing itself.
+/// Sets all cells of the view to `value`. Asynchronous on `exec`; allocates no memory.
 template <class T, class Exec>
 void fill(const Exec& exec, const std::string& label, const LocalView<T, typename Exec::memory_space>& view, T value);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Whether all ranks mean the same.
+// Checks that all ranks pass equal arguments.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 namespace aloni::halo::detail {
 
-/// Collective. Throws InvalidArgument on all ranks, "different ones on different ranks" where `expectation` was expected of `what`, unless
-/// all pass the same digest.
+/// Throws InvalidArgument on all ranks if their digests differ. In the message, argument `what` is "different on
+/// different ranks", and `expectation` was expected. Collective.
 void check_agreement(const comm::Communicator& comm, const char* operation, const char* what, std::uint64_t digest,
-                     const std::string& expectation = "the same on all ranks");
+                     const std::string& expectation = "equal values on all ranks");
 
 }  // namespace aloni::halo::detail

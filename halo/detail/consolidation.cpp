@@ -16,10 +16,10 @@ using comm::Region;
 using comm::Schedule;
 using comm::Step;
 
-constexpr std::size_t line = 64;  // each parcel begins on a cache line of its own
+constexpr std::size_t line = 64;  // bytes of a cache line; each parcel begins on a line of its own
 constexpr std::size_t aligned(std::size_t n) { return (n + line - 1) / line * line; }
 
-/// Of those that send, or of those that receive, each once.
+/// The ranks that send, or the ranks that receive; each once, ascending.
 std::vector<int> ranks_of(const NodePair& pair, int Parcel::*end) {
   std::vector<int> ranks;
   for (const Parcel& p : pair.parcels) ranks.push_back(p.*end);
@@ -38,7 +38,7 @@ std::vector<int> nodes_of_ranks(const Communicator& comm, const Communicator& no
   return nodes;
 }
 
-/// Collective over the node: the parcels of all its ranks.
+/// The parcels of all ranks of the node. Collective over the node.
 std::vector<Parcel> gather(const Communicator& node, std::span<const Parcel> outgoing,
                            std::span<const Parcel> incoming) {
   using Row = std::array<std::int64_t, 3>;
@@ -57,12 +57,12 @@ std::vector<Parcel> gather(const Communicator& node, std::span<const Parcel> out
   return all;
 }
 
-/// Steps that wait for others, as many messages to and from this rank as there are pairs.
+/// Builds this rank's schedule from steps that wait for other steps.
 class Steps {
  public:
   explicit Steps(int rank) { schedule_.rank = rank; }
 
-  /// Returns its number.
+  /// Appends a step and returns its number.
   int add(Step::Kind kind, int peer, Region region, std::span<const int> after = {}) {
     Step step{.kind = kind, .peer = peer};
     (kind == Step::Kind::send ? step.from : step.to) = region;
@@ -110,10 +110,10 @@ std::vector<NodePair> pair_nodes(std::vector<Parcel> parcels, std::span<const in
   return result;
 }
 
-Consolidation::Consolidation(const Communicator& everybody, std::span<Parcel> outgoing, std::span<Parcel> incoming,
+Consolidation::Consolidation(const Communicator& parent, std::span<Parcel> outgoing, std::span<Parcel> incoming,
                              std::size_t below, int priority) {
   if (below == 0) return;
-  const Communicator comm = everybody.split(0, everybody.rank());  // with messages of its own
+  const Communicator comm = parent.split(0, parent.rank());  // its messages do not mix with others
   const Communicator node = comm.node();
   if (node.size() == comm.size()) return;
   const int rank = comm.rank();
@@ -133,7 +133,7 @@ Consolidation::Consolidation(const Communicator& everybody, std::span<Parcel> ou
     std::fill_n(memory_.get(), bytes, std::byte{0});
   });
 
-  // Relays tell their side where it is; for a side of one rank there is nothing to tell.
+  // Each relay sends the address of its memory to the other ranks of its side.
   std::vector<comm::ExposedMemory> told(2 * pairs.size()), heard(2 * pairs.size());
   std::vector<comm::Request> requests;
   const auto each_side = [&](auto&& f) {

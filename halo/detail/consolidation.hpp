@@ -1,10 +1,11 @@
 #pragma once
-// Message consolidation: what the ranks of one node have for those of another travels as one message (paper: node-aware-stencil).
+// Message consolidation: all values from the ranks of one node to the ranks of another travel as one message (paper:
+// node-aware-stencil).
 //
-// On either side one rank relays. Who sends packs straight into the relay's memory and tells it by an empty message; when all have, the
-// relay sends everything at once; the relay over there receives it, and its node's ranks unpack straight from its memory. So the data are
-// touched as often as without, and whoever waits for the others of the node is the engine, not a caller. Relays are spread: of a node's
-// pairs each takes another one of the ranks that have something for that pair.
+// Each node has a relay rank. A sending rank packs straight into the relay's memory and signals it by an empty message.
+// When all senders have signalled, the relay sends one message to the relay of the other node. The ranks there unpack
+// straight from their relay's memory. So consolidation adds no copies, and the engine waits for the other ranks, not
+// the caller. Each pair of nodes takes its relays from the ranks with parcels for that pair, so that relays are spread.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/halo/detail/peer.hpp>
@@ -17,46 +18,50 @@
 
 namespace aloni::halo::detail {
 
-/// What goes from one rank to another.
+/// The values that one rank sends to another.
 struct Parcel {
   int from = 0, to = 0;
   std::size_t bytes = 0;
-  std::byte* data = nullptr;  ///< on either side: where it is packed, or has arrived; null: a message of its own
+  std::byte* data = nullptr;  ///< memory to pack into or unpack from; null: not consolidated
 };
 
-/// All of one node for another. Ranks of both make the same, each from what its own node knows.
+/// All parcels from one node to another. The ranks of both nodes compute equal pairs, from their own node's parcels.
 struct NodePair {
   int relay_from = -1, relay_to = -1;
-  std::vector<Parcel> parcels;       ///< ascending
-  std::vector<std::size_t> offsets;  ///< of each in the message
+  std::vector<Parcel> parcels;       ///< ascending by sender, then receiver
+  std::vector<std::size_t> offsets;  ///< of each parcel in the message
   std::size_t bytes = 0;
-  Index place = 0;  ///< in the memory of a relay
+  Index place = 0;  ///< offset of the message in the relay's memory
 };
 
-/// Pairs of nodes whose parcels are shorter than `below` bytes on average, and two at least. Parcels: those that leave or enter the node of
-/// `rank`. `node_of`: of each rank, numbered from 0. Pure; in an order that is the same on all ranks.
+/// The pairs of nodes with at least two parcels whose mean length is below `below` bytes.
+/// parcels: all parcels that leave or enter this rank's node. node_of: the node of each rank, numbered from 0.
+/// Pure arithmetic; the order is equal on all ranks.
 std::vector<NodePair> pair_nodes(std::vector<Parcel> parcels, std::span<const int> node_of, std::size_t below);
 
 class Consolidation {
  public:
-  /// Nothing is consolidated.
+  /// Consolidates no messages.
   Consolidation() = default;
-  /// Collective. The parcels of this rank, ascending; on their way through memory that the ranks of a node share, without which nothing is
-  /// consolidated. Sets their `data`.
-  /// @pre below equal on all ranks; what one rank sends the other receives
+  /// Consolidates this rank's parcels and sets their `data`. If the ranks of a node cannot share memory, it
+  /// consolidates none. Collective.
+  /// @pre parcels are ascending; `below` is equal on all ranks; each rank's outgoing parcels are its peers' incoming
+  /// ones
   Consolidation(const comm::Communicator& comm, std::span<Parcel> outgoing, std::span<Parcel> incoming,
                 std::size_t below, int priority);
 
-  /// Whether this rank takes part. Those that don't needn't call what follows.
+  /// Whether this rank takes part. Other ranks need not call the functions below.
   bool active() const { return active_; }
-  /// Asynchronous, collective among those that take part. @pre outgoing parcels (backwards: incoming ones) are packed. When it is complete,
-  /// the others have arrived, and the packed ones may be overwritten.
+  /// Sends the packed parcels. When the request is complete, this rank's incoming parcels have arrived (backwards: the
+  /// outgoing ones), and the packed ones may be overwritten. Asynchronous, collective among active ranks.
+  /// @pre outgoing parcels (backwards: incoming ones) are packed
   comm::Request start(bool backwards) const { return (backwards ? backward_ : forward_).move.start(); }
-  /// The same: what has arrived is unpacked, and by all when it is complete.
+  /// Says that this rank has unpacked its parcels. When the request is complete, all ranks that unpack from this rank's
+  /// memory have done so. Asynchronous, collective among active ranks.
   comm::Request release(bool backwards) const { return (backwards ? backward_ : forward_).release.start(); }
-  /// Messages that this rank sends to other nodes for it in one direction.
+  /// Number of consolidated messages that this rank sends to other nodes in one direction.
   int messages_sent(bool backwards) const { return (backwards ? backward_ : forward_).messages_sent; }
-  /// Of the memory of this rank through which it relays.
+  /// Size of this rank's relay memory.
   std::size_t bytes() const { return bytes_; }
 
  private:
@@ -68,14 +73,14 @@ class Consolidation {
                            bool backwards, int priority) const;
 
   bool active_ = false;
-  std::shared_ptr<std::byte> memory_;  ///< of what this rank relays
+  std::shared_ptr<std::byte> memory_;  ///< memory of the messages that this rank relays
   std::size_t bytes_ = 0;
-  std::vector<std::shared_ptr<std::byte>> others_;  ///< of the relays to which it packs and from which it unpacks
+  std::vector<std::shared_ptr<std::byte>> others_;  ///< memory of the relays that this rank packs to and unpacks from
   Direction forward_, backward_;
 };
 
-/// Collective. Of a transfer's messages those to and from other nodes, except where device memory is sent: sets the peers' `other_node` and
-/// `consolidated`. @pre as of Consolidation
+/// Consolidates a transfer's messages between nodes, except messages from device memory. Sets `other_node` and
+/// `consolidated` of the peers. Collective. @pre as Consolidation
 Consolidation consolidate(const comm::Communicator& comm, std::span<Peer> outgoing, std::span<Peer> incoming,
                           std::size_t below, int priority);
 

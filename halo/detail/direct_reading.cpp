@@ -12,12 +12,14 @@ namespace aloni::halo::detail {
 
 namespace {
 
-// Bytes. Of shorter pieces whole cache lines come from another core for a part of each, which takes longer than packing them first.
+// Bytes. For shorter pieces the receiver would fetch whole cache lines from another core but use only a part of each.
+// This takes longer than packing them first.
 constexpr Index shortest_direct_run = 64;
 
-static_assert(std::is_trivially_copyable_v<Place> && std::is_trivially_copyable_v<comm::ExposedMemory>, "they travel");
+static_assert(std::is_trivially_copyable_v<Place> && std::is_trivially_copyable_v<comm::ExposedMemory>,
+              "ranks send them as bytes");
 
-/// Where a peer finds a box of a tensor itself; not reachable when it can't.
+/// Where a peer finds a box in the tensor itself. Not reachable if the peer must not read it there.
 template <class T, class MemorySpace>
 Place place_in_tensor(const comm::Communicator& comm, const TensorRef<T, MemorySpace>& tensor, const views::Box& box,
                       int peer) {
@@ -30,8 +32,8 @@ Place place_in_tensor(const comm::Communicator& comm, const TensorRef<T, MemoryS
   return place;
 }
 
-/// The same of a move's destination, for the adjoint. Ghosts in place become zero before others could read them, and cells that several ghosts
-/// come from, or mirrored ones, aren't in the order of the message: those are packed.
+/// Where a peer finds a move's destination, for the adjoint. Some ghosts must be packed. In place, ghosts become zero
+/// before peers could read them. Mirrored or replicated ghosts are not in the order of the message.
 template <class T, class MemorySpace>
 Place ghosts_in_tensor(const comm::Communicator& comm, const TransferItem<T, MemorySpace>& item, const Move& move,
                        int peer) {
@@ -56,7 +58,7 @@ void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_
                              MessageBuffer<Exec>& outgoing, MessageBuffer<Exec>& incoming) {
   const auto large = [&](const Peer& peer) { return peer.bytes >= direct_bytes; };
 
-  // Where this rank has what others read, in this direction and in the adjoint.
+  // Where this rank has the cells that peers read, forward and in the adjoint.
   const auto say_where = [&](MessageBuffer<Exec>& buffer, std::vector<Place>& places, const auto& in_tensor) {
     places.resize(buffer.num_moves());
     buffer.for_each_move(items, [&](const auto& part) {
@@ -76,7 +78,7 @@ void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_
   say_where(incoming, incoming.adjoint_places,
             [&](const auto& item, const Move& move, int peer) { return ghosts_in_tensor(comm, item, move, peer); });
 
-  // Where others have it.
+  // Where the peers have the cells that this rank reads.
   incoming.places.resize(incoming.num_moves());
   outgoing.adjoint_places.resize(outgoing.num_moves());
   std::vector<comm::Request> requests;
@@ -89,7 +91,7 @@ void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_
   comm.wait(requests);
   requests.clear();
 
-  // What of it this rank reaches.
+  // Which of these cells this rank can reach.
   const auto open_all = [&](MessageBuffer<Exec>& buffer, const std::vector<Place>& places, bool Peer::*direct) {
     buffer.opened.resize(places.size());
     for (Peer& p : buffer.peers) p.*direct = large(p);

@@ -1,6 +1,6 @@
 #pragma once
-// Messages that are large enough aren't sent where the receiver reaches the sender's memory. It copies the cells from where they lie: from
-// the tensor itself, or else from the buffer where they are packed.
+// Direct reading: large messages are not sent if the receiver can reach the sender's memory. The receiver copies the
+// cells from the sender's tensor, or from the sender's buffer of packed cells.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/halo/detail/message_buffer.hpp>
 #include <aloni/halo/transfer.hpp>
@@ -10,8 +10,9 @@
 
 namespace aloni::halo::detail {
 
-/// Collective among neighbours, who send each other where everything lies and whether they can open all of it: sets what the peers say of
-/// direct reading, the places and what is opened. Messages shorter than direct_bytes are sent. @pre both are allocated
+/// Sets the peers' flags for direct reading, the places, and the opened memory. Neighbours send each other where cells
+/// are, and whether they could open all of this memory. Messages shorter than direct_bytes are sent. Collective among
+/// neighbours. @pre both buffers are allocated
 template <class Exec>
 void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_t direct_bytes,
                              const std::vector<AnyTransferItem<typename Exec::memory_space>>& items,

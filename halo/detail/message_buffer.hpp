@@ -1,10 +1,11 @@
 #pragma once
-// The messages of a transfer that leave a rank, or those that arrive: to whom, what is in them, and where they lie.
+// The outgoing or the incoming messages of a transfer on one rank: peers, contents, and memory.
 //
 //   outgoing  [ to rank 1: moves of item 0, of item 1 | to rank 4: … ]
 //
-// One message per peer, ascending; in it the items in order, of each the moves of its plan. Those of the forward direction: the adjoint
-// packs into what is incoming here, and unpacks from what is outgoing.
+// There is one message per peer, ascending by rank. A message contains the items in order, and for each item the moves
+// of its plan. The names are those of the forward direction: the adjoint packs into the incoming buffer and unpacks
+// from the outgoing one.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/halo/detail/peer.hpp>
@@ -31,8 +32,8 @@ struct MessageBuffer {
   using item_type = AnyTransferItem<memory_space>;
   using Direction = std::vector<Message> TransferPlan::*;
 
-  // Messages leave from and arrive in memory that the host can read; where that is not the tensors' own, they are
-  // staged.
+  // Messages are sent from and received in memory that the host can read. If the host cannot read the tensors' memory
+  // space, messages are staged.
   static constexpr bool staged = !Kokkos::SpaceAccessibility<Kokkos::HostSpace, memory_space>::accessible;
   using HostMemory = std::conditional_t<staged, Kokkos::SharedHostPinnedSpace, memory_space>;
 
@@ -40,24 +41,26 @@ struct MessageBuffer {
   struct Part {
     const item_type& item;
     const Move& move;
-    std::size_t at;      ///< its first byte in the message
-    std::size_t number;  ///< among all moves
-    std::size_t peer;    ///< its position in `peers`
+    std::size_t at;      ///< first byte of the move in the message
+    std::size_t number;  ///< index among all moves of the buffer
+    std::size_t peer;    ///< index of the message's peer in `peers`
   };
 
   Direction direction = nullptr;
   std::vector<Peer> peers;
   Kokkos::View<char*, memory_space> data;
-  Kokkos::View<char*, HostMemory> host;  ///< the same as data unless staged
-  std::shared_ptr<void> memory;          ///< behind data, unless that counts its own references
+  Kokkos::View<char*, HostMemory> host;  ///< data itself unless staged
+  std::shared_ptr<void> memory;          ///< owns the memory of `data`, unless `data` counts its own references
 
-  std::vector<Place> places;          ///< by move, where the sender has it: outgoing this rank, incoming the peer
-  std::vector<Place> adjoint_places;  ///< by move, where the receiver has it: incoming this rank, outgoing the peer
-  std::vector<std::shared_ptr<std::byte>>
-      opened;  ///< by move, incoming those of places, outgoing of adjoint_places; null: not to be reached
+  /// For each move, where its sender has the cells. Outgoing: on this rank; incoming: on the peer.
+  std::vector<Place> places;
+  /// For each move, where its receiver has the cells. Incoming: on this rank; outgoing: on the peer.
+  std::vector<Place> adjoint_places;
+  /// For each move the peer's opened memory: incoming from places, outgoing from adjoint_places. Null: not reachable.
+  std::vector<std::shared_ptr<std::byte>> opened;
 
   MessageBuffer() = default;
-  /// Without memory. `direction`: &TransferPlan::sends or &TransferPlan::receives.
+  /// Does not allocate. sends_or_receives: &TransferPlan::sends or &TransferPlan::receives.
   MessageBuffer(const comm::Communicator& comm, const std::vector<item_type>& items, Direction sends_or_receives)
       : direction(sends_or_receives) {
     Index number = 0;
@@ -70,12 +73,12 @@ struct MessageBuffer {
     }
   }
 
-  /// @pre what is consolidated says so
+  /// @pre `consolidated` of the peers is set
   void allocate(const comm::Communicator& comm, const Exec& exec, const std::string& label) {
     std::size_t n = 0;
     for (Peer& peer : peers) {
-      if (!staged && peer.consolidated) continue;  // packed over there at once
-      peer.offset = aligned(n, 64);                // messages begin on cache lines of their own
+      if (!staged && peer.consolidated) continue;  // packed straight into the relay's memory
+      peer.offset = aligned(n, 64);                // each message begins on a cache line of its own
       n = peer.offset + peer.bytes;
     }
     std::tie(data, memory) = comm::allocate_shared<char>(comm, exec, label, n);
@@ -89,7 +92,7 @@ struct MessageBuffer {
     return peers.empty() ? 0 : static_cast<std::size_t>(peers.back().first_move + peers.back().moves);
   }
 
-  /// Calls f(part) for all moves, ascending by number. @pre the items of the constructor
+  /// Calls f(part) for all moves, ascending by number. @pre `items` are those of the constructor
   template <class F>
   void for_each_move(const std::vector<item_type>& items, F&& f) const {
     std::size_t number = 0, peer = 0;
@@ -103,7 +106,7 @@ struct MessageBuffer {
 
   std::size_t bytes() const { return data.size() + (staged ? host.size() : 0); }
 
-  /// Where kernels pack or unpack.
+  /// The memory that kernels pack into or unpack from.
   std::byte* packed(const Peer& peer) const {
     if (!staged && peer.consolidated) return peer.consolidated;
     return in_data(peer).data();
@@ -117,7 +120,7 @@ struct MessageBuffer {
   }
 
  private:
-  using Content = std::vector<std::pair<const item_type*, const Message*>>;  ///< of one message
+  using Content = std::vector<std::pair<const item_type*, const Message*>>;  ///< contents of one message
 
   std::map<int, Content> content_by_peer(const std::vector<item_type>& items) const {
     std::map<int, Content> content;
@@ -126,7 +129,7 @@ struct MessageBuffer {
     return content;
   }
 
-  /// Calls f(item, move, first byte in the message); returns the message's bytes.
+  /// Calls f(item, move, first byte in the message) for all moves; returns the bytes of the message.
   template <class F>
   static std::size_t walk_content(const Content& content, F&& f) {
     std::size_t at = 0;

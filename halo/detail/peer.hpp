@@ -1,5 +1,5 @@
 #pragma once
-// What a rank knows of its messages: to or from whom, how long, and how the values travel. Of the forward direction.
+// The peers of a rank in a transfer: length of the message, and how its values travel. In the forward direction.
 #include <aloni/core/comm/exposed_memory.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/box.hpp>
@@ -11,25 +11,25 @@
 
 namespace aloni::halo::detail {
 
-/// The one message that goes to another rank, or comes from it.
+/// The message to or from another rank.
 struct Peer {
   int rank = 0;
-  std::size_t offset = 0, bytes = 0;  ///< in the buffer, if it has room there
+  std::size_t offset = 0, bytes = 0;  ///< in the buffer, if the message lies there
   Index first_move = 0, moves = 0;
-  bool direct = false, direct_adjoint = false;  ///< nothing is sent: who receives copies from where it lies
-  bool on_device = false;                       ///< sent from there, and received
+  bool direct = false, direct_adjoint = false;  ///< not sent: the receiver copies from the sender's memory
+  bool on_device = false;                       ///< sent from and received in device memory
   bool other_node = false;
-  std::byte* consolidated = nullptr;  ///< not a message of its own: its place in one of the whole node
+  std::byte* consolidated = nullptr;  ///< position in a consolidated message; null: a message of its own
 
   bool is_direct(bool adjoint) const { return adjoint ? direct_adjoint : direct; }
 };
 
-/// Where another rank finds the cells of a move: the first of its source box (in the adjoint of its destination box), and how to step. Travels
-/// as it is.
+/// Where another rank finds the cells of a move: the first cell of the source box, and strides. In the adjoint: of the
+/// destination box. Ranks send it as raw bytes.
 struct Place {
   comm::ExposedMemory memory{};
   std::array<Index, views::num_dims> strides{};
-  std::int32_t is_packed = 1;  ///< in the buffer, not in the tensor
+  std::int32_t is_packed = 1;  ///< 1: in the buffer; 0: in the tensor
 };
 
 }  // namespace aloni::halo::detail

@@ -1,5 +1,5 @@
 #pragma once
-// What a Pending holds.
+// The interface of a started transfer, which Pending holds.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <memory>
@@ -14,8 +14,8 @@ class TransferBase {
   virtual bool waits_for_messages() const = 0;
 };
 
-/// Buffers into which a message may still arrive live as long as the process: on purpose never destroyed, because
-/// Views must not be released after Kokkos is down.
+/// Keeps buffers in which a message may still arrive until the process ends. They are never destroyed, because Views
+/// must not be released after Kokkos is finalized.
 void keep_forever(std::shared_ptr<TransferBase> transfer);
 
 }  // namespace aloni::halo::detail

@@ -1,5 +1,5 @@
 #pragma once
-// What one asks an item of a transfer whatever its type, and the checks of items.
+// Functions on items of a transfer that do not depend on the element type, and the checks of items.
 #include <aloni/core/error.hpp>
 #include <aloni/halo/transfer.hpp>
 
@@ -44,7 +44,7 @@ inline void check_peer(int peer, int ranks) {
                           "a rank of the communicator, from 0 to " + std::to_string(ranks - 1));
 }
 
-/// Throws InvalidArgument where the constructor of Transfer says so.
+/// Throws InvalidArgument if a precondition of Transfer's constructor on an item is violated.
 template <class T, class MemorySpace>
 void check(const TransferItem<T, MemorySpace>& item, int ranks) {
   check_extents(item.source);

@@ -18,7 +18,7 @@ namespace {
 using views::Box;
 using views::CopyMode;
 
-/// What the lists of one type are made from.
+/// The entries of the copy lists of one element type.
 template <class T, class Exec>
 class Entries {
  public:
@@ -114,8 +114,8 @@ class Entries {
     }
   }
 
-  // Between two tensors first the source becomes zero, but where the only summand of this rank can be written at once; then come the sums; in
-  // place the ghosts become zero last.
+  // Between two tensors, the source first becomes zero. The only move of a rank assigns instead, if it is plain. Then
+  // come the sums. In place, the ghosts become zero last.
   void add_adjoint_local(const std::vector<const Item*>& items) {
     std::vector<Sum> sums;
     for (const Item* item : items) {

@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of a transfer: what is packed, unpacked and copied within the rank, in either direction, as lists of strided copies of all
-// items with elements of one type.
+// The kernels of a transfer, forward and adjoint: packing, unpacking, and copies within the rank. Each is a list of
+// strided copies for all items of one element type.
 #include <aloni/halo/detail/message_buffer.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/views/strided_copy.hpp>
@@ -18,11 +18,11 @@ class TransferLists {
   using item_type = AnyTransferItem<typename Exec::memory_space>;
 
   TransferLists() = default;
-  /// Allocates. `label` is part of the kernels' labels. @pre agree_on_direct_reading
+  /// Allocates. label: part of the kernels' labels. @pre agree_on_direct_reading was called
   TransferLists(const Exec& exec, const std::string& label, const std::vector<item_type>& items,
                 const MessageBuffer<Exec>& outgoing, const MessageBuffer<Exec>& incoming, bool poisons);
 
-  // Asynchronous on `exec`.
+  // All functions below are asynchronous on `exec`.
   void poison(const Exec& exec) const {
     for_each_type([&](const auto& lists) { lists.poison.run(exec); });
   }
@@ -32,7 +32,7 @@ class TransferLists {
   void unpack(const Exec& exec, bool adjoint) const {
     for_each_type([&](const auto& lists) { (adjoint ? lists.adjoint_unpack : lists.unpack).run(exec); });
   }
-  /// And fills with zero what nothing comes to.
+  /// Copies within the rank, and sets cells without a source to zero.
   void copy_local(const Exec& exec, bool adjoint) const {
     for_each_type([&](const auto& lists) { (adjoint ? lists.adjoint_local : lists.local).run(exec); });
   }

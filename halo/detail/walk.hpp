@@ -1,5 +1,6 @@
 #pragma once
-// From the boxes of a plan to offsets and strides in memory: of a tensor, or of a message in which a move's source box lies dense.
+// Converts boxes of a plan to offsets and strides in memory: in a tensor, or in a message, where a move's source box is
+// dense.
 #include <aloni/halo/transfer.hpp>
 #include <aloni/views/strided_copy.hpp>
 
@@ -10,8 +11,8 @@
 
 namespace aloni::halo::detail {
 
-// One side of a copy: where the first cell is and how to step. A mirrored dimension starts at its end and steps down;
-// a replicated one does not step.
+// One side of a copy: offset of the first cell, and strides. A mirrored dimension starts at its end and steps down; a
+// replicated dimension has stride 0.
 struct Walk {
   Index offset = 0;
   std::array<Index, views::num_dims> strides{};
@@ -72,19 +73,19 @@ inline views::StridedCopy copy(const std::array<Index, views::num_dims>& extents
   return {source.offset, destination.offset, extents, source.strides, destination.strides};
 }
 
-/// Whether every cell of a move's source goes to one cell of its destination, in the same order.
+/// Whether a move copies every source cell to one destination cell, in the same order.
 inline bool is_plain(const Move& m) {
   return std::ranges::all_of(m.step, [](std::int8_t s) { return s == 1; });
 }
 
-/// Elements from the first cell of a box to its last.
+/// Number of elements in memory from the first to the last cell of a box.
 inline std::size_t span_of(const views::Box& box, const std::array<Index, views::num_dims>& strides) {
   Index last = 0;
   for (std::size_t i = 0; i < views::num_dims; ++i) last += (box.hi[i] - box.lo[i] - 1) * strides[i];
   return static_cast<std::size_t>(last) + 1;
 }
 
-/// Elements of a box that lie one behind the other in memory with these strides.
+/// Number of elements of a box that are contiguous in memory with these strides.
 inline Index run_of(const views::Box& box, const std::array<Index, views::num_dims>& strides) {
   Index run = 1;
   for (bool grows = true; grows;) {

@@ -27,7 +27,7 @@ void check(const comm::Communicator& comm, const LinkOptions& options) {
   comm.all_reduce(std::span<std::int64_t>(lowest), comm::Reduction::min);
   comm.all_reduce(std::span<std::int64_t>(highest), comm::Reduction::max);
   if (lowest != highest)
-    throw InvalidArgument(measure_operation, "options", "different ones on different ranks", "the same on all ranks");
+    throw InvalidArgument(measure_operation, "options", "different on different ranks", "equal options on all ranks");
   if (options.bytes < 1) throw InvalidArgument(measure_operation, "options.bytes", "0", "1 or more");
   if (options.repetitions < 1)
     throw InvalidArgument(measure_operation, "options.repetitions", std::to_string(options.repetitions), "1 or more");
@@ -46,11 +46,11 @@ std::vector<std::vector<int>> nodes_of(const comm::Communicator& comm) {
   return result;
 }
 
-/// Of one exchange with a peer, both ways at once.
+/// Median time of one exchange with a peer, in both directions at once.
 double seconds_of(const comm::Communicator& comm, int peer, std::span<const std::byte> from, std::span<std::byte> to,
                   int repetitions) {
   std::vector<double> seconds;
-  for (int i = -1; i < repetitions; ++i) {  // the first one brings both here, and warms up
+  for (int i = -1; i < repetitions; ++i) {  // the first exchange synchronises the two ranks and warms up
     const auto start = std::chrono::steady_clock::now();
     comm::Request requests[] = {comm.receive(to, peer, 0), comm.send(from, peer, 0)};
     comm.wait(requests);
@@ -61,14 +61,14 @@ double seconds_of(const comm::Communicator& comm, int peer, std::span<const std:
   return *middle;
 }
 
-/// All rows on all ranks; of the two sides of a pair the mean.
+/// Gathers all rows on all ranks. Each pair gets the mean of its two ranks' times.
 void complete(const comm::Communicator& comm, SquareMatrix& m) {
   comm.all_gather(std::as_writable_bytes(m.values()), m.row(0).size_bytes());
   for (int i = 0; i < m.size(); ++i)
     for (int j = 0; j < i; ++j) m(i, j) = m(j, i) = (m(i, j) + m(j, i)) / 2;
 }
 
-/// Pairs of ranks that have not been measured take the mean of those of the same two nodes that have.
+/// Sets all pairs of ranks between two nodes to the mean of the measured pairs between them.
 void spread(const std::vector<std::vector<int>>& nodes, SquareMatrix& m, double unmeasured) {
   for (const auto& here : nodes)
     for (const auto& there : nodes) {
@@ -88,9 +88,9 @@ void spread(const std::vector<std::vector<int>>& nodes, SquareMatrix& m, double 
 
 }  // namespace
 
-LinkTable measure_links(const comm::Communicator& everybody, const LinkOptions& options) {
-  check(everybody, options);
-  const comm::Communicator comm = everybody.split(0, everybody.rank());  // with tags of its own
+LinkTable measure_links(const comm::Communicator& parent, const LinkOptions& options) {
+  check(parent, options);
+  const comm::Communicator comm = parent.split(0, parent.rank());  // its tags do not mix with others
   const int rank = comm.rank(), ranks = comm.size();
   const auto nodes = nodes_of(comm);
   const bool all_pairs = ranks <= options.all_pairs_up_to;
@@ -105,14 +105,14 @@ LinkTable measure_links(const comm::Communicator& everybody, const LinkOptions& 
   for (const auto& partner : rounds) {
     const int peer = partner[static_cast<std::size_t>(rank)];
     const auto measure = [&](std::size_t bytes) {
-      comm.barrier();  // nobody is measured against the rest of another round
+      comm.barrier();  // the rounds must not overlap
       if (peer == rank) return 0.;
       return seconds_of(comm, peer, std::span(from).first(bytes), std::span(to).first(bytes), options.repetitions);
     };
     const double one_short = measure(short_bytes), one_long = measure(options.bytes);
     if (peer == rank) continue;
     table.seconds_per_message(rank, peer) = one_short;
-    // No link is free: on a busy machine a short message can take longer than a long one.
+    // A byte costs more than 0, although on a busy machine a short message can take longer than a long one.
     table.seconds_per_byte(rank, peer) =
         std::max(one_long - one_short, 0.01 * one_long) / static_cast<double>(options.bytes);
   }

@@ -1,15 +1,16 @@
 #pragma once
-// How fast the links between ranks are, measured: what a placement needs to know of the machine.
+// Measures how fast the links between ranks are. Placement reads this table.
 //
 //   const LinkTable links = measure_links(comm);
 //   const Placement placement = place(traffic, links.seconds_per_byte);   // placement.hpp
 //
-// In a halo exchange all ranks send at the same time, and those that share a link share its bandwidth. So disjoint pairs are measured
-// at the same time here as well, and no pair has the machine for itself: first the pairs within nodes, in all nodes together; then
-// nodes in pairs, each rank of one with a rank of the other. All links between nodes are measured under the same load then, that of all
-// ranks of a node, and so are those inside. The bandwidths are thereby lower than those of a benchmark of two ranks: a network
-// interface that eight ranks share shows an eighth. Placement needs just that ratio of what a byte costs inside and outside.
-// A rank is one process here and data lie in host memory: for devices, whose links are others, pass a table of your own.
+// In a halo exchange all ranks send at the same time, and ranks that share a link share its bandwidth. The measurement
+// does likewise: disjoint pairs exchange at the same time. First come pairs within nodes, in all nodes together. Then
+// nodes meet in pairs, and each rank of one node exchanges with a rank of the other. So all links between nodes are
+// measured under the load of all ranks of a node, and all links within nodes too. The bandwidths are therefore lower
+// than in a benchmark of two ranks: if eight ranks share a network interface, each gets an eighth. Placement needs this
+// ratio of the cost of a byte within a node and between nodes.
+// Data lie in host memory. Devices have other links: pass a table of your own.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/halo/placement/square_matrix.hpp>
 
@@ -18,24 +19,25 @@
 namespace aloni::halo {
 
 struct LinkOptions {
-  std::size_t bytes = std::size_t{1} << 20;  ///< of a message, in each direction at the same time
-  int repetitions = 5;                       ///< of each pair, of which the median counts
-  /// Up to so many ranks any two are measured. With more, any two of a node, but two nodes only once, with as many pairs as the
-  /// smaller has ranks: all ranks of one are as far from all of the other as those were on average. 1024 ranks in nodes of 8 take
-  /// 134 rounds then.
+  std::size_t bytes = std::size_t{1} << 20;  ///< bytes of a message, in each direction at the same time
+  int repetitions = 5;                       ///< exchanges of each pair; the median counts
+  /// Up to this many ranks, all pairs of ranks are measured. With more ranks, all pairs within nodes are measured. Each
+  /// pair of nodes then meets once, with as many pairs of ranks as the smaller node has ranks. All pairs of ranks
+  /// between the two nodes get the mean. 1024 ranks in nodes of 8 take 134 rounds.
   int all_pairs_up_to = 64;
 
   friend bool operator==(const LinkOptions&, const LinkOptions&) = default;
 };
 
-/// Symmetric; the diagonal is 0.
+/// Symmetric matrices; the diagonal is 0.
 struct LinkTable {
-  SquareMatrix seconds_per_byte;     ///< beyond what a short message takes
-  SquareMatrix seconds_per_message;  ///< of 8 bytes
+  SquareMatrix seconds_per_byte;     ///< added to the time of a short message
+  SquareMatrix seconds_per_message;  ///< time of a message of 8 bytes
 };
 
-/// Collective; the same table on all ranks. Nothing else should go on meanwhile. It takes about as long as ranks × repetitions
-/// exchanges of `bytes` with another node, and memory for two matrices.
+/// Measures the links; equal on all ranks. Other work on the machine disturbs the measurement. It takes about as long
+/// as ranks × repetitions exchanges of `bytes` with another node, and memory for two matrices.
+/// Collective.
 /// @pre options equal on all ranks
 /// @pre bytes ≥ 1, repetitions ≥ 1, all_pairs_up_to ≥ 0
 /// Throws InvalidArgument on all ranks.

@@ -20,7 +20,7 @@ comm::Communicator place_ranks(const comm::Communicator& comm, const Placement& 
   std::vector<int> all(static_cast<std::size_t>(comm.size()));
   std::iota(all.begin(), all.end(), 0);
   if (!std::ranges::is_permutation(order, all))
-    throw InvalidArgument(operation, "placement.rank_of", std::to_string(order.size()) + " ranks",
+    throw InvalidArgument(operation, "placement.rank_of", std::to_string(order.size()) + " entries",
                           "each of the " + std::to_string(comm.size()) + " ranks of the communicator once");
   const auto subdomain = std::ranges::find(order, comm.rank()) - order.begin();
   return comm.split(0, static_cast<int>(subdomain));

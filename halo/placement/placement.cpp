@@ -29,7 +29,7 @@ void check_entry(const char* operation, const std::string& name, double value) {
 
 void check(const char* operation, const TrafficMatrix& traffic, const SquareMatrix& distance) {
   const int n = traffic.size();
-  if (n < 1) throw InvalidArgument(operation, "traffic", "without subdomains", "at least one subdomain");
+  if (n < 1) throw InvalidArgument(operation, "traffic", "0 subdomains", "at least one subdomain");
   for (int i = 0; i < n; ++i) {
     int last = -1;
     for (const TrafficMatrix::Share& s : traffic.sends[static_cast<std::size_t>(i)]) {
@@ -42,7 +42,7 @@ void check(const char* operation, const TrafficMatrix& traffic, const SquareMatr
   }
   if (distance.size() != n)
     throw InvalidArgument(operation, "seconds_per_byte", std::to_string(distance.size()) + " ranks",
-                          std::to_string(n) + ", as many as subdomains");
+                          std::to_string(n) + ", one for each subdomain");
   for (int i = 0; i < n; ++i)
     for (int j = 0; j < n; ++j)
       if (!(distance(i, j) >= 0) || std::isinf(distance(i, j)))
@@ -57,8 +57,8 @@ std::vector<int> trivial_order(int n) {
 
 constexpr std::size_t moved_by_a_kick = 4;
 
-/// Of `count` subdomains drawn at random, which are returned. std::shuffle may differ between standard libraries, and all ranks must find
-/// the same order.
+/// Permutes the ranks of `count` subdomains drawn at random, and returns these subdomains. Not std::shuffle, because it
+/// may differ between standard libraries, and all ranks must find the same order.
 std::vector<std::size_t> shuffle(std::vector<int>& order, std::size_t count, std::mt19937_64& random) {
   std::vector<std::size_t> drawn(order.size());
   std::iota(drawn.begin(), drawn.end(), std::size_t{0});
@@ -96,7 +96,7 @@ Placement place(const TrafficMatrix& traffic, const SquareMatrix& seconds_per_by
       best.rank_of = std::move(order);
     }
   };
-  // The best start first: with many ranks there is time for little else. What has reached its bound can't be improved.
+  // The best start comes first: with many ranks the work is used up soon. A cost equal to its bound cannot be improved.
   const auto finished = [&] { return work < 0 || best.cost <= best.lower_bound; };
   if (!finished()) search_from(detail::cluster_order(traffic, seconds_per_byte));
   if (!finished()) search_from(trivial_order(n));
@@ -106,7 +106,8 @@ Placement place(const TrafficMatrix& traffic, const SquareMatrix& seconds_per_by
   }
   std::mt19937_64 random(options.seed);
   for (int i = 0; i < options.restarts && !finished(); ++i) {
-    // Better orders are near good ones: on an 8 × 8 mesh of ranks this finds the optimum; 500 random orders end 45 % above it.
+    // Better orders are similar to good ones: on an 8 × 8 mesh of ranks these small changes find the optimum; 500
+    // random orders end 45 % above it.
     for (int kick = 0; kick < n && !finished(); ++kick) {
       std::vector<int> order = best.rank_of;
       auto moved = shuffle(order, std::min(moved_by_a_kick, order.size()), random);
@@ -116,7 +117,7 @@ Placement place(const TrafficMatrix& traffic, const SquareMatrix& seconds_per_by
     shuffle(order, order.size(), random);
     if (!finished()) search_from(std::move(order));
   }
-  best.lower_bound = std::min(best.lower_bound, best.cost);  // they are sums in different orders
+  best.lower_bound = std::min(best.lower_bound, best.cost);  // rounding: the two are summed in different orders
   return best;
 }
 
@@ -125,7 +126,7 @@ double placement_cost(const TrafficMatrix& traffic, const SquareMatrix& seconds_
   constexpr const char* operation = "aloni::halo::placement_cost";
   check(operation, traffic, seconds_per_byte);
   if (!std::ranges::is_permutation(rank_of, trivial_order(traffic.size())))
-    throw InvalidArgument(operation, "rank_of", std::to_string(rank_of.size()) + " ranks",
+    throw InvalidArgument(operation, "rank_of", std::to_string(rank_of.size()) + " entries",
                           "each of the " + std::to_string(traffic.size()) + " ranks once");
   double cost = 0;
   for (std::size_t i = 0; i < rank_of.size(); ++i)

@@ -1,5 +1,5 @@
 #pragma once
-// A dense matrix of numbers between ranks: entry (i, j) is about what goes from rank i to rank j.
+// A dense matrix of numbers between ranks: entry (i, j) belongs to the direction from rank i to rank j.
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -24,7 +24,7 @@ class SquareMatrix {
   std::span<const double> row(int i) const {
     return std::span(values_).subspan(static_cast<std::size_t>(i) * size_, size_);
   }
-  /// Row after row.
+  /// All entries, row after row.
   std::span<double> values() { return values_; }
 
   friend bool operator==(const SquareMatrix&, const SquareMatrix&) = default;

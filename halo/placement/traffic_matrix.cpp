@@ -15,7 +15,7 @@ TrafficMatrix make_traffic_matrix(const views::Distribution& distribution, const
   TrafficMatrix traffic;
   traffic.grid = distribution.grid();
   traffic.sends.resize(static_cast<std::size_t>(distribution.ranks()));
-  // By receiver, ascending: so each sender's list comes out ascending too.
+  // Receivers ascend, so each sender's list ascends too.
   for (int receiver = 0; receiver < distribution.ranks(); ++receiver)
     for (const Message& m : plan_halo_receives(distribution, needed, boundaries, receiver).receives)
       traffic.sends[static_cast<std::size_t>(m.peer)].push_back(
@@ -26,9 +26,9 @@ TrafficMatrix make_traffic_matrix(const views::Distribution& distribution, const
 TrafficMatrix operator+(const TrafficMatrix& a, const TrafficMatrix& b) {
   if (a.size() != b.size())
     throw InvalidArgument("aloni::halo::TrafficMatrix +", "subdomains", std::to_string(b.size()),
-                          std::to_string(a.size()) + ", as on the left");
+                          std::to_string(a.size()) + ", as in the left matrix");
   TrafficMatrix sum;
-  // Bricks of either grid are as good: what counts is the cost.
+  // Either grid is a valid start for bricks: the search decides by cost.
   sum.grid = a.grid.size() == a.size() ? a.grid : b.grid;
   for (std::size_t i = 0; i < a.sends.size(); ++i) {
     std::map<int, double> bytes;

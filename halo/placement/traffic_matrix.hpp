@@ -1,11 +1,11 @@
 #pragma once
-// How many bytes the subdomains of a tensor send each other: what a placement weighs the links of the machine with.
+// How many bytes the subdomains (blocks) of a tensor send to each other. Placement reads it with the table of links.
 //
 //   const TrafficMatrix traffic = make_traffic_matrix(x, needed, boundaries, sizeof(float));
-//   traffic.sends[0];                     // {{1, 4096}, {4, 65536}, …}: to subdomain 1, to subdomain 4, …
+//   traffic.sends[0];                     // {{1, 4096}, {4, 65536}, …}: bytes to subdomain 1, to subdomain 4, …
 //
-// Subdomain i is what rank i of the distribution holds. Sparse: a subdomain has 26 neighbours at most in three
-// dimensions, however many there are in all.
+// Subdomain i is the box that rank i of the distribution owns. The matrix is sparse: in three dimensions a subdomain
+// has at most 26 neighbours.
 #include <aloni/halo/transfer_plan.hpp>
 
 #include <vector>
@@ -20,8 +20,8 @@ struct TrafficMatrix {
     friend bool operator==(const Share&, const Share&) = default;
   };
 
-  std::vector<std::vector<Share>> sends;  ///< of each subdomain: ascending by `to`, each at most once
-  /// How the subdomains lie if they fill a grid, numbered as its ranks; a grid of another size otherwise.
+  std::vector<std::vector<Share>> sends;  ///< for each subdomain: ascending by `to`, each `to` at most once
+  /// The process grid of the subdomains, if they fill one; otherwise a grid of another size.
   views::ProcessGrid grid;
 
   int size() const { return static_cast<int>(sends.size()); }
@@ -29,13 +29,15 @@ struct TrafficMatrix {
   friend bool operator==(const TrafficMatrix&, const TrafficMatrix&) = default;
 };
 
-/// Counted from the plans of all ranks. Takes time in proportion to the ranks and their neighbours: 4 ms for 1024 ranks.
-/// @pre bytes_per_element > 0, and what plan_halo asks for
+/// Counts the bytes in the halo plans of all ranks. The time is proportional to the number of ranks and their
+/// neighbours: 4 ms for 1024 ranks.
+/// @pre bytes_per_element > 0, and as plan_halo
 /// Throws InvalidArgument (equal on all ranks).
 TrafficMatrix make_traffic_matrix(const views::Distribution& distribution, const NeededBox& needed,
                                   const BoundaryConditions& boundaries, double bytes_per_element);
 
-/// The traffic of both: of several tensors that are exchanged by the same ranks. @pre of the same size. Throws InvalidArgument.
+/// The sum of two matrices: the traffic of several tensors that the same ranks exchange.
+/// @pre equal sizes. Throws InvalidArgument.
 TrafficMatrix operator+(const TrafficMatrix& a, const TrafficMatrix& b);
 
 }  // namespace aloni::halo

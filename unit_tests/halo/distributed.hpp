@@ -1,5 +1,5 @@
 #pragma once
-// DistributedViews whose cells tests write and read by global index, ghosts included, on hosts and devices alike.
+// Functions with which tests write and read cells of DistributedViews by global index, ghosts included, on any device.
 #include <aloni/views/distributed_view.hpp>
 
 #include <halo/test_tensor.hpp>
@@ -15,7 +15,7 @@ void visit(const views::DistributedView<T, R, Kokkos::HostSpace>& host, F&& f) {
   });
 }
 
-/// f(cell) for every cell, ghosts included.
+/// Sets every cell, ghosts included, to f(cell).
 template <class T, int R, class F>
 void set_cells(const views::DistributedView<T, R>& view, F&& f) {
   const auto host = views::create_mirror_view(view);
@@ -23,7 +23,7 @@ void set_cells(const views::DistributedView<T, R>& view, F&& f) {
   if constexpr (!std::is_same_v<Memory, Kokkos::HostSpace>) deep_copy(Exec{}, view, host);
 }
 
-/// f(cell, value) for every cell, ghosts included.
+/// Calls f(cell, value) for every cell, ghosts included.
 template <class T, int R, class F>
 void for_each_value(const views::DistributedView<T, R>& view, F&& f) {
   const auto host = views::create_mirror_view(view);

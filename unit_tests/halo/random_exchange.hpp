@@ -1,6 +1,6 @@
 #pragma once
-// An exchange of several Views of several types, in memory of any kind and layout, all of it drawn from one generator: any extents, grids,
-// uneven blocks, ghost widths per side and rank, boundaries, methods. It knows what every ghost must become.
+// An exchange of several Views with random types, memory, layouts, extents, grids, uneven blocks, ghost widths per side
+// and rank, boundaries and methods, all drawn from one generator. It knows the right value of every ghost.
 #include <aloni/halo/exchange.hpp>
 
 #include <gtest/gtest.h>
@@ -20,15 +20,15 @@ using views::DistributedView;
 using views::GhostState;
 using views::GhostWidths;
 
-/// One View of a random exchange, by what can be done with it.
+/// One View of a random exchange, as functions on it.
 struct Quantity {
   Field<Memory> field;
-  std::function<void(int variant)> fill;     ///< owned cells by global index, ghosts with -1
-  std::function<void(int variant)> compare;  ///< all cells with where their index leads
-  std::function<void()> expect_poison;
+  std::function<void(int variant)> fill;     ///< sets owned cells by global index, ghosts to -1
+  std::function<void(int variant)> compare;  ///< compares all cells with the cells they come from
+  std::function<void()> expect_poison;       ///< checks that all ghosts to be filled are poisoned
 };
 
-/// Of a rank; `differ`: others on other ranks.
+/// The ghost widths of a rank. differ: they are different on different ranks.
 inline GhostWidths random_widths(Random& pick, int rank, bool differ) {
   GhostWidths widths;
   for (const Dim dim : all_dims)
@@ -50,7 +50,7 @@ inline Distribution random_domain(Random& pick, int ranks) {
                              ranks);
 }
 
-/// Without empty blocks, for exchanges by dimension.
+/// A distribution without empty blocks, for exchanges by dimension.
 inline Distribution random_blocks(Random& pick, int ranks) {
   const auto grids = views::all_grids(ranks, {Dim::depth, Dim::height, Dim::width});
   const ProcessGrid& grid = grids[static_cast<std::size_t>(pick(0, static_cast<int>(grids.size()) - 1))];
@@ -122,7 +122,7 @@ class Maker {
 
 class RandomExchange {
  public:
-  /// Collective. `pick`: in the same state on all ranks.
+  /// Collective. @pre `pick` has equal states on all ranks
   RandomExchange(const comm::Communicator& comm, const Queue<Exec>& queue, Random& pick) : queue_(queue) {
     options_ = {.direct_bytes = pick.one_in(2) ? std::size_t{0} : TransferOptions{}.direct_bytes,
                 .consolidate_below = pick.one_in(2) ? ~std::size_t{0} : std::size_t{0},
@@ -131,7 +131,7 @@ class RandomExchange {
     if (pick.one_in(3)) method.consolidated = pick.one_in(2);
     Distribution d;
     for (int i = pick(1, 5); i > 0; --i) {
-      // Most codes have several quantities on one grid.
+      // Several quantities share one grid, as in most codes.
       if (quantities_.empty() || pick.one_in(3))
         d = method.by_dimension ? random_blocks(pick, comm.size()) : random_domain(pick, comm.size());
       const Extents& extents = d.extents();
@@ -161,7 +161,8 @@ class RandomExchange {
     exchange_.emplace(comm, queue, fields, method, options_);
   }
 
-  /// Collective: with values of its own for each variant. Compares nothing when the exchange throws.
+  /// Fills, exchanges and compares, with different values for each variant. Compares nothing if the exchange throws.
+  /// Collective.
   void run(int variant) {
     for (const Quantity& q : quantities_) q.fill(variant);
     Pending pending = exchange_->start(queue_);

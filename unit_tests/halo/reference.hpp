@@ -1,5 +1,5 @@
 #pragma once
-// What a needed cell must hold, index by index, without any arithmetic on ranges; and random cases from a seed.
+// The right value of each needed cell, index by index, without arithmetic on ranges; and random cases from a seed.
 #include <aloni/halo/transfer_plan.hpp>
 
 #include <array>
@@ -21,7 +21,7 @@ using Cell = std::array<Index, views::num_dims>;
 
 enum class Origin { value, zero, untouched };
 
-/// Where one index outside or inside [0, n) takes its value from, found by walking step by step.
+/// The index inside [0, n) from which index i takes its value, found step by step.
 inline Origin trace_index(Index i, Index n, Boundary low, Boundary high, Index& source) {
   source = i;
   const Boundary kind = i < 0 ? low : high;
@@ -82,8 +82,7 @@ inline bool holds(const Box& box, const Cell& cell) {
   return true;
 }
 
-/// A distribution, a second one of the same tensor, and for every rank a needed box: around what the rank owns, or
-/// anywhere.
+/// Two distributions of one tensor, and a needed box for every rank: around the box that the rank owns, or anywhere.
 struct RandomCase {
   Distribution source, destination;
   std::vector<Box> needed;
@@ -110,7 +109,7 @@ inline std::vector<Index> random_sizes(Random& pick, Index extent, int blocks) {
   return sizes;
 }
 
-/// Any distribution over exactly `ranks` ranks: every grid whose size divides them, uneven and empty blocks,
+/// A random distribution over exactly `ranks` ranks: any grid whose size divides `ranks`, uneven and empty blocks,
 /// replication.
 inline Distribution random_distribution(Random& pick, const Extents& extents, int ranks) {
   std::vector<int> divisors;

@@ -7,7 +7,7 @@ namespace test_batches {
 
 views::Box cells(Index lo, Index hi) { return {{0, 0, 0, lo, 0}, {1, 1, 1, hi, 1}}; }
 
-TEST(Batches, KeepSumsIntoTheSameCellApartAndInOrder) {
+TEST(Batches, OrderSumsIntoTheSameCell) {
   EXPECT_THAT(batches_of({{0, cells(0, 4)}, {0, cells(3, 6)}, {0, cells(6, 9)}, {0, cells(0, 9)}, {0, cells(2, 3)}}),
               testing::ElementsAre(0, 1, 0, 2, 3));
 }

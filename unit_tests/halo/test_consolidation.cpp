@@ -1,5 +1,5 @@
-// Messages between two nodes that travel as one: who relays what, and that exactly that many leave a node. That the right values arrive is
-// what test_random_exchanges and test_transfer look at, with and without.
+// Consolidated messages: which ranks relay, and how many messages leave a node. test_random_exchanges and test_transfer
+// check the values, with and without consolidation.
 #include <aloni/halo/detail/consolidation.hpp>
 
 #include <aloni/halo/detail/message_buffer.hpp>
@@ -26,34 +26,34 @@ using views::ProcessGrid;
 
 constexpr std::size_t always = ~std::size_t{0};
 
-TEST(NodePairs, HaveAllParcelsOfOneNodeForAnother) {
+TEST(NodePairs, ContainAllParcelsFromOneNodeToAnother) {
   const std::array node_of{0, 0, 1, 1, 2};
   const std::vector<Parcel> parcels{{3, 1, 10}, {0, 2, 100}, {1, 3, 65}, {0, 1, 7}, {1, 4, 8}, {0, 3, 64}};
   const auto pairs = detail::pair_nodes(parcels, node_of, always);
-  ASSERT_EQ(pairs.size(), 1u) << "one parcel only from 1 to 0 and from 0 to 2, and what stays on a node is none";
+  ASSERT_EQ(pairs.size(), 1u) << "from node 1 to 0 and from node 0 to 2 there is only one parcel each";
   const NodePair& pair = pairs[0];
   ASSERT_EQ(pair.parcels.size(), 3u);
   EXPECT_EQ(pair.parcels[1].to, 3);
-  EXPECT_EQ(pair.offsets, (std::vector<std::size_t>{0, 128, 192})) << "on cache lines of their own";
+  EXPECT_EQ(pair.offsets, (std::vector<std::size_t>{0, 128, 192})) << "each on a cache line of its own";
   EXPECT_EQ(pair.bytes, 320u);
   EXPECT_TRUE(pair.relay_from == 0 || pair.relay_from == 1);
   EXPECT_TRUE(pair.relay_to == 2 || pair.relay_to == 3);
 }
 
-TEST(NodePairs, AreThoseWithShortParcels) {
+TEST(NodePairs, HaveShortParcels) {
   const std::array node_of{0, 0, 1};
   const std::vector<Parcel> parcels{{0, 2, 64}, {1, 2, 192}};
   EXPECT_EQ(detail::pair_nodes(parcels, node_of, 129).size(), 1u);
-  EXPECT_EQ(detail::pair_nodes(parcels, node_of, 128).size(), 0u) << "they have 128 bytes on average";
+  EXPECT_EQ(detail::pair_nodes(parcels, node_of, 128).size(), 0u) << "the mean length is 128 bytes";
   EXPECT_EQ(detail::pair_nodes(parcels, node_of, 0).size(), 0u);
 }
 
-TEST(NodePairs, AreRelayedByRanksThatHaveSomethingForThemInTurn) {
+TEST(NodePairs, TakeTheirSendersAsRelaysInTurn) {
   std::vector<int> node_of;
   std::vector<Parcel> parcels;
   constexpr int ranks = 4, nodes = 5;
   for (int r = 0; r < ranks * nodes; ++r) node_of.push_back(r / ranks);
-  for (int from = 0; from < 2; ++from)  // of the first node two ranks
+  for (int from = 0; from < 2; ++from)  // two ranks of the first node
     for (int to = ranks; to < ranks * nodes; ++to) parcels.push_back({from, to, 8});
   const auto pairs = detail::pair_nodes(parcels, node_of, always);
   ASSERT_EQ(pairs.size(), static_cast<std::size_t>(nodes - 1));
@@ -72,7 +72,7 @@ class Consolidated : public testing::Test {
   std::vector<std::int64_t> nodes_ =
       comm_.all_gather(comm_.node().all_reduce(std::int64_t{comm_.rank()}, comm::Reduction::min));
 
-  /// To other nodes, by all ranks since the beginning.
+  /// Number of messages that this rank has sent to other nodes since the beginning.
   std::int64_t messages_between_nodes() const {
     std::int64_t sum = 0;
     for (const comm::PeerTraffic& p : comm_.traffic_by_peer()) {
@@ -84,8 +84,8 @@ class Consolidated : public testing::Test {
   std::int64_t sum(std::int64_t mine) const { return comm_.all_reduce(mine, comm::Reduction::sum); }
 };
 
-TEST_F(Consolidated, OneMessageLeavesPerNodePairAndDirection) {
-  // Every rank is a neighbour of every other.
+TEST_F(Consolidated, OneMessageTravelsPerNodePairAndDirection) {
+  // Every rank is a neighbour of every other rank.
   const int ranks = comm_.size();
   const auto d = Distribution::block(make_extents(1, {3 * ranks, 4}, 2), ProcessGrid{{1, 1, ranks, 1, 1}}, ranks);
   views::GhostWidths widths;
@@ -111,13 +111,13 @@ TEST_F(Consolidated, OneMessageLeavesPerNodePairAndDirection) {
       const std::int64_t sent = messages_between_nodes() - before;
       EXPECT_EQ(sent, exchange.messages_between_nodes());
     }
-    const bool says_so = exchange.explain().find("one message with all for that node") != std::string::npos;
-    EXPECT_EQ(says_so, consolidates && pairs > 0);
+    const bool explained = exchange.explain().find("one message for the whole node") != std::string::npos;
+    EXPECT_EQ(explained, consolidates && pairs > 0);
   }
 }
 
-TEST_F(Consolidated, MessagesTakeNoMemoryBesidesThatOfTheRelays) {
-  if (detail::MessageBuffer<Exec>::staged) GTEST_SKIP() << "they are packed on the device first";
+TEST_F(Consolidated, MessagesNeedNoMemoryBesidesTheRelays) {
+  if (detail::MessageBuffer<Exec>::staged) GTEST_SKIP() << "messages are packed on the device first";
   const int ranks = comm_.size(), rank = comm_.rank();
   const auto d = Distribution::block(make_extents(1, {3 * ranks, 4}, 2), ProcessGrid{{1, 1, ranks, 1, 1}}, ranks);
   const Box all = views::whole(d.extents());

@@ -1,5 +1,6 @@
-// Deep halos against a serial oracle: any stencil (radii per side, diagonals too), extents, distributions, boundaries and numbers of steps per
-// exchange; blocks thinner than the halo, empty and replicated ones. ALONI_DEEP_HALOS cases instead of 200 when it is set.
+// Deep halos against a serial reference, for random stencils (radii per side, with diagonals), extents, distributions,
+// boundaries and numbers of steps per exchange. Blocks may be thinner than the halo, empty or replicated.
+// ALONI_DEEP_HALOS sets the number of cases; the default is 200.
 #include <aloni/halo/deep_halo.hpp>
 
 #include <aloni/core/error.hpp>
@@ -28,8 +29,8 @@ using views::make_extents;
 using View = views::DistributedView<std::int64_t, 3>;
 
 constexpr int steps = 7;
-constexpr std::int64_t modulus = 9973;           // values stay exact
-constexpr std::int64_t of_caller = 7, junk = 1;  // beyond ends of the kind `none`; where nobody may read
+constexpr std::int64_t modulus = 9973;           // keeps values exact
+constexpr std::int64_t of_caller = 7, junk = 1;  // beyond ends of kind `none`; in cells that no step may read
 
 BoundaryConditions all(Boundary b) { return BoundaryConditions::all(b); }
 
@@ -47,7 +48,7 @@ Distribution row(Index cells, int ranks) {
 std::pair<Index, Index> along_width(const Box& box) { return {box.lower(Dim::width), box.upper(Dim::width)}; }
 std::pair<Index, Index> range(Index lo, Index hi) { return {lo, hi}; }
 
-TEST(DeepHalo, ComputesARadiusLessInEachStep) {
+TEST(DeepHalo, ComputesOneRadiusLessInEachStep) {
   const auto radius = along_width(2, 1);
   const DeepHalo deep(row(12, 3), 1, radius, 3, all(Boundary::zero));
   EXPECT_EQ(along_width(deep.computed(0)), range(0, 10));
@@ -60,7 +61,7 @@ TEST(DeepHalo, ComputesARadiusLessInEachStep) {
   for (Index n = 0; n < 9; ++n) EXPECT_EQ(deep.exchange_due(n), n == 0 || n == 3 || n == 6);
 }
 
-TEST(DeepHalo, OfOneStepIsAHaloAsUsual) {
+TEST(DeepHalo, OfOneStepIsAnOrdinaryHalo) {
   for (const Boundary b : {Boundary::zero, Boundary::periodic, Boundary::reflect, Boundary::none}) {
     const DeepHalo deep(row(12, 3), 0, along_width(2, 5), 1, all(b));
     EXPECT_EQ(deep.ghosts(), along_width(2, 5));
@@ -70,7 +71,7 @@ TEST(DeepHalo, OfOneStepIsAHaloAsUsual) {
   }
 }
 
-TEST(DeepHalo, ComputesBeyondTheDomainOnlyWhereItIsPeriodicAndSplit) {
+TEST(DeepHalo, ComputesBeyondTheDomainOnlyInPeriodicSplitDimensions) {
   const auto radius = along_width(2, 1);
   const DeepHalo periodic(row(12, 3), 0, radius, 3, all(Boundary::periodic));
   EXPECT_EQ(along_width(periodic.computed(0)), range(-4, 6));
@@ -89,15 +90,15 @@ TEST(DeepHalo, ComputesBeyondTheDomainOnlyWhereItIsPeriodicAndSplit) {
   EXPECT_EQ(count(whole.refill()).local_elements, 3);
 }
 
-TEST(DeepHalo, ComputesTheMirrorImageThatAReflectingEndNeeds) {
-  // Cell 0 reads −3, an image of 3, which this rank neither owns nor reads.
+TEST(DeepHalo, ComputesTheCellsThatAReflectingEndMirrors) {
+  // Cell 0 reads −3, the image of cell 3, which this rank neither owns nor reads.
   const DeepHalo deep(row(8, 8), 0, along_width(3, 0), 2, all(Boundary::reflect));
   EXPECT_EQ(along_width(deep.computed(0)), range(0, 4));
   EXPECT_EQ(along_width(deep.computed(1)), range(0, 1));
   EXPECT_EQ(deep.ghosts(), along_width(3, 3));
 }
 
-TEST(DeepHalo, SendsAsManyMessagesPerExchange) {
+TEST(DeepHalo, SendsEquallyManyMessagesPerExchange) {
   const auto domain = Distribution::block(make_extents(1, {16, 16, 16}, 8), ProcessGrid{{1, 2, 2, 2, 1}}, 8);
   GhostWidths radius;
   for (const Dim d : views::spatial_dims) radius(d, Side::low) = radius(d, Side::high) = 2;
@@ -106,12 +107,12 @@ TEST(DeepHalo, SendsAsManyMessagesPerExchange) {
     const TransferCount cost = count(plan_halo(domain, deep.needed(), all(Boundary::periodic), 0));
     EXPECT_EQ(cost.sent_messages, 7);
     const Index edge = 8 + 4 * k;
-    // Images of what the rank owns itself: none, the ghosts on one side are those on the other.
+    // In each dimension the other block owns the cells next to this block on both sides.
     EXPECT_EQ(cost.received_elements + cost.local_elements, (edge * edge * edge - 8 * 8 * 8) * 8);
   }
 }
 
-TEST(DeepHalo, AsksNothingOfAnEmptyBlock) {
+TEST(DeepHalo, NeedsNoCellsForAnEmptyBlock) {
   const auto domain = row(6, 2).with_blocks(Dim::width, {6, 0});
   const DeepHalo deep(domain, 1, along_width(1, 1), 3, all(Boundary::periodic));
   EXPECT_TRUE(deep.computed(0).empty());
@@ -120,7 +121,7 @@ TEST(DeepHalo, AsksNothingOfAnEmptyBlock) {
   EXPECT_EQ(deep.refill(), TransferPlan{});
 }
 
-TEST(DeepHalo, RefusesWhatItCannotServe) {
+TEST(DeepHalo, RefusesUnsupportedArguments) {
   EXPECT_THROW(DeepHalo(row(6, 2), 2, {}, 1), InvalidArgument);
   EXPECT_THROW(DeepHalo(row(6, 2), 0, along_width(-1, 0), 1), InvalidArgument);
   EXPECT_THROW(DeepHalo(row(6, 2), 0, {}, 0), InvalidArgument);
@@ -135,7 +136,7 @@ TEST(DeepHalo, RefusesWhatItCannotServe) {
   } catch (const Unsupported& e) {
     EXPECT_STREQ(e.what(),
                  "aloni::halo::DeepHalo: boundaries of width = periodic and zero: expected periodic on both sides or "
-                 "on neither, a dimension that isn't split, or an exchange in every step (steps = 1)");
+                 "on neither, a dimension that is not split, or an exchange in every step (steps = 1)");
   }
 }
 
@@ -146,13 +147,13 @@ struct Case {
   int per_exchange = 1;
   unsigned seed = 0;
 
-  /// What a step multiplies the cell at this distance with.
+  /// The factor of the cell at this distance in a step.
   std::int64_t coefficient(const Cell& offset) const {
     std::int64_t c = seed % 89;
     for (const Index i : offset) c = (c * 31 + i + 17) % 101;
     return c;
   }
-  /// at(cell) → value of the step before; cells may lie outside.
+  /// The new value of a cell. at(cell): the value after the previous step, also for cells outside the domain.
   template <class F>
   std::int64_t next(const Cell& cell, F&& at) const {
     Box reach;
@@ -192,7 +193,7 @@ Case random_case(unsigned seed, int ranks) {
   return c;
 }
 
-/// The whole domain after some steps, by cell.
+/// The values of the whole domain after all steps, computed serially.
 std::map<Cell, std::int64_t> oracle(const Case& c) {
   std::map<Cell, std::int64_t> now, next;
   for_each_cell(views::whole(c.domain.extents()), [&](const Cell& cell) { now[cell] = c.start(cell); });
@@ -208,7 +209,7 @@ std::map<Cell, std::int64_t> oracle(const Case& c) {
   return now;
 }
 
-/// Everything is overwritten with junk before, so that a cell which is read though nobody has filled it shows.
+/// One step. First sets all cells of `next` to junk, so that the test fails if a step reads a cell that was not filled.
 void advance(const Case& c, const View& now, const View& next, const Box& computed) {
   set_cells(next, [&](const Cell& cell) {
     Cell source;
@@ -264,14 +265,14 @@ void check_case(const comm::Communicator& comm, const Queue<Exec>& queue, const 
   });
 }
 
-TEST(DeepHalo, HasTheValuesOfAnExchangeInEveryStep) {
+TEST(DeepHalo, GivesTheValuesOfAnExchangeInEveryStep) {
   const comm::Communicator comm = test::make_communicator();
   const Queue<Exec> queue;
   const char* const wanted = std::getenv("ALONI_DEEP_HALOS");
   const int cases = wanted ? std::atoi(wanted) : test::share_of(200);
   int refused = 0, deep = 0;
   for (int seed = 0; seed < cases; ++seed) {
-    const Case c = random_case(static_cast<unsigned>(seed), comm.size());  // the same on all ranks
+    const Case c = random_case(static_cast<unsigned>(seed), comm.size());  // equal on all ranks
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + to_string(c.domain) + ", " + std::to_string(c.per_exchange) +
                  " steps per exchange");
     try {

@@ -27,7 +27,7 @@ class Exchanges : public testing::Test {
   }
 };
 
-// Fills owned values by global index, exchanges, and compares every cell with where its index leads.
+// Fills owned values by global index, exchanges, and compares every cell with the cell it comes from.
 template <class T, int R>
 void check_exchange(const comm::Communicator& comm, const Queue<Exec>& queue, const DistributedView<T, R>& x,
                     const BoundaryConditions& boundaries, const TransferOptions& options = {}) {
@@ -75,7 +75,7 @@ TEST_F(Exchanges, CopyFromViewToViewWithinANode) {
       check_exchange(comm_, queue_, DistributedView<double, 3>(comm_, queue_.space(), "x", d, g),
                      BoundaryConditions::all(b), {.direct_bytes = 0});
   }
-  // Faces that are large enough by themselves, of Views in shared memory on some ranks only.
+  // Faces large enough for direct reading. Only some ranks have their View in shared memory.
   const auto large =
       Distribution::block(make_extents(1, {4 * ranks_, 64}, 64), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const auto rows = widths({{{0, 0}, {0, 0}, {2, 1}, {0, 0}, {0, 0}}});
@@ -85,7 +85,7 @@ TEST_F(Exchanges, CopyFromViewToViewWithinANode) {
                  BoundaryConditions::all(Boundary::periodic));
 }
 
-TEST_F(Exchanges, KnowEveryBoundaryKindOnEachSide) {
+TEST_F(Exchanges, ApplyEveryBoundaryKindOnEachSide) {
   const auto d =
       Distribution::block(make_extents(2, {2 * ranks_ + 1, 5}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {2, 3}, {3, 1}, {0, 0}}}));
@@ -100,7 +100,7 @@ TEST_F(Exchanges, KnowEveryBoundaryKindOnEachSide) {
     }
 }
 
-TEST_F(Exchanges, ReachOverSeveralRanksAndTheWholeDomain) {
+TEST_F(Exchanges, FillGhostsFromSeveralRanksAndTheWholeDomain) {
   const auto d = Distribution::block(make_extents(1, {ranks_}, 2), ProcessGrid{{1, 1, 1, ranks_, 1}}, ranks_);
   for (Index reach : {Index{1}, Index{2}, Index{ranks_}, Index{3 * ranks_}})
     for (Boundary b : {Boundary::zero, Boundary::periodic, Boundary::replicate, Boundary::reflect})
@@ -110,7 +110,7 @@ TEST_F(Exchanges, ReachOverSeveralRanksAndTheWholeDomain) {
                      BoundaryConditions::all(b));
 }
 
-TEST_F(Exchanges, AllowUnevenAndEmptyBlocksAndGhostsThatDifferByRank) {
+TEST_F(Exchanges, AllowUnevenAndEmptyBlocksAndDifferentGhostWidths) {
   std::vector<Index> sizes(static_cast<std::size_t>(ranks_), 0);
   sizes.back() = 7;
   if (ranks_ > 2) sizes[1] = 2, sizes.back() = 5;
@@ -135,8 +135,8 @@ TEST_F(Exchanges, StayWithinReplicas) {
       BoundaryConditions::all(Boundary::replicate));
 }
 
-TEST_F(Exchanges, WorkOnTheMemoryOfTheirHost) {
-  // A simulation's own arrays: LayoutLeft, and channels in front.
+TEST_F(Exchanges, WorkOnTheUsersMemory) {
+  // A simulation's own arrays: LayoutLeft, and channels first.
   const auto d = Distribution::block(make_extents(2, {3 * ranks_, 5}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const auto g = widths({{{0, 0}, {0, 0}, {1, 2}, {1, 1}, {0, 0}}});
   const Kokkos::View<double****, Kokkos::LayoutLeft, Memory> left("left", 2, 6, 7, 3);
@@ -173,8 +173,8 @@ TEST_F(Exchanges, SendOneMessagePerPeerForSeveralViews) {
   });
 }
 
-// Small integers: whatever the order of sums, they are exact.
-TEST_F(Exchanges, GiveTheSameByEveryMethod) {
+// Small integers: sums in any order are exact.
+TEST_F(Exchanges, GiveEqualValuesByEveryMethod) {
   const auto grids = views::all_grids(ranks_, {Dim::depth, Dim::height, Dim::width});
   const auto boundaries = BoundaryConditions::all(Boundary::periodic).set(Dim::height, Boundary::reflect);
   for (const ProcessGrid& grid : grids) {
@@ -220,7 +220,7 @@ TEST_F(Exchanges, GiveTheSameByEveryMethod) {
   }
 }
 
-TEST_F(Exchanges, AreInFlightOnceByEveryMethod) {
+TEST_F(Exchanges, RefuseToStartTwice) {
   const auto d = Distribution::block(make_extents(1, {2 * ranks_, 3}, 1), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const auto g = widths({{{0, 0}, {0, 0}, {1, 1}, {1, 1}, {0, 0}}});
   const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, g), y(queue_.space(), "y", d, rank_, g);
@@ -232,14 +232,13 @@ TEST_F(Exchanges, AreInFlightOnceByEveryMethod) {
   } catch (const InvalidArgument& e) {
     EXPECT_STREQ(e.what(),
                  "aloni::halo::Exchange::start: exchange = each View by itself, one dimension after the other: "
-                 "expected one that is "
-                 "not in flight: finish() the Pending of its last start first");
+                 "expected an exchange that is not in flight; call finish() on its Pending first");
   }
   pending.finish();
   exchange.run(queue_);
 }
 
-TEST_F(Exchanges, FillOnlyWhatIsNeeded) {
+TEST_F(Exchanges, FillOnlyTheNeededBox) {
   const auto d = Distribution::block(make_extents(2, {4 * ranks_, 5}, 3), ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const DistributedView<float, 2> x(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {2, 2}, {0, 0}, {0, 0}}}));
   const auto needed = [&](int r) {
@@ -256,7 +255,7 @@ TEST_F(Exchanges, FillOnlyWhatIsNeeded) {
 }
 
 TEST_F(Exchanges, AddGhostsToTheirOwnersInTheAdjoint) {
-  // Every ghost holds 1: an owned cell grows by the number of ghosts that mirror it anywhere.
+  // Every ghost is 1: an owned cell grows by the number of its ghosts on all ranks.
   const auto d = Distribution::block(make_extents(1, {2 * ranks_}, 1), ProcessGrid{{1, 1, 1, ranks_, 1}}, ranks_);
   const DistributedView<double, 1> x(queue_.space(), "x", d, rank_, widths({{{0, 0}, {0, 0}, {0, 0}, {1, 1}, {0, 0}}}));
   const Exchange<> exchange(comm_, queue_, {{x, BoundaryConditions::all(Boundary::replicate)}});
@@ -268,7 +267,7 @@ TEST_F(Exchanges, AddGhostsToTheirOwnersInTheAdjoint) {
   for_each_value(x, [&](const Cell& c, double value) {
     const bool ghost = !holds(x.owned_box(), c);
     ASSERT_EQ(value, ghost ? 0 : 2) << "cell " << c[3]
-                                    << ": its own 1 and one ghost, a neighbour's or the one beyond the edge";
+                                    << ": its own 1 and one ghost, on a neighbour or beyond the edge";
   });
 }
 
@@ -283,8 +282,8 @@ TEST_F(Exchanges, RefuseArgumentsThatDifferBetweenRanks) {
     } catch (const InvalidArgument& e) {
       EXPECT_STREQ(
           e.what(),
-          "aloni::halo::Exchange: arguments = different ones on different ranks: expected the same number of tensors, "
-          "distributions, needed boxes and boundaries on all ranks");
+          "aloni::halo::Exchange: arguments = different on different ranks: expected the same number and types of "
+          "tensors, distributions, needed boxes, boundaries and methods on all ranks");
     }
   }
   const auto other = Distribution::block(make_extents(2, {3, 5}, 3), ProcessGrid{}, ranks_ + 1);
@@ -293,7 +292,7 @@ TEST_F(Exchanges, RefuseArgumentsThatDifferBetweenRanks) {
     FAIL();
   } catch (const InvalidArgument& e) {
     EXPECT_EQ(std::string(e.what()), "aloni::halo::Exchange: distribution of \"y\" = 2x1x3x5x3 over 1 (" +
-                                         std::to_string(ranks_ + 1) + " ranks): expected one over the " +
+                                         std::to_string(ranks_ + 1) + " ranks): expected a distribution over the " +
                                          std::to_string(ranks_) + " ranks of the communicator");
   }
 }

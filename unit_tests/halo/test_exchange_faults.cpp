@@ -1,5 +1,6 @@
-// Transfer plans over the real engine on a network with faults: every ghost is right, or an error names a rank, or whoever is waited for is
-// named; never a wrong number. One process, one thread: a seed replays a run.
+// Transfer plans over the real engine on a network with faults. Every ghost is right, or an error names a rank, or a
+// waiting engine names the ranks it waits for; no number is ever wrong. One process and one thread: a seed replays a
+// run.
 #include "support/fault_cases.hpp"
 #include "support/simulated_network.hpp"
 
@@ -80,7 +81,7 @@ void finish(const TransferPlan& plan, RankState& state) {
 
 class EachFault : public testing::TestWithParam<aloni::test::FaultCase> {};
 
-TEST_P(EachFault, LeavesGhostsRightOrSaysWhatIsWrong) {
+TEST_P(EachFault, LeavesGhostsRightOrGivesAnError) {
   int harmed = 0, ended = 0;
   for (unsigned seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -23,7 +23,7 @@ class ExchangeTuning : public testing::Test {
   Queue<Exec> queue_;
   BoundaryConditions periodic_ = BoundaryConditions::all(Boundary::periodic);
 
-  /// With ghosts of one cell in two dimensions, both split where the ranks allow it.
+  /// A View with ghosts of one cell in two dimensions. Both are split if the number of ranks allows it.
   DistributedView<double, 2> make_view() const {
     const ProcessGrid grid =
         ranks_ % 2 == 0 ? ProcessGrid{{1, 1, 2, ranks_ / 2, 1}} : ProcessGrid{{1, 1, ranks_, 1, 1}};
@@ -41,7 +41,7 @@ class ExchangeTuning : public testing::Test {
   }
 };
 
-TEST_F(ExchangeTuning, MeasuresEveryMethodThatServes) {
+TEST_F(ExchangeTuning, MeasuresEverySupportedMethod) {
   const auto x = make_view(), y = make_view();
   set_cells(x, [&](const Cell& c) { return holds(x.owned_box(), c) ? c[2] * 100 + c[3] : -1; });
   const auto times = measure_methods(comm_, queue_, {{x, periodic_}, {y, periodic_}}, {}, 3);
@@ -58,12 +58,12 @@ TEST_F(ExchangeTuning, MeasuresEveryMethodThatServes) {
   for_each_value(x, [&](const Cell& c, double value) {
     Cell from;
     trace_cell(c, x.distribution().extents(), periodic_, from);
-    ASSERT_EQ(value, static_cast<double>(from[2] * 100 + from[3])) << "ghosts hold what belongs there";
+    ASSERT_EQ(value, static_cast<double>(from[2] * 100 + from[3])) << "ghosts must have their right values";
   });
 }
 
-TEST_F(ExchangeTuning, LeavesOutMethodsThatCannotServe) {
-  const auto d = Distribution::on_root(make_extents(1, {4, 4}, 1), ranks_, 0);  // empty blocks elsewhere
+TEST_F(ExchangeTuning, LeavesOutUnsupportedMethods) {
+  const auto d = Distribution::on_root(make_extents(1, {4, 4}, 1), ranks_, 0);  // empty blocks on other ranks
   views::GhostWidths ghosts;
   ghosts(Dim::height, Side::low) = ghosts(Dim::width, Side::low) = 1;
   const DistributedView<float, 2> x(queue_.space(), "x", d, comm_.rank(), ghosts);
@@ -71,15 +71,15 @@ TEST_F(ExchangeTuning, LeavesOutMethodsThatCannotServe) {
     EXPECT_EQ(t.method.by_dimension && ranks_ > 1, false);
 }
 
-TEST_F(ExchangeTuning, EstimatesFromTheLinks) {
+TEST_F(ExchangeTuning, EstimatesTimesFromLinks) {
   const auto x = make_view(), y = make_view();
   LinkTable slow_messages{SquareMatrix(ranks_), SquareMatrix(ranks_, 1e-3)},
       slow_bytes{SquareMatrix(ranks_, 1e-6), SquareMatrix(ranks_)};
   const auto latency = estimate_methods<Memory>(comm_, {{x, periodic_}, {y, periodic_}}, slow_messages);
   expect_equal_on_all_ranks(latency);
   ASSERT_EQ(latency.size(), 4u);
-  EXPECT_TRUE(latency.front().method.fused) << "each message costs";
-  // Blocks of a grid of 2 x n have neighbours across corners from n = 2 on.
+  EXPECT_TRUE(latency.front().method.fused) << "each message costs time";
+  // Blocks of a grid of 2 × n have diagonal neighbours from n = 2 on.
   if (ranks_ == 4) {
     EXPECT_TRUE(latency.front().method.by_dimension) << to_string(latency);
     EXPECT_DOUBLE_EQ(latency.front().seconds, 2e-3) << "one message per axis: both neighbours are the same rank";
@@ -87,12 +87,12 @@ TEST_F(ExchangeTuning, EstimatesFromTheLinks) {
   }
   const auto bandwidth = estimate_methods<Memory>(comm_, {{x, periodic_}, {y, periodic_}}, slow_bytes);
   if (ranks_ == 4) {
-    EXPECT_EQ(bandwidth.front().method, ExchangeMethod{}) << "the simplest of those that take as long";
+    EXPECT_EQ(bandwidth.front().method, ExchangeMethod{}) << "the simplest of equally fast methods";
   }
   EXPECT_THROW((void)estimate_methods<Memory>(comm_, {{x, periodic_}}, LinkTable{}), InvalidArgument);
 }
 
-TEST_F(ExchangeTuning, RefusesToMeasureNothing) {
+TEST_F(ExchangeTuning, RefusesZeroRepetitions) {
   const auto x = make_view();
   EXPECT_THROW((void)measure_methods(comm_, queue_, {{x, periodic_}}, {}, 0), InvalidArgument);
 }

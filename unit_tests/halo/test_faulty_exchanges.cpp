@@ -1,6 +1,7 @@
-// Random exchanges (random_exchange.hpp) while messages are late, lost, truncated or corrupted, or all that a rank sends: on each rank all
-// ghosts are right, or an exception says what is wrong; never a wrong number, never a wait without end. Seeds say what is exchanged and how
-// often something goes wrong; what that hits depends on time too. ALONI_EXCHANGES cases of each kind instead of 10 when it is set.
+// Random exchanges (random_exchange.hpp) while messages are late, lost, truncated or corrupted, or a rank stops
+// sending. On each rank all ghosts are right, or an exception names the error; no number is ever wrong, and no wait is
+// endless. A seed determines the exchange and the rate of faults; which messages they hit also depends on time.
+// ALONI_EXCHANGES sets the number of cases of each kind; the default is 10.
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
@@ -22,7 +23,7 @@ namespace test_faulty_exchanges {
 using namespace testing_support;
 using namespace std::chrono_literals;
 
-// So many that most messages are those of exchanges, not of making one.
+// With this many exchanges, most messages belong to exchanges and not to their set-up.
 constexpr int exchanges = 30;
 
 comm::TransportOptions transport_options(Random& pick) {
@@ -40,7 +41,8 @@ comm::TransportOptions transport_options(Random& pick) {
   return {.shared_memory = false};
 }
 
-/// Those of a kind, so rare that they hit now the making of an exchange, now one of the exchanges, now nothing.
+/// Faults of one kind. They are rare: sometimes they hit the set-up of an exchange, sometimes an exchange, sometimes
+/// nothing.
 comm::Faults rare_faults(comm::Faults faults, unsigned seed, Random& pick) {
   faults.seed = seed;
   for (double* const probability : {&faults.truncate, &faults.corrupt, &faults.lose})
@@ -52,9 +54,10 @@ comm::Faults rare_faults(comm::Faults faults, unsigned seed, Random& pick) {
 
 class FaultyExchanges : public testing::TestWithParam<test::FaultCase> {
  protected:
-  /// Collective. A family of communicators of its own, which ends here, whatever has happened to it.
+  /// Runs exchanges in a family of communicators of its own, which ends with this function, also after errors.
+  /// Collective.
   void exchange(unsigned seed) {
-    Random pick(seed);  // the same on all ranks
+    Random pick(seed);  // equal on all ranks
     comm::TransportOptions options = transport_options(pick);
     options.faults = rare_faults(GetParam().faults, seed, pick);
     options.checksums = options.faults.corrupt > 0 || pick.one_in(2);
@@ -81,7 +84,7 @@ class FaultyExchanges : public testing::TestWithParam<test::FaultCase> {
   int right_ = 0, errors_ = 0;
 };
 
-// Faults are rare: where these many seeds saw none, or nothing else, further ones do.
+// Faults are rare: if these seeds gave no exception, or no right exchange, further seeds follow.
 TEST_P(FaultyExchanges, EndWithRightGhostsOrAnException) {
   const char* const wanted = std::getenv("ALONI_EXCHANGES");
   const int cases = wanted ? std::atoi(wanted) : test::share_of(10);

@@ -1,5 +1,5 @@
-// Random exchanges against a serial oracle (random_exchange.hpp), as whole messages and in fragments. ALONI_EXCHANGES cases instead of 150,
-// or of 60 over faulty transports, when it is set.
+// Random exchanges against a serial reference (random_exchange.hpp), as whole messages and in fragments.
+// ALONI_EXCHANGES sets the number of cases; the default is 150, or 60 over faulty transports.
 #include <aloni/halo/exchange.hpp>
 
 #include "support/sanitizer.hpp"
@@ -17,7 +17,7 @@ namespace test_random_exchanges {
 
 using namespace testing_support;
 
-TEST(RandomExchanges, FillEveryGhostFromWhereItsIndexLeads) {
+TEST(RandomExchanges, FillEveryGhostWithTheRightValue) {
   const comm::TransportOptions transports = test::transport_options();
   comm::Communicator comm = comm::from_mpi(MPI_COMM_WORLD, transports);
   const std::size_t whole = comm.max_message_bytes();
@@ -26,7 +26,7 @@ TEST(RandomExchanges, FillEveryGhostFromWhereItsIndexLeads) {
   const int cases = wanted ? std::atoi(wanted) : test::share_of(transports.faults.any() ? 60 : 150);
   for (int seed = 0; seed < cases; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " on " + std::to_string(comm.size()) + " ranks");
-    Random pick(static_cast<unsigned>(seed));  // the same on all ranks
+    Random pick(static_cast<unsigned>(seed));  // equal on all ranks
     comm.set_max_message_bytes(seed % 4 == 0 ? 100 : whole);
     RandomExchange random(comm, queue, pick);
     for (int variant = 0; variant < 2; ++variant) random.run(variant);

@@ -1,4 +1,4 @@
-// Every range against counting over all pairs; the linear weights against the formula in real numbers.
+// Checks every range by counting over all pairs, and the weights by the formulas in real numbers.
 #include <aloni/halo/range_map.hpp>
 
 #include <aloni/core/error.hpp>
@@ -18,7 +18,7 @@ using views::Dim;
 
 constexpr RangeRule rules[] = {RangeRule::adaptive, RangeRule::nearest, RangeRule::linear};
 
-/// All extents up to a bound, and some that are far apart.
+/// Calls f for all small extents, and for some extents that are far apart.
 template <class F>
 void for_each_map(const F& f) {
   for (RangeRule rule : rules) {
@@ -37,7 +37,7 @@ std::string text(const RangeMap1D& m) {
          std::to_string(m.outputs);
 }
 
-/// Which inputs have weight, straight from the definitions in real numbers. The quotients of small integers that are integers are
+/// The weights of all inputs by the definitions in real numbers. Quotients of small integers that are integers are
 /// exact in double, so floor and ceil are right.
 std::vector<double> weights(const RangeMap1D& m, Index o) {
   std::vector<double> w(static_cast<std::size_t>(m.inputs), 0.0);
@@ -60,7 +60,7 @@ std::vector<double> weights(const RangeMap1D& m, Index o) {
   return w;
 }
 
-TEST(RangeMap, ReadsWhatHasWeight) {
+TEST(RangeMap, ReadsTheInputsWithWeight) {
   for_each_map([](const RangeMap1D& m) {
     SCOPED_TRACE(text(m));
     m.check("here");
@@ -115,7 +115,7 @@ TEST(RangeMap, MatchesCountingForEveryRange) {
   });
 }
 
-TEST(RangeMap, KnowsExamples) {
+TEST(RangeMap, AgreesWithExamples) {
   const RangeMap1D adaptive{RangeRule::adaptive, 10, 4};
   EXPECT_EQ(adaptive.window(1), (Range{2, 5}));
   EXPECT_EQ(adaptive.input_range(1, 3), (Range{2, 8}));
@@ -160,7 +160,7 @@ TEST(RangeMap, TreatsBoxesDimensionByDimension) {
   EXPECT_TRUE(m.output_box(Box{}).empty());
 }
 
-TEST(RangeMap, RefusesExtentsThatMakeNoSense) {
+TEST(RangeMap, RefusesInvalidExtents) {
   EXPECT_THROW((RangeMap1D{RangeRule::linear, 0, 1}.check("here")), InvalidArgument);
   EXPECT_THROW((RangeMap1D{RangeRule::linear, 1, 0}.check("here")), InvalidArgument);
   EXPECT_THROW((RangeMap1D{RangeRule::linear, RangeMap1D::largest + 1, 2}.check("here")), InvalidArgument);
@@ -172,7 +172,7 @@ TEST(RangeMap, RefusesExtentsThatMakeNoSense) {
     FAIL();
   } catch (const InvalidArgument& e) {
     EXPECT_STREQ(e.what(),
-                 "here, channel: outputs = 3: expected the 2 of the input: depth, height and width change only");
+                 "here, channel: outputs = 3: expected 2, as the input: only depth, height and width may change");
   }
 }
 

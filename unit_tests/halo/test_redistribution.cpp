@@ -43,7 +43,7 @@ class Redistributions : public testing::Test {
   }
 };
 
-TEST_F(Redistributions, GoFromEveryGridToEveryGrid) {
+TEST_F(Redistributions, MoveFromEveryGridToEveryGrid) {
   const auto extents = make_extents(5, {7, 6}, 4);
   const auto grids = views::all_grids(ranks_, {Dim::sample, Dim::height, Dim::width, Dim::channel});
   GhostWidths ghosts;
@@ -77,10 +77,10 @@ TEST_F(Redistributions, ReplicateAndReadFromReplicas) {
   check(y, x);
   check(x, z);
   check(z, y);
-  EXPECT_EQ(Redistribution<>(comm_, queue_, y, x).counts().sent_messages, 0) << "everybody has it already";
+  EXPECT_EQ(Redistribution<>(comm_, queue_, y, x).counts().sent_messages, 0) << "every rank has all values already";
 }
 
-TEST_F(Redistributions, ConvertLayoutsOnTheWay) {
+TEST_F(Redistributions, ConvertLayouts) {
   const auto extents = make_extents(2, {2 * ranks_, 5}, 3);
   const auto rows = Distribution::block(extents, ProcessGrid{{1, 1, ranks_, 1, 1}}, ranks_);
   const Kokkos::View<float****, Kokkos::LayoutRight, Memory> nchw("nchw", 2, 3, 2, 5);
@@ -89,7 +89,7 @@ TEST_F(Redistributions, ConvertLayoutsOnTheWay) {
   check(x, DistributedView<float, 2>(queue_.space(), "y", rows, rank_));
 }
 
-TEST_F(Redistributions, LeaveNotOneBitDifferentAfterARoundTrip) {
+TEST_F(Redistributions, KeepEveryBitInARoundTrip) {
   const auto extents = make_extents(5, {7, 9}, 3);
   const auto grids = views::all_grids(ranks_, {Dim::sample, Dim::height, Dim::width});
   const DistributedView<float, 2> x(queue_.space(), "x", Distribution::block(extents, grids.front(), ranks_), rank_);
@@ -121,7 +121,7 @@ TEST_F(Redistributions, SumTheReplicasInTheAdjoint) {
   });
 }
 
-TEST_F(Redistributions, RefuseTensorsThatDiffer) {
+TEST_F(Redistributions, RefuseTensorsOfDifferentExtents) {
   const auto a = Distribution::block(make_extents(2, {8, 4}, 1), ProcessGrid{}, ranks_);
   const auto b = Distribution::block(make_extents(2, {8, 5}, 1), ProcessGrid{}, ranks_);
   try {

@@ -12,7 +12,7 @@ namespace test_stencil {
 using views::Box;
 using views::Dim;
 
-TEST(Stencil, ReadsAWindowPerOutput) {
+TEST(Stencil, ReadsOneWindowPerOutput) {
   const Stencil1D rows{.kernel = 5, .stride = 2, .pad_low = 1, .pad_high = 2};
   EXPECT_EQ(rows.output_extent(28), 14);
   EXPECT_EQ(rows.input_range(0, 7), (Range{-1, 16}));
@@ -21,7 +21,7 @@ TEST(Stencil, ReadsAWindowPerOutput) {
   EXPECT_TRUE(rows.output_range(3, 3, 14).empty());
 }
 
-TEST(Stencil, MatchesCountingForEveryKindOfWindow) {
+TEST(Stencil, MatchesCountingForRandomWindows) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -66,7 +66,7 @@ TEST(Stencil, TreatsBoxesDimensionByDimension) {
   EXPECT_TRUE(s.output_box(Box{}, out).empty());
 }
 
-TEST(Stencil, RefusesWindowsThatMakeNoSense) {
+TEST(Stencil, RefusesInvalidWindows) {
   EXPECT_THROW((Stencil1D{.kernel = 0}.check("here")), InvalidArgument);
   EXPECT_THROW((Stencil1D{.stride = 0}.check("here")), InvalidArgument);
   EXPECT_THROW((Stencil1D{.dilation = 0}.check("here")), InvalidArgument);

@@ -1,5 +1,5 @@
 #pragma once
-// Tensors in any layout whose cells tests read and write by global index, on hosts and devices alike.
+// Tensors in any layout. Tests read and write their cells by global index, on any device.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/queue.hpp>
@@ -19,7 +19,7 @@ namespace aloni::halo::testing_support {
 using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
 
-/// A value that names a cell: small enough for float to hold exactly, different for neighbours.
+/// A value that identifies a cell: exact in float, different for neighbours.
 inline double value_of(const Cell& c, int which = 0) {
   return static_cast<double>(1 + c[4] + 11 * c[3] + 13 * 11 * c[2] + 17 * 143 * c[1] + 7 * 2431 * c[0] +
                              100003 * which);
@@ -30,7 +30,7 @@ enum class Layout { channels_last, reversed, permuted_with_gaps };
 template <class T>
 class TestTensor {
  public:
-  /// `shared`: in memory that the other ranks of the node reach.
+  /// shared: allocates in memory that the ranks of this communicator's node share.
   TestTensor(const Box& box, Layout layout, Random& pick, const comm::Communicator* shared = nullptr)
       : box_(box.empty() ? Box{} : box) {
     std::array<std::size_t, 5> order{0, 1, 2, 3, 4};  // outermost first
@@ -73,7 +73,7 @@ class TestTensor {
   }
   void upload() { Kokkos::deep_copy(storage_, host_); }
   void download() { Kokkos::deep_copy(host_, storage_); }
-  /// All elements of the storage, the gaps between cells included.
+  /// All elements of the storage, including gaps between cells.
   auto raw() {
     download();
     return std::vector<T>(host_.data(), host_.data() + host_.size());
@@ -83,7 +83,7 @@ class TestTensor {
   Box box_;
   std::array<Index, 5> strides_{};
   Kokkos::View<T*, Memory> storage_;
-  std::shared_ptr<void> memory_;  // behind storage_ when it is shared
+  std::shared_ptr<void> memory_;  // owns the memory of storage_ if it is shared
   typename Kokkos::View<T*, Memory>::HostMirror host_;
 };
 
@@ -95,7 +95,7 @@ double dot(TestTensor<T>& a, const std::vector<double>& b) {
   return sum;
 }
 
-/// The cells of a tensor in the order of its box, read from what was downloaded last.
+/// The values of a tensor in the order of its box, as of the last download().
 template <class T>
 std::vector<double> cells(TestTensor<T>& a) {
   std::vector<double> values;

@@ -30,7 +30,7 @@ using Transfers = TransferOf<float>;
 constexpr double untouched = -1;
 Layout any_layout(Random& pick) { return static_cast<Layout>(pick(0, 2)); }
 
-/// From all messages read where they lie to none. The same on all ranks.
+/// Random options: direct reading and consolidation for all messages, for some, or for none. Equal on all ranks.
 TransferOptions any_options(Random& all) {
   TransferOptions options;
   options.direct_bytes = std::array<std::size_t, 3>{0, 200, ~std::size_t{0}}[static_cast<std::size_t>(all(0, 2))];
@@ -38,7 +38,7 @@ TransferOptions any_options(Random& all) {
   return options;
 }
 
-// One tensor that exchanges, or a pair, with its plan and what must come out.
+// One tensor that exchanges ghosts, or a pair of tensors, with the plan and the expected values.
 template <class T>
 struct Work {
   RandomCase c;
@@ -85,7 +85,7 @@ struct Work {
   }
 };
 
-TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
+TYPED_TEST(TransferOf, MovesEveryValueToItsGlobalIndex) {
   const int rank = this->comm_.rank();
   for (unsigned seed = 0; seed < 60; ++seed) {
     Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
@@ -110,7 +110,7 @@ TYPED_TEST(TransferOf, PutsEveryValueWhereItsGlobalIndexSays) {
   }
 }
 
-TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
+TYPED_TEST(TransferOf, SatisfiesTheAdjointIdentity) {
   const int rank = this->comm_.rank();
   for (unsigned seed = 500; seed < 550; ++seed) {
     Random all(seed), own(1000 * seed + static_cast<unsigned>(rank));
@@ -124,7 +124,7 @@ TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
     }
     SCOPED_TRACE(text);
     const Transfer<> transfer(this->comm_, this->queue_, items, any_options(all));
-    // Small integers: all sums are exact, in float too, and the identity holds to the last bit.
+    // Small integers: all sums are exact, also in float, and the identity holds to the last bit.
     const auto small = [&](const Cell&) { return own(-3, 3); };
     double forward = 0, adjoint = 0;
     std::vector<std::vector<double>> x, y;
@@ -150,7 +150,7 @@ TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
       adjoint += dot(work[i].source, x[i]);
       if (!work[i].in_place) {
         work[i].destination.download();
-        EXPECT_EQ(cells(work[i].destination), y[i]) << "the destination of a pair is unchanged";
+        EXPECT_EQ(cells(work[i].destination), y[i]) << "the adjoint must not change the destination of a pair";
       }
     }
     EXPECT_EQ(this->comm_.all_reduce(forward, comm::Reduction::sum),
@@ -159,7 +159,7 @@ TYPED_TEST(TransferOf, HasTheAdjointThatAlgebraAsksFor) {
 }
 
 TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
-  // Every rank's ghosts reach all the others: many sums per cell, of numbers that float rounds.
+  // The ghosts of every rank reach all other ranks: many sums per cell, of numbers that float rounds.
   const int ranks = this->comm_.size(), rank = this->comm_.rank();
   const auto dist =
       Distribution::block(views::make_extents(1, {2 * ranks}, 1024), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
@@ -188,12 +188,12 @@ TYPED_TEST(TransferOf, AddsInTheSameOrderEveryTime) {
   }
   for_each_cell(x.box(), [&](const Cell& c) {
     if (!holds(dist.owned(rank), c)) {
-      EXPECT_EQ(x.at(c), 0) << "ghosts are zeroed";
+      EXPECT_EQ(x.at(c), 0) << "ghosts must be zero";
     }
   });
 }
 
-TEST_F(Transfers, KeepsTwoInFlightApartWhateverTheirOrder) {
+TEST_F(Transfers, DoNotMixWithOthersInFlight) {
   const int ranks = comm_.size(), rank = comm_.rank();
   const auto dist =
       Distribution::block(views::make_extents(2, {3 * ranks}, 2), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
@@ -234,7 +234,7 @@ TEST_F(Transfers, KeepsTwoInFlightApartWhateverTheirOrder) {
   }
 }
 
-TEST_F(Transfers, CountsWhatTheTransportsCount) {
+TEST_F(Transfers, CountMessagesAndBytesAsTransportsDo) {
   Random all(3), own(4);
   Work<float> a(comm_, all, own, true), b(comm_, all, own, false);
   const auto sent = [&] {
@@ -253,22 +253,22 @@ TEST_F(Transfers, CountsWhatTheTransportsCount) {
     const auto before = sent();
     transfer.run(queue_);
     const auto after = sent();
-    // Whoever has read a message in its sender's memory says so.
-    const auto words = std::ranges::count_if(transfer.peers(), [](const PeerTransfer& peer) {
+    // A rank that has read a message in the sender's memory answers with an empty message.
+    const auto answers = std::ranges::count_if(transfer.peers(), [](const PeerTransfer& peer) {
       return peer.receives && (peer.path == Path::view_to_view || peer.path == Path::packed_shared);
     });
     const bool all_read = direct && std::is_same_v<Memory, Kokkos::HostSpace>;
     if (on_one_node) {
-      EXPECT_EQ(words, all_read ? counts.received_messages : 0);
+      EXPECT_EQ(answers, all_read ? counts.received_messages : 0);
     }
-    EXPECT_EQ(after.first - before.first, static_cast<std::uint64_t>(counts.sent_messages + words));
+    EXPECT_EQ(after.first - before.first, static_cast<std::uint64_t>(counts.sent_messages + answers));
     EXPECT_EQ(after.second - before.second, 4 * static_cast<std::uint64_t>(counts.sent_elements));
     EXPECT_EQ(comm_.all_reduce(counts.sent_elements, comm::Reduction::sum),
               comm_.all_reduce(counts.received_elements, comm::Reduction::sum));
   }
 }
 
-TEST_F(Transfers, AreInFlightOnceAndFinishWhenTheirHandleGoes) {
+TEST_F(Transfers, RefuseToStartTwiceAndFinishInTheDestructorOfPending) {
   const int rank = comm_.rank();
   Random all(11), own(5);
   Work<float> w(comm_, all, own, false);
@@ -282,18 +282,18 @@ TEST_F(Transfers, AreInFlightOnceAndFinishWhenTheirHandleGoes) {
       FAIL();
     } catch (const InvalidArgument& e) {
       EXPECT_STREQ(e.what(),
-                   "aloni::halo::Transfer::start: transfer = aloni::halo::example: expected one that is not in flight: "
-                   "finish() the Pending of its last start first");
+                   "aloni::halo::Transfer::start: transfer = aloni::halo::example: expected a transfer that is not in "
+                   "flight; call finish() on its Pending first");
     }
     auto moved = std::move(pending);
     EXPECT_FALSE(pending.active());
   }
   queue_.fence("aloni::test: before reading");
   w.check(rank, 1);
-  transfer.run(queue_);  // free again
+  transfer.run(queue_);  // it may start again
 }
 
-TEST_F(Transfers, RefuseTensorsThatThePlanDoesNotFitOnAllRanks) {
+TEST_F(Transfers, RefuseTensorsSmallerThanThePlanOnAllRanks) {
   const auto dist = Distribution::block(views::make_extents(2, {8}, 2), ProcessGrid{}, comm_.size());
   const auto needed = [&](int r) {
     Box b = dist.owned(r);
@@ -303,7 +303,7 @@ TEST_F(Transfers, RefuseTensorsThatThePlanDoesNotFitOnAllRanks) {
   Random pick(7);
   const TestTensor<float> good(needed(0), Layout::channels_last, pick),
       small(dist.owned(0), Layout::channels_last, pick);
-  const bool last = comm_.rank() == comm_.size() - 1;  // one rank alone has the wrong one
+  const bool last = comm_.rank() == comm_.size() - 1;  // only this rank has the wrong tensor
   const auto make = [&] {
     Transfer<>(comm_, queue_,
                {TransferItem<float, Memory>::in_place((last ? small : good).ref(), plan_halo(dist, needed, {}, 0))});
@@ -322,7 +322,7 @@ TEST_F(Transfers, RefuseTensorsThatThePlanDoesNotFitOnAllRanks) {
   }
 }
 
-TEST_F(Transfers, DoNothingWhenEmpty) {
+TEST_F(Transfers, DoNothingIfEmpty) {
   const Transfer<> none;
   auto pending = none.start(queue_);
   EXPECT_FALSE(pending.active());
@@ -330,7 +330,7 @@ TEST_F(Transfers, DoNothingWhenEmpty) {
   EXPECT_EQ(none.counts(), TransferCount{});
 }
 
-TEST_F(Transfers, KeepTheMemoryTheyWereGiven) {
+TEST_F(Transfers, KeepTheirMemoryAlive) {
   auto memory = std::make_shared<int>(1);
   std::weak_ptr<int> watch = memory;
   {

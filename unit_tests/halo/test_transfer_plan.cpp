@@ -33,7 +33,7 @@ NeededBox rows_around(const Distribution& d, Index below, Index above) {
 
 Box rows_box(Index lo, Index hi) { return {{0, 0, lo, 0, 0}, {2, 1, hi, 4, 3}}; }
 
-// The source cell of each destination cell of a move, by the definition of `step`.
+// Calls f(destination cell, source cell) for all cells of a move, by the definition of `step`.
 void for_each_pair(const Move& m, const std::function<void(const Cell&, const Cell&)>& f) {
   for (std::size_t i = 0; i < views::num_dims; ++i) {
     const Index to = m.destination.hi[i] - m.destination.lo[i], from = m.source.hi[i] - m.source.lo[i];
@@ -51,7 +51,7 @@ void for_each_pair(const Move& m, const std::function<void(const Cell&, const Ce
 
 enum class Kind { halo, redistribution };
 
-// Every promise of the header, cell by cell.
+// Checks the contract of the header, cell by cell.
 void check_plans(const RandomCase& c, Kind kind) {
   const int ranks = c.source.ranks();
   std::vector<TransferPlan> plans;
@@ -99,7 +99,7 @@ void check_plans(const RandomCase& c, Kind kind) {
           ASSERT_EQ(trace_cell(to, c.source.extents(), c.boundaries, expected), Origin::value);
           ASSERT_EQ(from, expected) << "rank " << r << " from " << owner;
           if (owner != r) {
-            ASSERT_FALSE(holds(own, from)) << "rank " << r << " holds itself what it gets from " << owner;
+            ASSERT_FALSE(holds(own, from)) << "rank " << r << " owns a value that it receives from " << owner;
           }
         });
       }
@@ -136,7 +136,7 @@ TEST(TransferPlan, CoversEveryNeededCellOnceWithTheRightValue) {
   }
 }
 
-TEST(TransferPlan, ServesEveryRankCountUpTo64) {
+TEST(TransferPlan, IsRightForEveryRankCountUpTo64) {
   for (int ranks = 1; ranks <= 64; ++ranks) {
     Random pick(1000U + static_cast<unsigned>(ranks));
     const RandomCase c = random_case(pick, ranks, 4);
@@ -147,8 +147,8 @@ TEST(TransferPlan, ServesEveryRankCountUpTo64) {
   }
 }
 
-// Runs the steps on all ranks' tensors; every cell must hold what its index leads to.
-TEST(HaloPlanByDimension, FillsTheSameCellsFromNeighboursAlongTheAxes) {
+// Runs the steps on the tensors of all ranks and checks the value of every cell.
+TEST(HaloPlanByDimension, FillsAllGhostsFromNeighboursAlongTheAxes) {
   int served = 0;
   for (unsigned seed = 0; seed < 600; ++seed) {
     Random pick(seed);
@@ -206,7 +206,7 @@ TEST(HaloPlanByDimension, FillsTheSameCellsFromNeighboursAlongTheAxes) {
           const auto mine = c.source.grid().coordinate(r), theirs = c.source.grid().coordinate(m.peer);
           for (std::size_t i = 0; i < views::num_dims; ++i) {
             if (i == step) continue;
-            ASSERT_EQ(mine[i], theirs[i]) << "rank " << m.peer << " isn't along the axis";
+            ASSERT_EQ(mine[i], theirs[i]) << "rank " << m.peer << " is not a neighbour along the axis";
           }
           copy(m.moves, m.peer);
         }
@@ -228,7 +228,7 @@ TEST(HaloPlanByDimension, FillsTheSameCellsFromNeighboursAlongTheAxes) {
   EXPECT_GT(served, 100);
 }
 
-TEST(HaloPlanByDimension, RefusesGhostsThatDifferAlongAnAxis) {
+TEST(HaloPlanByDimension, RefusesDifferentGhostWidthsAlongAnAxis) {
   const auto d = Distribution::block(views::make_extents(1, {4, 4}, 1), ProcessGrid::parse("h2w2"), 4);
   const auto needed = [&](int rank) {
     Box box = d.owned(rank);
@@ -240,9 +240,8 @@ TEST(HaloPlanByDimension, RefusesGhostsThatDifferAlongAnAxis) {
     FAIL();
   } catch (const Unsupported& e) {
     EXPECT_STREQ(e.what(),
-                 "aloni::halo::plan_halo_by_dimension: width of rank 3 = needs [1,4): expected ghosts as wide as those "
-                 "of all that "
-                 "own the same indices there; exchange with all neighbours at once instead");
+                 "aloni::halo::plan_halo_by_dimension: width of rank 3 = needs [1,4): expected equal ghost widths on "
+                 "all ranks that own the same indices there; exchange with all neighbours at once instead");
   }
 }
 
@@ -259,7 +258,7 @@ TEST(HaloPlan, SendsOnlyRowsTheNeighbourNeeds) {
   EXPECT_EQ(count(plan), (TransferCount{1, 2 * 2 * 4 * 3, 1, 2 * 4 * 3, 0, 2 * 2 * 4 * 3}));
 }
 
-TEST(HaloPlan, ReachesOverThinBlocks) {
+TEST(HaloPlan, ReceivesFromSeveralThinBlocks) {
   const auto d = rows(6, 6);
   const auto plan = plan_halo(d, rows_around(d, 3, 0), {}, 4);
   std::vector<int> peers;
@@ -267,7 +266,7 @@ TEST(HaloPlan, ReachesOverThinBlocks) {
   EXPECT_THAT(peers, ElementsAre(1, 2, 3));
 }
 
-TEST(HaloPlan, TellsTheTwoSidesOfAPeriodicAxisOfTwoRanksApart) {
+TEST(HaloPlan, DistinguishesTheTwoSidesOfAPeriodicAxisOfTwoRanks) {
   const auto d = rows(8, 2);
   const auto periodic = BoundaryConditions{}.set(Dim::height, Boundary::periodic);
   const auto plan = plan_halo(d, rows_around(d, 1, 1), periodic, 0);
@@ -299,7 +298,7 @@ TEST(HaloPlan, SendsAReplicatedEdgeOnce) {
   EXPECT_EQ(plan.receives[0].elements, 2 * 4 * 3);
 }
 
-TEST(HaloPlan, HasNothingToDoForABatchSplit) {
+TEST(HaloPlan, IsEmptyForASplitOfSamples) {
   const auto d = Distribution::block(views::make_extents(8, {28, 28}, 1), ProcessGrid::parse("n4"), 4);
   for (int r = 0; r < 4; ++r)
     EXPECT_EQ(plan_halo(
@@ -324,12 +323,12 @@ TEST(RedistributionPlan, GathersAndScatters) {
   EXPECT_THAT(plan_redistribution(d, root, 0).sends, SizeIs(1));
   const auto scatter = plan_redistribution(root, d, 1);
   EXPECT_EQ(scatter.sends, [&] {
-    auto messages = gather.receives;  // the same boxes travel back
+    auto messages = gather.receives;  // scatter sends the same boxes back
     return messages;
   }());
 }
 
-TEST(RedistributionPlan, TakesWhatARankHoldsItself) {
+TEST(RedistributionPlan, TakesOwnedValuesFromTheRankItself) {
   const auto d = Distribution::block(views::make_extents(8, {4, 4}, 2), ProcessGrid::parse("h4"), 4);
   const auto replicated = d.with_replicated(Dim::height);
   for (int r = 0; r < 4; ++r) {
@@ -339,8 +338,8 @@ TEST(RedistributionPlan, TakesWhatARankHoldsItself) {
   }
 }
 
-TEST(RedistributionPlan, SpreadsTheLoadOverTheHolders) {
-  // Two replicas of rows in halves become four blocks of samples: each replica serves its own ranks.
+TEST(RedistributionPlan, SpreadsTheLoadOverReplicas) {
+  // Two replicas of rows in halves become four blocks of samples: each replica sends to its own ranks.
   const auto extents = views::make_extents(8, {4, 4}, 2);
   const auto halves = Distribution::block(extents, ProcessGrid::parse("h2"), 4);
   const auto samples = Distribution::block(extents, ProcessGrid::parse("n4"), 4);
@@ -348,7 +347,7 @@ TEST(RedistributionPlan, SpreadsTheLoadOverTheHolders) {
     EXPECT_EQ(count(plan_redistribution(halves, samples, r)).sent_elements, extents.size() / 8);
 }
 
-TEST(RedistributionPlan, RefusesTensorsThatDiffer) {
+TEST(RedistributionPlan, RefusesTensorsOfDifferentExtentsOrRanks) {
   const auto a = rows(7, 3), b = rows(8, 3);
   try {
     plan_redistribution(a, b, 0);
@@ -363,14 +362,14 @@ TEST(RedistributionPlan, RefusesTensorsThatDiffer) {
   EXPECT_THROW(plan_redistribution(a, a, 3), InvalidArgument);
 }
 
-TEST(HaloPlan, RefusesValuesFromATensorWithoutAny) {
+TEST(HaloPlan, RefusesBoundariesThatReadAnEmptyTensor) {
   const auto d = rows(0, 1);
   const auto needed = [](int) { return rows_box(0, 2); };
   EXPECT_THROW(plan_halo(d, needed, BoundaryConditions{}.set(Dim::height, Boundary::periodic), 0), InvalidArgument);
   EXPECT_THAT(plan_halo(d, needed, {}, 0).fills, ElementsAre(rows_box(0, 2)));
 }
 
-TEST(AgreementDigest, SeesEveryDifference) {
+TEST(AgreementDigest, DiffersForEveryChangedArgument) {
   const auto a = rows(28, 2);
   const auto one = rows_around(a, 1, 1), other = rows_around(a, 1, 2);
   const auto digest = agreement_digest(a, a, one, {});

@@ -50,7 +50,7 @@ struct NumberCells {
   }
 };
 
-// Writes its global number into every owned cell.
+// Sets every owned cell to its global number.
 void number(const View2& x) {
   const Exec exec;
   Kokkos::parallel_for("aloni::test: number", x.owned_policy(exec), NumberCells{x.owned(), x.global_index()});
@@ -91,11 +91,10 @@ TEST(DistributedView, ExistsForOneToThreeSpatialDimensions) {
   EXPECT_THAT(extents(DistributedView<float, 3>(Exec{}, "x", volume, 1).owned()), ElementsAre(2, 2, 5, 6, 3));
   EXPECT_EQ(message_of([&] { DistributedView<float, 2>(Exec{}, "x", volume, 1); }),
             "aloni::views::DistributedView: extent of depth = 4: expected 1 without ghosts, because a View of 2 "
-            "spatial dimensions has no "
-            "depth");
+            "spatial dimensions has no depth");
 }
 
-TEST(DistributedView, KeepsAnEmptyBlockInItsPlace) {
+TEST(DistributedView, KeepsThePositionOfAnEmptyBlock) {
   const View2 x(Exec{}, "x", thirds.with_blocks(Dim::height, {28, 0, 0}), 1, rows_around(2, 0));
   EXPECT_TRUE(x.owned_box().empty());
   EXPECT_EQ(x.box_with_ghosts().lower(Dim::height), 26);
@@ -108,10 +107,10 @@ TEST(DistributedView, GivesGlobalIndicesToKernels) {
   number(x);
   const auto host = on_host(x).with_ghosts_unchecked();
   EXPECT_EQ(host(1, 2, 3, 2), 2 + 10 * (3 + 10 * (10 + 100)));
-  EXPECT_EQ(host(0, 1, 0, 1), 0) << "a ghost is untouched";
+  EXPECT_EQ(host(0, 1, 0, 1), 0) << "the kernel does not write ghosts";
 }
 
-TEST(DistributedView, SplitsIntoInteriorAndDisjointBoundary) {
+TEST(DistributedView, SplitsIntoInteriorAndDisjointBorder) {
   const auto d = Distribution::block(make_extents(2, {5, 6, 7}, 3), ProcessGrid{}, 1);
   for (Index reach = 0; reach < 5; ++reach) {
     GhostWidths widths;
@@ -180,7 +179,7 @@ TEST(DistributedView, KeepsAWrappedViewAlive) {
   EXPECT_EQ(x.label(), "user");
 }
 
-TEST(DistributedView, SaysWhatDoesNotFit) {
+TEST(DistributedView, NamesTheWrongArgument) {
   const Kokkos::View<float****, Memory> user("user", 2, 11, 6, 3);
   EXPECT_EQ(
       message_of([&] { View2::wrap(user, thirds, 1, rows_around(2, 1)); }),
@@ -189,8 +188,7 @@ TEST(DistributedView, SaysWhatDoesNotFit) {
       message_of([&] {
         View2::wrap_permuted(user, {Dim::sample, Dim::height, Dim::height, Dim::channel}, thirds, 1, rows_around(1, 1));
       }),
-      "aloni::views::DistributedView::wrap: order[2] = height: expected a dimension of the View that is not named "
-      "before");
+      "aloni::views::DistributedView::wrap: order[2] = height: expected a dimension of the View, each at most once");
   EXPECT_EQ(message_of([&] { View2(Exec{}, "x", thirds, 3); }),
             "aloni::views::DistributedView: rank = 3: expected a rank of the distribution, from 0 to 2");
   EXPECT_EQ(message_of([&] { View2(Exec{}, "x", thirds, 0, rows_around(-1, 0)); }),
@@ -200,8 +198,7 @@ TEST(DistributedView, SaysWhatDoesNotFit) {
               x.subview(Box{{0, 0, 9, 0, 0}, {2, 1, 12, 6, 3}});
             }),
             "aloni::views::DistributedView::subview: global = [0,2)x[0,1)x[9,12)x[0,6)x[0,3): expected a box inside "
-            "owned box and ghosts "
-            "of rank 1, [0,2)x[0,1)x[10,19)x[0,6)x[0,3)");
+            "the owned box and ghosts of rank 1, [0,2)x[0,1)x[10,19)x[0,6)x[0,3)");
 }
 
 TEST(DistributedView, RefusesStaleGhostsInBuildsWithDebugChecks) {
@@ -209,8 +206,8 @@ TEST(DistributedView, RefusesStaleGhostsInBuildsWithDebugChecks) {
   const View2 copy = x;
   const std::string expected =
       config::debug_checks
-          ? "aloni::views::DistributedView::with_ghosts: ghosts of \"x\" = stale: expected an exchange since the owned "
-            "values changed; with_ghosts_unchecked() and local_unchecked() don't ask"
+          ? "aloni::views::DistributedView::with_ghosts: ghosts of \"x\" = stale: expected an exchange after the owned "
+            "values changed; with_ghosts_unchecked() and local_unchecked() skip this check"
           : "no error";
   EXPECT_EQ(message_of([&] { x.with_ghosts(); }), expected);
   copy.mark_fresh();
@@ -218,7 +215,7 @@ TEST(DistributedView, RefusesStaleGhostsInBuildsWithDebugChecks) {
   EXPECT_EQ(message_of([&] { x.with_ghosts(); }), "no error");
   x.mark_stale();
   EXPECT_EQ(message_of([&] { copy.local(); }) == "no error", !config::debug_checks);
-  EXPECT_EQ(View2(Exec{}, "x", thirds, 1).ghost_state(), GhostState::fresh) << "without ghosts there is nothing stale";
+  EXPECT_EQ(View2(Exec{}, "x", thirds, 1).ghost_state(), GhostState::fresh) << "a tensor without ghosts is fresh";
 }
 
 TEST(DistributedView, CopiesBetweenLayoutsAndGhostWidths) {
@@ -230,7 +227,7 @@ TEST(DistributedView, CopiesBetweenLayoutsAndGhostWidths) {
   deep_copy(Exec{}, y, x);
   const View2 z(Exec{}, "z", thirds, 1, rows_around(2, 1));
   deep_copy(Exec{}, z, x);
-  EXPECT_EQ(z.ghost_state(), GhostState::fresh) << "equal ghosts are copied with their state";
+  EXPECT_EQ(z.ghost_state(), GhostState::fresh) << "ghosts of equal widths are copied with their state";
   deep_copy(Exec{}, z, y);
   EXPECT_EQ(z.ghost_state(), GhostState::stale);
   Exec{}.fence("aloni::test: before reading");
@@ -244,15 +241,14 @@ TEST(DistributedView, CopiesBetweenLayoutsAndGhostWidths) {
           ASSERT_EQ(c(n, h, w, k), a(n, h, w, k));
         }
   EXPECT_EQ(message_of([&] { deep_copy(Exec{}, View2(Exec{}, "x", thirds, 0), x); }),
-            "aloni::views::deep_copy: rank of the source = 1: expected 0, that of the destination");
+            "aloni::views::deep_copy: rank of the source = 1: expected 0, the rank of the destination");
   const auto other = thirds.with_blocks(Dim::height, {9, 10, 9});
   EXPECT_EQ(message_of([&] { deep_copy(Exec{}, View2(Exec{}, "x", other, 1), x); }),
             "aloni::views::deep_copy: distribution of the source = 2x1x28x6x3 over h3 (3 ranks): expected 2x1x28x6x3 "
-            "over h3 (3 ranks), that "
-            "of the destination; halo::Redistribution moves between distributions");
+            "over h3 (3 ranks), the distribution of the destination; use halo::Redistribution between distributions");
 }
 
-TEST(DistributedView, MirrorsAsKokkosUsersExpect) {
+TEST(DistributedView, CreatesMirrorsAsKokkosDoes) {
   const View2 x(Exec{}, "x", thirds, 1, rows_around(2, 1));
   const auto mirror = create_mirror_view(x);
   constexpr bool one_space = std::is_same_v<Memory, Kokkos::HostSpace>;

@@ -32,21 +32,21 @@ TEST(Distribution, GivesTheFirstBlocksOneElementMore) {
   EXPECT_EQ(rows(28, 3).owned(1), (Box{{0, 0, 10, 0, 0}, {2, 1, 19, 4, 3}}));
 }
 
-TEST(Distribution, LeavesTheLastBlocksEmptyWhenThereAreTooFewElements) {
+TEST(Distribution, LeavesTheLastBlocksEmptyIfElementsAreTooFew) {
   const auto d = rows(2, 4);
   EXPECT_THAT(d.borders(Dim::height), ElementsAre(0, 1, 2, 2, 2));
   EXPECT_TRUE(d.owned(3).empty());
   EXPECT_EQ(d.block_of(Dim::height, 1), 1);
 }
 
-TEST(Distribution, FindsTheBlockBehindEmptyOnes) {
+TEST(Distribution, FindsTheBlockOfAnIndexBehindEmptyBlocks) {
   const auto d = rows(5, 5).with_blocks(Dim::height, {0, 2, 0, 0, 3});
   EXPECT_EQ(d.block_of(Dim::height, 0), 1);
   EXPECT_EQ(d.block_of(Dim::height, 2), 4);
   EXPECT_EQ(d.block_of(Dim::height, 4), 4);
 }
 
-TEST(Distribution, HoldsAllOfAReplicatedDimensionOnEveryRank) {
+TEST(Distribution, GivesEveryRankAllIndicesOfAReplicatedDimension) {
   const auto d =
       Distribution::block(make_extents(4, {8, 8}, 2), ProcessGrid::parse("n2h2"), 8).with_replicated(Dim::height);
   for (int r = 0; r < 8; ++r) {
@@ -60,7 +60,7 @@ TEST(Distribution, HoldsAllOfAReplicatedDimensionOnEveryRank) {
   EXPECT_THAT(first, ElementsAre(0, 2));
 }
 
-TEST(Distribution, PutsAllOnOneRoot) {
+TEST(Distribution, GivesTheRootTheWholeTensor) {
   const auto d = Distribution::on_root(make_extents(3, {4}, 2), 4, 2);
   for (int r = 0; r < 4; ++r) EXPECT_EQ(d.owned(r).size(), r == 2 ? 24 : 0);
   EXPECT_EQ(d.copies(), 1);
@@ -74,7 +74,7 @@ TEST(Distribution, GroupsRanksByCoordinatesWithinAReplica) {
   EXPECT_THAT(d.group(13, {all_dims.begin(), all_dims.end()}), ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
 }
 
-TEST(Distribution, CoversEveryElementAsOftenAsThereAreCopies) {
+TEST(Distribution, CoversEachElementOncePerCopy) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
@@ -109,7 +109,7 @@ TEST(Distribution, CoversEveryElementAsOftenAsThereAreCopies) {
   }
 }
 
-TEST(Distribution, RefusesWhatDoesNotFitAndSaysWhat) {
+TEST(Distribution, RefusesWrongArgumentsAndNamesThem) {
   const Extents extents = make_extents(2, {28, 28}, 1);
   EXPECT_EQ(message_of([&] { Distribution::block(extents, ProcessGrid::parse("h3"), 4); }),
             "aloni::views::Distribution::block: ranks = 4: expected a positive multiple of the 3 blocks of grid h3");
@@ -142,7 +142,7 @@ TEST(Box, IntersectsHullsAndContains) {
   EXPECT_EQ(to_string(b), "[1,3)x[0,1)x[3,9)x[-2,2)x[0,3)");
 }
 
-TEST(GhostWidths, CoverWhatIsNeededAndNoMore) {
+TEST(GhostWidths, CoverTheNeededBoxAndNoMore) {
   const Box owned{{0, 0, 10, 0, 0}, {2, 1, 20, 8, 3}}, needed{{0, 0, 8, 2, 0}, {2, 1, 21, 7, 3}};
   const GhostWidths g = widths_to_cover(owned, needed);
   EXPECT_EQ(g(Dim::height, Side::low), 2);

@@ -20,7 +20,7 @@ TEST(ProcessGrid, ReadsLettersAndCountsInAnyOrder) {
   EXPECT_EQ(ProcessGrid::parse("d2h3w4c5n6"), (ProcessGrid{{6, 2, 3, 4, 5}}));
 }
 
-TEST(ProcessGrid, RefusesEveryOtherTextAndSaysWhatItExpects) {
+TEST(ProcessGrid, RefusesOtherTextsWithTheExpectedForm) {
   for (const char* text :
        {"", "0", "2", "h", "h0", "h-1", "x2", "h2h3", "h2 w2", "2h", "H2", "h99999999999", "n99999h99999"})
     EXPECT_THROW(ProcessGrid::parse(text), InvalidArgument) << text;

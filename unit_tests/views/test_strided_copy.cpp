@@ -14,7 +14,7 @@ using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
 constexpr const char* label = "aloni::test: copy";
 
-// Both sides in ordinary memory; the copy under test runs on whatever the default space is.
+// Source and destination of a copy, and their values on the host. The tested copy runs in the default space.
 template <class T>
 struct Sides {
   Kokkos::View<T*, Memory> source, destination;
@@ -39,7 +39,7 @@ struct Sides {
   }
 };
 
-// The definition, cell by cell.
+// The definition of a strided copy, cell by cell.
 template <class T>
 void reference(const std::vector<T>& source, std::vector<T>& destination, const StridedCopy& copy, CopyMode mode) {
   std::vector<bool> written(destination.size(), mode == CopyMode::add);
@@ -62,7 +62,7 @@ void reference(const std::vector<T>& source, std::vector<T>& destination, const 
           }
 }
 
-// Distinct cells in random order of dimensions with gaps, some dimensions backwards, some not moving at all.
+// Random strides of distinct cells: random order of dimensions, with gaps, some strides negative, some zero.
 Index random_side(std::mt19937& random, const std::array<Index, 5>& extents, bool may_stand_still, Index& offset,
                   std::array<Index, 5>& strides) {
   std::array<std::size_t, 5> order{0, 1, 2, 3, 4};
@@ -91,11 +91,11 @@ class StridedCopyOf : public testing::Test {};
 using Precisions = testing::Types<float, double>;
 TYPED_TEST_SUITE(StridedCopyOf, Precisions);
 
-TYPED_TEST(StridedCopyOf, DoesWhatItsDefinitionSays) {
+TYPED_TEST(StridedCopyOf, AgreesWithItsDefinition) {
   for (unsigned seed = 0; seed < 600; ++seed) {
     std::mt19937 random(seed);
     StridedCopy copy;
-    // Every length of row that has a loop of its own, and some that have none; large ones are shared among threads.
+    // Row lengths with a loop of their own and others. Threads share large copies.
     for (auto& e : copy.extents)
       e = static_cast<Index>(random() % (seed % 20 == 0 ? 14 : 5) + (random() % 20 == 0 ? 0 : 1));
     if (random() % 3 == 0) copy.extents[4] = static_cast<Index>(1 + random() % 40);
@@ -125,7 +125,7 @@ TYPED_TEST(StridedCopyOf, SharesOneLongRowAmongThreads) {
   }
 }
 
-// Columns of ghosts: many short rows. Whole cache lines on pages of their own are written another way than others.
+// Columns of ghosts: many short rows. Rows of whole cache lines on different pages are written past the caches.
 TYPED_TEST(StridedCopyOf, CopiesManyShortRows) {
   using T = TypeParam;
   constexpr Index line = 64 / sizeof(T), rows = 5000;
@@ -148,8 +148,8 @@ TYPED_TEST(StridedCopyOf, CopiesManyShortRows) {
 }
 
 TEST(StridedCopyList, RunsItsBatchesInOrder) {
-  // Three sums into the same cells and a fill between them: only the order of the batches makes the result right.
-  // Threads that took them for independent would write into each other's cells.
+  // Three sums into the same cells and a fill between them. The result is right only in the order of the batches.
+  // If the batches ran at the same time, threads would write into each other's cells.
   using List = StridedCopyList<double, Exec>;
   constexpr Index side = 1000, n = side * side;
   Sides<double> s(n, n, 5);
@@ -176,7 +176,7 @@ TEST(StridedCopyList, RunsItsBatchesInOrder) {
   }
 }
 
-TEST(StridedCopyList, IsEmptyWhenNothingIsCopied) {
+TEST(StridedCopyList, IsEmptyIfAllCopiesAreEmpty) {
   StridedCopy none;
   none.extents[2] = 0;
   double x = 0;
@@ -185,7 +185,7 @@ TEST(StridedCopyList, IsEmptyWhenNothingIsCopied) {
   list.run(Exec{});
 }
 
-TEST(Fill, SetsTheCellsOfTheViewOnly) {
+TEST(Fill, SetsOnlyTheCellsOfTheView) {
   Kokkos::View<float*, Memory> memory("aloni::test: memory", 240);
   const Kokkos::LayoutStride layout(2, 120, 1, 60, 3, 20, 2, 8, 4, 2);
   const Exec exec;

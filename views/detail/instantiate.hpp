@@ -1,6 +1,6 @@
 #pragma once
-// The execution spaces for which templates in .cpp files are compiled: the default one and the host's, when that is
-// another. INSTANTIATE(T, Exec), or INSTANTIATE(Exec), is a macro of the including file, undefined again there.
+// The execution spaces for which .cpp files instantiate templates: the default space, and the host's if it differs. The
+// including file defines the macro INSTANTIATE(T, Exec) or INSTANTIATE(Exec), and undefines it afterwards.
 #include <Kokkos_Core.hpp>
 
 #if defined(KOKKOS_ENABLE_CUDA) || defined(KOKKOS_ENABLE_HIP) || defined(KOKKOS_ENABLE_SYCL)
@@ -11,7 +11,7 @@
 #define ALONI_INSTANTIATE_SPACES(INSTANTIATE, ...) INSTANTIATE(__VA_ARGS__ __VA_OPT__(, ) Kokkos::DefaultExecutionSpace)
 #endif
 
-/// For what is computed with; Views may hold integers too.
+/// For the element types that kernels compute with. Views may also hold integers.
 #define ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE) \
   ALONI_INSTANTIATE_SPACES(INSTANTIATE, float)    \
   ALONI_INSTANTIATE_SPACES(INSTANTIATE, double)

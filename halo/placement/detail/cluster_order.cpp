@@ -18,7 +18,7 @@ using views::ProcessGrid;
 constexpr double clear_gap = 1.25;  // measured bandwidths of equal links differ by less
 constexpr std::int64_t coarse_work = 20'000'000;
 
-/// Subdomains, row-major in a box of the grid; a box of another size when they fill none.
+/// Subdomains, row-major in a box of the grid. If they fill no box, the shape has another size.
 struct Part {
   std::vector<int> subdomains;
   ProcessGrid shape;
@@ -62,7 +62,7 @@ class ClusterOrder {
     for (std::size_t p = 0; p < parts.size(); ++p) place(parts[p], clusters[static_cast<std::size_t>(cluster_of[p])]);
   }
 
-  /// Empty when the region has no bricks of the clusters' size.
+  /// Splits the region into one brick per cluster. Empty if no bricks of the clusters' size fit.
   std::vector<Part> bricks(const Part& region, const std::vector<std::vector<int>>& clusters) {
     const auto uneven = [&](const auto& c) { return c.size() != clusters.front().size(); };
     if (!region.is_box() || std::ranges::any_of(clusters, uneven)) return {};
@@ -90,18 +90,19 @@ class ClusterOrder {
     return best;
   }
 
-  /// Part after part: begins where the rest is the least connected, takes what exchanges most with it, of several the one that
-  /// exchanges least with the others that are left.
+  /// Splits the region into one part per cluster, part after part. A part starts with the subdomain that exchanges
+  /// least with the remaining ones. It then grows by the subdomain that exchanges most with the part; among equals, by
+  /// the one that exchanges least with the remaining subdomains.
   std::vector<Part> grown(const Part& region, const std::vector<std::vector<int>>& clusters) {
     std::vector<Part> parts;
-    std::map<int, double> left;  // to those that no part has yet
+    std::map<int, double> left;  // subdomains without a part, and their bytes to other such subdomains
     for (const int i : region.subdomains) left[i] = 0;
     for (auto& [i, bytes] : left)
       for (const TrafficMatrix::Share& s : exchanged_[static_cast<std::size_t>(i)])
         if (left.contains(s.to)) bytes += s.bytes;
     for (const auto& cluster : clusters) {
       Part part;
-      std::map<int, double> near;  // what exchanges with this part, and how much
+      std::map<int, double> near;  // subdomains that exchange with this part, and their bytes
       while (part.subdomains.size() < cluster.size()) {
         auto next = left.end();
         for (auto it = left.begin(); it != left.end(); ++it) {
@@ -126,11 +127,11 @@ class ClusterOrder {
     return parts;
   }
 
-  /// Which cluster gets which part, of clusters as large as the part.
+  /// The cluster of each part; cluster and part have the same size.
   std::vector<int> assign(const std::vector<Part>& parts, const std::vector<std::vector<int>>& clusters) {
     const int count = static_cast<int>(parts.size());
     std::vector<int> cluster_of(parts.size()), sizes;
-    std::iota(cluster_of.begin(), cluster_of.end(), 0);  // of the right sizes
+    std::iota(cluster_of.begin(), cluster_of.end(), 0);  // sizes match in this order
     SquareMatrix mean(count);
     for (int a = 0; a < count; ++a) {
       const auto& ranks = clusters[static_cast<std::size_t>(a)];
@@ -183,8 +184,8 @@ class ClusterOrder {
 
   const TrafficMatrix& traffic_;
   const SquareMatrix& distance_;
-  std::vector<std::vector<TrafficMatrix::Share>> exchanged_;  ///< in either direction
-  std::vector<int> part_of_;                                  ///< -1: outside the region in hand
+  std::vector<std::vector<TrafficMatrix::Share>> exchanged_;  ///< bytes in either direction
+  std::vector<int> part_of_;                                  ///< -1: outside the current region
   std::vector<int> rank_of_;
 };
 
@@ -222,7 +223,7 @@ std::vector<std::vector<int>> clusters_of(const std::vector<int>& ranks, const S
       break;
     }
 
-  // An edge leads away from what was reached before it, so that its start has a cluster already.
+  // An edge starts at a rank that the tree reached earlier, so that its start already has a cluster.
   std::vector<std::vector<int>> clusters{{ranks.front()}};
   std::vector<std::size_t> cluster_of(n, 0);
   for (const Edge& e : tree) {

@@ -11,9 +11,9 @@ namespace {
 
 using Pairs = std::vector<std::pair<std::size_t, std::size_t>>;
 
-/// The rounds of a tournament of n by the circle method: the last one stays, the others turn around it.
+/// The rounds of a tournament of n players by the circle method: the last player stays, the others rotate.
 std::vector<Pairs> tournament(std::size_t n) {
-  const std::size_t seats = n + n % 2;  // whoever meets the empty seat rests
+  const std::size_t seats = n + n % 2;  // the player that meets the empty seat rests
   std::vector<Pairs> rounds;
   for (std::size_t round = 0; round + 1 < seats; ++round) {
     auto& pairs = rounds.emplace_back();
@@ -34,17 +34,17 @@ std::vector<std::vector<int>> link_rounds(const std::vector<std::vector<int>>& n
     ranks += node.size();
     most = std::max(most, node.size());
   }
-  std::vector<int> nobody(ranks);
-  std::iota(nobody.begin(), nobody.end(), 0);
+  std::vector<int> no_pairs(ranks);
+  std::iota(no_pairs.begin(), no_pairs.end(), 0);
   std::vector<std::vector<int>> rounds;
   const auto meet = [&](int a, int b) {
     rounds.back()[static_cast<std::size_t>(a)] = b;
     rounds.back()[static_cast<std::size_t>(b)] = a;
   };
 
-  // Smaller nodes are through earlier, and rest.
+  // Smaller nodes need fewer rounds; their ranks then rest.
   for (std::size_t round = 0; round < tournament(most).size(); ++round) {
-    rounds.push_back(nobody);
+    rounds.push_back(no_pairs);
     for (const auto& node : nodes) {
       const auto own = tournament(node.size());
       if (round >= own.size()) continue;
@@ -53,7 +53,7 @@ std::vector<std::vector<int>> link_rounds(const std::vector<std::vector<int>>& n
   }
   for (const Pairs& pairs : tournament(nodes.size())) {
     for (std::size_t shift = 0; shift < (between == BetweenNodes::all_pairs ? most : 1); ++shift) {
-      rounds.push_back(nobody);
+      rounds.push_back(no_pairs);
       for (const auto& [a, b] : pairs) {
         const auto &here = nodes[a], &there = nodes[b];
         const std::size_t turn = std::max(here.size(), there.size());

@@ -15,7 +15,7 @@ constexpr int largest_assignment = 256;
 }  // namespace
 
 double linear_assignment(const SquareMatrix& cost) {
-  // Rows enter one by one, each by the shortest augmenting path; index n stands for the row, or column, outside.
+  // Rows are added one by one, each by the shortest augmenting path. Index n is a row, or column, outside the matrix.
   const auto n = static_cast<std::size_t>(cost.size());
   constexpr double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> row_price(n + 1, 0), column_price(n + 1, 0);
@@ -61,7 +61,7 @@ double linear_assignment(const SquareMatrix& cost) {
 
 double lower_bound(const TrafficMatrix& traffic, const SquareMatrix& distance) {
   const int n = traffic.size();
-  std::vector<std::vector<double>> flows;  // of each subdomain, largest first
+  std::vector<std::vector<double>> flows;  // for each subdomain the bytes it sends, largest first
   std::vector<double> self;
   std::size_t most = 0;
   for (int i = 0; i < n; ++i) {
@@ -77,7 +77,7 @@ double lower_bound(const TrafficMatrix& traffic, const SquareMatrix& distance) {
     most = std::max(most, list.size());
   }
 
-  SquareMatrix least(n);  // of subdomain i on rank a
+  SquareMatrix least(n);  // least cost of subdomain i on rank a
   std::vector<double> distances;
   for (int a = 0; a < n; ++a) {
     distances.clear();

@@ -1,17 +1,18 @@
 #pragma once
-// What no placement can go below.
+// A lower bound of the cost of all placements.
 #include <aloni/halo/placement/square_matrix.hpp>
 #include <aloni/halo/placement/traffic_matrix.hpp>
 
 namespace aloni::halo::detail {
 
-/// Gilmore 1962, Lawler 1963: subdomain i on rank a costs at least its flows, the largest first, times a's distances, the smallest first;
-/// which subdomain is on which rank is then a linear assignment problem. Beyond 256 ranks, where solving that takes too long, its
-/// bound by rows and columns: each subdomain on the rank where it costs least, or each rank with the cheapest subdomain.
-/// Equal to the optimum when all distances between ranks are equal, and those within. @pre of the same size
+/// The bound of Gilmore 1962 and Lawler 1963. Subdomain i on rank a costs at least its flows, largest first, times the
+/// distances of a, smallest first. The best placement by these costs is a linear assignment problem. Beyond 256 ranks
+/// solving it takes too long; then the bound is the larger of two sums: each subdomain on its cheapest rank, and each
+/// rank with its cheapest subdomain. The bound equals the optimum if all distances between ranks are equal, and all
+/// distances of a rank to itself. @pre equal sizes
 double lower_bound(const TrafficMatrix& traffic, const SquareMatrix& distance);
 
-/// The least sum of n entries of which no two share a row or column: the Hungarian method in O(n³).
+/// The least sum of n entries, no two in one row or column. The Hungarian method in O(n³).
 double linear_assignment(const SquareMatrix& cost);
 
 }  // namespace aloni::halo::detail

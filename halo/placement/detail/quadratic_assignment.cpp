@@ -21,7 +21,7 @@ SquareMatrix transpose(const SquareMatrix& m) {
   return t;
 }
 
-constexpr double rounding = 1e-12;  // of the whole cost: smaller gains are none, or a descent might not end
+constexpr double rounding = 1e-12;  // fraction of the cost; smaller gains are ignored, or a descent might not end
 
 }  // namespace
 
@@ -59,7 +59,7 @@ QuadraticAssignment::QuadraticAssignment(const TrafficMatrix& traffic, const Squ
     }
     first_.push_back(index_.size());
   }
-  index_.push_back(0);  // so that a list without elements at the end has an address too
+  index_.push_back(0);  // gives an empty list at the end a valid address
   forth_.push_back(0);
   back_.push_back(0);
 }
@@ -89,13 +89,14 @@ double QuadraticAssignment::cost(const std::vector<int>& rank_of) const {
 void QuadraticAssignment::descend(std::vector<int>& rank_of, std::int64_t& work, const DescentOptions& options) const {
   const std::size_t n = self_.size();
   const double least_gain = rounding * cost(rank_of);
-  std::vector<double> shares(n);  // share(i) of all
+  std::vector<double> shares(n);  // share(i) of all i
   for (std::size_t i = 0; i < n; ++i) shares[i] = share(i, rank_of);
-  std::vector<double> at(n);  // the share of i, if it were on a rank and all others stayed
+  std::vector<double> at(n);  // for each rank the share of i on this rank, with all others unmoved
   std::vector<double> to(n), from(n), gain(n);
 
-  // Of which subdomains a swap may lower the cost: all at first, or those that were moved; then those that, or whose neighbours, have
-  // moved. A swap of i and j depends on nothing but the neighbours of both, so that none is missed.
+  // The subdomains whose swaps may lower the cost. At first all, or the moved ones and their neighbours. Later each
+  // subdomain that moves, and its neighbours. The gain of swapping i and j depends only on i, j and their neighbours,
+  // so no swap is missed.
   std::vector<char> open(n, options.moved.empty());
   const auto reopen = [&](std::size_t moved) {
     const Neighbours around = neighbours(moved);
@@ -138,7 +139,7 @@ void QuadraticAssignment::descend(std::vector<int>& rank_of, std::int64_t& work,
           there += other.back[k] * from[static_cast<std::size_t>(other.index[k])];
       gain[j] = shares[i] + shares[j] - at[static_cast<std::size_t>(rank_of[j])] - there;
     }
-    // Each was moved as if the other stayed, and what both share was counted for both.
+    // So far each subdomain was moved as if the other stayed, and the traffic between both was counted twice.
     for (std::size_t k = 0; k < near.count; ++k) {
       const auto j = static_cast<std::size_t>(near.index[k]);
       const int b = rank_of[j];
@@ -181,7 +182,7 @@ void QuadraticAssignment::solve_exactly(std::vector<int>& rank_of) const {
   std::vector<int> order(static_cast<std::size_t>(n));
   std::vector<char> taken(static_cast<std::size_t>(n), 0);
   const auto place = [&](const auto& self, int i, double so_far) -> void {
-    if (so_far >= best - least_gain) return;  // nothing that follows is negative
+    if (so_far >= best - least_gain) return;  // further costs are not negative
     if (i == n) {
       best = so_far;
       rank_of = order;

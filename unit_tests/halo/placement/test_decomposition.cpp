@@ -22,7 +22,7 @@ std::string grid_of(const views::Extents& extents, int ranks) {
   return to_string(decompose(extents, spatial, ranks).grid);
 }
 
-TEST(Decomposition, CutsTheLongestDimensionByThePrimeFactorsLargestFirst) {
+TEST(Decomposition, SplitsTheLongestDimensionByTheLargestPrimeFactorFirst) {
   const auto cube = make_extents(1, {1024, 1024, 1024}, 1);
   EXPECT_EQ(grid_of(cube, 1), "1");
   EXPECT_EQ(grid_of(cube, 2), "d2");
@@ -35,40 +35,40 @@ TEST(Decomposition, CutsTheLongestDimensionByThePrimeFactorsLargestFirst) {
   EXPECT_EQ(grid_of(make_extents(1, {400, 100, 100}, 1), 4), "d4");
   EXPECT_EQ(grid_of(make_extents(1, {100, 400, 100}, 1), 8), "d2h4");
   EXPECT_EQ(grid_of(make_extents(1, {6, 100, 100}, 1), 18), "h6w3");
-  // Smallest first it would be h6w2: blocks of 167 × 500 instead of 333 × 250.
+  // With the smallest factor first it would be h6w2: blocks of 167 × 500 instead of 333 × 250.
   EXPECT_EQ(grid_of(make_extents(1, {1, 1000, 1000}, 1), 12), "h3w4");
 }
 
-TEST(Decomposition, LengthsAreNotRounded) {
+TEST(Decomposition, DoesNotRoundLengths) {
   // 10 / 3 is more than 3: rows are split again, not the 3 columns.
   EXPECT_EQ(to_string(decompose(make_extents(1, {10, 3}, 1), {Dim::width, Dim::height}, 6).grid), "h6");
 }
 
-TEST(Decomposition, OfEquallyLongDimensionsTheFirstGivenIsSplit) {
+TEST(Decomposition, SplitsTheFirstOfEquallyLongDimensions) {
   const auto square = make_extents(1, {64, 64}, 1);
   EXPECT_EQ(to_string(decompose(square, {Dim::height, Dim::width}, 2).grid), "h2");
   EXPECT_EQ(to_string(decompose(square, {Dim::width, Dim::height}, 2).grid), "w2");
 }
 
-TEST(Decomposition, NodesComeBeforeTheRanksInANode) {
+TEST(Decomposition, SplitsForNodesBeforeRanks) {
   const auto cube = make_extents(1, {1024, 1024, 1024}, 1);
   const auto d = decompose(cube, spatial, 2, 6);
   EXPECT_EQ(to_string(d.nodes), "d2");
   EXPECT_EQ(to_string(d.grid), "d2h3w2");
-  EXPECT_EQ(to_string(decompose(cube, spatial, 12).grid), "d3h2w2");  // flat: the 3 would have split the depth
+  EXPECT_EQ(to_string(decompose(cube, spatial, 12).grid), "d3h2w2");  // without nodes the 3 splits the depth
   const auto many = decompose(make_extents(1, {2048, 1024, 1024}, 1), spatial, 128, 8);
   EXPECT_EQ(to_string(many.nodes), "d8h4w4");
   EXPECT_EQ(to_string(many.grid), "d16h8w8");
 }
 
-TEST(Decomposition, WiderHalosMakeADimensionShorter) {
+TEST(Decomposition, ComparesLengthsInHaloWidths) {
   DecompositionOptions options;
   options.halo[views::position(Dim::height)] = 4;
   EXPECT_EQ(to_string(decompose(make_extents(1, {300, 100}, 1), {Dim::height, Dim::width}, 2, options).grid), "w2");
   EXPECT_EQ(to_string(decompose(make_extents(1, {500, 100}, 1), {Dim::height, Dim::width}, 2, options).grid), "h2");
 }
 
-TEST(Decomposition, EveryNodeHasABrickOfItsRanks) {
+TEST(Decomposition, GivesEveryNodeABrickOfBlocks) {
   std::mt19937 random(20);
   const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(random); };
   for (int i = 0; i < 200; ++i) {
@@ -92,12 +92,12 @@ TEST(Decomposition, EveryNodeHasABrickOfItsRanks) {
       EXPECT_GE(node, 0);
       EXPECT_LT(node, nodes);
       EXPECT_EQ(blocks[node], ranks);
-      EXPECT_EQ(brick.size(), ranks);  // their hull holds nothing else
+      EXPECT_EQ(brick.size(), ranks);  // their hull contains no other blocks
     }
   }
 }
 
-TEST(Decomposition, RefusesWhatItCannotSplit) {
+TEST(Decomposition, RefusesInvalidArguments) {
   const auto extents = make_extents(1, {8, 8}, 1);
   const std::vector<Dim> rows{Dim::height};
   EXPECT_THROW(decompose(extents, {}, 1, 1), InvalidArgument);

@@ -22,13 +22,13 @@ namespace test_link_table {
 using detail::BetweenNodes;
 using detail::link_rounds;
 
-TEST(LinkRounds, AnyTwoRanksMeetOnceAndNodesWithAllTheirRanks) {
+TEST(LinkRounds, LetAnyTwoRanksMeetOnceAndNodesMeetWithAllRanks) {
   std::mt19937 random(30);
   const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(random); };
   for (int i = 0; i < 100; ++i) {
     SCOPED_TRACE(i);
     std::vector<std::vector<int>> nodes(static_cast<std::size_t>(pick(1, 6)));
-    const bool even = i % 2 == 0;  // every other time all nodes have four
+    const bool even = i % 2 == 0;  // in every second case all nodes have four ranks
     const int ranks = even ? 4 * static_cast<int>(nodes.size()) : static_cast<int>(nodes.size()) + pick(0, 20);
     std::vector<int> node_of;
     for (int r = 0; r < ranks; ++r) {
@@ -43,7 +43,7 @@ TEST(LinkRounds, AnyTwoRanksMeetOnceAndNodesWithAllTheirRanks) {
     for (const auto& partner : rounds) {
       ASSERT_EQ(static_cast<int>(partner.size()), ranks);
       std::set<bool> kinds;
-      std::map<int, std::set<int>> hosts;  // the nodes that a node meets
+      std::map<int, std::set<int>> hosts;  // for each node the nodes that it meets
       int resting = 0;
       for (int r = 0; r < ranks; ++r) {
         const int p = partner[static_cast<std::size_t>(r)];
@@ -57,7 +57,7 @@ TEST(LinkRounds, AnyTwoRanksMeetOnceAndNodesWithAllTheirRanks) {
       EXPECT_LE(kinds.size(), 1U);
       for (const auto& [_, others] : hosts) EXPECT_EQ(others.size(), 1U);
       if (even) {
-        EXPECT_LE(resting, 4);  // of an odd number of nodes one
+        EXPECT_LE(resting, 4);  // one node rests if their number is odd
       }
     }
     EXPECT_EQ(static_cast<int>(met.size()), ranks * (ranks - 1));
@@ -85,8 +85,8 @@ class Links : public testing::Test {
   comm::Communicator comm = test::make_communicator();
 };
 
-TEST_F(Links, AreOneSymmetricTableOnAllRanks) {
-  // Once any two ranks, once nodes as a whole.
+TEST_F(Links, FormEqualSymmetricTablesOnAllRanks) {
+  // First all pairs of ranks, then one meeting per pair of nodes.
   for (const int all_pairs_up_to : {64, 0}) {
     SCOPED_TRACE(all_pairs_up_to);
     LinkTable t = measure_links(comm, {.bytes = 1 << 16, .repetitions = 3, .all_pairs_up_to = all_pairs_up_to});
@@ -109,7 +109,7 @@ TEST_F(Links, AreOneSymmetricTableOnAllRanks) {
   }
 }
 
-TEST_F(Links, MeasureEachPairBothWays) {
+TEST_F(Links, AreMeasuredInBothDirections) {
   if (comm.size() == 1) GTEST_SKIP() << "one rank has no links";
   const auto sent_to = [&] {
     std::vector<std::uint64_t> bytes;
@@ -121,18 +121,18 @@ TEST_F(Links, MeasureEachPairBothWays) {
   const auto after = sent_to();
   for (int peer = 0; peer < comm.size(); ++peer) {
     const auto p = static_cast<std::size_t>(peer);
-    EXPECT_EQ(after[p] - before[p], peer == comm.rank() ? 0U : 3U * (5000 + 8)) << peer;  // one to warm up
+    EXPECT_EQ(after[p] - before[p], peer == comm.rank() ? 0U : 3U * (5000 + 8)) << peer;  // 2 and one to warm up
   }
 }
 
-TEST_F(Links, RefuseOptionsOnAllRanks) {
+TEST_F(Links, RefuseInvalidOptionsOnAllRanks) {
   EXPECT_THROW(measure_links(comm, {.bytes = 0}), InvalidArgument);
   EXPECT_THROW(measure_links(comm, {.repetitions = 0}), InvalidArgument);
   EXPECT_THROW(measure_links(comm, {.all_pairs_up_to = -1}), InvalidArgument);
   if (comm.size() > 1) {
     EXPECT_THROW(measure_links(comm, {.repetitions = comm.rank() == 0 ? 2 : 1}), InvalidArgument);
   }
-  comm.barrier();  // and go on
+  comm.barrier();  // the communicator still works
 }
 
 }  // namespace test_link_table

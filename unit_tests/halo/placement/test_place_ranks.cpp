@@ -21,7 +21,7 @@ class PlaceRanks : public testing::Test {
   const int rank = comm.rank(), size = comm.size();
 };
 
-TEST_F(PlaceRanks, MakesTheHolderOfASubdomainItsRank) {
+TEST_F(PlaceRanks, NumbersRanksByTheirSubdomains) {
   std::mt19937 random(31);
   for (int i = 0; i < 5; ++i) {
     Placement p;
@@ -38,8 +38,8 @@ TEST_F(PlaceRanks, MakesTheHolderOfASubdomainItsRank) {
   }
 }
 
-// From the machine to the communicator: what is measured is placed.
-TEST_F(PlaceRanks, FollowsWhatWasMeasured) {
+// All steps from measured links to a communicator.
+TEST_F(PlaceRanks, TakesAPlacementByMeasuredLinks) {
   const auto grid = views::ProcessGrid::parse("h" + std::to_string(size));
   const auto x = views::Distribution::block(views::make_extents(1, {100, 20}, 2), grid, size);
   const auto needed = [&](int r) {
@@ -50,7 +50,7 @@ TEST_F(PlaceRanks, FollowsWhatWasMeasured) {
   const auto links = measure_links(comm, {.bytes = 1 << 14, .repetitions = 2});
   const Placement p = place(make_traffic_matrix(x, needed, {}, sizeof(float)), links.seconds_per_byte);
   EXPECT_LE(p.cost, p.trivial_cost);
-  const auto placed = place_ranks(comm, p);  // throws if ranks had found different ones
+  const auto placed = place_ranks(comm, p);  // throws if ranks have found different placements
   EXPECT_EQ(p.rank_of[static_cast<std::size_t>(placed.rank())], rank);
 }
 

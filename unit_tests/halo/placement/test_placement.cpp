@@ -25,7 +25,7 @@ using testing::HasSubstr;
 using views::Dim;
 using views::Distribution;
 
-/// Each rank's block of a tensor of one sample and channel, with a halo of one around it where it is split; corners too.
+/// The traffic of a halo of one cell, corners included, in the split dimensions of a tensor of one sample and channel.
 TrafficMatrix halo_traffic(const std::array<Index, 3>& extents, const char* grid, Boundary boundary,
                            double element_bytes = 4) {
   const auto g = views::ProcessGrid::parse(grid);
@@ -47,14 +47,14 @@ SquareMatrix table(int n, const std::function<double(int, int)>& f) {
   return m;
 }
 
-// Seconds per byte of the paper's kind of nodes, in units of 1 / (GB/s). What it measured on Summit: 42 GB/s over NVLink in a
-// triad of GPUs, 30 over the X-bus between the two, 12.5 to another node.
+// Seconds per byte of the paper's nodes, in units of 1 / (GB/s). It measured on Summit: 42 GB/s over NVLink in a triad
+// of GPUs, 30 over the X-bus between the two triads, 12.5 to another node.
 constexpr double nvlink = 1 / 42., xbus = 1 / 30., nic = 1 / 12.5;
 
 SquareMatrix summit(bool alternating = false) {
   return table(6, [=](int i, int j) { return (alternating ? i % 2 == j % 2 : i / 3 == j / 3) ? nvlink : xbus; });
 }
-/// Eight GPUs: a cube-mesh of one or two NVLinks of 20 GB/s, PCIe where there is none.
+/// Eight GPUs: a cube-mesh of one or two NVLinks of 20 GB/s, PCIe between the other pairs.
 SquareMatrix dgx1() {
   const char* links[8] = {"01122000", "10210200", "12020010", "21200001",
                           "20000112", "02001021", "00101202", "00012120"};
@@ -64,7 +64,7 @@ SquareMatrix dgx1() {
 SquareMatrix two_pairs() {
   return table(4, [](int i, int j) { return i + j == 3 ? 1 / 40. : 1 / 10.; });
 }
-/// Ranks dealt to `hosts` one by one.
+/// Ranks dealt to `hosts` round-robin.
 SquareMatrix dealt(int n, int hosts, double inside = 1, double between = 10) {
   return table(n, [=](int i, int j) { return i % hosts == j % hosts ? inside : between; });
 }
@@ -90,7 +90,7 @@ double optimum(const TrafficMatrix& traffic, const SquareMatrix& d) {
   return best;
 }
 
-/// What holds for every result.
+/// Checks properties that every result must have.
 void check(const Placement& p, const TrafficMatrix& traffic, const SquareMatrix& d) {
   ASSERT_TRUE(std::ranges::is_permutation(p.rank_of, identity(traffic.size())));
   const double cost = naive_cost(traffic, d, p.rank_of), trivial = naive_cost(traffic, d, identity(traffic.size()));
@@ -107,7 +107,7 @@ struct Instance {
   SquareMatrix distance;
 };
 
-/// Sparse or dense, symmetric or not in either matrix, with flows to oneself and distances to oneself.
+/// A random instance: sparse or dense, each matrix symmetric or not, with non-zero diagonals.
 Instance random_instance(std::mt19937& random, int n) {
   const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(random); };
   const int density = pick(2, 10), levels = pick(1, 50);
@@ -162,14 +162,14 @@ TEST(Placement, FindsTheOptimumOfNodesWithUnequalLinks) {
     }
 }
 
-// Known without a search.
+// The optimum is known without a search.
 TEST(Placement, PutsAChainAlongTheFastLinks) {
-  // Rows in a chain on two pairs: twice a fast link, once a slow one, 100 × 4 bytes each way.
+  // Rows in a chain on two pairs: two fast links, one slow link, 100 × 4 bytes in each direction.
   const TrafficMatrix chain = halo_traffic({400, 1, 100}, "d4", Boundary::zero);
   const Placement p = place(chain, two_pairs());
   EXPECT_DOUBLE_EQ(p.cost, 800 * (2 / 40. + 1 / 10.));
   EXPECT_DOUBLE_EQ(p.trivial_cost, 800 * (1 / 40. + 2 / 10.));
-  // A ring of six on two triads, dealt alternately: two borders over the X-bus instead of all six.
+  // A ring of six on two triads, dealt alternately: two borders cross the X-bus instead of all six.
   const TrafficMatrix ring = halo_traffic({600, 1, 100}, "d6", Boundary::periodic);
   const Placement q = place(ring, summit(true));
   EXPECT_DOUBLE_EQ(q.cost, 800 * (4 * nvlink + 2 * xbus));
@@ -180,7 +180,7 @@ TEST(Placement, PutsAChainAlongTheFastLinks) {
 }
 
 TEST(Placement, LeavesTheSlowRankToASubdomainThatSendsLittle) {
-  // Of 2 × 3 blocks those in the corners.
+  // Of 2 × 3 blocks, the four in the corners send least.
   const TrafficMatrix traffic = halo_traffic({1, 300, 300}, "h2w3", Boundary::zero);
   const SquareMatrix d = table(6, [](int i, int j) { return i == 1 || j == 1 ? 5. : 1.; });
   const Placement p = place(traffic, d, {.exact_up_to = 0});
@@ -202,7 +202,7 @@ TEST(Placement, AgreesWithAllPermutations) {
   }
 }
 
-TEST(Placement, SwapsComeWithinTwoPercentOfTheOptimum) {
+TEST(Placement, ComesWithinTwoPercentOfTheOptimumBySwaps) {
   std::mt19937 random(22);
   double worst = 1;
   for (int i = 0; i < test::share_of(300); ++i) {
@@ -223,14 +223,15 @@ TEST(Placement, IsNeverAboveTheTrivialOrderNorBelowTheBound) {
   for (int i = 0; i < test::share_of(60); ++i) {
     SCOPED_TRACE(i);
     const auto [traffic, distance] = random_instance(random, 1 + (i * 7) % 40);
-    // Without any work, with some, with enough.
+    // No work, some work, enough work.
     for (const std::int64_t work : {std::int64_t{0}, std::int64_t{20'000}, PlacementOptions{}.work})
       check(place(traffic, distance, {.restarts = 4, .exact_up_to = 0, .work = work}), traffic, distance);
   }
 }
 
-TEST(Placement, KeepsTheTrivialOrderWhereNothingBetterIsFound) {
-  // The best order of each instance made the trivial one; then there is time for one start only, which is worse.
+TEST(Placement, KeepsTheTrivialOrderIfNoOrderIsBetter) {
+  // The ranks are renumbered so that the best order is the trivial one. The work suffices for one start only, which
+  // ends worse.
   std::mt19937 random(26);
   for (int i = 0; i < 20; ++i) {
     SCOPED_TRACE(i);
@@ -246,17 +247,17 @@ TEST(Placement, KeepsTheTrivialOrderWhereNothingBetterIsFound) {
   }
 }
 
-TEST(Placement, ReachesItsBoundWhereAllLinksAreEqual) {
+TEST(Placement, ReachesItsBoundIfAllLinksAreEqual) {
   const TrafficMatrix traffic = halo_traffic({60, 50, 40}, "d4h3w2", Boundary::periodic);
   const Placement p = place(traffic, table(24, [](int, int) { return 2.; }));
   EXPECT_NEAR(p.lower_bound, p.cost, 1e-9 * p.cost);
   EXPECT_EQ(p.cost, p.trivial_cost);
-  const auto large = halo_traffic({64, 64, 64}, "d8h8w8", Boundary::periodic);  // beyond the assignment problem
+  const auto large = halo_traffic({64, 64, 64}, "d8h8w8", Boundary::periodic);  // too large for the assignment problem
   const Placement q = place(large, table(512, [](int, int) { return 2.; }));
   EXPECT_NEAR(q.lower_bound, q.cost, 1e-9 * q.cost);
 }
 
-TEST(Placement, AssignsLinearlyAtTheLeastCost) {
+TEST(Placement, SolvesTheLinearAssignmentProblem) {
   std::mt19937 random(24);
   for (int i = 0; i < 100; ++i) {
     const int n = 1 + i % 6;
@@ -273,7 +274,7 @@ TEST(Placement, AssignsLinearlyAtTheLeastCost) {
   }
 }
 
-TEST(Placement, IsTheSameForTheSameSeed) {
+TEST(Placement, IsEqualForEqualSeeds) {
   std::mt19937 random(25);
   const auto [traffic, distance] = random_instance(random, 30);
   EXPECT_EQ(place(traffic, distance, {.restarts = 3, .seed = 3}), place(traffic, distance, {.restarts = 3, .seed = 3}));
@@ -303,11 +304,11 @@ TEST(Placement, SendsLessThanHalfOverTheLinkWhenRanksAreDealtToTwoHosts) {
 }
 
 TEST(Placement, GivesNodesBricksAndKeepsUnevenNodesTogether) {
-  // Four hosts of four in a 4 × 4 grid: quarters, of which each has two borders of two blocks.
+  // Four hosts of four ranks in a 4 × 4 grid: each gets a quarter, with two borders of two blocks.
   const TrafficMatrix square = halo_traffic({1, 400, 400}, "h4w4", Boundary::zero, 1);
   const Placement quarters = place(square, dealt(16, 4));
-  EXPECT_EQ(bytes_over_link(square, quarters.rank_of, 4), 2 * (2 * 400 + 10));  // and 10 corners
-  // Hosts of five and three in a chain of eight: one border between them.
+  EXPECT_EQ(bytes_over_link(square, quarters.rank_of, 4), 2 * (2 * 400 + 10));  // the 10 are corners
+  // Hosts of five and three ranks in a chain of eight: one border between them.
   const TrafficMatrix chain = halo_traffic({1, 800, 10}, "h8", Boundary::zero);
   const auto host = [](int rank) { return rank == 1 || rank == 4 || rank == 6; };
   const SquareMatrix uneven = table(8, [&](int i, int j) { return host(i) == host(j) ? 1. : 7.; });
@@ -315,13 +316,13 @@ TEST(Placement, GivesNodesBricksAndKeepsUnevenNodesTogether) {
   EXPECT_DOUBLE_EQ(p.cost, 2 * 4 * 10 * (6 * 1. + 7.));
 }
 
-TEST(Placement, PlacesAThousandRanksInTwoSeconds) {
+TEST(Placement, Places1024RanksInTwoSeconds) {
   const TrafficMatrix traffic = halo_traffic({2048, 1024, 1024}, "d16h8w8", Boundary::periodic);
   const auto d =
       decompose(views::make_extents(1, {2048, 1024, 1024}, 1), {Dim::depth, Dim::height, Dim::width}, 128, 8);
   ASSERT_EQ(d.grid, traffic.grid);
   const SquareMatrix distance = dealt(1024, 128);
-  // What the hierarchical decomposition promises: node k has brick k.
+  // The order of the hierarchical decomposition: node k has brick k.
   std::vector<int> bricks, ranks(128, 0);
   for (int i = 0; i < 1024; ++i) {
     const int node = node_of(d, i);
@@ -329,7 +330,7 @@ TEST(Placement, PlacesAThousandRanksInTwoSeconds) {
   }
   const double by_bricks = naive_cost(traffic, distance, bricks);
 
-  const std::clock_t start = std::clock();  // of this process, which has one thread: a busy machine doesn't count
+  const std::clock_t start = std::clock();  // CPU time of this process with one thread, so other load does not count
   const Placement p = place(traffic, distance);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   check(p, traffic, distance);
@@ -340,7 +341,7 @@ TEST(Placement, PlacesAThousandRanksInTwoSeconds) {
   }
   std::cout << describe(p) << "; bricks " << by_bricks << "; " << seconds << " s\n";
 
-  // The same without a grid that could be split into bricks.
+  // Without a grid that could be split into bricks.
   TrafficMatrix unknown = traffic;
   unknown.grid = {};
   const Placement q = place(unknown, distance);
@@ -349,14 +350,14 @@ TEST(Placement, PlacesAThousandRanksInTwoSeconds) {
   std::cout << describe(q) << "\n";
 }
 
-TEST(Placement, SaysWhatItFound) {
+TEST(Placement, DescribesItsResult) {
   EXPECT_EQ(describe({.rank_of = {0, 1}, .cost = 1, .lower_bound = 0.8, .trivial_cost = 4}),
             "2 ranks placed at cost 1 s, 75.0 % below the trivial order (4 s); no order is below 0.8 s");
   EXPECT_THAT(describe({.rank_of = {0}, .cost = 1, .lower_bound = 1, .trivial_cost = 1}), HasSubstr("the optimum"));
   EXPECT_THAT(describe({.rank_of = {0}}), HasSubstr("0.0 % below"));
 }
 
-TEST(Placement, RefusesWhatIsNoTable) {
+TEST(Placement, RefusesInvalidTables) {
   const TrafficMatrix traffic = halo_traffic({1, 1, 64}, "w4", Boundary::zero);
   const SquareMatrix ones(4, 1);
   EXPECT_THROW(place({}, {}), InvalidArgument);

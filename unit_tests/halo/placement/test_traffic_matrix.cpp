@@ -13,7 +13,7 @@ using views::Dim;
 using views::Distribution;
 using views::ProcessGrid;
 
-TEST(TrafficMatrix, IsWhatThePlansSend) {
+TEST(TrafficMatrix, ContainsTheBytesThatPlansSend) {
   const auto dist = Distribution::block(views::make_extents(2, {9, 7}, 3), views::ProcessGrid::parse("n2h3w2"), 24);
   const auto needed = [&](int rank) {
     auto box = dist.owned(rank);
@@ -34,7 +34,7 @@ TEST(TrafficMatrix, IsWhatThePlansSend) {
   EXPECT_THROW(make_traffic_matrix(dist, needed, boundaries, 0), InvalidArgument);
 }
 
-TEST(TrafficMatrix, OfTwoTensorsIsTheSum) {
+TEST(TrafficMatrix, AddsUpForTwoTensors) {
   const TrafficMatrix a{.sends = {{{1, 2}}, {{0, 3}, {2, 4}}, {}}, .grid = ProcessGrid::parse("h3")};
   const TrafficMatrix b{.sends = {{{2, 5}}, {{2, 6}}, {{0, 7}}}, .grid = ProcessGrid::parse("w1")};
   const TrafficMatrix sum{.sends = {{{1, 2}, {2, 5}}, {{0, 3}, {2, 10}}, {{0, 7}}}, .grid = a.grid};
