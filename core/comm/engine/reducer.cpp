@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 namespace aloni::comm {
 
@@ -83,13 +84,17 @@ ElementOperation of(Reduction reduction) {
 }
 
 constexpr std::size_t block_bytes = 4096;  // several blocks fit in the first-level cache
+constexpr std::size_t most_depths = 12;    // of the tree: up to 8192 operands
 
 /// The binary tree of a reduction.
 class Tree {
  public:
-  Tree(const ElementOperation& operation, std::span<std::byte* const> operands)
+  /// `scratch`: (most_depths + 1) blocks of `block` bytes; the last one is the result's.
+  Tree(const ElementOperation& operation, std::span<std::byte* const> operands, std::byte* scratch, std::size_t block)
       : operation_(operation),
         operands_(operands),
+        scratch_(scratch),
+        block_(block),
         power_(std::bit_floor(operands.size())),
         extra_(operands.size() - power_) {}
 
@@ -108,7 +113,7 @@ class Tree {
     }
     const std::size_t middle = (first + last) / 2;
     const std::byte* const low = evaluate(first, middle, at, bytes, to, depth + 1);
-    const std::byte* const high = evaluate(middle, last, at, bytes, scratch_[depth].data(), depth + 1);
+    const std::byte* const high = evaluate(middle, last, at, bytes, scratch_ + depth * block_, depth + 1);
     operation_.combine(operation_.state.get(), to, low, high, count);
     return to;
   }
@@ -116,8 +121,8 @@ class Tree {
  private:
   const ElementOperation& operation_;
   std::span<std::byte* const> operands_;
-  std::size_t power_, extra_;
-  alignas(64) std::array<std::array<std::byte, block_bytes>, 12> scratch_;
+  std::byte* scratch_;
+  std::size_t block_, power_, extra_;
 };
 
 }  // namespace
@@ -125,14 +130,18 @@ class Tree {
 void combine_all(const ElementOperation& operation, std::span<std::byte* const> operands, std::size_t count) {
   if (operands.size() < 2 || count == 0) return;
   if (operands.size() == 2) return operation.combine_both(operation.state.get(), operands[0], operands[1], count);
-  Tree tree(operation, operands);
-  alignas(64) std::array<std::byte, block_bytes> result;
   const std::size_t bytes = count * operation.element_bytes;
-  const std::size_t block = block_bytes / operation.element_bytes * operation.element_bytes;
+  const std::size_t block = std::max(block_bytes / operation.element_bytes, std::size_t{1}) * operation.element_bytes;
+  alignas(64) std::array<std::byte, (most_depths + 1) * block_bytes> memory;
+  std::vector<std::byte> larger;  // for elements beyond a block
+  if (block > block_bytes) larger.resize((most_depths + 1) * block);
+  std::byte* const scratch = larger.empty() ? memory.data() : larger.data();
+  std::byte* const result = scratch + most_depths * block;
+  Tree tree(operation, operands, scratch, block);
   for (std::size_t at = 0; at < bytes; at += block) {
     const std::size_t n = std::min(block, bytes - at);
-    tree.evaluate(0, tree.leaves(), at, n, result.data(), 0);
-    for (std::byte* const operand : operands) std::memcpy(operand + at, result.data(), n);
+    tree.evaluate(0, tree.leaves(), at, n, result, 0);
+    for (std::byte* const operand : operands) std::memcpy(operand + at, result, n);
   }
 }
 
