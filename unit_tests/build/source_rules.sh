@@ -1,40 +1,61 @@
 #!/usr/bin/env bash
-# Checks the rules of a good guest: the library's sources do not use MPI_COMM_WORLD, print nothing and end no process.
-# core/environment is exempt.
+# Rules that no compiler checks. Each is tried on a sample first: a pattern that matches nothing would never complain.
+# - Good guest: the library's sources do not use MPI_COMM_WORLD, print nothing and end no process.
+# - Words of CUDA and NCCL appear only in files named for them, and in a short list of others.
+# - Lines of C++ have at most 120 columns, comments too.
 #   source_rules.sh <source folder>
 set -euo pipefail
 cd "$1"
-pattern='MPI_COMM_WORLD|std::(cout|cerr|clog|printf|puts|exit|_Exit|quick_exit|abort|terminate)'
-pattern+='|\b(f?printf|puts|fputs|exit|_exit|abort|signal|sigaction|MPI_Abort|MPI_Finalize)\('
+failures=0
+sample=$(mktemp --suffix=.cpp)
+trap 'rm -f "$sample"' EXIT
 
-# Comments may name these functions.
-offenders() {
-  local file
+# code_with <pattern> <files…>: "file:line:code" of the lines whose code matches; comments may name anything.
+code_with() {
+  local pattern=$1 file
+  shift
   for file in "$@"; do
     sed -E 's,//.*$,,' "$file" | grep -nE "$pattern" | sed "s,^,$file:," || true
   done
 }
 
-# Exempt: core/environment starts and stops MPI; ucx_library restores the signal handlers that UCX replaces.
-files=()
-for folder in core views halo nn model tasks; do
-  [[ -d $folder ]] || continue
-  while IFS= read -r file; do files+=("$file"); done < <(find "$folder" -name '*.hpp' -o -name '*.cpp' |
-    grep -vE '^core/(environment|comm/transport/ucx_library)\.')
-done
-((${#files[@]} > 20)) || { echo "found only ${#files[@]} files in $1: have the folders moved?"; exit 1; }
-
-# The pattern must match forbidden code.
-sample=$(mktemp --suffix=.cpp)
-trap 'rm -f "$sample"' EXIT
-printf '%s\n' 'void f() { MPI_Comm_rank(MPI_COMM_WORLD, &r); }' 'void g() { std::cout << 1; }' 'void h() { exit(1); }' \
-  >"$sample"
-[[ $(offenders "$sample" | wc -l) == 3 ]] || { echo "the pattern does not match forbidden code"; exit 1; }
-
-found=$(offenders "${files[@]}")
-if [[ -n $found ]]; then
-  echo "library sources must not print, end the process or use MPI_COMM_WORLD:"
-  echo "$found"
+# try <rule> <matches> <lines of code…>
+try() {
+  local rule=$1 matches=$2
+  shift 2
+  printf '%s\n' "$@" >"$sample"
+  [[ $(code_with "${!rule}" "$sample" | wc -l) == "$matches" ]] && return
+  echo "the pattern of $rule does not match forbidden code"
   exit 1
-fi
-echo "${#files[@]} files follow the rules"
+}
+
+complain() {
+  [[ -z $2 ]] && return
+  echo "$1:"
+  echo "$2"
+  failures=1
+}
+
+sources() { find "$@" \( -name '*.hpp' -o -name '*.cpp' \) -print | sort; }
+mapfile -t library < <(sources core views halo nn)
+((${#library[@]} > 200)) || { echo "found only ${#library[@]} files in $1: have the folders moved?"; exit 1; }
+
+# Exempt: core/environment starts and stops MPI; ucx_library restores the signal handlers that UCX replaces.
+guest='MPI_COMM_WORLD|std::(cout|cerr|clog|printf|puts|exit|_Exit|quick_exit|abort|terminate)'
+guest+='|\b(f?printf|puts|fputs|exit|_exit|abort|signal|sigaction|MPI_Abort|MPI_Finalize)\('
+try guest 3 'void f() { MPI_Comm_rank(MPI_COMM_WORLD, &r); }' 'void g() { std::cout << 1; }' 'void h() { exit(1); }'
+mapfile -t files < <(printf '%s\n' "${library[@]}" | grep -vE '^core/(environment|comm/transport/ucx_library)\.')
+complain "library sources must not print, end the process or use MPI_COMM_WORLD" "$(code_with "$guest" "${files[@]}")"
+
+# Exempt: queue_mark includes its specialisation, native_stream asks an instance for its stream, instantiate asks which
+# spaces Kokkos has, and info_command prints the options of the build.
+device='[cC][uU][dD][aA]|nccl|NCCL|cublas|cudnn'
+try device 3 'cudaEvent_t e;' '#ifdef KOKKOS_ENABLE_CUDA' 'ncclComm_t c;  // comment'
+mapfile -t files < <({ printf '%s\n' "${library[@]}"; sources tools; } | grep -vE '(cuda|nccl|cudnn)[^/]*(/|$)' |
+  grep -vE '^(core/queue_mark|core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$')
+complain "words of CUDA belong into files named for it" "$(code_with "$device" "${files[@]}")"
+
+mapfile -t files < <(sources core views halo nn tools bench examples unit_tests)
+complain "lines of more than 120 columns" "$(LC_ALL=C.UTF-8 grep -nE '^.{121,}' "${files[@]}" | cut -d: -f1,2)"
+((failures == 0)) && echo "${#files[@]} files follow the rules"
+exit "$failures"

@@ -1,12 +1,12 @@
 #pragma once
-// Counts what operator new hands out while it is armed, on all threads. Views and what MPI takes by malloc it doesn't see (the fence
-// guard sees Views). Under a sanitizer, which has operators of its own, it counts nothing.
+// Counts allocations by operator new on all threads while armed. It does not see Views (the fence guard does) and
+// malloc inside MPI. Under a sanitizer, which replaces operator new itself, it counts nothing.
 //
 //   aloni::test::HeapGuard guard;            // armed from here on
 //   network.train_step(queue);
 //   EXPECT_EQ(guard.allocations(), 0) << guard.report();
 //
-// CMake: heap_guard.cpp among the test's own sources: it replaces operator new.
+// CMake: add heap_guard.cpp to the sources of a SEPARATE test. It replaces operator new.
 #include <support/sanitizer.hpp>
 
 #include <cstddef>
@@ -14,21 +14,21 @@
 
 namespace aloni::test {
 
-/// One at a time.
+/// At most one exists at a time.
 class HeapGuard {
  public:
   static constexpr bool counts = !sanitized;
 
-  /// Smaller blocks don't count.
+  /// Smaller blocks are not counted.
   explicit HeapGuard(std::size_t smallest = 0);
   HeapGuard(const HeapGuard&) = delete;
   HeapGuard& operator=(const HeapGuard&) = delete;
   ~HeapGuard();
 
   void disarm();
-  /// Since the construction.
+  /// Number of allocations since the construction.
   long allocations() const;
-  /// Bytes of the first of them.
+  /// Bytes of the first allocation.
   std::string report() const;
 };
 

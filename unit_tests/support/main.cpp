@@ -1,8 +1,8 @@
 // The main of every test that needs MPI or Kokkos.
 //
-// A failure on one rank is told to all: after each test the ranks meet, and the exit code is the same everywhere. A
-// rank that failed and then waits for peers in vain (they wait for a message that it will never send) ends the job
-// instead of letting it hang until the timeout. Rank 0 prints as GoogleTest does; the others print only what failed.
+// After each test the ranks exchange their results, so that all ranks have the same exit code. A failed rank may wait
+// for peers that wait for one of its messages: then it ends the job, which would otherwise hang until the timeout.
+// Rank 0 prints as GoogleTest does; other ranks print only failures.
 
 #include <aloni/core/environment.hpp>
 
@@ -72,8 +72,8 @@ class TellAll : public testing::EmptyTestEventListener {
   int rank_ = 0;
 };
 
-/// MPI and its plug-ins keep what they allocate when they start and stop, and are gone from memory when leaks are reported: no
-/// suppression would find their names.
+/// MPI and its plug-ins keep memory that they allocate at start and stop. They are unloaded before leaks are reported,
+/// so no suppression would match their names.
 template <class F>
 void without_leak_check(F&& f) {
 #ifdef __SANITIZE_ADDRESS__

@@ -1,6 +1,6 @@
 #pragma once
-// How many random cases a property test tries: a quarter of them under a sanitizer (sanitizer.hpp), eight times as many in a nightly run,
-// which sets ALONI_NIGHTLY.
+// Number of random cases of a property test: a quarter under a sanitizer (sanitizer.hpp), eight times as many in a
+// nightly run, which sets ALONI_NIGHTLY.
 #include <support/sanitizer.hpp>
 
 #include <cstdlib>

@@ -1,6 +1,6 @@
 #pragma once
-// Under a sanitizer, where everything is 5 to 15 times slower, tests with many random cases take a quarter of them; the same
-// cases all run in the Release build.
+// Sanitizers make tests 5 to 15 times slower. Tests with many random cases run a quarter of them there; the Release
+// build runs all of them.
 
 namespace aloni::test {
 
@@ -11,7 +11,7 @@ inline constexpr bool sanitized = false;
 #endif
 
 constexpr int share_of(int cases) { return sanitized ? (cases + 3) / 4 : cases; }
-/// Whether the case of this number is among them.
+/// Whether case number `i` belongs to that quarter.
 constexpr bool is_in_share(int number) { return !sanitized || number % 4 == 0; }
 
 }  // namespace aloni::test

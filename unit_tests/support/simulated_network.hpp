@@ -1,6 +1,6 @@
 #pragma once
-// Several ranks in one process and one thread: real engines over a network that is a few queues. Nothing depends on time, so a seed
-// replays a run exactly.
+// Several ranks in one process and one thread: real engines over a network of queues. Nothing depends on time, so a
+// seed repeats a run exactly.
 #include <aloni/core/comm/engine/engine.hpp>
 #include <aloni/core/comm/engine/plans.hpp>
 #include <aloni/core/comm/faulty_transport.hpp>
@@ -16,12 +16,12 @@
 
 namespace aloni::test {
 
-/// How payloads travel; each way that a real transport has.
+/// How payloads travel. All ways of the real transports exist.
 struct NetworkOptions {
-  std::size_t copied_bytes = 256;        ///< up to here the sender's memory is free at once
-  std::size_t fragment_bytes = 1 << 20;  ///< of larger ones
-  bool must_fetch = false;               ///< larger payloads are fetched, as with MPI; otherwise read in place
-  std::size_t queue_length = 64;         ///< fragments under way to one rank; beyond, there is no room
+  std::size_t copied_bytes = 256;        ///< payloads up to this size are copied at once
+  std::size_t fragment_bytes = 1 << 20;  ///< fragment size of larger payloads
+  bool must_fetch = false;               ///< fetch larger payloads as MPI does; else read them in place
+  std::size_t queue_length = 64;         ///< capacity in fragments towards one rank
 };
 
 /// The transport of one rank.
@@ -78,7 +78,7 @@ class SimulatedTransport final : public comm::Transport {
     const Source& s = sources_[fragment.token];
     fetched_.push_back({s.data, to, fragment.header.bytes, s.peer, s.ticket, ticket});
   }
-  // One process: an address is an address.
+  // All ranks share one address space.
   comm::SharedAddress expose(const void* data, std::size_t) const override {
     return {.descriptor = 0, .offset = reinterpret_cast<std::uintptr_t>(data)};
   }
@@ -115,7 +115,7 @@ class SimulatedTransport final : public comm::Transport {
   std::vector<Source> sources_;
 };
 
-/// Ranks, their engines and plans, and who comes next.
+/// Ranks with their engines and plans, and the random order of their progress.
 class SimulatedRanks {
  public:
   struct Rank {
@@ -126,7 +126,7 @@ class SimulatedRanks {
     std::unique_ptr<comm::detail::Plans> plans;
   };
 
-  /// `nodes`: the ranks of each node.
+  /// `nodes`: ranks of each node.
   SimulatedRanks(const std::vector<std::vector<int>>& nodes, const NetworkOptions& options, const comm::Faults& faults)
       : random_(faults.seed) {
     int size = 0;
@@ -154,7 +154,7 @@ class SimulatedRanks {
   Rank& operator[](int r) { return ranks_[static_cast<std::size_t>(r)]; }
   std::mt19937_64& random() { return random_; }
 
-  /// A collective on one rank, started.
+  /// Starts a collective on one rank.
   comm::detail::Engine::Handle start(int r, const comm::detail::PlanKey& key, comm::Contract contract, void* data,
                                      const comm::ElementOperation& operation, int priority = 0) {
     Rank& rank = (*this)[r];

@@ -1,5 +1,5 @@
 #pragma once
-// A folder of its own for one test, gone with the object.
+// A temporary folder for one test; the destructor removes it.
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>

@@ -1,6 +1,6 @@
 #pragma once
-// --test_files=test_exchange,test_transfer: runs the tests of these source files only. Programs hold the tests of a whole folder, ctest
-// runs them file by file.
+// --test_files=test_exchange,test_transfer runs only the tests of these source files. A program holds the tests of a
+// folder; ctest runs it file by file.
 #include <gtest/gtest.h>
 
 #include <algorithm>

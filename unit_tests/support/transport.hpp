@@ -1,7 +1,12 @@
 #pragma once
-// The communicator of a test, over the transport that ALONI_TEST_TRANSPORT names: shared (or nothing), thread (shared, and a thread makes progress),
-// mpi, ucx, nodes (of two ranks); with messages that are late and in another order, faulty (mpi) and faulty-shared. Set by aloni_add_test; the
-// library itself knows no such variable.
+// The communicator of a test. ALONI_TEST_TRANSPORT names its transport; aloni_add_test sets this variable, which the
+// library itself does not read:
+//   shared         shared memory; the default
+//   thread         shared memory, and a thread makes progress
+//   mpi, ucx       messages of that library only
+//   nodes          nodes of two ranks
+//   faulty         MPI with delayed and reordered messages
+//   faulty-shared  shared memory with delayed and reordered messages
 #include <aloni/core/comm/mpi.hpp>
 
 #include <cstdint>
@@ -20,7 +25,7 @@ inline comm::TransportOptions transport_options() {
   if (name == "ucx") return {.shared_memory = false, .messages = comm::MessageTransport::ucx};
   if (name == "nodes") return {.ranks_per_node = 2};
   if (name.starts_with("faulty")) {
-    static std::uint64_t seed = 0;  // other faults for each communicator
+    static std::uint64_t seed = 0;  // different faults for each communicator
     return {.shared_memory = name == "faulty-shared", .faults = {.seed = ++seed, .delay = 0.3, .no_room = 0.2}};
   }
   throw std::invalid_argument("ALONI_TEST_TRANSPORT=" + name);
