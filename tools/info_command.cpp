@@ -1,6 +1,7 @@
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/version.hpp>
+#include <aloni/nn/local/blas_library.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/info_command.hpp>
 #include <aloni/tools/result_file.hpp>
@@ -82,7 +83,16 @@ Json collect(const comm::Communicator& comm) {
                      {"debug_checks", config::debug_checks}};
   info["ranks"] = comm.size();
   info["nodes"] = nodes;
-  info["threads_per_rank"] = Kokkos::DefaultHostExecutionSpace().concurrency();
+  const int threads = Kokkos::DefaultHostExecutionSpace().concurrency();
+  info["threads_per_rank"] = threads;
+  if (const nn::local::BlasLibrary blas = nn::local::blas_library(); !blas.name.empty()) {
+    info["blas"] = {{"library", blas.name}, {"threads_of", name(blas.threading)}, {"threads", blas.threads}};
+    if (blas.competes_with(threads)) {
+      info["blas"]["warning"] =
+          "its threads and those of Kokkos compete for the cores: install libopenblas-openmp-dev and run "
+          "cmake/bootstrap, or set OPENBLAS_NUM_THREADS=1";
+    }
+  }
   info["models"] = nn::model_names();
   return info;
 }

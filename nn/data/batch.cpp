@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <type_traits>
 
 namespace aloni::nn {
 
@@ -15,17 +16,18 @@ using views::Dim;
 
 namespace {
 
-/// Writes the values of `box` to host memory with the strides of `to`. Samples are counted within the mini-batch.
-template <class T, class View>
-void convert(const LabelledImages& images, std::span<const Index> chosen, std::span<const Shift> shifts, const Box& box,
-             const View& to) {
+/// Writes the values of `box` to host memory with the strides of `to`, on the threads of `exec`; complete on return.
+/// Samples are counted within the mini-batch.
+template <class T, class HostExec, class View>
+void convert(const HostExec& exec, const LabelledImages& images, std::span<const Index> chosen,
+             std::span<const Shift> shifts, const Box& box, const View& to) {
   std::array<T, 256> value;
   for (int p = 0; p < 256; ++p) {
     value[p] = static_cast<T>((p * images.scale - images.mean) / images.deviation);
   }
   const Index height = images.image[Dim::height], width = images.image[Dim::width],
               channels = images.image[Dim::channel];
-  for (Index n = 0; n < box.extent(Dim::sample); ++n) {
+  const auto convert_sample = [&](const Index n) {
     const Index sample = box.lower(Dim::sample) + n;
     const Shift shift = shifts.empty() ? Shift{} : shifts[sample];
     const Index left = box.lower(Dim::width) - shift.right;  // image column at the lower edge of the box
@@ -53,7 +55,11 @@ void convert(const LabelledImages& images, std::span<const Index> chosen, std::s
         background(d, h, last, box.extent(Dim::width));
       }
     }
-  }
+  };
+  Kokkos::parallel_for("aloni::nn::fill_batch",
+                       Kokkos::RangePolicy<HostExec, Kokkos::IndexType<Index>>(exec, 0, box.extent(Dim::sample)),
+                       convert_sample);
+  exec.fence("aloni::nn::fill_batch: the mini-batch is converted");
 }
 
 }  // namespace
@@ -78,7 +84,13 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
   const auto label_of = [&](Index i) { return static_cast<int>(images.labels[chosen[out.lower(Dim::sample) + i]]); };
   const auto label_count = static_cast<Index>(labels.extent(0));
   if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible) {
-    convert<T>(images, chosen, shifts, box, network.input());
+    using HostExec = std::conditional_t<Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible, Exec,
+                                        Kokkos::DefaultHostExecutionSpace>;
+    if constexpr (std::is_same_v<HostExec, Exec>) {
+      convert<T>(queue.space(), images, chosen, shifts, box, network.input());
+    } else {
+      convert<T>(HostExec(), images, chosen, shifts, box, network.input());
+    }
     for (Index i = 0; i < label_count; ++i) labels(i) = label_of(i);
   } else {
     const auto e = views::extents_of(box).values;
@@ -86,7 +98,7 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
         Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::staged_input"), box.size());
     const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, staged);
     using HostExec = Kokkos::DefaultHostExecutionSpace;
-    convert<T>(images, chosen, shifts, box,
+    convert<T>(HostExec(), images, chosen, shifts, box,
                local::dense_tensor<T, HostExec>(host.data(), e[0], e[1], e[2], e[3], e[4]));
     const auto host_labels = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, labels);
     for (Index i = 0; i < label_count; ++i) host_labels(i) = label_of(i);

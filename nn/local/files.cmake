@@ -1,5 +1,6 @@
 # The local kernels: included by nn/CMakeLists.txt, paths relative to it. A backend that is off is not compiled.
 set(ALONI_NN_LOCAL_PURE_HEADERS
+    local/blas_library.hpp
     local/convolution_problem.hpp
     local/filter_orders.hpp
     local/pooling_problem.hpp
@@ -18,6 +19,7 @@ set(ALONI_NN_LOCAL_HEADERS
     local/pooling.hpp
     local/resampling.hpp)
 set(ALONI_NN_LOCAL_PURE_SOURCES
+    local/blas_library.cpp
     local/convolution_problem.cpp
     local/detail/depthwise_kernels.cpp
     local/detail/direct_kernels.cpp
@@ -40,7 +42,7 @@ set(ALONI_NN_LOCAL_SOURCES
     local/pointwise.cpp
     local/pooling.cpp
     local/resampling.cpp)
-set(ALONI_NN_LOCAL_PRIVATE_DEPENDS "")
+set(ALONI_NN_LOCAL_PRIVATE_DEPENDS ${CMAKE_DL_LIBS})
 
 if(aloni_ENABLE_ONEDNN)
   # What includes oneDNN knows no Kokkos: it is compiled by the C++ compiler in every build.

@@ -1,6 +1,7 @@
 """aloni train as a user runs it: it learns, every split gives the same losses, the JSON has its documented form."""
 import json
 import os
+import re
 import shutil
 import tempfile
 import unittest
@@ -119,7 +120,15 @@ class Command(unittest.TestCase):
         self.assertIn("lenet5", info["models"])
         for key in ("version", "commit", "compiler", "kokkos", "mpi"):
             self.assertIn(info[key], result.out)
+        if "blas" in info:
+            self.assertIn(info["blas"]["library"], result.out)
+            self.assertIn(info["blas"]["threads_of"], ("unknown", "sequential", "OpenMP", "its own"))
         self.assertTrue(aloni("--version", ranks=0).out.startswith("aloni " + info["version"]))
+
+    def test_info_warns_if_the_threads_of_blas_compete(self):
+        result = aloni("info", ranks=0, env={**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2"})
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual("compete" in result.out, bool(re.search("threads of +its own", result.out)), result.out)
 
     def test_kokkos_flags_may_stand_anywhere(self):
         for arguments in (["--kokkos-num-threads=1", "info"], ["info", "--kokkos-num-threads=1"],
