@@ -53,7 +53,8 @@ def main():
         operands = jax.device_put(x, split), jax.device_put(w, whole), jax.device_put(dy, split)
         for ours, theirs in zip(step(*operands), expected):
             numpy.testing.assert_array_equal(ours, theirs)
-        print(layer.name, f"{best_milliseconds(lambda: jax.block_until_ready(step(*operands)), options):.3f}", flush=True)
+        time = best_milliseconds(lambda: jax.block_until_ready(step(*operands)), options)
+        print(layer.name, f"{time:.3f}", flush=True)
 
 
 if __name__ == "__main__":
