@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Times all-reduces of floats on two ranks of one thread: aloni, MPI, and PyTorch over gloo.
-# aloni has data in the user's memory (private) and in memory of the library (shared). All take turns, each process on its
-# own core.
+# aloni has data in the user's memory (private) and in memory of the library (shared). All take turns, each process on
+# its own core.
 # Prints medians over turns and their ratios. See README.md beside this file.
 #   PYTHON=~/peers/bin/python bench/compare/collectives.sh [BYTES…]        JSON=FILE keeps the figures
 # BYTES: sizes that bench_collectives has; default: 8 bytes to 32 MiB.

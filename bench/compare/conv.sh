@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times forward and backward of the layers of bench_conv in PyTorch (one process), DTensor (two ranks) and JAX
-# (two devices). Prints one line per layer with milliseconds. A missing peer is left out. See README.md beside this file.
+# (two devices). Prints one line per layer with milliseconds. A missing peer is left out. See README.md beside it.
 #   PYTHON=~/torch/bin/python JAX_PYTHON=~/jax/bin/python bench/compare/conv.sh
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Times one training step of LeNet-5 on two ranks of one thread, split by sample: aloni and PyTorch in turn, each process
-# on its own core. Prints medians over turns and their ratio. See README.md beside this file.
+# Times one training step of LeNet-5 on two ranks of one thread, split by sample: aloni and PyTorch in turn, each
+# process on its own core. Prints medians over turns and their ratio. See README.md beside this file.
 #   PYTHON=~/peers/bin/python bench/compare/lenet5.sh [BATCH…]        default: 64 1024
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
