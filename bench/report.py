@@ -21,6 +21,7 @@ import datetime
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -95,6 +96,7 @@ def main():
             sys.exit(f"report.py: no {file}; measure first")
         write_tables(data)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the running program too
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:2]))
     run = Run(options)
     other = data is not None and any(data["machine"][key] != run.machine[key] for key in ("processor", "cores"))

@@ -76,13 +76,11 @@ class Run:
         try:
             output, errors = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            process.terminate()  # a launcher ends its ranks
-            try:
-                process.communicate(timeout=10)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+            end(process)
             raise Failed(f"{program_of(command)}: no result after {limit} s") from None
+        except BaseException:  # this program is interrupted
+            end(process)
+            raise
         if process.returncode:
             last = (errors.strip() or output.strip() or "no message").splitlines()[-1]
             raise Failed(f"{program_of(command)}: exit status {process.returncode}: {last[:160]}")
@@ -166,6 +164,15 @@ class Run:
         bar |= {"ours": digits(ours), "unit": unit, "peer_name": peer_name or None, "peer": digits(peer),
                 "ratio": digits(ratio), "ratio_is": "times as fast" if speed else "times the time",
                 "at_most": at_most, "at_least": at_least, "met": met, "command": command}
+
+
+def end(process):
+    process.terminate()  # a launcher then ends its ranks
+    try:
+        process.communicate(timeout=10)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def launched(ranks, program, pinned=False):
