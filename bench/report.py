@@ -30,7 +30,7 @@ sys.dont_write_bytecode = True
 
 from figures.run import ROOT, Run, library_versions, output_of, say
 from figures.sections import SECTIONS
-from figures.tables import MARKED, with_tables
+from figures.tables import with_tables
 
 FIGURES = ROOT / "docs/performance.json"
 DOCUMENTS = (ROOT / "docs/performance.md", ROOT / "README.md")
@@ -47,7 +47,6 @@ def write_tables(data):
     for document in DOCUMENTS:
         text = document.read_text(encoding="utf-8")
         document.write_text(with_tables(text, data), encoding="utf-8")
-        say(f"{document.relative_to(ROOT)}: {len(MARKED.findall(text))} parts written")
 
 
 def read(file):
@@ -121,10 +120,10 @@ def main():
                  "quick": options.quick, "problems": run.problems}
         enter(data, run, about)
         file.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if file == FIGURES:
+            write_tables(data)
         say(f"{name}: {time.monotonic() - start:.0f} s")
     say(f"all: {time.monotonic() - begin:.0f} s; {file}")
-    if file == FIGURES:
-        write_tables(data)
 
 
 if __name__ == "__main__":

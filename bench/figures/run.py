@@ -82,8 +82,9 @@ class Run:
             end(process)
             raise
         if process.returncode:
-            last = (errors.strip() or output.strip() or "no message").splitlines()[-1]
-            raise Failed(f"{program_of(command)}: exit status {process.returncode}: {last[:160]}")
+            lines = [line for line in (errors + output).splitlines() if line.strip(" -")]
+            first = lines[0].strip() if lines else "no message"
+            raise Failed(f"{program_of(command)}: exit status {process.returncode}: {first[:160]}")
         return output
 
     def suite(self, name, cases, *, ranks=2, min_time=0.3, fastest=False, threads="1", pinned=False, extra=(),

@@ -117,7 +117,7 @@ def left_out_text(bars, problems):
         if len(names) > 3:
             text = f"{len(names)} bars from `{names[0]}` on"
         lines.append(f"- Left out, no figure of {missing}: {text}\n")
-    lines += [f"- Failed: {problem}\n" for problem in problems]
+    lines += ["- Failed: `{}`\n".format(problem.replace("`", "'").replace("\n", " ")) for problem in problems]
     return "\n" + "".join(lines) if lines else ""
 
 
