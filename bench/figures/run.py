@@ -107,8 +107,10 @@ class Run:
             self.program(command, environment, limit)
             with open(file, encoding="utf-8") as stream:
                 content = json.load(stream)
-        for library, key in (("Kokkos", "kokkos"), ("MPI", "mpi"), ("compiler", "compiler")):
-            self.machine["libraries"][library] = content["context"][key]
+        context = content["context"]
+        compiler = context["compiler"]
+        compiler = f"GCC {compiler}" if compiler[0].isdigit() else compiler
+        self.machine["libraries"] |= {"Kokkos": context["kokkos"], "MPI": context["mpi"], "compiler": compiler}
         values = {}
         for case in content["benchmarks"]:
             short = re.sub(r"(/iterations:\d+)?/manual_time$", "", case["name"])

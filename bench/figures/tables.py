@@ -13,16 +13,15 @@ def table(headings, rows):
 
 
 def number(value):
-    """Three digits."""
+    """Three digits, two below one."""
     value = float(f"{value:.3g}")
-    if abs(value) >= 100 or value == int(value):
+    if value >= 100:
         return f"{value:,.0f}"
-    decimals = 1 if abs(value) >= 10 else 2 if abs(value) >= 0.1 else 3
-    return f"{value:.{decimals}f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def figure(value, unit):
-    return f"{number(value)} {unit}"
+    return f"{value:,.0f} {unit}" if unit in ("bytes", "messages") else f"{number(value)} {unit}"
 
 
 def peer_of(bar):
@@ -100,7 +99,7 @@ def framework_table(bars):
 
 # Section: its wide table, and the ids of the bars in it
 WIDE = {
-    "all_reduce": (all_reduce_table, r"all_reduce/\d"),
+    "all_reduce": (all_reduce_table, r"all_reduce/\d+/"),
     "convolution": (convolution_table, r"convolution/(?!chain)"),
     "frameworks": (framework_table, r"frameworks/"),
 }
@@ -152,7 +151,7 @@ def machine_text(data):
 SUMMARY = {
     "training/n2-b64": "LeNet-5 on two ranks: step of 64 samples",
     "training/n2-b1024": "LeNet-5 on two ranks: step of 1,024 samples",
-    "threads/step-b1024": "the same on one rank with two threads",
+    "threads/step-b1024": "LeNet-5 on one rank, two threads: step of 1,024 samples",
     "all_reduce/1048576/shared/Open MPI": "all-reduce of 1 MiB, shared memory",
     "all_reduce/33554432/shared/Open MPI": "all-reduce of 32 MiB, shared memory",
     "halo/image512-c64/h2/forward": "halo exchange of 514 KiB, contiguous faces",
