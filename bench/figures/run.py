@@ -189,7 +189,8 @@ def launched(ranks, program, pinned=False):
 
 
 def digits(value):
-    return value if value is None else float(f"{value:.4g}")
+    """Four digits; counts stay whole."""
+    return value if value is None or value == int(value) else float(f"{value:.4g}")
 
 
 def say(text):

@@ -451,5 +451,5 @@ SECTIONS = {
     "frameworks": Section(frameworks, 2),
     "local_kernels": Section(local_kernels, 2),
     "sizes": Section(sizes, 1),
-    "two_hosts": Section(two_hosts, 1),
+    "two_hosts": Section(two_hosts, 2),
 }
