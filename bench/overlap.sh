@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
-# What overlap is worth on a slow link: forward and backward of a layer split in height between two hosts made of this machine (two_hosts.sh), on a
-# link shaped so that the halos take as long as the computation.
-#   bench/overlap.sh [LAYER] [bench_conv]      c64_256, build/host/bin/bench_conv
-# A progress thread (interior_first with it: progress_thread) is the alternative to computing the interior in slabs, between which messages are looked after.
-# First the computation is timed, then the link gets the rate at which the halos' bytes take as long. Prints five times and each as a multiple of
-# the longer of computation and communication. Needs what two_hosts.sh needs, root above all.
+# Measures overlap on a slow link: forward and backward of a layer split by height between two hosts (two_hosts.sh).
+#   bench/overlap.sh [LAYER] [bench_conv]      default: c64_256, build/host/bin/bench_conv
+# First it times the computation. Then it gives the link the rate at which the halos take as long. It prints five times,
+# and each as a multiple of the longer of computation and communication:
+#   computation, communication    each alone
+#   blocking                      one after the other
+#   interior_first                the interior in slabs; messages make progress between slabs
+#   progress_thread               interior_first without slabs; a thread makes progress
+# Needs the programs of two_hosts.sh, and root.
 set -euo pipefail
 here=$(dirname "$(realpath "${BASH_SOURCE[0]}")")
 layer=${1:-c64_256}
 bench=${2:-build/host/bin/bench_conv}
-[[ -x $bench ]] || { echo "overlap.sh: no program $bench; build the host preset first" >&2; exit 1; }
+[[ -x $bench ]] || { echo "overlap.sh: no program $bench; build target bench_conv of the host preset" >&2; exit 1; }
 
-run() { # the case's mean time in µs; what follows its name goes to the benchmark
+run() { # prints the mean time of a case in µs; further arguments go to the benchmark
   "$here/two_hosts.sh" run 1 "$bench" --time_oversubscribed --benchmark_format=json --benchmark_min_time=2 \
     --benchmark_filter="^overlap/$layer/$1" "${@:2}" 2>/dev/null |
     python3 -c 'import json,sys; print(json.load(sys.stdin)["benchmarks"][0]["real_time"])'
 }
-counter() { # what one of its counters says
+counter() { # prints a counter of the case communication
   "$here/two_hosts.sh" run 1 "$bench" --time_oversubscribed --benchmark_format=json --benchmark_min_time=0.1 \
     --benchmark_filter="^overlap/$layer/communication" 2>/dev/null |
     python3 -c 'import json,sys; print(json.load(sys.stdin)["benchmarks"][0][sys.argv[1]])' "$1"

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A picture of what bench_collectives measured: bandwidth over size, one panel for allreduce/…, one for message/….
+"""Draws the bandwidths of bench_collectives over size: one panel for allreduce/…, one for message/….
 
   scripts/mpirun -n 2 build/host/bin/bench_collectives --benchmark_out=collectives.json --benchmark_out_format=json
   bench/plot_collectives.py collectives.json [MORE.json…] --output collectives.svg
 
-Of several files the median of each case is drawn; they should come from one machine. The ending of the output decides its
-format (png, svg, pdf). Needs matplotlib: apt-get install python3-matplotlib, or pip install matplotlib.
+With several files it draws the median of each case; they should be of one machine. The suffix of the output selects the
+format: png, svg or pdf. Needs matplotlib: apt-get install python3-matplotlib, or pip install matplotlib.
 """
 import argparse
 import json
@@ -21,7 +21,7 @@ def fail(message):
 
 
 def read(files):
-    """{(panel, implementation): {bytes: [seconds]}} and the context of the first file."""
+    """Returns the context of the first file, and {(panel, implementation): {bytes: [seconds]}}."""
     context, times = None, {}
     for name in files:
         try:
@@ -30,19 +30,23 @@ def read(files):
             context = context or content["context"]
             cases = content["benchmarks"]
         except OSError as error:
-            fail(f"can't read {name} ({error.strerror}); write it with bench_collectives --benchmark_out={name} --benchmark_out_format=json")
+            fail(f"can't read {name} ({error.strerror}); "
+                 f"write it with bench_collectives --benchmark_out={name} --benchmark_out_format=json")
         except (ValueError, KeyError, TypeError):
-            fail(f"{name} is not the JSON of a finished Google Benchmark; write it anew with --benchmark_out_format=json")
+            fail(f"{name} is no complete JSON of Google Benchmark; write it again with --benchmark_out_format=json")
         if cases and all(case.get("real_time", 0) == 0 for case in cases):
-            fail(f"{name} has no times, because there were more ranks than cores; take fewer, or --time_oversubscribed")
+            fail(f"{name} has no times: there were more ranks than cores; use fewer ranks or --time_oversubscribed")
         for case in cases:
             panel, implementation, size, *_ = case["name"].split("/") + ["", ""]
-            if panel not in PANELS or not size.isdigit() or case.get("run_type") == "aggregate" or not case["real_time"]:
+            if panel not in PANELS or not size.isdigit():
+                continue
+            if case.get("run_type") == "aggregate" or not case["real_time"]:
                 continue
             seconds = case["real_time"] * {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1}[case["time_unit"]]
             times.setdefault((panel, implementation), {}).setdefault(int(size), []).append(seconds)
     if not times:
-        fail(f"no benchmark named allreduce/… or message/… in {', '.join(files)}; run bench_collectives, with no filter or a wider one")
+        fail(f"no case allreduce/… or message/… in {', '.join(files)}; "
+             "run bench_collectives without a filter, or with a wider one")
     return context, times
 
 
@@ -67,8 +71,9 @@ def draw(context, times, output):
     except ImportError:
         fail("no matplotlib; apt-get install python3-matplotlib, or pip install matplotlib")
     panels = [panel for panel in PANELS if any(key[0] == panel for key in times)]
-    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(key[1] for key in times))}  # the same in both panels
-    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(7 * len(panels), 5.5), squeeze=False, layout="constrained")
+    colours = {name: f"C{i}" for i, name in enumerate(dict.fromkeys(key[1] for key in times))}  # equal in both panels
+    figure, all_axes = pyplot.subplots(1, len(panels), figsize=(7 * len(panels), 5.5), squeeze=False,
+                                       layout="constrained")
     for axes, panel in zip(all_axes[0], panels):
         for (p, implementation), by_size in times.items():
             if p != panel:
@@ -91,7 +96,8 @@ def draw(context, times, output):
         axes.set_title(PANELS[panel])
         axes.legend(fontsize="small")
     figure.suptitle(f"{context.get('processor', 'unknown processor')}, {context.get('cores', '?')} cores, "
-                    f"{context.get('ranks', '?')} ranks, {context.get('mpi', 'MPI')}, aloni {context.get('aloni', '?')}", fontsize="medium")
+                    f"{context.get('ranks', '?')} ranks, {context.get('mpi', 'MPI')}, aloni {context.get('aloni', '?')}",
+                    fontsize="medium")
     try:
         figure.savefig(output, dpi=150)
     except (OSError, ValueError) as error:

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# All-reduce of floats on two ranks of one thread: aloni (data in the user's own memory, and in memory that it allocated), MPI and
-# PyTorch over gloo, in turn, each process on its own core; the ratios are those of the medians over the turns. See README.md
-# beside this file.
-#   PYTHON=~/torch/bin/python bench/compare/collectives.sh [BYTES…]        JSON=FILE keeps the figures
-# BYTES: any of the sizes that bench_collectives has; default: 8 bytes to 32 MB.
+# Times all-reduces of floats on two ranks of one thread: aloni, MPI, and PyTorch over gloo.
+# aloni has data in the user's memory (private) and in memory of the library (shared). All take turns, each process on
+# its own core.
+# Prints medians over turns and their ratios. See README.md beside this file.
+#   PYTHON=~/peers/bin/python bench/compare/collectives.sh [BYTES…]        JSON=FILE keeps the figures
+# BYTES: sizes that bench_collectives has; default: 8 bytes to 32 MiB.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -13,23 +14,28 @@ turns=${TURNS:-5}
 ranks=2
 (($#)) || set -- 8 64 1024 4096 16384 65536 262144 1048576 4194304 8388608 33554432
 
-[[ -x $bench ]] || { echo "collectives.sh: no $bench; build it or set BENCH" >&2; exit 1; }
-"$python" -c 'import torch' || { echo "collectives.sh: $python has no PyTorch; see $here/README.md, set PYTHON" >&2; exit 1; }
+[[ -x $bench ]] ||
+  { echo "collectives.sh: no program $bench; build target bench_collectives or set BENCH" >&2; exit 1; }
+"$python" -c 'import torch' ||
+  { echo "collectives.sh: $python has no PyTorch; see $here/README.md, set PYTHON" >&2; exit 1; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mapfile -t cores < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-((${#cores[@]} >= ranks)) || { echo "collectives.sh: fewer cores than ranks, there would be no times" >&2; exit 1; }
+((${#cores[@]} >= ranks)) ||
+  { echo "collectives.sh: fewer cores than $ranks ranks: bench_collectives gives no times" >&2; exit 1; }
 export CORES="${cores[*]}" OMP_NUM_THREADS=1 OMP_PROC_BIND=false
 
-# The launcher's own binding differs between implementations; taskset doesn't.
-pinned='cores=($CORES); exec taskset -c "${cores[${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-0}} % ${#cores[@]}]}" "$@"'
+# Binding options differ between MPI implementations; taskset does not.
+pinned='cores=($CORES); rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-0}}
+exec taskset -c "${cores[$rank % ${#cores[@]}]}" "$@"'
 
 sizes=$(IFS='|' && echo "$*")
 for ((turn = 0; turn < turns; ++turn)); do
   "$root/scripts/mpirun" -n $ranks bash -c "$pinned" pinned "$bench" --benchmark_min_time=0.1 \
     "--benchmark_filter=^allreduce/(private|shared|mpi)/($sizes)(/|\$)" \
-    "--benchmark_out=$work/aloni.$turn.json" --benchmark_out_format=json >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+    "--benchmark_out=$work/aloni.$turn.json" --benchmark_out_format=json >"$work/log" 2>&1 ||
+    { cat "$work/log" >&2; exit 1; }
   "$python" "$here/collectives_gloo.py" --ranks $ranks --seconds 0.1 "$@" >"$work/gloo.$turn.json"
 done
 
@@ -53,7 +59,8 @@ print(f"{'bytes':>10}" + "".join(f"{name:>12}" for name in names) + "   private/
 rows = []
 for size in sizes:
     if not times[size]["private"]:
-        sys.exit(f"collectives.sh: bench_collectives has no case of {size} bytes; its list is in bench/bench_collectives.cpp")
+        sys.exit(f"collectives.sh: bench_collectives has no case of {size} bytes; "
+                 "its sizes are in bench/bench_collectives.cpp")
     median = {name: statistics.median(times[size][name]) for name in names}
     rows.append({"bytes": int(size), "microseconds": median, "all": times[size]})
     print(f"{size:>10}" + "".join(f"{median[name]:12.2f}" for name in names)

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""The time of torch.distributed.all_reduce over gloo: float sums in place, one thread per process, each process on its own core.
+"""Times torch.distributed.all_reduce over gloo: float sums in place, one thread per process, each on its own core.
 
-  collectives_gloo.py [--ranks 2] [--seconds 0.3] BYTES…     prints one line of JSON: the median over batches, slowest rank, by size
+  collectives_gloo.py [--ranks 2] [--seconds 0.3] BYTES…
+
+Prints one line of JSON. Per size it has the seconds of the slowest rank, as the median over batches.
 """
 import argparse
 import json
@@ -41,13 +43,13 @@ def work(rank, options, meeting, results):
         dist.all_reduce(data)
         expected = sum((torch.arange(size // 4) + r).remainder(251) for r in range(options.ranks)).float()
         assert torch.equal(data, expected), f"wrong sum of {size} bytes"
-        data.zero_()  # sums of sums would overflow
+        data.zero_()  # repeated sums would overflow
         batch(data, 3)
         repetitions = max(1, int(options.seconds / BATCHES / batch(data, 3)))
         times[size] = statistics.median(batch(data, repetitions) for _ in range(BATCHES))
     if rank == 0:
         results.put({"library": f"PyTorch {torch.__version__}, gloo", "ranks": options.ranks, "seconds": times})
-    # Gloo's threads abort the process now and then when the group is taken down: both leave together, and at once.
+    # Destroying the process group sometimes aborts in Gloo's threads: all processes exit together, without it.
     dist.barrier()
     os._exit(0)
 
@@ -56,7 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bytes", type=int, nargs="+")
     parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=0.3, help="per size, all batches together")
+    parser.add_argument("--seconds", type=float, default=0.3, help="per size, sum over batches")
     options = parser.parse_args()
     if any(size < 4 or size % 4 for size in options.bytes):
         parser.error("BYTES must be multiples of 4, the size of a float")

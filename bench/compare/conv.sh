@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Forward and backward of the layers of bench_conv by others: PyTorch in one process, DTensor on two ranks, JAX on two devices. One line per
-# layer, milliseconds. See README.md beside this file.
-#   PYTHON=~/torch/bin/python JAX_PYTHON=~/jax/bin/python bench/compare/conv.sh        one that is missing is left out
+# Times forward and backward of the layers of bench_conv in PyTorch (one process), DTensor (two ranks) and JAX
+# (two devices). Prints one line per layer with milliseconds. A missing peer is left out. See README.md beside it.
+#   PYTHON=~/torch/bin/python JAX_PYTHON=~/jax/bin/python bench/compare/conv.sh
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python3}

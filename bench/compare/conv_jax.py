@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Forward and backward of the layers of bench_conv in JAX on two devices made of the CPU, float, channels last: input, output and their
-gradients are split by height, filters are replicated. One line per layer: name and milliseconds, the fastest of fifteen.
+"""Times forward and backward of the layers of bench_conv in JAX: two devices made of the CPU, float, channels last.
+
+Input, output and their gradients are split by height; filters are replicated. Prints one line per layer: its name and
+the milliseconds of the fastest step.
 """
 import os
 
@@ -11,7 +13,7 @@ import jax
 import numpy
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from conv_layers import LAYERS, best_milliseconds
+from conv_layers import LAYERS, arguments, best_milliseconds
 
 
 def convolution(layer):
@@ -27,10 +29,11 @@ def convolution(layer):
 
 
 def main():
+    options = arguments(__doc__).parse_args()
     mesh = Mesh(numpy.array(jax.devices()[:2]), ("ranks",))
     random = numpy.random.default_rng(1)
 
-    def integers(shape):  # small ones: all sums are exact, whatever their order
+    def integers(shape):  # small integers: sums are exact in any order
         return random.integers(-3, 4, shape).astype(numpy.float32)
 
     for layer in LAYERS:
@@ -47,10 +50,11 @@ def main():
         dy = integers(jax.eval_shape(function, x, w).shape)
         expected = jax.jit(both)(x, w, dy)
         step = jax.jit(both, in_shardings=(split, whole, split), out_shardings=(split, split, whole))
-        arguments = jax.device_put(x, split), jax.device_put(w, whole), jax.device_put(dy, split)
-        for ours, theirs in zip(step(*arguments), expected):
+        operands = jax.device_put(x, split), jax.device_put(w, whole), jax.device_put(dy, split)
+        for ours, theirs in zip(step(*operands), expected):
             numpy.testing.assert_array_equal(ours, theirs)
-        print(layer.name, f"{best_milliseconds(lambda: jax.block_until_ready(step(*arguments))):.3f}", flush=True)
+        time = best_milliseconds(lambda: jax.block_until_ready(step(*operands)), options)
+        print(layer.name, f"{time:.3f}", flush=True)
 
 
 if __name__ == "__main__":

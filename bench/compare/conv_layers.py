@@ -1,4 +1,5 @@
 """The layers of bench_conv (bench/conv/layers.hpp), one sample each, for the scripts beside this file."""
+import argparse
 import time
 from dataclasses import dataclass
 
@@ -31,12 +32,20 @@ LAYERS = (
 )
 
 
-def best_milliseconds(step, repetitions=15, warm_up=3):
-    """`step` ends with its work done."""
-    for _ in range(warm_up):
+def arguments(documentation):
+    """A parser with the options that all scripts have."""
+    parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=15, help="timed steps per layer; the fastest counts")
+    parser.add_argument("--warm_up", type=int, default=3, help="steps before the clock starts")
+    return parser
+
+
+def best_milliseconds(step, options):
+    """Time of the fastest step. `step` returns when its results are complete."""
+    for _ in range(options.warm_up):
         step()
     best = float("inf")
-    for _ in range(repetitions):
+    for _ in range(options.repetitions):
         start = time.perf_counter()
         step()
         best = min(best, time.perf_counter() - start)

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Forward and backward of the layers of bench_conv in PyTorch, float, channels last; one line per layer: name and milliseconds, the
-fastest of fifteen.
+"""Times forward and backward of the layers of bench_conv in PyTorch: float, channels last.
 
   conv_pytorch.py [--threads 2]     one process
-  conv_pytorch.py --ranks 2         DTensor over gloo, one thread per process, each on its own core: the input is split by its last
-                                    dimension, the only one that DTensor's convolution splits (the layers are square, so it is the
-                                    height as well), filters are replicated, their gradients added up. A layer that DTensor refuses or
-                                    computes wrong is named with the reason.
+  conv_pytorch.py --ranks 2         DTensor over gloo, one thread per process, each process on its own core
+
+Prints one line per layer: its name and the milliseconds of the fastest step. With --ranks DTensor splits the input by
+its last dimension, because its convolution splits no other. The layers are square, so this equals a split by height.
+Filters are replicated and their gradients are summed. If DTensor refuses a layer or its result is wrong, the line has
+the reason instead of a time.
 """
-import argparse
 import os
 import tempfile
 
@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch.nn import functional
 
-from conv_layers import LAYERS, best_milliseconds
+from conv_layers import LAYERS, arguments, best_milliseconds
 
 
 def convolution(layer):
@@ -30,7 +30,7 @@ def operands(layer):
     torch.manual_seed(1)
     order = torch.channels_last if layer.dimensions == 2 else torch.channels_last_3d
     outer = (layer.channels, layer.filters) if layer.transposed else (layer.filters, layer.channels // layer.groups)
-    # Small integers: all sums are exact, whatever their order.
+    # Small integers: sums are exact in any order.
     x = torch.randint(-3, 4, (1, layer.channels) + (layer.size,) * layer.dimensions).float().to(memory_format=order)
     w = torch.randint(-3, 4, outer + (layer.kernel,) * layer.dimensions).float().to(memory_format=order)
     with torch.no_grad():
@@ -45,18 +45,19 @@ def step(layer, x, w, dy):
     return y
 
 
-def one_process(threads):
-    torch.set_num_threads(threads)
+def one_process(options):
+    torch.set_num_threads(options.threads)
     for layer in LAYERS:
         x, w, dy = operands(layer)
         x.requires_grad_(), w.requires_grad_()
-        print(layer.name, f"{best_milliseconds(lambda: step(layer, x, w, dy)):.3f}", flush=True)
+        print(layer.name, f"{best_milliseconds(lambda: step(layer, x, w, dy), options):.3f}", flush=True)
 
 
-def split(rank, ranks, meeting):
+def split(rank, options, meeting):
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
+    ranks = options.ranks
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[rank % len(cores)]})
     torch.set_num_threads(1)
@@ -73,7 +74,7 @@ def split(rank, ranks, meeting):
 
             def whole_step():
                 x.grad = w.grad = None
-                # DTensor of PyTorch 2.15 takes the part of y that it computed for a replica of all: it must be told.
+                # DTensor of PyTorch 2.15 labels its block of y as a replica of the whole; the placement corrects that.
                 y = convolution(layer)(x, w).to_local(grad_placements=[Shard(last)])
                 y.backward(dy)
                 gradient = w.grad.to_local()
@@ -90,29 +91,29 @@ def split(rank, ranks, meeting):
                                        ("dw", gradient, check_w.grad)):
                 if reason is None and not torch.equal(ours, theirs):
                     reason = f"wrong {what}"
-        except Exception as error:  # whatever DTensor says
+        except Exception as error:  # DTensor raises several types
             reason = "refused: " + (str(error).strip().splitlines() or [type(error).__name__])[0]
         reasons = [None] * ranks
         dist.all_gather_object(reasons, reason)
         reason = next((r for r in reasons if r is not None), None)
         if reason is None:
-            time = best_milliseconds(whole_step)
+            time = best_milliseconds(whole_step, options)
         if rank == 0:
             print(layer.name, f"{time:.3f}" if reason is None else reason, flush=True)
-    # Gloo's threads abort the process now and then when the group is taken down: all leave together, and at once.
+    # Destroying the process group sometimes aborts in Gloo's threads: all processes exit together, without it.
     dist.barrier()
     os._exit(0)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = arguments(__doc__)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ranks", type=int, default=1)
     options = parser.parse_args()
     if options.ranks == 1:
-        return one_process(options.threads)
+        return one_process(options)
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(split, args=(options.ranks, os.path.join(folder, "meeting")), nprocs=options.ranks)
+        multiprocessing.spawn(split, args=(options, os.path.join(folder, "meeting")), nprocs=options.ranks)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# One training step of LeNet-5, two ranks of one thread split by sample: aloni and PyTorch in turn, each process on its own
-# core, and the ratio of the medians. See README.md beside this file.
-#   PYTHON=~/torch/bin/python bench/compare/lenet5.sh [BATCH…]        default: 64 1024
+# Times one training step of LeNet-5 on two ranks of one thread, split by sample: aloni and PyTorch in turn, each
+# process on its own core. Prints medians over turns and their ratio. See README.md beside this file.
+#   PYTHON=~/peers/bin/python bench/compare/lenet5.sh [BATCH…]        default: 64 1024
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -11,17 +11,20 @@ turns=${TURNS:-5}
 ranks=2
 (($#)) || set -- 64 1024
 
-[[ -x $aloni ]] || { echo "lenet5.sh: no $aloni; build it or set ALONI" >&2; exit 1; }
-"$python" -c 'import torch' || { echo "lenet5.sh: $python has no PyTorch; see $here/README.md, set PYTHON" >&2; exit 1; }
+[[ -x $aloni ]] || { echo "lenet5.sh: no program $aloni; build target aloni_command or set ALONI" >&2; exit 1; }
+"$python" -c 'import torch' ||
+  { echo "lenet5.sh: $python has no PyTorch; see $here/README.md, set PYTHON" >&2; exit 1; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mapfile -t cores < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-((${#cores[@]} >= ranks)) || echo "lenet5.sh: fewer cores than ranks, the times mean little" >&2
+((${#cores[@]} >= ranks)) ||
+  echo "lenet5.sh: fewer cores than $ranks ranks: ranks share cores, and times mean little" >&2
 export CORES="${cores[*]}" OMP_NUM_THREADS=1 OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
 
-# The launcher's own binding differs between implementations; taskset doesn't.
-pinned='cores=($CORES); exec taskset -c "${cores[${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-0}} % ${#cores[@]}]}" "$@"'
+# Binding options differ between MPI implementations; taskset does not.
+pinned='cores=($CORES); rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-0}}
+exec taskset -c "${cores[$rank % ${#cores[@]}]}" "$@"'
 
 step_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["step_seconds"])' "$1"; }
 

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The time of one training step of LeNet-5 in PyTorch: DistributedDataParallel over gloo, one thread per process, each process on
-its own core, channels last, float, SGD with momentum, synthetic input that lies ready in memory.
+"""Times one training step of LeNet-5 in PyTorch: DistributedDataParallel over gloo, float, channels last.
 
-  lenet5_pytorch.py --batch 64 [--ranks 2] [--steps 200]     prints one line of JSON: the median over steps of rank 0
+  lenet5_pytorch.py --batch 64 [--ranks 2] [--steps 200]
+
+One thread per process, each process on its own core. SGD with momentum; the synthetic input is in memory. Prints one
+line of JSON with the median over steps of rank 0.
 """
 import argparse
 import json
@@ -43,7 +45,7 @@ def work(rank, options, meeting, results):
         loss = criterion(network(images), labels)
         loss.backward()
         optimizer.step()
-        return loss.item()  # waits for the result, as a training that prints its loss does
+        return loss.item()  # waits for the result, as a training loop that prints its loss does
 
     for _ in range(options.warmup):
         step()
@@ -56,7 +58,7 @@ def work(rank, options, meeting, results):
     if rank == 0:
         results.put({"framework": "PyTorch " + torch.__version__, "ranks": options.ranks, "batch": options.batch,
                      "step_seconds": statistics.median(seconds)})
-    # Gloo's threads abort the process now and then when the group is taken down: both leave together, and at once.
+    # Destroying the process group sometimes aborts in Gloo's threads: all processes exit together, without it.
     dist.barrier()
     os._exit(0)
 

@@ -7,8 +7,12 @@
   copy has been compiled.
 - Folders in the README's codemap exist, and the codemap has every folder of the tree.
 - Paths in code (`halo/transfer.hpp`, <aloni/halo/transfer.hpp>, scripts/demo.sh) exist.
+- All rows of a table have as many cells as its headings. A cell has at most 80 characters; a link counts by its text.
+- The tables between `<!-- figures: bench/report.py NAME -->` and `<!-- end of figures -->` are those of
+  docs/performance.json, and docs/performance.md has every section of bench/report.py.
 Prints each finding as file:line. Fails if there is any.
 """
+import json
 import pathlib
 import re
 import sys
@@ -16,11 +20,18 @@ import sys
 root = pathlib.Path(sys.argv[1]).resolve()
 findings = []
 
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(root / "bench"))
+from figures.sections import SECTIONS
+from figures.tables import MARKED, tables_of
+
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE_SPAN = re.compile(r"`([^`]+)`")
 FENCE = re.compile(r"^```(\w*)\s*$")
 SAME_AS = re.compile(r"^<!-- (same as|part of) (\S+) -->$")
 FILE_NAME = re.compile(r"(?<![\w/.~$-])((?:[\w-]+/)+[\w.-]+\.(?:hpp|cpp|cmake|sh|py|md|txt|svg|json|patch))(?![\w/])")
+MARKER = re.compile(r"^<!-- (figures: bench/report\.py|end of figures)\b")
+LONGEST_CELL = 80
 BUILT = ("build/",)  # exists only after a build
 SOURCE_FOLDER_FILES = ("CMakeLists.txt", "*.hpp", "*.cpp", "*.sh", "*.md")
 
@@ -79,10 +90,55 @@ def check_block(document, number, language, lines, promised):
         find(document, number, f"the code block differs from {name}")
 
 
+def cells_of(line):
+    """The visible texts of a table row's cells; a pipe behind a backslash separates none."""
+    line = re.sub(r"!?\[([^\]]*)\]\([^)\s]+\)", r"\1", line.strip())
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))]
+
+
+def check_row(document, number, line, columns):
+    """`columns`: cells of the headings, None for the headings themselves. Returns the number of cells."""
+    cells = cells_of(line)
+    if columns is not None and len(cells) != columns:
+        find(document, number, f"a row of {len(cells)} cells in a table of {columns} columns")
+    for cell in cells:
+        if len(cell) > LONGEST_CELL:
+            find(document, number, f"a cell of {len(cell)} characters, more than {LONGEST_CELL}: {cell[:40]}…")
+    return len(cells) if columns is None else columns
+
+
+def check_figures(document, data):
+    text = document.read_text()
+    marked = 0
+    for match in MARKED.finditer(text):
+        marked += 2
+        line = text.count("\n", 0, match.start()) + 1
+        try:
+            expected = tables_of(data, match[2])
+        except KeyError as error:
+            find(document, line, f"figures: {error.args[0]}")
+            continue
+        if match[3] != expected:
+            find(document, line, f"figures of {match[2]} differ from docs/performance.json; run bench/report.py --tables")
+    if marked != sum(bool(MARKER.match(line)) for line in text.splitlines()):
+        find(document, 1, "`<!-- figures: bench/report.py NAME -->` and `<!-- end of figures -->` must come in pairs")
+
+
+def check_sections(document):
+    present = {match[2] for match in MARKED.finditer(document.read_text())}
+    for name in SECTIONS:
+        if name not in present:
+            find(document, 1, f"no figures of {name}: `<!-- figures: bench/report.py {name} -->` is missing")
+
+
 def check_document(document):
-    block, language, start, promised = None, "", 0, None
+    block, language, start, promised, columns = None, "", 0, None, None
     for number, line in enumerate(document.read_text().splitlines(), 1):
         fence = FENCE.match(line)
+        if block is None and line.lstrip().startswith("|"):
+            columns = check_row(document, number, line, columns)
+        else:
+            columns = None
         if block is not None:
             if fence:
                 check_block(document, start, language, block, promised)
@@ -135,8 +191,11 @@ def documents():
 
 
 checked = list(documents())
+figures = json.loads((root / "docs/performance.json").read_text())
 for path in checked:
     check_document(path)
+    check_figures(path, figures)
+check_sections(root / "docs/performance.md")
 check_codemap(root / "README.md")
 print("\n".join(findings) or f"{len(checked)} documents agree with the tree")
 sys.exit(1 if findings else 0)
