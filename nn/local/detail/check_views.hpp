@@ -33,6 +33,15 @@ void check_same_extents(const char* operation, const char* argument, const View&
        static_cast<Index>(other.extent(3)), static_cast<Index>(other.extent(4))});
 }
 
+/// Of pooling and resampling: x (or dx) and y (or dy) have the extents of a valid problem's boxes.
+template <class Problem, class X, class Y>
+void check_boxes(const char* operation, const Problem& p, const char* x_name, const X& x, const char* y_name,
+                 const Y& y) {
+  validate(p);
+  check_extents(operation, x_name, x, {p.samples, p.input[0], p.input[1], p.input[2], p.channels});
+  check_extents(operation, y_name, y, {p.samples, p.output[0], p.output[1], p.output[2], p.channels});
+}
+
 template <class Array>
 void check_extent(const char* operation, const char* argument, const Array& v, Index expected) {
   if (static_cast<Index>(v.extent(0)) != expected) {

@@ -44,6 +44,30 @@ Rows rows_of(const View& v) {
           static_cast<Index>(v.extent(3)), static_cast<Index>(v.extent(4))};
 }
 
+/// Calls kernel.element(n, d, h, w, c) for each element of kernel.rows: one index per row on a host, per element on a device.
+template <class Exec, class Kernel>
+struct EachElement {
+  Kernel kernel;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    Index n, d, h, w, c;
+    if constexpr (runs_on_host<Exec>) {
+      kernel.rows.row(i, n, d, h);
+      for (w = 0; w < kernel.rows.width; ++w)
+        for (c = 0; c < kernel.rows.channels; ++c) kernel.element(n, d, h, w, c);
+    } else {
+      kernel.rows.element(i, n, d, h, w, c);
+      kernel.element(n, d, h, w, c);
+    }
+  }
+};
+
+template <class Exec, class Kernel>
+void for_each_element(const Exec& exec, const char* label, const Kernel& kernel) {
+  if (kernel.rows.elements() == 0) return;
+  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
+                       EachElement<Exec, Kernel>{kernel});
+}
+
 /// Whether the elements of each row lie side by side.
 template <class View>
 bool has_contiguous_rows(const View& v) {
