@@ -1,7 +1,6 @@
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/depthwise_kernels.hpp>
-#include <aloni/nn/local/detail/direct_rows.hpp>
-#include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/row_walker.hpp>
 
 #include <algorithm>
 #include <numeric>
@@ -47,7 +46,7 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
         threads_(std::max<Index>(1, exec.concurrency())),
         multiplier_(problem.filters_per_group()),
         taps_(problem.kernel[0] * problem.kernel[1] * problem.kernel[2]) {
-    Scratch& s = scratch_;
+    RowScratch<T>& s = scratch_;
     auto slots = [&](Index d, Index h, Index width) {
       s.slots_d = std::max(s.slots_d, d);
       s.slots_h = std::max(s.slots_h, h);
@@ -68,9 +67,8 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
       s.row = std::max(s.row, p_.output[2] * p_.filters);
       s.sums = (taps_ + 1) * p_.filters;
     }
-    scratch_memory_ = allocate(exec, threads_ * thread_elements());
-    tags_.resize(threads_ * s.slots_d * s.slots_h);
-    terms_.resize(threads_ * p_.kernel[0] * p_.kernel[1]);
+    scratch_memory_ = allocate(exec, threads_ * s.elements());
+    s.use(scratch_memory_.data(), threads_, p_.kernel[0] * p_.kernel[1]);
     if (!passes.backward_filter) return;
     x_rows_.resize(threads_ * taps_);
     kernel_rows_.resize(threads_ * taps_);
@@ -86,46 +84,18 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
  private:
   using Memory = Kokkos::View<T*, typename Exec::memory_space>;
 
-  /// Elements that each thread has for itself.
-  struct Scratch {
-    Index slots_d = 1, slots_h = 1, slot = 0;  // copied rows that are read
-    Index row = 0;                             // a row of results, or a copied row of dy
-    Index sums = 0;                            // of the filters' gradient and the bias's
-  };
-
   // Most of it is for views that must be copied: memory that nobody touches costs nothing.
   static Memory allocate(const Exec& exec, Index elements) {
     return Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::depthwise_convolution_workspace"),
                   static_cast<std::size_t>(elements));
   }
 
-  Index thread_elements() const {
-    const Scratch& s = scratch_;
-    return s.slots_d * s.slots_h * s.slot + s.row + s.sums;
-  }
-  RowCache<T> cache(Index thread) {
-    const Scratch& s = scratch_;
-    RowCache<T> rows{scratch_memory_.data() + thread * thread_elements(), tags_.data() + thread * s.slots_d * s.slots_h,
-                     s.slots_d, s.slots_h, s.slot};
-    rows.forget();
-    return rows;
-  }
-  T* row_memory(Index thread) const {
-    const Scratch& s = scratch_;
-    return scratch_memory_.data() + thread * thread_elements() + s.slots_d * s.slots_h * s.slot;
-  }
-  T* sums_memory(Index thread) const { return row_memory(thread) + scratch_.row; }
-
   /// filters, taps -> taps, filters
   void pack_weights(const Exec& exec, const Tensor<const T, Exec>& w) const {
-    share_out(exec, threads_, "aloni::nn::depthwise_convolution_pack_filters", taps_,
-              [=, this, packed = weights_.data(), from = w.data()](Index, Index begin, Index end) {
-                for (Index j = begin; j < end; ++j)
-                  for (Index f = 0; f < p_.filters; ++f) packed[j * p_.filters + f] = from[f * taps_ + j];
+    share_out(exec, threads_, "aloni::nn::depthwise_convolution_pack_filters", filter_blocks(p_.filters),
+              [=, this](Index, Index begin, Index end) {
+                pack_filters(w.data(), p_.filters, taps_, p_.filters, begin, end, weights_.data());
               });
-  }
-  const T* weights_of_row(Index kd, Index kh) const {
-    return weights_.data() + (kd * p_.kernel[1] + kh) * p_.kernel[2] * p_.filters;
   }
 
   bool in_place(const Strided<const T>& x) const { return x.c == 1 && multiplier_ == 1; }
@@ -173,36 +143,24 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
 
   void forward_rows(Index thread, Index begin, Index end, const Strided<const T>& x, const T* bias,
                     const Strided<T>& y) {
-    auto rows = cache(thread);
-    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
-    T* const buffer = row_memory(thread);
+    auto rows = scratch_.cache(thread);
+    T* const buffer = scratch_.row_of(thread);
     const Reach reach{p_.output[2], p_.kernel[2], p_.offset[2], p_.stride[2], p_.dilation[2], p_.input[2]};
     DepthwiseRowArguments<T> a{};
-    a.terms = terms;
+    a.terms = scratch_.terms_of(thread);
     a.bias = bias;
     a.y_pixel = y.c == 1 ? y.w : p_.filters;
     a.channels = p_.filters;
-    const Rows outputs{p_.samples, p_.output[0], p_.output[1], p_.output[2], p_.filters};
-    for (Index r = begin; r < end; ++r) {
-      Index n, od, oh;
-      outputs.row(r, n, od, oh);
-      a.num_terms = 0;
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
-        if (id < 0 || id >= p_.input[0]) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
-          if (ih < 0 || ih >= p_.input[1]) continue;
-          terms[a.num_terms++] = {x_row(rows, x, n, id, ih), weights_of_row(kd, kh)};
-        }
-      }
-      T* const out = y.row(n, od, oh);
-      a.y = y.c == 1 ? out : buffer;
-      run_row(a, reach, in_place(x) ? x.w : p_.filters, 0, p_.filters);
-      if (y.c == 1) continue;
-      for (Index q = 0; q < p_.output[2]; ++q)
-        for (Index f = 0; f < p_.filters; ++f) out[q * y.w + f * y.c] = buffer[q * p_.filters + f];
-    }
+    scratch_.template walk<ConvolutionPass::forward>(
+        p_, thread, begin, end, weights_.data(), p_.kernel[2] * p_.filters,
+        [&](Index n, Index id, Index ih) { return x_row(rows, x, n, id, ih); },
+        [&](Index n, Index od, Index oh, Index num_terms) {
+          T* const out = y.row(n, od, oh);
+          a.num_terms = num_terms;
+          a.y = y.c == 1 ? out : buffer;
+          run_row(a, reach, in_place(x) ? x.w : p_.filters, 0, p_.filters);
+          if (y.c != 1) write_row(buffer, p_.output[2], p_.filters, out, y);
+        });
   }
 
   void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
@@ -215,49 +173,40 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
   }
 
   void backward_data_rows(Index thread, Index begin, Index end, const Strided<const T>& dy, const Strided<T>& dx) {
-    auto rows = cache(thread);
-    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
-    T* const buffer = row_memory(thread);
+    auto rows = scratch_.cache(thread);
+    T* const buffer = scratch_.row_of(thread);
     const bool to_place = dx.c == 1 && multiplier_ == 1;
     const Index pixel = to_place ? dx.w : p_.filters;  // of the row written
     DepthwiseRowArguments<T> a{};
-    a.terms = terms;
+    a.terms = scratch_.terms_of(thread);
     a.y_pixel = p_.stride[2] * pixel;
     a.channels = p_.filters;
-    const Rows inputs{p_.samples, p_.input[0], p_.input[1], p_.input[2], p_.channels};
-    for (Index r = begin; r < end; ++r) {
-      Index n, id, ih;
-      inputs.row(r, n, id, ih);
-      a.num_terms = 0;
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index od = output_of(p_, 0, id, kd);
-        if (od < 0) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index oh = output_of(p_, 1, ih, kh);
-          if (oh < 0) continue;
-          terms[a.num_terms++] = {dy.c == 1 ? dy.row(n, od, oh)
-                                            : rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, p_.output[2],
-                                                       p_.output[2], p_.filters),
-                                  weights_of_row(kd, kh)};
-        }
-      }
-      // Upwards in memory, so that the row which is not in a cache yet comes last: a fifth of the time in the opposite order.
-      std::reverse(terms, terms + a.num_terms);
-      T* const out = dx.row(n, id, ih);
-      T* const row = to_place ? out : buffer;
-      for (Index residue = 0; residue < std::min(p_.stride[2], p_.input[2]); ++residue) {
-        a.y = row + residue * pixel;
-        Index last_tap, every;
-        const Reach reach = columns_of(residue, last_tap, every);
-        run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, last_tap * p_.filters, -every * p_.filters);
-      }
-      if (to_place) continue;
-      for (Index q = 0; q < p_.input[2]; ++q)
-        for (Index c = 0; c < p_.channels; ++c) {
-          const T* const terms_of_c = buffer + q * p_.filters + c * multiplier_;
-          out[q * dx.w + c * dx.c] = std::accumulate(terms_of_c, terms_of_c + multiplier_, T{0});
-        }
-    }
+    RowTerm<T>* const terms = scratch_.terms_of(thread);
+    scratch_.template walk<ConvolutionPass::backward_data>(
+        p_, thread, begin, end, weights_.data(), p_.kernel[2] * p_.filters,
+        [&](Index n, Index od, Index oh) {
+          if (dy.c == 1) return dy.row(n, od, oh);
+          return rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, p_.output[2], p_.output[2], p_.filters);
+        },
+        [&](Index n, Index id, Index ih, Index num_terms) {
+          a.num_terms = num_terms;
+          // Upwards in memory, so that the row which is not in a cache yet comes last: a fifth of the time in the opposite order.
+          std::reverse(terms, terms + a.num_terms);
+          T* const out = dx.row(n, id, ih);
+          T* const row = to_place ? out : buffer;
+          for (Index residue = 0; residue < std::min(p_.stride[2], p_.input[2]); ++residue) {
+            a.y = row + residue * pixel;
+            Index last_tap, every;
+            const Reach reach = columns_of(residue, last_tap, every);
+            run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, last_tap * p_.filters, -every * p_.filters);
+          }
+          if (to_place) return;
+          for (Index q = 0; q < p_.input[2]; ++q)
+            for (Index c = 0; c < p_.channels; ++c) {
+              const T* const terms_of_c = buffer + q * p_.filters + c * multiplier_;
+              out[q * dx.w + c * dx.c] = std::accumulate(terms_of_c, terms_of_c + multiplier_, T{0});
+            }
+        });
   }
 
   /// Columns residue, residue + stride, … of dx meet the taps last_tap, last_tap - every, … alone.
@@ -276,30 +225,21 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
 
   void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
                            const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
-    const Index work = rows_of(dy).rows(), tasks = std::min(threads_, work), filters = p_.filters;
+    const Index work = rows_of(dy).rows();
     share_out(exec, threads_, "aloni::nn::depthwise_convolution_backward_filter", work,
               [=, this, from_x = strided(x), from_dy = strided(dy)](Index thread, Index begin, Index end) {
                 filter_sums(thread, begin, end, from_x, from_dy);
               });
-    share_out(exec, threads_, "aloni::nn::depthwise_convolution_add_threads", taps_ + 1,
-              [=, this, out = dw.data()](Index, Index begin, Index end) {
-                for (Index j = begin; j < end; ++j) {
-                  if (j == taps_ && db.extent(0) == 0) break;
-                  for (Index f = 0; f < filters; ++f) {
-                    T sum = 0;
-                    for (Index t = 0; t < tasks; ++t) sum += sums_memory(t)[j * filters + f];
-                    (j < taps_ ? out[f * taps_ + j] : db(f)) = sum;
-                  }
-                }
-              });
+    add_threads(exec, "aloni::nn::depthwise_convolution_add_threads", scratch_, threads_, std::min(threads_, work),
+                p_.filters, p_.filters, taps_, dw, db);
   }
 
   /// Adds up rows [begin, end) of dy: sums[tap, filter], then sums[filter] of dy itself.
   void filter_sums(Index thread, Index begin, Index end, const Strided<const T>& x, const Strided<const T>& dy) {
-    auto rows = cache(thread);
-    T* const sums = sums_memory(thread);
+    auto rows = scratch_.cache(thread);
+    T* const sums = scratch_.sums_of(thread);
     std::fill(sums, sums + scratch_.sums, T{0});
-    T* const buffer = row_memory(thread);
+    T* const buffer = scratch_.row_of(thread);
     const T** const x_rows = x_rows_.data() + thread * taps_;  // those that meet a row of dy
     const T** const used_x = x_.data() + thread * taps_;
     T** const used_sums = sums_.data() + thread * taps_;
@@ -315,26 +255,19 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
     a.x_pixel = reach.step * pixel;
     a.dy_pixel = dy.c == 1 ? dy.w : p_.filters;
     a.channels = p_.filters;
-    const Rows outputs{p_.samples, p_.output[0], p_.output[1], p_.output[2], p_.filters};
+    const Rows outputs = output_rows(p_);
     for (Index r = begin; r < end; ++r) {
       Index n, od, oh, num_rows = 0;
       outputs.row(r, n, od, oh);
       const T* dy_row = dy.row(n, od, oh);
       if (dy.c != 1) {
-        for (Index q = 0; q < p_.output[2]; ++q)
-          for (Index f = 0; f < p_.filters; ++f) buffer[q * p_.filters + f] = dy_row[q * dy.w + f * dy.c];
+        read_row(dy_row, dy, p_.output[2], p_.filters, buffer, p_.filters);
         dy_row = buffer;
       }
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
-        if (id < 0 || id >= p_.input[0]) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
-          if (ih < 0 || ih >= p_.input[1]) continue;
-          x_rows[num_rows] = x_row(rows, x, n, id, ih);
-          kernel_rows[num_rows++] = kd * p_.kernel[1] + kh;
-        }
-      }
+      for_each_kernel_row<ConvolutionPass::forward>(p_, od, oh, [&](Index kernel_row, Index id, Index ih) {
+        x_rows[num_rows] = x_row(rows, x, n, id, ih);
+        kernel_rows[num_rows++] = kernel_row;
+      });
       auto add = [&](Index q, Index pixels) {
         a.values = 0;
         for (Index i = 0; i < num_rows; ++i)
@@ -359,9 +292,8 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
   const DepthwiseKernels<T>& kernels_;
   const Index threads_, multiplier_, taps_;
   Memory weights_, scratch_memory_;
-  Scratch scratch_;
-  std::vector<Index> tags_, kernel_rows_;
-  std::vector<RowTerm<T>> terms_;
+  RowScratch<T> scratch_;
+  std::vector<Index> kernel_rows_;
   std::vector<const T*> x_rows_, x_;
   std::vector<T*> sums_;
 };

@@ -1,6 +1,5 @@
 #pragma once
 // What the direct convolutions on a host share: rows of strided tensors, copies of them, and the sharing out of rows to threads.
-#include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 
 #include <algorithm>
@@ -57,12 +56,18 @@ struct RowCache {
 
 constexpr Index rounded_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
-/// The output index that reads input `i` through kernel index k; -1 when there is none.
-inline Index output_of(const ConvolutionProblem& p, int s, Index i, Index k) {
-  const Index scaled = i - p.offset[s] - k * p.dilation[s];
-  if (scaled < 0 || scaled % p.stride[s] != 0) return -1;
-  const Index o = scaled / p.stride[s];
-  return o < p.output[s] ? o : -1;
+/// Copies a row with any strides into a buffer with `pixel` elements from one pixel to the next.
+template <class T>
+void read_row(const T* row, const Strided<const T>& strides, Index pixels, Index channels, T* buffer, Index pixel) {
+  for (Index q = 0; q < pixels; ++q)
+    for (Index c = 0; c < channels; ++c) buffer[q * pixel + c] = row[q * strides.w + c * strides.c];
+}
+
+/// Copies a dense buffer into a row with any strides.
+template <class T>
+void write_row(const T* buffer, Index pixels, Index channels, T* row, const Strided<T>& strides) {
+  for (Index q = 0; q < pixels; ++q)
+    for (Index c = 0; c < channels; ++c) row[q * strides.w + c * strides.c] = buffer[q * channels + c];
 }
 
 /// Calls body(thread, begin, end) for equal shares of [0, work).
