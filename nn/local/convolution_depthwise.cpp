@@ -201,11 +201,11 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
             run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, last_tap * p_.filters, -every * p_.filters);
           }
           if (to_place) return;
-          for (Index q = 0; q < p_.input[2]; ++q)
-            for (Index c = 0; c < p_.channels; ++c) {
-              const T* const terms_of_c = buffer + q * p_.filters + c * multiplier_;
-              out[q * dx.w + c * dx.c] = std::accumulate(terms_of_c, terms_of_c + multiplier_, T{0});
-            }
+          const Index filters = p_.filters, channels = p_.channels, multiplier = multiplier_;
+          const T* from = buffer;
+          for (Index q = 0; q < p_.input[2]; ++q, from += filters)
+            for (Index c = 0; c < channels; ++c)
+              out[q * dx.w + c * dx.c] = std::accumulate(from + c * multiplier, from + (c + 1) * multiplier, T{0});
         });
   }
 

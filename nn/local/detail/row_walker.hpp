@@ -118,8 +118,11 @@ template <class T>
 void pack_filters(const T* from, Index filters, Index values, Index padded, Index begin, Index end, T* packed) {
   for (Index b = begin; b < end; ++b) {
     const Index first = b * filter_block, last = std::min(first + filter_block, padded);
-    for (Index j = 0; j < values; ++j)
-      for (Index f = first; f < last; ++f) packed[j * padded + f] = f < filters ? from[f * values + j] : T{0};
+    const Index real = std::clamp<Index>(filters, first, last);
+    for (Index j = 0; j < values; ++j) {
+      for (Index f = first; f < real; ++f) packed[j * padded + f] = from[f * values + j];
+      for (Index f = real; f < last; ++f) packed[j * padded + f] = T{0};
+    }
   }
 }
 
@@ -128,18 +131,22 @@ void pack_filters(const T* from, Index filters, Index values, Index padded, Inde
 template <class T, class Exec>
 void add_threads(const Exec& exec, const char* label, const RowScratch<T>& scratch, Index threads, Index tasks,
                  Index filters, Index padded, Index values, const Tensor<T, Exec>& dw, const Array<T, Exec>& db) {
-  share_out(exec, threads, label, filter_blocks(filters),
-            [=, &scratch, out = dw.data()](Index, Index begin, Index end) {
-              for (Index b = begin; b < end; ++b) {
-                const Index first = b * filter_block, last = std::min(first + filter_block, filters);
-                for (Index j = 0; j < values + (db.extent(0) > 0 ? 1 : 0); ++j)
-                  for (Index f = first; f < last; ++f) {
-                    T sum = 0;
-                    for (Index t = 0; t < tasks; ++t) sum += scratch.sums_of(t)[j * padded + f];
-                    (j < values ? out[f * values + j] : db(f)) = sum;
-                  }
-              }
-            });
+  const Index rows = values + (db.extent(0) > 0 ? 1 : 0);
+  share_out(exec, threads, label, filter_blocks(filters), [=, &scratch](Index, Index begin, Index end) {
+    for (Index b = begin; b < end; ++b) {
+      const Index first = b * filter_block, count = std::min(filter_block, filters - first);
+      for (Index j = 0; j < rows; ++j) {
+        T sum[filter_block] = {};
+        for (Index t = 0; t < tasks; ++t) {
+          const T* const from = scratch.sums_of(t) + j * padded + first;
+          for (Index k = 0; k < count; ++k) sum[k] += from[k];
+        }
+        T* const to = j < values ? dw.data() + first * values + j : db.data() + first;
+        const Index step = j < values ? values : 1;
+        for (Index k = 0; k < count; ++k) to[k * step] = sum[k];
+      }
+    }
+  });
 }
 
 }  // namespace aloni::nn::local::detail
