@@ -268,8 +268,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
   template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                           \
       ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses,                             \
       const std::shared_ptr<FilterOrders>&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -200,13 +200,16 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
             const Reach reach = columns_of(residue, last_tap, every);
             run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, last_tap * p_.filters, -every * p_.filters);
           }
-          if (to_place) return;
-          const Index filters = p_.filters, channels = p_.channels, multiplier = multiplier_;
-          const T* from = buffer;
-          for (Index q = 0; q < p_.input[2]; ++q, from += filters)
-            for (Index c = 0; c < channels; ++c)
-              out[q * dx.w + c * dx.c] = std::accumulate(from + c * multiplier, from + (c + 1) * multiplier, T{0});
+          if (!to_place) add_filters_of_channels(buffer, out, dx);
         });
+  }
+
+  /// dx of a row: the sums over the filters that share a channel.
+  void add_filters_of_channels(const T* from, T* out, const Strided<T>& dx) const {
+    const Index channels = p_.channels, multiplier = multiplier_;
+    for (Index q = 0; q < p_.input[2]; ++q)
+      for (Index c = 0; c < channels; ++c, from += multiplier)
+        out[q * dx.w + c * dx.c] = std::accumulate(from, from + multiplier, T{0});
   }
 
   /// Columns residue, residue + stride, … of dx meet the taps last_tap, last_tap - every, … alone.
@@ -304,13 +307,10 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_depthwise_convolution(const Conv
   return std::make_unique<DepthwiseConvolution<T, Exec>>(problem, exec, passes);
 }
 
-template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
-make_depthwise_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                     const Kokkos::DefaultHostExecutionSpace&,
-                                                                     ConvolutionPasses);
-template std::unique_ptr<LocalConvolution<double, Kokkos::DefaultHostExecutionSpace>>
-make_depthwise_convolution<double, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                      const Kokkos::DefaultHostExecutionSpace&,
-                                                                      ConvolutionPasses);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<LocalConvolution<float, Host>> make_depthwise_convolution<float, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
+template std::unique_ptr<LocalConvolution<double, Host>> make_depthwise_convolution<double, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
 
 }  // namespace aloni::nn::local::detail

@@ -324,13 +324,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_direct_convolution(const Convolu
       problem, passes, std::make_unique<DirectConvolution<T, Exec>>(one_group(problem), exec, passes));
 }
 
-template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
-make_direct_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                  const Kokkos::DefaultHostExecutionSpace&,
-                                                                  ConvolutionPasses);
-template std::unique_ptr<LocalConvolution<double, Kokkos::DefaultHostExecutionSpace>>
-make_direct_convolution<double, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                   const Kokkos::DefaultHostExecutionSpace&,
-                                                                   ConvolutionPasses);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<LocalConvolution<float, Host>> make_direct_convolution<float, Host>(const ConvolutionProblem&,
+                                                                                             const Host&,
+                                                                                             ConvolutionPasses);
+template std::unique_ptr<LocalConvolution<double, Host>> make_direct_convolution<double, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
 
 }  // namespace aloni::nn::local::detail

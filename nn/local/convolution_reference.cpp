@@ -157,8 +157,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const Conv
 #define INSTANTIATE(T, Exec)                                                               \
   template std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution<T, Exec>( \
       const ConvolutionProblem&, const Exec&, ConvolutionPasses);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

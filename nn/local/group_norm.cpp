@@ -179,8 +179,7 @@ void LocalGroupNorm<T, Exec>::backward(const Exec& exec, Index count, InTensor<T
 }
 
 #define INSTANTIATE(T, Exec) template class LocalGroupNorm<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -145,8 +145,7 @@ void LocalLayerNorm<T, Exec>::parameter_gradients(const Exec& exec, InTensor<T, 
 }
 
 #define INSTANTIATE(T, Exec) template class LocalLayerNorm<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

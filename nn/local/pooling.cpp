@@ -267,8 +267,7 @@ void global_average_backward(const Exec& exec, double scale, InTensor<T, Exec> d
   template void global_average_forward<T, Exec>(const Exec&, double, InTensor<T, Exec>,                               \
                                                 OutTensor<parameter_type_t<T>, Exec>);                                \
   template void global_average_backward<T, Exec>(const Exec&, double, InTensor<T, Exec>, Tensor<T, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local
