@@ -1,5 +1,5 @@
 #pragma once
-// Checks of arguments that all local kernels share; each throws InvalidArgument naming operation, argument and extents.
+// Checks of arguments for all local kernels. Each throws InvalidArgument with operation, argument, extents and expectation.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
@@ -33,7 +33,7 @@ void check_same_extents(const char* operation, const char* argument, const View&
        static_cast<Index>(other.extent(3)), static_cast<Index>(other.extent(4))});
 }
 
-/// Of pooling and resampling: x (or dx) and y (or dy) have the extents of a valid problem's boxes.
+/// For pooling and resampling: the problem is valid, and x (or dx) and y (or dy) have the extents of its boxes.
 template <class Problem, class X, class Y>
 void check_boxes(const char* operation, const Problem& p, const char* x_name, const X& x, const char* y_name,
                  const Y& y) {

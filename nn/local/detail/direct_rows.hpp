@@ -1,5 +1,5 @@
 #pragma once
-// What the direct convolutions on a host share: rows of strided tensors, copies of them, and the sharing out of rows to threads.
+// Rows of strided tensors on a host: access, copies with a cache, and shares of work for threads.
 #include <aloni/nn/local/detail/execution.hpp>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ auto strided(const View& v) {
                                             stride(2), stride(3), v.extent(4) <= 1 ? Index{1} : stride(4)};
 }
 
-/// The rows that one thread has copied, found again by their slot: rows in use at one time never share one.
+/// Copied rows of one thread, found again by slot. Rows that are in use together have different slots.
 template <class T>
 struct RowCache {
   T* memory;
@@ -30,8 +30,8 @@ struct RowCache {
 
   void forget() { std::fill(tags, tags + slots_d * slots_h, Index{-1}); }
 
-  /// Columns [first, first + columns) of row (n, d, h) of a source with `width` columns, zeros outside, dense.
-  /// `repeat` values side by side for each channel of the source make up `channels`.
+  /// A dense copy of columns [first, first + columns) of row (n, d, h), with zeros outside the `width` columns of the source.
+  /// Each channel of the source appears `repeat` times in a row; `channels` counts them all.
   const T* row(const Strided<const T>& source, Index n, Index d, Index h, Index height, Index depth, Index first,
                Index columns, Index width, Index channels, Index repeat = 1) {
     const Index slot = (d % slots_d) * slots_h + h % slots_h;
