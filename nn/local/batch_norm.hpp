@@ -12,13 +12,14 @@
 //   … all-reduce sums …
 //   batch_norm_backward(exec, count, x, dy, mean, inv_std, gamma, sums, dx);
 //
-// Statistics are double for both precisions, because Σx² - (Σx)²/n loses half of the digits. The order of sums depends on the
-// extents only, not on the number of threads.
+// Statistics are double for both precisions, because Σx² - (Σx)²/n loses half of the digits. The order of sums depends
+// on the extents only, not on the number of threads.
 #include <aloni/nn/local/local_types.hpp>
 
 namespace aloni::nn::local {
 
-/// Sums per channel over samples and pixels. The constructor allocates the workspace for partial sums; no call allocates.
+/// Sums per channel over samples and pixels. The constructor allocates the workspace for partial sums; no call
+/// allocates.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class BatchNormReduction {
  public:
@@ -41,8 +42,8 @@ struct BatchNormStatistics {
   double momentum = 0.1;  ///< running = (1 - momentum) × running + momentum × batch; the running variance is unbiased
 };
 
-/// Computes mean and inv_std of a batch of `count` elements per channel from their sums. Updates the running statistics unless
-/// they have extent 0.
+/// Computes mean and inv_std of a batch of `count` elements per channel from their sums. Updates the running statistics
+/// unless they have extent 0.
 template <class Exec>
 void batch_norm_finish(const Exec& exec, Index count, BatchNormStatistics parameters, InArray<double, Exec> sums,
                        OutArray<double, Exec> mean, OutArray<double, Exec> inv_std, OutArray<double, Exec> running_mean,

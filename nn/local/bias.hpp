@@ -9,8 +9,8 @@ namespace aloni::nn::local {
 template <class T, class Exec>
 void add_bias(const Exec& exec, InArray<parameter_type_t<T>, Exec> bias, Tensor<T, Exec> y);
 
-/// The gradient of a bias: the sum of dy over all pixels in double, rounded once. The order of the sum depends on the extents
-/// only.
+/// The gradient of a bias: the sum of dy over all pixels in double, rounded once. The order of the sum depends on the
+/// extents only.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class BiasGradient {
  public:

@@ -3,25 +3,26 @@
 // implementations, no communication. Users normally take a distributed layer, which builds on it.
 //
 //   ConvolutionProblem p{.samples = 8, .channels = 3, .filters = 16, .input = {1, 30, 32}, .output = {1, 28, 32},
-//                        .kernel = {1, 3, 3}, .offset = {0, 0, -1}};       // ghost rows above and below, padded in width
+//                        .kernel = {1, 3, 3}, .offset = {0, 0, -1}};       // ghost rows on both sides, padded in width
 //   auto conv = make_local_convolution<float>(ConvolutionBackend::automatic, p, exec, {.forward = true});
 //   conv->forward(exec, x, filters, bias, y);
 //
 // Contract of every implementation
-// * Views have exactly the extents of the problem: x is (samples, input, channels), y is (samples, output, filters), filters are
-//   (filters, kernel, channels / groups) and dense. x and y may have any strides (ghosted buffers, parts of tensors). Other extents
-//   or filters with gaps throw InvalidArgument.
-// * Asynchronous: calls queue kernels on the given instance; arguments stay unchanged until the caller fences it. An object owns its
-//   workspace, so all calls of one object use one instance, one after the other. No call allocates device memory or fences.
+// * Views have exactly the extents of the problem: x is (samples, input, channels), y is (samples, output, filters),
+//   filters are (filters, kernel, channels / groups) and dense. x and y may have any strides (ghosted buffers, parts of
+//   tensors). Other extents or filters with gaps throw InvalidArgument.
+// * Asynchronous: calls queue kernels on the given instance; arguments stay unchanged until the caller fences it. An
+//   object owns its workspace, so all calls of one object use one instance, one after the other. No call allocates
+//   device memory or fences.
 // * Calls write every element of an output and do not read its old values. Boxes of size 0 are allowed.
 // * All implementations give the same bits if the type holds all products and sums exactly (small integers).
-// * T is float or double, or comm::bfloat16 on host execution spaces. With bfloat16, x, y and their gradients are bfloat16; filters,
-//   bias and their gradients are float. Filters are rounded to bfloat16 for the products. Sums are float (double in `reference`); y
-//   and dx are rounded once. bfloat16 runs through oneDNN, on processors for which oneDNN has bfloat16 kernels, or by `reference`.
-//   Other backends throw Unsupported.
+// * T is float or double, or comm::bfloat16 on host execution spaces. With bfloat16, x, y and their gradients are
+//   bfloat16; filters, bias and their gradients are float. Filters are rounded to bfloat16 for the products. Sums are
+//   float (double in `reference`); y and dx are rounded once. bfloat16 runs through oneDNN, on processors for which
+//   oneDNN has bfloat16 kernels, or by `reference`. Other backends throw Unsupported.
 //
-// Backward-data of a distributed layer has a problem of its own: x is the box of dx to write, y is the box of dy that it needs (with
-// ghosts), and offset relates these two boxes.
+// Backward-data of a distributed layer has a problem of its own: x is the box of dx to write, y is the box of dy that
+// it needs (with ghosts), and offset relates these two boxes.
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/filter_orders.hpp>
 #include <aloni/nn/local/local_types.hpp>
@@ -53,11 +54,12 @@ class LocalConvolution {
   /// Without shared filters, which FilterOrders::bytes() counts.
   virtual std::size_t workspace_bytes() const = 0;
 
-  /// Version of the filter values; 0, the initial value, disables caching. An implementation that reorders filters does so once for
-  /// each version. @pre all calls of one version get the same filter values
+  /// Version of the filter values; 0, the initial value, disables caching. An implementation that reorders filters does
+  /// so once for each version. @pre all calls of one version get the same filter values
   virtual void set_filter_version(std::uint64_t version) { filters_version_ = version; }
 
-  /// y = conv(x, w) + bias; with passes().relu, y = max(conv(x, w) + bias, 0). `bias` has extent filters; 0 means no bias.
+  /// y = conv(x, w) + bias; with passes().relu, y = max(conv(x, w) + bias, 0). `bias` has extent filters; 0 means no
+  /// bias.
   /// @pre passes().forward
   void forward(const Exec& exec, InTensor<T, Exec> x, InTensor<Parameter, Exec> w, InArray<Parameter, Exec> bias,
                OutTensor<T, Exec> y);
@@ -92,9 +94,9 @@ template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const ConvolutionProblem& problem,
                                               ConvolutionPass pass);
 
-/// Makes the implementation and allocates its workspace. `automatic` chooses for each pass separately and by shape only, so equal
-/// problems get equal backends on all ranks. Objects with the same `orders` share reordered filters (filter_orders.hpp). Throws
-/// Unsupported with the reason above, or InvalidArgument.
+/// Makes the implementation and allocates its workspace. `automatic` chooses for each pass separately and by shape
+/// only, so equal problems get equal backends on all ranks. Objects with the same `orders` share reordered filters
+/// (filter_orders.hpp). Throws Unsupported with the reason above, or InvalidArgument.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(
     ConvolutionBackend backend, const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,

@@ -6,21 +6,23 @@
 #include <numeric>
 #include <vector>
 
-// Depthwise convolution on a host: rows of the result are shared out among the threads, detail/depthwise_kernels.hpp does the
-// arithmetic. These convolutions wait for memory, not for arithmetic, so rows are read and written in place: pixels whose window
-// lies in the row go together, those at its ends one by one with the taps that they have, and no zeros are ever copied.
+// Depthwise convolution on a host. Rows of the result are shared out among the threads; detail/depthwise_kernels.hpp
+// does the arithmetic. Memory limits these convolutions, not arithmetic, so rows are read and written in place. Pixels
+// whose windows lie inside the row run together. Pixels at its ends run one by one with the taps that they have, so no
+// zeros are copied.
 //
-// Backward-data is the same sum as forward, over dy with the taps counted backwards, for every residue of a column modulo the stride.
-// Filters that share a channel (a depth multiplier) see a row in which each channel is repeated for each of them; views whose channels
-// don't lie side by side are copied row by row too.
+// Backward-data is the same sum as forward, over dy with the taps in reverse order, for every residue of a column
+// modulo the stride. Filters that share a channel (a depth multiplier) read a copied row with each channel repeated for
+// each of them. Views whose channels are not contiguous are copied row by row too.
 
 namespace aloni::nn::local::detail {
 
-/// How the pixels of a row read another row: pixel q through tap m reads column first + q * step + m * tap, if that is inside.
+/// How the pixels of a row read another row: pixel q reads through tap m column first + q * step + m * tap, if it is
+/// inside.
 struct Reach {
   Index pixels, taps;
   Index first, step, tap;
-  Index width;  ///< of the row that is read
+  Index width;  ///< of the source row
 
   bool inside(Index q, Index m) const {
     const Index column = first + q * step + m * tap;
@@ -84,7 +86,7 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
  private:
   using Memory = Kokkos::View<T*, typename Exec::memory_space>;
 
-  // Most of it is for views that must be copied: memory that nobody touches costs nothing.
+  // Most of the workspace is for views that need copies. Without them its pages stay untouched and cost no memory.
   static Memory allocate(const Exec& exec, Index elements) {
     return Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::depthwise_convolution_workspace"),
                   static_cast<std::size_t>(elements));
@@ -100,13 +102,13 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
 
   bool in_place(const Strided<const T>& x) const { return x.c == 1 && multiplier_ == 1; }
 
-  /// A row of x as the filters see it; pixels lie x.w or, when copied, filters apart.
+  /// A row of x with one value per filter. Pixels are x.w elements apart, or `filters` elements in a copy.
   const T* x_row(RowCache<T>& rows, const Strided<const T>& x, Index n, Index id, Index ih) const {
     if (in_place(x)) return x.row(n, id, ih);
     return rows.row(x, n, id, ih, p_.input[1], p_.input[0], 0, p_.input[2], p_.input[2], p_.filters, multiplier_);
   }
 
-  /// `a` says all but which pixels and taps: those of `reach`.
+  /// Runs the kernel over the pixels and taps of `reach`; `a` has the other arguments.
   void run_row(DepthwiseRowArguments<T> a, const Reach& reach, Index x_pixel, Index w_first, Index w_tap) const {
     Index begin, end;
     reach.interior(begin, end);
@@ -190,7 +192,8 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
         },
         [&](Index n, Index id, Index ih, Index num_terms) {
           a.num_terms = num_terms;
-          // Upwards in memory, so that the row which is not in a cache yet comes last: a fifth of the time in the opposite order.
+          // Ascending addresses: the row that is not cached yet comes last. It takes a fifth of the time of the
+          // opposite order.
           std::reverse(terms, terms + a.num_terms);
           T* const out = dx.row(n, id, ih);
           T* const row = to_place ? out : buffer;
@@ -212,7 +215,7 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
         out[q * dx.w + c * dx.c] = std::accumulate(from, from + multiplier, T{0});
   }
 
-  /// Columns residue, residue + stride, … of dx meet the taps last_tap, last_tap - every, … alone.
+  /// Columns residue, residue + stride, … of dx meet only the taps last_tap, last_tap - every, ….
   Reach columns_of(Index residue, Index& last_tap, Index& every) const {
     const Index stride = p_.stride[2], dilation = p_.dilation[2];
     every = stride / std::gcd(stride, dilation);
@@ -237,13 +240,13 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
                 p_.filters, p_.filters, taps_, dw, db);
   }
 
-  /// Adds up rows [begin, end) of dy: sums[tap, filter], then sums[filter] of dy itself.
+  /// Adds over rows [begin, end) of dy: sums[tap, filter], then sums[filter] of dy itself.
   void filter_sums(Index thread, Index begin, Index end, const Strided<const T>& x, const Strided<const T>& dy) {
     auto rows = scratch_.cache(thread);
     T* const sums = scratch_.sums_of(thread);
     std::fill(sums, sums + scratch_.sums, T{0});
     T* const buffer = scratch_.row_of(thread);
-    const T** const x_rows = x_rows_.data() + thread * taps_;  // those that meet a row of dy
+    const T** const x_rows = x_rows_.data() + thread * taps_;  // rows that meet a row of dy
     const T** const used_x = x_.data() + thread * taps_;
     T** const used_sums = sums_.data() + thread * taps_;
     Index* const kernel_rows = kernel_rows_.data() + thread * taps_;
@@ -283,7 +286,7 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
         a.pixels = pixels;
         kernels_.filter(a);
       };
-      // Enough pixels to pay for adding their sums to the total, few enough to stay in the first-level cache.
+      // Enough pixels to pay for adding their sums to the total, few enough for the first-level cache.
       constexpr Index chunk = 32;
       for (Index q = 0; q < inner_begin; ++q) add(q, 1);
       for (Index q = inner_begin; q < inner_end; q += chunk) add(q, std::min(chunk, inner_end - q));

@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <vector>
 
-// Direct convolution on a host: rows of the result are shared out among the threads, detail/direct_kernels.hpp does the arithmetic.
+// Direct convolution on a host. Rows of the result are shared out among the threads; detail/direct_kernels.hpp does the
+// arithmetic.
 //
-// Forward: each output row is a sum over the input rows under the kernel. Rows that reach over the box's edge in width are
-// copied once into a zero-padded cache line of the thread; all others are read in place.
-// Backward-data: for each row of dx, one product of dy's rows with the filters gives, for each output pixel, its contribution
-// to kernel width × channels neighbouring values; these are added up where they overlap. No padding, any stride, and vectors
-// run over kernel width × channels, which fills them even with few channels.
-// Backward-filter: each thread sums over its own blocks of rows; the threads' sums are added in the order of the threads.
-// Groups go one after the other, unless each has one channel only: then vectors over the filters of a group would be almost empty,
-// and convolution_depthwise.cpp takes over.
+// Forward: each output row is a sum over the input rows under the kernel. Rows that extend beyond the box in width are
+// copied once, with zeros as padding, into the row cache of the thread. All other rows are read in place.
+// Backward-data: for each row of dx, one product of rows of dy with the filters gives the contribution of each output
+// pixel to kernel width × channels neighbouring values. Contributions are added where they overlap. This needs no
+// padding and takes any stride. Vectors run over kernel width × channels, which fills them even with few channels.
+// Backward-filter: each thread adds over its own blocks of rows; then the sums of the threads are added in the order of
+// the threads. Groups run one after the other. With one channel in each group, vectors over the filters of a group
+// would be almost empty: convolution_depthwise.cpp computes these problems.
 
 namespace aloni::nn::local::detail {
 
@@ -53,7 +54,7 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
       s.row = std::max(s.row, p_.output[2] * padded_columns_);
     }
     if (passes.backward_filter) {
-      // Enough pixels to pay for adding a block's sums to the total, few enough to stay in the first-level cache.
+      // Enough pixels to pay for adding the sums of a block to the total, few enough for the first-level cache.
       block_rows_ = std::clamp<Index>((192 + p_.output[2]) / std::max<Index>(1, p_.output[2]), 1,
                                       std::max<Index>(1, p_.output[1]));
       s.slots_h = std::max(s.slots_h, span(1, block_rows_));
@@ -197,7 +198,7 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     const Index channels = p_.channels, dilation = p_.dilation[2];
     const bool contiguous = channel == 1 && pixel == channels && dilation == 1;
     for (Index ow = 0; ow < p_.output[2]; ++ow, contributions += padded_columns_) {
-      const Index first = ow * p_.stride[2] + p_.offset[2];  // the column that tap 0 reads
+      const Index first = ow * p_.stride[2] + p_.offset[2];  // column of tap 0
       if (contiguous) {
         const Index begin = std::clamp<Index>(-first, 0, p_.kernel[2]);
         const Index end = std::clamp<Index>(p_.input[2] - first, begin, p_.kernel[2]);
@@ -228,12 +229,13 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
                 p_.filters, padded_filters_, values_, dw, db);
   }
 
-  /// Adds up blocks [begin, end) of output rows: sums[tap, channel, filter], then sums[filter] of dy itself.
+  /// Adds over blocks [begin, end) of output rows: sums[tap, channel, filter], then sums[filter] of dy itself.
   void filter_sums(Index thread, Index begin, Index end, Index blocks, const Strided<const T>& x,
                    const Strided<const T>& dy) {
     const Index channels = p_.channels, width = p_.output[2];
     const bool in_place = x.c == 1 && first_column_ >= 0 && first_column_ + columns_ <= p_.input[2];
-    // Lanes beyond the filters may read the neighbouring pixels (their sums are not used), but not beyond the tensor.
+    // Lanes beyond the filters may read neighbouring pixels, and their sums are not used. They must not read beyond the
+    // tensor.
     const bool dy_in_place = dy.c == 1 && (dy.w <= padded_filters_ || padded_filters_ == p_.filters);
     const Index dy_pixel = dy_in_place ? dy.w : padded_filters_;
     const T* const dy_end =
@@ -296,7 +298,8 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     }
   }
 
-  /// A copy of a row of dy with `pixel` elements from one pixel to the next; the last one can be read up to the padded filters.
+  /// A copy of a row of dy with `pixel` elements from one pixel to the next. The last pixel is readable up to the
+  /// padded filters.
   const T* packed_dy_row(Index thread, Index slot, const Strided<const T>& dy, const T* from, Index pixel) const {
     T* const out = scratch_.row_of(thread) + slot * p_.output[2] * padded_filters_;
     read_row(from, dy, p_.output[2], p_.filters, out, pixel);
@@ -306,7 +309,7 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
   const ConvolutionProblem p_;
   const DirectKernels<T>& kernels_;
   const Index threads_, values_, padded_filters_, padded_columns_;  // values: of one filter
-  Index first_column_, columns_;                                    // of the input, that a row of the output reads
+  Index first_column_, columns_;                                    // input columns that a row of the output reads
   Index block_rows_ = 1;
   Memory weights_, bias_, weights_data_, zeros_, scratch_memory_;
   RowScratch<T> scratch_;

@@ -1,19 +1,20 @@
 #pragma once
-// The shape of one rank's part of a convolution, as plain data. Backends are built from it; benchmarks and cost models name work
-// with it.
+// The shape of one rank's part of a convolution, as plain data. Backends are built from it; benchmarks and cost models
+// name work with it.
 //
 // Each side is a box of a tensor in canonical five dimensions. In a spatial dimension, output index o and kernel index
 // k, both counted from zero in the local boxes, read the local input index
 //
 //   i = o * stride + k * dilation + offset
 //
-// and an i outside the input box reads as zero. `offset` may be negative (padding, or ghosts clipped at the domain's edge) or positive
-// (an input box that is larger than this part of the output needs). So the same numbers describe an unsplit tensor, a ghosted box, and
-// its interior or its border.
+// and an i outside the input box reads as zero. `offset` may be negative (padding, or ghosts clipped at the domain's
+// edge) or positive (an input box that is larger than this part of the output needs). So the same numbers describe an
+// unsplit tensor, a ghosted box, and its interior or its border.
 //
-// With groups, channels and filters are split into `groups` runs of equal length. The filters of a run read the channels of the same run
-// only: filter f reads channels [g * channels / groups, (g + 1) * channels / groups) with g = f / (filters / groups). With one group per
-// channel it is a depthwise convolution, and filters / channels is its depth multiplier.
+// With groups, channels and filters are split into `groups` runs of equal length. The filters of a run read the
+// channels of the same run only: filter f reads channels [g * channels / groups, (g + 1) * channels / groups) with g =
+// f / (filters / groups). With one group per channel it is a depthwise convolution, and filters / channels is its depth
+// multiplier.
 #include <aloni/core/index.hpp>
 
 #include <array>
@@ -37,8 +38,8 @@ struct ConvolutionProblem {
   friend constexpr bool operator==(const ConvolutionProblem&, const ConvolutionProblem&) = default;
 };
 
-/// The offset of a problem in one dimension. The local output starts at global index `output_lower`, the local input at global index
-/// `input_lower`, and the layer has `padding` zeros before the domain. Pooling uses it too.
+/// The offset of a problem in one dimension. The local output starts at global index `output_lower`, the local input at
+/// global index `input_lower`, and the layer has `padding` zeros before the domain. Pooling uses it too.
 constexpr Index local_offset(Index output_lower, Index input_lower, Index stride, Index padding) {
   return output_lower * stride - padding - input_lower;
 }
@@ -49,8 +50,8 @@ enum class ConvolutionPass { forward, backward_data, backward_filter };
 struct ConvolutionPasses {
   bool forward = false, backward_data = false, backward_filter = false;
   bool relu = false;  ///< forward ends with max(y, 0). A NaN stays a NaN, except in oneDNN, which makes it 0.
-  /// All views of x (dense_input), or of y and dy (dense_output), are dense. Then no workspace for packing is kept; a view with gaps
-  /// throws InvalidArgument.
+  /// All views of x (dense_input), or of y and dy (dense_output), are dense. Then no workspace for packing is kept; a
+  /// view with gaps throws InvalidArgument.
   bool dense_input = false, dense_output = false;
 
   friend constexpr bool operator==(const ConvolutionPasses&, const ConvolutionPasses&) = default;
@@ -74,8 +75,8 @@ double flops(const ConvolutionProblem& problem);
 /// with groups, "…x6, groups 3, kernel …".
 std::string to_string(const ConvolutionProblem& problem);
 
-/// Throws InvalidArgument if an extent is negative, if a kernel, stride, dilation or number of groups is not positive, or if the
-/// groups do not divide channels and filters.
+/// Throws InvalidArgument if an extent is negative, if a kernel, stride, dilation or number of groups is not positive,
+/// or if the groups do not divide channels and filters.
 void validate(const ConvolutionProblem& problem);
 
 }  // namespace aloni::nn::local

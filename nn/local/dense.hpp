@@ -1,6 +1,7 @@
 #pragma once
-// The fully connected layer on one rank. Activations are (N,1,1,1,C) with channel stride 1 and any sample stride. Weights
-// are a flat array: F × C, row-major, dense. Wrong shapes throw InvalidArgument. Asynchronous on the given instance.
+// The fully connected layer on one rank. Activations are (N,1,1,1,C) with channel stride 1 and any sample stride.
+// Weights are a flat array: F × C, row-major, dense. Wrong shapes throw InvalidArgument. Asynchronous on the given
+// instance.
 #include <aloni/nn/local/local_types.hpp>
 
 namespace aloni::nn::local {

@@ -1,6 +1,6 @@
 #pragma once
-// A store of reordered filters. An implementation of the local convolution may reorder filters for its vectors. Kernels that get
-// the same filters, as those of an interior and its borders, share the reordered copy through this store.
+// A store of reordered filters. An implementation of the local convolution may reorder filters for its vectors. Kernels
+// that get the same filters, as those of an interior and its borders, share the reordered copy through this store.
 //
 //   const auto orders = make_filter_orders();
 //   auto interior = make_local_convolution<float>(backend, p, exec, {.forward = true}, orders);
@@ -10,9 +10,10 @@
 // Contract
 // * Kernels keep the store alive. Its owner counts its bytes: workspace_bytes() of the kernels leaves them out.
 // * Calls of all kernels that share a store run on one execution space instance, one after the other.
-// * All kernels use the same versions in set_filter_version(): at one address, one version stands for one set of values.
-// * Filters at different addresses give right results, but each change of the address reorders again. Make one store for each
-//   address.
+// * All kernels use the same versions in set_filter_version(): at one address, one version stands for one set of
+//   values.
+// * Filters at different addresses give right results, but each change of the address reorders again. Make one store
+//   for each address.
 #include <cstddef>
 #include <memory>
 

@@ -1,6 +1,6 @@
 #pragma once
-// Multiplication of row-major matrices. Kokkos Kernels does it (BLAS on the host, cuBLAS on CUDA); builds without Kokkos Kernels
-// use a blocked kernel of this library.
+// Multiplication of row-major matrices. Kokkos Kernels does it (BLAS on the host, cuBLAS on CUDA); builds without
+// Kokkos Kernels use a blocked kernel of this library.
 #include <aloni/nn/local/local_types.hpp>
 
 namespace aloni::nn::local {

@@ -1,6 +1,6 @@
 #pragma once
-// The local parts of group normalisation: the channels of a group and all pixels of one sample share a mean and a variance. The
-// layer does the rest: it adds sums over the ranks that share the samples.
+// The local parts of group normalisation: the channels of a group and all pixels of one sample share a mean and a
+// variance. The layer does the rest: it adds sums over the ranks that share the samples.
 //
 //   LocalGroupNorm<float> norm(exec, {n, d, h, w, c}, groups);
 //   norm.statistics(exec, x, sums);                     // of this rank's pixels, in double
@@ -14,9 +14,9 @@
 //   … finish the all-reduce …
 //   norm.backward(exec, count, x, dy, gamma, sums, dx);
 //
-// As in batch_norm.hpp, statistics are double for both precisions, and the order of sums depends on the extents only. One group
-// is layer normalisation over whole samples. One group per channel is instance normalisation. layer_norm.hpp normalises over the
-// channels of each pixel.
+// As in batch_norm.hpp, statistics are double for both precisions, and the order of sums depends on the extents only.
+// One group is layer normalisation over whole samples. One group per channel is instance normalisation. layer_norm.hpp
+// normalises over the channels of each pixel.
 #include <aloni/nn/local/local_types.hpp>
 
 #include <array>
@@ -35,7 +35,8 @@ class LocalGroupNorm {
 
   /// sums: Σx of all samples' groups, then Σx².
   void statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums);
-  /// Computes mean and deviation of groups of `count` elements from their sums, and keeps them for forward() and the gradients.
+  /// Computes mean and deviation of groups of `count` elements from their sums, and keeps them for forward() and the
+  /// gradients.
   /// @pre count ≥ 1
   void finish(const Exec& exec, Index count, double epsilon, InArray<double, Exec> sums);
   /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta. y may be x.
@@ -48,8 +49,8 @@ class LocalGroupNorm {
   /// dgamma = Σdy·x̂, dbeta = Σdy of the last gradients().
   void parameter_gradients(const Exec& exec, OutArray<parameter_type_t<T>, Exec> dgamma,
                            OutArray<parameter_type_t<T>, Exec> dbeta) const;
-  /// dx = (gamma·dy - (Σ gamma·dy + x̂ Σ gamma·dy·x̂) / count) / sqrt(variance + epsilon), with the sums of the whole group.
-  /// dx may be dy. @pre count ≥ 1
+  /// dx = (gamma·dy - (Σ gamma·dy + x̂ Σ gamma·dy·x̂) / count) / sqrt(variance + epsilon), with the sums of the whole
+  /// group. dx may be dy. @pre count ≥ 1
   void backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
                 InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, OutTensor<T, Exec> dx);
 

@@ -62,7 +62,7 @@ struct CellGradient {
   }
 };
 
-/// One index per row on a host, per cell on a device.
+/// One index is a row on a host, a cell on a device.
 template <class Exec, class Kernel>
 struct EachCell {
   Kernel kernel;

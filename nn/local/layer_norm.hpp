@@ -6,8 +6,9 @@
 //   norm.backward(exec, x, dy, gamma, dx);
 //   norm.parameter_gradients(exec, x, dy, dgamma, dbeta);
 //
-// A cell is one pixel of one sample with all its channels. Its variance is the mean of (x - mean)², computed in a second pass over
-// channels that are still in the cache. All sums are double. The result of a cell has the same bits in every tensor that holds it.
+// A cell is one pixel of one sample with all its channels. Its variance is the mean of (x - mean)², computed in a
+// second pass over channels that are still in the cache. All sums are double. The result of a cell has the same bits in
+// every tensor that holds it.
 #include <aloni/nn/local/local_types.hpp>
 
 #include <array>

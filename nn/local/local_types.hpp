@@ -1,6 +1,6 @@
 #pragma once
-// The argument types of the local kernels. A kernel deduces its element type from the view that it writes, or from the template
-// argument. Its other views convert: managed, unmanaged, const and mutable views are all accepted.
+// The argument types of the local kernels. A kernel deduces its element type from the view that it writes, or from the
+// template argument. Its other views convert: managed, unmanaged, const and mutable views are all accepted.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/local_view.hpp>
@@ -12,7 +12,8 @@
 
 namespace aloni::nn {
 
-/// The type of parameters, their gradients and sums for activations of type T. Kernels compute with bfloat16 activations in float.
+/// The type of parameters, their gradients and sums for activations of type T. Kernels compute with bfloat16
+/// activations in float.
 template <class T>
 using parameter_type_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, float, T>;
 

@@ -7,7 +7,7 @@ namespace aloni::nn::local {
 
 namespace detail {
 
-/// Sums of the loss and of right predictions; reduced into a view, so nobody waits.
+/// Sums of the loss and of right predictions. They are reduced into a view, so no call waits.
 template <class T, class Exec>
 struct SoftmaxCrossEntropy {
   using value_type = double[];

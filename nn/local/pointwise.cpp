@@ -37,7 +37,7 @@ struct Fill {
   KOKKOS_FUNCTION T operator()() const { return value; }
 };
 
-/// Blocks of a flat array on a host, single elements on a device: op(i) for each i.
+/// op(i) for each i: one index is a block of a flat array on a host, an element on a device.
 template <class Exec, class Op>
 void for_each_flat(const Exec& exec, const char* label, Index elements, const Op& op) {
   if (elements == 0) return;

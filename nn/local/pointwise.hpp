@@ -1,7 +1,7 @@
 #pragma once
-// Kernels that compute each element alone. Views of one call have equal extents (otherwise InvalidArgument) and any strides, so a
-// dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given instance. All except scale and
-// sgd_step exist for comm::bfloat16 too, on the host.
+// Kernels that compute each element alone. Views of one call have equal extents (otherwise InvalidArgument) and any
+// strides, so a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given
+// instance. All except scale and sgd_step exist for comm::bfloat16 too, on the host.
 #include <aloni/nn/local/local_types.hpp>
 
 namespace aloni::nn::local {

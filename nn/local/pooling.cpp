@@ -43,7 +43,7 @@ struct PoolWindows {
   KOKKOS_FUNCTION static double part(Share share, double dy) { return dy / static_cast<double>(share); }
 };
 
-/// Outputs [lo, hi) that meet an input at o * stride + shift, for all o between them, if `reach` inputs from there on count.
+/// Outputs o for which the inputs [o * stride + shift, o * stride + shift + reach) all exist.
 KOKKOS_INLINE_FUNCTION Interval outputs_within(const PoolingProblem& p, int s, Index shift, Index reach) {
   const Index room = p.input[s] - reach - shift;
   const Index end = room < 0 ? 0 : room / p.stride[s] + 1;
@@ -68,7 +68,7 @@ struct MaxForwardRow {
     all.rows.row(r, n, od, oh);
     const Interval d = windows.inputs(0, od), h = windows.inputs(1, oh);
     const Index depth = length(d), height = length(h);
-    // Pixels whose windows lie within the row share one list of taps; those at the edges are done alone.
+    // Pixels whose windows lie inside the row share one list of taps. Pixels at the edges are computed one by one.
     constexpr Index most_taps = 64;  // larger windows are rare
     Interval inner = outputs_within(p, 2, p.offset[2], p.window[2]);
     const Index num_taps = depth * height * p.window[2];
@@ -103,8 +103,8 @@ struct MaxForwardRow {
   }
 };
 
-/// Gradients of one row of inputs by the vector kernels of a host: each row of windows that contains it, and each column of the
-/// window, adds its part. @pre contiguous channels
+/// Gradients of one row of inputs by the vector kernels of a host: each row of windows that contains it, and each
+/// column of the window, adds its part. @pre contiguous channels
 template <class T, class Exec>
 struct MaxBackwardRow {
   Gather<MaxBackward<PoolWindows, T, Exec>> all;

@@ -1,7 +1,8 @@
 #pragma once
-// The shape of one rank's part of a pooling layer, as plain data. Indices are as in convolution_problem.hpp with dilation 1: output
-// index o and window index k read the local input index i = o * stride + k + offset. An i outside the local box is outside the
-// global domain, because ghosts supply all other inputs. It is absent: neither maximum nor average counts it.
+// The shape of one rank's part of a pooling layer, as plain data. Indices are as in convolution_problem.hpp with
+// dilation 1: output index o and window index k read the local input index i = o * stride + k + offset. An i outside
+// the local box is outside the global domain, because ghosts supply all other inputs. It is absent: neither maximum nor
+// average counts it.
 #include <aloni/core/index.hpp>
 
 #include <array>
@@ -26,8 +27,8 @@ struct PoolingProblem {
 
 std::string to_string(const PoolingProblem& problem);
 
-/// Throws InvalidArgument if an extent is negative, if a window or stride is not positive, or if a window has more than 2^31 - 1
-/// elements.
+/// Throws InvalidArgument if an extent is negative, if a window or stride is not positive, or if a window has more than
+/// 2^31 - 1 elements.
 void validate(const PoolingProblem& problem);
 
 }  // namespace aloni::nn::local

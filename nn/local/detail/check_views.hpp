@@ -1,5 +1,6 @@
 #pragma once
-// Checks of arguments for all local kernels. Each throws InvalidArgument with operation, argument, extents and expectation.
+// Checks of arguments for all local kernels. Each throws InvalidArgument with operation, argument, extents and
+// expectation.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/local_types.hpp>
 

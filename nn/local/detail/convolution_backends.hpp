@@ -18,15 +18,16 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_depthwise_convolution(const ConvolutionProblem& problem,
                                                                       const Exec& exec, ConvolutionPasses passes);
 
-// Host execution spaces, float and bfloat16. Passes that oneDNN does not support (onednn_unsupported_reason) run through the direct
-// implementation; with bfloat16 they run as a converting convolution.
+// Host execution spaces, float and bfloat16. Passes that oneDNN does not support (onednn_unsupported_reason) run
+// through the direct implementation; with bfloat16 they run as a converting convolution.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes,
                                                                    const std::shared_ptr<FilterOrders>& orders);
 std::shared_ptr<FilterOrders> make_onednn_filter_orders();
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass);
-/// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the `automatic` backend of float.
+/// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the `automatic` backend of
+/// float.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(const ConvolutionProblem& problem,
                                                                        const Exec& exec, ConvolutionPasses passes);

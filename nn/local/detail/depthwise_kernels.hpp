@@ -1,11 +1,11 @@
 #pragma once
 // The inner loops of the depthwise convolution on a CPU: pure functions over pointers like direct_kernels.hpp.
 //
-// Each channel has its own weights, so vectors run over channels, which are contiguous. Kernels read and write no memory beyond the
-// channels: the last channels, which do not fill a vector, go through shorter vectors.
+// Each channel has its own weights, so vectors run over channels, which are contiguous. Kernels read and write no
+// memory beyond the channels: the last channels, which do not fill a vector, go through shorter vectors.
 //
-// A kernel takes a few pixels through all channels before the next pixels, so it reads memory in order. One vector of channels through
-// the whole row would touch one cache line in several; no prefetcher follows this pattern.
+// A kernel takes a few pixels through all channels before the next pixels, so it reads memory in order. One vector of
+// channels through the whole row would touch one cache line in several; no prefetcher follows this pattern.
 #include <aloni/core/index.hpp>
 #include <aloni/nn/local/detail/direct_kernels.hpp>
 
@@ -13,7 +13,8 @@
 
 namespace aloni::nn::local::detail {
 
-/// y[p][c] = bias[c] + Σ over terms and taps m of x[x_first + p * x_pixel + m * x_tap + c] * w[w_first + m * w_tap + c].
+/// y[p][c] = bias[c] + Σ over terms and taps m of x[x_first + p * x_pixel + m * x_tap + c] * w[w_first + m * w_tap +
+/// c].
 template <class T>
 struct DepthwiseRowArguments {
   const RowTerm<T>* terms;

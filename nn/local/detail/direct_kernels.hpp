@@ -1,17 +1,19 @@
 #pragma once
-// The inner loops of the direct convolution on a CPU: pure functions over pointers. They are compiled once for each instruction set and
-// chosen at run time, so a binary for any x86-64 uses the vectors of its processor.
+// The inner loops of the direct convolution on a CPU: pure functions over pointers. They are compiled once for each
+// instruction set and chosen at run time, so a binary for any x86-64 uses the vectors of its processor.
 //
-// Vectors run over filters. Library kernels vectorise over channels. Their vectors are mostly empty on channels-last tensors with few
-// channels (1, 3, 6: the first layers of every network). Layers have more filters than that, and padding 6 filters to 8 lanes wastes
-// little. Each loaded weight vector serves a block of pixels in registers; each loaded input value serves all filters of the block.
+// Vectors run over filters. Library kernels vectorise over channels. Their vectors are mostly empty on channels-last
+// tensors with few channels (1, 3, 6: the first layers of every network). Layers have more filters than that, and
+// padding 6 filters to 8 lanes wastes little. Each loaded weight vector serves a block of pixels in registers; each
+// loaded input value serves all filters of the block.
 #include <aloni/core/index.hpp>
 
 #include <vector>
 
 namespace aloni::nn::local::detail {
 
-/// One input row of the sum for an output row: `x` is the address of pixel 0, tap 0; `w` points to the packed weights of tap 0.
+/// One input row of the sum for an output row: `x` is the address of pixel 0, tap 0; `w` points to the packed weights
+/// of tap 0.
 template <class T>
 struct RowTerm {
   const T* x;

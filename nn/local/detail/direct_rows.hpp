@@ -30,8 +30,8 @@ struct RowCache {
 
   void forget() { std::fill(tags, tags + slots_d * slots_h, Index{-1}); }
 
-  /// A dense copy of columns [first, first + columns) of row (n, d, h), with zeros outside the `width` columns of the source.
-  /// Each channel of the source appears `repeat` times in a row; `channels` counts them all.
+  /// A dense copy of columns [first, first + columns) of row (n, d, h), with zeros outside the `width` columns of the
+  /// source. Each channel of the source appears `repeat` times in a row; `channels` counts them all.
   const T* row(const Strided<const T>& source, Index n, Index d, Index h, Index height, Index depth, Index first,
                Index columns, Index width, Index channels, Index repeat = 1) {
     const Index slot = (d % slots_d) * slots_h + h % slots_h;

@@ -1,6 +1,6 @@
 #pragma once
-// One loop for all kernels that compute each element alone: out = op(a, b), op(a) or op(). Views may have any strides; contiguous
-// rows are fast.
+// One loop for all kernels that compute each element alone: out = op(a, b), op(a) or op(). Views may have any strides;
+// contiguous rows are fast.
 #include <aloni/nn/local/detail/execution.hpp>
 
 #include <type_traits>

@@ -1,6 +1,6 @@
 #pragma once
-// How loops over a tensor are shared out in an execution space. On a host, one index is a row (sample, depth, height), and the
-// compiler vectorises the inner loop over width × channels. On a device, one index is one element.
+// How loops over a tensor are shared out in an execution space. On a host, one index is a row (sample, depth, height),
+// and the compiler vectorises the inner loop over width × channels. On a device, one index is one element.
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
@@ -44,7 +44,8 @@ Rows rows_of(const View& v) {
           static_cast<Index>(v.extent(3)), static_cast<Index>(v.extent(4))};
 }
 
-/// Calls kernel.element(n, d, h, w, c) for each element of kernel.rows: one index per row on a host, per element on a device.
+/// Calls kernel.element(n, d, h, w, c) for each element of kernel.rows: one index per row on a host, per element on a
+/// device.
 template <class Exec, class Kernel>
 struct EachElement {
   Kernel kernel;

@@ -1,5 +1,6 @@
 #pragma once
-// The two implementations of gemm.hpp. Arguments are checked, and no extent is 0. Shapes: c is m × n, and the sum runs over k.
+// The two implementations of gemm.hpp. Arguments are checked, and no extent is 0. Shapes: c is m × n, and the sum runs
+// over k.
 #include <aloni/nn/local/gemm.hpp>
 
 namespace aloni::nn::local::detail {

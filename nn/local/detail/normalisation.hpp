@@ -1,6 +1,7 @@
 #pragma once
-// Shared by the normalisations: two sums per channel over rows of a tensor, and loops that apply mean and deviation to each element.
-// Mean and deviation belong to a channel (batch), to a channel of a sample (group) or to a cell (layer normalisation).
+// Shared by the normalisations: two sums per channel over rows of a tensor, and loops that apply mean and deviation to
+// each element. Mean and deviation belong to a channel (batch), to a channel of a sample (group) or to a cell (layer
+// normalisation).
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
@@ -8,7 +9,8 @@
 
 namespace aloni::nn::local::detail {
 
-/// The index of an element's statistics: one for each channel, for all samples (sample_stride 0) or for each sample (channels).
+/// The index of an element's statistics: one for each channel, for all samples (sample_stride 0) or for each sample
+/// (channels).
 struct PerChannel {
   Index sample_stride = 0;
   KOKKOS_FUNCTION Index operator()(const Rows&, Index n, Index, Index, Index, Index c) const {
@@ -23,9 +25,9 @@ struct PerCell {
   }
 };
 
-/// How rows are added. A segment is a set of rows with one sum: the whole tensor, or a sample. Each segment is split into shares, and one
-/// thread adds each share in its own part of the workspace. The numbers depend on the extents, not on the threads, so sums do not
-/// change with the number of threads.
+/// How rows are added. A segment is a set of rows with one sum: the whole tensor, or a sample. Each segment is split
+/// into shares, and one thread adds each share in its own part of the workspace. The numbers depend on the extents, not
+/// on the threads, so sums do not change with the number of threads.
 struct Shares {
   Index segments, rows, shares;  ///< rows and shares of one segment
   KOKKOS_FUNCTION Index total() const { return segments * shares; }
@@ -39,8 +41,8 @@ inline Shares shares_of(Index segments, Index rows_of_segment) {
   return {segments, rows_of_segment, std::min(wanted, rows_of_segment)};
 }
 
-/// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host, one index is a share, and the loop over
-/// channels runs over contiguous memory. On a device, one index is a channel of a share.
+/// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host, one index is a share, and the
+/// loop over channels runs over contiguous memory. On a device, one index is a channel of a share.
 template <class T, class Exec, bool gradients, class Statistics>
 struct PartialSums {
   Rows rows;
@@ -100,8 +102,8 @@ struct AddShares {
   }
 };
 
-/// sums: for each segment Σx, Σx² of the channels or, with gradients, Σdy, Σdy·x̂. `partial` has shares.total() · 2 · channels
-/// elements.
+/// sums: for each segment Σx, Σx² of the channels or, with gradients, Σdy, Σdy·x̂. `partial` has shares.total() · 2 ·
+/// channels elements.
 template <class T, class Exec, bool gradients, class Statistics>
 void reduce_channels(const Exec& exec, const char* label, const Rows& rows, const Shares& shares,
                      const Statistics& statistics, const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy,

@@ -1,6 +1,6 @@
 #pragma once
-// Convolution through oneDNN on dense host memory. Only this header's .cpp includes oneDNN. It does not include Kokkos, so the C++
-// compiler builds it in every configuration.
+// Convolution through oneDNN on dense host memory. Only this header's .cpp includes oneDNN. It does not include Kokkos,
+// so the C++ compiler builds it in every configuration.
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/filter_orders.hpp>
 
@@ -12,8 +12,8 @@
 
 namespace aloni::nn::local::detail {
 
-/// Type of x, y and their gradients. With bfloat16, reordering rounds the weights; sums, bias and the gradients of weights and bias
-/// stay float.
+/// Type of x, y and their gradients. With bfloat16, reordering rounds the weights; sums, bias and the gradients of
+/// weights and bias stay float.
 enum class OnednnActivations : std::uint8_t { float32, bfloat16 };
 
 /// A problem in the terms of oneDNN: the part of the input that outputs read, and zeros around it.
@@ -37,8 +37,8 @@ bool onednn_has_bfloat16();
 /// A store of weights in oneDNN's orders, shared by the convolutions that get it.
 std::shared_ptr<FilterOrders> make_onednn_filter_orders();
 
-/// Primitives, weights in oneDNN's order and scratch memory, made once. Arguments of calls are dense channels-last arrays with the
-/// shape of the problem and the given type of activations. Calls return when the work is done.
+/// Primitives, weights in oneDNN's order and scratch memory, made once. Arguments of calls are dense channels-last
+/// arrays with the shape of the problem and the given type of activations. Calls return when the work is done.
 class OnednnConvolution {
  public:
   /// `orders`: null, or from make_onednn_filter_orders(). Null: the object has a store of its own.
@@ -46,8 +46,8 @@ class OnednnConvolution {
                     const std::shared_ptr<FilterOrders>& orders);
   ~OnednnConvolution();
 
-  /// bias: `filters` elements, not null. Weights with the address and version of the last reordering are not reordered again;
-  /// version 0 disables caching.
+  /// bias: `filters` elements, not null. Weights with the address and version of the last reordering are not reordered
+  /// again; version 0 disables caching.
   void forward(const void* x, const float* w, const float* bias, void* y, std::uint64_t version = 0);
   void backward_data(const void* dy, const float* w, void* dx, std::uint64_t version = 0);
   /// db: `filters` elements, not null.

@@ -1,8 +1,10 @@
 #pragma once
-// The inner loops of max pooling on a CPU over one row. Vectors run over channels; pure functions like direct_kernels.hpp.
+// The inner loops of max pooling on a CPU over one row. Vectors run over channels; pure functions like
+// direct_kernels.hpp.
 //
-// With few channels a vector covers neighbouring pixels too. Values read there are not used. Values written there are unchanged, or a
-// later vector overwrites them. Vectors stay inside the row (`end` pointers); single values do the rest.
+// With few channels a vector covers neighbouring pixels too. Values read there are not used. Values written there are
+// unchanged, or a later vector overwrites them. Vectors stay inside the row (`end` pointers); single values do the
+// rest.
 #include <aloni/core/index.hpp>
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #pragma once
-// Loops and memory of the convolutions that a host computes row by row (`direct`, `depthwise`). Rows of the result are shared
-// out among the threads. A row of the result is a sum over terms: a row of the source with the weights of one kernel row.
+// Loops and memory of the convolutions that a host computes row by row (`direct`, `depthwise`). Rows of the result are
+// shared out among the threads. A row of the result is a sum over terms: a row of the source with the weights of one
+// kernel row.
 //
 //   RowScratch<T> scratch{.slots_h = kernel_height, .slot = row_elements, .row = row_elements};   // of one thread
 //   scratch.use(memory, threads, kernel_rows);                      // memory: threads * scratch.elements()
@@ -20,8 +21,8 @@
 
 namespace aloni::nn::local::detail {
 
-/// In dimension s, the source index that kernel index k pairs with result index i; -1 if there is none. Forward: the input that
-/// output i reads. Backward-data: the output that reads input i.
+/// In dimension s, the source index that kernel index k pairs with result index i; -1 if there is none. Forward: the
+/// input that output i reads. Backward-data: the output that reads input i.
 template <ConvolutionPass pass>
 Index source_of(const ConvolutionProblem& p, int s, Index i, Index k) {
   if constexpr (pass == ConvolutionPass::forward) {
@@ -55,8 +56,8 @@ void for_each_kernel_row(const ConvolutionProblem& p, Index d, Index h, const F&
   }
 }
 
-/// Memory of each thread: copied rows of the source, a buffer for rows, sums, and the terms of one row. The members are numbers
-/// of elements of one thread.
+/// Memory of each thread: copied rows of the source, a buffer for rows, sums, and the terms of one row. The members are
+/// numbers of elements of one thread.
 template <class T>
 struct RowScratch {
   Index slots_d = 1, slots_h = 1, slot = 0;  ///< copied rows
@@ -113,7 +114,8 @@ struct RowScratch {
 inline constexpr Index filter_block = 16;
 inline Index filter_blocks(Index filters) { return (filters + filter_block - 1) / filter_block; }
 
-/// filters, values -> values, padded filters, with zeros for the padding, for blocks [begin, end) of the padded filters.
+/// filters, values -> values, padded filters, with zeros for the padding, for blocks [begin, end) of the padded
+/// filters.
 template <class T>
 void pack_filters(const T* from, Index filters, Index values, Index padded, Index begin, Index end, T* packed) {
   for (Index b = begin; b < end; ++b) {
@@ -126,8 +128,8 @@ void pack_filters(const T* from, Index filters, Index values, Index padded, Inde
   }
 }
 
-/// Adds the sums of the threads in the order of the threads: dw[filter, value], and db where it is wanted. A thread's sums are
-/// values × padded filters, then padded filters of the bias.
+/// Adds the sums of the threads in the order of the threads: dw[filter, value], and db where it is wanted. A thread's
+/// sums are values × padded filters, then padded filters of the bias.
 template <class T, class Exec>
 void add_threads(const Exec& exec, const char* label, const RowScratch<T>& scratch, Index threads, Index tasks,
                  Index filters, Index padded, Index values, const Tensor<T, Exec>& dw, const Array<T, Exec>& db) {

@@ -1,5 +1,6 @@
 #pragma once
-// Maximum and mean over windows, forward and backward, for pooling and for resampling. A `Windows` type says where windows lie:
+// Maximum and mean over windows, forward and backward, for pooling and for resampling. A `Windows` type says where
+// windows lie:
 //
 //   struct Windows {
 //     Interval inputs(int s, Index o) const;             // in dimension s, the inputs in the window of output o
@@ -8,15 +9,15 @@
 //     Index position(int s, Index o, Index i) const;     // of input i in the window of output o
 //     double weight(int s, Index o, Index i) const;      // factor of input i in the sum of output o
 //     Index divisor(const Window& inputs) const;         // of this sum; 0 makes the mean 0
-//     using Share = …;                                   // how much of dy(o) belongs to dx(i): product over the dimensions
+//     using Share = …;                                   // share of dx(i) in dy(o): product over the dimensions
 //     Share share(int s, Index o, Index i) const;
 //     double part(Share share, double dy) const;
 //   };
 //   gather(exec, "aloni::nn::max_pool_forward", y, MaxForward<Windows, T, Exec>{windows, x, y, argmax, wants_argmax});
 //
-// Each element of the result gathers from its sources: y from inputs, dx from outputs. There are no atomics, and the order of
-// sums is fixed: depth, height, width. On a host an index of the loop is a row of results, and blocks of channels share the search
-// for windows and fill vectors; on a device it is one element.
+// Each element of the result gathers from its sources: y from inputs, dx from outputs. There are no atomics, and the
+// order of sums is fixed: depth, height, width. On a host an index of the loop is a row of results, and blocks of
+// channels share the search for windows and fill vectors; on a device it is one element.
 #include <aloni/halo/stencil.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>
@@ -231,8 +232,8 @@ struct Gather {
         const auto link_h = kernel.link(link_d, 1, h, sh);
         for (Index sw = from.w.lo; sw < from.w.hi; ++sw) {
           const auto link = kernel.link(link_h, 2, w, sw);
-          // GCC would fuse the channel loops of two sources and compute the second link once per channel: twice the time
-          // of linear interpolation's backward pass.
+          // GCC would fuse the channel loops of two sources and compute the second link once per channel: twice the
+          // time of linear interpolation's backward pass.
           if constexpr (Kernel::block > 1) asm volatile("");
           kernel.add(sums, count, link, n, sd, sh, sw, c);
         }
