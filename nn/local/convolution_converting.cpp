@@ -3,7 +3,7 @@
 
 #include <string>
 
-// Convolution of bfloat16 in float, for problems without a (right) bfloat16 kernel in oneDNN: copies the arguments to
+// Convolution of bfloat16 in float, for problems without a correct bfloat16 kernel in oneDNN: copies the arguments to
 // float, runs a convolution of float and rounds the result. Copies take little time compared with a convolution.
 
 namespace aloni::nn::local::detail {
