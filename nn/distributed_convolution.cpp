@@ -4,6 +4,7 @@
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/detail/convolution_direction.hpp>
 #include <aloni/nn/detail/convolution_region.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/local/bias.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 
@@ -682,8 +683,8 @@ std::size_t DistributedConvolution<T, Exec>::workspace_bytes() const {
   return implementation_->bytes + implementation_->kernels.bytes() + implementation_->sum_kernels.bytes();
 }
 
-template class DistributedConvolution<float>;
-template class DistributedConvolution<double>;
-template class DistributedConvolution<comm::bfloat16, Kokkos::DefaultHostExecutionSpace>;
+#define INSTANTIATE(T, Exec) template class DistributedConvolution<T, Exec>;
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

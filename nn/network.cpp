@@ -5,6 +5,7 @@
 #include <aloni/core/random.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/detail/gradient_sums.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
@@ -695,8 +696,8 @@ Stopwatch& Network<T, Exec>::stopwatch() {
   return implementation_->stopwatch;
 }
 
-template class Network<float>;
-template class Network<double>;
-template class Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace>;
+#define INSTANTIATE(T, Exec) template class Network<T, Exec>;
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

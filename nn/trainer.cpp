@@ -4,6 +4,7 @@
 #include <aloni/core/memory.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/data/batch.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/network.hpp>
 
 #include <algorithm>
@@ -241,12 +242,10 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   return report;
 }
 
-template TrainReport train<float>(const comm::Communicator&, const NetworkDescription&, const Strategy&,
-                                  const LabelledImages&, const LabelledImages&, const TrainOptions&, TrainObserver*);
-template TrainReport train<double>(const comm::Communicator&, const NetworkDescription&, const Strategy&,
-                                   const LabelledImages&, const LabelledImages&, const TrainOptions&, TrainObserver*);
-template TrainReport train<comm::bfloat16>(const comm::Communicator&, const NetworkDescription&, const Strategy&,
-                                           const LabelledImages&, const LabelledImages&, const TrainOptions&,
-                                           TrainObserver*);
+#define INSTANTIATE(T, Exec)                                                                           \
+  template TrainReport train<T>(const comm::Communicator&, const NetworkDescription&, const Strategy&, \
+                                const LabelledImages&, const LabelledImages&, const TrainOptions&, TrainObserver*);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

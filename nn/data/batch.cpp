@@ -1,6 +1,7 @@
 #include <aloni/nn/data/batch.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 
@@ -112,12 +113,10 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
   }
 }
 
-template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<float>&,
-                         std::span<const Shift>);
-template void fill_batch(const Queue<>&, const LabelledImages&, std::span<const Index>, Network<double>&,
-                         std::span<const Shift>);
-using Host = Kokkos::DefaultHostExecutionSpace;
-template void fill_batch(const Queue<Host>&, const LabelledImages&, std::span<const Index>,
-                         Network<comm::bfloat16, Host>&, std::span<const Shift>);
+#define INSTANTIATE(T, Exec)                                                                                     \
+  template void fill_batch(const Queue<Exec>&, const LabelledImages&, std::span<const Index>, Network<T, Exec>&, \
+                           std::span<const Shift>);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

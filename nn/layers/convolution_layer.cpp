@@ -1,3 +1,4 @@
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/distributed_convolution.hpp>
 #include <aloni/nn/layers/layer.hpp>
 
@@ -66,11 +67,9 @@ std::unique_ptr<Layer<T, Exec>> make_convolution_layer(const LayerSetup<T, Exec>
   return std::make_unique<ConvolutionLayer<T, Exec>>(setup);
 }
 
-template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_convolution_layer(
-    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
-template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_convolution_layer(
-    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
-using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_convolution_layer(const LayerSetup<comm::bfloat16, Host>&);
+#define INSTANTIATE(T, Exec) \
+  template std::unique_ptr<Layer<T, Exec>> make_convolution_layer(const LayerSetup<T, Exec>&);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

@@ -1,4 +1,5 @@
 // Layers without a window and without statistics: ReLU, flatten, dense, add.
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/layers/layer.hpp>
 #include <aloni/nn/local/dense.hpp>
 #include <aloni/nn/local/pointwise.hpp>
@@ -200,19 +201,12 @@ std::unique_ptr<Layer<T, Exec>> make_add_layer(const LayerSetup<T, Exec>& setup)
   return std::make_unique<AddLayer<T, Exec>>(setup);
 }
 
-using Device = Kokkos::DefaultExecutionSpace;
-template std::unique_ptr<Layer<float, Device>> make_relu_layer(const LayerSetup<float, Device>&);
-template std::unique_ptr<Layer<double, Device>> make_relu_layer(const LayerSetup<double, Device>&);
-template std::unique_ptr<Layer<float, Device>> make_flatten_layer(const LayerSetup<float, Device>&);
-template std::unique_ptr<Layer<double, Device>> make_flatten_layer(const LayerSetup<double, Device>&);
-template std::unique_ptr<Layer<float, Device>> make_dense_layer(const LayerSetup<float, Device>&);
-template std::unique_ptr<Layer<double, Device>> make_dense_layer(const LayerSetup<double, Device>&);
-template std::unique_ptr<Layer<float, Device>> make_add_layer(const LayerSetup<float, Device>&);
-template std::unique_ptr<Layer<double, Device>> make_add_layer(const LayerSetup<double, Device>&);
-using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_relu_layer(const LayerSetup<comm::bfloat16, Host>&);
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_flatten_layer(const LayerSetup<comm::bfloat16, Host>&);
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_dense_layer(const LayerSetup<comm::bfloat16, Host>&);
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_add_layer(const LayerSetup<comm::bfloat16, Host>&);
+#define INSTANTIATE(T, Exec)                                                               \
+  template std::unique_ptr<Layer<T, Exec>> make_relu_layer(const LayerSetup<T, Exec>&);    \
+  template std::unique_ptr<Layer<T, Exec>> make_flatten_layer(const LayerSetup<T, Exec>&); \
+  template std::unique_ptr<Layer<T, Exec>> make_dense_layer(const LayerSetup<T, Exec>&);   \
+  template std::unique_ptr<Layer<T, Exec>> make_add_layer(const LayerSetup<T, Exec>&);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

@@ -1,3 +1,4 @@
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/layers/affine.hpp>
 #include <aloni/nn/layers/group_sums.hpp>
 #include <aloni/nn/layers/layer.hpp>
@@ -89,11 +90,8 @@ std::unique_ptr<Layer<T, Exec>> make_group_norm_layer(const LayerSetup<T, Exec>&
   return std::make_unique<GroupNormLayer<T, Exec>>(setup);
 }
 
-template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_group_norm_layer(
-    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
-template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_group_norm_layer(
-    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
-using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_group_norm_layer(const LayerSetup<comm::bfloat16, Host>&);
+#define INSTANTIATE(T, Exec) template std::unique_ptr<Layer<T, Exec>> make_group_norm_layer(const LayerSetup<T, Exec>&);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

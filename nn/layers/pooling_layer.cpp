@@ -1,3 +1,4 @@
+#include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/layers/layer.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/local/pooling.hpp>
@@ -152,17 +153,10 @@ std::unique_ptr<Layer<T, Exec>> make_global_average_pooling_layer(const LayerSet
   return std::make_unique<GlobalAveragePoolingLayer<T, Exec>>(setup);
 }
 
-template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_pooling_layer(
-    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
-template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_pooling_layer(
-    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
-template std::unique_ptr<Layer<float, Kokkos::DefaultExecutionSpace>> make_global_average_pooling_layer(
-    const LayerSetup<float, Kokkos::DefaultExecutionSpace>&);
-template std::unique_ptr<Layer<double, Kokkos::DefaultExecutionSpace>> make_global_average_pooling_layer(
-    const LayerSetup<double, Kokkos::DefaultExecutionSpace>&);
-using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_pooling_layer(const LayerSetup<comm::bfloat16, Host>&);
-template std::unique_ptr<Layer<comm::bfloat16, Host>> make_global_average_pooling_layer(
-    const LayerSetup<comm::bfloat16, Host>&);
+#define INSTANTIATE(T, Exec)                                                               \
+  template std::unique_ptr<Layer<T, Exec>> make_pooling_layer(const LayerSetup<T, Exec>&); \
+  template std::unique_ptr<Layer<T, Exec>> make_global_average_pooling_layer(const LayerSetup<T, Exec>&);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn

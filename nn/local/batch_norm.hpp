@@ -1,5 +1,5 @@
 #pragma once
-// The local parts of batch normalisation; what lies between them (sums over the ranks of a group) is the layer's.
+// The local parts of batch normalisation. The layer does the rest: it adds sums over the ranks of a group.
 //
 //   BatchNormReduction<float> reduce(exec, x_extents…);
 //   reduce.statistics(exec, x, sums);                     // sums[0..C) = Σx, sums[C..2C) = Σx², in double
@@ -8,17 +8,18 @@
 //   batch_norm_forward(exec, x, mean, inv_std, gamma, beta, y);
 //
 //   reduce.gradients(exec, x, dy, mean, inv_std, sums);   // Σdy, Σdy·x̂ of this rank
-//   batch_norm_parameter_gradients(exec, sums, dgamma, dbeta);   // before the all-reduce: they're summed over ranks later
+//   batch_norm_parameter_gradients(exec, sums, dgamma, dbeta);   // before the all-reduce: gradients are added later
 //   … all-reduce sums …
 //   batch_norm_backward(exec, count, x, dy, mean, inv_std, gamma, sums, dx);
 //
-// Statistics are double for both precisions: Σx² - (Σx)²/n loses half of the digits. The order of sums depends on the
-// extents only, not on the number of threads.
+// Statistics are double for both precisions, because Σx² - (Σx)²/n loses half of the digits. The order of sums depends
+// on the extents only, not on the number of threads.
 #include <aloni/nn/local/local_types.hpp>
 
 namespace aloni::nn::local {
 
-/// Per-channel sums over samples and pixels, with the workspace for their partial results (allocated here, never in a call).
+/// Sums per channel over samples and pixels. The constructor allocates the workspace for partial sums; no call
+/// allocates.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class BatchNormReduction {
  public:
@@ -41,8 +42,8 @@ struct BatchNormStatistics {
   double momentum = 0.1;  ///< running = (1 - momentum) × running + momentum × batch; the running variance is unbiased
 };
 
-/// mean and inv_std of a batch of `count` elements per channel from their sums; updates the running statistics unless those
-/// have extent 0.
+/// Computes mean and inv_std of a batch of `count` elements per channel from their sums. Updates the running statistics
+/// unless they have extent 0.
 template <class Exec>
 void batch_norm_finish(const Exec& exec, Index count, BatchNormStatistics parameters, InArray<double, Exec> sums,
                        OutArray<double, Exec> mean, OutArray<double, Exec> inv_std, OutArray<double, Exec> running_mean,
@@ -64,7 +65,7 @@ template <class T, class Exec>
 void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums, Array<T, Exec> dgamma,
                                     OutArray<T, Exec> dbeta);
 
-/// dx = gamma × inv_std × (dy - (Σdy + x̂ Σdy·x̂) / count), the sums being those of the whole group. dx may be dy.
+/// dx = gamma × inv_std × (dy - (Σdy + x̂ Σdy·x̂) / count), with the sums of the whole group. dx may be dy.
 template <class T, class Exec>
 void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
                          InArray<double, Exec> mean, InArray<double, Exec> inv_std,

@@ -9,25 +9,14 @@ namespace aloni::nn::local {
 
 namespace detail {
 
-/// One row, a run of pixels, on a host; one element on a device.
 template <class T, class Exec>
 struct AddBias {
   Rows rows;
   Tensor<T, Exec> y;
   Array<const parameter_type_t<T>, Exec> bias;
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    Index n, d, h, w, c;
-    if constexpr (runs_on_host<Exec>) {
-      rows.row(i, n, d, h);
-      for (w = 0; w < rows.width; ++w)
-        for (c = 0; c < rows.channels; ++c) add(y(n, d, h, w, c), bias(c));
-    } else {
-      rows.element(i, n, d, h, w, c);
-      add(y(n, d, h, w, c), bias(c));
-    }
-  }
-  KOKKOS_FUNCTION static void add(T& to, parameter_type_t<T> value) {
-    to = static_cast<T>(static_cast<parameter_type_t<T>>(to) + value);
+  KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
+    T& to = y(n, d, h, w, c);
+    to = static_cast<T>(static_cast<parameter_type_t<T>>(to) + bias(c));
   }
 };
 
@@ -43,11 +32,7 @@ struct RoundSums {
 template <class T, class Exec>
 void add_bias(const Exec& exec, InArray<parameter_type_t<T>, Exec> bias, Tensor<T, Exec> y) {
   detail::check_extent("aloni::nn::local::add_bias", "bias", bias, static_cast<Index>(y.extent(4)));
-  const detail::Rows rows = detail::rows_of(y);
-  Kokkos::parallel_for(
-      "aloni::nn::add_bias",
-      detail::Range<Exec>(exec, 0, detail::runs_on_host<Exec> && rows.elements() > 0 ? rows.rows() : rows.elements()),
-      detail::AddBias<T, Exec>{rows, y, bias});
+  detail::for_each_element(exec, "aloni::nn::add_bias", detail::AddBias<T, Exec>{detail::rows_of(y), y, bias});
 }
 
 template <class T, class Exec>
@@ -66,8 +51,7 @@ void BiasGradient<T, Exec>::operator()(const Exec& exec, InTensor<T, Exec> dy, O
 #define INSTANTIATE(T, Exec)                                                                         \
   template void add_bias<T, Exec>(const Exec&, InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>); \
   template class BiasGradient<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

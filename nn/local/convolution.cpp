@@ -32,11 +32,11 @@ void check_filters(const char* operation, const char* argument, const Convolutio
 }
 
 void check_pass(const char* operation, bool prepared) {
-  detail::check(prepared, operation, "passes", "a pass that was not asked for at construction",
+  detail::check(prepared, operation, "passes", "a pass that this object cannot run",
                 "this pass among the passes given to make_local_convolution");
 }
 
-/// One implementation for each pass, each chosen on its own.
+/// One implementation for each pass, chosen separately.
 template <class T, class Exec>
 class PerPassConvolution final : public LocalConvolution<T, Exec> {
  public:
@@ -78,7 +78,7 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
   }
 
  private:
-  bool fuses_relu() const override { return true; }  // what it hands over to does so itself, or behind its kernel
+  bool fuses_relu() const override { return true; }  // the parts apply it
   void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const Parameter, Exec>& w,
                    const Array<const Parameter, Exec>& bias, const Tensor<T, Exec>& y) override {
     part_[0]->forward(exec, x, w, bias, y);
@@ -141,9 +141,9 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
   if constexpr (std::is_same_v<T, comm::bfloat16>) {
     if (backend == ConvolutionBackend::reference) return std::nullopt;
     if (backend != ConvolutionBackend::automatic && backend != ConvolutionBackend::onednn)
-      return "bfloat16 goes through oneDNN; take automatic, or float";
+      return "bfloat16 runs through oneDNN and reference only; use automatic, or float";
     if constexpr (config::has_onednn) return detail::onednn_bfloat16_unsupported_reason();
-    return "bfloat16 needs oneDNN, which this build doesn't have (aloni_ENABLE_ONEDNN); take float";
+    return "bfloat16 needs oneDNN, and this build has none (aloni_ENABLE_ONEDNN); use float or reference";
   }
   switch (backend) {
     case ConvolutionBackend::automatic:
@@ -166,10 +166,11 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
 
 namespace {
 
-/// Whether oneDNN is faster than the direct kernels. Its vectors hold 16 channels of what a pass writes, and are best when they come out
-/// full; it reads a few channels well, but writes them badly. The direct gradient of the filters keeps all sums of a thread at hand, which
-/// pays while these stay in the second-level cache and two vectors share each value of x. Measured on two cores with AVX-512, the speed
-/// of oneDNN 2.6 as a multiple of the direct kernels' (bench_conv), channels → filters:
+/// Whether oneDNN is faster than the direct kernels. Its vectors hold 16 channels of the result of a pass and should be
+/// full: it is fast at reading a few channels, but slow at writing them. The direct backward-filter keeps all sums of a
+/// thread in the cache. It is faster while the sums fit in the second-level cache and two vectors share each value of
+/// x. Speed of oneDNN 2.6 divided by the speed of the direct kernels on two cores with AVX-512 (bench_conv), channels →
+/// filters:
 ///                       forward   backward-data   backward-filter
 ///   3→64, 7×7              1.1         0.5              0.9
 ///   18→128, 5×5            1.2         0.6              0.6
@@ -179,7 +180,7 @@ namespace {
 ///   32→16, 3×3×3           1.35        1.1              1.45
 ///   384→128, 3×3           1.5         1.3              1.3
 ///   512→128, 1×1           1.1         1.15             1.5
-/// and 1→16 0.7 forward. Both give the same bits where sums are exact, so that the choice shows in time only.
+/// and 1→16 0.7 forward. Both give the same bits if sums are exact, so the choice changes only the time.
 bool suits_onednn(const ConvolutionProblem& p, ConvolutionPass pass) {
   if (p.groups > 1 && p.channels == p.groups)
     return false;  // vectors over all channels: direct is as fast, and no copies
@@ -205,7 +206,7 @@ bool suits_onednn(const ConvolutionProblem& p, ConvolutionPass pass) {
 template <class T, class Exec>
 ConvolutionBackend automatic_backend(const ConvolutionProblem& p, ConvolutionPass pass) {
   if (!detail::runs_on_host<Exec>) {
-    // One thread per element reads neighbouring channels side by side; a matrix product for each channel has one column only.
+    // One thread per element reads contiguous channels. A matrix product for each channel would have one column only.
     const bool depthwise = p.groups > 1 && p.channels == p.groups;
     if (depthwise && pass != ConvolutionPass::backward_filter) return ConvolutionBackend::reference;
     return config::has_kokkos_kernels ? ConvolutionBackend::kokkos_kernels : ConvolutionBackend::reference;
@@ -234,7 +235,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
     const auto reason = wanted ? unsupported_reason<T, Exec>(backend, problem, pass) : std::nullopt;
     if (reason) {
       throw Unsupported("aloni::nn::local::make_local_convolution", "backend", std::string(name(backend)),
-                        "another one: " + *reason);
+                        "another backend: " + *reason);
     }
   }
   switch (backend) {
@@ -268,8 +269,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
   template std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution<T, Exec>(                           \
       ConvolutionBackend, const ConvolutionProblem&, const Exec&, ConvolutionPasses,                             \
       const std::shared_ptr<FilterOrders>&);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

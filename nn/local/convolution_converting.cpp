@@ -3,14 +3,14 @@
 
 #include <string>
 
-// A convolution of bfloat16 where oneDNN has no kernel for one, or a wrong one: its arguments as floats, a convolution of these, and the result
-// rounded. Copies cost little beside a convolution, and the result is what that of floats is.
+// Convolution of bfloat16 in float, for problems without a correct bfloat16 kernel in oneDNN: copies the arguments to
+// float, runs a convolution of float and rounds the result. Copies take little time compared with a convolution.
 
 namespace aloni::nn::local::detail {
 
 namespace {
 
-/// Rounded, and a float again.
+/// Rounds to T and converts back to float.
 template <class T>
 struct Rounded {
   KOKKOS_FUNCTION float operator()(float x) const { return static_cast<float>(static_cast<T>(x)); }
@@ -74,7 +74,7 @@ class ConvertingConvolution final : public LocalConvolution<T, Exec> {
     elementwise<Exec, Convert<T>, T, float>(exec, "aloni::nn::convolution_round", {}, to, from);
   }
 
-  bool fuses_relu() const override { return true; }  // the convolution of floats does so itself, or behind its kernel
+  bool fuses_relu() const override { return true; }  // the convolution of float applies it
   void run_forward(const Exec& exec, const In& x, const Tensor<const float, Exec>& w,
                    const Array<const float, Exec>& bias, const Out& y) override {
     floats_->forward(exec, as_floats(exec, x, input_), rounded(exec, w), bias, over(output_, y));

@@ -1,27 +1,28 @@
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/depthwise_kernels.hpp>
-#include <aloni/nn/local/detail/direct_rows.hpp>
-#include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/row_walker.hpp>
 
 #include <algorithm>
 #include <numeric>
 #include <vector>
 
-// Depthwise convolution on a host: rows of the result are shared out among the threads, detail/depthwise_kernels.hpp does the
-// arithmetic. These convolutions wait for memory, not for arithmetic, so rows are read and written in place: pixels whose window
-// lies in the row go together, those at its ends one by one with the taps that they have, and no zeros are ever copied.
+// Depthwise convolution on a host. Rows of the result are shared out among the threads; detail/depthwise_kernels.hpp
+// does the arithmetic. Memory limits these convolutions, not arithmetic, so rows are read and written in place. Pixels
+// whose windows lie inside the row run together. Pixels at its ends run one by one with the taps that they have, so no
+// zeros are copied.
 //
-// Backward-data is the same sum as forward, over dy with the taps counted backwards, for every residue of a column modulo the stride.
-// Filters that share a channel (a depth multiplier) see a row in which each channel is repeated for each of them; views whose channels
-// don't lie side by side are copied row by row too.
+// Backward-data is the same sum as forward, over dy with the taps in reverse order, for every residue of a column
+// modulo the stride. Filters that share a channel (a depth multiplier) read a copied row with each channel repeated for
+// each of them. Views whose channels are not contiguous are copied row by row too.
 
 namespace aloni::nn::local::detail {
 
-/// How the pixels of a row read another row: pixel q through tap m reads column first + q * step + m * tap, if that is inside.
+/// How the pixels of a row read another row: pixel q reads through tap m column first + q * step + m * tap, if it is
+/// inside.
 struct Reach {
   Index pixels, taps;
   Index first, step, tap;
-  Index width;  ///< of the row that is read
+  Index width;  ///< of the source row
 
   bool inside(Index q, Index m) const {
     const Index column = first + q * step + m * tap;
@@ -47,7 +48,7 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
         threads_(std::max<Index>(1, exec.concurrency())),
         multiplier_(problem.filters_per_group()),
         taps_(problem.kernel[0] * problem.kernel[1] * problem.kernel[2]) {
-    Scratch& s = scratch_;
+    RowScratch<T>& s = scratch_;
     auto slots = [&](Index d, Index h, Index width) {
       s.slots_d = std::max(s.slots_d, d);
       s.slots_h = std::max(s.slots_h, h);
@@ -68,9 +69,8 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
       s.row = std::max(s.row, p_.output[2] * p_.filters);
       s.sums = (taps_ + 1) * p_.filters;
     }
-    scratch_memory_ = allocate(exec, threads_ * thread_elements());
-    tags_.resize(threads_ * s.slots_d * s.slots_h);
-    terms_.resize(threads_ * p_.kernel[0] * p_.kernel[1]);
+    scratch_memory_ = allocate(exec, threads_ * s.elements());
+    s.use(scratch_memory_.data(), threads_, p_.kernel[0] * p_.kernel[1]);
     if (!passes.backward_filter) return;
     x_rows_.resize(threads_ * taps_);
     kernel_rows_.resize(threads_ * taps_);
@@ -86,57 +86,29 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
  private:
   using Memory = Kokkos::View<T*, typename Exec::memory_space>;
 
-  /// Elements that each thread has for itself.
-  struct Scratch {
-    Index slots_d = 1, slots_h = 1, slot = 0;  // copied rows that are read
-    Index row = 0;                             // a row of results, or a copied row of dy
-    Index sums = 0;                            // of the filters' gradient and the bias's
-  };
-
-  // Most of it is for views that must be copied: memory that nobody touches costs nothing.
+  // Most of the workspace is for views that need copies. Without them its pages stay untouched and cost no memory.
   static Memory allocate(const Exec& exec, Index elements) {
     return Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::depthwise_convolution_workspace"),
                   static_cast<std::size_t>(elements));
   }
 
-  Index thread_elements() const {
-    const Scratch& s = scratch_;
-    return s.slots_d * s.slots_h * s.slot + s.row + s.sums;
-  }
-  RowCache<T> cache(Index thread) {
-    const Scratch& s = scratch_;
-    RowCache<T> rows{scratch_memory_.data() + thread * thread_elements(), tags_.data() + thread * s.slots_d * s.slots_h,
-                     s.slots_d, s.slots_h, s.slot};
-    rows.forget();
-    return rows;
-  }
-  T* row_memory(Index thread) const {
-    const Scratch& s = scratch_;
-    return scratch_memory_.data() + thread * thread_elements() + s.slots_d * s.slots_h * s.slot;
-  }
-  T* sums_memory(Index thread) const { return row_memory(thread) + scratch_.row; }
-
   /// filters, taps -> taps, filters
   void pack_weights(const Exec& exec, const Tensor<const T, Exec>& w) const {
-    share_out(exec, threads_, "aloni::nn::depthwise_convolution_pack_filters", taps_,
-              [=, this, packed = weights_.data(), from = w.data()](Index, Index begin, Index end) {
-                for (Index j = begin; j < end; ++j)
-                  for (Index f = 0; f < p_.filters; ++f) packed[j * p_.filters + f] = from[f * taps_ + j];
+    share_out(exec, threads_, "aloni::nn::depthwise_convolution_pack_filters", filter_blocks(p_.filters),
+              [=, this](Index, Index begin, Index end) {
+                pack_filters(w.data(), p_.filters, taps_, p_.filters, begin, end, weights_.data());
               });
-  }
-  const T* weights_of_row(Index kd, Index kh) const {
-    return weights_.data() + (kd * p_.kernel[1] + kh) * p_.kernel[2] * p_.filters;
   }
 
   bool in_place(const Strided<const T>& x) const { return x.c == 1 && multiplier_ == 1; }
 
-  /// A row of x as the filters see it; pixels lie x.w or, when copied, filters apart.
+  /// A row of x with one value per filter. Pixels are x.w elements apart, or `filters` elements in a copy.
   const T* x_row(RowCache<T>& rows, const Strided<const T>& x, Index n, Index id, Index ih) const {
     if (in_place(x)) return x.row(n, id, ih);
     return rows.row(x, n, id, ih, p_.input[1], p_.input[0], 0, p_.input[2], p_.input[2], p_.filters, multiplier_);
   }
 
-  /// `a` says all but which pixels and taps: those of `reach`.
+  /// Runs the kernel over the pixels and taps of `reach`; `a` has the other arguments.
   void run_row(DepthwiseRowArguments<T> a, const Reach& reach, Index x_pixel, Index w_first, Index w_tap) const {
     Index begin, end;
     reach.interior(begin, end);
@@ -173,36 +145,24 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
 
   void forward_rows(Index thread, Index begin, Index end, const Strided<const T>& x, const T* bias,
                     const Strided<T>& y) {
-    auto rows = cache(thread);
-    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
-    T* const buffer = row_memory(thread);
+    auto rows = scratch_.cache(thread);
+    T* const buffer = scratch_.row_of(thread);
     const Reach reach{p_.output[2], p_.kernel[2], p_.offset[2], p_.stride[2], p_.dilation[2], p_.input[2]};
     DepthwiseRowArguments<T> a{};
-    a.terms = terms;
+    a.terms = scratch_.terms_of(thread);
     a.bias = bias;
     a.y_pixel = y.c == 1 ? y.w : p_.filters;
     a.channels = p_.filters;
-    const Rows outputs{p_.samples, p_.output[0], p_.output[1], p_.output[2], p_.filters};
-    for (Index r = begin; r < end; ++r) {
-      Index n, od, oh;
-      outputs.row(r, n, od, oh);
-      a.num_terms = 0;
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
-        if (id < 0 || id >= p_.input[0]) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
-          if (ih < 0 || ih >= p_.input[1]) continue;
-          terms[a.num_terms++] = {x_row(rows, x, n, id, ih), weights_of_row(kd, kh)};
-        }
-      }
-      T* const out = y.row(n, od, oh);
-      a.y = y.c == 1 ? out : buffer;
-      run_row(a, reach, in_place(x) ? x.w : p_.filters, 0, p_.filters);
-      if (y.c == 1) continue;
-      for (Index q = 0; q < p_.output[2]; ++q)
-        for (Index f = 0; f < p_.filters; ++f) out[q * y.w + f * y.c] = buffer[q * p_.filters + f];
-    }
+    scratch_.template walk<ConvolutionPass::forward>(
+        p_, thread, begin, end, weights_.data(), p_.kernel[2] * p_.filters,
+        [&](Index n, Index id, Index ih) { return x_row(rows, x, n, id, ih); },
+        [&](Index n, Index od, Index oh, Index num_terms) {
+          T* const out = y.row(n, od, oh);
+          a.num_terms = num_terms;
+          a.y = y.c == 1 ? out : buffer;
+          run_row(a, reach, in_place(x) ? x.w : p_.filters, 0, p_.filters);
+          if (y.c != 1) write_row(buffer, p_.output[2], p_.filters, out, y);
+        });
   }
 
   void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
@@ -215,52 +175,47 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
   }
 
   void backward_data_rows(Index thread, Index begin, Index end, const Strided<const T>& dy, const Strided<T>& dx) {
-    auto rows = cache(thread);
-    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
-    T* const buffer = row_memory(thread);
+    auto rows = scratch_.cache(thread);
+    T* const buffer = scratch_.row_of(thread);
     const bool to_place = dx.c == 1 && multiplier_ == 1;
     const Index pixel = to_place ? dx.w : p_.filters;  // of the row written
     DepthwiseRowArguments<T> a{};
-    a.terms = terms;
+    a.terms = scratch_.terms_of(thread);
     a.y_pixel = p_.stride[2] * pixel;
     a.channels = p_.filters;
-    const Rows inputs{p_.samples, p_.input[0], p_.input[1], p_.input[2], p_.channels};
-    for (Index r = begin; r < end; ++r) {
-      Index n, id, ih;
-      inputs.row(r, n, id, ih);
-      a.num_terms = 0;
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index od = output_of(p_, 0, id, kd);
-        if (od < 0) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index oh = output_of(p_, 1, ih, kh);
-          if (oh < 0) continue;
-          terms[a.num_terms++] = {dy.c == 1 ? dy.row(n, od, oh)
-                                            : rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, p_.output[2],
-                                                       p_.output[2], p_.filters),
-                                  weights_of_row(kd, kh)};
-        }
-      }
-      // Upwards in memory, so that the row which is not in a cache yet comes last: a fifth of the time in the opposite order.
-      std::reverse(terms, terms + a.num_terms);
-      T* const out = dx.row(n, id, ih);
-      T* const row = to_place ? out : buffer;
-      for (Index residue = 0; residue < std::min(p_.stride[2], p_.input[2]); ++residue) {
-        a.y = row + residue * pixel;
-        Index last_tap, every;
-        const Reach reach = columns_of(residue, last_tap, every);
-        run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, last_tap * p_.filters, -every * p_.filters);
-      }
-      if (to_place) continue;
-      for (Index q = 0; q < p_.input[2]; ++q)
-        for (Index c = 0; c < p_.channels; ++c) {
-          const T* const terms_of_c = buffer + q * p_.filters + c * multiplier_;
-          out[q * dx.w + c * dx.c] = std::accumulate(terms_of_c, terms_of_c + multiplier_, T{0});
-        }
-    }
+    RowTerm<T>* const terms = scratch_.terms_of(thread);
+    scratch_.template walk<ConvolutionPass::backward_data>(
+        p_, thread, begin, end, weights_.data(), p_.kernel[2] * p_.filters,
+        [&](Index n, Index od, Index oh) {
+          if (dy.c == 1) return dy.row(n, od, oh);
+          return rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, p_.output[2], p_.output[2], p_.filters);
+        },
+        [&](Index n, Index id, Index ih, Index num_terms) {
+          a.num_terms = num_terms;
+          // Ascending addresses: the row that is not cached yet comes last. It takes a fifth of the time of the
+          // opposite order.
+          std::reverse(terms, terms + a.num_terms);
+          T* const out = dx.row(n, id, ih);
+          T* const row = to_place ? out : buffer;
+          for (Index residue = 0; residue < std::min(p_.stride[2], p_.input[2]); ++residue) {
+            a.y = row + residue * pixel;
+            Index last_tap, every;
+            const Reach reach = columns_of(residue, last_tap, every);
+            run_row(a, reach, dy.c == 1 ? dy.w : p_.filters, last_tap * p_.filters, -every * p_.filters);
+          }
+          if (!to_place) add_filters_of_channels(buffer, out, dx);
+        });
   }
 
-  /// Columns residue, residue + stride, … of dx meet the taps last_tap, last_tap - every, … alone.
+  /// dx of a row: the sums over the filters that share a channel.
+  void add_filters_of_channels(const T* from, T* out, const Strided<T>& dx) const {
+    const Index channels = p_.channels, multiplier = multiplier_;
+    for (Index q = 0; q < p_.input[2]; ++q)
+      for (Index c = 0; c < channels; ++c, from += multiplier)
+        out[q * dx.w + c * dx.c] = std::accumulate(from, from + multiplier, T{0});
+  }
+
+  /// Columns residue, residue + stride, … of dx meet only the taps last_tap, last_tap - every, ….
   Reach columns_of(Index residue, Index& last_tap, Index& every) const {
     const Index stride = p_.stride[2], dilation = p_.dilation[2];
     every = stride / std::gcd(stride, dilation);
@@ -276,31 +231,22 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
 
   void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
                            const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
-    const Index work = rows_of(dy).rows(), tasks = std::min(threads_, work), filters = p_.filters;
+    const Index work = rows_of(dy).rows();
     share_out(exec, threads_, "aloni::nn::depthwise_convolution_backward_filter", work,
               [=, this, from_x = strided(x), from_dy = strided(dy)](Index thread, Index begin, Index end) {
                 filter_sums(thread, begin, end, from_x, from_dy);
               });
-    share_out(exec, threads_, "aloni::nn::depthwise_convolution_add_threads", taps_ + 1,
-              [=, this, out = dw.data()](Index, Index begin, Index end) {
-                for (Index j = begin; j < end; ++j) {
-                  if (j == taps_ && db.extent(0) == 0) break;
-                  for (Index f = 0; f < filters; ++f) {
-                    T sum = 0;
-                    for (Index t = 0; t < tasks; ++t) sum += sums_memory(t)[j * filters + f];
-                    (j < taps_ ? out[f * taps_ + j] : db(f)) = sum;
-                  }
-                }
-              });
+    add_threads(exec, "aloni::nn::depthwise_convolution_add_threads", scratch_, threads_, std::min(threads_, work),
+                p_.filters, p_.filters, taps_, dw, db);
   }
 
-  /// Adds up rows [begin, end) of dy: sums[tap, filter], then sums[filter] of dy itself.
+  /// Adds over rows [begin, end) of dy: sums[tap, filter], then sums[filter] of dy itself.
   void filter_sums(Index thread, Index begin, Index end, const Strided<const T>& x, const Strided<const T>& dy) {
-    auto rows = cache(thread);
-    T* const sums = sums_memory(thread);
+    auto rows = scratch_.cache(thread);
+    T* const sums = scratch_.sums_of(thread);
     std::fill(sums, sums + scratch_.sums, T{0});
-    T* const buffer = row_memory(thread);
-    const T** const x_rows = x_rows_.data() + thread * taps_;  // those that meet a row of dy
+    T* const buffer = scratch_.row_of(thread);
+    const T** const x_rows = x_rows_.data() + thread * taps_;  // rows that meet a row of dy
     const T** const used_x = x_.data() + thread * taps_;
     T** const used_sums = sums_.data() + thread * taps_;
     Index* const kernel_rows = kernel_rows_.data() + thread * taps_;
@@ -315,26 +261,19 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
     a.x_pixel = reach.step * pixel;
     a.dy_pixel = dy.c == 1 ? dy.w : p_.filters;
     a.channels = p_.filters;
-    const Rows outputs{p_.samples, p_.output[0], p_.output[1], p_.output[2], p_.filters};
+    const Rows outputs = output_rows(p_);
     for (Index r = begin; r < end; ++r) {
       Index n, od, oh, num_rows = 0;
       outputs.row(r, n, od, oh);
       const T* dy_row = dy.row(n, od, oh);
       if (dy.c != 1) {
-        for (Index q = 0; q < p_.output[2]; ++q)
-          for (Index f = 0; f < p_.filters; ++f) buffer[q * p_.filters + f] = dy_row[q * dy.w + f * dy.c];
+        read_row(dy_row, dy, p_.output[2], p_.filters, buffer, p_.filters);
         dy_row = buffer;
       }
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
-        if (id < 0 || id >= p_.input[0]) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
-          if (ih < 0 || ih >= p_.input[1]) continue;
-          x_rows[num_rows] = x_row(rows, x, n, id, ih);
-          kernel_rows[num_rows++] = kd * p_.kernel[1] + kh;
-        }
-      }
+      for_each_kernel_row<ConvolutionPass::forward>(p_, od, oh, [&](Index kernel_row, Index id, Index ih) {
+        x_rows[num_rows] = x_row(rows, x, n, id, ih);
+        kernel_rows[num_rows++] = kernel_row;
+      });
       auto add = [&](Index q, Index pixels) {
         a.values = 0;
         for (Index i = 0; i < num_rows; ++i)
@@ -347,7 +286,7 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
         a.pixels = pixels;
         kernels_.filter(a);
       };
-      // Enough pixels to pay for adding their sums to the total, few enough to stay in the first-level cache.
+      // Enough pixels to pay for adding their sums to the total, few enough for the first-level cache.
       constexpr Index chunk = 32;
       for (Index q = 0; q < inner_begin; ++q) add(q, 1);
       for (Index q = inner_begin; q < inner_end; q += chunk) add(q, std::min(chunk, inner_end - q));
@@ -359,9 +298,8 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
   const DepthwiseKernels<T>& kernels_;
   const Index threads_, multiplier_, taps_;
   Memory weights_, scratch_memory_;
-  Scratch scratch_;
-  std::vector<Index> tags_, kernel_rows_;
-  std::vector<RowTerm<T>> terms_;
+  RowScratch<T> scratch_;
+  std::vector<Index> kernel_rows_;
   std::vector<const T*> x_rows_, x_;
   std::vector<T*> sums_;
 };
@@ -372,13 +310,10 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_depthwise_convolution(const Conv
   return std::make_unique<DepthwiseConvolution<T, Exec>>(problem, exec, passes);
 }
 
-template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
-make_depthwise_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                     const Kokkos::DefaultHostExecutionSpace&,
-                                                                     ConvolutionPasses);
-template std::unique_ptr<LocalConvolution<double, Kokkos::DefaultHostExecutionSpace>>
-make_depthwise_convolution<double, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                      const Kokkos::DefaultHostExecutionSpace&,
-                                                                      ConvolutionPasses);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<LocalConvolution<float, Host>> make_depthwise_convolution<float, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
+template std::unique_ptr<LocalConvolution<double, Host>> make_depthwise_convolution<double, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
 
 }  // namespace aloni::nn::local::detail

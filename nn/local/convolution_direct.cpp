@@ -1,22 +1,22 @@
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/direct_kernels.hpp>
-#include <aloni/nn/local/detail/direct_rows.hpp>
-#include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/detail/group_by_group.hpp>
+#include <aloni/nn/local/detail/row_walker.hpp>
 
 #include <algorithm>
 #include <vector>
 
-// Direct convolution on a host: rows of the result are shared out among the threads, detail/direct_kernels.hpp does the arithmetic.
+// Direct convolution on a host. Rows of the result are shared out among the threads; detail/direct_kernels.hpp does the
+// arithmetic.
 //
-// Forward: each output row is a sum over the input rows under the kernel. Rows that reach over the box's edge in width are
-// copied once into a zero-padded cache line of the thread; all others are read in place.
-// Backward-data: for each row of dx, one product of dy's rows with the filters gives, for each output pixel, its contribution
-// to kernel width × channels neighbouring values; these are added up where they overlap. No padding, any stride, and vectors
-// run over kernel width × channels, which fills them even with few channels.
-// Backward-filter: each thread sums over its own blocks of rows; the threads' sums are added in the order of the threads.
-// Groups go one after the other, unless each has one channel only: then vectors over the filters of a group would be almost empty,
-// and convolution_depthwise.cpp takes over.
+// Forward: each output row is a sum over the input rows under the kernel. Rows that extend beyond the box in width are
+// copied once, with zeros as padding, into the row cache of the thread. All other rows are read in place.
+// Backward-data: for each row of dx, one product of rows of dy with the filters gives the contribution of each output
+// pixel to kernel width × channels neighbouring values. Contributions are added where they overlap. This needs no
+// padding and takes any stride. Vectors run over kernel width × channels, which fills them even with few channels.
+// Backward-filter: each thread adds over its own blocks of rows; then the sums of the threads are added in the order of
+// the threads. Groups run one after the other. With one channel in each group, vectors over the filters of a group
+// would be almost empty: convolution_depthwise.cpp computes these problems.
 
 namespace aloni::nn::local::detail {
 
@@ -28,17 +28,17 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
         p_(problem),
         kernels_(direct_kernels<T>()),
         threads_(std::max<Index>(1, exec.concurrency())),
+        values_(problem.kernel[0] * problem.kernel[1] * problem.kernel[2] * problem.channels),
         padded_filters_(rounded_up(std::max<Index>(1, problem.filters), kernels_.lanes)),
         padded_columns_(rounded_up(std::max<Index>(1, problem.kernel[2] * problem.channels), kernels_.lanes)) {
-    const Index taps = p_.kernel[0] * p_.kernel[1] * p_.kernel[2];
     first_column_ = p_.offset[2];
     columns_ = (std::max<Index>(1, p_.output[2]) - 1) * p_.stride[2] + (p_.kernel[2] - 1) * p_.dilation[2] + 1;
     auto span = [&](int s, Index outputs) {
       return (outputs - 1) * p_.stride[s] + (p_.kernel[s] - 1) * p_.dilation[s] + 1;
     };
-    Scratch& s = scratch_;
+    RowScratch<T>& s = scratch_;
     if (passes.forward) {
-      weights_ = allocate(exec, taps * p_.channels * padded_filters_);
+      weights_ = allocate(exec, values_ * padded_filters_);
       bias_ = allocate(exec, padded_filters_);
       s.slots_d = span(0, 1);
       s.slots_h = span(1, 1);
@@ -54,18 +54,17 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
       s.row = std::max(s.row, p_.output[2] * padded_columns_);
     }
     if (passes.backward_filter) {
-      // Enough pixels to pay for adding a block's sums to the total, few enough to stay in the first-level cache.
+      // Enough pixels to pay for adding the sums of a block to the total, few enough for the first-level cache.
       block_rows_ = std::clamp<Index>((192 + p_.output[2]) / std::max<Index>(1, p_.output[2]), 1,
                                       std::max<Index>(1, p_.output[1]));
       s.slots_h = std::max(s.slots_h, span(1, block_rows_));
       s.slots_d = std::max<Index>(s.slots_d, 1);
       s.slot = std::max(s.slot, columns_ * p_.channels);
       s.row = std::max(s.row, block_rows_ * p_.output[2] * padded_filters_);
-      s.sums = (taps * p_.channels + 1) * padded_filters_;
+      s.sums = (values_ + 1) * padded_filters_;
     }
-    scratch_memory_ = allocate(exec, threads_ * (s.slots_d * s.slots_h * s.slot + s.row + s.sums));
-    tags_.resize(threads_ * s.slots_d * s.slots_h);
-    terms_.resize(threads_ * p_.kernel[0] * p_.kernel[1]);
+    scratch_memory_ = allocate(exec, threads_ * s.elements());
+    s.use(scratch_memory_.data(), threads_, p_.kernel[0] * p_.kernel[1]);
     x_rows_.resize(threads_ * block_rows_);
     dy_rows_.resize(threads_ * 2 * block_rows_);
   }
@@ -78,47 +77,18 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
  private:
   using Memory = Kokkos::View<T*, typename Exec::memory_space>;
 
-  /// Elements that each thread has for itself.
-  struct Scratch {
-    Index slots_d = 1, slots_h = 1, slot = 0;  // cached rows
-    Index row = 0;                             // one row of results, or a block of rows of dy
-    Index sums = 0;                            // of the filters' gradient and the bias's
-  };
-
   static Memory allocate(const Exec& exec, Index elements) {
     return Memory(Kokkos::view_alloc(exec, "aloni::nn::direct_convolution_workspace"),
                   static_cast<std::size_t>(elements));
   }
 
-  T* thread_memory(Index thread) const {
-    const Scratch& s = scratch_;
-    return scratch_memory_.data() + thread * (s.slots_d * s.slots_h * s.slot + s.row + s.sums);
-  }
-  RowCache<T> cache(Index thread, Index slots_d, Index slots_h, Index slot_elements) {
-    const Index slots = scratch_.slots_d * scratch_.slots_h;
-    return {thread_memory(thread), tags_.data() + thread * slots, slots_d, slots_h, slot_elements};
-  }
-  T* row_memory(Index thread) const {
-    return thread_memory(thread) + scratch_.slots_d * scratch_.slots_h * scratch_.slot;
-  }
-  T* sums_memory(Index thread) const { return row_memory(thread) + scratch_.row; }
-
   void run_forward(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& w,
                    const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
-    const Index values = p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels;
-    // filters, taps, channels -> taps, channels, padded filters
-    constexpr Index block = 16;
-    share_out(exec, threads_, "aloni::nn::direct_convolution_pack_filters", (padded_filters_ + block - 1) / block,
-              [=, this, packed = weights_.data(), packed_bias = bias_.data(), from = w.data()](Index, Index begin,
-                                                                                               Index end) {
-                for (Index b = begin; b < end; ++b) {
-                  const Index first = b * block, last = std::min(first + block, padded_filters_);
-                  for (Index f = first; f < last; ++f)
-                    packed_bias[f] = f < p_.filters && bias.extent(0) > 0 ? bias(f) : T{0};
-                  for (Index j = 0; j < values; ++j)
-                    for (Index f = first; f < last; ++f)
-                      packed[j * padded_filters_ + f] = f < p_.filters ? from[f * values + j] : T{0};
-                }
+    share_out(exec, threads_, "aloni::nn::direct_convolution_pack_filters", filter_blocks(padded_filters_),
+              [=, this, packed_bias = bias_.data()](Index, Index begin, Index end) {
+                pack_filters(w.data(), p_.filters, values_, padded_filters_, begin, end, weights_.data());
+                for (Index f = begin * filter_block; f < std::min(end * filter_block, padded_filters_); ++f)
+                  packed_bias[f] = f < p_.filters && bias.extent(0) > 0 ? bias(f) : T{0};
               });
     const auto from = strided(x);
     const auto to = strided(y);
@@ -129,12 +99,10 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
   void forward_rows(Index thread, Index begin, Index end, const Strided<const T>& x, const Strided<T>& y) {
     const bool in_place = x.c == 1 && first_column_ >= 0 && first_column_ + columns_ <= p_.input[2];
     const Index pixel = in_place ? x.w : p_.channels;
-    auto rows = cache(thread, (p_.kernel[0] - 1) * p_.dilation[0] + 1, (p_.kernel[1] - 1) * p_.dilation[1] + 1,
-                      columns_ * p_.channels);
-    rows.forget();
-    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
-    T* const buffer = row_memory(thread);
-    RowArguments<T> a{.terms = terms,
+    auto rows = scratch_.cache(thread, (p_.kernel[0] - 1) * p_.dilation[0] + 1, (p_.kernel[1] - 1) * p_.dilation[1] + 1,
+                               columns_ * p_.channels);
+    T* const buffer = scratch_.row_of(thread);
+    RowArguments<T> a{.terms = scratch_.terms_of(thread),
                       .num_terms = 0,
                       .taps = p_.kernel[2],
                       .channels = p_.channels,
@@ -151,32 +119,19 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
       a.channels *= a.taps;
       a.taps = 1;
     }
-    const Rows outputs{p_.samples, p_.output[0], p_.output[1], p_.output[2], p_.filters};
-    for (Index r = begin; r < end; ++r) {
-      Index n, od, oh;
-      outputs.row(r, n, od, oh);
-      a.num_terms = 0;
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
-        if (id < 0 || id >= p_.input[0]) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
-          if (ih < 0 || ih >= p_.input[1]) continue;
-          terms[a.num_terms++] = {
-              in_place
-                  ? x.row(n, id, ih) + first_column_ * x.w
-                  : rows.row(x, n, id, ih, p_.input[1], p_.input[0], first_column_, columns_, p_.input[2], p_.channels),
-              weights_.data() + (kd * p_.kernel[1] + kh) * p_.kernel[2] * p_.channels * padded_filters_};
-        }
-      }
-      T* const out = y.row(n, od, oh);
-      a.y = y.c == 1 ? out : buffer;
-      kernels_.row(a);
-      if (y.c != 1) {
-        for (Index q = 0; q < p_.output[2]; ++q)
-          for (Index f = 0; f < p_.filters; ++f) out[q * y.w + f * y.c] = buffer[q * p_.filters + f];
-      }
-    }
+    scratch_.template walk<ConvolutionPass::forward>(
+        p_, thread, begin, end, weights_.data(), p_.kernel[2] * p_.channels * padded_filters_,
+        [&](Index n, Index id, Index ih) {
+          if (in_place) return x.row(n, id, ih) + first_column_ * x.w;
+          return rows.row(x, n, id, ih, p_.input[1], p_.input[0], first_column_, columns_, p_.input[2], p_.channels);
+        },
+        [&](Index n, Index od, Index oh, Index num_terms) {
+          T* const out = y.row(n, od, oh);
+          a.num_terms = num_terms;
+          a.y = y.c == 1 ? out : buffer;
+          kernels_.row(a);
+          if (y.c != 1) write_row(buffer, p_.output[2], p_.filters, out, y);
+        });
   }
 
   void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
@@ -202,12 +157,10 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
   void backward_data_rows(Index thread, Index begin, Index end, const Strided<const T>& dy, const Strided<T>& dx) {
     const bool in_place = dy.c == 1;
     const Index width = p_.output[2];
-    auto rows = cache(thread, (p_.kernel[0] - 1) * p_.dilation[0] / p_.stride[0] + 1,
-                      (p_.kernel[1] - 1) * p_.dilation[1] / p_.stride[1] + 1, width * p_.filters);
-    rows.forget();
-    RowTerm<T>* const terms = terms_.data() + thread * p_.kernel[0] * p_.kernel[1];
-    T* const contributions = row_memory(thread);
-    RowArguments<T> a{.terms = terms,
+    auto rows = scratch_.cache(thread, (p_.kernel[0] - 1) * p_.dilation[0] / p_.stride[0] + 1,
+                               (p_.kernel[1] - 1) * p_.dilation[1] / p_.stride[1] + 1, width * p_.filters);
+    T* const contributions = scratch_.row_of(thread);
+    RowArguments<T> a{.terms = scratch_.terms_of(thread),
                       .num_terms = 0,
                       .taps = 1,
                       .channels = p_.filters,
@@ -220,41 +173,32 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
                       .y = contributions,
                       .pixels = width,
                       .y_pixel = padded_columns_};
-    const Rows inputs{p_.samples, p_.input[0], p_.input[1], p_.input[2], p_.channels};
-    for (Index r = begin; r < end; ++r) {
-      Index n, id, ih;
-      inputs.row(r, n, id, ih);
-      a.num_terms = 0;
-      for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index od = output_of(p_, 0, id, kd);
-        if (od < 0) continue;
-        for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
-          const Index oh = output_of(p_, 1, ih, kh);
-          if (oh < 0) continue;
-          terms[a.num_terms++] = {
-              in_place ? dy.row(n, od, oh)
-                       : rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, width, width, p_.filters),
-              weights_data_.data() + (kd * p_.kernel[1] + kh) * p_.filters * padded_columns_};
-        }
-      }
-      T* const out = dx.row(n, id, ih);
-      if (dx.c == 1 && dx.w == p_.channels) {
-        std::fill(out, out + p_.input[2] * p_.channels, T{0});
-      } else {
-        for (Index q = 0; q < p_.input[2]; ++q)
-          for (Index c = 0; c < p_.channels; ++c) out[q * dx.w + c * dx.c] = T{0};
-      }
-      if (a.num_terms == 0) continue;
-      kernels_.row(a);
-      add_contributions(contributions, out, dx.w, dx.c);
-    }
+    scratch_.template walk<ConvolutionPass::backward_data>(
+        p_, thread, begin, end, weights_data_.data(), p_.filters * padded_columns_,
+        [&](Index n, Index od, Index oh) {
+          if (in_place) return dy.row(n, od, oh);
+          return rows.row(dy, n, od, oh, p_.output[1], p_.output[0], 0, width, width, p_.filters);
+        },
+        [&](Index n, Index id, Index ih, Index num_terms) {
+          T* const out = dx.row(n, id, ih);
+          if (dx.c == 1 && dx.w == p_.channels) {
+            std::fill(out, out + p_.input[2] * p_.channels, T{0});
+          } else {
+            for (Index q = 0; q < p_.input[2]; ++q)
+              for (Index c = 0; c < p_.channels; ++c) out[q * dx.w + c * dx.c] = T{0};
+          }
+          if (num_terms == 0) return;
+          a.num_terms = num_terms;
+          kernels_.row(a);
+          add_contributions(contributions, out, dx.w, dx.c);
+        });
   }
 
   void add_contributions(const T* contributions, T* out, Index pixel, Index channel) const {
     const Index channels = p_.channels, dilation = p_.dilation[2];
     const bool contiguous = channel == 1 && pixel == channels && dilation == 1;
     for (Index ow = 0; ow < p_.output[2]; ++ow, contributions += padded_columns_) {
-      const Index first = ow * p_.stride[2] + p_.offset[2];  // the column that tap 0 reads
+      const Index first = ow * p_.stride[2] + p_.offset[2];  // column of tap 0
       if (contiguous) {
         const Index begin = std::clamp<Index>(-first, 0, p_.kernel[2]);
         const Index end = std::clamp<Index>(p_.input[2] - first, begin, p_.kernel[2]);
@@ -281,38 +225,24 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
         exec, threads_, "aloni::nn::direct_convolution_backward_filter", work,
         [=, this](Index thread, Index begin, Index end) { filter_sums(thread, begin, end, blocks, from_x, from_dy); });
 
-    const Index tasks = std::min(threads_, work);
-    const Index values = p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * p_.channels;
-    constexpr Index block = 16;
-    share_out(exec, threads_, "aloni::nn::direct_convolution_add_threads", (p_.filters + block - 1) / block,
-              [=, this, out = dw.data()](Index, Index begin, Index end) {
-                for (Index b = begin; b < end; ++b) {
-                  const Index first = b * block, last = std::min(first + block, p_.filters);
-                  for (Index j = 0; j <= values; ++j) {
-                    if (j == values && db.extent(0) == 0) break;
-                    for (Index f = first; f < last; ++f) {
-                      T sum = 0;
-                      for (Index t = 0; t < tasks; ++t) sum += sums_memory(t)[j * padded_filters_ + f];
-                      (j < values ? out[f * values + j] : db(f)) = sum;
-                    }
-                  }
-                }
-              });
+    add_threads(exec, "aloni::nn::direct_convolution_add_threads", scratch_, threads_, std::min(threads_, work),
+                p_.filters, padded_filters_, values_, dw, db);
   }
 
-  /// Adds up blocks [begin, end) of output rows: sums[tap, channel, filter], then sums[filter] of dy itself.
+  /// Adds over blocks [begin, end) of output rows: sums[tap, channel, filter], then sums[filter] of dy itself.
   void filter_sums(Index thread, Index begin, Index end, Index blocks, const Strided<const T>& x,
                    const Strided<const T>& dy) {
     const Index channels = p_.channels, width = p_.output[2];
     const bool in_place = x.c == 1 && first_column_ >= 0 && first_column_ + columns_ <= p_.input[2];
-    // Lanes beyond the filters may read the neighbouring pixels (their sums are not used), but not beyond the tensor.
+    // Lanes beyond the filters may read neighbouring pixels, and their sums are not used. They must not read beyond the
+    // tensor.
     const bool dy_in_place = dy.c == 1 && (dy.w <= padded_filters_ || padded_filters_ == p_.filters);
     const Index dy_pixel = dy_in_place ? dy.w : padded_filters_;
     const T* const dy_end =
         dy.row(p_.samples - 1, p_.output[0] - 1, p_.output[1] - 1) + (width - 1) * dy.w + p_.filters;
     const Index pixel = in_place ? x.w : channels;
-    auto rows = cache(thread, 1, scratch_.slots_h, columns_ * channels);
-    T* const sums = sums_memory(thread);
+    auto rows = scratch_.cache(thread, 1, scratch_.slots_h, columns_ * channels);
+    T* const sums = scratch_.sums_of(thread);
     std::fill(sums, sums + scratch_.sums, T{0});
     const T** const all_dy = dy_rows_.data() + thread * 2 * block_rows_;  // of this block
     const T** const used_dy = all_dy + block_rows_;                       // those that meet an input row
@@ -338,18 +268,18 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
       }
       a.dy = all_dy;
       a.rows = last - first;
-      a.sum = sums + p_.kernel[0] * p_.kernel[1] * p_.kernel[2] * channels * padded_filters_;
+      a.sum = sums + values_ * padded_filters_;
       kernels_.column_sums(a);
       a.dy = used_dy;
       for (Index kd = 0; kd < p_.kernel[0]; ++kd) {
-        const Index id = od * p_.stride[0] + kd * p_.dilation[0] + p_.offset[0];
-        if (id < 0 || id >= p_.input[0]) continue;
+        const Index id = source_of<ConvolutionPass::forward>(p_, 0, od, kd);
+        if (id < 0) continue;
         rows.forget();
         for (Index kh = 0; kh < p_.kernel[1]; ++kh) {
           a.rows = 0;
           for (Index oh = first; oh < last; ++oh) {
-            const Index ih = oh * p_.stride[1] + kh * p_.dilation[1] + p_.offset[1];
-            if (ih < 0 || ih >= p_.input[1]) continue;
+            const Index ih = source_of<ConvolutionPass::forward>(p_, 1, oh, kh);
+            if (ih < 0) continue;
             used_dy[a.rows] = all_dy[oh - first];
             used_x[a.rows++] = in_place ? x.row(n, id, ih) + first_column_ * x.w
                                         : rows.row(x, n, id, ih, p_.input[1], p_.input[0], first_column_, columns_,
@@ -368,23 +298,21 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     }
   }
 
-  /// A copy of a row of dy with `pixel` elements from one pixel to the next; the last one can be read up to the padded filters.
+  /// A copy of a row of dy with `pixel` elements from one pixel to the next. The last pixel is readable up to the
+  /// padded filters.
   const T* packed_dy_row(Index thread, Index slot, const Strided<const T>& dy, const T* from, Index pixel) const {
-    T* const out = row_memory(thread) + slot * p_.output[2] * padded_filters_;
-    for (Index q = 0; q < p_.output[2]; ++q)
-      for (Index f = 0; f < p_.filters; ++f) out[q * pixel + f] = from[q * dy.w + f * dy.c];
+    T* const out = scratch_.row_of(thread) + slot * p_.output[2] * padded_filters_;
+    read_row(from, dy, p_.output[2], p_.filters, out, pixel);
     return out;
   }
 
   const ConvolutionProblem p_;
   const DirectKernels<T>& kernels_;
-  const Index threads_, padded_filters_, padded_columns_;
-  Index first_column_, columns_;  // of the input, that a row of the output reads
+  const Index threads_, values_, padded_filters_, padded_columns_;  // values: of one filter
+  Index first_column_, columns_;                                    // input columns that a row of the output reads
   Index block_rows_ = 1;
   Memory weights_, bias_, weights_data_, zeros_, scratch_memory_;
-  Scratch scratch_;
-  std::vector<Index> tags_;
-  std::vector<RowTerm<T>> terms_;
+  RowScratch<T> scratch_;
   std::vector<const T*> x_rows_, dy_rows_;
 };
 
@@ -399,13 +327,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_direct_convolution(const Convolu
       problem, passes, std::make_unique<DirectConvolution<T, Exec>>(one_group(problem), exec, passes));
 }
 
-template std::unique_ptr<LocalConvolution<float, Kokkos::DefaultHostExecutionSpace>>
-make_direct_convolution<float, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                  const Kokkos::DefaultHostExecutionSpace&,
-                                                                  ConvolutionPasses);
-template std::unique_ptr<LocalConvolution<double, Kokkos::DefaultHostExecutionSpace>>
-make_direct_convolution<double, Kokkos::DefaultHostExecutionSpace>(const ConvolutionProblem&,
-                                                                   const Kokkos::DefaultHostExecutionSpace&,
-                                                                   ConvolutionPasses);
+using Host = Kokkos::DefaultHostExecutionSpace;
+template std::unique_ptr<LocalConvolution<float, Host>> make_direct_convolution<float, Host>(const ConvolutionProblem&,
+                                                                                             const Host&,
+                                                                                             ConvolutionPasses);
+template std::unique_ptr<LocalConvolution<double, Host>> make_direct_convolution<double, Host>(
+    const ConvolutionProblem&, const Host&, ConvolutionPasses);
 
 }  // namespace aloni::nn::local::detail

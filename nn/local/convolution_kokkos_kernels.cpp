@@ -7,13 +7,15 @@
 #include <algorithm>
 #include <cstdint>
 
-// Convolution as matrix multiplication on tiles. A tile is a run of output pixels (over samples, depth, height and width);
-// its matrix `columns` (pixels × kernel · channels) holds each pixel's window, and exists for one tile at a time:
+// Convolution as matrix multiplication on tiles. A tile is a run of output pixels (over samples, depth, height and
+// width); its matrix `columns` (pixels × kernel · channels) holds each pixel's window, and exists for one tile at a
+// time:
 //   forward          y(tile)   = columns Wᵀ + bias
 //   backward-filter  dW       += dy(tile)ᵀ columns
-//   backward-data    columns   = dy(tile) W, then each element of dx gathers what belongs to it; with stride 1, where
-//                    that pays, the forward pass from dy to dx with the filters flipped
-// Groups are multiplied one after the other. The tile, not the tensor, bounds the workspace; gathering instead of scattering keeps the order of sums fixed.
+//   backward-data    columns   = dy(tile) W, then each element of dx gathers its share; with stride 1, if it is faster,
+//                    the forward pass from dy to dx with flipped filters
+// Groups are multiplied one after the other. The tile bounds the workspace, not the tensor. dx gathers instead of
+// scattering, which keeps the order of sums fixed.
 
 namespace aloni::nn::local::detail {
 
@@ -21,7 +23,7 @@ struct Tile {
   Index begin, end;  // output pixels, counted over samples, depth, height, width
 };
 
-/// Where an output pixel's window starts.
+/// Start of the window of an output pixel.
 struct Window {
   Index n, d, h, w;
 };
@@ -34,12 +36,13 @@ KOKKOS_INLINE_FUNCTION Window window_of(const ConvolutionProblem& p, Index pixel
           ow * p.stride[2] + p.offset[2]};
 }
 
-// The channels of one pixel, to or from dense memory. Contiguous ones, as they mostly are, in loops that compilers make vectors of.
+// Copies of the channels of one pixel, to or from dense memory. Compilers vectorise the loops over contiguous channels,
+// the usual case.
 template <class T>
 KOKKOS_INLINE_FUNCTION void copy_channels(const T* __restrict__ from, Index from_step, T* __restrict__ to,
                                           Index to_step, Index channels) {
   if (from_step == 1 && to_step == 1) {
-    // In blocks, because compilers make a call of memcpy of the loop alone, which takes longer than to copy a few channels.
+    // In blocks: compilers turn a plain loop into a call of memcpy, which takes longer than a copy of a few channels.
     constexpr int block = 16;
     Index c = 0;
     for (; c + block <= channels; c += block)
@@ -62,14 +65,14 @@ KOKKOS_INLINE_FUNCTION void zero(T* to, Index count) {
   for (Index i = 0; i < count; ++i) to[i] = T(0);
 }
 
-/// The windows of a tile's pixels.
+/// The windows of the pixels of a tile.
 template <class T, class Exec>
 struct GatherColumns {
   ConvolutionProblem p;
   Index begin;
   Tensor<const T, Exec> x;
   T* columns;
-  bool side_by_side;  // a row of a window is one piece of x
+  bool side_by_side;  // a row of a window is contiguous in x
 
   /// One row of a window (fixed kernel depth and height): kernel width × channels.
   KOKKOS_FUNCTION void gather_row(const Window& from, Index kd, Index kh, T* out) const {
@@ -93,7 +96,7 @@ struct GatherColumns {
       }
     }
   }
-  /// On a host one pixel per index, because the divisions take as long as copying a row; on a device one row.
+  /// On a host, one index is a pixel, because the divisions take as long as the copy of a row. On a device it is a row.
   KOKKOS_FUNCTION void operator()(const Index i) const {
     const Index rows = p.kernel[0] * p.kernel[1], values = p.kernel[2] * p.channels;
     if constexpr (runs_on_host<Exec>) {
@@ -120,7 +123,7 @@ struct AddColumns {
   const T* columns;
   Tensor<T, Exec> dx;
 
-  /// The output index that reads input i through kernel index k; -1 when there is none.
+  /// The output index that reads input i through kernel index k; -1 if there is none.
   KOKKOS_FUNCTION Index output_of(int s, Index i, Index k) const {
     const Index scaled = i - p.offset[s] - k * p.dilation[s];
     if (scaled < 0) return -1;
@@ -166,7 +169,7 @@ struct TurnFilters {
   }
 };
 
-/// The problem whose forward pass, with the filters flipped, is backward-data of `p`. @pre p.stride is 1
+/// The problem whose forward pass with flipped filters is backward-data of `p`. @pre p.stride is 1
 static ConvolutionProblem flipped(const ConvolutionProblem& p) {
   ConvolutionProblem t = p;
   std::swap(t.channels, t.filters);
@@ -262,8 +265,9 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
 
   static Index filter_values(const ConvolutionProblem& p) { return p.filters * window_values(p); }
 
-  /// Flipped filters mean a pass over each pixel of dx, not of dy, windows of filters, not of channels, and a copy of the filters. Measured on
-  /// one core of a Zen 4 with 3 × 3 filters: they halve the time of 16 channels and save a tenth of that of 64.
+  /// With flipped filters, the pass runs over the pixels of dx instead of dy, windows have filters instead of channels,
+  /// and filters are copied. On one core of a Zen 4 with 3 × 3 filters they save half of the time with 16 channels and
+  /// a tenth with 64.
   static bool pays_flipping(const ConvolutionProblem& p) {
     const Index pixels = output_pixels(flipped(p));
     return p.stride == std::array<Index, 3>{1, 1, 1} && 5 * pixels <= 6 * output_pixels(p) &&
@@ -389,14 +393,15 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
   const ConvolutionProblem p_, flipped_;
   const bool flips_;
   std::uint64_t turned_version_ = 0;
-  Memory tile_;  // windows of a tile, and behind them its pixels of the other tensor where these are not dense
+  Memory tile_;  // windows of a tile, then its pixels of the other tensor if this is not dense
   Memory turned_filters_;
 };
 
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_kokkos_kernels_convolution(const ConvolutionProblem& problem,
                                                                            const Exec& exec, ConvolutionPasses passes) {
-  // The channels of a group are short pieces of x, y and their gradients: windows of these take longer to gather than they save.
+  // The channels of a group are short pieces of x, y and their gradients. Gathering windows of them takes longer than
+  // flipping saves.
   const bool flips = problem.groups == 1;
   auto group = std::make_unique<KokkosKernelsConvolution<T, Exec>>(one_group(problem), exec, passes, flips);
   if (problem.groups == 1) return group;

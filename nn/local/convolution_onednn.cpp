@@ -6,9 +6,10 @@
 #include <array>
 #include <type_traits>
 
-// Views to oneDNN and back. oneDNN wants dense memory: a view (or the part of it that is read) that fills one block of memory
-// is handed over in place, others are packed into a workspace whose pages are only touched when that happens. Passes that oneDNN
-// can't do, or does wrong or with its reference kernel, go to the direct implementation, or into copies of float.
+// Convolution through oneDNN on views. oneDNN needs dense memory. A view is used in place if it, or the part that
+// outputs read, is one block of memory. Other views are packed into a workspace; without them its pages stay untouched.
+// The direct implementation, or for bfloat16 a convolution in float, computes passes that oneDNN does not support,
+// computes wrong or has only its reference kernel for.
 
 namespace aloni::nn::local::detail {
 
@@ -112,7 +113,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
 
   static void check_room(const Memory& memory, std::size_t size) {
     check(memory.extent(0) >= size, "aloni::nn::local::LocalConvolution", "x, y or dy", "a view with gaps",
-          "a dense one, as the passes given to make_local_convolution say");
+          "a dense view, because the passes given to make_local_convolution say dense");
   }
 
   static const T* dense(const Exec& exec, const In& v, const Memory& memory) {
@@ -121,7 +122,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     elementwise<Exec, Convert<T>, T>(exec, "aloni::nn::onednn_pack", {}, packed(memory, v), v);
     return memory.data();
   }
-  /// Where a result that may have gaps is computed.
+  /// Dense memory for a result: the view itself, or workspace if the view has gaps.
   static T* room_for(const Out& v, const Memory& memory) {
     if (views::is_dense(v)) return v.data();
     check_room(memory, v.size());
@@ -161,9 +162,9 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
   const OnednnProblem part_;
   std::array<std::optional<std::string>, 3> reasons_;
   std::unique_ptr<OnednnConvolution> onednn_;
-  std::unique_ptr<LocalConvolution<T, Exec>> other_;  // for what oneDNN must not be asked for
+  std::unique_ptr<LocalConvolution<T, Exec>> other_;  // for passes that oneDNN does not support
   Memory input_, output_;
-  Floats zeros_, unwanted_;  // the bias that is not there, and the gradient that nobody asked for
+  Floats zeros_, unwanted_;  // in place of a missing bias, and of an unwanted gradient
 };
 
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass) {
@@ -172,7 +173,7 @@ std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& p
 
 std::optional<std::string> onednn_bfloat16_unsupported_reason() {
   if (onednn_has_bfloat16()) return std::nullopt;
-  return "bfloat16 needs a processor for which oneDNN has kernels for it, with AVX-512 for one; take float";
+  return "oneDNN has no bfloat16 kernels for this processor (it needs AVX-512, for example); use float or reference";
 }
 
 template <class T, class Exec>

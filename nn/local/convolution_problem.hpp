@@ -1,19 +1,20 @@
 #pragma once
-// The shape of one rank's part of a convolution, as plain data: what a backend needs to build itself, what a benchmark
-// or a cost model needs to name the work.
+// The shape of one rank's part of a convolution, as plain data. Backends are built from it; benchmarks and cost models
+// name work with it.
 //
 // Each side is a box of a tensor in canonical five dimensions. In a spatial dimension, output index o and kernel index
 // k, both counted from zero in the local boxes, read the local input index
 //
 //   i = o * stride + k * dilation + offset
 //
-// and an i outside the input box reads as zero. `offset` may be negative (padding, or ghosts clipped at the domain's edge)
-// or positive (an input box that reaches further than this part of the output needs). So the same numbers describe an
-// unsplit tensor, a ghosted box, and an interior or boundary part of one.
+// and an i outside the input box reads as zero. `offset` may be negative (padding, or ghosts clipped at the domain's
+// edge) or positive (an input box that is larger than this part of the output needs). So the same numbers describe an
+// unsplit tensor, a ghosted box, and its interior or its border.
 //
-// With groups, channels and filters are split into as many runs of equal length, and the filters of a run read the channels of the same
-// run only: filter f reads channels [g * channels / groups, (g + 1) * channels / groups) with g = f / (filters / groups). As many groups
-// as channels is a depthwise convolution, and filters / channels its depth multiplier.
+// With groups, channels and filters are split into `groups` runs of equal length. The filters of a run read the
+// channels of the same run only: filter f reads channels [g * channels / groups, (g + 1) * channels / groups) with g =
+// f / (filters / groups). With one group per channel it is a depthwise convolution, and filters / channels is its depth
+// multiplier.
 #include <aloni/core/index.hpp>
 
 #include <array>
@@ -30,39 +31,40 @@ struct ConvolutionProblem {
   std::array<Index, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
   std::array<Index, 3> offset{0, 0, 0};
 
-  /// What one filter reads, and how many filters read the same. @pre groups ≥ 1
+  /// Channels that one filter reads, and filters that read the same channels. @pre groups ≥ 1
   constexpr Index channels_per_group() const { return channels / groups; }
   constexpr Index filters_per_group() const { return filters / groups; }
 
   friend constexpr bool operator==(const ConvolutionProblem&, const ConvolutionProblem&) = default;
 };
 
-/// The offset of a problem whose local output starts at global index `output_lower` and whose local input starts at
-/// global index `input_lower`, for a layer with `padding` zeros before the domain. Pooling uses the same.
+/// The offset of a problem in one dimension. The local output starts at global index `output_lower`, the local input at
+/// global index `input_lower`, and the layer has `padding` zeros before the domain. Pooling uses it too.
 constexpr Index local_offset(Index output_lower, Index input_lower, Index stride, Index padding) {
   return output_lower * stride - padding - input_lower;
 }
 
 enum class ConvolutionPass { forward, backward_data, backward_filter };
 
-/// Which passes an object shall be able to run. Preparing fewer saves memory and time.
+/// The passes that an object can run. Fewer passes need less memory and time to prepare.
 struct ConvolutionPasses {
   bool forward = false, backward_data = false, backward_filter = false;
-  bool relu = false;  ///< forward ends with max(y, 0); a NaN stays a NaN, but in oneDNN's kernels, which make it 0
-  /// All calls will have dense views of x, and of y and dy: then nobody keeps memory to pack them into. Other views are refused.
+  bool relu = false;  ///< forward ends with max(y, 0). A NaN stays a NaN, except in oneDNN, which makes it 0.
+  /// All views of x (dense_input), or of y and dy (dense_output), are dense. Then no workspace for packing is kept; a
+  /// view with gaps throws InvalidArgument.
   bool dense_input = false, dense_output = false;
 
   friend constexpr bool operator==(const ConvolutionPasses&, const ConvolutionPasses&) = default;
 };
 
-/// How the local work is done; `automatic` takes the fastest known one for each pass.
+/// Implementations. `automatic` takes the fastest known one for each pass.
 enum class ConvolutionBackend { automatic, reference, direct, onednn, kokkos_kernels };
 
 /// "automatic", "reference", "direct", "onednn", "kokkos_kernels".
 std::string_view name(ConvolutionBackend backend);
 /// "forward", "backward_data", "backward_filter".
 std::string_view name(ConvolutionPass pass);
-/// The backend of that name; none for an unknown name.
+/// The backend with this name; none for an unknown name.
 std::optional<ConvolutionBackend> convolution_backend_named(std::string_view name);
 
 /// Multiplications and additions of one pass, counted as 2 × samples × output pixels × kernel × channels of a group
@@ -73,8 +75,8 @@ double flops(const ConvolutionProblem& problem);
 /// with groups, "…x6, groups 3, kernel …".
 std::string to_string(const ConvolutionProblem& problem);
 
-/// Throws InvalidArgument when an extent is negative, a kernel, stride, dilation or the number of groups is not positive, or
-/// the groups don't divide channels and filters.
+/// Throws InvalidArgument if an extent is negative, if a kernel, stride, dilation or number of groups is not positive,
+/// or if the groups do not divide channels and filters.
 void validate(const ConvolutionProblem& problem);
 
 }  // namespace aloni::nn::local

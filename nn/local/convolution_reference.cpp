@@ -1,12 +1,12 @@
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 
-// Seven loops, as the definition has them, with sums in double: what every other implementation is compared with. Clear rather
-// than fast; parallel over the elements of the result, so that it runs on any execution space.
+// The seven loops of the definition, with sums in double. Tests compare every other implementation with it. It is clear
+// rather than fast, and parallel over the elements of the result, so it runs on any execution space.
 
 namespace aloni::nn::local::detail {
 
-/// A weight as it is multiplied with values of type T.
+/// A weight, rounded to T, for products with values of type T.
 template <class T>
 KOKKOS_INLINE_FUNCTION double factor(parameter_type_t<T> weight) {
   return static_cast<double>(static_cast<T>(weight));
@@ -23,7 +23,7 @@ void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tens
       "aloni::nn::reference_convolution_forward", Range<Exec>(exec, 0, rows.elements()), KOKKOS_LAMBDA(const Index i) {
         Index n, od, oh, ow, f;
         rows.element(i, n, od, oh, ow, f);
-        const Index first = f / filters * channels;  // of the channels that this filter reads
+        const Index first = f / filters * channels;  // first channel that this filter reads
         double sum = has_bias ? static_cast<double>(bias(f)) : 0.0;
         for (Index kd = 0; kd < p.kernel[0]; ++kd) {
           const Index id = od * p.stride[0] + kd * p.dilation[0] + p.offset[0];
@@ -44,7 +44,8 @@ void reference_forward(const Exec& exec, const ConvolutionProblem& p, const Tens
       });
 }
 
-/// The output index that reads input `i` through kernel index k; -1 when there is none. Its own, as what others are compared with.
+/// The output index that reads input `i` through kernel index k; -1 if there is none. The reference shares no code with
+/// the backends.
 KOKKOS_INLINE_FUNCTION Index output_reading(const ConvolutionProblem& p, int s, Index i, Index k) {
   const Index scaled = i - p.offset[s] - k * p.dilation[s];
   if (scaled < 0 || scaled % p.stride[s] != 0) return -1;
@@ -157,8 +158,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution(const Conv
 #define INSTANTIATE(T, Exec)                                                               \
   template std::unique_ptr<LocalConvolution<T, Exec>> make_reference_convolution<T, Exec>( \
       const ConvolutionProblem&, const Exec&, ConvolutionPasses);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

@@ -8,8 +8,8 @@ namespace aloni::nn::local::detail {
 
 namespace {
 
-// Blocks live on the stack, so that a call allocates nothing: 128 × 64 of b (32 or 64 KiB) and 32 × 128 of a when a is
-// transposed; both stay in the second-level cache.
+// Blocks are on the stack, so a call allocates nothing: 128 × 64 of b (32 or 64 KiB), and 32 × 128 of a if a is
+// transposed. Both fit in the second-level cache.
 constexpr Index block_m = 32, block_n = 64, block_k = 128;
 
 template <class T>

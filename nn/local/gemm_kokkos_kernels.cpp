@@ -9,7 +9,7 @@ template <class T, class Exec>
 void kokkos_kernels_gemm(const Exec& exec, const GemmArguments<T>& g) {
   using Device = Kokkos::Device<Exec, typename Exec::memory_space>;
   using Unmanaged = Kokkos::MemoryTraits<Kokkos::Unmanaged>;
-  // A view of whole rows, split to the matrix' columns, keeps LayoutRight and the row stride, which BLAS takes.
+  // A subview of whole rows with the columns of the matrix keeps LayoutRight and the row stride, which BLAS accepts.
   auto view = [](auto m) {
     using Element = std::remove_pointer_t<decltype(m.data)>;
     return Kokkos::subview(Kokkos::View<Element**, Kokkos::LayoutRight, Device, Unmanaged>(m.data, m.rows, m.stride),

@@ -10,7 +10,7 @@ namespace aloni::nn::local {
 
 namespace detail {
 
-/// Adds the two sums of each sample's channels, weighted by gamma if that is given, over the channels of each group.
+/// Adds the two sums of the channels of each sample over the channels of each group, weighted by gamma if there is one.
 template <class T, class Exec>
 struct AddChannels {
   Index samples, channels, groups;
@@ -31,7 +31,8 @@ struct AddChannels {
   }
 };
 
-/// Writes what a group knows for each of its channels, so that loops over elements need no division by the channels of a group.
+/// Copies the mean and deviation of a group to each of its channels, so loops over elements need no division by the
+/// group size.
 template <class Exec>
 struct FinishGroups {
   Index samples, channels, groups;
@@ -179,8 +180,7 @@ void LocalGroupNorm<T, Exec>::backward(const Exec& exec, Index count, InTensor<T
 }
 
 #define INSTANTIATE(T, Exec) template class LocalGroupNorm<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

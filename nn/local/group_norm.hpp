@@ -1,6 +1,6 @@
 #pragma once
-// The local parts of group normalisation: the channels of a group and all pixels of one sample share a mean and a variance. What
-// lies between the parts (sums over the ranks that share the samples) is the layer's.
+// The local parts of group normalisation: the channels of a group and all pixels of one sample share a mean and a
+// variance. The layer does the rest: it adds sums over the ranks that share the samples.
 //
 //   LocalGroupNorm<float> norm(exec, {n, d, h, w, c}, groups);
 //   norm.statistics(exec, x, sums);                     // of this rank's pixels, in double
@@ -10,13 +10,13 @@
 //
 //   norm.gradients(exec, x, dy, gamma, sums);
 //   … start the all-reduce of sums …
-//   norm.parameter_gradients(exec, dgamma, dbeta);      // of this rank's pixels: they're summed over ranks later
+//   norm.parameter_gradients(exec, dgamma, dbeta);      // of this rank's pixels; added over ranks later
 //   … finish the all-reduce …
 //   norm.backward(exec, count, x, dy, gamma, sums, dx);
 //
-// As in batch_norm.hpp statistics are double for both precisions, and the order of sums depends on the extents only. One group
-// is layer normalisation over whole samples, as many groups as channels instance normalisation; for layer normalisation over the
-// channels of each pixel see layer_norm.hpp.
+// As in batch_norm.hpp, statistics are double for both precisions, and the order of sums depends on the extents only.
+// One group is layer normalisation over whole samples. One group per channel is instance normalisation. layer_norm.hpp
+// normalises over the channels of each pixel.
 #include <aloni/nn/local/local_types.hpp>
 
 #include <array>
@@ -26,7 +26,7 @@ namespace aloni::nn::local {
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class LocalGroupNorm {
  public:
-  /// For tensors of exactly these extents, which may be empty; the workspace is allocated here, never in a call.
+  /// For tensors of exactly these extents, which may be 0. Allocates the workspace; no call allocates.
   /// @pre groups ≥ 1 divides the channels
   LocalGroupNorm(const Exec& exec, const std::array<Index, 5>& extents, Index groups);
 
@@ -35,7 +35,9 @@ class LocalGroupNorm {
 
   /// sums: Σx of all samples' groups, then Σx².
   void statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums);
-  /// Mean and deviation of groups of `count` elements from their sums; kept for what follows. @pre count ≥ 1
+  /// Computes mean and deviation of groups of `count` elements from their sums, and keeps them for forward() and the
+  /// gradients.
+  /// @pre count ≥ 1
   void finish(const Exec& exec, Index count, double epsilon, InArray<double, Exec> sums);
   /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta. y may be x.
   void forward(const Exec& exec, InTensor<T, Exec> x, InArray<parameter_type_t<T>, Exec> gamma,
@@ -47,8 +49,8 @@ class LocalGroupNorm {
   /// dgamma = Σdy·x̂, dbeta = Σdy of the last gradients().
   void parameter_gradients(const Exec& exec, OutArray<parameter_type_t<T>, Exec> dgamma,
                            OutArray<parameter_type_t<T>, Exec> dbeta) const;
-  /// dx = (gamma·dy - (Σ gamma·dy + x̂ Σ gamma·dy·x̂) / count) / sqrt(variance + epsilon), the sums being those of the whole group.
-  /// dx may be dy. @pre count ≥ 1
+  /// dx = (gamma·dy - (Σ gamma·dy + x̂ Σ gamma·dy·x̂) / count) / sqrt(variance + epsilon), with the sums of the whole
+  /// group. dx may be dy. @pre count ≥ 1
   void backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
                 InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, OutTensor<T, Exec> dx);
 

@@ -62,7 +62,7 @@ struct CellGradient {
   }
 };
 
-/// One index per row on a host, per cell on a device.
+/// One index is a row on a host, a cell on a device.
 template <class Exec, class Kernel>
 struct EachCell {
   Kernel kernel;
@@ -145,8 +145,7 @@ void LocalLayerNorm<T, Exec>::parameter_gradients(const Exec& exec, InTensor<T, 
 }
 
 #define INSTANTIATE(T, Exec) template class LocalLayerNorm<T, Exec>;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

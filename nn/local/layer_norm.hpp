@@ -1,13 +1,14 @@
 #pragma once
-// Layer normalisation over the channels of each pixel of each sample, forward and backward. Nothing lies between ranks here.
+// Layer normalisation over the channels of each pixel of each sample, forward and backward. It needs no communication.
 //
 //   LocalLayerNorm<float> norm(exec, {n, d, h, w, c}, 1e-6);
 //   norm.forward(exec, x, gamma, beta, y);
 //   norm.backward(exec, x, dy, gamma, dx);
 //   norm.parameter_gradients(exec, x, dy, dgamma, dbeta);
 //
-// A cell's variance is the mean of (x - mean)², taken in a second pass over channels that the first one has left in the cache. All
-// sums are double; those of a cell are the same bits in every tensor that holds it.
+// A cell is one pixel of one sample with all its channels. Its variance is the mean of (x - mean)², computed in a
+// second pass over channels that are still in the cache. All sums are double. The result of a cell has the same bits in
+// every tensor that holds it.
 #include <aloni/nn/local/local_types.hpp>
 
 #include <array>
@@ -17,10 +18,10 @@ namespace aloni::nn::local {
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class LocalLayerNorm {
  public:
-  /// For tensors of exactly these extents, which may be empty; the workspace is allocated here, never in a call.
+  /// For tensors of exactly these extents, which may be 0. Allocates the workspace; no call allocates.
   LocalLayerNorm(const Exec& exec, const std::array<Index, 5>& extents, double epsilon);
 
-  /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta; keeps mean and deviation for what follows. y may be x.
+  /// y = (x - mean) / sqrt(variance + epsilon) × gamma + beta. Keeps mean and deviation for backward(). y may be x.
   void forward(const Exec& exec, InTensor<T, Exec> x, InArray<parameter_type_t<T>, Exec> gamma,
                InArray<parameter_type_t<T>, Exec> beta, OutTensor<T, Exec> y);
   /// dx = (gamma·dy - mean of gamma·dy - x̂ · mean of gamma·dy·x̂) / sqrt(variance + epsilon). dx may be dy.

@@ -1,6 +1,6 @@
 #pragma once
-// The argument types of the local kernels. A kernel deduces its element type from the view that it writes (or from the
-// template argument); its other views convert, so that managed, unmanaged, const and mutable views can all be handed over.
+// The argument types of the local kernels. A kernel deduces its element type from the view that it writes, or from the
+// template argument. Its other views convert: managed, unmanaged, const and mutable views are all accepted.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/views/local_view.hpp>
@@ -12,11 +12,12 @@
 
 namespace aloni::nn {
 
-/// The type of parameters, their gradients and sums that belong to activations of type T: activations of bfloat16 are computed with in float.
+/// The type of parameters, their gradients and sums for activations of type T. Kernels compute with bfloat16
+/// activations in float.
 template <class T>
 using parameter_type_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, float, T>;
 
-/// Where activations of type T are computed: those of bfloat16 on the host.
+/// The execution space for activations of type T. bfloat16 runs on the host.
 template <class T>
 using execution_space_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, Kokkos::DefaultHostExecutionSpace,
                                              Kokkos::DefaultExecutionSpace>;
@@ -34,7 +35,7 @@ template <class T, class Exec>
 using Array =
     Kokkos::View<T*, Kokkos::LayoutRight, typename Exec::memory_space, Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
 
-/// The same types where nothing shall be deduced from them, so that conversions to const apply.
+/// The same types in non-deduced contexts, so that conversions to const apply.
 template <class T, class Exec>
 using InTensor = std::type_identity_t<Tensor<const T, Exec>>;
 template <class T, class Exec>

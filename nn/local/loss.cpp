@@ -7,7 +7,7 @@ namespace aloni::nn::local {
 
 namespace detail {
 
-/// Sums of the loss and of right predictions; reduced into a view, so nobody waits.
+/// Sums of the loss and of right predictions. They are reduced into a view, so no call waits.
 template <class T, class Exec>
 struct SoftmaxCrossEntropy {
   using value_type = double[];
@@ -111,8 +111,7 @@ void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits
                                                Tensor<T, Exec>, OutArray<double, Exec>);                             \
   template void binary_cross_entropy_with_logits<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, double, \
                                                           Tensor<T, Exec>, OutArray<double, Exec>);
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Kokkos::DefaultHostExecutionSpace)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
 }  // namespace aloni::nn::local

@@ -37,7 +37,7 @@ struct Fill {
   KOKKOS_FUNCTION T operator()() const { return value; }
 };
 
-/// Blocks of a flat array on a host, single elements on a device: op(i) for each i.
+/// op(i) for each i: one index is a block of a flat array on a host, an element on a device.
 template <class Exec, class Op>
 void for_each_flat(const Exec& exec, const char* label, Index elements, const Op& op) {
   if (elements == 0) return;
@@ -146,10 +146,10 @@ void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec
   template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                             \
   template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>);           \
   template void fill<T, Exec>(const Exec&, T, Tensor<T, Exec>);
-using Host = Kokkos::DefaultHostExecutionSpace;
-ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
-INSTANTIATE(comm::bfloat16, Host)
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
+
+using Host = Kokkos::DefaultHostExecutionSpace;
 template void convert<comm::bfloat16, float, Host>(const Host&, InTensor<float, Host>, Tensor<comm::bfloat16, Host>);
 template void convert<float, comm::bfloat16, Host>(const Host&, InTensor<comm::bfloat16, Host>, Tensor<float, Host>);
 

@@ -1,7 +1,7 @@
 #pragma once
-// Kernels that treat each element alone. Views of one call have equal extents (InvalidArgument otherwise) and any strides, so
-// a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given instance. All but scale and sgd_step are
-// there for comm::bfloat16 too, on the host.
+// Kernels that compute each element alone. Views of one call have equal extents (otherwise InvalidArgument) and any
+// strides, so a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given
+// instance. All except scale and sgd_step exist for comm::bfloat16 too, on the host.
 #include <aloni/nn/local/local_types.hpp>
 
 namespace aloni::nn::local {
@@ -9,7 +9,7 @@ namespace aloni::nn::local {
 /// y = max(x, 0); a NaN stays a NaN. y may be x.
 template <class T, class Exec>
 void relu_forward(const Exec& exec, InTensor<T, Exec> x, Tensor<T, Exec> y);
-/// dx = y > 0 ? dy : 0, where y is the forward's result. dx may be dy.
+/// dx = y > 0 ? dy : 0, with the result y of relu_forward(). dx may be dy.
 template <class T, class Exec>
 void relu_backward(const Exec& exec, InTensor<T, Exec> y, InTensor<T, Exec> dy, Tensor<T, Exec> dx);
 
@@ -23,7 +23,7 @@ void add(const Exec& exec, InTensor<T, Exec> a, InTensor<T, Exec> b, Tensor<T, E
 template <class T, class Exec>
 void fill(const Exec& exec, std::type_identity_t<T> value, Tensor<T, Exec> to);
 
-/// to = from, rounded to the type of `to`: between float and comm::bfloat16; and between equal types, where it is copy().
+/// to = from, rounded to the type of `to`: between float and comm::bfloat16. Between equal types it is copy().
 template <class To, class From, class Exec>
 void convert(const Exec& exec, InTensor<From, Exec> from, Tensor<To, Exec> to);
 

@@ -1,7 +1,8 @@
 #pragma once
-// The shape of one rank's part of a pooling layer, as plain data. Same convention as convolution_problem.hpp with
-// dilation 1: output index o and window index k read the local input index i = o * stride + k + offset. An i outside the
-// local box is outside the global domain (ghosts supply everything else) and is absent: no candidate for the maximum.
+// The shape of one rank's part of a pooling layer, as plain data. Indices are as in convolution_problem.hpp with
+// dilation 1: output index o and window index k read the local input index i = o * stride + k + offset. An i outside
+// the local box is outside the global domain, because ghosts supply all other inputs. It is absent: neither maximum nor
+// average counts it.
 #include <aloni/core/index.hpp>
 
 #include <array>
@@ -9,10 +10,10 @@
 
 namespace aloni::nn::local {
 
-/// What an average is divided by.
+/// The divisor of an average.
 enum class AverageDivisor {
-  window,    ///< always the window's size, as if padding were zeros ("include pad")
-  in_domain  ///< the number of the window's elements that exist
+  window,    ///< the size of the window, as if padding were zeros ("include pad")
+  in_domain  ///< the number of elements of the window inside the domain
 };
 
 struct PoolingProblem {
@@ -26,8 +27,8 @@ struct PoolingProblem {
 
 std::string to_string(const PoolingProblem& problem);
 
-/// Throws InvalidArgument when an extent is negative, a window or stride is not positive, or a window has more than 2^31 - 1
-/// elements.
+/// Throws InvalidArgument if an extent is negative, if a window or stride is not positive, or if a window has more than
+/// 2^31 - 1 elements.
 void validate(const PoolingProblem& problem);
 
 }  // namespace aloni::nn::local

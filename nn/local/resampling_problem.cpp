@@ -63,7 +63,7 @@ void validate(const ResamplingProblem& p) {
       const halo::Range needed = m.input_range(p.output_lower[s], p.output_lower[s] + p.output[s]);
       check(needed.lo >= p.input_lower[s] && needed.hi <= p.input_lower[s] + p.input[s], "input",
             interval(p.input_lower[s], p.input[s], m.inputs),
-            "all of [" + std::to_string(needed.lo) + "," + std::to_string(needed.hi) + "), which the outputs read");
+            "all of [" + std::to_string(needed.lo) + "," + std::to_string(needed.hi) + "), the inputs of the outputs");
     }
     check(m.longest_window() <= std::numeric_limits<std::int32_t>::max() / elements, "map",
           std::to_string(m.longest_window()), "at most 2^31 - 1 elements in one window");

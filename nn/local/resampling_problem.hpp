@@ -1,6 +1,7 @@
 #pragma once
-// The shape of one rank's part of a layer whose windows a range map describes (adaptive pooling, up-sampling), as plain data. Windows
-// and weights follow from global indices, so the boxes carry their places in the tensor.
+// The shape of one rank's part of a layer whose windows a range map describes (adaptive pooling, up-sampling), as plain
+// data. Windows and weights follow from global indices, so the problem has the global index of each box's first
+// element.
 #include <aloni/core/index.hpp>
 #include <aloni/halo/range_map.hpp>
 
@@ -20,8 +21,8 @@ struct ResamplingProblem {
 
 std::string to_string(const ResamplingProblem& problem);
 
-/// Throws InvalidArgument when an extent is negative, a map is invalid or the rules differ, a box reaches over its tensor, the box of
-/// the input lacks something that the box of the output reads, or a window may have more than 2^31 - 1 elements.
+/// Throws InvalidArgument if an extent is negative, if a map is invalid, if the rules differ, if a box extends beyond
+/// its tensor, if the input box lacks an input of the output box, or if a window may have more than 2^31 - 1 elements.
 void validate(const ResamplingProblem& problem);
 
 }  // namespace aloni::nn::local

@@ -1,5 +1,6 @@
 #pragma once
-// Checks of arguments that all local kernels share; each throws InvalidArgument naming operation, argument and extents.
+// Checks of arguments for all local kernels. Each throws InvalidArgument with operation, argument, extents and
+// expectation.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
@@ -31,6 +32,15 @@ void check_same_extents(const char* operation, const char* argument, const View&
       operation, argument, v,
       {static_cast<Index>(other.extent(0)), static_cast<Index>(other.extent(1)), static_cast<Index>(other.extent(2)),
        static_cast<Index>(other.extent(3)), static_cast<Index>(other.extent(4))});
+}
+
+/// For pooling and resampling: the problem is valid, and x (or dx) and y (or dy) have the extents of its boxes.
+template <class Problem, class X, class Y>
+void check_boxes(const char* operation, const Problem& p, const char* x_name, const X& x, const char* y_name,
+                 const Y& y) {
+  validate(p);
+  check_extents(operation, x_name, x, {p.samples, p.input[0], p.input[1], p.input[2], p.channels});
+  check_extents(operation, y_name, y, {p.samples, p.output[0], p.output[1], p.output[2], p.channels});
 }
 
 template <class Array>

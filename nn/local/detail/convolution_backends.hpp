@@ -1,5 +1,5 @@
 #pragma once
-// What each backend's .cpp provides; convolution.cpp alone decides which of them exist in this build.
+// Factories of the backends, one .cpp each. Only convolution.cpp decides which of them exist in this build.
 #include <aloni/nn/local/convolution.hpp>
 
 namespace aloni::nn::local::detail {
@@ -18,19 +18,20 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_depthwise_convolution(const ConvolutionProblem& problem,
                                                                       const Exec& exec, ConvolutionPasses passes);
 
-// Host execution spaces, float and bfloat16. Passes with a reason against oneDNN run through the direct implementation; those of bfloat16 in
-// copies of float, by what `automatic` takes.
+// Host execution spaces, float and bfloat16. Passes that oneDNN does not support (onednn_unsupported_reason) run
+// through the direct implementation; with bfloat16 they run as a converting convolution.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes,
                                                                    const std::shared_ptr<FilterOrders>& orders);
 std::shared_ptr<FilterOrders> make_onednn_filter_orders();
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass);
-/// In copies of float, by what `automatic` takes for these: T is bfloat16. Filters are rounded to it.
+/// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the `automatic` backend of
+/// float.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(const ConvolutionProblem& problem,
                                                                        const Exec& exec, ConvolutionPasses passes);
-/// Why oneDNN has no kernels for bfloat16 here, and what to take instead; none where it has.
+/// Why oneDNN has no bfloat16 kernels on this processor, and the alternative; none if it has.
 std::optional<std::string> onednn_bfloat16_unsupported_reason();
 
 template <class T, class Exec>

@@ -42,7 +42,7 @@ template <class T, int num_pixels, int... lanes>
 template <class T, int lanes, int num_values>
 [[gnu::always_inline]] inline void filter_block(const DepthwiseFilterArguments<T>& a, Index first, Index c) {
   using V = Vector<T, lanes>;
-  // Few sums wait for each other: then odd and even pixels get their own.
+  // A few sums cannot hide the latency of additions: then odd and even pixels have sums of their own.
   constexpr int ways = num_values <= 4 ? 2 : 1;
   V sum[ways][num_values];
   const T* x[num_values];
@@ -109,11 +109,12 @@ template <class T, int max_values, int lanes, int... shorter>
     }
     bias_block<T, lanes>(a, c);
   }
-  // Shorter vectors hold the last few channels only: smaller blocks there keep the code small.
+  // Shorter vectors hold only the last few channels: smaller blocks keep their code small.
   if constexpr (sizeof...(shorter) > 0) filter_channels<T, 3, shorter...>(a, c);
 }
 
-// Shortest vectors last: 16 bytes, then single values. Nine values are a kernel of 3 × 3, and one pointer each still fits in registers.
+// The shortest vectors come last: 16 bytes, then single values. Nine values are a kernel of 3 × 3; their pointers fit
+// in registers.
 template <class T>
 void row_baseline(const DepthwiseRowArguments<T>& a) {
   row_pixels<T, 8, 16 / sizeof(T), 1>(a, 0);

@@ -1,11 +1,11 @@
 #pragma once
 // The inner loops of the depthwise convolution on a CPU: pure functions over pointers like direct_kernels.hpp.
 //
-// Each channel meets its own weights only, so vectors run over channels, which lie side by side. Nothing but the channels is
-// read or written: those that fill no vector go through shorter ones.
+// Each channel has its own weights, so vectors run over channels, which are contiguous. Kernels read and write no
+// memory beyond the channels: the last channels, which do not fill a vector, go through shorter vectors.
 //
-// A few pixels go through all channels before the next ones: memory is walked in the order in which it lies. One vector of channels
-// through the whole row would touch a line in every few only, which no prefetcher follows.
+// A kernel takes a few pixels through all channels before the next pixels, so it reads memory in order. One vector of
+// channels through the whole row would touch one cache line in several; no prefetcher follows this pattern.
 #include <aloni/core/index.hpp>
 #include <aloni/nn/local/detail/direct_kernels.hpp>
 
@@ -13,7 +13,8 @@
 
 namespace aloni::nn::local::detail {
 
-/// y[p][c] = bias[c] + Σ over terms and taps m of x[x_first + p * x_pixel + m * x_tap + c] * w[w_first + m * w_tap + c].
+/// y[p][c] = bias[c] + Σ over terms and taps m of x[x_first + p * x_pixel + m * x_tap + c] * w[w_first + m * w_tap +
+/// c].
 template <class T>
 struct DepthwiseRowArguments {
   const RowTerm<T>* terms;
@@ -27,7 +28,8 @@ struct DepthwiseRowArguments {
   Index pixels, channels;
 };
 
-/// sums[j][c] += Σ over pixels p of x[j][p * x_pixel + c] * dy[p * dy_pixel + c], 0 ≤ j < values; bias_sums[c] += Σ dy[p * dy_pixel + c].
+/// sums[j][c] += Σ over pixels p of x[j][p * x_pixel + c] * dy[p * dy_pixel + c], 0 ≤ j < values;
+/// bias_sums[c] += Σ over pixels p of dy[p * dy_pixel + c].
 template <class T>
 struct DepthwiseFilterArguments {
   const T* const* x;
@@ -49,7 +51,7 @@ struct DepthwiseKernels {
 /// The best functions that this processor can run.
 template <class T>
 const DepthwiseKernels<T>& depthwise_kernels();
-/// All functions that this processor can run, the plainest first: for tests.
+/// All functions that this processor can run, for tests. The baseline is first.
 template <class T>
 std::vector<const DepthwiseKernels<T>*> all_depthwise_kernels();
 

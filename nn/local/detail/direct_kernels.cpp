@@ -5,8 +5,9 @@
 namespace aloni::nn::local::detail {
 namespace {
 
-/// `num_pixels` × `num_vectors` accumulators live in registers: the caller picks them to fit. With a pixel stride known to
-/// be 1 (one channel), pixels are addressed by constants; otherwise each needs an integer register.
+/// `num_pixels` × `num_vectors` accumulators live in registers; the caller chooses numbers that fit. With the constant
+/// pixel stride 1 (one channel) the addresses of pixels need no registers; otherwise each pixel needs an integer
+/// register.
 template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>
 [[gnu::always_inline]] inline void row_block(const RowArguments<T>& a, Index first_pixel, Index first_filter) {
   using V = Vector<T, lanes>;
@@ -37,7 +38,7 @@ template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>
   }
   const Index filters_left = a.filters - first_filter;
   constexpr Index width = num_vectors * lanes;
-  // Lanes beyond the filters may spill into the next pixels, which are written afterwards, but never out of the row.
+  // Lanes beyond the filters may write into the next pixels, which later blocks overwrite, but never beyond the row.
   Index whole = 0;  // pixels stored with all lanes
   if (filters_left >= width) {
     whole = num_pixels;
@@ -80,7 +81,7 @@ template <class T, int lanes, int num_vectors, int num_pixels, bool unit_stride>
 
 template <class T, int lanes, int num_vectors, int max_pixels, bool unit_stride>
 [[gnu::always_inline]] inline void row_filters(const RowArguments<T>& a, Index first_filter) {
-  // Blocks of about equal size keep enough independent sums in flight everywhere.
+  // Blocks of about equal size: each has enough independent sums to hide latency.
   const Index blocks = (a.pixels + max_pixels - 1) / max_pixels;
   Index first = 0;
   for (Index b = 0; b < blocks; ++b) {
@@ -106,7 +107,8 @@ template <class T, int lanes, int pixels_1, int pixels_2>
 template <class T, int lanes, int num_vectors, int num_values>
 [[gnu::always_inline]] inline void filter_block(const FilterArguments<T>& a, Index first_value, Index first_filter) {
   using V = Vector<T, lanes>;
-  // Sums of one call start at zero: sums of sums lose fewer digits than one long one. Few sums wait for each other: then odd and even pixels get their own.
+  // Sums of one call start at zero: sums of sums lose fewer digits than one long sum. A few sums cannot hide the
+  // latency of additions: then odd and even pixels have sums of their own.
   constexpr int ways = num_values * num_vectors <= 7 ? 2 : 1;
   V sum[ways][num_values][num_vectors];
   T* out = a.sum + first_value * a.padded + first_filter;
@@ -205,7 +207,7 @@ template <class T, int lanes>
   }
 }
 
-// Without attribute: what every machine of the target architecture has (16 byte vectors, sixteen registers).
+// Without attribute: vectors that every processor of the target architecture has (16 bytes, sixteen registers).
 template <class T>
 void row_baseline(const RowArguments<T>& a) {
   row_all<T, 16 / sizeof(T), 8, 5>(a, 0);
@@ -238,7 +240,7 @@ __attribute__((target("avx2,fma"))) void column_sums_avx2(const FilterArguments<
 template <class T>
 constexpr DirectKernels<T> avx2{"avx2", 32 / sizeof(T), row_avx2<T>, filter_avx2<T>, column_sums_avx2<T>};
 
-// Filters are padded to 32 bytes only; what doesn't fill a 64 byte vector goes through a 32 byte one.
+// Filters are padded to 32 bytes only. Filters that do not fill a 64 byte vector go through a 32 byte vector.
 template <class T>
 __attribute__((target("avx512f,avx512vl,avx2,fma"))) void row_avx512(const RowArguments<T>& a) {
   const Index f = row_all<T, 64 / sizeof(T), 14, 12>(a, 0);

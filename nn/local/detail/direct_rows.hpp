@@ -1,6 +1,5 @@
 #pragma once
-// What the direct convolutions on a host share: rows of strided tensors, copies of them, and the sharing out of rows to threads.
-#include <aloni/nn/local/convolution_problem.hpp>
+// Rows of strided tensors on a host: access, copies with a cache, and shares of work for threads.
 #include <aloni/nn/local/detail/execution.hpp>
 
 #include <algorithm>
@@ -22,7 +21,7 @@ auto strided(const View& v) {
                                             stride(2), stride(3), v.extent(4) <= 1 ? Index{1} : stride(4)};
 }
 
-/// The rows that one thread has copied, found again by their slot: rows in use at one time never share one.
+/// Copied rows of one thread, found again by slot. Rows that are in use together have different slots.
 template <class T>
 struct RowCache {
   T* memory;
@@ -31,8 +30,8 @@ struct RowCache {
 
   void forget() { std::fill(tags, tags + slots_d * slots_h, Index{-1}); }
 
-  /// Columns [first, first + columns) of row (n, d, h) of a source with `width` columns, zeros outside, dense.
-  /// `repeat` values side by side for each channel of the source make up `channels`.
+  /// A dense copy of columns [first, first + columns) of row (n, d, h), with zeros outside the `width` columns of the
+  /// source. Each channel of the source appears `repeat` times in a row; `channels` counts them all.
   const T* row(const Strided<const T>& source, Index n, Index d, Index h, Index height, Index depth, Index first,
                Index columns, Index width, Index channels, Index repeat = 1) {
     const Index slot = (d % slots_d) * slots_h + h % slots_h;
@@ -57,12 +56,18 @@ struct RowCache {
 
 constexpr Index rounded_up(Index n, Index to) { return (n + to - 1) / to * to; }
 
-/// The output index that reads input `i` through kernel index k; -1 when there is none.
-inline Index output_of(const ConvolutionProblem& p, int s, Index i, Index k) {
-  const Index scaled = i - p.offset[s] - k * p.dilation[s];
-  if (scaled < 0 || scaled % p.stride[s] != 0) return -1;
-  const Index o = scaled / p.stride[s];
-  return o < p.output[s] ? o : -1;
+/// Copies a row with any strides into a buffer with `pixel` elements from one pixel to the next.
+template <class T>
+void read_row(const T* row, const Strided<const T>& strides, Index pixels, Index channels, T* buffer, Index pixel) {
+  for (Index q = 0; q < pixels; ++q)
+    for (Index c = 0; c < channels; ++c) buffer[q * pixel + c] = row[q * strides.w + c * strides.c];
+}
+
+/// Copies a dense buffer into a row with any strides.
+template <class T>
+void write_row(const T* buffer, Index pixels, Index channels, T* row, const Strided<T>& strides) {
+  for (Index q = 0; q < pixels; ++q)
+    for (Index c = 0; c < channels; ++c) row[q * strides.w + c * strides.c] = buffer[q * channels + c];
 }
 
 /// Calls body(thread, begin, end) for equal shares of [0, work).

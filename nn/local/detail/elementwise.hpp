@@ -1,13 +1,13 @@
 #pragma once
-// One loop for all kernels that treat each element alone: out = op(a, b), op(a) or op(), any strides, fast where rows are
-// contiguous.
+// One loop for all kernels that compute each element alone: out = op(a, b), op(a) or op(). Views may have any strides;
+// contiguous rows are fast.
 #include <aloni/nn/local/detail/execution.hpp>
 
 #include <type_traits>
 
 namespace aloni::nn::local::detail {
 
-/// op with as many of the two values at index i as it takes; the pointers of the others may be null.
+/// op of the values at index i, as many as it takes. Pointers of values that it does not take may be null.
 template <class Op, class A, class B>
 KOKKOS_INLINE_FUNCTION auto apply(const Op& op, const A* a, const B* b, Index i) {
   if constexpr (std::is_invocable_v<Op, A, B>) {
@@ -47,7 +47,7 @@ struct Convert {
   }
 };
 
-/// Inputs that op doesn't take are default-constructed views. They may be of another type than the result.
+/// Inputs that op does not take are default-constructed views. The inputs may have another type than the result.
 template <class Exec, class Op, class Out, class T = Out>
 void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor<Out, Exec>& out,
                  const InTensor<T, Exec>& a = {}, const InTensor<T, Exec>& b = {}) {
@@ -60,7 +60,7 @@ void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor
       return property(out) && (!(unary || binary) || property(a)) && (!binary || property(b));
     };
     if (all([](const auto& v) { return views::is_dense(v); })) {
-      constexpr Index block = 4096;  // one share of work: long enough to hide the loop's start, short enough to balance
+      constexpr Index block = 4096;  // elements of one share: hides the start of the loop, and balances
       const Index elements = rows.elements();
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, (elements + block - 1) / block),
                            [=, to = out.data(), from_a = a.data(), from_b = b.data()](const Index i) {

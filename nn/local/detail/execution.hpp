@@ -1,6 +1,6 @@
 #pragma once
-// How loops over a tensor are split for an execution space: on a host, one index per row (sample, depth, height), whose inner
-// loop over contiguous width × channels the compiler vectorises; on a device, one index per element.
+// How loops over a tensor are shared out in an execution space. On a host, one index is a row (sample, depth, height),
+// and the compiler vectorises the inner loop over width × channels. On a device, one index is one element.
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
@@ -19,7 +19,7 @@ inline constexpr bool runs_on_host =
 template <class Exec>
 using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>;
 
-/// The extents of a tensor and the way from a row's number to its indices.
+/// The extents of a tensor, and the indices of its rows and elements by number.
 struct Rows {
   Index samples, depth, height, width, channels;
   KOKKOS_FUNCTION Index rows() const { return samples * depth * height; }
@@ -44,7 +44,32 @@ Rows rows_of(const View& v) {
           static_cast<Index>(v.extent(3)), static_cast<Index>(v.extent(4))};
 }
 
-/// Whether the elements of each row lie side by side.
+/// Calls kernel.element(n, d, h, w, c) for each element of kernel.rows: one index per row on a host, per element on a
+/// device.
+template <class Exec, class Kernel>
+struct EachElement {
+  Kernel kernel;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    Index n, d, h, w, c;
+    if constexpr (runs_on_host<Exec>) {
+      kernel.rows.row(i, n, d, h);
+      for (w = 0; w < kernel.rows.width; ++w)
+        for (c = 0; c < kernel.rows.channels; ++c) kernel.element(n, d, h, w, c);
+    } else {
+      kernel.rows.element(i, n, d, h, w, c);
+      kernel.element(n, d, h, w, c);
+    }
+  }
+};
+
+template <class Exec, class Kernel>
+void for_each_element(const Exec& exec, const char* label, const Kernel& kernel) {
+  if (kernel.rows.elements() == 0) return;
+  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
+                       EachElement<Exec, Kernel>{kernel});
+}
+
+/// Whether the elements of each row are contiguous.
 template <class View>
 bool has_contiguous_rows(const View& v) {
   return (v.extent(4) <= 1 || v.stride(4) == 1) && (v.extent(3) <= 1 || v.stride(3) == v.extent(4));

@@ -1,6 +1,6 @@
 #pragma once
-// The two ways to multiply matrices behind gemm.hpp; arguments are checked and nothing is empty. Shapes: c is m × n, the sum
-// runs over k.
+// The two implementations of gemm.hpp. Arguments are checked, and no extent is 0. Shapes: c is m × n, and the sum runs
+// over k.
 #include <aloni/nn/local/gemm.hpp>
 
 namespace aloni::nn::local::detail {
@@ -14,7 +14,7 @@ struct GemmArguments {
   Index k;
 };
 
-/// Our own: blocks through the vector kernels of direct_kernels.hpp on a host, one thread per element on a device.
+/// On a host, blocks through the vector kernels of direct_kernels.hpp; on a device, one thread per element.
 template <class T, class Exec>
 void blocked_gemm(const Exec& exec, const GemmArguments<T>& arguments);
 

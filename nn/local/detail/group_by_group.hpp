@@ -1,6 +1,6 @@
 #pragma once
-// A convolution with groups as one convolution without groups for each of them, on parts of the same tensors: what an implementation
-// without a way of its own for groups does. One object, hence one workspace, serves all groups, one after the other.
+// A convolution with groups as a sequence of convolutions without groups, on parts of the same tensors. Implementations
+// that do not support groups use it. One object, hence one workspace, serves all groups one after the other.
 #include <aloni/nn/local/convolution.hpp>
 
 #include <memory>

@@ -1,6 +1,7 @@
 #pragma once
-// What the normalisations have in common: two sums per channel over rows of a tensor, and loops that treat each element with
-// the mean and deviation that it belongs to. They differ in whose these are: a channel's, a sample's channel's, a cell's.
+// Shared by the normalisations: two sums per channel over rows of a tensor, and loops that apply mean and deviation to
+// each element. Mean and deviation belong to a channel (batch), to a channel of a sample (group) or to a cell (layer
+// normalisation).
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
@@ -8,7 +9,8 @@
 
 namespace aloni::nn::local::detail {
 
-/// Where an element finds its statistics: one for each channel, the same in all samples (sample_stride 0) or not (channels).
+/// The index of an element's statistics: one for each channel, for all samples (sample_stride 0) or for each sample
+/// (channels).
 struct PerChannel {
   Index sample_stride = 0;
   KOKKOS_FUNCTION Index operator()(const Rows&, Index n, Index, Index, Index, Index c) const {
@@ -16,16 +18,16 @@ struct PerChannel {
   }
 };
 
-/// One for each cell, which is a pixel of one sample with all of its channels.
+/// One for each cell: a pixel of one sample with all of its channels.
 struct PerCell {
   KOKKOS_FUNCTION Index operator()(const Rows& rows, Index n, Index d, Index h, Index w, Index) const {
     return ((n * rows.depth + d) * rows.height + h) * rows.width + w;
   }
 };
 
-/// How rows are summed: in segments with sums of their own (the whole tensor or each sample), each of them split into shares that
-/// one thread sums into its own part of the workspace. The numbers depend on the extents, not on the threads: sums must not
-/// change with those.
+/// How rows are added. A segment is a set of rows with one sum: the whole tensor, or a sample. Each segment is split
+/// into shares, and one thread adds each share in its own part of the workspace. The numbers depend on the extents, not
+/// on the threads, so sums do not change with the number of threads.
 struct Shares {
   Index segments, rows, shares;  ///< rows and shares of one segment
   KOKKOS_FUNCTION Index total() const { return segments * shares; }
@@ -34,13 +36,13 @@ struct Shares {
 };
 
 inline Shares shares_of(Index segments, Index rows_of_segment) {
-  constexpr Index enough = 64;  // for every host's threads; on a device each channel is a thread too
+  constexpr Index enough = 64;  // shares for the threads of every host; on a device each channel is a thread too
   const Index wanted = segments == 0 ? 0 : (enough + segments - 1) / segments;
   return {segments, rows_of_segment, std::min(wanted, rows_of_segment)};
 }
 
-/// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host one index per share, so that the loop over
-/// channels runs over contiguous memory; on a device one per share and channel.
+/// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host, one index is a share, and the
+/// loop over channels runs over contiguous memory. On a device, one index is a channel of a share.
 template <class T, class Exec, bool gradients, class Statistics>
 struct PartialSums {
   Rows rows;
@@ -100,7 +102,8 @@ struct AddShares {
   }
 };
 
-/// sums: for each segment Σx, Σx² of the channels or, with gradients, Σdy, Σdy·x̂. `partial` has shares.total() · 2 channels.
+/// sums: for each segment Σx, Σx² of the channels or, with gradients, Σdy, Σdy·x̂. `partial` has shares.total() · 2 ·
+/// channels elements.
 template <class T, class Exec, bool gradients, class Statistics>
 void reduce_channels(const Exec& exec, const char* label, const Rows& rows, const Shares& shares,
                      const Statistics& statistics, const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy,
@@ -129,30 +132,6 @@ struct Normalise {
     y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
   }
 };
-
-/// One index per row on a host, per element on a device.
-template <class Exec, class Kernel>
-struct EachElement {
-  Kernel kernel;
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    Index n, d, h, w, c;
-    if constexpr (runs_on_host<Exec>) {
-      kernel.rows.row(i, n, d, h);
-      for (w = 0; w < kernel.rows.width; ++w)
-        for (c = 0; c < kernel.rows.channels; ++c) kernel.element(n, d, h, w, c);
-    } else {
-      kernel.rows.element(i, n, d, h, w, c);
-      kernel.element(n, d, h, w, c);
-    }
-  }
-};
-
-template <class Exec, class Kernel>
-void for_each_element(const Exec& exec, const char* label, const Kernel& kernel) {
-  if (kernel.rows.elements() == 0) return;
-  Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? kernel.rows.rows() : kernel.rows.elements()),
-                       EachElement<Exec, Kernel>{kernel});
-}
 
 /// Of parameters of type T: dgamma = Σdy·x̂ and dbeta = Σdy, added over the segments of `sums`.
 template <class T, class Exec>

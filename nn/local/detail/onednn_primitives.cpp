@@ -15,7 +15,7 @@ namespace {
 
 using dnnl::memory;
 
-/// One for all, so that primitives can share memory.
+/// One engine for all primitives, so that they can share memory.
 const dnnl::engine& cpu() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;
@@ -23,7 +23,7 @@ const dnnl::engine& cpu() {
 
 bool is_flat(const OnednnProblem& p) { return p.input[0] == 1 && p.output[0] == 1 && p.kernel[0] == 1; }
 
-/// Spatial values for oneDNN: two of them unless depth matters.
+/// Spatial values for oneDNN: two for flat problems, three with depth.
 memory::dims spatial(const OnednnProblem& p, const std::array<Index, 3>& values, Index minus = 0) {
   memory::dims dims;
   for (int s = is_flat(p) ? 1 : 0; s < 3; ++s) dims.push_back(values[s] - minus);
@@ -36,7 +36,8 @@ memory::dims dims(const OnednnProblem& p, Index outer, Index inner, const std::a
   return all;
 }
 
-/// Filters and, with groups, these before them: oneDNN takes them as a dimension of their own, which changes nothing in memory.
+/// Extents of the filters. With groups, oneDNN has a dimension for groups before the filters; the layout in memory is
+/// the same.
 memory::dims filter_dims(const OnednnProblem& p) {
   if (p.groups == 1) return dims(p, p.filters, p.channels, p.kernel);
   memory::dims all = dims(p, p.filters / p.groups, p.channels / p.groups, p.kernel);
@@ -49,7 +50,8 @@ memory::format_tag plain_filters_tag(const OnednnProblem& p) {
   return is_flat(p) ? memory::format_tag::gohwi : memory::format_tag::godhwi;
 }
 
-/// Descriptions of a problem's arrays: dense channels last, weights in the order that oneDNN likes best, and their gradient.
+/// Descriptions of the arrays of a problem: dense channels last; weights and their gradient in the order that oneDNN
+/// chooses.
 struct Shapes {
   Shapes(const OnednnProblem& p, OnednnActivations activations)
       : type(activations == OnednnActivations::float32 ? memory::data_type::f32 : memory::data_type::bf16),
@@ -113,24 +115,24 @@ std::string implementation_of(const OnednnProblem& p, ConvolutionPass pass, Oned
   return {};
 }
 
-/// Not oneDNN's reference kernel.
+/// Whether the kernel is compiled code, not oneDNN's reference kernel.
 bool is_compiled(const std::string& implementation) {
   return implementation.find("jit") != std::string::npos || implementation.find("brg") != std::string::npos;
 }
 
 memory unbound(const memory::desc& desc) { return {desc, cpu(), DNNL_MEMORY_NONE}; }
 
-/// Filters in an order that primitives want, and which these are.
+/// Filters in the order of a primitive, with the address and version of their source.
 class FilterOrder {
  public:
-  /// Of filters as they are given; `flipped`: with channels for filters and each tap in the place opposite, one reorder each, for
-  /// which `to` describes arrays of `flipped_problem`.
+  /// `to`: the order. `flipped`: filters flipped, with one reorder for each tap; then `to` describes arrays of
+  /// flipped_problem(p).
   FilterOrder(const OnednnProblem& p, const memory::desc& to, bool flipped) : ordered(to, cpu()), flipped_(flipped) {
     if (!flipped) {
       parts_.emplace_back(Shapes(p, OnednnActivations::float32).plain_w, to, 0);
       return;
     }
-    std::memset(ordered.get_data_handle(), 0, to.get_size());  // what fills up a block belongs to no tap
+    std::memset(ordered.get_data_handle(), 0, to.get_size());  // padding of blocks stays zero
     const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
     const memory::dims one = dims(p, p.channels, p.filters, {1, 1, 1});
     memory::dims strides(one.size(), 1);
@@ -168,7 +170,7 @@ class FilterOrder {
         : from(unbound(source)), to(unbound(target)), reorder(from, to), first(first) {}
     memory from, to;
     dnnl::reorder reorder;
-    Index first;  // of its values among those of the filters given
+    Index first;  // index of its first value in the source
   };
 
   bool flipped_;
@@ -197,11 +199,11 @@ class OnednnFilterOrders final : public FilterOrders {
   std::vector<std::shared_ptr<FilterOrder>> all_;
 };
 
-/// One pass: the primitive, its arguments, and the reordering of the weights before it or of their gradient after it.
+/// One pass: the primitive, its arguments, and the reordering of the weights before it, or of their gradient after it.
 struct Pass {
   dnnl::primitive primitive;
   std::unordered_map<int, memory> arguments;
-  std::shared_ptr<FilterOrder> order;  // of the weights; null: as they are given
+  std::shared_ptr<FilterOrder> order;  // of the weights; null: they are not reordered
   memory plain_dw, dw;
   dnnl::reorder reorder;
   bool reorders = false;
@@ -221,7 +223,7 @@ struct Pass {
     if (wanted != plain) order = orders.of(p, wanted, false);
     arguments[DNNL_ARG_WEIGHTS] = order ? order->ordered : unbound(plain);
   }
-  void prepare_turned_weights(const OnednnProblem& p, const memory::desc& wanted, OnednnFilterOrders& orders) {
+  void prepare_flipped_weights(const OnednnProblem& p, const memory::desc& wanted, OnednnFilterOrders& orders) {
     order = orders.of(p, wanted, true);
     arguments[DNNL_ARG_WEIGHTS] = order->ordered;
   }
@@ -240,7 +242,7 @@ struct Pass {
     bind(DNNL_ARG_WEIGHTS, data);
   }
   void bind(int argument, const void* data) {
-    // oneDNN takes no const pointers, and doesn't write its inputs.
+    // oneDNN takes no const pointers, but it does not write to inputs.
     arguments.at(argument).set_data_handle(const_cast<void*>(data));
   }
 };
@@ -269,19 +271,27 @@ OnednnProblem onednn_problem(const ConvolutionProblem& p) {
 
 namespace {
 
-/// oneDNN 2.6 computes wrong numbers, compared with plain loops on random shapes of small integers:
-/// * forward, brgconv:avx512_core: padding after the last column of more than half a kernel, or dilated columns whose kernel reaches as
-///   far as the output is wide, e.g. width 7 -> 7, kernel 6, padding 1 before and 4 after, 64 filters; or kernel 5, dilation 2, padding
-///   4 on both sides, 64 filters;
-/// * backward-filter, jit:avx512_core: dilation with stride, e.g. width 50 -> 34, kernel 7, stride 2, dilation 4, padding 21 before;
-///   padded depth with stride, e.g. depth 7 -> 4, kernel 7, stride 2, padding 3, where it may write out of bounds too; padding of more than
-///   half a kernel, e.g. depth 3 -> 3, kernel 6, padding 4 before, 24 groups of one channel and two filters.
-/// Backward-data is right with any padding up to the kernel's reach and any dilation. Beyond the cases above, 160,000 passes of random
-/// problems had no wrong bit, 90,000 of them backward-data.
+/// Cases in which oneDNN 2.6 computes wrong numbers, found by comparison with plain loops on random shapes of small
+/// integers:
+/// * Forward, brgconv:avx512_core: padding of more than half a kernel after the last column, e.g. width 7 -> 7, kernel
+///   6, padding 1 before and 4 after, 64 filters.
+/// * Forward, brgconv:avx512_core: dilated columns whose kernel reaches as far as the output is wide, e.g. width 7 ->
+///   7, kernel 5, dilation 2, padding 4 on both sides, 64 filters.
+/// * Backward-filter, jit:avx512_core: dilation with stride, e.g. width 50 -> 34, kernel 7, stride 2, dilation 4,
+///   padding 21 before.
+/// * Backward-filter, jit:avx512_core: padded depth with stride, e.g. depth 7 -> 4, kernel 7, stride 2, padding 3. It
+///   may write out of bounds too.
+/// * Backward-filter, jit:avx512_core: padding of more than half a kernel, e.g. depth 3 -> 3, kernel 6, padding 4
+///   before, 24 groups of one channel and two filters.
+/// Backward-data is right with any padding up to the kernel's reach and any dilation. Apart from the cases above,
+/// 160,000 passes of random problems had no wrong bit, 90,000 of them backward-data.
 ///
-/// Of bfloat16, backward-filter by jit_bf16 is wrong in other cases as well: with strides, e.g. width 1 -> 1, kernel 2, stride 2, 16 channels, 2
-/// filters, where it may write out of bounds; with kernels larger than the input, e.g. height 4 -> 1, kernel 7, padding 2 before. And backward-data
-/// by jit_bf16_1x1 was wrong once in 380 passes, with 24 channels and 3 filters: whoever multiplies pairs must be given whole ones.
+/// Further cases with bfloat16:
+/// * Backward-filter, jit_bf16: strides, e.g. width 1 -> 1, kernel 2, stride 2, 16 channels, 2 filters. It may write
+///   out of bounds.
+/// * Backward-filter, jit_bf16: kernels larger than the input, e.g. height 4 -> 1, kernel 7, padding 2 before.
+/// * Backward-data, jit_bf16_1x1: wrong once in 380 passes, with 24 channels and 3 filters. These kernels multiply
+///   pairs, so they get whole vectors only.
 std::optional<std::string> reason_for_distrust(const OnednnProblem& p, ConvolutionPass pass,
                                                OnednnActivations activations) {
   for (int s = 0; s < 3; ++s) {
@@ -313,7 +323,7 @@ std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& p
   const OnednnProblem p = onednn_problem(problem);
   double largest = static_cast<double>(p.samples) * static_cast<double>(std::max(p.channels, p.filters));
   for (int s = 0; s < 3; ++s) {
-    if (p.input[s] == 0 || p.output[s] == 0) return "nothing of the input is read";
+    if (p.input[s] == 0 || p.output[s] == 0) return "no output reads any input";
     largest *= static_cast<double>(std::max(p.input[s], p.output[s]));
   }
   if (const auto reason = reason_for_distrust(p, pass, activations)) return reason;
@@ -326,10 +336,10 @@ std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& p
   try {
     const std::string implementation = implementation_of(p, pass, activations);
     if (!is_compiled(implementation)) {
-      return "oneDNN has only its " + implementation + " kernel for it";
+      return "oneDNN has only its " + implementation + " kernel for this problem";
     }
   } catch (const dnnl::error&) {
-    return "oneDNN has no kernel for it";
+    return "oneDNN has no kernel for this problem";
   }
   return std::nullopt;
 }
@@ -351,7 +361,7 @@ bool onednn_has_bfloat16() {
 
 namespace {
 
-/// The problem whose forward pass, with the filters flipped, is backward-data of `p`. @pre p.stride is 1, p.groups too
+/// The problem whose forward pass with flipped filters is backward-data of `p`. @pre p.stride and p.groups are 1
 OnednnProblem flipped_problem(const OnednnProblem& p) {
   OnednnProblem t = p;
   std::swap(t.channels, t.filters);
@@ -364,10 +374,10 @@ OnednnProblem flipped_problem(const OnednnProblem& p) {
   return t;
 }
 
-/// Backward-data as a forward pass, where oneDNN 2.6 has one of its newer kernels (brgconv) for that. They are faster than its backward-data of
-/// enough pixels, `turning_pays`.
-std::optional<dnnl::convolution_forward::primitive_desc> describe_turned(const OnednnProblem& p,
-                                                                         OnednnActivations activations) {
+/// Backward-data as a forward pass with flipped filters, if oneDNN 2.6 has one of its newer kernels (brgconv) for the
+/// forward pass. With enough pixels (flipping_pays()) these are faster than its kernels for backward-data.
+std::optional<dnnl::convolution_forward::primitive_desc> describe_flipped(const OnednnProblem& p,
+                                                                          OnednnActivations activations) {
   if (activations != OnednnActivations::float32 || p.groups > 1 || p.stride != std::array<Index, 3>{1, 1, 1} ||
       p.kernel == std::array<Index, 3>{1, 1, 1})
     return std::nullopt;
@@ -386,9 +396,10 @@ std::optional<dnnl::convolution_forward::primitive_desc> describe_turned(const O
   }
 }
 
-/// Measured on one core of a Zen 4, 3 × 3 (× 3) filters, the time of oneDNN's backward-data as a multiple of that of a forward pass: 16 channels
-/// 1.3 to 1.4, 32 to 128 1.03 to 1.12; less than 1 with one tap and with 32 × 32 pixels.
-bool turning_pays(const OnednnProblem& p) {
+/// Time of oneDNN's backward-data divided by the time of a forward pass, on one core of a Zen 4 with 3 × 3 (× 3)
+/// filters: 1.3 to 1.4 with 16 channels, 1.03 to 1.12 with 32 to 128 channels. Less than 1 with one tap, and with 32 ×
+/// 32 pixels.
+bool flipping_pays(const OnednnProblem& p) {
   constexpr Index pixels_that_pay = 4096;
   return p.samples * p.input[0] * p.input[1] * p.input[2] >= pixels_that_pay;
 }
@@ -401,7 +412,7 @@ struct OnednnConvolution::Primitives {
   dnnl::stream stream{cpu()};
   std::array<Pass, 3> passes;
   std::shared_ptr<OnednnFilterOrders> own_orders;
-  int dy = DNNL_ARG_DIFF_DST, dx = DNNL_ARG_DIFF_SRC;  // as backward-data calls them
+  int dy = DNNL_ARG_DIFF_DST, dx = DNNL_ARG_DIFF_SRC;  // names of the arguments of backward-data
 
   Pass& of(ConvolutionPass pass) { return passes[static_cast<int>(pass)]; }
 };
@@ -423,12 +434,13 @@ OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPa
   }
   if (passes.backward_data) {
     Pass& pass = primitives_->of(ConvolutionPass::backward_data);
-    // Fewer pixels, those of a border, take flipped filters that are there, of its interior, rather than another copy of all filters.
-    if (const auto d = describe_turned(problem, activations);
-        d && (turning_pays(problem) || shared->has(problem, d->weights_desc(), true))) {
+    // A border has fewer pixels. It uses the flipped filters of its interior if they exist, instead of a further copy
+    // of all filters.
+    if (const auto d = describe_flipped(problem, activations);
+        d && (flipping_pays(problem) || shared->has(problem, d->weights_desc(), true))) {
       pass.prepare(*d, dnnl::convolution_forward(*d));
       pass.implementation += " of flipped filters";
-      pass.prepare_turned_weights(problem, d->weights_desc(), *shared);
+      pass.prepare_flipped_weights(problem, d->weights_desc(), *shared);
       primitives_->dy = DNNL_ARG_SRC, primitives_->dx = DNNL_ARG_DST;
     } else {
       const auto usual = describe_backward_data(shapes);

@@ -8,7 +8,7 @@ namespace aloni::nn::local::detail {
 
 namespace {
 
-/// The integer of a floating-point type's size: positions are compared and selected beside the values.
+/// The integer with the size of a floating-point type: vectors of positions have the lanes of the values.
 template <class T>
 using IntegerOf = std::conditional_t<sizeof(T) == 4, std::int32_t, std::int64_t>;
 
@@ -27,7 +27,7 @@ template <class T>
   if (argmax != nullptr) *argmax = where;
 }
 
-/// How many pixels from the first have `reach` elements before the end of their row.
+/// Number of pixels, from the first one, that have `reach` elements before the end of their row.
 [[gnu::always_inline]] inline Index readable_pixels(Index elements, Index pixel, Index reach) {
   return elements < reach ? 0 : pixel <= 0 ? 1 : (elements - reach) / pixel + 1;
 }
@@ -39,10 +39,10 @@ template <class T, int lanes>
   using V = Vector<T, lanes>;
   using I = Vector<IntegerOf<T>, lanes>;
   using Narrow = Vector<std::int32_t, lanes>;
-  Index reach = 0;  // the tap that lies furthest
+  Index reach = 0;  // of the furthest tap
   for (Index t = 0; t < a.num_taps; ++t) reach = a.taps[t].x > reach ? a.taps[t].x : reach;
-  // The last, partly filled vector of each pixel comes first: what it spills into the next pixel is written afterwards.
-  // Rows with gaps between pixels have no room to spill: what lies there belongs to somebody else.
+  // The last, partly filled vector of each pixel comes first: later vectors overwrite the lanes that it writes into the
+  // next pixel. In rows with gaps between pixels this is not allowed: the gaps are not part of the tensor.
   const bool gaps = a.y_pixel != a.channels || (a.argmax != nullptr && a.argmax_pixel != a.channels);
   for (Index c = (a.channels - 1) / lanes * lanes; c >= 0; c -= lanes) {
     Index vectors = a.pixels;
@@ -89,7 +89,7 @@ template <class T, int lanes>
                                    smaller(readable_pixels(a.dy_end - a.dy, a.dy_pixel, c + lanes),
                                            readable_pixels(a.argmax_end - a.argmax, a.argmax_pixel, c + lanes)));
     }
-    // Lanes beyond the channels add nothing to their neighbours.
+    // Lanes beyond the channels add zero to the next pixel.
     const I inside = lane < I{} + static_cast<IntegerOf<T>>(smaller(lanes, a.channels - c));
     for (Index p = 0; p < vectors; ++p) {
       const I here = __builtin_convertvector(*reinterpret_cast<const Narrow*>(a.argmax + p * a.argmax_pixel + c), I);

@@ -1,15 +1,17 @@
 #pragma once
-// The inner loops of max pooling on a CPU over one row, vectors running over channels; pure functions like direct_kernels.hpp.
+// The inner loops of max pooling on a CPU over one row. Vectors run over channels; pure functions like
+// direct_kernels.hpp.
 //
-// With few channels a vector reaches into the neighbouring pixels: what it reads there is not used, what it writes there is
-// written again later or is unchanged. Neither leaves the row (`end` pointers), where single values take over.
+// With few channels a vector covers neighbouring pixels too. Values read there are not used. Values written there are
+// unchanged, or a later vector overwrites them. Vectors stay inside the row (`end` pointers); single values do the
+// rest.
 #include <aloni/core/index.hpp>
 
 #include <cstdint>
 
 namespace aloni::nn::local::detail {
 
-/// One element of the window: where it lies relative to the window's start, and its position in the window.
+/// One element of the window: its distance from the start of the window in memory, and its position in the window.
 struct PoolTap {
   Index x;
   std::int32_t position;
@@ -24,7 +26,7 @@ struct MaxForwardArguments {
   Index num_taps;  ///< ≥ 1
   T *y, *y_end;
   Index y_pixel;
-  std::int32_t* argmax;  ///< null: not wanted; its row ends where y's does
+  std::int32_t* argmax;  ///< null: not wanted; its row has as many pixels as that of y
   Index argmax_pixel;
   Index pixels, channels;
 };

@@ -1,5 +1,5 @@
 #pragma once
-// Three numbers as messages show them.
+// Three numbers as text for messages.
 #include <aloni/core/index.hpp>
 
 #include <array>

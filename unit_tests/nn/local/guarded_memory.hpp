@@ -1,5 +1,6 @@
 #pragma once
-// Host memory between two pages that cannot be touched: a read or write beside it ends the test, sanitizer or not.
+// Host memory between two protected pages. A read or write beside the memory ends the test, with or without a
+// sanitizer.
 #include <aloni/core/index.hpp>
 
 #include <sys/mman.h>
@@ -13,7 +14,7 @@ namespace aloni::test {
 template <class T>
 class GuardedMemory {
  public:
-  enum class Against { end, begin };  ///< which end of the memory touches its guard
+  enum class Against { end, begin };  ///< end of the memory that adjoins its guard page
 
   explicit GuardedMemory(Index size, Against against = Against::end) {
     const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

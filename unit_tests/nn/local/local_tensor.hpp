@@ -1,6 +1,6 @@
 #pragma once
-// A tensor for tests of local kernels: any gaps around it (as in a ghosted buffer) or channels-first strides, a host copy to fill
-// and read, and a canary in every element that does not belong to it.
+// A tensor for tests of local kernels. It may have gaps around it (as in a ghosted buffer) or channels-first strides.
+// It has a host copy to fill and read, and a canary in every element of the buffer outside the tensor.
 #include <aloni/nn/local/local_types.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -83,7 +83,7 @@ class LocalTensor {
   operator View() const { return view(); }
   operator nn::local::Tensor<const T, Exec>() const { return view(); }
 
-  /// Elements of the buffer that are not the tensor's and are not what they were.
+  /// Number of changed elements of the buffer outside the tensor.
   Index damaged() const {
     Index changed = 0, inside = 0;
     for (std::size_t i = 0; i < host_.extent(0); ++i) changed += host_(i) != canary;
@@ -133,7 +133,7 @@ class LocalArray {
 inline Kokkos::DefaultExecutionSpace test_space() { return {}; }
 inline void wait(const Kokkos::DefaultExecutionSpace& exec) { exec.fence("aloni::test: read the result"); }
 
-/// Elements whose bits differ.
+/// Number of elements with different bits.
 template <class T>
 Index differing_bits(const LocalTensor<T>& a, const LocalTensor<T>& b) {
   Index different = 0;

@@ -1,6 +1,6 @@
 #pragma once
-// Normalisation by its definition, in double: elements with the same key share a mean and a variance. The gradient of the input
-// is the sum over all pairs of elements of a set, by the derivative of one with respect to the other.
+// Normalisation by its definition, in double: elements with equal keys share a mean and a variance. The gradient of the
+// input is the sum over all pairs of elements of a set, with the derivative of one element with respect to the other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ NaiveNorm naive_norm(const LocalTensor<T>& x, const LocalTensor<T>& dy, const Lo
 template <class T>
 constexpr double norm_tolerance = sizeof(T) == 4 ? 2e-5 : 1e-12;
 
-/// Every element near the oracle's.
+/// Expects every element near the result of the definition.
 template <class T>
 void expect_near(const LocalTensor<T>& values, const LocalTensor<double>& expected, const char* what) {
   double worst = 0;

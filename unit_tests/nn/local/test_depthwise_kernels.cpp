@@ -18,7 +18,7 @@ class DepthwiseKernelsOf : public testing::Test {};
 using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(DepthwiseKernelsOf, Types);
 
-/// Small integers in memory that ends at a page that cannot be touched.
+/// Small integers in memory that ends at a protected page.
 template <class T>
 struct Integers {
   test::GuardedMemory<T> memory;
@@ -30,7 +30,7 @@ struct Integers {
   std::vector<T> copy() const { return {data(), data() + size}; }
 };
 
-TYPED_TEST(DepthwiseKernelsOf, RowsAgreeWithPlainLoopsAndTouchTheirChannelsOnly) {
+TYPED_TEST(DepthwiseKernelsOf, RowsAgreeWithPlainLoopsAndTouchOnlyTheirChannels) {
   using T = TypeParam;
   for (const auto* kernels : all_depthwise_kernels<T>()) {
     for (unsigned seed = 0; seed < 300; ++seed) {
@@ -40,7 +40,7 @@ TYPED_TEST(DepthwiseKernelsOf, RowsAgreeWithPlainLoopsAndTouchTheirChannelsOnly)
       const Index channels = pick(1, 70), pixels = pick(0, 19), terms = pick(0, 3), taps = pick(0, 4);
       const Index pixel = channels + pick(0, 1) * pick(1, 5), step = pick(1, 3), tap = pick(-2, 2);
       const Index y_pixel = channels + pick(0, 1) * pick(1, 5);
-      // The row that is read is just as long as it must be.
+      // The source row has the smallest length that the kernel needs.
       const Index least = std::min<Index>(0, (taps - 1) * tap), most = std::max<Index>(0, (taps - 1) * tap);
       const Index columns = std::max<Index>(1, (std::max<Index>(pixels, 1) - 1) * step + most - least + 1);
       const Index row = (columns - 1) * pixel + channels;
@@ -77,7 +77,7 @@ TYPED_TEST(DepthwiseKernelsOf, RowsAgreeWithPlainLoopsAndTouchTheirChannelsOnly)
   }
 }
 
-TYPED_TEST(DepthwiseKernelsOf, FilterSumsAgreeWithPlainLoopsAndTouchTheirChannelsOnly) {
+TYPED_TEST(DepthwiseKernelsOf, FilterSumsAgreeWithPlainLoopsAndTouchOnlyTheirChannels) {
   using T = TypeParam;
   for (const auto* kernels : all_depthwise_kernels<T>()) {
     for (unsigned seed = 0; seed < 300; ++seed) {

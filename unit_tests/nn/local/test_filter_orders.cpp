@@ -1,4 +1,5 @@
-// Kernels that share filters in an order of their own: they give the bits of kernels that don't, and memory for one order counts once.
+// Kernels that share reordered filters give the bits of kernels that do not share, and the memory of a reordered copy
+// counts once.
 #include <aloni/nn/detail/convolution_region.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/filter_orders.hpp>
@@ -21,7 +22,7 @@ using comm::bfloat16;
 using nn::parameter_type_t;
 using Exec = Kokkos::DefaultExecutionSpace;
 
-/// Of whole vectors, which oneDNN computes in all passes and both types, from filters in an order of its own.
+/// A problem of whole vectors: oneDNN computes it in all passes and both types, from reordered filters.
 ConvolutionProblem usual_problem(Index height = 6, Index width = 16) {
   return {.samples = 1,
           .channels = 64,
@@ -32,7 +33,7 @@ ConvolutionProblem usual_problem(Index height = 6, Index width = 16) {
           .offset = {0, -1, -1}};
 }
 
-/// Calls f where oneDNN computes with T: bfloat16 is for hosts.
+/// Calls f if oneDNN computes with T. bfloat16 runs on hosts only.
 template <class T, class F>
 void with_onednn(const F& f) {
   if constexpr (!std::is_same_v<T, bfloat16> || std::is_same_v<Exec, Kokkos::DefaultHostExecutionSpace>) {
@@ -52,7 +53,7 @@ std::unique_ptr<LocalConvolution<T>> make(const ConvolutionProblem& p, Convoluti
   return make_local_convolution<T>(ConvolutionBackend::onednn, p, test_space(), passes, orders);
 }
 
-/// Problems of two heights, as interior and border are, with their arguments.
+/// Problems of two heights, like an interior and a border, with their arguments.
 template <class T>
 struct Kernel {
   Kernel(Index height, const std::shared_ptr<FilterOrders>& orders, std::mt19937& random, Index width = 16)
@@ -104,7 +105,7 @@ void share_without_mixing(T) {
     interior.expect_right(w[0], version);
     for (auto& filters : w) renew(filters);
   }
-  // Of a version that nobody knows: others each time.
+  // Version 0: the filters differ in each call.
   for (int i = 0; i < 2; ++i) {
     interior.expect_right(w[0], 0);
     renew(w[0]);
@@ -114,10 +115,10 @@ void share_without_mixing(T) {
   border.expect_right(w[0], 2);
 }
 
-TEST(FilterOrders, SharingKernelsSeeOtherFiltersAndNewVersions) {
+TEST(FilterOrders, SharingKernelsNoticeOtherFiltersAndNewVersions) {
   with_onednn<float>([](auto type) { share_without_mixing(type); });
 }
-TEST(FilterOrders, SharingKernelsOfBfloat16SeeOtherFiltersAndNewVersions) {
+TEST(FilterOrders, SharingKernelsOfBfloat16NoticeOtherFiltersAndNewVersions) {
   with_onednn<bfloat16>([](auto type) { share_without_mixing(type); });
 }
 
@@ -143,7 +144,8 @@ TEST(FilterOrders, BytesOfBfloat16CountOnceForAllKernels) {
   with_onednn<bfloat16>([](auto type) { count_once(type); });
 }
 
-/// oneDNN may compute many pixels' backward-data as a forward pass, from filters flipped, and would compute few otherwise.
+/// oneDNN may compute backward-data of many pixels as a forward pass with flipped filters, but not backward-data of few
+/// pixels.
 void share_turned_filters(float) {
   std::mt19937 random(7);
   const auto orders = make_filter_orders();
@@ -157,14 +159,14 @@ void share_turned_filters(float) {
   border.expect_right(w, 1);
 }
 
-TEST(FilterOrders, BordersTakeFiltersThatTheirInteriorFlipped) {
+TEST(FilterOrders, BordersUseTheFlippedFiltersOfTheirInterior) {
   with_onednn<float>([](auto type) { share_turned_filters(type); });
 }
 
 void share_in_a_layer(float) {
   nn::detail::ConvolutionKernels<float, Exec> kernels(test_space(), ConvolutionBackend::onednn);
   const LocalTensor<float> dense({1, 1, 6, 16, 64}), ghosted({1, 1, 6, 16, 64}, {.before = {0, 0, 1, 1, 0}});
-  const std::array<float, 2> places{};  // of filters; nobody reads them
+  const std::array<float, 2> places{};  // addresses of filters; no kernel reads them
   std::size_t own = 0;
   const auto bytes_with = [&](const LocalTensor<float>& x, const float& filters) {
     own += kernels.of(usual_problem(), ConvolutionPass::forward, x, dense, &filters)->workspace_bytes();
@@ -175,7 +177,7 @@ void share_in_a_layer(float) {
   EXPECT_EQ(bytes_with(dense, places[1]), 2 * filter_bytes<float>);
 }
 
-TEST(FilterOrders, AreSharedByKernelsOfALayerThatAreGivenTheSameFilters) {
+TEST(FilterOrders, KernelsOfALayerWithTheSameFiltersShare) {
   with_onednn<float>([](auto type) { share_in_a_layer(type); });
 }
 

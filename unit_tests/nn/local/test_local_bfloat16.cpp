@@ -1,4 +1,4 @@
-// Kernels of bfloat16 give what those of float give for the same values, rounded once.
+// Kernels of bfloat16 give the results of kernels of float for the same values, rounded once.
 #include <aloni/nn/local/batch_norm.hpp>
 #include <aloni/nn/local/bias.hpp>
 #include <aloni/nn/local/group_norm.hpp>
@@ -17,7 +17,7 @@
 
 #include "local_tensor.hpp"
 
-// Tensors of these tests lie in the default space, and bfloat16 is computed on the host.
+// Tensors of these tests are in the default space; bfloat16 is computed on the host.
 #if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
 
 namespace aloni::test {
@@ -89,7 +89,7 @@ TEST(LocalBfloat16, RoundsToNearestEvenAndBack) {
   EXPECT_TRUE(bfloat16(-1.0F) < bfloat16(0.5F));
 }
 
-TEST(LocalBfloat16, Pointwise) {
+TEST(LocalBfloat16, PointwiseKernelsRoundOnce) {
   const Exec exec = test_space();
   std::mt19937 random(1);
   for (const Placement& at : placements) {
@@ -125,7 +125,7 @@ TEST(LocalBfloat16, Pointwise) {
   }
 }
 
-TEST(LocalBfloat16, Pooling) {
+TEST(LocalBfloat16, PoolingRoundsOnce) {
   const Exec exec = test_space();
   std::mt19937 random(2);
   for (const Placement& at : placements) {
@@ -177,7 +177,7 @@ TEST(LocalBfloat16, Pooling) {
   }
 }
 
-TEST(LocalBfloat16, MaximumOfNanAndOfNothing) {
+TEST(LocalBfloat16, MaximumOfNaNIsNaNAndOfNoElementMinusInfinity) {
   const Exec exec = test_space();
   const PoolingProblem p{
       .samples = 1, .channels = 1, .input = {1, 1, 3}, .output = {1, 1, 3}, .window = {1, 1, 2}, .offset = {0, 0, 1}};
@@ -191,7 +191,7 @@ TEST(LocalBfloat16, MaximumOfNanAndOfNothing) {
   EXPECT_EQ(static_cast<float>(y.narrow(0, 0, 0, 2, 0)), -std::numeric_limits<float>::infinity());
 }
 
-TEST(LocalBfloat16, Resampling) {
+TEST(LocalBfloat16, ResamplingRoundsOnce) {
   const Exec exec = test_space();
   std::mt19937 random(3);
   for (const auto rule : {halo::RangeRule::adaptive, halo::RangeRule::nearest, halo::RangeRule::linear}) {
@@ -220,7 +220,7 @@ TEST(LocalBfloat16, Resampling) {
   }
 }
 
-TEST(LocalBfloat16, BatchNormalisation) {
+TEST(LocalBfloat16, BatchNormalisationRoundsOnce) {
   const Exec exec = test_space();
   std::mt19937 random(4);
   const std::array<Index, 5> extents{3, 1, 5, 4, 6};
@@ -247,7 +247,7 @@ TEST(LocalBfloat16, BatchNormalisation) {
   dx.expect_equal("backward");
 }
 
-TEST(LocalBfloat16, GroupAndLayerNormalisation) {
+TEST(LocalBfloat16, GroupAndLayerNormalisationRoundOnce) {
   const Exec exec = test_space();
   std::mt19937 random(5);
   const std::array<Index, 5> extents{3, 1, 5, 4, 6};
@@ -292,7 +292,7 @@ TEST(LocalBfloat16, GroupAndLayerNormalisation) {
   expect_same(dbeta, expected_dbeta, "dbeta of cells");
 }
 
-TEST(LocalBfloat16, Losses) {
+TEST(LocalBfloat16, LossesRoundTheirGradientsOnce) {
   const Exec exec = test_space();
   std::mt19937 random(6);
   Both z({4, 1, 1, 1, 5}), t({4, 1, 1, 1, 5}), dz({4, 1, 1, 1, 5});

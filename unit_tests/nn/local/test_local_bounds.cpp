@@ -1,5 +1,5 @@
-// No kernel reads or writes beside the tensors that it is given. The vector kernels reach over the ends of pixels on purpose, and
-// sanitizers don't look into them: guard pages do.
+// No kernel reads or writes outside its tensors. The vector kernels access memory beyond the ends of pixels on purpose,
+// and sanitizers do not check them. Guard pages do.
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/pooling.hpp>
 
@@ -75,7 +75,7 @@ void run_guarded(std::mt19937& random, typename GuardedMemory<T>::Against agains
   wait(exec);
 }
 
-TEST(LocalBounds, NothingBesideTheTensorsIsTouched) {
+TEST(LocalBounds, KernelsTouchOnlyTheirTensors) {
   if (!Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible)
     GTEST_SKIP() << "guard pages are in host memory";
   const unsigned seed = test_seed();

@@ -1,4 +1,5 @@
-// Every implementation of the local convolution against the reference, and the reference against results worked out by hand.
+// Every implementation of the local convolution against the reference, and the reference against results worked out by
+// hand.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/convolution.hpp>
 
@@ -23,7 +24,7 @@ using comm::bfloat16;
 using nn::parameter_type_t;
 using Exec = Kokkos::DefaultExecutionSpace;
 
-/// bfloat16 is for hosts.
+/// bfloat16 runs on hosts only.
 template <class T>
 constexpr bool is_offered = !std::is_same_v<T, bfloat16> || std::is_same_v<Exec, Kokkos::DefaultHostExecutionSpace>;
 
@@ -75,7 +76,7 @@ Results<T> run_all(ConvolutionBackend backend, const ConvolutionProblem& p, cons
   Results<T> r{LocalTensor<T>(output_extents(p), at_y), LocalTensor<T>(input_extents(p), at_x),
                LocalTensor<Parameter>(filter_extents(p)), LocalArray<Parameter>(with_bias ? p.filters : 0, 55)};
   const auto convolution = make_local_convolution<T>(backend, p, exec, all_passes);
-  // First with other data: nothing may depend on what a call left in the workspace.
+  // First with other data: results must not depend on the workspace of an earlier call.
   LocalTensor<T> x(input_extents(p), at_x), dy(output_extents(p), at_y);
   LocalTensor<Parameter> w(filter_extents(p));
   for (auto* other : {&x, &dy}) other->fill([] { return 5; });
@@ -136,7 +137,7 @@ ConvolutionProblem random_problem(std::mt19937& random, double most, bool groupe
   for (;;) {
     ConvolutionProblem p{.samples = pick(1, 3), .channels = widths[pick(0, 11)], .filters = widths[pick(0, 11)]};
     if (grouped) {
-      // One channel in each group twice as often as not, with as many filters or a few times as many.
+      // Two of three problems are depthwise, with a depth multiplier of 1 or a few.
       constexpr std::array<Index, 8> counts{1, 2, 3, 4, 8, 16, 17, 40}, sizes{1, 1, 1, 2, 3, 5, 16, 32};
       p.groups = counts[pick(0, 7)];
       const bool depthwise = pick(0, 2) > 0;
@@ -171,7 +172,7 @@ Placement random_placement(std::mt19937& random) {
   return placement;
 }
 
-TEST(LocalConvolutionReference, OneDimensionByHand) {
+TEST(LocalConvolutionReference, OneDimensionAgreesWithResultsByHand) {
   // x = 1 2 3 4, kernel 10 1 (cross-correlation), one zero before: y = 0·10+1, 1·10+2, 2·10+3, 3·10+4, plus bias 100
   const ConvolutionProblem p{.samples = 1,
                              .channels = 1,
@@ -200,7 +201,7 @@ TEST(LocalConvolutionReference, OneDimensionByHand) {
   EXPECT_EQ(r.db(0), 10);
 }
 
-TEST(LocalConvolutionReference, StrideDilationAndCropByHand) {
+TEST(LocalConvolutionReference, StrideDilationAndCropAgreeWithResultsByHand) {
   // i = 2 o + 3 k + 1 over x_i = 10^i (i < 6): y_0 = x_1 w_0 + x_4 w_1, y_1 = x_3 w_0 + x_6 w_1 with x_6 outside
   const ConvolutionProblem p{.samples = 1,
                              .channels = 1,
@@ -228,7 +229,7 @@ TEST(LocalConvolutionReference, StrideDilationAndCropByHand) {
   EXPECT_EQ(r.dw(0, 0, 0, 1, 0), 5 * 10000);
 }
 
-TEST(LocalConvolutionReference, TwoDimensionsChannelsAndFiltersByHand) {
+TEST(LocalConvolutionReference, TwoDimensionsAgreeWithResultsByHand) {
   // Kernel 2×2, 2 channels, 2 filters, x(h, w, c) = h + 10 w + 100 c on 2×2, no padding: one output pixel.
   const ConvolutionProblem p{
       .samples = 1, .channels = 2, .filters = 2, .input = {1, 2, 2}, .output = {1, 1, 1}, .kernel = {1, 2, 2}};
@@ -247,7 +248,7 @@ TEST(LocalConvolutionReference, TwoDimensionsChannelsAndFiltersByHand) {
   EXPECT_EQ(r.y(0, 0, 0, 0, 1), 101);  // x(1, 0, 1)
 }
 
-TEST(LocalConvolutionReference, GroupsByTheDefinition) {
+TEST(LocalConvolutionReference, GroupsAgreeWithTheDefinition) {
   // Every pair of a filter and a channel, of an output and an input pixel: those that meet add their products.
   const unsigned seed = test_seed();
   for (int i = 0; i < aloni::test::random_cases(60); ++i) {
@@ -284,7 +285,8 @@ TEST(LocalConvolutionReference, GroupsByTheDefinition) {
 }
 
 TEST(LocalConvolutionReference, GroupsAreConvolutionsOfTheirOwn) {
-  // Groups 2 of 1 channel and 2 filters on a single pixel: filters 0 and 1 see channel 0, filters 2 and 3 see channel 1.
+  // Groups 2 of 1 channel and 2 filters on a single pixel: filters 0 and 1 see channel 0, filters 2 and 3 see channel
+  // 1.
   const ConvolutionProblem p{.samples = 1, .channels = 2, .filters = 4, .groups = 2};
   std::mt19937 random(1);
   auto data = make_data<double>(p, random, true);
@@ -304,7 +306,7 @@ TEST(LocalConvolutionReference, GroupsAreConvolutionsOfTheirOwn) {
   EXPECT_EQ(r.dx(0, 0, 0, 0, 1), 3 * 4 + 4 * 5);
 }
 
-TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblemsWithGroups) {
+TEST(LocalConvolution, AllBackendsHaveTheBitsOfTheReferenceWithGroups) {
   const unsigned seed = test_seed();
   for (int i = 0; i < aloni::test::random_cases(400); ++i) {
     std::mt19937 random(seed + 5000 + i);
@@ -318,7 +320,7 @@ TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblemsWithGroup
   }
 }
 
-TEST(LocalConvolution, AllBackendsGiveTheReferencesBitsOnRandomProblems) {
+TEST(LocalConvolution, AllBackendsHaveTheBitsOfTheReference) {
   const unsigned seed = test_seed();
   for (int i = 0; i < aloni::test::random_cases(300); ++i) {
     std::mt19937 random(seed + i);
@@ -352,7 +354,7 @@ TEST(LocalConvolution, ReluGivesTheLargerOfTheResultAndZero) {
       Index wrong = 0;
       y.for_each([&](auto... at) { wrong += y(at...) != std::max(std::as_const(plain.y)(at...), 0.0F); });
       EXPECT_EQ(wrong, 0);
-      // A NaN in x reaches some of y, and stays there, but for oneDNN.
+      // A NaN in x makes some of y NaN and stays a NaN, except in oneDNN.
       if (convolution->implementation(ConvolutionPass::forward).find("onednn") != std::string::npos) continue;
       if (p.samples * p.input[0] * p.input[1] * p.input[2] * p.channels == 0) continue;
       LocalTensor<float> x(input_extents(p)), expected(output_extents(p));
@@ -374,9 +376,9 @@ TEST(LocalConvolution, ReluGivesTheLargerOfTheResultAndZero) {
   EXPECT_GT(with_nan, 0);
 }
 
-TEST(LocalConvolution, PaddedAndThinBoxesInEveryDirection) {
-  // oneDNN 2.6 is known for wrong results in three dimensions and in padded columns: every padding of every side, with outputs
-  // as thin as one row.
+TEST(LocalConvolution, PaddedAndThinBoxesAgreeWithTheReference) {
+  // oneDNN 2.6 is known for wrong results in three dimensions and in padded columns: every padding of every side, with
+  // outputs as thin as one row.
   std::mt19937 random(test_seed());
   for (Index channels : {1, 3, 16, 17, 32}) {
     if (aloni::test::sanitized && channels >= 16) break;
@@ -404,8 +406,9 @@ TEST(LocalConvolution, PaddedAndThinBoxesInEveryDirection) {
   }
 }
 
-TEST(LocalConvolution, PartsOfLayersSplitByHeightAndWidth) {
-  // What ranks of a split layer are given: boxes with ghosts, whose backward-data is padded by more than half a kernel on one side.
+TEST(LocalConvolution, PartsOfSplitLayersAgreeWithTheReference) {
+  // The problems of ranks of a split layer: boxes with ghosts, whose backward-data is padded by more than half a kernel
+  // on one side.
   const unsigned seed = test_seed();
   for (int i = 0; i < aloni::test::share_of(80); ++i) {
     std::mt19937 random(seed + 3000 + i);
@@ -421,8 +424,8 @@ TEST(LocalConvolution, PartsOfLayersSplitByHeightAndWidth) {
       p.input[s] = (p.output[s] - 1) * p.stride[s] + reach + 1 - 2 * padding;
       if (s != split) continue;
       const Index size = of_output ? p.output[s] : p.input[s], half = size / 2;
-      const Index lower = upper ? half : 0, end = upper ? size : half;  // the part that is written
-      Index first, last;                                                // and what is read for it
+      const Index lower = upper ? half : 0, end = upper ? size : half;  // the written part
+      Index first, last;                                                // its inputs
       if (of_output) {
         first = std::max<Index>(0, lower * p.stride[s] - padding);
         last = std::min(p.input[s], (end - 1) * p.stride[s] - padding + reach + 1);
@@ -443,8 +446,8 @@ TEST(LocalConvolution, PartsOfLayersSplitByHeightAndWidth) {
   }
 }
 
-TEST(LocalConvolution, ShapesThatOnednn26ComputesWrong) {
-  // Found by comparing it with plain loops: see onednn_primitives.cpp for what they have in common.
+TEST(LocalConvolution, ShapesThatOnednn26ComputesWrongAgreeWithTheReference) {
+  // Found by comparison with plain loops. onednn_primitives.cpp lists the cases.
   std::mt19937 random(test_seed());
   auto row = [](Index samples, Index channels, Index filters, Index input, Index output, Index kernel, Index stride,
                 Index dilation, Index padding) {
@@ -469,7 +472,7 @@ TEST(LocalConvolution, ShapesThatOnednn26ComputesWrong) {
   }
 }
 
-TEST(LocalConvolution, VolumesThatOnednn26ComputesWrong) {
+TEST(LocalConvolution, VolumesThatOnednn26ComputesWrongAgreeWithTheReference) {
   // Gradients of filters over padded depth, with strides or padding of more than half a kernel.
   std::mt19937 random(test_seed());
   const std::array<ConvolutionProblem, 3> problems{ConvolutionProblem{.samples = 3,
@@ -522,8 +525,9 @@ TEST(LocalConvolution, WorkInSeveralPiecesAddsUp) {
   compare_all<float>(q, random, ghosted, ghosted);
 }
 
-TEST(LocalConvolution, BackwardDataOfStrideOneWithEveryPadding) {
-  // Boxes of dx no larger than those of dy, which the GEMM implementation computes as a forward pass of flipped filters.
+TEST(LocalConvolution, BackwardDataOfStrideOneAgreesForEveryPadding) {
+  // Boxes of dx no larger than those of dy, which the GEMM implementation computes as a forward pass of flipped
+  // filters.
   const unsigned seed = test_seed();
   int flipped = 0;
   for (int i = 0; i < aloni::test::random_cases(120); ++i) {
@@ -554,8 +558,8 @@ TEST(LocalConvolution, BackwardDataOfStrideOneWithEveryPadding) {
   }
 }
 
-TEST(LocalConvolution, BackwardDataOfStrideOneOfManyPixels) {
-  // What oneDNN computes as a forward pass of flipped filters where its newer kernels are for that alone.
+TEST(LocalConvolution, BackwardDataOfStrideOneAgreesForManyPixels) {
+  // oneDNN computes these as a forward pass with flipped filters if only the forward pass has a newer kernel.
   if (unsupported_reason<float>(ConvolutionBackend::onednn, {}, ConvolutionPass::backward_data)) GTEST_SKIP();
   const Exec exec = test_space();
   const unsigned seed = test_seed();
@@ -603,7 +607,7 @@ void see_new_versions() {
   const Exec exec = test_space();
   for (int i = 0; i < aloni::test::random_cases(40); ++i) {
     std::mt19937 random(seed + 4000 + i);
-    // Whole vectors, so that oneDNN is among the automatic ones too.
+    // Whole vectors, so that `automatic` takes oneDNN for some passes.
     auto p = random_problem(random, 1e5, i % 4 == 3);
     if (i % 4 != 3) p.channels = 16, p.filters = 32;
     SCOPED_TRACE("seed " + std::to_string(seed + 4000 + i) + ": " + to_string(p));
@@ -615,7 +619,7 @@ void see_new_versions() {
       SCOPED_TRACE(name(backend));
       const auto convolution = make_local_convolution<T>(backend, p, exec, all_passes);
       struct Call {
-        int data;  // whose x, dy and filters
+        int data;  // index of the x, dy and filters
         std::uint64_t version;
       };
       for (const Call& c : {Call{0, 0}, Call{1, 0}, Call{0, 1}, Call{0, 1}, Call{1, 2}, Call{2, 0}, Call{1, 2},
@@ -636,8 +640,8 @@ void see_new_versions() {
   }
 }
 
-TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeen) { see_new_versions<float>(); }
-TEST(LocalConvolution, NewVersionsOfTheFiltersAreSeenByBfloat16) {
+TEST(LocalConvolution, NewFilterVersionsTakeEffect) { see_new_versions<float>(); }
+TEST(LocalConvolution, NewFilterVersionsTakeEffectInBfloat16) {
   if constexpr (is_offered<bfloat16>) see_new_versions<bfloat16>();
 }
 
@@ -697,7 +701,7 @@ TEST(LocalConvolution, RealNumbersOfBfloat16AreRoundedOnce) {
   }
 }
 
-TEST(LocalConvolution, ReluOfBfloat16) {
+TEST(LocalConvolution, ReluOfBfloat16GivesTheLargerOfTheResultAndZero) {
   if constexpr (is_offered<bfloat16>) {
     std::mt19937 random(12);
     for (int i = 0; i < aloni::test::random_cases(40); ++i) {
@@ -724,7 +728,7 @@ TEST(LocalConvolution, ReluOfBfloat16) {
   }
 }
 
-TEST(LocalConvolution, Bfloat16IsRefusedWithWhatToTakeInstead) {
+TEST(LocalConvolution, RefusalOfBfloat16NamesAlternatives) {
   if constexpr (is_offered<bfloat16>) {
     for (auto backend : {ConvolutionBackend::direct, ConvolutionBackend::kokkos_kernels}) {
       const auto reason = unsupported_reason<bfloat16>(backend, {}, ConvolutionPass::forward);
@@ -736,7 +740,7 @@ TEST(LocalConvolution, Bfloat16IsRefusedWithWhatToTakeInstead) {
     EXPECT_EQ(reason, unsupported_reason<bfloat16>(ConvolutionBackend::onednn, {}, ConvolutionPass::forward));
     if (!reason) GTEST_SKIP() << "this processor has kernels for bfloat16";
     EXPECT_NE(reason->find("oneDNN"), std::string::npos) << *reason;
-    EXPECT_NE(reason->find("take float"), std::string::npos) << *reason;
+    EXPECT_NE(reason->find("use float"), std::string::npos) << *reason;
     EXPECT_THROW(
         (void)make_local_convolution<bfloat16>(ConvolutionBackend::automatic, {}, test_space(), {.forward = true}),
         Unsupported);

@@ -84,7 +84,7 @@ TYPED_TEST(LocalGemm, AgreesWithPlainLoopsForEveryTransposeStrideAndFactor) {
   }
 }
 
-TYPED_TEST(LocalGemm, RefusesShapesThatDoNotFit) {
+TYPED_TEST(LocalGemm, RefusesShapesThatDoNotMatch) {
   using T = TypeParam;
   LocalArray<T> a(6), b(6), c(4);
   EXPECT_THROW(gemm<T>(test_space(), Transpose::no, Transpose::no, 1, {a.view().data(), 2, 3, 3},

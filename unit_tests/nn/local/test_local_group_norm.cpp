@@ -38,7 +38,7 @@ void compare(const std::array<Index, 5>& extents, Index groups, const Placement&
   LocalTensor<T> x(extents, placement), dy(extents), y(extents, placement), dx(extents, placement);
   LocalArray<T> gamma(channels), beta(channels), dgamma(channels, 7), dbeta(channels, 7);
   std::uniform_real_distribution<double> reals(-1, 1);
-  x.fill([&] { return 3 + reals(random); });  // a mean to take away
+  x.fill([&] { return 3 + reals(random); });  // a mean to subtract
   dy.fill_reals(random);
   gamma.fill([&] { return reals(random); });
   beta.fill([&] { return reals(random); });
@@ -68,7 +68,7 @@ void compare(const std::array<Index, 5>& extents, Index groups, const Placement&
   EXPECT_EQ(dx.damaged(), 0);
 }
 
-TYPED_TEST(LocalGroupNormalisation, IsItsDefinitionForEveryNumberOfGroups) {
+TYPED_TEST(LocalGroupNormalisation, AgreesWithTheDefinitionForEveryNumberOfGroups) {
   std::mt19937 random(test_seed());
   for (const Placement& placement : {Placement{}, ghosted, channels_first}) {
     for (Index samples : {1, 3}) {
@@ -83,8 +83,8 @@ TYPED_TEST(LocalGroupNormalisation, IsItsDefinitionForEveryNumberOfGroups) {
   compare<TypeParam>({2, 1, 1, 1, 3}, 3, {}, random);   // groups of one element have no variance
 }
 
-TYPED_TEST(LocalGroupNormalisation, AddsPartsOfASampleToItsWhole) {
-  // What ranks do: the sums of two boxes, added, are the sums of both together; exactly, on integers.
+TYPED_TEST(LocalGroupNormalisation, SumsOfPartsAddUpToTheSumsOfTheSample) {
+  // As ranks do: the sums of two boxes add up to the sums of both together, exactly on integers.
   using T = TypeParam;
   const Exec exec = test_space();
   std::mt19937 random(test_seed());
@@ -138,7 +138,7 @@ TEST(LocalGroupNormalisationLayer, TakesEmptyBoxes) {
   }
 }
 
-TEST(LocalGroupNormalisationLayer, RefusesWhatDoesNotFit) {
+TEST(LocalGroupNormalisationLayer, RefusesWrongExtents) {
   const Exec exec = test_space();
   const std::array<Index, 5> extents{2, 1, 3, 3, 4};
   EXPECT_THROW(LocalGroupNorm<float>(exec, extents, 3), InvalidArgument);

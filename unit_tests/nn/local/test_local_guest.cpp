@@ -1,4 +1,4 @@
-// The local kernels' manners: after the first call no allocation, and never a fence.
+// The local kernels are good guests: they allocate in the first call at most, and never fence.
 #include <aloni/nn/local/batch_norm.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/dense.hpp>

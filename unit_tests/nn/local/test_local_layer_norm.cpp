@@ -62,7 +62,7 @@ void compare(const std::array<Index, 5>& extents, const Placement& placement, do
   EXPECT_EQ(dx.damaged(), 0);
 }
 
-TYPED_TEST(LocalLayerNormalisation, IsItsDefinition) {
+TYPED_TEST(LocalLayerNormalisation, AgreesWithTheDefinition) {
   std::mt19937 random(test_seed());
   for (const Placement& placement : {Placement{}, ghosted, channels_first}) {
     for (Index channels : {1, 2, 17}) {
@@ -74,7 +74,7 @@ TYPED_TEST(LocalLayerNormalisation, IsItsDefinition) {
 }
 
 TEST(LocalLayerNormalisationCells, KeepTheirDigitsFarFromZero) {
-  // The mean of x² minus the square of the mean would lose all of them.
+  // The mean of x² minus the square of the mean would lose all digits.
   std::mt19937 random(test_seed());
   const std::array<Index, 5> extents{1, 1, 2, 2, 8};
   const Exec exec = test_space();
@@ -92,7 +92,7 @@ TEST(LocalLayerNormalisationCells, KeepTheirDigitsFarFromZero) {
   y.for_each([&](auto... i) { EXPECT_NEAR(y_far(i...), y(i...), 1e-6); });
 }
 
-TEST(LocalLayerNormalisationCells, MayBeNone) {
+TEST(LocalLayerNormalisationCells, MayBeAbsent) {
   const Exec exec = test_space();
   for (const auto& extents : std::vector<std::array<Index, 5>>{{0, 1, 4, 4, 4}, {2, 1, 0, 4, 4}, {2, 1, 4, 0, 4}}) {
     LocalTensor<float> x(extents);
@@ -108,7 +108,7 @@ TEST(LocalLayerNormalisationCells, MayBeNone) {
   }
 }
 
-TEST(LocalLayerNormalisationCells, RefuseWhatDoesNotFit) {
+TEST(LocalLayerNormalisationCells, RefuseWrongExtents) {
   const Exec exec = test_space();
   LocalLayerNorm<float> norm(exec, {2, 1, 3, 3, 4}, epsilon);
   LocalTensor<float> x({2, 1, 3, 3, 4}), other({2, 1, 3, 2, 4});

@@ -82,7 +82,7 @@ TEST(LocalLoss, SmallProbabilitiesKeepTheirDigits) {
   EXPECT_NEAR(g(0, 0, 0, 0, 0) / std::exp(-40.0), 1, 1e-12);
 }
 
-TEST(LocalLoss, LabelsOutsideGiveNaNInsteadOfReadingElsewhere) {
+TEST(LocalLoss, LabelsOutOfRangeGiveNaN) {
   for (int label : {-1, 3, 1 << 30}) {
     LocalTensor<float> z({2, 1, 1, 1, 3}), g({2, 1, 1, 1, 3});
     z.fill([] { return 0; });
@@ -127,7 +127,7 @@ TEST(LocalLoss, GradientsAreFiniteDifferences) {
   }
 }
 
-TEST(LocalLoss, BinaryOverGhostedPixelsCountsRightOnes) {
+TEST(LocalLoss, BinaryLossOfGhostedPixelsCountsRightPredictions) {
   std::mt19937 random(test_seed());
   const Placement ghosted{.before = {0, 0, 1, 1, 0}, .after = {0, 0, 2, 0, 0}};
   LocalTensor<float> z({2, 1, 9, 7, 1}, ghosted), t({2, 1, 9, 7, 1}), g({2, 1, 9, 7, 1}, ghosted);

@@ -26,7 +26,7 @@ std::array<Index, 5> output_extents(const PoolingProblem& p) {
   return {p.samples, p.output[0], p.output[1], p.output[2], p.channels};
 }
 
-/// f(position in window, id, ih, iw) for each element of a window that exists.
+/// f(position in window, id, ih, iw) for each element of a window inside the input.
 template <class F>
 void for_window(const PoolingProblem& p, Index od, Index oh, Index ow, const F& f) {
   for (Index kd = 0; kd < p.window[0]; ++kd)
@@ -113,7 +113,7 @@ TYPED_TEST(LocalPooling, MaxAndItsGradientAgreeWithTheDefinition) {
     EXPECT_EQ(wrong, 0);
     EXPECT_EQ(differing_bits(expected_dx, dx), 0);
     EXPECT_EQ(y.damaged() + dx.damaged() + argmax.damaged(), 0);
-    // Without argmax: evaluation.
+    // Without argmax, as in evaluation.
     LocalTensor<T> again(output_extents(p), at_y);
     max_pool_forward<T>(exec, p, x, again.view(), {});
     wait(exec);

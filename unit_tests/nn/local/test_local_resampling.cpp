@@ -1,5 +1,5 @@
-// Adaptive pooling and interpolation against plain loops over the whole tensor, for parts of it with ghosts; gradients as adjoints
-// and by finite differences; parts have the bits of the whole.
+// Adaptive pooling and interpolation of parts with ghosts against plain loops over the whole tensor. Gradients are
+// adjoint and agree with finite differences. Parts have the bits of the whole.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/resampling.hpp>
 
@@ -44,7 +44,7 @@ ResamplingProblem random_whole(std::mt19937& random, RangeRule rule) {
   return p;
 }
 
-/// Some of the outputs, what they read, and up to two ghosts more on each side.
+/// Some of the outputs, their inputs, and up to two further ghosts on each side.
 ResamplingProblem random_part(std::mt19937& random, ResamplingProblem p) {
   auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
   for (int s = 0; s < 3; ++s) {
@@ -67,7 +67,7 @@ Placement random_placement(std::mt19937& random) {
   return placement;
 }
 
-/// The inputs and weights of an output in one dimension, as PyTorch's documents have them.
+/// The inputs and weights of an output in one dimension, by the documentation of PyTorch.
 struct Tap {
   Index input;
   double weight;
@@ -153,7 +153,7 @@ TYPED_TEST(LocalResampling, MaxAndItsGradientAgreeWithTheDefinition) {
     EXPECT_EQ(wrong, 0);
     EXPECT_EQ(differing_bits(expected_dx, dx), 0);
     EXPECT_EQ(y.damaged() + dx.damaged() + argmax.damaged(), 0);
-    // Without argmax: evaluation.
+    // Without argmax, as in evaluation.
     LocalTensor<T> again(output_extents(p), at_y);
     adaptive_max_pool_forward<T>(exec, p, x, again.view(), {});
     wait(exec);
@@ -241,7 +241,7 @@ TYPED_TEST(LocalResampling, GivesAPartTheBitsOfTheWhole) {
   }
 }
 
-TEST(LocalResamplingByHand, TwiceAsManyByDistance) {
+TEST(LocalResamplingByHand, TwiceAsManyOutputsAreWeightedByDistance) {
   ResamplingProblem p{.samples = 1, .channels = 1};
   for (auto& m : p.map) m.rule = RangeRule::linear;
   p.map[2] = {RangeRule::linear, 3, 6};
@@ -305,7 +305,7 @@ TEST(LocalResamplingGradient, FiniteDifferencesOfTheMaximum) {
   });
 }
 
-TEST(LocalResamplingArguments, RefusesWhatDoesNotFit) {
+TEST(LocalResamplingArguments, RefusesWrongBoxesAndExtents) {
   ResamplingProblem p{.samples = 1, .channels = 1};
   for (auto& m : p.map) m.rule = RangeRule::linear;
   p.map[2] = {RangeRule::linear, 4, 8};
