@@ -50,6 +50,11 @@ struct Communicator::State {
   /// A communicator of the ranks `members` of this one, in this order.
   Communicator child(std::uint64_t salt, const std::vector<int>& members) const;
 
+  /// Whether an all-reduce must keep the order of ranks: functions of the user's needn't be commutative.
+  static bool keeps_order(const CollectiveOptions& options, const ElementOperation& operation) {
+    return options.reproducible ||
+           (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);
+  }
   /// An all-reduce in place, by the algorithm that the options or the size choose.
   detail::Prepared prepare_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
                                       const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);

@@ -40,19 +40,42 @@ struct Topology {
   bool one_island = false;                ///< all reach each other's memory
 };
 
+/// The algorithm of an all-reduce, and why it is taken.
+struct AllReduceChoice {
+  AllReduceAlgorithm algorithm{};
+  const char* reason = "";
+};
+
+/// The algorithm of any other collective, and why it is taken.
+struct Method {
+  enum class Kind : std::uint8_t { ring, bruck, pairwise, binomial, chain, hierarchical, dissemination };
+
+  Kind kind{};
+  const char* name = "";
+  const char* reason = "";
+};
+
+/// Elements that a step reads and writes to combine them; `ranks` take part in a combine step.
+double combined_elements(const Step& step, std::size_t ranks);
+
 class Plans {
  public:
   explicit Plans(Topology topology) : topology_(std::move(topology)) {}
 
   const Topology& topology() const { return topology_; }
-  /// The algorithm for an all-reduce of so much data; equal on all ranks.
-  AllReduceAlgorithm choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
+  /// The algorithm for an all-reduce of so much data; equal on all ranks. `operation`: for texts of errors.
+  AllReduceChoice choose(const char* operation, AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
+  /// The algorithm of a collective that isn't an all-reduce; equal on all ranks.
+  Method method(const PlanKey& key, Index count) const;
   void set_tuning(const Tuning& tuning) {
     tuning_ = tuning;
     entries_.clear();  // they may have other parts
     oldest_ = latest_ = 0;
   }
-  std::vector<AlgorithmReport> explain(std::size_t bytes, bool reproducible) const;
+  /// All algorithms for an all-reduce of so much data, of which `chosen` is taken.
+  std::vector<AlgorithmReport> reports(std::size_t bytes, bool reproducible, AllReduceAlgorithm chosen) const;
+  /// Seconds by the tuning's model; negative without tuning.
+  double predict(double messages, double bytes, double combined_bytes) const;
   /// Valid as long as the caller keeps it; the latest are kept here too.
   std::shared_ptr<const Plan> get(const PlanKey& key);
   /// Of a schedule that is not known here. `identity`: equal on all ranks that mean the same.
