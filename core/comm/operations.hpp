@@ -101,6 +101,8 @@ struct AllToAll {
 template <class T, std::size_t N>
 AllToAll(std::type_identity_t<std::span<const T>>, std::span<T, N>, std::span<const Index> = {},
          std::span<const Index> = {}, int = 0) -> AllToAll<T>;
+template <class T, std::size_t N, class... Options>  // for designated initialisers that leave out some
+AllToAll(std::type_identity_t<std::span<const T>>, std::span<T, N>, Options...)->AllToAll<T>;
 
 /// Every rank gets the values of rank `root`. @pre 0 ≤ root < size()
 template <class T>
@@ -133,8 +135,8 @@ struct UserSchedule {
   std::span<const T> input = {};
   int priority = 0;
 };
-template <class T, std::size_t N>
-UserSchedule(std::string, Schedule, std::span<T, N>) -> UserSchedule<T>;
+template <class T, std::size_t N, class... Options>
+UserSchedule(std::string, Schedule, std::span<T, N>, Options...) -> UserSchedule<T>;
 template <class T, std::size_t N>
 UserSchedule(std::string, Schedule, std::span<T, N>, ElementOperation, std::type_identity_t<std::span<const T>> = {},
              int = 0) -> UserSchedule<T>;
