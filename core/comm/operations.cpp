@@ -330,15 +330,15 @@ void add_costs(Explanation& e, const detail::Program& program, std::size_t eleme
 Explanation Communicator::explain_untyped(const UntypedOperation& o) const {
   const Prepared p = prepare(*state_, o);
   const detail::Engine::Call& call = p.call;
-  Explanation e{.algorithm = "none", .reason = "a single rank has nothing to send"};
-  if (p.alone) return e;
   const std::size_t element_bytes = call.operation.element_bytes;
-  double combined_bytes = 0;
-  if (call.parts > 1) add_costs(e, *call.whole, element_bytes, call.parts - 1, combined_bytes);
-  add_costs(e, *call.last, element_bytes, 1, combined_bytes);
-  e.parts = call.parts;
-  e.predicted_seconds =
-      state_->plans.predict(static_cast<double>(e.messages_sent), static_cast<double>(e.bytes_sent), combined_bytes);
+  Explanation e{.parts = call.parts};
+  if (!p.alone) {
+    double combined_bytes = 0;
+    if (call.parts > 1) add_costs(e, *call.whole, element_bytes, call.parts - 1, combined_bytes);
+    add_costs(e, *call.last, element_bytes, 1, combined_bytes);
+    e.predicted_seconds =
+        state_->plans.predict(static_cast<double>(e.messages_sent), static_cast<double>(e.bytes_sent), combined_bytes);
+  }
   if (o.kind == OperationKind::all_reduce || (o.kind == OperationKind::reduce_scatter && keeps_a_block_of_all(o))) {
     const std::size_t bytes = count_of(o) * element_bytes;
     const bool ordered = State::keeps_order(o.options, call.operation);
@@ -363,6 +363,10 @@ Explanation Communicator::explain_untyped(const UntypedOperation& o) const {
                              static_cast<Index>(call.contract.count));
     e.algorithm = method.name;
     e.reason = method.reason;
+  }
+  if (p.alone) {
+    e.algorithm = "none";
+    e.reason = "a single rank has nothing to send";
   }
   return e;
 }
