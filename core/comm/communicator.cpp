@@ -79,8 +79,7 @@ Communicator Communicator::subgroup(const std::vector<int>& members) const {
   if (members.empty() || members.front() < 0 || members.back() >= size()) {
     wrong("ranks from 0 to " + std::to_string(size() - 1));
   }
-  if (!std::ranges::binary_search(members, rank()))
-    wrong("the calling rank, " + std::to_string(rank()) + ", among them");
+  if (!std::ranges::binary_search(members, rank())) wrong("a list with the calling rank, " + std::to_string(rank()));
   std::uint64_t salt = 3;
   for (const int member : members) salt = mix(salt, static_cast<std::uint64_t>(member));
   Communicator group = state_->child(mix(salt, ++state_->subgroups[salt]), members);
@@ -249,7 +248,7 @@ void Communicator::set_tuning(const Tuning& tuning) const {
   broadcast(first, 0);
   if (all_reduce(std::int64_t{first == own ? size() : rank()}, Reduction::min) < size()) {
     state_->poisoning([&] {
-      throw CommunicationError(name, "tuning", first == own ? "another one on some rank" : "another one than on rank 0",
+      throw CommunicationError(name, "tuning", first == own ? "different on another rank" : "different from rank 0's",
                                "the same tuning on all ranks");
     });
   }

@@ -196,7 +196,7 @@ TEST_F(Operations, AreExplained) {
   EXPECT_EQ(counted.messages_sent, equal.messages_sent);
   explained(Barrier{}, {"dissemination"});
   explained(exchange_with_all(one, element_operation<int>(Reduction::sum)), {"exchange with all"});
-  // Only ranks with somebody below them in the tree send.
+  // A broadcast sends one message to each rank but the root.
   const Explanation told = comm.explain(Broadcast{std::span(small), 0});
   EXPECT_TRUE(told.algorithm == "binomial" || told.algorithm == "hierarchical") << told.algorithm;
   EXPECT_EQ(comm.all_reduce(static_cast<std::int64_t>(told.messages_sent), Reduction::sum), size - 1);
