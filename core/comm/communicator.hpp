@@ -15,27 +15,28 @@
 //   std::string why = comm.explain(AllGather{std::span(v)}).reason;    //   or only explained
 //
 // Collective calls: all ranks make the same calls in the same order, with equal counts and options.
-// Asynchronous calls: the data belong to the operation until test() or wait() has seen it complete. Any call that waits or tests
-// makes progress on all pending operations.
+// Asynchronous calls: the data belong to the operation until test() or wait() has seen it complete. Any call that waits
+// or tests makes progress on all pending operations.
 //
 // Exceptions of every call:
 //   InvalidArgument     on each rank with the wrong argument, before anything is sent. The communicator stays usable.
 //   Unsupported         an algorithm that can't serve these ranks: on all ranks. The communicator stays usable.
-//   CommunicationError  on a rank that finds a message of another size, a neighbour in a different collective call (the text
-//                       names both), or an error of MPI. It poisons the family before it is thrown.
+//   CommunicationError  on a rank that finds a message of another size, a neighbour in a different collective call (the
+//                       text names both), or an error of MPI. It poisons the family before it is thrown.
 //   PeerFailed          on all ranks that wait, once the family is poisoned. Names the failed rank and its message.
 //
-// Failing together. A failure that only one rank can see (a file, its memory) must be wrapped in collectively() or end in
-// poison(). Poison reaches the whole family: the communicator from from_mpi() and all that were split from it, in any depth,
-// because a rank that waits in one of them may wait for a rank that waits in another.
-// A rank that can't poison any more is found as well. Ranks of its node notice within milliseconds that its process has ended; other
-// nodes notice it if it is the lowest rank of its node. A rank that is stopped or takes no part is found after
-// TransportOptions::stuck_after. The others then throw PeerFailed with its rank.
-// After PeerFailed or CommunicationError a communicator can only be destroyed. Its requests are dead, and the buffers of pending receives
-// belong to the caller again.
+// Failing together. A failure that only one rank can see (a file, its memory) must be wrapped in collectively() or end
+// in poison(). Poison reaches the whole family: the communicator from from_mpi() and all that were split from it, in
+// any depth, because a rank that waits in one of them may wait for a rank that waits in another.
+// A rank that can't poison any more is found as well. Ranks of its node notice within milliseconds that its process has
+// ended; other nodes notice it if it is the lowest rank of its node. A rank that is stopped or takes no part is found
+// after TransportOptions::stuck_after. The others then throw PeerFailed with its rank.
+// After PeerFailed or CommunicationError a communicator can only be destroyed. Its requests are dead, and the buffers
+// of pending receives belong to the caller again.
 //
-// Threads and copies. One thread at a time uses a family. Copies share one state; copying and moving invalidate nothing.
-// Destroying the last copy is collective for MPI: destroy communicators in the same order on all ranks, before MPI_Finalize.
+// Threads and copies. One thread at a time uses a family. Copies share one state. Requests stay valid when a
+// communicator is copied or moved. Destroying the last copy is collective for MPI: destroy communicators in the same
+// order on all ranks, before MPI_Finalize.
 //
 // This header names no MPI type; core/comm/mpi.hpp makes a Communicator from an MPI_Comm.
 #include <aloni/core/comm/exposed_memory.hpp>
@@ -73,7 +74,7 @@ struct PeerTraffic {
   TrafficCounters messages, collectives;
 };
 
-/// A collective operation that is prepared once, for the same memory, and runs any number of times. Copies are the same operation.
+/// A collective operation that is prepared once, on the same memory, and runs any number of times. Copies share it.
 class PersistentCollective {
  public:
   /// Nothing to do.
@@ -119,9 +120,9 @@ class Communicator {
   /// Tags are 0 … max_tag.
   static constexpr int max_tag = 16383;
 
-  /// Asynchronous. The k-th send to a rank with a tag meets the k-th receive there with that tag; sizes in bytes are equal.
-  /// Flow control: data arrive at once, but beyond 4 MiB (256 bytes more for each message) a send completes only when the
-  /// peer has received the earlier ones. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
+  /// Asynchronous. The k-th send with a tag meets the k-th receive with that tag; both have the same size in bytes.
+  /// Flow control: data arrive at once, but beyond 4 MiB (256 bytes more for each message) a send completes only when
+  /// the peer has received the earlier ones. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
   [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
   [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
   template <MessageElement T, std::size_t N>
@@ -140,8 +141,8 @@ class Communicator {
   /// Returns when all are complete. Yields the core while it waits.
   void wait(std::span<Request> requests) const;
   void wait(Request request) const { wait(std::span(&request, 1)); }
-  /// Makes progress on all operations of the family without waiting, by one large piece of work at most. Call it between pieces
-  /// of a computation. True when there was work.
+  /// Makes progress on all operations of the family without waiting, by one large piece of work at most. Call it
+  /// between pieces of a computation. True when there was work.
   bool progress() const;
 
   // --- collectives: operations.hpp has the operations with their shapes and options ---
@@ -162,8 +163,8 @@ class Communicator {
   [[nodiscard]] PersistentCollective persistent(const O& operation) const {
     return prepare_untyped(detail::untyped(operation));
   }
-  /// The algorithm that run() would take, why, and its costs. Not collective; the data are not touched. Throws as run() does
-  /// for wrong arguments.
+  /// The algorithm that run() would take, why, and its costs. Not collective; the data are not touched. Throws as run()
+  /// does for wrong arguments.
   template <CollectiveOperation O>
   [[nodiscard]] Explanation explain(const O& operation) const {
     return explain_untyped(detail::untyped(operation));
@@ -193,27 +194,30 @@ class Communicator {
   /// Collective. Returns when all ranks have called it.
   void barrier() const { run(Barrier{}); }
 
-  /// Collective. From now on `automatic` takes the algorithm that was measured as the fastest; in this communicator only. Throws
-  /// InvalidArgument for a tuning of other numbers of ranks or nodes, CommunicationError when ranks pass different ones.
+  /// Collective. From now on `automatic` takes the algorithm that was measured as the fastest; in this communicator
+  /// only. Throws InvalidArgument for a tuning of other numbers of ranks or nodes, CommunicationError when ranks pass
+  /// different ones.
   void set_tuning(const Tuning& tuning) const;
 
   // --- memory of the node's ranks ---
 
-  /// Memory that the other ranks of the node reach directly. They read messages from it in place; all-reduces of it take one
-  /// pass. Any thread may allocate and free; both are local. The heap outlives the communicator.
+  /// Memory that the other ranks of the node reach directly. They read messages from it in place; all-reduces of it
+  /// take one pass. Any thread may allocate and free; both are local. The pointer keeps the heap alive.
   std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
-  /// How `peer` reaches `bytes` bytes from `data` on, to be sent to it: so it can copy them instead of receiving them. Not collective.
-  /// Not `reachable`: on another node, host memory outside shared_memory(), device memory that the driver doesn't share, with checksums.
+  /// How `peer` reaches `bytes` bytes from `data` on, to be sent to it: so it can copy them instead of receiving them.
+  /// Not collective. Not `reachable`: on another node, host memory outside shared_memory(), device memory that the
+  /// driver doesn't share, and every memory of a family with checksums.
   ExposedMemory expose(const void* data, std::size_t bytes, int peer) const;
-  /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. Release it before `peer` frees it.
+  /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. Release it before
+  /// `peer` frees it.
   std::shared_ptr<std::byte> open(int peer, const ExposedMemory& memory, std::size_t bytes) const;
   /// Adds copies through open() to the traffic with a peer.
   void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const;
 
   // --- observation and settings of the whole family, on this rank ---
 
-  /// Messages and bytes since from_mpi(), by transport: "self", "shared", "mpi", "ucx". With " collectives" behind the name: of
-  /// collectives and collectively().
+  /// Messages and bytes since from_mpi(), by transport: "self", "shared", "mpi", "ucx". With " collectives" behind the
+  /// name: of collectives and collectively().
   std::vector<std::pair<std::string, TrafficCounters>> traffic() const;
   /// The same for each rank of this communicator.
   std::vector<PeerTraffic> traffic_by_peer() const;
@@ -227,13 +231,13 @@ class Communicator {
 
   // --- failing together ---
 
-  /// Tells all ranks of the family that this one has failed. Not collective; returns at once; never throws. Only the first poison
-  /// that a rank gives or sees counts. Messages are truncated to 1000 bytes.
+  /// Tells all ranks of the family that this one has failed. Not collective; returns at once; never throws. Only the
+  /// first poison that a rank gives or sees counts. Messages are truncated to 1000 bytes.
   void poison(std::string_view message) const noexcept;
-  /// Throws PeerFailed when a rank has poisoned the family, or has visibly died. For loops that wait for something else.
+  /// Throws PeerFailed when a rank has poisoned the family, or is seen to have died. For loops that wait elsewhere.
   void check_poison() const;
-  /// Collective error check. Returns when no rank passes an error. Otherwise ranks that passed one rethrow it; all others throw
-  /// PeerFailed with the lowest failing rank and its message.
+  /// Collective error check. Returns when no rank passes an error. Otherwise ranks that passed one rethrow it; all
+  /// others throw PeerFailed with the lowest failing rank and its message.
   void agree(std::string_view operation, std::exception_ptr local_error) const;
 
  private:
@@ -247,8 +251,8 @@ class Communicator {
   std::shared_ptr<State> state_;
 };
 
-/// Collective. Runs `f` on every rank. If it throws on any rank, it throws on all (Communicator::agree). @pre `f` doesn't
-/// communicate
+/// Collective. Runs `f` on every rank. If it throws on any rank, it throws on all (Communicator::agree).
+/// @pre `f` doesn't communicate
 template <class F>
 auto collectively(const Communicator& comm, std::string_view operation, F&& f) {
   using R = std::invoke_result_t<F>;

@@ -1,5 +1,5 @@
 #pragma once
-// Collective operations as values: data, options, nothing else. A Communicator runs, starts, prepares or explains them. Pure.
+// Collective operations as values: data and options. A Communicator runs, starts, prepares or explains them. Pure.
 //
 //   comm.run(AllReduce{std::span(gradients), Reduction::sum});                     // blocks
 //   Request r = comm.start(Broadcast{std::span(weights), 0});                      // asynchronous; comm.wait(r)
@@ -8,13 +8,14 @@
 //   comm.run(AllReduce<float>{.values = gradients, .op = Reduction::sum});         // with names
 //   std::puts(comm.explain(AllGather{std::span(blocks)}).reason.c_str());
 //
-// Element types are deduced from positional arguments by every compiler. GCC deduces them from designated initialisers too;
-// nvcc and Clang before 17 need `AllReduce<float>{.values = …}` there.
+// Element types are deduced from positional arguments by every compiler. GCC deduces them from designated initialisers
+// too; nvcc 13 and Clang 14 need `AllReduce<float>{.values = …}` there.
 //
-// Shapes. Counts are in elements. "Block r" is block_of() in schedule/schedule.hpp: about equal blocks, the larger ones first.
-// Types. Reductions take float, double, std::int32_t, std::int64_t, std::uint64_t and bfloat16, or with an ElementOperation
-// (user_operation() in reduction.hpp) any trivially copyable type. Other operations take any trivially copyable type.
-// Ranks. Operation, element type, count, root and options are equal on all ranks; only the counts of AllToAll may differ.
+// Shapes. Counts are in elements. "Block r" is block_of() in schedule/schedule.hpp: about equal blocks, larger first.
+// Types. Reductions take float, double, std::int32_t, std::int64_t, std::uint64_t and bfloat16, or with an
+// ElementOperation (user_operation() in reduction.hpp) any trivially copyable type. Other operations take any trivially
+// copyable type.
+// Ranks. Operation, element type, count, root and options are equal on all ranks. The counts of AllToAll may differ.
 // Memory. Data are host memory. They belong to the operation from start() until wait() or test() has seen it complete.
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/message.hpp>
@@ -123,7 +124,7 @@ struct Barrier {
 
 /// A schedule of the user's (docs/collectives.md): this rank's part, on its buffers. `name` is equal on all ranks.
 /// start() compiles the schedule at each call; persistent() compiles it once.
-/// @pre sizes of output and input are those of the schedule, which is of this rank
+/// @pre the schedule is of this rank; output and input have its sizes
 template <class T = std::byte>
 struct UserSchedule {
   static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "elements travel as bytes");
@@ -148,7 +149,8 @@ struct Explanation {
   std::uint32_t parts = 1;     ///< pipeline stages
   /// Messages of this rank and bytes of their payloads. Direct access to shared memory is no message.
   std::uint64_t messages_sent = 0, bytes_sent = 0;
-  /// Seconds by the tuning's model: of an all-reduce on the slowest rank, otherwise on this one. Negative without tuning.
+  /// Seconds by the tuning's model: of an all-reduce on the slowest rank, otherwise on this one. Negative without
+  /// tuning.
   double predicted_seconds = -1;
   double measured_seconds = -1;                  ///< of an all-reduce, by the tuning; negative without
   std::vector<AlgorithmReport> algorithms = {};  ///< of an all-reduce: all that could be taken; of others empty

@@ -2,7 +2,8 @@
 // Reductions: built-in ones, and functions of the user's. Pure.
 //
 //   comm.all_reduce(std::span(values), Reduction::sum);
-//   comm.all_reduce(std::span(pairs), user_operation<Pair>([](const Pair& a, const Pair& b) { return a.x < b.x ? a : b; }));
+//   comm.all_reduce(std::span(pairs),
+//                   user_operation<Pair>([](const Pair& a, const Pair& b) { return a.x < b.x ? a : b; }));
 #include <aloni/core/bfloat16.hpp>
 
 #include <cstddef>
@@ -15,7 +16,8 @@
 
 namespace aloni::comm {
 
-/// Minimum and maximum are NaN if any value is NaN. The average is the sum times 1 / ranks, for floating-point types only.
+/// Minimum and maximum are NaN if any value is NaN. The average is the sum times 1 / ranks, for floating-point types
+/// only.
 /// Reductions of bfloat16 are computed in float and rounded once.
 enum class Reduction : std::uint8_t { sum, min, max, product, average };
 
@@ -63,8 +65,8 @@ template <class T>
 ElementOperation element_operation(Reduction reduction);
 
 /// A function of the user's, T(const T&, const T&). @pre it is associative
-/// It need not be commutative: lower ranks come first. Only the algorithms ring and hierarchical keep no order; they are
-/// taken only when CollectiveOptions::algorithm names them.
+/// It need not be commutative: lower ranks come first. Only the algorithms ring and hierarchical keep no order; they
+/// are taken only when CollectiveOptions::algorithm names them.
 template <class T, class F>
 ElementOperation user_operation(F f) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>, "elements travel as bytes");

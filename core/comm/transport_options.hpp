@@ -27,8 +27,8 @@ struct TransportOptions {
   bool checksums = false;
   /// Largest fragment of an MPI message between nodes, in bytes. 0: 60 KiB where the machine has no device for remote
   /// direct memory access, otherwise whole messages.
-  /// MPI sends small fragments at once. For longer ones it first asks whether the receiver is ready. Over TCP the answer
-  /// waits behind all data of the other direction: an exchange took up to 1.6 times as long as its bytes.
+  /// MPI sends small fragments at once. For longer ones it first asks whether the receiver is ready. Over TCP the
+  /// answer waits behind all data of the other direction: an exchange took up to 1.6 times as long as its bytes.
   std::size_t mpi_fragment_bytes = 0;
   /// Above 0: each group of this many ranks counts as a node of its own, to try several nodes on one machine.
   /// 0: nodes are machines.
@@ -36,9 +36,10 @@ struct TransportOptions {
   /// Limit of time for an operation for which nothing arrives. Then every rank of the family throws PeerFailed, which
   /// names the rank to blame and what it does. 0: no limit.
   std::chrono::milliseconds stuck_after{30'000};
-  /// Faults of all messages between ranks, to try how an application stands them; each rank draws from a seed of its own.
-  /// Delays change no result. Lost, truncated or, with checksums, corrupted messages end in an exception on all ranks that
-  /// wait for them. Copies within shared memory meet no faults.
+  /// Faults of all messages between ranks, to try how an application stands them; each rank draws from a seed of its
+  /// own.
+  /// Delays change no result. Lost, truncated or, with checksums, corrupted messages end in an exception on all ranks
+  /// that wait for them. Copies within shared memory meet no faults.
   Faults faults{};
 };
 

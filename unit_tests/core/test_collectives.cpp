@@ -327,7 +327,8 @@ TEST_F(Collectives, ManyRunAtTheSameTimeAndEndInAnyOrder) {
   EXPECT_EQ(text.back(), 5);
 }
 
-// When one rank waits, the others are at different calls. Other collectives, types and sizes come between the fused ones.
+// When one rank waits, the others are at different calls. Other collectives, types and sizes come between the fused
+// ones.
 TEST_F(Collectives, FusedAllReducesGiveTheResultsOfSingleOnes) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::vector<double>> doubles;
@@ -645,7 +646,8 @@ TEST_F(Mismatch, OneRankLeavesOutACollective) {
   });
 }
 
-// A broadcasting or sending rank doesn't wait for its receivers. The memory for data that they haven't asked for is limited.
+// A broadcasting or sending rank doesn't wait for its receivers. The memory for data that they haven't asked for is
+// limited.
 TEST_F(Collectives, SendersWaitForReceiversThatAreFarBehind) {
   constexpr auto pause = std::chrono::milliseconds(300);
   std::vector<std::byte> data(64 * 1024);
