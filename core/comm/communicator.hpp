@@ -150,12 +150,16 @@ class Communicator {
   /// Collective.
   template <CollectiveOperation O>
   void run(const O& operation) const {
-    wait(start_untyped(detail::untyped(operation)));
+    wait(start(operation));
   }
   /// Collective, asynchronous.
   template <CollectiveOperation O>
   [[nodiscard]] Request start(const O& operation) const {
     return start_untyped(detail::untyped(operation));
+  }
+  template <class T>
+  [[nodiscard]] Request start(const AllReduce<T, Reduction>& o) const {
+    return start_built_in(o.values, o.op, o.options);
   }
   /// Checks, plans and allocates; starts nothing. Not collective: ranks compare their operations at each start.
   /// Throws Unsupported for CollectiveOptions::fuse.
@@ -185,7 +189,11 @@ class Communicator {
   [[nodiscard]] Request start_all_reduce(std::span<T, N> values, const Op& op,
                                          const CollectiveOptions& options = {}) const {
     static_assert(ReducibleElement<T, Op>, "float, double, int32, int64, uint64, bfloat16, or an ElementOperation");
-    return start_untyped(detail::untyped(OperationKind::all_reduce, std::span<T>(values), op, options));
+    if constexpr (std::same_as<Op, Reduction>) {
+      return start_built_in(std::span<T>(values), op, options);
+    } else {
+      return start_untyped(detail::untyped(OperationKind::all_reduce, std::span<T>(values), op, options));
+    }
   }
   /// Collective. One value of each rank, in the order of ranks.
   std::vector<std::int64_t> all_gather(std::int64_t value) const;
@@ -241,6 +249,8 @@ class Communicator {
   void agree(std::string_view operation, std::exception_ptr local_error) const;
 
  private:
+  template <class T>
+  Request start_built_in(std::span<T> values, Reduction op, const CollectiveOptions& options) const;
   Request start_untyped(const detail::UntypedOperation& operation) const;
   PersistentCollective prepare_untyped(const detail::UntypedOperation& operation) const;
   Explanation explain_untyped(const detail::UntypedOperation& operation) const;

@@ -68,49 +68,51 @@ struct Reducible {
 
 /// `block`: the elements of the result that this rank needs.
 template <class T>
-Reducible reducible_of(const UntypedOperation& o, const Region& block, int ranks) {
-  Reducible result{.data = o.output, .operation = element_operation<T>(o.reduction)};
+Reducible reducible(std::span<std::byte> values, Reduction op, const Region& block, const Communicator::State& state) {
+  Reducible result{.data = values, .operation = element_operation<T>(op)};
   if constexpr (std::is_floating_point_v<T>) {
-    if (o.reduction == Reduction::average)
+    if (op == Reduction::average)
       result.finish = {.f = scale_some<T>,
                        .first = static_cast<std::size_t>(block.offset),
                        .elements = static_cast<std::size_t>(block.count),
-                       .scale = 1.0 / ranks};
+                       .scale = 1.0 / state.size};
   }
   return result;
 }
 
 /// In float until the end: the order of a sum matters as little as in float.
-Reducible reducible_of_bfloat16(const UntypedOperation& o, const Region& block, int ranks,
-                                const std::shared_ptr<SharedHeap>& heap) {
-  const std::size_t count = count_of(o), bytes = std::max<std::size_t>(count, 1) * sizeof(float);
+template <>
+Reducible reducible<bfloat16>(std::span<std::byte> values, Reduction op, const Region& block,
+                              const Communicator::State& state) {
+  const std::size_t count = values.size() / sizeof(bfloat16), bytes = std::max<std::size_t>(count, 1) * sizeof(float);
+  const std::shared_ptr<SharedHeap> heap = state.runtime->heap();
   const std::shared_ptr<void> memory(heap->allocate(bytes, 64),
                                      [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
-  const bool average = o.reduction == Reduction::average;
+  const bool average = op == Reduction::average;
   Reducible result{.data = {static_cast<std::byte*>(memory.get()), count * sizeof(float)},
-                   .operation = element_operation<float>(average ? Reduction::sum : o.reduction),
-                   .begin = {to_float, o.output.data(), memory.get(), count},
-                   .finish = {to_bfloat16, o.output.data(), static_cast<std::size_t>(block.offset),
-                              static_cast<std::size_t>(block.count), average ? 1.0 / ranks : 1.0, memory}};
+                   .operation = element_operation<float>(average ? Reduction::sum : op),
+                   .begin = {to_float, values.data(), memory.get(), count},
+                   .finish = {to_bfloat16, values.data(), static_cast<std::size_t>(block.offset),
+                              static_cast<std::size_t>(block.count), average ? 1.0 / state.size : 1.0, memory}};
   result.operation.type = ElementType::bfloat16;
-  result.operation.reduction = o.reduction;
+  result.operation.reduction = op;
   return result;
 }
 
 Reducible reducible(const Communicator::State& state, const UntypedOperation& o, const Region& block) {
   switch (o.type) {
     case ElementType::float32:
-      return reducible_of<float>(o, block, state.size);
+      return reducible<float>(o.output, o.reduction, block, state);
     case ElementType::float64:
-      return reducible_of<double>(o, block, state.size);
+      return reducible<double>(o.output, o.reduction, block, state);
     case ElementType::int32:
-      return reducible_of<std::int32_t>(o, block, state.size);
+      return reducible<std::int32_t>(o.output, o.reduction, block, state);
     case ElementType::int64:
-      return reducible_of<std::int64_t>(o, block, state.size);
+      return reducible<std::int64_t>(o.output, o.reduction, block, state);
     case ElementType::uint64:
-      return reducible_of<std::uint64_t>(o, block, state.size);
+      return reducible<std::uint64_t>(o.output, o.reduction, block, state);
     default:
-      return reducible_of_bfloat16(o, block, state.size, state.runtime->heap());
+      return reducible<bfloat16>(o.output, o.reduction, block, state);
   }
 }
 
@@ -258,15 +260,28 @@ Prepared prepare(Communicator::State& state, const UntypedOperation& o) {
 
 }  // namespace
 
+template <class T>
+Request Communicator::start_built_in(std::span<T> values, Reduction op, const CollectiveOptions& options) const {
+  const Region whole{Buffer::output, 0, static_cast<Index>(values.size())};
+  const Reducible r = reducible<T>(std::as_writable_bytes(values), op, whole, *state_);
+  r.begin();
+  return state_->start_all_reduce(name_of(OperationKind::all_reduce), r.data, r.operation, options, r.finish);
+}
+
+#define INSTANTIATE(T) \
+  template Request Communicator::start_built_in(std::span<T>, Reduction, const CollectiveOptions&) const;
+INSTANTIATE(float)
+INSTANTIATE(double)
+INSTANTIATE(std::int32_t)
+INSTANTIATE(std::int64_t)
+INSTANTIATE(std::uint64_t)
+INSTANTIATE(bfloat16)
+#undef INSTANTIATE
+
 Request Communicator::start_untyped(const UntypedOperation& o) const {
   if (o.kind != OperationKind::all_reduce) return state_->start(prepare(*state_, o));
-  if (o.function) {
-    check_function(o);
-    return state_->start_all_reduce(name_of(o.kind), o.output, *o.function, o.options, {});
-  }
-  const Reducible r = reducible(*state_, o, whole_of(o));
-  r.begin();
-  return state_->start_all_reduce(name_of(o.kind), r.data, r.operation, o.options, r.finish);
+  check_function(o);  // a built-in one goes through start_built_in()
+  return state_->start_all_reduce(name_of(o.kind), o.output, *o.function, o.options, {});
 }
 
 // --- persistent operations ---
