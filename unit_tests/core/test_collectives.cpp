@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace test_collectives {
 
 using namespace aloni::comm;
 using aloni::test::make_communicator;
@@ -686,4 +686,4 @@ TEST_F(Collectives, SendersWaitForReceiversThatAreFarBehind) {
   comm.wait(requests);
 }
 
-}  // namespace
+}  // namespace test_collectives

@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-namespace {
+namespace test_faulty_transport {
 
 using namespace aloni::comm;
 using aloni::test::NetworkOptions;
@@ -115,4 +115,4 @@ TEST_F(FaultyTransportTest, SendsAtTheEndWhatHasNoPayload) {
   for (const auto& payload : receiver_.arrivals) EXPECT_TRUE(payload.empty());
 }
 
-}  // namespace
+}  // namespace test_faulty_transport

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace test_operations {
 
 using namespace aloni::comm;
 using aloni::Index;
@@ -337,4 +337,4 @@ TEST_F(Operations, AllocateNothingWhenTheirLikeHasRun) {
   EXPECT_EQ(least, 0);
 }
 
-}  // namespace
+}  // namespace test_operations
