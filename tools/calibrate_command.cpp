@@ -9,7 +9,9 @@
 #include <CLI/Formatter.hpp>
 
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 namespace aloni::tools {
@@ -33,18 +35,25 @@ std::vector<std::size_t> sizes_of(const comm::Tuning& tuning) {
   return sizes;
 }
 
+/// All algorithms for an all-reduce of `bytes` bytes of floats.
+std::vector<comm::AlgorithmReport> reports_of(const comm::Communicator& comm, std::size_t bytes) {
+  const std::size_t count = bytes / sizeof(float);
+  const auto values = std::make_unique_for_overwrite<float[]>(count);  // explain() doesn't touch them
+  return comm.explain(comm::AllReduce{std::span(values.get(), count), comm::Reduction::sum}).algorithms;
+}
+
 void print(const comm::Communicator& comm, const comm::Tuning& tuning) {
   std::printf("ranks %d, nodes %d: message latency %s us, bandwidth %.3g GB/s, reduction %.3g GB/s\n", tuning.ranks,
               tuning.nodes, microseconds(tuning.latency).c_str(),
               tuning.seconds_per_byte > 0 ? 1e-9 / tuning.seconds_per_byte : 0.0,
               1e-9 / tuning.combine_seconds_per_byte);
   std::printf("all-reduce of floats: us measured (us predicted); * marks the chosen algorithm\n%12s", "bytes");
-  const auto reports = comm.explain_all_reduce(64);
+  const auto reports = reports_of(comm, 64);
   for (const auto& report : reports) std::printf("  %-22s", to_string(report.algorithm).c_str());
   std::printf("\n");
   for (const std::size_t bytes : sizes_of(tuning)) {
     std::printf("%12zu", bytes);
-    for (const auto& report : comm.explain_all_reduce(bytes)) {
+    for (const auto& report : reports_of(comm, bytes)) {
       const std::string cell = report.unsupported.empty() ? microseconds(report.measured_seconds) + " (" +
                                                                 microseconds(report.predicted_seconds) + ")"
                                                           : "-";
@@ -66,7 +75,7 @@ Json to_json(const comm::Communicator& comm, const comm::Tuning& tuning) {
   json["seconds_per_byte"] = tuning.seconds_per_byte;
   json["combine_seconds_per_byte"] = tuning.combine_seconds_per_byte;
   for (const std::size_t bytes : sizes_of(tuning)) {
-    for (const auto& report : comm.explain_all_reduce(bytes)) {
+    for (const auto& report : reports_of(comm, bytes)) {
       if (!report.unsupported.empty()) continue;
       json["all_reduce"].push_back({{"algorithm", to_string(report.algorithm)},
                                     {"bytes", bytes},

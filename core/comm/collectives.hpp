@@ -1,6 +1,7 @@
 #pragma once
-// How a collective is to be done, for those who want to say it.
-#include <aloni/core/comm/schedule/schedule.hpp>
+// Algorithms and options of an all-reduce. The operations themselves are in operations.hpp. Pure.
+//
+//   comm.all_reduce(std::span(values), Reduction::sum, {.algorithm = AllReduceAlgorithm::ring, .priority = 1});
 #include <aloni/core/index.hpp>
 
 #include <array>
@@ -10,7 +11,7 @@
 
 namespace aloni::comm {
 
-/// See schedule/algorithms.hpp for what each does and costs.
+/// schedule/algorithms.hpp says what each algorithm does and costs.
 enum class AllReduceAlgorithm : std::uint8_t {
   automatic,
   direct,
@@ -20,35 +21,29 @@ enum class AllReduceAlgorithm : std::uint8_t {
   hierarchical
 };
 
-/// Those that `automatic` chooses from.
+/// The algorithms that `automatic` chooses from.
 inline constexpr std::array all_reduce_algorithms{AllReduceAlgorithm::direct, AllReduceAlgorithm::recursive_doubling,
                                                   AllReduceAlgorithm::rabenseifner, AllReduceAlgorithm::ring,
                                                   AllReduceAlgorithm::hierarchical};
 
 std::string to_string(AllReduceAlgorithm a);
-/// Throws InvalidArgument that lists the names.
+/// Throws InvalidArgument, which lists the names.
 AllReduceAlgorithm parse_all_reduce_algorithm(std::string_view name);
 
-/// Equal on all ranks of a call.
+/// Options of an all-reduce. Equal on all ranks.
 struct CollectiveOptions {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
-  /// The same bits whatever the algorithm, parts, transport, and places of ranks on nodes: elements are combined in pairs of
-  /// neighbouring ranks, pairs of pairs and so on. `split(0, key)` gives a communicator whose ranks are in the order of a key.
-  /// Ring and hierarchical algorithms have an order of their own and are refused.
+  /// The result has the same bits for every algorithm, part size, transport and distribution of ranks over nodes.
+  /// Neighbouring ranks are combined in pairs, then pairs of pairs, and so on. Communicator::split can reorder ranks.
+  /// Unsupported with ring and hierarchical, which combine in another order.
   bool reproducible = false;
-  /// Wait for others of the kind, of the same type and operation, that are started soon, and travel with them. For small data;
-  /// pieces of one array are not even copied for that.
+  /// Waits up to half a millisecond for more all-reduces of this type and reduction, and runs all of them as one.
+  /// For small data. Neighbouring pieces of one array are not copied for it.
   bool fuse = false;
-  /// Operations of a greater one overtake what has begun, at the next part.
+  /// Operations of a greater priority overtake this one at its next part.
   int priority = 0;
-  /// Large operations run in parts of so many elements; 0: chosen by size.
+  /// Elements of one part of a large all-reduce; 0: chosen by size.
   Index part_elements = 0;
-};
-
-/// A schedule of the user's, the part of this rank. All ranks must give theirs the same name.
-struct UserSchedule {
-  std::string name;
-  Schedule schedule;
 };
 
 }  // namespace aloni::comm

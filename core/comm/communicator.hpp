@@ -1,40 +1,54 @@
 #pragma once
-// A group of ranks that work together: point-to-point messages, collectives, and the rules for failing together.
+// A group of ranks that work together: messages, collectives, shared memory, and failing together.
 //
 //   #include <aloni/core/comm/mpi.hpp>
-//   auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);   // owns a duplicate; collective
-//   auto dataset = aloni::comm::collectively(comm, "reading the data", [&] { return read_idx(path); });
-//   comm.all_reduce(std::span(gradients), Reduction::sum);
+//   auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);                 // owns a duplicate; collective
+//   auto images = aloni::comm::collectively(comm, "reading the data", [&] { return read_idx(path); });
+//
+//   Request requests[] = {comm.receive(std::span(theirs), left, tag), comm.send(std::span(ours), right, tag)};
+//   comm.wait(requests);                                               // messages
+//
+//   comm.all_reduce(std::span(gradients), Reduction::sum);             // short forms of the most frequent collectives
+//   comm.run(AllToAll{std::span(input), std::span(output)});           // any collective (operations.hpp), blocking,
+//   Request r = comm.start(Broadcast{std::span(weights), 0});          //   asynchronous,
+//   PersistentCollective p = comm.persistent(AllGather{std::span(v)}); //   prepared once for many runs,
+//   std::string why = comm.explain(AllGather{std::span(v)}).reason;    //   or only explained
+//
+// Collective calls: all ranks make the same calls in the same order, with equal counts and options.
+// Asynchronous calls: the data belong to the operation until test() or wait() has seen it complete. Any call that waits
+// or tests makes progress on all pending operations.
+//
+// Exceptions of every call:
+//   InvalidArgument     on each rank with the wrong argument, before anything is sent. The communicator stays usable.
+//   Unsupported         an algorithm that can't serve these ranks: on all ranks. The communicator stays usable.
+//   CommunicationError  on a rank that finds a message of another size, a neighbour in a different collective call (the
+//                       text names both), or an error of MPI. It poisons the family before it is thrown.
+//   PeerFailed          on all ranks that wait, once the family is poisoned. Names the failed rank and its message.
+//
+// Failing together. A failure that only one rank can see (a file, its memory) must be wrapped in collectively() or end
+// in poison(). Poison reaches the whole family: the communicator from from_mpi() and all that were split from it, in
+// any depth, because a rank that waits in one of them may wait for a rank that waits in another.
+// A rank that can't poison any more is found as well. Ranks of its node notice within milliseconds that its process has
+// ended; other nodes notice it if it is the lowest rank of its node. A rank that is stopped or takes no part is found
+// after TransportOptions::stuck_after. The others then throw PeerFailed with its rank.
+// After PeerFailed or CommunicationError a communicator can only be destroyed. Its requests are dead, and the buffers
+// of pending receives belong to the caller again.
+//
+// Threads and copies. One thread at a time uses a family. Copies share one state. Requests stay valid when a
+// communicator is copied or moved. Destroying the last copy is collective for MPI: destroy communicators in the same
+// order on all ranks, before MPI_Finalize.
 //
 // This header names no MPI type; core/comm/mpi.hpp makes a Communicator from an MPI_Comm.
-//
-// Failing together. A wait inside any operation watches for poison: when a rank calls poison(), the pending and all later
-// operations of every rank throw PeerFailed with that rank and its message. A failure that only one rank can see (a file, its
-// memory) must either be wrapped in collectively() or end in poison(). A CommunicationError (a message of another size, a
-// collective that a neighbour calls differently, an error of MPI) poisons by itself before it is thrown.
-// A rank that can't poison any more is found out: a process that has ended, within milliseconds by the others of its node, and by
-// other nodes if it is the first of its own; one that is stopped, or doesn't take part, when its peers have waited for
-// TransportOptions::stuck_after. They throw PeerFailed with its rank then.
-// Poison concerns a whole family: the communicator made by from_mpi() and all that were split from it, in any depth, because
-// who waits in one of them may wait for somebody who waits in another for the failed rank.
-// After PeerFailed or CommunicationError the communicator is good for nothing but destruction; pending requests are dead, and
-// the buffers of pending receives belong to the caller again.
-//
-// A family of communicators is used by one thread at a time. Moving and copying invalidate nothing: copies share one state,
-// transports and requests stay valid. Like the making of a communicator, the end of its last copy is collective for MPI: destroy
-// them in the same order on all ranks, and before MPI_Finalize.
-#include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/exposed_memory.hpp>
-#include <aloni/core/comm/faults.hpp>
-#include <aloni/core/comm/reduction.hpp>
+#include <aloni/core/comm/operations.hpp>
 #include <aloni/core/comm/transport.hpp>
-#include <aloni/core/comm/tuning.hpp>
-#include <aloni/core/index.hpp>
+#include <aloni/core/comm/transport_options.hpp>
 
 #include <chrono>
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <memory_resource>
 #include <optional>
@@ -47,58 +61,27 @@
 
 namespace aloni::comm {
 
-/// A pending operation of a Communicator. Cheap to copy; spent when test() or wait() has seen it complete.
+/// A pending operation of a Communicator. Cheap to copy. Spent when test() or wait() has seen it complete.
 struct Request {
   std::uint32_t slot = 0, generation = 0;
   bool pending = false;
 };
 
-/// What carries messages between ranks that don't share memory.
-enum class MessageTransport : std::uint8_t { mpi, ucx };
-
-/// Which transports a family may use. Equal on all ranks.
-struct TransportOptions {
-  bool shared_memory = true;                          ///< between ranks of one node that can reach each other's memory
-  MessageTransport messages = MessageTransport::mpi;  ///< between all others; ucx: builds with aloni_ENABLE_UCX only
-  /// A thread of each rank makes progress as long as operations are pending. Worth a core where communication is to hide behind
-  /// computation that calls nothing here. Needs MPI_THREAD_MULTIPLE if any two ranks talk through MPI: Unsupported otherwise.
-  bool progress_thread = false;
-  /// Each payload carries a CRC32C; one that doesn't fit is a CommunicationError at the receiver.
-  bool checksums = false;
-  /// Messages of MPI between nodes go in fragments of so many bytes: those that MPI sends at once. For longer ones it asks first whether the
-  /// receiver is ready, and over TCP the answer waits behind all that goes the other way: an exchange took up to 1.6 times as long as its
-  /// bytes. 0: 60 KiB where the machine has no device for remote direct memory access, otherwise whole messages.
-  std::size_t mpi_fragment_bytes = 0;
-  /// Above 0: ranks count as one node in groups of so many, and what goes between groups goes as between nodes. To try on one machine what
-  /// happens on several; 0: nodes are machines.
-  int ranks_per_node = 0;
-  /// An operation for which nothing has come for so long is given up: every rank of the family throws PeerFailed, naming the rank
-  /// that is to blame and what it does. 0: never.
-  std::chrono::milliseconds stuck_after{30'000};
-  /// To try how a code stands faults: they befall all messages between ranks, each rank's from a seed of its own. Delays must change no
-  /// result; what is lost, truncated or, with checksums, corrupted ends in an exception on all ranks that wait for it. Copies that ranks make
-  /// of each other's memory meet no faults.
-  Faults faults{};
-};
-
-/// What went to and from one rank.
+/// Traffic to and from one rank.
 struct PeerTraffic {
   int rank = 0;           ///< of the communicator
-  std::string transport;  ///< "self", "shared", "mpi", "ucx"; "faulty shared" … with TransportOptions::faults
+  std::string transport;  ///< "self", "shared", "mpi", "ucx"; with TransportOptions::faults "faulty shared" …
   TrafficCounters messages, collectives;
 };
 
-namespace detail {
-struct Prepared;
-}
-
-/// A collective that is set up once, for the same memory, and started any number of times. Copies are the same collective.
+/// A collective operation that is prepared once, on the same memory, and runs any number of times. Copies share it.
 class PersistentCollective {
  public:
   /// Nothing to do.
   PersistentCollective() = default;
-  /// Collective. Asynchronous, as Communicator::start_…. Throws InvalidArgument while the Request of the start before isn't spent.
+  /// Collective, asynchronous. Throws InvalidArgument while the Request of the previous start isn't spent.
   [[nodiscard]] Request start() const;
+  /// Collective.
   void run() const;
 
  private:
@@ -109,222 +92,168 @@ class PersistentCollective {
   std::shared_ptr<Implementation> implementation_;
 };
 
+/// Element types of messages, besides bytes.
+template <class T>
+concept MessageElement = std::is_trivially_copyable_v<T> && !std::same_as<std::remove_const_t<T>, std::byte>;
+
 template <class T>
 class PartialAllReduce;
 
 class Communicator {
  public:
-  /// Tags of user messages: 0 … max_tag.
-  static constexpr int max_tag = 16383;
-
-  struct State;  // holds the MPI communicators and transports
+  struct State;
   explicit Communicator(std::shared_ptr<State> state);
+
+  // --- ranks ---
 
   int rank() const;
   int size() const;
-
-  /// Collective. Ranks of one color form a communicator, ordered by key, then rank. @pre color ≥ 0. Throws CommunicationError.
+  /// Collective. A communicator of the ranks with this color, ordered by key, then rank. @pre color ≥ 0
   Communicator split(int color, int key) const;
-  /// Collective over this communicator's ranks that are in `members`; each member passes the same ascending list, which
-  /// contains itself. Ranks that are not members don't call.
+  /// Collective over `members`, which all pass the same ascending list that contains them. Other ranks don't call it.
   Communicator subgroup(const std::vector<int>& members) const;
-  /// Collective. The ranks that share memory with this one (one node), ordered by rank.
+  /// Collective. A communicator of the ranks of this node, ordered by rank.
   Communicator node() const;
 
-  // --- point to point: host memory, any size (split into fragments of at most max_message_bytes()) ---
+  // --- messages: host memory, any size ---
 
-  /// Asynchronous: `data` is frozen until wait() or test() says so. They arrive as soon as anything, but beyond 4 MiB (256 bytes for each
-  /// message counted too) a send is complete only when the peer has taken what was sent to it before.
-  /// @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
-  [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag,
-                             const MessageOptions& options = {}) const;
-  [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& options = {}) const;
-  /// Whether messages to and from `peer` may be in device memory (MessageOptions::on_device): a device-aware MPI carries them, and payloads
-  /// have no checksums.
+  /// Tags are 0 … max_tag.
+  static constexpr int max_tag = 16383;
+
+  /// Asynchronous. The k-th send with a tag meets the k-th receive with that tag; both have the same size in bytes.
+  /// Flow control: data arrive at once, but beyond 4 MiB (256 bytes more for each message) a send completes only when
+  /// the peer has received the earlier ones. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
+  [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
+  [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
+  template <MessageElement T, std::size_t N>
+  [[nodiscard]] Request send(std::span<T, N> values, int peer, int tag, const MessageOptions& o = {}) const {
+    return send(std::span<const std::byte>(std::as_bytes(values)), peer, tag, o);
+  }
+  template <MessageElement T, std::size_t N>
+  [[nodiscard]] Request receive(std::span<T, N> values, int peer, int tag, const MessageOptions& o = {}) const {
+    return receive(std::span<std::byte>(std::as_writable_bytes(values)), peer, tag, o);
+  }
+  /// Whether messages to and from `peer` may lie in device memory (MessageOptions::on_device). They have no checksums.
   bool carries_device_memory(int peer) const;
-  /// Makes progress; true when complete. Throws PeerFailed when the communicator is poisoned.
+
+  /// Makes progress; true when the operation, of any kind, is complete.
   bool test(Request& request) const;
-  /// Waits for all; spins politely (yields the core). Throws PeerFailed, CommunicationError.
+  /// Returns when all are complete. Yields the core while it waits.
   void wait(std::span<Request> requests) const;
   void wait(Request request) const { wait(std::span(&request, 1)); }
-  /// Does what can be done now for all pending operations of the family, one large piece of work at most; true when there was
-  /// anything to do. To be called between pieces of a computation.
+  /// Makes progress on all operations of the family without waiting, by one large piece of work at most. Call it
+  /// between pieces of a computation. True when there was work.
   bool progress() const;
-  /// Whether a thread does so all the time (TransportOptions::progress_thread).
-  bool has_progress_thread() const;
 
-  /// See TransportOptions; for the whole family, on this rank.
-  void set_stuck_after(std::chrono::milliseconds limit) const;
+  // --- collectives: operations.hpp has the operations with their shapes and options ---
 
-  /// Largest fragment of a message, for the whole family. Default 2^30; tests lower it.
-  std::size_t max_message_bytes() const;
-  void set_max_message_bytes(std::size_t bytes);
-
-  /// Memory that the other ranks of the node reach directly: messages from it are read in place, all-reduces of it take one pass.
-  /// Allocating and freeing is local, by any thread. The heap outlives the communicator as long as somebody holds it.
-  std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
-
-  /// For those who let a peer copy from this rank's memory instead of sending: how that rank finds `bytes` from `data` on, to be
-  /// told to it in a message. Not `reachable` where it can't: another node, host memory that isn't of shared_memory(), device memory
-  /// that the driver doesn't share, or a family with checksums, which only messages have. Not collective.
-  ExposedMemory expose(const void* data, std::size_t bytes, int peer) const;
-  /// On that peer: the memory that `peer` has exposed to this rank; null when it can't be opened here. To be let go before it is freed
-  /// there.
-  std::shared_ptr<std::byte> open(int peer, const ExposedMemory& memory, std::size_t bytes) const;
-  /// Adds what was copied so to the traffic with a peer.
-  void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const;
-
-  /// Messages and bytes of this rank since from_mpi(), of the whole family, for each transport that it has: "self", "shared",
-  /// "mpi", "ucx", and, with " collectives" behind the name, those of the collectives below and of collectively().
-  std::vector<std::pair<std::string, TrafficCounters>> traffic() const;
-  /// The same for each rank of this communicator.
-  std::vector<PeerTraffic> traffic_by_peer() const;
-
-  // --- collectives on host memory: every rank calls the same ones in the same order, with the same counts and options ---
-  //
-  // start_…: asynchronous; the data belong to the operation until wait() or test() says so. Progress is made by any wait or test.
-  // Where a type is said to be T: float, double, std::int32_t, std::int64_t, std::uint64_t, bfloat16. A call that differs between
-  // ranks throws CommunicationError that names both; an argument out of range throws InvalidArgument, an algorithm that can't serve
-  // these ranks Unsupported.
-
-  /// In place; every rank gets the reduction of all ranks' values, the same bits everywhere.
-  template <class T>
-  void all_reduce(std::span<T> values, Reduction op, const CollectiveOptions& options = {}) const {
-    wait(start_all_reduce(values, op, options));
+  /// Collective.
+  template <CollectiveOperation O>
+  void run(const O& operation) const {
+    wait(start(operation));
+  }
+  /// Collective, asynchronous.
+  template <CollectiveOperation O>
+  [[nodiscard]] Request start(const O& operation) const {
+    return start_untyped(detail::untyped(operation));
   }
   template <class T>
+  [[nodiscard]] Request start(const AllReduce<T, Reduction>& o) const {
+    return start_built_in(o.values, o.op, o.options);
+  }
+  /// Checks, plans and allocates; starts nothing. Not collective: ranks compare their operations at each start.
+  /// Throws Unsupported for CollectiveOptions::fuse.
+  template <CollectiveOperation O>
+  [[nodiscard]] PersistentCollective persistent(const O& operation) const {
+    return prepare_untyped(detail::untyped(operation));
+  }
+  /// The algorithm that run() would take, why, and its costs. Not collective; the data are not touched. Throws as run()
+  /// does for wrong arguments.
+  template <CollectiveOperation O>
+  [[nodiscard]] Explanation explain(const O& operation) const {
+    return explain_untyped(detail::untyped(operation));
+  }
+
+  /// Collective. The reduction of one value of each rank.
+  template <ReducibleElement T>
   T all_reduce(T value, Reduction op) const {
     all_reduce(std::span<T>(&value, 1), op);
     return value;
   }
-  template <class T>
-  [[nodiscard]] Request start_all_reduce(std::span<T> values, Reduction op,
-                                         const CollectiveOptions& options = {}) const;
-  /// The same with any elements and a function of the user's (user_operation() in reduction.hpp).
-  template <class T>
-  void all_reduce(std::span<T> values, const ElementOperation& op, const CollectiveOptions& options = {}) const {
+  /// Collective. run() and start() of an AllReduce.
+  template <class T, std::size_t N, ReductionOperation Op>
+  void all_reduce(std::span<T, N> values, const Op& op, const CollectiveOptions& options = {}) const {
     wait(start_all_reduce(values, op, options));
   }
-  template <class T>
-  [[nodiscard]] Request start_all_reduce(std::span<T> values, const ElementOperation& op,
+  template <class T, std::size_t N, ReductionOperation Op>
+  [[nodiscard]] Request start_all_reduce(std::span<T, N> values, const Op& op,
                                          const CollectiveOptions& options = {}) const {
-    return start_all_reduce(std::as_writable_bytes(values), sizeof(T), op, options);
+    static_assert(ReducibleElement<T, Op>, "float, double, int32, int64, uint64, bfloat16, or an ElementOperation");
+    if constexpr (std::same_as<Op, Reduction>) {
+      return start_built_in(std::span<T>(values), op, options);
+    } else {
+      return start_untyped(detail::untyped(OperationKind::all_reduce, std::span<T>(values), op, options));
+    }
   }
-
-  /// In place: block r of about equal blocks (block_of in schedule/schedule.hpp), on rank r, becomes the reduction of all ranks'; the
-  /// others are destroyed. Options without `fuse`, which changes nothing here.
-  template <class T>
-  void reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options = {}) const {
-    wait(start_reduce_scatter(values, op, options));
-  }
-  template <class T>
-  [[nodiscard]] Request start_reduce_scatter(std::span<T> values, Reduction op,
-                                             const CollectiveOptions& options = {}) const;
-
-  /// In place: rank r gives block r of about equal blocks of `count` elements of `element_bytes`, all get all.
-  void all_gather(std::span<std::byte> data, std::size_t element_bytes) const {
-    wait(start_all_gather(data, element_bytes));
-  }
-  [[nodiscard]] Request start_all_gather(std::span<std::byte> data, std::size_t element_bytes) const;
-  /// One value of each rank, in the order of ranks, on all ranks.
+  /// Collective. One value of each rank, in the order of ranks.
   std::vector<std::int64_t> all_gather(std::int64_t value) const;
-
-  /// Block i of as many equal blocks as ranks goes to rank i, where it becomes block r. @pre both are of one size, which is a multiple
-  /// of size() elements, and don't overlap
-  void all_to_all(std::span<const std::byte> input, std::span<std::byte> output, std::size_t element_bytes) const {
-    wait(start_all_to_all(input, output, element_bytes));
-  }
-  [[nodiscard]] Request start_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
-                                         std::size_t element_bytes) const;
-  /// Blocks of any sizes, in elements, one after the other: send_counts[i] go to rank i, receive_counts[i] come from it.
-  void all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts, std::span<std::byte> output,
-                  std::span<const Index> receive_counts, std::size_t element_bytes) const {
-    wait(start_all_to_all(input, send_counts, output, receive_counts, element_bytes));
-  }
-  [[nodiscard]] Request start_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
-                                         std::span<std::byte> output, std::span<const Index> receive_counts,
-                                         std::size_t element_bytes) const;
-
-  void broadcast(std::span<std::byte> data, int root) const { wait(start_broadcast(data, root)); }
-  [[nodiscard]] Request start_broadcast(std::span<std::byte> data, int root) const;
+  /// Collective. Every rank gets the text of rank `root`, of any length.
   void broadcast(std::string& text, int root) const;
+  /// Collective. Returns when all ranks have called it.
+  void barrier() const { run(Barrier{}); }
 
-  void barrier() const { wait(start_barrier()); }
-  [[nodiscard]] Request start_barrier() const;
-
-  /// A schedule of the user's (docs/collectives.md), on buffers of the elements that it says. `input` may be empty when it uses none.
-  /// It is compiled at each call; persistent() compiles it once.
-  [[nodiscard]] Request start(const UserSchedule& schedule, std::span<const std::byte> input,
-                              std::span<std::byte> output, const ElementOperation& op, int priority = 0) const;
-  void run(const UserSchedule& schedule, std::span<const std::byte> input, std::span<std::byte> output,
-           const ElementOperation& op) const {
-    wait(start(schedule, input, output, op));
-  }
-
-  // --- the same on the same memory again and again ---
-  //
-  // persistent_… check, plan and allocate what the calls above do, and start nothing. What all ranks must agree on is compared at each
-  // start. Not collective.
-
-  /// Options without `fuse`: Unsupported.
-  template <class T>
-  PersistentCollective persistent_all_reduce(std::span<T> values, Reduction op,
-                                             const CollectiveOptions& options = {}) const;
-  template <class T>
-  PersistentCollective persistent_all_reduce(std::span<T> values, const ElementOperation& op,
-                                             const CollectiveOptions& options = {}) const {
-    return persistent_all_reduce(std::as_writable_bytes(values), sizeof(T), op, options);
-  }
-  template <class T>
-  PersistentCollective persistent_reduce_scatter(std::span<T> values, Reduction op,
-                                                 const CollectiveOptions& options = {}) const;
-  PersistentCollective persistent_all_gather(std::span<std::byte> data, std::size_t element_bytes) const;
-  PersistentCollective persistent_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
-                                             std::size_t element_bytes) const;
-  PersistentCollective persistent_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
-                                             std::span<std::byte> output, std::span<const Index> receive_counts,
-                                             std::size_t element_bytes) const;
-  PersistentCollective persistent_broadcast(std::span<std::byte> data, int root) const;
-  PersistentCollective persistent_barrier() const;
-  PersistentCollective persistent(const UserSchedule& schedule, std::span<const std::byte> input,
-                                  std::span<std::byte> output, const ElementOperation& op, int priority = 0) const;
-
-  /// Collective. From here on `automatic` takes what was measured to be the fastest. Of this communicator only. Throws InvalidArgument
-  /// when it was measured on other numbers of ranks or nodes, CommunicationError when ranks give different ones.
+  /// Collective. From now on `automatic` takes the algorithm that was measured as the fastest; in this communicator
+  /// only. Throws InvalidArgument for a tuning of other numbers of ranks or nodes, CommunicationError when ranks pass
+  /// different ones.
   void set_tuning(const Tuning& tuning) const;
-  /// Not collective: what is known about each algorithm for so many bytes.
-  std::vector<AlgorithmReport> explain_all_reduce(std::size_t bytes, bool reproducible = false) const;
+
+  // --- memory of the node's ranks ---
+
+  /// Memory that the other ranks of the node reach directly. They read messages from it in place; all-reduces of it
+  /// take one pass. Any thread may allocate and free; both are local. The pointer keeps the heap alive.
+  std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
+  /// How `peer` reaches `bytes` bytes from `data` on, to be sent to it: so it can copy them instead of receiving them.
+  /// Not collective. Not `reachable`: on another node, host memory outside shared_memory(), device memory that the
+  /// driver doesn't share, and every memory of a family with checksums.
+  ExposedMemory expose(const void* data, std::size_t bytes, int peer) const;
+  /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. Release it before
+  /// `peer` frees it.
+  std::shared_ptr<std::byte> open(int peer, const ExposedMemory& memory, std::size_t bytes) const;
+  /// Adds copies through open() to the traffic with a peer.
+  void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const;
+
+  // --- observation and settings of the whole family, on this rank ---
+
+  /// Messages and bytes since from_mpi(), by transport: "self", "shared", "mpi", "ucx". With " collectives" behind the
+  /// name: of collectives and collectively().
+  std::vector<std::pair<std::string, TrafficCounters>> traffic() const;
+  /// The same for each rank of this communicator.
+  std::vector<PeerTraffic> traffic_by_peer() const;
+  /// TransportOptions::progress_thread.
+  bool has_progress_thread() const;
+  /// TransportOptions::stuck_after.
+  void set_stuck_after(std::chrono::milliseconds limit) const;
+  /// Largest fragment of a message in bytes. 2^30 by default; tests lower it.
+  std::size_t max_message_bytes() const;
+  void set_max_message_bytes(std::size_t bytes);
 
   // --- failing together ---
 
-  /// Not collective: tells every other rank that this one has failed. Returns at once; never throws. Only the first poison that
-  /// a rank gives or sees counts. Messages are truncated to 1000 bytes.
+  /// Tells all ranks of the family that this one has failed. Not collective; returns at once; never throws. Only the
+  /// first poison that a rank gives or sees counts. Messages are truncated to 1000 bytes.
   void poison(std::string_view message) const noexcept;
-  /// Looks after the other ranks, for those who wait for something else: throws PeerFailed when some rank has poisoned this communicator, or
-  /// has died where this rank sees it.
+  /// Throws PeerFailed when a rank has poisoned the family, or is seen to have died. For loops that wait elsewhere.
   void check_poison() const;
-  /// Collective error check: returns when no rank passes an error. Otherwise the ranks that passed one rethrow their
-  /// own, and all the others throw PeerFailed with the lowest failing rank and its message.
+  /// Collective error check. Returns when no rank passes an error. Otherwise ranks that passed one rethrow it; all
+  /// others throw PeerFailed with the lowest failing rank and its message.
   void agree(std::string_view operation, std::exception_ptr local_error) const;
 
  private:
-  Request start_all_reduce(std::span<std::byte> data, std::size_t element_bytes, const ElementOperation& op,
-                           const CollectiveOptions& options) const;
-  PersistentCollective persistent_all_reduce(std::span<std::byte> data, std::size_t element_bytes,
-                                             const ElementOperation& op, const CollectiveOptions& options) const;
-  PersistentCollective persistent(detail::Prepared&& collective) const;
   template <class T>
-  detail::Prepared prepare_reduce_scatter(std::span<T> values, Reduction op, const CollectiveOptions& options) const;
-  detail::Prepared prepare_all_gather(std::span<std::byte> data, std::size_t element_bytes) const;
-  detail::Prepared prepare_all_to_all(std::span<const std::byte> input, std::span<std::byte> output,
-                                      std::size_t element_bytes) const;
-  detail::Prepared prepare_all_to_all(std::span<const std::byte> input, std::span<const Index> send_counts,
-                                      std::span<std::byte> output, std::span<const Index> receive_counts,
-                                      std::size_t element_bytes) const;
-  detail::Prepared prepare_broadcast(std::span<std::byte> data, int root) const;
-  detail::Prepared prepare_barrier() const;
-  detail::Prepared prepare(const UserSchedule& schedule, std::span<const std::byte> input, std::span<std::byte> output,
-                           const ElementOperation& op, int priority) const;
+  Request start_built_in(std::span<T> values, Reduction op, const CollectiveOptions& options) const;
+  Request start_untyped(const detail::UntypedOperation& operation) const;
+  PersistentCollective prepare_untyped(const detail::UntypedOperation& operation) const;
+  Explanation explain_untyped(const detail::UntypedOperation& operation) const;
 
   template <class T>
   friend class PartialAllReduce;
@@ -332,8 +261,8 @@ class Communicator {
   std::shared_ptr<State> state_;
 };
 
-/// Collective. Runs `f` on every rank; when it throws on any, it throws on all (see Communicator::agree). `f` must not
-/// communicate.
+/// Collective. Runs `f` on every rank. If it throws on any rank, it throws on all (Communicator::agree).
+/// @pre `f` doesn't communicate
 template <class F>
 auto collectively(const Communicator& comm, std::string_view operation, F&& f) {
   using R = std::invoke_result_t<F>;

@@ -1,8 +1,9 @@
 #pragma once
-// What a reduction does to elements of which type. Pure.
+// Reductions: built-in ones, and functions of the user's. Pure.
 //
 //   comm.all_reduce(std::span(values), Reduction::sum);
-//   comm.all_reduce(std::span(pairs), user_operation<Pair>([](const Pair& a, const Pair& b) { return a.x < b.x ? a : b; }));
+//   comm.all_reduce(std::span(pairs),
+//                   user_operation<Pair>([](const Pair& a, const Pair& b) { return a.x < b.x ? a : b; }));
 #include <aloni/core/bfloat16.hpp>
 
 #include <cstddef>
@@ -15,8 +16,9 @@
 
 namespace aloni::comm {
 
-/// Minimum and maximum of anything with NaN are NaN. The average is the sum times 1 / ranks, of floating-point numbers only. A reduction of
-/// bfloat16 is computed in float and rounded once.
+/// Minimum and maximum are NaN if any value is NaN. The average is the sum times 1 / ranks, for floating-point types
+/// only.
+/// Reductions of bfloat16 are computed in float and rounded once.
 enum class Reduction : std::uint8_t { sum, min, max, product, average };
 
 enum class ElementType : std::uint8_t { bytes, float32, float64, int32, int64, uint64, bfloat16, user };
@@ -41,9 +43,9 @@ constexpr ElementType element_type() {
     return ElementType::user;
 }
 
-/// The local work of a reduction: how two arrays of elements become one.
+/// The local work of a reduction: functions that combine two arrays of elements.
 struct ElementOperation {
-  /// to[i] = first[i] ∘ second[i]; `to` may be either operand. Operands need not be aligned beyond 8 bytes.
+  /// to[i] = first[i] ∘ second[i]. `to` may be either operand. Operands may be aligned to 8 bytes only.
   using Combine = void (*)(const void* state, void* to, const void* first, const void* second, std::size_t count);
   /// a[i] = b[i] = a[i] ∘ b[i]
   using CombineBoth = void (*)(const void* state, void* a, void* b, std::size_t count);
@@ -53,16 +55,18 @@ struct ElementOperation {
   std::size_t element_bytes = 1;
   Combine combine = nullptr;
   CombineBoth combine_both = nullptr;
-  std::uint32_t identity = 0;  ///< of a user's: equal on all ranks that mean the same
+  std::uint32_t identity = 0;  ///< tells functions of the user's apart; equal on all ranks for the same function
   std::shared_ptr<const void> state = nullptr;
 };
 
-/// T: float, double, std::int32_t, std::int64_t, std::uint64_t. Throws InvalidArgument: an average of integers.
+/// The built-in reduction of T: float, double, std::int32_t, std::int64_t, std::uint64_t; of an average the sum.
+/// Throws InvalidArgument for an average of integers.
 template <class T>
 ElementOperation element_operation(Reduction reduction);
 
-/// A function of the user's, T(const T&, const T&), associative; not necessarily commutative: lower ranks come first, unless
-/// CollectiveOptions asks for an algorithm that keeps no order (ring, hierarchical).
+/// A function of the user's, T(const T&, const T&). @pre it is associative
+/// It need not be commutative: lower ranks come first. Only the algorithms ring and hierarchical keep no order; they
+/// are taken only when CollectiveOptions::algorithm names them.
 template <class T, class F>
 ElementOperation user_operation(F f) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_default_constructible_v<T>, "elements travel as bytes");
@@ -85,7 +89,7 @@ ElementOperation user_operation(F f) {
       std::memcpy(b, a, count * sizeof(T));
     }
   };
-  // The names of types are the same in all processes of one program.
+  // Names of types are equal in all processes of one program.
   std::uint32_t identity = 2166136261u;
   for (const char* name : {typeid(T).name(), typeid(F).name()}) {
     for (; *name; ++name) identity = (identity ^ static_cast<unsigned char>(*name)) * 16777619u;

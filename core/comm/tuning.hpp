@@ -5,7 +5,7 @@
 //   const Tuning tuning = calibrate(comm);            // calibration.hpp; collective, a few seconds
 //   write_file(path, to_text(tuning));                // `aloni calibrate` does both
 //   comm.set_tuning(parse_tuning(read_file(path)));   // from now on `automatic` uses the tuning
-//   for (const auto& report : comm.explain_all_reduce(bytes)) …
+//   for (const auto& report : comm.explain(AllReduce{std::span(values), Reduction::sum}).algorithms) …
 //
 // Pure.
 #include <aloni/core/comm/collectives.hpp>

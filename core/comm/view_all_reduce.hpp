@@ -182,7 +182,7 @@ class ViewAllReduce {
     std::vector<ExposedMemory> own(static_cast<std::size_t>(size)), all(own.size());
     for (int r = 0; r < size; ++r)
       if (r != rank) own[static_cast<std::size_t>(r)] = comm_.expose(data_.data(), bytes, r);
-    comm_.all_to_all(std::as_bytes(std::span(own)), std::as_writable_bytes(std::span(all)), sizeof(ExposedMemory));
+    comm_.run(AllToAll{std::span(own), std::span(all)});
     pointers_ = Kokkos::View<Pointer*, Mem>("aloni::comm::ViewAllReduce: ranks", own.size());
     const auto pointers = Kokkos::create_mirror_view(pointers_);
     std::int64_t reachable = 1;

@@ -38,7 +38,7 @@ int main(int argc, char** argv) {
     if (size == 64) std::printf("proved for up to 64 ranks; there it takes %d rounds\n", cost.rounds);
   }
   std::vector<double> values(1000, comm.rank() + 1.0);
-  comm.run({"tree all-reduce", tree_all_reduce(comm.rank(), comm.size(), 1000)}, {},
-           std::as_writable_bytes(std::span(values)), element_operation<double>(Reduction::sum));
+  comm.run(UserSchedule{"tree all-reduce", tree_all_reduce(comm.rank(), comm.size(), 1000), std::span(values),
+                        element_operation<double>(Reduction::sum)});
   std::printf("rank %d: sum %g\n", comm.rank(), values[999]);
 }

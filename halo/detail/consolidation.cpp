@@ -49,7 +49,7 @@ std::vector<Parcel> gather(const Communicator& node, std::span<const Parcel> out
   auto at = rows.begin() + static_cast<std::ptrdiff_t>(most) * node.rank();
   for (const auto& parcels : {outgoing, incoming})
     for (const Parcel& p : parcels) *at++ = {p.from, p.to, static_cast<std::int64_t>(p.bytes)};
-  if (most > 0) node.all_gather(std::as_writable_bytes(std::span(rows)), most * sizeof(Row));
+  if (most > 0) node.run(comm::AllGather{std::span(rows)});
   std::vector<Parcel> all;
   for (std::size_t r = 0; r < counts.size(); ++r)
     for (const auto& [from, to, bytes] : std::span(rows).subspan(r * most, static_cast<std::size_t>(counts[r])))
@@ -147,13 +147,13 @@ Consolidation::Consolidation(const Communicator& parent, std::span<Parcel> outgo
     if (std::ranges::find(members, rank) == members.end()) return;
     active_ = true;
     if (relay != rank) {
-      requests.push_back(comm.receive(std::as_writable_bytes(std::span(&heard[i], 1)), relay, 0));
+      requests.push_back(comm.receive(std::span(&heard[i], 1), relay, 0));
       return;
     }
     for (const int member : members) {
       if (member == rank) continue;
       told[i] = comm.expose(memory_.get() + pair.place, pair.bytes, member);
-      requests.push_back(comm.send(std::as_bytes(std::span(&told[i], 1)), member, 0));
+      requests.push_back(comm.send(std::span(&told[i], 1), member, 0));
     }
   });
   comm.wait(requests);
@@ -228,10 +228,10 @@ Consolidation::Direction Consolidation::make_direction(const Communicator& comm,
     }
   }
   const std::span<std::byte> memory(memory_.get(), bytes);
-  direction.move =
-      comm.persistent({"aloni::halo: consolidated messages", move.finish(bytes)}, {}, memory, {}, priority);
-  direction.release =
-      comm.persistent({"aloni::halo: messages unpacked", release.finish(bytes)}, {}, memory, {}, priority);
+  direction.move = comm.persistent(
+      comm::UserSchedule{"aloni::halo: consolidated messages", move.finish(bytes), memory, {}, {}, priority});
+  direction.release = comm.persistent(
+      comm::UserSchedule{"aloni::halo: messages unpacked", release.finish(bytes), memory, {}, {}, priority});
   return direction;
 }
 

@@ -63,7 +63,7 @@ double seconds_of(const comm::Communicator& comm, int peer, std::span<const std:
 
 /// Gathers all rows on all ranks. Each pair gets the mean of its two ranks' times.
 void complete(const comm::Communicator& comm, SquareMatrix& m) {
-  comm.all_gather(std::as_writable_bytes(m.values()), m.row(0).size_bytes());
+  comm.run(comm::AllGather{m.values()});
   for (int i = 0; i < m.size(); ++i)
     for (int j = 0; j < i; ++j) m(i, j) = m(j, i) = (m(i, j) + m(j, i)) / 2;
 }

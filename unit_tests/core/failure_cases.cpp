@@ -26,15 +26,15 @@ using Clock = std::chrono::steady_clock;
 
 void operate(const Communicator& comm, const std::string& operation, std::vector<float>& values) {
   if (operation == "barrier") return comm.barrier();
-  if (operation == "broadcast") return comm.broadcast(std::as_writable_bytes(std::span(values)), 0);
+  if (operation == "broadcast") return comm.run(Broadcast{std::span(values), 0});
   if (operation == "all_gather") return (void)comm.all_gather(comm.rank());
   if (operation == "small") return comm.all_reduce(std::span(values).first(2), Reduction::max);
   if (operation == "large") return comm.all_reduce(std::span(values), Reduction::max);
   if (operation == "messages") {
     const int p = comm.size(), r = comm.rank();
     static std::vector<float> received(values.size());
-    std::vector<Request> requests{comm.receive(std::as_writable_bytes(std::span(received)), (r + p - 1) % p, 1),
-                                  comm.send(std::as_bytes(std::span(values)), (r + 1) % p, 1)};
+    std::vector<Request> requests{comm.receive(std::span(received), (r + p - 1) % p, 1),
+                                  comm.send(std::span(values), (r + 1) % p, 1)};
     return comm.wait(requests);
   }
   std::fprintf(stderr, "failure_cases: unknown operation %s\n", operation.c_str());

@@ -23,9 +23,15 @@ namespace test_collectives {
 using namespace aloni::comm;
 using aloni::test::make_communicator;
 
-// Counts around every threshold: nothing, one, tails, both algorithms, several segments with a rest.
+// Counts around every threshold: zero, one, vector tails, both algorithms, several segments and a rest.
 constexpr std::size_t counts[] = {0,    1,    2,    3,    7,    63,     64,     65,       1023,
                                   1024, 1025, 2047, 2048, 2049, 10'007, 61'706, 1'000'003};
+
+/// All algorithms for an all-reduce of `bytes` bytes.
+std::vector<AlgorithmReport> reports_of(const Communicator& comm, std::size_t bytes) {
+  std::vector<float> values(bytes / sizeof(float));
+  return comm.explain(AllReduce{std::span(values), Reduction::sum}).algorithms;
+}
 
 class Collectives : public testing::Test {
  protected:
@@ -42,7 +48,7 @@ class Collectives : public testing::Test {
   void check_all_reduce() {
     for (const std::size_t count : counts) {
       for (const Reduction op : {Reduction::sum, Reduction::min, Reduction::max}) {
-        std::vector<T> values(count + 2, T{77});  // one more on either side must stay
+        std::vector<T> values(count + 2, T{77});  // the element on either side must stay
         for (std::size_t i = 0; i < count; ++i) values[i + 1] = value<T>(rank, i);
         comm.all_reduce(std::span(values).subspan(1, count), op);
         for (std::size_t i = 0; i < count; ++i) {
@@ -65,19 +71,19 @@ class Collectives : public testing::Test {
   template <class T>
   bool same_everywhere(const std::vector<T>& values) {
     std::vector<T> first = values;
-    comm.broadcast(std::as_writable_bytes(std::span(first)), 0);
+    comm.run(Broadcast{std::span(first), 0});
     return comm.all_reduce(std::memcmp(first.data(), values.data(), values.size() * sizeof(T)) == 0 ? 1 : 0,
                            Reduction::min) == 1;
   }
 };
 
-TEST_F(Collectives, AllReduceOfFloat) { check_all_reduce<float>(); }
-TEST_F(Collectives, AllReduceOfDouble) { check_all_reduce<double>(); }
-TEST_F(Collectives, AllReduceOfInt32) { check_all_reduce<std::int32_t>(); }
-TEST_F(Collectives, AllReduceOfInt64) { check_all_reduce<std::int64_t>(); }
-TEST_F(Collectives, AllReduceOfUint64) { check_all_reduce<std::uint64_t>(); }
+TEST_F(Collectives, AllReducesFloat) { check_all_reduce<float>(); }
+TEST_F(Collectives, AllReducesDouble) { check_all_reduce<double>(); }
+TEST_F(Collectives, AllReducesInt32) { check_all_reduce<std::int32_t>(); }
+TEST_F(Collectives, AllReducesInt64) { check_all_reduce<std::int64_t>(); }
+TEST_F(Collectives, AllReducesUint64) { check_all_reduce<std::uint64_t>(); }
 
-// Sums that round: the order of the summands must be the same for every rank.
+// These sums round, so every rank must add in the same order.
 TEST_F(Collectives, AllReduceGivesEveryRankTheSameBits) {
   for (const std::size_t count : {1u, 5u, 1000u, 5000u, 61'706u}) {
     std::vector<float> values(count);
@@ -88,7 +94,7 @@ TEST_F(Collectives, AllReduceGivesEveryRankTheSameBits) {
   }
 }
 
-TEST_F(Collectives, ExtremaOfZerosAndOfNoNumbersAreTheSameBitsEverywhere) {
+TEST_F(Collectives, MinimumAndMaximumOfSignedZerosAndNaNHaveEqualBitsOnAllRanks) {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN();
   for (const std::size_t count : {4u, 3000u}) {
     for (const Reduction op : {Reduction::min, Reduction::max}) {
@@ -103,7 +109,7 @@ TEST_F(Collectives, ExtremaOfZerosAndOfNoNumbersAreTheSameBitsEverywhere) {
   }
 }
 
-TEST_F(Collectives, AllReduceTravelsInPartsToo) {
+TEST_F(Collectives, AllReduceWorksWithSmallFragments) {
   comm.set_max_message_bytes(1000);
   for (const std::size_t count : {100u, 1000u, 10'001u}) {
     std::vector<double> values(count);
@@ -113,12 +119,12 @@ TEST_F(Collectives, AllReduceTravelsInPartsToo) {
   }
 }
 
-/// Every way to sum, each data in private and in shared memory.
+/// Every algorithm, with data in private and in shared memory.
 class Algorithms : public Collectives {
  protected:
-  /// Not every algorithm serves every transport.
+  /// Some algorithms need shared memory or equal nodes.
   bool works(AllReduceAlgorithm algorithm) {
-    const auto reports = comm.explain_all_reduce(8);
+    const auto reports = reports_of(comm, 8);
     const auto found = std::ranges::find(reports, algorithm, &AlgorithmReport::algorithm);
     return found == reports.end() || found->unsupported.empty();
   }
@@ -140,7 +146,7 @@ class Algorithms : public Collectives {
   }
 };
 
-TEST_F(Algorithms, AllGiveTheSum) {
+TEST_F(Algorithms, GiveTheSum) {
   for_each_way([&](const CollectiveOptions& options, std::pmr::memory_resource* memory) {
     for (const std::size_t count : {0u, 1u, 5u, 1000u, 30'011u}) {
       std::pmr::vector<std::int64_t> values(count, memory);
@@ -155,8 +161,8 @@ TEST_F(Algorithms, AllGiveTheSum) {
   });
 }
 
-// Sums that round, in every order that the algorithms have: equal bits all the same.
-TEST_F(Algorithms, AreReproducibleWhenAskedTo) {
+// These sums round, so a different order of additions would give different bits.
+TEST_F(Algorithms, GiveEqualBitsWhenReproducible) {
   const Communicator over_mpi = from_mpi(MPI_COMM_WORLD, {.shared_memory = false});
   std::vector<float> start(20'011);
   for (std::size_t i = 0; i < start.size(); ++i)
@@ -177,10 +183,9 @@ TEST_F(Algorithms, AreReproducibleWhenAskedTo) {
     compare(comm, options, memory);
     if (options.algorithm != AllReduceAlgorithm::direct) compare(over_mpi, options, memory);
   });
-  EXPECT_THROW((void)comm.start_all_reduce(std::span(start), Reduction::sum,
-                                           {.algorithm = AllReduceAlgorithm::ring, .reproducible = true}),
-               aloni::Unsupported);
-  // Small pieces of it, by another algorithm: the same bits again.
+  const CollectiveOptions refused{.algorithm = AllReduceAlgorithm::ring, .reproducible = true};
+  EXPECT_THROW((void)comm.start(AllReduce{std::span(start), Reduction::sum, refused}), aloni::Unsupported);
+  // Small pieces take another algorithm and must give the same bits.
   std::vector<float> pieces = start;
   for (std::size_t i = 0; i < pieces.size(); i += 100)
     comm.all_reduce(std::span(pieces).subspan(i, std::min<std::size_t>(100, pieces.size() - i)), Reduction::sum,
@@ -188,7 +193,7 @@ TEST_F(Algorithms, AreReproducibleWhenAskedTo) {
   EXPECT_EQ(std::memcmp(first.data(), pieces.data(), sizeof(float) * first.size()), 0);
 }
 
-TEST_F(Collectives, ProductsAndAverages) {
+TEST_F(Collectives, AllReduceComputesProductsAndAverages) {
   std::vector<double> values(3000, 1.0 + rank);
   comm.all_reduce(std::span(values), Reduction::product);
   EXPECT_EQ(values.back(), std::tgamma(size + 1.0));
@@ -199,8 +204,8 @@ TEST_F(Collectives, ProductsAndAverages) {
   EXPECT_THROW(comm.all_reduce(std::span(integers), Reduction::average), aloni::InvalidArgument);
 }
 
-TEST_F(Collectives, SumsOfBfloat16AreRoundedOnce) {
-  // 256 + 1 + 1 … : in bfloat16, which has 8 bits of precision, each 1 alone would vanish.
+TEST_F(Collectives, AllReduceRoundsSumsOfBfloat16Once) {
+  // 256 + 1 + 1 …: bfloat16 has 8 bits of precision, so adding each 1 alone would change nothing.
   for (const std::size_t count : {1u, 10'000u}) {
     std::vector<bfloat16> values(count, bfloat16(rank == 0 ? 256.0f : 1.0f));
     comm.all_reduce(std::span(values), Reduction::sum);
@@ -212,8 +217,8 @@ TEST_F(Collectives, SumsOfBfloat16AreRoundedOnce) {
   EXPECT_TRUE(std::isnan(static_cast<float>(bfloat16(std::numeric_limits<float>::quiet_NaN()))));
 }
 
-// Not commutative: the matrices must be multiplied in the order of ranks.
-TEST_F(Algorithms, TakeAFunctionOfTheUsers) {
+// Products of matrices don't commute: ranks must be combined in their order.
+TEST_F(Algorithms, ApplyAFunctionOfTheUserInTheOrderOfRanks) {
   struct Matrix {
     std::int64_t a, b, c, d;
     bool operator==(const Matrix&) const = default;
@@ -243,7 +248,7 @@ TEST_F(Collectives, ReduceScatterGivesEachRankItsBlock) {
     for (const bool reproducible : {false, true}) {
       std::vector<double> values(count);
       for (std::size_t i = 0; i < count; ++i) values[i] = value<double>(rank, i);
-      comm.reduce_scatter(std::span(values), Reduction::average, {.reproducible = reproducible});
+      comm.run(ReduceScatter{std::span(values), Reduction::average, {.reproducible = reproducible}});
       const Region block = block_of({Buffer::output, 0, static_cast<aloni::Index>(count)}, rank, size);
       for (auto i = static_cast<std::size_t>(block.offset); i < static_cast<std::size_t>(block.offset + block.count);
            ++i) {
@@ -255,11 +260,11 @@ TEST_F(Collectives, ReduceScatterGivesEachRankItsBlock) {
   }
 }
 
-TEST_F(Collectives, ReduceScatterOfBfloat16IsRoundedOnce) {
+TEST_F(Collectives, ReduceScatterRoundsSumsOfBfloat16Once) {
   for (const Reduction op : {Reduction::sum, Reduction::average}) {
     for (const std::size_t count : {3u, 20'001u}) {
       std::vector<bfloat16> values(count, bfloat16(rank == 0 ? 256.0f : 1.0f));
-      comm.reduce_scatter(std::span(values), op);
+      comm.run(ReduceScatter{std::span(values), op});
       const float sum = 256.0f + static_cast<float>(size - 1);
       const bfloat16 expected(op == Reduction::sum ? sum : sum / static_cast<float>(size));
       const Region block = block_of({Buffer::output, 0, static_cast<aloni::Index>(count)}, rank, size);
@@ -270,27 +275,27 @@ TEST_F(Collectives, ReduceScatterOfBfloat16IsRoundedOnce) {
   }
 }
 
-TEST_F(Collectives, AllGatherOfUnevenBlocks) {
+TEST_F(Collectives, AllGatherCollectsUnequalBlocks) {
   for (const std::size_t count : {1u, 40u, 50'021u}) {
     std::vector<int> values(count, -1);
     const Region block = block_of({Buffer::output, 0, static_cast<aloni::Index>(count)}, rank, size);
     for (auto i = block.offset; i < block.offset + block.count; ++i)
       values[static_cast<std::size_t>(i)] = static_cast<int>(i);
-    comm.all_gather(std::as_writable_bytes(std::span(values)), sizeof(int));
+    comm.run(AllGather{std::span(values)});
     for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(values[i], static_cast<int>(i));
   }
 }
 
-TEST_F(Collectives, AllToAllOfEqualAndOfOtherBlocks) {
+TEST_F(Collectives, AllToAllExchangesEqualAndUnequalBlocks) {
   const auto p = static_cast<std::size_t>(size);
   for (const std::size_t block : {1u, 3u, 10'000u}) {
     std::vector<int> input(p * block), output(p * block, -1);
     for (std::size_t to = 0; to < p; ++to)
       std::fill_n(input.begin() + static_cast<std::ptrdiff_t>(to * block), block, 100 * rank + static_cast<int>(to));
-    comm.all_to_all(std::as_bytes(std::span(input)), std::as_writable_bytes(std::span(output)), sizeof(int));
+    comm.run(AllToAll{std::span(input), std::span(output)});
     for (std::size_t i = 0; i < output.size(); ++i) ASSERT_EQ(output[i], 100 * static_cast<int>(i / block) + rank);
   }
-  // From r to i: r + 2 i numbers, none for i = 0 from 0.
+  // Rank r sends r + 2 i numbers to rank i; rank 0 sends none to itself.
   std::vector<aloni::Index> send, receive;
   std::vector<int> input, expected;
   for (int i = 0; i < size; ++i) {
@@ -300,16 +305,13 @@ TEST_F(Collectives, AllToAllOfEqualAndOfOtherBlocks) {
     expected.insert(expected.end(), static_cast<std::size_t>(receive.back()), 100 * i + rank);
   }
   std::vector<int> output(expected.size());
-  comm.all_to_all(std::as_bytes(std::span(input)), send, std::as_writable_bytes(std::span(output)), receive,
-                  sizeof(int));
+  comm.run(AllToAll{std::span(input), std::span(output), send, receive});
   EXPECT_EQ(output, expected);
   receive.pop_back();
-  EXPECT_THROW(comm.all_to_all(std::as_bytes(std::span(input)), send, std::as_writable_bytes(std::span(output)),
-                               receive, sizeof(int)),
-               aloni::InvalidArgument);
+  EXPECT_THROW(comm.run(AllToAll{std::span(input), std::span(output), send, receive}), aloni::InvalidArgument);
 }
 
-TEST_F(Collectives, ManyAreInFlightAndEndInAnyOrder) {
+TEST_F(Collectives, ManyRunAtTheSameTimeAndEndInAnyOrder) {
   std::vector<std::vector<double>> values;
   std::vector<Request> requests;
   std::vector<int> text(1000, rank == size - 1 ? 5 : 0);
@@ -317,16 +319,17 @@ TEST_F(Collectives, ManyAreInFlightAndEndInAnyOrder) {
   for (int i = 0; i < 40; ++i)
     requests.push_back(
         comm.start_all_reduce(std::span(values[static_cast<std::size_t>(i)]), Reduction::sum, {.priority = i % 3}));
-  requests.push_back(comm.start_broadcast(std::as_writable_bytes(std::span(text)), size - 1));
-  requests.push_back(comm.start_barrier());
+  requests.push_back(comm.start(Broadcast{std::span(text), size - 1}));
+  requests.push_back(comm.start(Barrier{}));
   std::ranges::rotate(requests, requests.begin() + 7 * rank % 42);
   comm.wait(requests);
   for (int i = 1; i < 40; ++i) EXPECT_EQ(values[static_cast<std::size_t>(i)].back(), size * (size - 1) / 2 + size * i);
   EXPECT_EQ(text.back(), 5);
 }
 
-// Ranks are at different places when one of them waits; other collectives, types and sizes come in between.
-TEST_F(Collectives, FusedOnesGiveWhatSingleOnesGive) {
+// When one rank waits, the others are at different calls. Other collectives, types and sizes come between the fused
+// ones.
+TEST_F(Collectives, FusedAllReducesGiveTheResultsOfSingleOnes) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::vector<double>> doubles;
     std::vector<std::vector<float>> floats;
@@ -354,8 +357,8 @@ TEST_F(Collectives, FusedOnesGiveWhatSingleOnesGive) {
   }
 }
 
-// On one rank they lie one behind the other, on the others they don't: a matter of each rank alone.
-TEST_F(Collectives, FusedPiecesOfOneArrayStayWhereTheyAre) {
+// Each rank decides alone whether it copies: the pieces are neighbours on rank 0, and have gaps on the other ranks.
+TEST_F(Collectives, FusedPiecesOfOneArrayLeaveGapsUntouched) {
   const std::size_t gap = rank == 0 ? 0 : 3;
   std::vector<float> values(10 * (100 + gap), static_cast<float>(rank));
   std::vector<Request> requests;
@@ -369,7 +372,7 @@ TEST_F(Collectives, FusedPiecesOfOneArrayStayWhereTheyAre) {
   }
 }
 
-TEST_F(Collectives, FusedOnesTakeFewMessages) {
+TEST_F(Collectives, FusedAllReducesTakeFewMessages) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
   const auto messages = [&] {
     std::uint64_t sum = 0;
@@ -385,14 +388,14 @@ TEST_F(Collectives, FusedOnesTakeFewMessages) {
   EXPECT_LT(messages() - before, 64u);
 }
 
-TEST_F(Collectives, BroadcastFromEveryRoot) {
+TEST_F(Collectives, BroadcastsFromEveryRoot) {
   for (int root = 0; root < size; ++root) {
     for (const std::size_t count : {0u, 1u, 17u, 100'003u}) {
       std::vector<std::byte> data(count, std::byte(rank == root ? root + 1 : 99));
-      comm.broadcast(data, root);
+      comm.run(Broadcast{std::span(data), root});
       EXPECT_EQ(std::ranges::count(data, std::byte(root + 1)), static_cast<std::ptrdiff_t>(count));
     }
-    std::string text = rank == root ? "from " + std::to_string(root) : "something longer that must go away";
+    std::string text = rank == root ? "from " + std::to_string(root) : "a longer text that must be replaced";
     comm.broadcast(text, root);
     EXPECT_EQ(text, "from " + std::to_string(root));
   }
@@ -404,7 +407,7 @@ TEST_F(Collectives, AllGatherIsOrderedByRank) {
   for (int r = 0; r < size; ++r) EXPECT_EQ(values[r], 1000 - r);
 }
 
-TEST_F(Collectives, NobodyLeavesABarrierBeforeAllHaveEntered) {
+TEST_F(Collectives, NoRankLeavesABarrierBeforeAllHaveEntered) {
   using Clock = std::chrono::steady_clock;  // one clock for all processes of a machine
   for (int late = 0; late < size; ++late) {
     if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -415,13 +418,13 @@ TEST_F(Collectives, NobodyLeavesABarrierBeforeAllHaveEntered) {
   }
 }
 
-// Collectives of two communicators and messages of the user, interleaved.
+// Collectives of two communicators run between messages of the user.
 TEST_F(Collectives, CommunicatorsDoNotDisturbEachOther) {
   const Communicator half = comm.split(rank % 2, rank);
   for (int i = 0; i < 50; ++i) {
     int sent = i, received = -1;
-    std::vector<Request> requests{comm.receive(std::as_writable_bytes(std::span(&received, 1)), (rank + 1) % size, i),
-                                  comm.send(std::as_bytes(std::span(&sent, 1)), (rank + size - 1) % size, i)};
+    std::vector<Request> requests{comm.receive(std::span(&received, 1), (rank + 1) % size, i),
+                                  comm.send(std::span(&sent, 1), (rank + size - 1) % size, i)};
     EXPECT_EQ(half.all_reduce(1, Reduction::sum), half.size());
     EXPECT_EQ(comm.all_reduce(i, Reduction::max), i);
     comm.wait(requests);
@@ -429,7 +432,7 @@ TEST_F(Collectives, CommunicatorsDoNotDisturbEachOther) {
   }
 }
 
-// Ranks that share cores may not run for a while; nobody is to be blamed for that.
+// Ranks that share cores may pause for a while; that is no failure.
 TEST_F(Collectives, ManyStepsRaiseNoFalseAlarm) {
   const Communicator own = from_mpi(MPI_COMM_WORLD, {.stuck_after = std::chrono::milliseconds(2000)});
   std::vector<float> values(40);
@@ -440,11 +443,11 @@ TEST_F(Collectives, ManyStepsRaiseNoFalseAlarm) {
   }
 }
 
-TEST_F(Collectives, TuningDecidesAndExplains) {
+TEST_F(Collectives, TuningChoosesTheAlgorithm) {
   const Communicator own = comm.split(0, rank);
-  for (const AlgorithmReport& report : own.explain_all_reduce(100)) EXPECT_LT(report.measured_seconds, 0);
+  for (const AlgorithmReport& report : reports_of(own, 100)) EXPECT_LT(report.measured_seconds, 0);
   const auto chosen = [&](std::size_t bytes) {
-    for (const AlgorithmReport& report : own.explain_all_reduce(bytes)) {
+    for (const AlgorithmReport& report : reports_of(own, bytes)) {
       if (report.chosen) return report.algorithm;
     }
     return AllReduceAlgorithm::automatic;
@@ -462,7 +465,7 @@ TEST_F(Collectives, TuningDecidesAndExplains) {
   own.set_tuning(tuning);
   EXPECT_EQ(chosen(1000), AllReduceAlgorithm::ring);
   EXPECT_EQ(chosen(9000), AllReduceAlgorithm::rabenseifner);
-  for (const AlgorithmReport& report : own.explain_all_reduce(9000)) {
+  for (const AlgorithmReport& report : reports_of(own, 9000)) {
     EXPECT_EQ(report.predicted_seconds > 0, size > 1 && report.unsupported.empty());
   }
   EXPECT_EQ(own.all_reduce(1, Reduction::sum), size);
@@ -470,13 +473,13 @@ TEST_F(Collectives, TuningDecidesAndExplains) {
   EXPECT_THROW(own.set_tuning(tuning), aloni::InvalidArgument);
 }
 
-TEST_F(Collectives, PersistentOnesRunAgainAndAgain) {
+TEST_F(Collectives, PersistentAllReducesRunManyTimes) {
   for (const std::size_t count : {3u, 20'000u}) {
     std::vector<double> values(count);
-    const auto average = comm.persistent_all_reduce(std::span(values), Reduction::average);
+    const auto average = comm.persistent(AllReduce{std::span(values), Reduction::average});
     for (int i = 0; i < 10; ++i) {
       std::ranges::fill(values, rank + i);
-      float fused = 1;  // comes first on all ranks, though only some look after it
+      float fused = 1;  // runs first on all ranks, though only some wait for it
       const Request request = comm.start_all_reduce(std::span(&fused, 1), Reduction::sum, {.fuse = true});
       if (rank % 2 == 1) comm.wait(request);
       average.run();
@@ -487,28 +490,27 @@ TEST_F(Collectives, PersistentOnesRunAgainAndAgain) {
   }
 }
 
-TEST_F(Collectives, EveryKindCanBePersistent) {
+TEST_F(Collectives, EveryOperationCanBePersistent) {
   const auto p = static_cast<std::size_t>(size), r = static_cast<std::size_t>(rank);
   std::vector<bfloat16> narrow(100);
   std::vector<float> scattered(p);
   std::vector<int> gathered(p), sent(p), received(p), sent_unevenly(p + 1), received_unevenly(p + 1), told(1000);
   std::vector<std::int64_t> largest(50);
-  const auto bytes = [](auto& values) { return std::as_writable_bytes(std::span(values)); };
-  // Two elements to the next rank, one to each other one.
+  // Two elements to the next rank, one to each other rank.
   std::vector<aloni::Index> to(p, 1), from(p, 1);
   to[(r + 1) % p] = from[(r + p - 1) % p] = 2;
   Builder b(rank);
   recursive_doubling_all_reduce(b, Team::all(rank, size), b.output(50));
-  const UserSchedule own{"largest", b.finish()};
   const std::vector<PersistentCollective> collectives{
-      comm.persistent_all_reduce(std::span(narrow), Reduction::average),
-      comm.persistent_reduce_scatter(std::span(scattered), Reduction::sum),
-      comm.persistent_all_gather(bytes(gathered), sizeof(int)),
-      comm.persistent_all_to_all(bytes(sent), bytes(received), sizeof(int)),
-      comm.persistent_all_to_all(bytes(sent_unevenly), to, bytes(received_unevenly), from, sizeof(int)),
-      comm.persistent_broadcast(bytes(told), size - 1),
-      comm.persistent_barrier(),
-      comm.persistent(own, {}, bytes(largest), element_operation<std::int64_t>(Reduction::max))};
+      comm.persistent(AllReduce{std::span(narrow), Reduction::average}),
+      comm.persistent(ReduceScatter{std::span(scattered), Reduction::sum}),
+      comm.persistent(AllGather{std::span(gathered)}),
+      comm.persistent(AllToAll{std::span(sent), std::span(received)}),
+      comm.persistent(AllToAll{std::span(sent_unevenly), std::span(received_unevenly), to, from}),
+      comm.persistent(Broadcast{std::span(told), size - 1}),
+      comm.persistent(Barrier{}),
+      comm.persistent(
+          UserSchedule{"largest", b.finish(), std::span(largest), element_operation<std::int64_t>(Reduction::max)})};
   for (int i = 0; i < 5; ++i) {
     std::ranges::fill(narrow, bfloat16(static_cast<float>(i + 2 * rank)));
     std::ranges::fill(scattered, static_cast<float>(i));
@@ -534,9 +536,9 @@ TEST_F(Collectives, EveryKindCanBePersistent) {
   }
 }
 
-TEST_F(Collectives, APersistentOneRunsOnceAtATime) {
-  if (size == 1) return;  // nothing is ever under way
-  const PersistentCollective barrier = comm.persistent_barrier();
+TEST_F(Collectives, APersistentOperationRefusesASecondStartWhileItRuns) {
+  if (size == 1) return;  // it completes at once
+  const PersistentCollective barrier = comm.persistent(Barrier{});
   const Request request = barrier.start();
   EXPECT_THROW((void)barrier.start(), aloni::InvalidArgument);
   comm.wait(request);
@@ -544,8 +546,8 @@ TEST_F(Collectives, APersistentOneRunsOnceAtATime) {
   PersistentCollective{}.run();
 }
 
-// A sleeping rank takes part nevertheless; nothing but its thread can do that.
-TEST_F(Collectives, AProgressThreadWorksWhileTheRankDoesSomethingElse) {
+// Only its progress thread can take part while a rank sleeps.
+TEST_F(Collectives, AProgressThreadTakesPartWhileTheRankSleeps) {
   if (size == 1) GTEST_SKIP() << "needs a second rank";
   const Communicator own = from_mpi(MPI_COMM_WORLD, {.progress_thread = true});
   std::vector<float> values(500'000, 1.0f), small(3, 2.0f);
@@ -553,7 +555,7 @@ TEST_F(Collectives, AProgressThreadWorksWhileTheRankDoesSomethingElse) {
     Request requests[] = {own.start_all_reduce(std::span(values), Reduction::max),
                           own.start_all_reduce(std::span(small), Reduction::max, {.fuse = i % 2 == 1})};
     if (rank == 0) {
-      // While the others sleep: this can only end by their threads.
+      // The others sleep, so only their threads can complete this.
       const auto start = std::chrono::steady_clock::now();
       own.wait(requests[0]);
       EXPECT_LT(std::chrono::steady_clock::now() - start,
@@ -566,7 +568,7 @@ TEST_F(Collectives, AProgressThreadWorksWhileTheRankDoesSomethingElse) {
   }
 }
 
-// Trap: wrong data that goes on is worse than an error.
+// Ranks that make different calls must get an error, never wrong data.
 class Mismatch : public Collectives {
  protected:
   template <class F>
@@ -575,7 +577,7 @@ class Mismatch : public Collectives {
     bool threw = false, saw_it = false;
     try {
       f();
-      comm.barrier();  // a rank whose part was done by then learns of it here
+      comm.barrier();  // a rank that had already finished learns of the failure here
       comm.barrier();
     } catch (const aloni::CommunicationError&) {
       threw = saw_it = true;
@@ -591,28 +593,28 @@ class Mismatch : public Collectives {
   }
 };
 
-TEST_F(Mismatch, AnotherSmallCountOnOneRank) {
+TEST_F(Mismatch, OneRankHasAnotherSmallCount) {
   expect_failure_everywhere([&] {
     std::vector<float> values(rank == size - 1 ? 11 : 10);
     comm.all_reduce(std::span(values), Reduction::sum);
   });
 }
 
-TEST_F(Mismatch, AnotherLargeCountOnOneRank) {
+TEST_F(Mismatch, OneRankHasAnotherLargeCount) {
   expect_failure_everywhere([&] {
     std::vector<float> values(rank == 0 ? 50'000 : 50'001);
     comm.all_reduce(std::span(values), Reduction::sum);
   });
 }
 
-TEST_F(Mismatch, AnotherAlgorithmOnOneRank) {
+TEST_F(Mismatch, OneRankTakesAnotherAlgorithm) {
   expect_failure_everywhere([&] {
     std::vector<float> values(rank == 0 ? 10 : 50'001);
     comm.all_reduce(std::span(values), Reduction::sum);
   });
 }
 
-TEST_F(Mismatch, AnotherTypeOfTheSameSizeOnOneRank) {
+TEST_F(Mismatch, OneRankHasAnotherTypeOfTheSameSize) {
   expect_failure_everywhere([&] {
     if (rank == 0) {
       comm.all_reduce(1.0, Reduction::sum);
@@ -622,11 +624,11 @@ TEST_F(Mismatch, AnotherTypeOfTheSameSizeOnOneRank) {
   });
 }
 
-TEST_F(Mismatch, AnotherOperationOnOneRank) {
+TEST_F(Mismatch, OneRankHasAnotherReduction) {
   expect_failure_everywhere([&] { comm.all_reduce(1.0, rank == size - 1 ? Reduction::max : Reduction::sum); });
 }
 
-TEST_F(Mismatch, AnotherCollectiveOnOneRank) {
+TEST_F(Mismatch, OneRankCallsAnotherCollective) {
   expect_failure_everywhere([&] {
     if (rank == 0) {
       (void)comm.all_gather(1);
@@ -636,7 +638,7 @@ TEST_F(Mismatch, AnotherCollectiveOnOneRank) {
   });
 }
 
-TEST_F(Mismatch, ACollectiveThatOneRankLeavesOut) {
+TEST_F(Mismatch, OneRankLeavesOutACollective) {
   expect_failure_everywhere([&] {
     if (rank != 0) comm.all_reduce(1.0, Reduction::sum);
     comm.all_reduce(1.0, Reduction::sum);
@@ -644,13 +646,13 @@ TEST_F(Mismatch, ACollectiveThatOneRankLeavesOut) {
   });
 }
 
-// Who broadcasts waits for nobody; but memory for what the others don't wait for yet must end somewhere.
-// So must it for who sends.
-TEST_F(Collectives, NobodyRunsAheadWithoutEnd) {
+// A broadcasting or sending rank doesn't wait for its receivers. The memory for data that they haven't asked for is
+// limited.
+TEST_F(Collectives, SendersWaitForReceiversThatAreFarBehind) {
   constexpr auto pause = std::chrono::milliseconds(300);
   std::vector<std::byte> data(64 * 1024);
   const auto check = [&](int last, int times, auto&& f) {
-    const auto start = std::chrono::steady_clock::now();  // before anybody pauses
+    const auto start = std::chrono::steady_clock::now();  // before any rank pauses
     comm.barrier();
     if (rank == last) std::this_thread::sleep_for(pause);
     for (int i = 0; i < times; ++i) f(i);
@@ -659,9 +661,9 @@ TEST_F(Collectives, NobodyRunsAheadWithoutEnd) {
     }
     comm.barrier();
   };
-  check(size - 1, 200, [&](int) { comm.broadcast(data, 0); });
+  check(size - 1, 200, [&](int) { comm.run(Broadcast{std::span(data), 0}); });
   if (size == 1) return;
-  // Many small ones cost memory too.
+  // Many small messages cost memory too.
   for (const std::size_t bytes : {data.size(), std::size_t{1}}) {
     const auto some = std::span(data).first(bytes);
     check(1, bytes == 1 ? 30'000 : 200, [&](int) {
@@ -669,7 +671,7 @@ TEST_F(Collectives, NobodyRunsAheadWithoutEnd) {
       if (rank == 1) comm.wait(comm.receive(some, 0, 7));
     });
   }
-  // Not waiting for one's sends is no reason to stop, nor is the order in which the receiver wants them.
+  // A rank that doesn't wait for its sends goes on, whatever the order in which the peer receives them.
   comm.barrier();
   constexpr int many = 200;
   std::vector<Request> requests;

@@ -21,8 +21,8 @@ using namespace aloni::comm;
 using aloni::InvalidArgument;
 using aloni::test::make_communicator;
 
-std::span<const std::byte> bytes_of(const int& value) { return std::as_bytes(std::span(&value, 1)); }
-std::span<std::byte> bytes_of(int& value) { return std::as_writable_bytes(std::span(&value, 1)); }
+std::span<const int> one(const int& value) { return {&value, 1}; }
+std::span<int> one(int& value) { return {&value, 1}; }
 
 class CommunicatorTest : public testing::Test {
  protected:
@@ -38,18 +38,18 @@ TEST_F(CommunicatorTest, HasTheRanksOfTheCommunicatorItWasMadeFrom) {
   EXPECT_EQ(size, mpi_size);
 }
 
-TEST_F(CommunicatorTest, LeavesTheCallersCommunicatorAlone) {
+TEST_F(CommunicatorTest, LeavesTheCallersMpiCommunicatorAlone) {
   MPI_Errhandler handler;
   MPI_Comm_get_errhandler(MPI_COMM_WORLD, &handler);
   EXPECT_EQ(handler, MPI_ERRORS_ARE_FATAL);
-  // A message of ours and one of the caller's with the same rank and tag don't meet.
+  // A message of the library never meets a message of the caller with the same rank and tag.
   int ours = 1, theirs = 2, received = 0;
   MPI_Request request;
   MPI_Irecv(&received, 1, MPI_INT, rank, 0, MPI_COMM_WORLD, &request);
   const auto neighbour = (rank + 1) % size;
   int got = 0;
-  std::array requests{comm.send(bytes_of(std::as_const(ours)), neighbour, 0),
-                      comm.receive(bytes_of(got), (rank + size - 1) % size, 0)};
+  std::array requests{comm.send(one(std::as_const(ours)), neighbour, 0),
+                      comm.receive(one(got), (rank + size - 1) % size, 0)};
   comm.wait(requests);
   MPI_Send(&theirs, 1, MPI_INT, rank, 0, MPI_COMM_WORLD);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
@@ -64,19 +64,19 @@ TEST_F(CommunicatorTest, EveryRankReachesEveryRankIncludingItself) {
   std::vector<Request> requests;
   for (int peer = 0; peer < size; ++peer) {
     sent[peer] = 100 * rank + peer;
-    requests.push_back(comm.receive(bytes_of(received[peer]), peer, 17));
-    requests.push_back(comm.send(bytes_of(std::as_const(sent[peer])), peer, 17));
+    requests.push_back(comm.receive(one(received[peer]), peer, 17));
+    requests.push_back(comm.send(one(std::as_const(sent[peer])), peer, 17));
   }
   comm.wait(requests);
   for (int peer = 0; peer < size; ++peer) EXPECT_EQ(received[peer], 100 * peer + rank);
   for (const Request& request : requests) EXPECT_FALSE(request.pending);
-  comm.wait(requests);  // of nothing: returns at once
+  comm.wait(requests);  // all are spent: returns at once
 }
 
 TEST_F(CommunicatorTest, TestMakesProgress) {
   int sent = rank, received = -1;
-  Request receive = comm.receive(bytes_of(received), (rank + 1) % size, Communicator::max_tag);
-  Request send = comm.send(bytes_of(std::as_const(sent)), (rank + size - 1) % size, Communicator::max_tag);
+  Request receive = comm.receive(one(received), (rank + 1) % size, Communicator::max_tag);
+  Request send = comm.send(one(std::as_const(sent)), (rank + size - 1) % size, Communicator::max_tag);
   while (!comm.test(receive)) {
   }
   while (!comm.test(send)) {
@@ -92,8 +92,7 @@ TEST_F(CommunicatorTest, CountsTheTrafficOfEachTransportAndPeer) {
     const Communicator own = from_mpi(MPI_COMM_WORLD, options);
     const int to = (rank + 1) % size, from = (rank + size - 1) % size;
     int value = 0, received = 0;
-    std::vector<Request> requests{own.send(bytes_of(std::as_const(value)), to, 0),
-                                  own.receive(bytes_of(received), from, 0)};
+    std::vector<Request> requests{own.send(one(std::as_const(value)), to, 0), own.receive(one(received), from, 0)};
     own.wait(requests);
     own.barrier();
     const std::string name = size == 1 ? "self" : transport_name;
@@ -126,14 +125,13 @@ TEST_F(CommunicatorTest, SendsBetweenNodesInFragments) {
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
   std::vector<int> mine(30'001), theirs(mine.size());
   for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = rank + 7 * static_cast<int>(i);
-  const std::array requests{nodes.receive(std::as_writable_bytes(std::span(theirs)), previous, 1),
-                            nodes.send(std::as_bytes(std::span(mine)), next, 1)};
+  const std::array requests{nodes.receive(std::span(theirs), previous, 1), nodes.send(std::span(mine), next, 1)};
   for (Request r : requests) nodes.wait(r);
   for (std::size_t i = 0; i < theirs.size(); ++i) ASSERT_EQ(theirs[i], previous + 7 * static_cast<int>(i));
 }
 
 TEST_F(CommunicatorTest, RefusesATransportThatTheBuildLacks) {
-  if (aloni::config::has_ucx) GTEST_SKIP() << "it has all";
+  if (aloni::config::has_ucx) GTEST_SKIP() << "this build has all transports";
   try {
     (void)from_mpi(MPI_COMM_WORLD, {.messages = MessageTransport::ucx});
     ADD_FAILURE() << "no exception";
@@ -149,7 +147,7 @@ TEST_F(CommunicatorTest, RefusesFaultsOutsideTheirRange) {
   comm.barrier();
 }
 
-TEST_F(CommunicatorTest, SaysThatATransportIsFaulty) {
+TEST_F(CommunicatorTest, NamesFaultyTransports) {
   for (const bool shared : {true, false}) {
     const Communicator own = from_mpi(MPI_COMM_WORLD, {.shared_memory = shared, .faults = {.delay = 0.5}});
     own.barrier();
@@ -158,8 +156,8 @@ TEST_F(CommunicatorTest, SaysThatATransportIsFaulty) {
   }
 }
 
-// Rank 0's last sends are complete when rank 1 has told it that it has taken others, and rank 1 leaves as soon as it has received.
-TEST_F(CommunicatorTest, WhatIsDelayedLeavesBeforeTheEnd) {
+// Rank 0's last sends complete when rank 1 has acknowledged earlier ones. Rank 1 ends as soon as it has received all.
+TEST_F(CommunicatorTest, DelayedAcknowledgementsLeaveBeforeTheEnd) {
   if (size < 2) GTEST_SKIP() << "needs a second rank";
   for (const bool shared : {true, false}) {
     const Faults late{.delay = 0.999, .longest_delay = 1'000'000'000};
@@ -180,8 +178,8 @@ TEST_F(CommunicatorTest, WhatIsDelayedLeavesBeforeTheEnd) {
   }
 }
 
-// Ranks that share memory have no use for it, and pay nothing for it.
-TEST_F(CommunicatorTest, UsesSharedMemoryBeforeAnythingElse) {
+// Ranks that share memory don't need UCX and pay nothing for it.
+TEST_F(CommunicatorTest, PrefersSharedMemoryToUcx) {
   if (!aloni::config::has_ucx) GTEST_SKIP() << "needs ucx";
   const Communicator own = from_mpi(MPI_COMM_WORLD, {.messages = MessageTransport::ucx});
   own.barrier();
@@ -191,10 +189,10 @@ TEST_F(CommunicatorTest, UsesSharedMemoryBeforeAnythingElse) {
 
 TEST_F(CommunicatorTest, RefusesArgumentsOutsideTheirRange) {
   int value = 0;
-  EXPECT_THROW((void)comm.send(bytes_of(std::as_const(value)), size, 0), InvalidArgument);
-  EXPECT_THROW((void)comm.receive(bytes_of(value), -1, 0), InvalidArgument);
-  EXPECT_THROW((void)comm.send(bytes_of(std::as_const(value)), 0, Communicator::max_tag + 1), InvalidArgument);
-  EXPECT_THROW((void)comm.receive(bytes_of(value), 0, -1), InvalidArgument);
+  EXPECT_THROW((void)comm.send(one(std::as_const(value)), size, 0), InvalidArgument);
+  EXPECT_THROW((void)comm.receive(one(value), -1, 0), InvalidArgument);
+  EXPECT_THROW((void)comm.send(one(std::as_const(value)), 0, Communicator::max_tag + 1), InvalidArgument);
+  EXPECT_THROW((void)comm.receive(one(value), 0, -1), InvalidArgument);
   EXPECT_THROW(comm.set_max_message_bytes(0), InvalidArgument);
   EXPECT_THROW(comm.set_max_message_bytes(std::size_t{1} << 31), InvalidArgument);
   EXPECT_THROW((void)comm.split(-1, 0), InvalidArgument);
@@ -202,12 +200,12 @@ TEST_F(CommunicatorTest, RefusesArgumentsOutsideTheirRange) {
   EXPECT_THROW((void)comm.subgroup({rank, rank}), InvalidArgument);
   EXPECT_THROW((void)comm.subgroup({rank, size}), InvalidArgument);
   EXPECT_THROW((void)comm.subgroup({(rank + 1) % (size + 1)}), InvalidArgument);
-  EXPECT_THROW(comm.broadcast(bytes_of(value), size), InvalidArgument);
+  EXPECT_THROW(comm.run(Broadcast{one(value), size}), InvalidArgument);
   EXPECT_THROW((void)from_mpi(MPI_COMM_NULL), InvalidArgument);
   comm.barrier();  // still usable
 }
 
-TEST_F(CommunicatorTest, SplitOrdersByKeyAndKeepsColoursApart) {
+TEST_F(CommunicatorTest, SplitMakesOneCommunicatorOfEachColorOrderedByKey) {
   comm.set_max_message_bytes(5);
   const Communicator half = comm.split(rank % 2, -rank);
   const int members = (size + 1 - rank % 2) / 2;
@@ -218,8 +216,8 @@ TEST_F(CommunicatorTest, SplitOrdersByKeyAndKeepsColoursApart) {
   for (int i = 0; i < members; ++i) EXPECT_EQ(ranks[i], 2 * (members - 1 - i) + rank % 2);
 }
 
-// Trap: a group whose ranks are not 0 … p-1, and are numbered otherwise inside it.
-TEST_F(CommunicatorTest, SubgroupsOfScatteredRanksWorkWhileTheOthersDoSomethingElse) {
+// The ranks of this subgroup aren't contiguous, so their numbers differ inside and outside of it.
+TEST_F(CommunicatorTest, SubgroupsOfScatteredRanksWorkWithoutTheOtherRanks) {
   std::vector<int> outer;
   for (int r = 0; r < size; r += 3) outer.push_back(r);
   if (size > 1 && outer.back() != size - 1) outer.push_back(size - 1);
@@ -230,13 +228,13 @@ TEST_F(CommunicatorTest, SubgroupsOfScatteredRanksWorkWhileTheOthersDoSomethingE
     EXPECT_EQ(group.rank(), own);
     EXPECT_EQ(group.size(), members);
     EXPECT_EQ(group.all_reduce(rank, Reduction::sum), std::accumulate(outer.begin(), outer.end(), 0));
-    // Around the ring, by the group's own numbers.
+    // Once around the ring, by the numbers inside the group.
     int sent = rank, received = -1;
-    std::vector<Request> requests{group.receive(bytes_of(received), (own + members - 1) % members, 1),
-                                  group.send(bytes_of(std::as_const(sent)), (own + 1) % members, 1)};
+    std::vector<Request> requests{group.receive(one(received), (own + members - 1) % members, 1),
+                                  group.send(one(std::as_const(sent)), (own + 1) % members, 1)};
     group.wait(requests);
     EXPECT_EQ(received, outer[(own + members - 1) % members]);
-    // A group of a group, in the numbers of the group.
+    // A subgroup of the group takes the numbers inside the group.
     if (own + 1 >= members - 1) {
       const Communicator pair = group.subgroup(members == 1 ? std::vector{0} : std::vector{members - 2, members - 1});
       EXPECT_EQ(pair.all_reduce(rank, Reduction::max), outer.back());
@@ -247,15 +245,15 @@ TEST_F(CommunicatorTest, SubgroupsOfScatteredRanksWorkWhileTheOthersDoSomethingE
 
 TEST_F(CommunicatorTest, NodeHoldsTheRanksOfThisMachineInTheirOrder) {
   const Communicator node = comm.node();
-  // The test runs on one machine; its nodes may be pretended ones.
+  // The test runs on one machine; ranks_per_node may split it into several nodes.
   const int per_node = aloni::test::transport_options().ranks_per_node;
   const int first = per_node > 0 ? rank / per_node * per_node : 0;
   EXPECT_EQ(node.size(), per_node > 0 ? std::min(per_node, size - first) : size);
   EXPECT_EQ(node.rank(), rank - first);
 }
 
-// Each has a number of its own, made from how and when it was made.
-TEST_F(CommunicatorTest, ManyOfThemLiveAtTheSameTime) {
+// Each communicator has an identifier of its own, made from the way and the order of its making.
+TEST_F(CommunicatorTest, ManyCommunicatorsLiveAtTheSameTime) {
   std::vector<Communicator> all;
   for (int i = 0; i < 40; ++i) {
     all.push_back(comm.node());
@@ -273,28 +271,28 @@ TEST_F(CommunicatorTest, OutlivesTheCommunicatorItWasSplitFrom) {
   EXPECT_EQ(child.all_reduce(1, Reduction::sum), size);
 }
 
-// MPI keeps what arrives for a communicator that is gone, and gives it to the next one of the same number.
-TEST_F(CommunicatorTest, WhatNobodyReceivedDoesNotReachTheNextFamily) {
+// MPI keeps messages for a destroyed communicator and hands them to the next one with the same number.
+TEST_F(CommunicatorTest, UnreceivedMessagesDoNotReachTheNextFamily) {
   if (size == 1) return;
   for (int i = 0; i < 20; ++i) {
     Communicator own = make_communicator();
     if (i % 2 == 1 && rank == size - 1) {
       int value = -1;
-      own.wait(own.receive(bytes_of(value), 0, 7));
+      own.wait(own.receive(one(value), 0, 7));
       ASSERT_EQ(value, i);
     }
-    if (rank == 0) own.wait(own.send(bytes_of(i), size - 1, 7));
+    if (rank == 0) own.wait(own.send(one(i), size - 1, 7));
   }
 }
 
-TEST_F(CommunicatorTest, CollectivelyReturnsWhatEachRankComputed) {
+TEST_F(CommunicatorTest, CollectivelyReturnsTheResultOfEachRank) {
   EXPECT_EQ(collectively(comm, "test", [&] { return std::to_string(rank); }), std::to_string(rank));
   bool called = false;
   collectively(comm, "test", [&] { called = true; });
   EXPECT_TRUE(called);
 }
 
-TEST_F(CommunicatorTest, CollectivelyThrowsOnAllRanksWhatOneRankThrew) {
+TEST_F(CommunicatorTest, CollectivelyThrowsOnAllRanksWhenOneRankThrows) {
   const int failing = size / 2;
   const auto f = [&] {
     if (rank == failing) throw std::out_of_range("label 12 of image 7");

@@ -33,13 +33,6 @@ detail::Topology topology_of(const detail::CommunicatorRuntime& runtime, const s
   return t;
 }
 
-/// Whether the algorithm must combine in the order of ranks. A user's function need not be commutative: it gets another
-/// order only if the options name such an algorithm.
-bool keeps_order(const CollectiveOptions& options, const ElementOperation& operation) {
-  return options.reproducible ||
-         (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);
-}
-
 void copy_bytes(const void* from, void* to, std::size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }
@@ -68,12 +61,11 @@ Communicator::State::State(std::shared_ptr<detail::CommunicatorRuntime> f, std::
       rank(context->rank),
       size(static_cast<int>(context->root_ranks.size())),
       plans(topology_of(*runtime, context->root_ranks)),
-      fusion(
-          runtime->engine(), *context, *runtime->heap(),
-          [this](std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
-                 const detail::Engine::Call::Finish& finish) {
-            launch(prepare_all_reduce("aloni::comm::Communicator::all_reduce", data, operation, options, finish).call);
-          }),
+      fusion(runtime->engine(), *context, *runtime->heap(),
+             [this](std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
+                    const detail::Engine::Call::Finish& finish) {
+               launch(prepare_all_reduce("aloni::comm::AllReduce", data, operation, options, finish).call);
+             }),
       close_looks_(runtime->shares_cores() ? close_looks_when_shared : close_looks) {}
 
 Communicator::State::~State() {
@@ -93,7 +85,8 @@ detail::Prepared Communicator::State::prepare_all_reduce(const char* name, std::
                                                          const ElementOperation& operation,
                                                          const CollectiveOptions& options,
                                                          const detail::Engine::Call::Finish& finish) {
-  const AllReduceAlgorithm algorithm = plans.choose(options.algorithm, data.size(), keeps_order(options, operation));
+  const AllReduceAlgorithm algorithm =
+      plans.choose(name, options.algorithm, data.size(), keeps_order(options, operation)).algorithm;
   const bool staged =
       algorithm == AllReduceAlgorithm::direct && runtime->heap()->address_of(data.data(), data.size()).descriptor < 0;
   return prepare(name,
@@ -160,7 +153,7 @@ Request Communicator::State::start_all_reduce(const char* name, std::span<std::b
   if (!options.fuse || size == 1 || !detail::Fusion::takes(data.size()))
     return start(prepare_all_reduce(name, data, operation, options, finish));
   check_poison(name, false);
-  (void)plans.choose(options.algorithm, data.size(), keeps_order(options, operation));  // throws
+  (void)plans.choose(name, options.algorithm, data.size(), keeps_order(options, operation));  // throws
   detail::Engine::Handle handle{};
   const auto guard = runtime->guard();
   poisoning([&] {

@@ -50,6 +50,12 @@ struct Communicator::State {
   /// A communicator of this one's ranks `members`, in this order.
   Communicator child(std::uint64_t salt, const std::vector<int>& members) const;
 
+  /// Whether an all-reduce must combine in the order of ranks. A user's function need not be commutative: it gets
+  /// another order only if the options name such an algorithm.
+  static bool keeps_order(const CollectiveOptions& options, const ElementOperation& operation) {
+    return options.reproducible ||
+           (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);
+  }
   /// An all-reduce in place. The options or the size determine the algorithm.
   detail::Prepared prepare_all_reduce(const char* name, std::span<std::byte> data, const ElementOperation& operation,
                                       const CollectiveOptions& options, const detail::Engine::Call::Finish& finish);

@@ -50,24 +50,24 @@ std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
 
 }  // namespace
 
-AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const {
+AllReduceChoice Plans::choose(const char* operation, AllReduceAlgorithm wanted, std::size_t bytes,
+                              bool reproducible) const {
   using A = AllReduceAlgorithm;
   if (reproducible && (wanted == A::ring || wanted == A::hierarchical)) {
-    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", to_string(wanted),
+    throw Unsupported(operation, "algorithm", to_string(wanted),
                       "automatic, direct, recursive_doubling or rabenseifner: only these can be reproducible");
   }
   const std::size_t nodes = topology_.nodes.size();
   const bool even =
       std::ranges::all_of(topology_.nodes, [&](const auto& n) { return n.size() == topology_.nodes.front().size(); });
   if (wanted == A::direct && !topology_.one_island) {
-    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "direct",
-                      "ranks that share memory; use automatic otherwise");
+    throw Unsupported(operation, "algorithm", "direct", "ranks that share memory; use automatic otherwise");
   }
   if (wanted == A::hierarchical && !even) {
-    throw Unsupported("aloni::comm::Communicator::all_reduce", "algorithm", "hierarchical",
+    throw Unsupported(operation, "algorithm", "hierarchical",
                       "the same number of ranks on each node; use automatic otherwise");
   }
-  if (wanted != A::automatic) return wanted;
+  if (wanted != A::automatic) return {wanted, "the caller's choice"};
   if (tuning_) {
     A best = A::automatic;
     double seconds = 0;
@@ -79,12 +79,40 @@ AllReduceAlgorithm Plans::choose(AllReduceAlgorithm wanted, std::size_t bytes, b
         seconds = own;
       }
     }
-    if (best != A::automatic) return best;
+    if (best != A::automatic) return {best, "the fastest by the tuning"};
   }
-  if (bytes <= latency_bound_bytes) return A::recursive_doubling;
-  if (topology_.one_island) return A::direct;
-  if (!reproducible && nodes > 1 && even && topology_.nodes.front().size() > 1) return A::hierarchical;
-  return A::rabenseifner;
+  if (bytes <= latency_bound_bytes) return {A::recursive_doubling, "up to 8 KiB: the fewest messages in sequence"};
+  if (topology_.one_island) return {A::direct, "all ranks share memory: one pass over the data"};
+  if (!reproducible && nodes > 1 && even && topology_.nodes.front().size() > 1)
+    return {A::hierarchical, "several nodes with equally many ranks: the least data between nodes"};
+  return {A::rabenseifner, "above 8 KiB without memory shared by all ranks: the least data for each rank"};
+}
+
+Method Plans::method(const PlanKey& key, Index count) const {
+  using K = Method::Kind;
+  const auto p = static_cast<Index>(topology_.root_ranks.size());
+  const std::size_t bytes = static_cast<std::size_t>(count) * key.element_bytes;
+  switch (key.kind) {
+    case OperationKind::broadcast:
+      if (topology_.nodes.size() > 1) return {K::hierarchical, "hierarchical", "several nodes: once to each node"};
+      if (p <= 2 || bytes <= binomial_bytes)
+        return {K::binomial, "binomial", "two ranks or up to 64 KiB: the fewest messages in sequence"};
+      return {K::chain, "chain", "above 64 KiB: every rank sends the data once, as a pipeline"};
+    case OperationKind::reduce_scatter:
+      return {K::ring, "ring", "the least data for each rank"};
+    case OperationKind::all_gather:
+      if (count % p == 0 && bytes <= latency_bound_bytes)
+        return {K::bruck, "bruck", "equal blocks, up to 8 KiB: the fewest messages"};
+      return {K::ring, "ring", "above 8 KiB or unequal blocks: the least data for each rank"};
+    case OperationKind::all_to_all:
+      if (p > 4 && bytes / static_cast<std::size_t>(p) <= bruck_block_bytes)
+        return {K::bruck, "bruck", "more than four ranks, blocks up to 256 bytes: the fewest messages"};
+      return {K::pairwise, "pairwise", "up to four ranks or blocks above 256 bytes: each block travels once"};
+    case OperationKind::barrier:
+      return {K::dissemination, "dissemination", "the fewest messages in sequence"};
+    default:
+      throw InvalidArgument("aloni::comm::Plans", "kind", std::to_string(static_cast<int>(key.kind)), "a collective");
+  }
 }
 
 Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
@@ -94,32 +122,33 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
   const auto elements = [&](std::size_t bytes) {
     return std::max<Index>(1, static_cast<Index>(bytes / key.element_bytes));
   };
-  switch (key.kind) {
-    case OperationKind::all_reduce: {
-      const Region data = b.output(count);
-      switch (key.algorithm) {
-        case AllReduceAlgorithm::direct:
-          direct_all_reduce(b, team, data, key.staged);
-          break;
-        case AllReduceAlgorithm::ring:
-          ring_all_reduce(b, team, data, elements(ring_segment_bytes));
-          break;
-        case AllReduceAlgorithm::rabenseifner:
-          rabenseifner_all_reduce(b, team, data);
-          break;
-        case AllReduceAlgorithm::hierarchical:
-          hierarchical_all_reduce(b, rank, topology_.nodes, data);
-          break;
-        default:
-          recursive_doubling_all_reduce(b, team, data);
-      }
-      break;
+  if (key.kind == OperationKind::all_reduce) {
+    const Region data = b.output(count);
+    switch (key.algorithm) {
+      case AllReduceAlgorithm::direct:
+        direct_all_reduce(b, team, data, key.staged);
+        break;
+      case AllReduceAlgorithm::ring:
+        ring_all_reduce(b, team, data, elements(ring_segment_bytes));
+        break;
+      case AllReduceAlgorithm::rabenseifner:
+        rabenseifner_all_reduce(b, team, data);
+        break;
+      case AllReduceAlgorithm::hierarchical:
+        hierarchical_all_reduce(b, rank, topology_.nodes, data);
+        break;
+      default:
+        recursive_doubling_all_reduce(b, team, data);
     }
+    return b.finish();
+  }
+  const Method::Kind method = this->method(key, count).kind;
+  switch (key.kind) {
     case OperationKind::broadcast: {
       const Region data = b.output(count);
-      if (topology_.nodes.size() > 1) {
+      if (method == Method::Kind::hierarchical) {
         hierarchical_broadcast(b, rank, topology_.nodes, data, key.root);
-      } else if (p <= 2 || static_cast<std::size_t>(count) * key.element_bytes <= binomial_bytes) {
+      } else if (method == Method::Kind::binomial) {
         binomial_broadcast(b, team, data, key.root);
       } else {
         chain_broadcast(b, team, data, key.root, elements(chain_segment_bytes));
@@ -130,7 +159,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
       ring_reduce_scatter(b, team, b.output(count), elements(ring_segment_bytes));
       break;
     case OperationKind::all_gather:
-      if (count % p == 0 && static_cast<std::size_t>(count) * key.element_bytes <= latency_bound_bytes) {
+      if (method == Method::Kind::bruck) {
         bruck_all_gather(b, team, b.output(count));
       } else {
         ring_all_gather(b, team, b.output(count));
@@ -138,7 +167,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
       break;
     case OperationKind::all_to_all: {
       const Region input = b.input(count), output = b.output(count);
-      if (p > 4 && static_cast<std::size_t>(count / p) * key.element_bytes <= bruck_block_bytes) {
+      if (method == Method::Kind::bruck) {
         bruck_all_to_all(b, team, input, output);
       } else {
         const auto each = count / p;
@@ -148,13 +177,25 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
       }
       break;
     }
-    case OperationKind::barrier:
-      dissemination_barrier(b, team);
-      break;
     default:
-      throw InvalidArgument("aloni::comm::Plans", "kind", std::to_string(static_cast<int>(key.kind)), "a collective");
+      dissemination_barrier(b, team);
   }
   return b.finish();
+}
+
+/// Elements that a step reads and writes to combine them.
+double combined_elements(const Step& step, std::size_t ranks) {
+  if (step.kind == Step::Kind::reduce) return static_cast<double>(step.to.count);
+  // p - 1 sums and p copies for p operands.
+  if (step.kind == Step::Kind::combine)
+    return static_cast<double>(step.to.count) * (2 * static_cast<double>(ranks) - 1);
+  return 0;
+}
+
+double Plans::predict(double messages, double bytes, double combined_bytes) const {
+  if (!tuning_) return -1;
+  return messages * tuning_->latency + bytes * tuning_->seconds_per_byte +
+         combined_bytes * tuning_->combine_seconds_per_byte;
 }
 
 /// Predicted seconds of the slowest rank: its messages one after the other, and its local reductions.
@@ -164,29 +205,22 @@ double Plans::predict(AllReduceAlgorithm algorithm, std::size_t bytes) const {
   double slowest = 0;
   for (int r = 0; r < static_cast<int>(topology_.root_ranks.size()); ++r) {
     const Schedule s = schedule(key, count, r);
-    Index combined = 0;
-    for (const Step& step : s.steps) {
-      if (step.kind == Step::Kind::reduce) combined += step.to.count;
-      // p - 1 sums and p copies for p operands.
-      if (step.kind == Step::Kind::combine)
-        combined += step.to.count * (2 * static_cast<Index>(s.exposed_to.size()) - 1);
-    }
+    double combined = 0;
+    for (const Step& step : s.steps) combined += combined_elements(step, s.exposed_to.size());
     const double scale = static_cast<double>(bytes) / static_cast<double>(count);
-    slowest = std::max(slowest, s.messages_sent() * tuning_->latency +
-                                    static_cast<double>(s.elements_sent()) * scale * tuning_->seconds_per_byte +
-                                    static_cast<double>(combined) * scale * tuning_->combine_seconds_per_byte);
+    slowest =
+        std::max(slowest, predict(s.messages_sent(), static_cast<double>(s.elements_sent()) * scale, combined * scale));
   }
   return slowest;
 }
 
-std::vector<AlgorithmReport> Plans::explain(std::size_t bytes, bool reproducible) const {
+std::vector<AlgorithmReport> Plans::reports(std::size_t bytes, bool reproducible, AllReduceAlgorithm chosen) const {
   using A = AllReduceAlgorithm;
-  const A chosen = choose(A::automatic, bytes, reproducible);
   std::vector<AlgorithmReport> reports;
   for (const A algorithm : all_reduce_algorithms) {
     AlgorithmReport report{.algorithm = algorithm, .chosen = algorithm == chosen};
     try {
-      (void)choose(algorithm, bytes, reproducible);
+      (void)choose("aloni::comm::AllReduce", algorithm, bytes, reproducible);
       if (tuning_) {
         report.predicted_seconds = predict(algorithm, bytes);
         report.measured_seconds = tuning_->measured_seconds(algorithm, std::max<std::size_t>(bytes, 1));

@@ -40,19 +40,43 @@ struct Topology {
   bool one_island = false;                ///< all ranks reach each other's memory
 };
 
+/// The algorithm of an all-reduce, and why it is taken.
+struct AllReduceChoice {
+  AllReduceAlgorithm algorithm{};
+  const char* reason = "";
+};
+
+/// The algorithm of any other collective, and why it is taken.
+struct Method {
+  enum class Kind : std::uint8_t { ring, bruck, pairwise, binomial, chain, hierarchical, dissemination };
+
+  Kind kind{};
+  const char* name = "";
+  const char* reason = "";
+};
+
+/// Elements that a step reads and writes to combine them; `ranks` take part in a combine step.
+double combined_elements(const Step& step, std::size_t ranks);
+
 class Plans {
  public:
   explicit Plans(Topology topology) : topology_(std::move(topology)) {}
 
   const Topology& topology() const { return topology_; }
-  /// Algorithm for an all-reduce of `bytes`; equal on all ranks. Throws Unsupported if these ranks cannot use `wanted`.
-  AllReduceAlgorithm choose(AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
+  /// Algorithm for an all-reduce of `bytes`; equal on all ranks. Throws Unsupported, naming `operation`, if these ranks
+  /// cannot use `wanted`.
+  AllReduceChoice choose(const char* operation, AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
+  /// Algorithm of a collective that is not an all-reduce; equal on all ranks.
+  Method method(const PlanKey& key, Index count) const;
   void set_tuning(const Tuning& tuning) {
     tuning_ = tuning;
     entries_.clear();  // the part sizes may change
     oldest_ = latest_ = 0;
   }
-  std::vector<AlgorithmReport> explain(std::size_t bytes, bool reproducible) const;
+  /// All algorithms for an all-reduce of `bytes`; `chosen` is marked.
+  std::vector<AlgorithmReport> reports(std::size_t bytes, bool reproducible, AllReduceAlgorithm chosen) const;
+  /// Seconds predicted by the tuning's model; negative without tuning.
+  double predict(double messages, double bytes, double combined_bytes) const;
   /// Plan for `key`, from the cache of the latest plans or newly compiled.
   std::shared_ptr<const Plan> get(const PlanKey& key);
   /// Plan for a schedule of the user. `identity`: hash of its name, equal on all ranks of one operation.

@@ -103,7 +103,7 @@ TEST_F(Links, FormEqualSymmetricTablesOnAllRanks) {
           }
         }
       SquareMatrix of_first = *m;
-      comm.broadcast(std::as_writable_bytes(of_first.values()), 0);
+      comm.run(comm::Broadcast{of_first.values(), 0});
       EXPECT_EQ(of_first, *m);
     }
   }

@@ -68,7 +68,7 @@ class NcclCollectives final : public DeviceCollectives {
     collectively(comm, name, [&] {
       if (comm.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     });
-    comm.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
+    comm.run(Broadcast{std::span(&id, 1), 0});
     // Calls return at once, so that waits can check the other ranks.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
@@ -139,7 +139,7 @@ std::shared_ptr<DeviceCollectives> make_device_collectives(const Communicator& c
     check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties");
     std::copy_n(properties.uuid.bytes, sizeof(Identity), devices[static_cast<std::size_t>(comm.rank())].begin());
   });
-  comm.all_gather(std::as_writable_bytes(std::span(devices)), sizeof(Identity));
+  comm.run(AllGather{std::span(devices)});
   std::ranges::sort(devices);
   if (std::ranges::adjacent_find(devices) != devices.end()) return nullptr;
   return std::make_shared<NcclCollectives>(comm);
