@@ -13,7 +13,7 @@ if ! { cmake --preset host -D aloni_CXX_ARCH=native && cmake --build --preset ho
   exit 1
 fi
 rm -f "$log"
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the layers are too small for more
 # The ranks' stderr is the launcher's pipe: they can't see by themselves that somebody is watching.
 progress=plain
 [[ -t 2 ]] && progress=line
