@@ -6,6 +6,7 @@
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/halo/deep_halo.hpp>
 #include <aloni/halo/exchange.hpp>
+#include <aloni/halo/exchange_tuning.hpp>
 #include <aloni/halo/refill.hpp>
 
 #include <array>
@@ -21,13 +22,24 @@ using aloni::views::Box;
 using aloni::views::Dim;
 using aloni::views::Distribution;
 using aloni::views::GhostWidths;
+using aloni::views::ProcessGrid;
 using aloni::views::Side;
 namespace comm = aloni::comm;
 namespace halo = aloni::halo;
 
 inline halo::BoundaryConditions periodic() { return halo::BoundaryConditions::all(halo::Boundary::periodic); }
 
-/// With one exchange in so many substeps.
+inline Distribution domain_of(Index depth, Index height, Index width, const ProcessGrid& grid) {
+  return Distribution::block(aloni::views::make_extents(1, {depth, height, width}, quantities), grid, grid.size());
+}
+/// size³ cells in all.
+inline Distribution cube(Index size, const ProcessGrid& grid) { return domain_of(size, size, size, grid); }
+/// size³ cells for each rank.
+inline Distribution cube_per_rank(Index size, const ProcessGrid& grid) {
+  return domain_of(size * grid[Dim::depth], size * grid[Dim::height], size * grid[Dim::width], grid);
+}
+
+/// The halo of this stencil, exchanged once in `substeps` substeps.
 inline halo::DeepHalo deep_halo(const Distribution& domain, int rank, int substeps) {
   GhostWidths cells;
   for (const Dim d : aloni::views::spatial_dims) cells(d, Side::low) = cells(d, Side::high) = radius;
@@ -40,9 +52,10 @@ class Simulation {
   using Exec = Kokkos::DefaultExecutionSpace;
   using View = aloni::views::DistributedView<T, 3>;
 
-  /// Collective. A period of 2π is `cells_per_period` cells; the domain is a number of periods in each direction. An exchange serves `every`
-  /// substeps.
-  Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every);
+  /// Collective. A period of 2π has `cells_per_period` cells; the domain has a whole number of periods in each
+  /// direction. One exchange serves `every` substeps. `tune`: exchanges by the method that is measured to be the fastest.
+  Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every,
+             bool tune = false);
 
   /// Three substeps.
   void step() {
@@ -89,6 +102,8 @@ class Simulation {
   /// Of one exchange of the quantities with other ranks, on this rank.
   halo::TransferCount counts() const { return now().between.counts(); }
   const halo::DeepHalo& deep() const { return deep_; }
+  /// Measured times of the exchange methods, fastest first; empty if not tuned.
+  const std::vector<halo::MethodTime>& methods() const { return methods_; }
   double time_step() const { return model_.time_step; }
   double cell_width() const { return width_; }
 
@@ -113,7 +128,12 @@ class Simulation {
   };
   const Field& now() const { return fields_[now_]; }
   void allocate(Field& field, const Distribution& domain) const;
-  void make_exchanges(Field& field, const Distribution& domain) const;
+  using ExchangeFields = std::vector<halo::Exchange<>::field_type>;
+  /// What the exchanges of a field fill.
+  struct Ghosts {
+    ExchangeFields within, between;
+  };
+  Ghosts ghosts_of(const Field& field, const Distribution& domain) const;
   halo::Exchange<> exchange_of_changes(const Distribution& domain) const;
 
   /// The ghosts travel while the interior is computed.
@@ -166,6 +186,7 @@ class Simulation {
   double width_;  ///< of a cell
   Model<T> model_;
   halo::DeepHalo deep_;
+  std::vector<halo::MethodTime> methods_;
   Index substep_ = 0;            ///< since the start
   std::array<Field, 2> fields_;  ///< of which one is now, the other next
   Field change_;
@@ -249,11 +270,10 @@ void Simulation<T>::allocate(Field& field, const Distribution& domain) const {
 }
 
 template <class T>
-void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) const {
-  using Fields = std::vector<halo::Exchange<>::field_type>;
+auto Simulation<T>::ghosts_of(const Field& field, const Distribution& domain) const -> Ghosts {
   // Slabs on both sides of each split direction; the first have the edges and corners. What remains after the loop, the
   // directions that aren't split, is left to the rank itself.
-  Fields slabs;
+  ExchangeFields slabs;
   std::vector<Dim> done;
   const auto box_without = [domain, every = deep_.steps()](int rank, const std::vector<Dim>& dims) {
     GhostWidths ghosts = deep_halo(domain, rank, every).ghosts();
@@ -274,9 +294,7 @@ void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) con
     done.push_back(d);
   }
   const auto own_ghosts = [box_without, done](int rank) { return box_without(rank, done); };
-  field.within = halo::Exchange<>(comm_, queue_, Fields{{field.view, periodic(), own_ghosts}});
-  field.between = halo::Exchange<>(comm_, queue_, slabs);
-  field.refill = halo::make_refill(comm_, queue_, deep_, {{field.view, periodic()}});
+  return {.within = {{field.view, periodic(), own_ghosts}}, .between = slabs};
 }
 
 /// A substep adds to the change of the one before in all cells that it computes: right behind an exchange also in cells of others. Not
@@ -290,7 +308,8 @@ halo::Exchange<> Simulation<T>::exchange_of_changes(const Distribution& domain) 
 }
 
 template <class T>
-Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every)
+Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every,
+                          bool tune)
     : comm_(comm),
       width_(2 * std::numbers::pi / static_cast<double>(cells_per_period)),
       model_(Model<T>::with_cells_of(width_)),
@@ -299,7 +318,14 @@ Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& do
   comm::collectively(comm_, "stencil: allocating the fields", [&] {
     for (Field* field : {&fields_[0], &fields_[1], &change_}) allocate(*field, domain);
   });
-  for (Field& field : fields_) make_exchanges(field, domain);
+  if (tune) methods_ = halo::measure_methods(comm_, queue_, ghosts_of(fields_[0], domain).between);
+  const halo::ExchangeMethod method = methods_.empty() ? halo::ExchangeMethod{} : methods_.front().method;
+  for (Field& field : fields_) {
+    const Ghosts ghosts = ghosts_of(field, domain);
+    field.within = halo::Exchange<>(comm_, queue_, ghosts.within);
+    field.between = halo::Exchange<>(comm_, queue_, ghosts.between, method);
+    field.refill = halo::make_refill(comm_, queue_, deep_, {{field.view, periodic()}});
+  }
   changes_ = exchange_of_changes(domain);
   const Place place(view());
   Kokkos::parallel_for("stencil: start", place.policy(queue_.space()), Start<T>{cells(), place, width_});
