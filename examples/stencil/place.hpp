@@ -33,9 +33,9 @@ double exchange_seconds(const comm::Communicator& comm, const ProcessGrid& grid,
   return times.median();
 }
 
-/// Collective: splits the box for the machine's nodes, unless --grid says how. Then measures the links between all ranks,
-/// and gives each rank the block that minimises traffic over slow links. Rank 0 prints the choice, its estimated cost and,
-/// if the choice differs from the default, measured times of both. The default is kept if it is measured to be as fast.
+/// Collective: splits the box for the machine's nodes, unless --grid says how. Then measures the links between all
+/// ranks, and gives each rank the block that minimises traffic over slow links. Rank 0 prints the choice, its estimated
+/// cost and, if the choice differs from the default, measured times of both. The default stays if it is as fast.
 template <class T>
 Placed place(const comm::Communicator& comm, const Options& options) {
   const int ranks = comm.size(), mates = comm.node().size();

@@ -53,7 +53,7 @@ class Simulation {
   using View = aloni::views::DistributedView<T, 3>;
 
   /// Collective. A period of 2π has `cells_per_period` cells; the domain has a whole number of periods in each
-  /// direction. One exchange serves `every` substeps. `tune`: exchanges by the method that is measured to be the fastest.
+  /// direction. One exchange serves `every` substeps. `tune`: measure the methods of exchange and take the fastest.
   Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every,
              bool tune = false);
 
