@@ -1,12 +1,12 @@
-// Magnetised gas in a periodic box: eight quantities per cell, differences of sixth order, on Views that belong to the
-// application and lie wherever it wants. In each substep the ghosts travel while the interior is computed. The result
-// has the same bits for any number of ranks and any split.
+// Magnetised gas in a periodic box: eight quantities per cell, differences of sixth order. The Views belong to the
+// application, which chooses their memory and layout. In each substep the ghosts travel while the interior is computed.
+// The result has the same bits for any number of ranks and any split.
 //   mpirun -n 2 stencil --size 64 --steps 300 --vtk vortex        a picture
-//   mpirun -n 2 stencil --size 256 --grid d2 --measure            does the exchange hide?
-//   mpirun -n 4 stencil --size 48 --every 3 --measure             or does a deep halo pay, with one exchange in three?
+//   mpirun -n 2 stencil --size 256 --grid d2 --measure            does computing hide the exchange?
+//   mpirun -n 4 stencil --size 48 --every 3 --measure             does a deep halo pay, with one exchange in three?
 //   mpirun -n 16 stencil --size 256 --place --tune --measure      blocks, ranks and exchange chosen for this machine
 //   mpirun -n 2 stencil --scaling; stencil --plan                 more ranks
-// It is built as any other application is: by its own CMakeLists.txt, from an installed package.
+// Its own CMakeLists.txt builds it from an installed package, like any other application.
 #include "options.hpp"
 #include "place.hpp"
 #include "simulation.hpp"
@@ -23,7 +23,7 @@
 
 namespace stencil {
 
-/// Per cent of what would be computed with an exchange in every substep.
+/// Redundant cells in per cent of the cells that an exchange in every substep would compute.
 double computed_twice(Index redundant_cells, Index computed_cells) {
   return 100 * static_cast<double>(redundant_cells) /
          static_cast<double>(std::max<Index>(1, computed_cells - redundant_cells));
@@ -99,7 +99,7 @@ struct Run {
   std::uint64_t checksum = 0;
 };
 
-/// Collective over `comm`, which may be some of all ranks.
+/// Collective over `comm`, which may have fewer ranks than the program.
 template <class T>
 Run timed_run(const comm::Communicator& comm, const Distribution& domain, const Options& options) {
   // One rank exchanges nothing: its bits are those of an exchange in every substep.
@@ -111,7 +111,7 @@ Run timed_run(const comm::Communicator& comm, const Distribution& domain, const 
 
 template <class T>
 void scale(const comm::Communicator& comm, const Options& options) {
-  comm.set_stuck_after(std::chrono::milliseconds(0));  // ranks that don't take part wait for as long as it takes
+  comm.set_stuck_after(std::chrono::milliseconds(0));  // ranks that do not take part wait without a limit
   std::vector<int> counts;
   for (int n = 1; n < comm.size(); n *= 2) counts.push_back(n);
   counts.push_back(comm.size());
@@ -145,7 +145,7 @@ void scale(const comm::Communicator& comm, const Options& options) {
   if (comm.rank() == 0) std::printf("all of the same bits as on one rank\n");
 }
 
-/// What each exchange costs on up to 64 ranks. Plans are arithmetic: one rank makes those of all.
+/// Messages and bytes of each exchange on up to 64 ranks. Plans are arithmetic: one rank makes the plans of all ranks.
 void print_plans(const Options& options) {
   const Index bytes_per_value = options.single ? sizeof(float) : sizeof(double);
   for (const bool weak : {true, false}) {
@@ -179,7 +179,7 @@ void print_plans(const Options& options) {
 }  // namespace stencil
 
 int main(int argc, char** argv) {
-  const aloni::Environment environment(argc, argv);  // takes Kokkos' arguments out
+  const aloni::Environment environment(argc, argv);  // removes the arguments of Kokkos
   auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);
   stencil::Options options;
   try {

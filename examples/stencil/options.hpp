@@ -1,5 +1,5 @@
 #pragma once
-// The command line, and how domains are split.
+// The command line, and the default split of the box.
 #include <aloni/core/error.hpp>
 #include <aloni/views/process_grid.hpp>
 
@@ -32,7 +32,7 @@ constexpr const char* usage =
     "  --scaling        time steps on 1, 2, 4, … ranks, weak (SIZE³ cells per rank) and strong, and compare the bits\n"
     "  --plan           print messages and bytes per exchange on 1 to 64 ranks, from plans alone\n";
 
-/// As many blocks as ranks, as close to cubes as can be; depth is split first, where faces are contiguous.
+/// One block per rank, as close to a cube as possible. Depth is split first: its faces are contiguous in memory.
 inline ProcessGrid even_grid(int ranks) {
   const auto grids = aloni::views::all_grids(ranks, {Dim::depth, Dim::height, Dim::width});
   return *std::min_element(grids.begin(), grids.end(), [](const ProcessGrid& a, const ProcessGrid& b) {
