@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace aloni::comm {
-namespace {
+namespace test_algorithms {
 
 /// Every number of ranks; under a sanitizer the small ones.
 constexpr int most_ranks = aloni::test::share_of(64);
@@ -282,5 +282,5 @@ TEST(Team, SendsToTheRanksOfAGroupThatDoesNotBeginAtZero) {
   EXPECT_NO_THROW(verify(all, goal));
 }
 
-}  // namespace
+}  // namespace test_algorithms
 }  // namespace aloni::comm

@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace test_collectives {
 
 using namespace aloni::comm;
 using aloni::test::make_communicator;
@@ -684,4 +684,4 @@ TEST_F(Collectives, NobodyRunsAheadWithoutEnd) {
   comm.wait(requests);
 }
 
-}  // namespace
+}  // namespace test_collectives

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace test_communicator {
 
 using namespace aloni::comm;
 using aloni::InvalidArgument;
@@ -369,4 +369,4 @@ TEST_F(CommunicatorTest, AgreeNamesTheLowestOfSeveralFailingRanks) {
   }
 }
 
-}  // namespace
+}  // namespace test_communicator

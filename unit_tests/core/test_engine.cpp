@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace test_engine {
 
 using namespace aloni::comm;
 using namespace aloni::comm::detail;
@@ -556,4 +556,4 @@ TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOne) {
   EXPECT_EQ(std::ranges::count(large[1], 3.0), 1'000'000);
 }
 
-}  // namespace
+}  // namespace test_engine

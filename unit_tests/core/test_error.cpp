@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace {
+namespace test_error {
 
 using namespace aloni;
 
@@ -45,4 +45,4 @@ TEST(PeerFailed, NamesTheRankOfTheRootCommunicatorWhereItDiffers) {
   EXPECT_EQ(stranger.root_rank(), 5);
 }
 
-}  // namespace
+}  // namespace test_error

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace test_faulty_transport {
 
 using namespace aloni::comm;
 using namespace std::chrono_literals;
@@ -292,4 +292,4 @@ TEST_P(EachFaultOnAllToAll, LeavesDataRightOrNamesARank) {
 INSTANTIATE_TEST_SUITE_P(Kinds, EachFaultOnAllToAll, testing::ValuesIn(aloni::test::fault_cases()),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace test_faulty_transport

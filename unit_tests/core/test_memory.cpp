@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace {
+namespace test_memory {
 
 TEST(Memory, PeakGrowsWithWhatIsTouchedAndStaysAfterwards) {
   const auto before = aloni::peak_memory_bytes();
@@ -20,4 +20,4 @@ TEST(Memory, PeakGrowsWithWhatIsTouchedAndStaysAfterwards) {
   EXPECT_GE(aloni::peak_memory_bytes(), after);  // the block is gone; the question itself may take a page
 }
 
-}  // namespace
+}  // namespace test_memory

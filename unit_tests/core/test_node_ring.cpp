@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace test_node_ring {
 
 using aloni::comm::detail::NodeRing;
 using Clock = std::chrono::steady_clock;
@@ -157,4 +157,4 @@ TEST(NodeRing, WhoCannotBeReachedIsNotWatched) {
   });
 }
 
-}  // namespace
+}  // namespace test_node_ring

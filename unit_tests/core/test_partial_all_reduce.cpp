@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace test_partial_all_reduce {
 
 using namespace aloni::comm;
 using aloni::InvalidArgument;
@@ -170,4 +170,4 @@ TEST_F(Partial, FailureEndsTheWait) {
   }
 }
 
-}  // namespace
+}  // namespace test_partial_all_reduce

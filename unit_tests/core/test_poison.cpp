@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace test_poison {
 
 using namespace aloni::comm;
 using aloni::test::make_communicator;
@@ -260,4 +260,4 @@ TEST_F(Poison, AloneItConcernsThisRankOnly) {
   EXPECT_THROW(comm.barrier(), aloni::PeerFailed);
 }
 
-}  // namespace
+}  // namespace test_poison

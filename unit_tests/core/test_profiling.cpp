@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace test_profiling {
 
 std::vector<std::string> events;  // callbacks of Kokkos Tools are plain functions
 
@@ -49,4 +49,4 @@ TEST_F(Profiling, AQueueFencesWithItsReason) {
   EXPECT_EQ(events, std::vector<std::string>{"fence aloni::test: the host reads the result"});
 }
 
-}  // namespace
+}  // namespace test_profiling

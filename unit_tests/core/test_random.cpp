@@ -17,7 +17,7 @@ void fill(const Kokkos::View<double*>& values, int begin, int end) {
 
 }  // namespace aloni_test
 
-namespace {
+namespace test_random {
 
 namespace random = aloni::random;
 using random::Philox;
@@ -89,4 +89,4 @@ TEST(Random, ATensorDoesNotDependOnHowItIsFilled) {
   for (int i = 0; i < n; ++i) ASSERT_EQ(host(i), random::uniform<double>(11, 22, i));
 }
 
-}  // namespace
+}  // namespace test_random

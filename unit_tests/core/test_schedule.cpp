@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace aloni::comm {
-namespace {
+namespace test_schedule {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -253,5 +253,5 @@ TEST(Verifier, FindsEveryDependencyThatIsLeftOut) {
   }
 }
 
-}  // namespace
+}  // namespace test_schedule
 }  // namespace aloni::comm

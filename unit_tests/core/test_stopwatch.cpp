@@ -5,7 +5,7 @@
 #include <chrono>
 #include <thread>
 
-namespace {
+namespace test_stopwatch {
 
 using aloni::Stopwatch;
 using Phase = Stopwatch::Phase;
@@ -54,4 +54,4 @@ TEST(Stopwatch, ResetInsideAScopeForgetsWhatWasBefore) {
   EXPECT_LT(stopwatch.seconds(Phase::input), 0.050);
 }
 
-}  // namespace
+}  // namespace test_stopwatch

@@ -6,7 +6,7 @@
 
 #include <string>
 
-namespace {
+namespace test_tuning {
 
 using namespace aloni::comm;
 using testing::HasSubstr;
@@ -70,4 +70,4 @@ TEST(Tuning, BrokenFilesAreRefusedWithTheLine) {
   EXPECT_THAT(refusal(good + "latency 1 2\n"), HasSubstr("line 10"));
 }
 
-}  // namespace
+}  // namespace test_tuning

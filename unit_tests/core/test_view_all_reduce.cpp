@@ -30,7 +30,7 @@ struct Largest {
   KOKKOS_FUNCTION Place operator()(const Place& a, const Place& b) const { return b.value > a.value ? b : a; }
 };
 
-namespace {
+namespace test_view_all_reduce {
 
 using namespace aloni::comm;
 using aloni::Queue;
@@ -166,4 +166,4 @@ TEST_F(ViewAllReduces, RefuseViewsThatDiffer) {
                aloni::InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_view_all_reduce

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace aloni::halo::detail {
-namespace {
+namespace test_batches {
 
 views::Box cells(Index lo, Index hi) { return {{0, 0, 0, lo, 0}, {1, 1, 1, hi, 1}}; }
 
@@ -18,5 +18,5 @@ TEST(Batches, LetSumsIntoDifferentTensorsRunTogether) {
   EXPECT_THAT(batches_of({}), testing::IsEmpty());
 }
 
-}  // namespace
+}  // namespace test_batches
 }  // namespace aloni::halo::detail

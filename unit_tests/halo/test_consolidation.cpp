@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_consolidation {
 
 using namespace testing_support;
 using detail::NodePair;
@@ -135,5 +135,5 @@ TEST_F(Consolidated, MessagesTakeNoMemoryBesidesThatOfTheRelays) {
   EXPECT_EQ(bytes[1], bytes[0]);
 }
 
-}  // namespace
+}  // namespace test_consolidation
 }  // namespace aloni::halo

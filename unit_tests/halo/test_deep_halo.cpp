@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_deep_halo {
 
 using namespace testing_support;
 using views::GhostState;
@@ -285,5 +285,5 @@ TEST(DeepHalo, HasTheValuesOfAnExchangeInEveryStep) {
   EXPECT_GT(deep, refused);
 }
 
-}  // namespace
+}  // namespace test_deep_halo
 }  // namespace aloni::halo

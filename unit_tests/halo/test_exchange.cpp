@@ -8,7 +8,7 @@
 #include <halo/distributed.hpp>
 
 namespace aloni::halo {
-namespace {
+namespace test_exchange {
 
 using namespace testing_support;
 using views::DistributedView;
@@ -298,5 +298,5 @@ TEST_F(Exchanges, RefuseArgumentsThatDifferBetweenRanks) {
   }
 }
 
-}  // namespace
+}  // namespace test_exchange
 }  // namespace aloni::halo

@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_exchange_faults {
 
 using namespace testing_support;
 using comm::Faults;
@@ -151,5 +151,5 @@ TEST_P(EachFault, LeavesGhostsRightOrSaysWhatIsWrong) {
 INSTANTIATE_TEST_SUITE_P(Kinds, EachFault, testing::ValuesIn(aloni::test::fault_cases()),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace test_exchange_faults
 }  // namespace aloni::halo

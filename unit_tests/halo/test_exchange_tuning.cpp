@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_exchange_tuning {
 
 using namespace testing_support;
 using views::DistributedView;
@@ -97,5 +97,5 @@ TEST_F(ExchangeTuning, RefusesToMeasureNothing) {
   EXPECT_THROW((void)measure_methods(comm_, queue_, {{x, periodic_}}, {}, 0), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_exchange_tuning
 }  // namespace aloni::halo

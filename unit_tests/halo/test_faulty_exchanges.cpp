@@ -17,7 +17,7 @@
 #include <string>
 
 namespace aloni::halo {
-namespace {
+namespace test_faulty_exchanges {
 
 using namespace testing_support;
 using namespace std::chrono_literals;
@@ -101,5 +101,5 @@ TEST_P(FaultyExchanges, EndWithRightGhostsOrAnException) {
 INSTANTIATE_TEST_SUITE_P(Kinds, FaultyExchanges, testing::ValuesIn(test::fault_cases()),
                          [](const auto& info) { return info.param.name; });
 
-}  // namespace
+}  // namespace test_faulty_exchanges
 }  // namespace aloni::halo

@@ -13,7 +13,7 @@
 #include <string>
 
 namespace aloni::halo {
-namespace {
+namespace test_random_exchanges {
 
 using namespace testing_support;
 
@@ -39,5 +39,5 @@ TEST(RandomExchanges, FillEveryGhostFromWhereItsIndexLeads) {
   }
 }
 
-}  // namespace
+}  // namespace test_random_exchanges
 }  // namespace aloni::halo

@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_range_map {
 
 using views::Box;
 using views::Dim;
@@ -176,5 +176,5 @@ TEST(RangeMap, RefusesExtentsThatMakeNoSense) {
   }
 }
 
-}  // namespace
+}  // namespace test_range_map
 }  // namespace aloni::halo

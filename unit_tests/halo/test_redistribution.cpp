@@ -8,7 +8,7 @@
 #include <halo/distributed.hpp>
 
 namespace aloni::halo {
-namespace {
+namespace test_redistribution {
 
 using namespace testing_support;
 using views::DistributedView;
@@ -136,5 +136,5 @@ TEST_F(Redistributions, RefuseTensorsThatDiffer) {
   }
 }
 
-}  // namespace
+}  // namespace test_redistribution
 }  // namespace aloni::halo

@@ -7,7 +7,7 @@
 #include <random>
 
 namespace aloni::halo {
-namespace {
+namespace test_stencil {
 
 using views::Box;
 using views::Dim;
@@ -96,5 +96,5 @@ TEST(Stencil, RefusesWindowsThatMakeNoSense) {
   }
 }
 
-}  // namespace
+}  // namespace test_stencil
 }  // namespace aloni::halo

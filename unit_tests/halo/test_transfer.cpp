@@ -13,7 +13,7 @@
 #include <type_traits>
 
 namespace aloni::halo {
-namespace {
+namespace test_transfer {
 
 using namespace testing_support;
 
@@ -345,5 +345,5 @@ TEST_F(Transfers, KeepTheMemoryTheyWereGiven) {
   EXPECT_TRUE(watch.expired());
 }
 
-}  // namespace
+}  // namespace test_transfer
 }  // namespace aloni::halo

@@ -10,7 +10,7 @@
 #include <tuple>
 
 namespace aloni::halo {
-namespace {
+namespace test_transfer_plan {
 
 using namespace testing_support;
 using testing::ElementsAre;
@@ -381,5 +381,5 @@ TEST(AgreementDigest, SeesEveryDifference) {
   EXPECT_NE(digest, agreement_digest(a.with_blocks(Dim::height, {13, 15}), a, one, {}));
 }
 
-}  // namespace
+}  // namespace test_transfer_plan
 }  // namespace aloni::halo

@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace aloni::nn::test {
-namespace {
+namespace fuzz_split {
 
 using local::ConvolutionBackend;
 
@@ -70,5 +70,5 @@ TEST(FuzzSplit, GivesTheSameBitsOnIntegersForAsLongAsThereIsTime) {
   tell(seed - 1);
 }
 
-}  // namespace
+}  // namespace fuzz_split
 }  // namespace aloni::nn::test

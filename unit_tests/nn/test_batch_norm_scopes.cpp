@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace aloni::nn::test {
-namespace {
+namespace test_batch_norm_scopes {
 
 using views::ProcessGrid;
 
@@ -141,5 +141,5 @@ TEST(BatchNormScopes, NeighboursNormaliseTheirBoxesTogether) {
   }
 }
 
-}  // namespace
+}  // namespace test_batch_norm_scopes
 }  // namespace aloni::nn::test

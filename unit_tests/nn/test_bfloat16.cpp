@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace aloni::nn::test {
-namespace {
+namespace test_bfloat16 {
 
 using comm::bfloat16;
 using local::ConvolutionBackend;
@@ -188,5 +188,5 @@ TEST(Bfloat16, IsRefusedWithWhatToTakeInstead) {
   EXPECT_NO_THROW(make(ConvolutionBackend::reference));
 }
 
-}  // namespace
+}  // namespace test_bfloat16
 }  // namespace aloni::nn::test

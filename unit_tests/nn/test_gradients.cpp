@@ -5,7 +5,7 @@
 #include <functional>
 
 namespace aloni::nn::test {
-namespace {
+namespace test_gradients {
 
 using views::ProcessGrid;
 
@@ -246,5 +246,5 @@ TEST(Gradients, OfBinaryCrossEntropyPerPixel) {
   expect_loss_gradients(net, 2);
 }
 
-}  // namespace
+}  // namespace test_gradients
 }  // namespace aloni::nn::test

@@ -5,7 +5,7 @@
 #include <map>
 
 namespace aloni::nn::test {
-namespace {
+namespace test_group_norm {
 
 using views::ProcessGrid;
 
@@ -135,5 +135,5 @@ TEST(LayerNorm, GivesTheSameBitsInEverySplit) {
   }
 }
 
-}  // namespace
+}  // namespace test_group_norm
 }  // namespace aloni::nn::test

@@ -4,7 +4,7 @@
 #include <gmock/gmock.h>
 
 namespace aloni::nn {
-namespace {
+namespace test_models {
 
 const views::Extents digit{{1, 1, 28, 28, 1}};
 
@@ -47,5 +47,5 @@ TEST(MakeModel, RefusesUnknownNamesWithTheList) {
   }
 }
 
-}  // namespace
+}  // namespace test_models
 }  // namespace aloni::nn

@@ -7,7 +7,7 @@
 #include <limits>
 
 namespace aloni::nn {
-namespace {
+namespace test_network_description {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -301,5 +301,5 @@ TEST(ParametersOf, ListsWeightsBeforeBiasesInTheOrderOfLayers) {
   }
 }
 
-}  // namespace
+}  // namespace test_network_description
 }  // namespace aloni::nn

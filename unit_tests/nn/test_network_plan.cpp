@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace aloni::nn {
-namespace {
+namespace test_network_plan {
 
 using views::Box;
 using views::Dim;
@@ -274,5 +274,5 @@ TEST(NetworkPlan, RefusesWhatDoesNotFit) {
                InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_network_plan
 }  // namespace aloni::nn

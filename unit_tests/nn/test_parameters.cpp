@@ -12,7 +12,7 @@
 #include <vector>
 
 namespace aloni::nn::test {
-namespace {
+namespace test_parameters {
 
 /// Groups that blocks of channels and filters split across, a transposed convolution, and layers whose parameters stay whole.
 NetworkDescription net_of_convolutions() {
@@ -143,5 +143,5 @@ TEST(Parameters, OfOtherSplitsAreRefused) {
   EXPECT_THROW(network.train_step(queue, &partial), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_parameters
 }  // namespace aloni::nn::test

@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace aloni::nn::test {
-namespace {
+namespace test_split {
 
 using local::ConvolutionBackend;
 using views::ProcessGrid;
@@ -468,5 +468,5 @@ TEST(Split, HandlesMoreRanksThanRowsAndSamples) {
   }
 }
 
-}  // namespace
+}  // namespace test_split
 }  // namespace aloni::nn::test

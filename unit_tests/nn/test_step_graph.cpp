@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace aloni::nn {
-namespace {
+namespace test_step_graph {
 
 using views::Box;
 
@@ -696,5 +696,5 @@ TEST(StepGraph, NoticesRanksThatWaitForEver) {
             "");
 }
 
-}  // namespace
+}  // namespace test_step_graph
 }  // namespace aloni::nn

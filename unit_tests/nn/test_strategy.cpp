@@ -10,7 +10,7 @@
 #include <support/temporary_folder.hpp>
 
 namespace aloni::nn {
-namespace {
+namespace test_strategy {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -209,5 +209,5 @@ TEST(Strategy, ReadRefusesWhatIsNoStrategyFile) {
   EXPECT_THAT(read(long_file), HasSubstr("longer than 1 MiB"));
 }
 
-}  // namespace
+}  // namespace test_strategy
 }  // namespace aloni::nn

@@ -18,7 +18,7 @@
 #include <vector>
 
 namespace aloni::nn {
-namespace {
+namespace test_training {
 
 using views::ProcessGrid;
 
@@ -155,5 +155,5 @@ TEST(Training, ReportsEveryStepAndEpoch) {
   EXPECT_GT(report.peak_memory_bytes, 1u << 20);
 }
 
-}  // namespace
+}  // namespace test_training
 }  // namespace aloni::nn

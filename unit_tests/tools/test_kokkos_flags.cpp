@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace aloni::tools {
-namespace {
+namespace test_kokkos_flags {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -48,5 +48,5 @@ TEST(SplitKokkosFlags, FindsValuesThatKokkosWouldAbortOn) {
   }
 }
 
-}  // namespace
+}  // namespace test_kokkos_flags
 }  // namespace aloni::tools

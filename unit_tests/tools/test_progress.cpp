@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 namespace aloni::tools {
-namespace {
+namespace test_progress {
 
 const std::vector<std::string> parts{" 43 %", "0:12 left", "8123 samples/s", "loss 0.2134", "epoch 2/5"};
 
@@ -74,5 +74,5 @@ TEST(Progress, LineIsTakenAwayAtTheEnd) {
   EXPECT_EQ(text.find('\n'), std::string::npos);
 }
 
-}  // namespace
+}  // namespace test_progress
 }  // namespace aloni::tools

@@ -8,7 +8,7 @@
 #include <support/temporary_folder.hpp>
 
 namespace aloni::tools {
-namespace {
+namespace test_result_file {
 
 namespace fs = std::filesystem;
 
@@ -98,5 +98,5 @@ TEST_F(JsonFile, SaysThatTheDeviceIsFull) {
   }
 }
 
-}  // namespace
+}  // namespace test_result_file
 }  // namespace aloni::tools

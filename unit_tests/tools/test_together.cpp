@@ -9,7 +9,7 @@
 #include <new>
 
 namespace aloni::tools {
-namespace {
+namespace test_together {
 
 struct Ending {
   int code;
@@ -79,5 +79,5 @@ TEST(RunTogether, TakesTheCodeOfTheRankThatSpeaks) {
   EXPECT_THAT(end.text, testing::AnyOf("", testing::AllOf(testing::StartsWith("aloni: "), testing::EndsWith("two\n"))));
 }
 
-}  // namespace
+}  // namespace test_together
 }  // namespace aloni::tools

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace aloni::tools {
-namespace {
+namespace test_train_command {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -98,5 +98,5 @@ TEST(TrainCommand, NamesTheFlagWhoseValueHasTheWrongType) {
   EXPECT_THAT(fault({"--frobnicate"}), HasSubstr("--frobnicate"));
 }
 
-}  // namespace
+}  // namespace test_train_command
 }  // namespace aloni::tools

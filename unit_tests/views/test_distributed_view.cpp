@@ -9,7 +9,7 @@
 #include <type_traits>
 
 namespace aloni::views {
-namespace {
+namespace test_distributed_view {
 
 using testing::ElementsAre;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -260,5 +260,5 @@ TEST(DistributedView, MirrorsAsKokkosUsersExpect) {
   EXPECT_NE(static_cast<const void*>(create_mirror(Kokkos::HostSpace{}, x).owned().data()), x.owned().data());
 }
 
-}  // namespace
+}  // namespace test_distributed_view
 }  // namespace aloni::views

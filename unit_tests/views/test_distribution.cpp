@@ -8,7 +8,7 @@
 #include <random>
 
 namespace aloni::views {
-namespace {
+namespace test_distribution {
 
 using testing::ElementsAre;
 
@@ -152,5 +152,5 @@ TEST(GhostWidths, CoverWhatIsNeededAndNoMore) {
   EXPECT_EQ(widths_to_cover(owned, Box{}), GhostWidths{});
 }
 
-}  // namespace
+}  // namespace test_distribution
 }  // namespace aloni::views

@@ -7,7 +7,7 @@
 #include <set>
 
 namespace aloni::views {
-namespace {
+namespace test_process_grid {
 
 TEST(ProcessGrid, ReadsLettersAndCountsInAnyOrder) {
   const ProcessGrid grid = ProcessGrid::parse("h3n2");
@@ -57,5 +57,5 @@ TEST(ProcessGrid, ListsEachGridOfASizeOnce) {
   EXPECT_THAT(all_grids(2, {}), testing::IsEmpty());
 }
 
-}  // namespace
+}  // namespace test_process_grid
 }  // namespace aloni::views

@@ -8,7 +8,7 @@
 #include <random>
 
 namespace aloni::views {
-namespace {
+namespace test_strided_copy {
 
 using Exec = Kokkos::DefaultExecutionSpace;
 using Memory = Exec::memory_space;
@@ -223,5 +223,5 @@ TEST(ForEachElement, VisitsEachCellOnce) {
   }
 }
 
-}  // namespace
+}  // namespace test_strided_copy
 }  // namespace aloni::views

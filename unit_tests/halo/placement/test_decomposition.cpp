@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_decomposition {
 
 using views::Dim;
 using views::make_extents;
@@ -110,5 +110,5 @@ TEST(Decomposition, RefusesWhatItCannotSplit) {
   EXPECT_THROW(decompose(extents, rows, 2, options), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_decomposition
 }  // namespace aloni::halo

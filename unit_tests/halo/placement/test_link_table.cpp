@@ -17,7 +17,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_link_table {
 
 using detail::BetweenNodes;
 using detail::link_rounds;
@@ -135,5 +135,5 @@ TEST_F(Links, RefuseOptionsOnAllRanks) {
   comm.barrier();  // and go on
 }
 
-}  // namespace
+}  // namespace test_link_table
 }  // namespace aloni::halo

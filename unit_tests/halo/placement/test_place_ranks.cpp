@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_place_ranks {
 
 class PlaceRanks : public testing::Test {
  protected:
@@ -72,5 +72,5 @@ TEST_F(PlaceRanks, RefusesOnAllRanks) {
   EXPECT_EQ(place_ranks(comm, p).rank(), rank);
 }
 
-}  // namespace
+}  // namespace test_place_ranks
 }  // namespace aloni::halo

@@ -19,7 +19,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_placement {
 
 using testing::HasSubstr;
 using views::Dim;
@@ -382,5 +382,5 @@ TEST(Placement, RefusesWhatIsNoTable) {
   EXPECT_THROW(placement_cost(traffic, ones, {0, 1, 2}), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_placement
 }  // namespace aloni::halo

@@ -7,7 +7,7 @@
 #include <vector>
 
 namespace aloni::halo {
-namespace {
+namespace test_traffic_matrix {
 
 using views::Dim;
 using views::Distribution;
@@ -43,5 +43,5 @@ TEST(TrafficMatrix, OfTwoTensorsIsTheSum) {
   EXPECT_THROW(a + TrafficMatrix{}, InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_traffic_matrix
 }  // namespace aloni::halo

@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace aloni::nn {
-namespace {
+namespace test_batch {
 
 using views::Dim;
 using views::ProcessGrid;
@@ -109,5 +109,5 @@ TEST(FillBatch, RefusesAnotherNumberOfShifts) {
   EXPECT_THROW(fill_batch(queue, images, chosen, network, shifts), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_batch
 }  // namespace aloni::nn

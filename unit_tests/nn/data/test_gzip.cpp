@@ -7,7 +7,7 @@
 #include <support/temporary_folder.hpp>
 
 namespace aloni::nn {
-namespace {
+namespace test_gzip {
 
 using testing::HasSubstr;
 
@@ -62,5 +62,5 @@ TEST_F(ZippedIdx, RefusesBytesAfterTheStream) {
   EXPECT_THAT(refusal_of(zipped + zipped), HasSubstr("trailing bytes"));
 }
 
-}  // namespace
+}  // namespace test_gzip
 }  // namespace aloni::nn

@@ -8,7 +8,7 @@
 #include <support/temporary_folder.hpp>
 
 namespace aloni::nn {
-namespace {
+namespace test_idx {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -100,5 +100,5 @@ TEST_F(Idx, GzipFilesAreUnsupportedWithoutZlib) {
   }
 }
 
-}  // namespace
+}  // namespace test_idx
 }  // namespace aloni::nn

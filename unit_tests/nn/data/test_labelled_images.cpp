@@ -7,7 +7,7 @@
 #include <support/temporary_folder.hpp>
 
 namespace aloni::nn {
-namespace {
+namespace test_labelled_images {
 
 using testing::AllOf;
 using testing::HasSubstr;
@@ -97,5 +97,5 @@ TEST_F(ReadMnist, PassesOnTheFaultsOfAFile) {
   EXPECT_THAT(refusal(), AllOf(HasSubstr("t10k-images"), HasSubstr("truncated after 11")));
 }
 
-}  // namespace
+}  // namespace test_labelled_images
 }  // namespace aloni::nn

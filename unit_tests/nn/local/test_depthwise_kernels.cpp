@@ -11,7 +11,7 @@
 #include "guarded_memory.hpp"
 
 namespace aloni::nn::local::detail {
-namespace {
+namespace test_depthwise_kernels {
 
 template <class T>
 class DepthwiseKernelsOf : public testing::Test {};
@@ -112,5 +112,5 @@ TYPED_TEST(DepthwiseKernelsOf, FilterSumsAgreeWithPlainLoopsAndTouchTheirChannel
   }
 }
 
-}  // namespace
+}  // namespace test_depthwise_kernels
 }  // namespace aloni::nn::local::detail

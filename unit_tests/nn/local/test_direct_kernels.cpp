@@ -8,7 +8,7 @@
 #include <vector>
 
 namespace aloni::nn::local::detail {
-namespace {
+namespace test_direct_kernels {
 
 template <class T>
 class DirectKernelsOf : public testing::Test {};
@@ -109,5 +109,5 @@ TYPED_TEST(DirectKernelsOf, FilterSumsAndColumnSumsAgreeWithPlainLoops) {
   }
 }
 
-}  // namespace
+}  // namespace test_direct_kernels
 }  // namespace aloni::nn::local::detail

@@ -14,7 +14,7 @@
 #include "local_tensor.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_filter_orders {
 
 using namespace nn::local;
 using comm::bfloat16;
@@ -179,5 +179,5 @@ TEST(FilterOrders, AreSharedByKernelsOfALayerThatAreGivenTheSameFilters) {
   with_onednn<float>([](auto type) { share_in_a_layer(type); });
 }
 
-}  // namespace
+}  // namespace test_filter_orders
 }  // namespace aloni::test

@@ -10,7 +10,7 @@
 #include "local_tensor.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_batch_norm {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -169,5 +169,5 @@ TEST(LocalBatchNormLayer, EmptyBoxesContributeNothing) {
   EXPECT_THROW(batch_norm_finish<Exec>(exec, 0, {}, sums, none, none, {}, {}), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_local_batch_norm
 }  // namespace aloni::test

@@ -21,7 +21,7 @@
 #if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
 
 namespace aloni::test {
-namespace {
+namespace test_local_bfloat16 {
 
 using namespace nn::local;
 using comm::bfloat16;
@@ -311,7 +311,7 @@ TEST(LocalBfloat16, Losses) {
   expect_same(result, expected, "loss and right elements");
 }
 
-}  // namespace
+}  // namespace test_local_bfloat16
 }  // namespace aloni::test
 
 #endif

@@ -14,7 +14,7 @@
 #include "support/random_cases.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_bounds {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -88,5 +88,5 @@ TEST(LocalBounds, NothingBesideTheTensorsIsTouched) {
   }
 }
 
-}  // namespace
+}  // namespace test_local_bounds
 }  // namespace aloni::test

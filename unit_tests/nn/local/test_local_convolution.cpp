@@ -16,7 +16,7 @@
 #include "support/random_cases.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_convolution {
 
 using namespace nn::local;
 using comm::bfloat16;
@@ -896,5 +896,5 @@ TEST(LocalConvolution, SaysWhyABackendCannotRun) {
   EXPECT_EQ(convolution_backend_named("cudnn"), std::nullopt);
 }
 
-}  // namespace
+}  // namespace test_local_convolution
 }  // namespace aloni::test

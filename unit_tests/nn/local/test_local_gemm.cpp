@@ -13,7 +13,7 @@
 #include "support/random_cases.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_gemm {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -206,5 +206,5 @@ TEST(LocalDense, GradientsAreFiniteDifferences) {
   for (Index i = 0; i < out; ++i) EXPECT_NEAR(slope(c.bias(i), c.bias), db(i), 1e-12);
 }
 
-}  // namespace
+}  // namespace test_local_gemm
 }  // namespace aloni::test

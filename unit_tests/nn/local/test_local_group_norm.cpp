@@ -15,7 +15,7 @@
 #include "naive_norm.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_group_norm {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -157,5 +157,5 @@ TEST(LocalGroupNormalisationLayer, RefusesWhatDoesNotFit) {
   EXPECT_THROW(norm.backward(exec, 0, x, x, channels, sums, x), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_local_group_norm
 }  // namespace aloni::test

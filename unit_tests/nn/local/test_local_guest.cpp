@@ -19,7 +19,7 @@
 #include "support/fence_guard.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_guest {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -127,5 +127,5 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
   });
 }
 
-}  // namespace
+}  // namespace test_local_guest
 }  // namespace aloni::test

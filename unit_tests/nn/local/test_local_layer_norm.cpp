@@ -13,7 +13,7 @@
 #include "naive_norm.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_layer_norm {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -120,5 +120,5 @@ TEST(LocalLayerNormalisationCells, RefuseWhatDoesNotFit) {
   EXPECT_THROW(norm.parameter_gradients(exec, x, x, four, two), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_local_layer_norm
 }  // namespace aloni::test

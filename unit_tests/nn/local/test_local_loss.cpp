@@ -9,7 +9,7 @@
 #include "local_tensor.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_loss {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -161,5 +161,5 @@ TEST(LocalLoss, EmptyBatchesGiveZeroAndNoGradientIsFine) {
                InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_local_loss
 }  // namespace aloni::test

@@ -9,7 +9,7 @@
 #include "local_tensor.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_pointwise {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -119,5 +119,5 @@ TEST(LocalPointwiseArguments, RefusesDifferentExtents) {
       << "needs a velocity";
 }
 
-}  // namespace
+}  // namespace test_local_pointwise
 }  // namespace aloni::test

@@ -14,7 +14,7 @@
 #include "support/random_cases.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_pooling {
 
 using namespace nn::local;
 using Exec = Kokkos::DefaultExecutionSpace;
@@ -298,5 +298,5 @@ TEST(LocalPoolingArguments, RefusesWrongExtents) {
   EXPECT_THROW(validate(PoolingProblem{.window = {1 << 12, 1 << 12, 1 << 12}}), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_local_pooling
 }  // namespace aloni::test

@@ -16,7 +16,7 @@
 #include "support/random_cases.hpp"
 
 namespace aloni::test {
-namespace {
+namespace test_local_resampling {
 
 using namespace nn::local;
 using halo::Range;
@@ -332,5 +332,5 @@ TEST(LocalResamplingArguments, RefusesWhatDoesNotFit) {
   EXPECT_THROW(validate(p), InvalidArgument);
 }
 
-}  // namespace
+}  // namespace test_local_resampling
 }  // namespace aloni::test
