@@ -15,10 +15,14 @@
 //     single              each waited for before the next
 //     fused               started one after the other, pieces of one array
 //     scattered           the same, of tensors that do not touch
+//   contract/all_reduce/BYTES        two ranks in the process of rank 0, over queues instead of a network
+//   contract/comparisons/1000        the comparisons of operation, type, count and plan that 1000 such all-reduces contain, alone. Their
+//                                    share is an upper bound: with a network an all-reduce takes longer, and its comparisons do not
 //   memcpy/BYTES                     every rank copies that much, all at the same time
 //
 // bytes: the size; messages: what all ranks send in one repetition; link_bytes: how much of that goes to other nodes, without the
 // headers. MPI's own messages are not counted. The least for an all-reduce on q nodes is 2 bytes (q - 1): bench/two_hosts.sh.
+#include "../unit_tests/support/simulated_network.hpp"
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -28,6 +32,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
@@ -219,6 +224,113 @@ void add_skewed(const Communicator& world, const Communicator& with_thread, std:
   }
 }
 
+/// An all-reduce between two engines of one process.
+class TwoEngines {
+ public:
+  explicit TwoEngines(std::size_t bytes)
+      : key_{.kind = comm::OperationKind::all_reduce,
+             .algorithm = AllReduceAlgorithm::recursive_doubling,
+             .element_bytes = sizeof(float),
+             .count = static_cast<Index>(bytes / sizeof(float))} {
+    for (std::size_t r = 0; r < 2; ++r) {
+      values_[r].assign(bytes / sizeof(float), static_cast<float>(r + 1));
+      // Without FaultyTransport: it is no part of the library's way.
+      SimulatedRank& rank = ranks_[r];
+      rank.network = std::make_unique<test::SimulatedTransport>(static_cast<int>(r), test::NetworkOptions{});
+      rank.engine = std::make_unique<comm::detail::Engine>(
+          static_cast<int>(r), std::vector<comm::Transport*>(2, rank.network.get()), *std::pmr::new_delete_resource());
+      rank.context = &rank.engine->add_context(0, {0, 1});
+      rank.plans = std::make_unique<comm::detail::Plans>(comm::detail::Topology{
+          .rank = static_cast<int>(r), .root_ranks = {0, 1}, .nodes = {{0, 1}}, .one_island = true});
+    }
+    for (SimulatedRank& rank : ranks_) rank.network->connect({ranks_[0].network.get(), ranks_[1].network.get()});
+    run();
+    for (const auto& values : values_)
+      if (std::ranges::count(values, 3.0F) != static_cast<std::ptrdiff_t>(values.size()))
+        throw std::runtime_error("bench_collectives: wrong sum of two engines");
+    for (auto& values : values_) std::ranges::fill(values, 0.0F);
+  }
+
+  void run() {
+    comm::detail::Engine::Handle handles[2];
+    for (std::size_t r = 0; r < 2; ++r) handles[r] = start(r);
+    for (bool done[2] = {}; !done[0] || !done[1];)
+      for (std::size_t r = 0; r < 2; ++r) {
+        ranks_[r].engine->progress();
+        done[r] = done[r] || ranks_[r].engine->test(handles[r]);
+      }
+  }
+
+ private:
+  struct SimulatedRank {
+    std::unique_ptr<test::SimulatedTransport> network;
+    std::unique_ptr<comm::detail::Engine> engine;
+    comm::detail::Engine::Context* context = nullptr;
+    std::unique_ptr<comm::detail::Plans> plans;
+  };
+
+  comm::detail::Engine::Handle start(std::size_t r) {
+    const auto plan = ranks_[r].plans->get(key_);
+    return ranks_[r].engine->start(*ranks_[r].context,
+                                   {.name = "bench_collectives",
+                                    .contract = {.kind = key_.kind, .plan = plan->hash, .count = values_[r].size()},
+                                    .whole = &plan->whole,
+                                    .last = &plan->last,
+                                    .parts = plan->parts,
+                                    .part_elements = plan->part_elements,
+                                    .input = values_[r].data(),
+                                    .output = values_[r].data(),
+                                    .operation = comm::element_operation<float>(Reduction::sum),
+                                    .owner = plan});
+  }
+
+  comm::detail::PlanKey key_;
+  std::vector<float> values_[2];
+  SimulatedRank ranks_[2];
+};
+
+/// The comparisons alone that an all-reduce of two ranks makes: of each of its two messages against the operation that waits
+/// for it and, had it come early, against the latest operations and against the operation that then starts.
+class Comparisons {
+ public:
+  static constexpr int all_reduces = 1000;  // a single one takes less time than a call of run()
+
+  Comparisons() {
+    for (std::size_t i = 0; i < all_; ++i)
+      arrived_[i] = called_[i] = recent_[i] = {.kind = comm::OperationKind::all_reduce, .count = i};
+  }
+  void run() {
+    for (int message = 0; message < 2 * all_reduces; ++message) {
+      const std::size_t i = operation_++ % all_;
+      recent_[i] = called_[i];
+      compare(arrived_[i], called_[i]);
+      compare(arrived_[(i + 1) % all_], recent_[(i + 1) % all_]);
+      compare(arrived_[(i + 2) % all_], called_[(i + 2) % all_]);
+    }
+  }
+
+ private:
+  static void compare(comm::Contract& theirs, comm::Contract& ours) {
+    asm volatile("" : "+m"(theirs), "+m"(ours));  // the compiler knows nothing of their values
+    if (!(theirs == ours)) throw std::runtime_error("bench_collectives: contracts differ");
+  }
+
+  static constexpr std::size_t all_ = 64;  // as many as the engine keeps
+  std::array<comm::Contract, all_> arrived_, called_, recent_;
+  std::size_t operation_ = 0;
+};
+
+template <class Work, class... Arguments>
+void add_on_first(const Communicator& world, const std::string& name, Arguments... arguments) {
+  add_timed(world, name, [&world, arguments...] {
+    Case result{.run = [] {}, .on_first_rank = true};
+    if (world.rank() != 0) return result;
+    const auto work = std::make_shared<Work>(arguments...);
+    result.run = [work] { work->run(); };
+    return result;
+  });
+}
+
 void add_message(const Communicator& world, const Communicator& comm, const std::string& transport, std::size_t bytes) {
   add_timed(world, "message/" + transport + "/" + std::to_string(bytes), [comm, bytes] {
     const auto data = std::make_shared<std::vector<std::byte>>(bytes);
@@ -254,6 +366,9 @@ void register_benchmarks(const Communicator& world) {
     others.emplace_back(
         "ucx", comm::from_mpi(MPI_COMM_WORLD, {.shared_memory = false, .messages = comm::MessageTransport::ucx}));
   }
+  add_on_first<Comparisons>(world, "contract/comparisons/" + std::to_string(Comparisons::all_reduces));
+  for (const std::size_t bytes : {8, 4096})
+    add_on_first<TwoEngines>(world, "contract/all_reduce/" + std::to_string(bytes), bytes);
   add_many(world, 4096);
   add_urgent(world, 4096);
   if (world.size() >= 3 && world.node().all_reduce(std::int64_t{1}, Reduction::sum) == world.size())

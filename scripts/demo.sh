@@ -14,7 +14,7 @@ if ! build >"$log" 2>&1; then
   exit 1
 fi
 rm -f "$log"
-export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} OMP_PROC_BIND=${OMP_PROC_BIND:-false}
+export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} # the layers are too small for more
 # The ranks' stderr is the launcher's pipe, so they cannot detect a terminal themselves.
 progress=plain
 [[ -t 2 ]] && progress=line

@@ -16,7 +16,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <regex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,24 +32,14 @@ struct Repetitions {
   int per_batch = 1, batches = 1;
 };
 
-// The same on all ranks of one running kernel, whichever hosts they take themselves for; 0 when it doesn't say.
+// Identifies the running kernel, equal on all ranks of a machine even with several host names; 0 if unknown.
 std::int64_t machine() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;
   return file >> id ? static_cast<std::int64_t>(std::hash<std::string>()(id) | 1) : 0;
 }
 
-// As Google Benchmark reads its filter: a regular expression found anywhere in the name, "-" before it inverts.
-bool wanted(const std::string& name) {
-  std::string filter = benchmark::GetBenchmarkFilter();
-  if (filter.empty() || filter == "all") return true;
-  const bool inverted = filter.front() == '-';
-  if (inverted) filter.erase(0, 1);
-  // Google Benchmark sees more behind the name: /iterations:N/manual_time.
-  return std::regex_search(name + "/", std::regex(filter, std::regex::extended)) != inverted;
-}
-
-/// A waiting rank spins in a barrier; these leave their core to rank 0.
+/// Seconds of f() on rank 0. The other ranks sleep meanwhile: in a barrier they would spin and take cores from rank 0.
 double seconds_of_first(const comm::Communicator& world, const std::function<void()>& f) {
   world.barrier();
   std::chrono::duration<double> own{0};
@@ -87,7 +76,7 @@ Repetitions calibrate(const comm::Communicator& world, const Case& c, const Time
     repetitions *= 2;
     seconds = seconds_of_batch(world, c, repetitions);
   }
-  const double each = std::max(seconds / repetitions, 1e-9);  // the same on all ranks, and so is what follows
+  const double each = std::max(seconds / repetitions, 1e-9);  // equal on all ranks, and so are the counts below
   const double least = min_seconds_of_command_line > 0 ? 1 : options.min_repetitions;
   const auto total =
       static_cast<int>(std::clamp(std::ceil(wish / each), least, static_cast<double>(options.max_repetitions)));
@@ -137,42 +126,45 @@ bool enough_cores(const comm::Communicator& world) {
 
 void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make,
                TimedOptions options) {
-  if (!wanted(name)) return;
-  const bool enough = enough_cores(world), timed = enough || oversubscribed_too;
-  Repetitions repetitions;
-  if (timed) repetitions = calibrate(world, make(), options);
-  benchmark::RegisterBenchmark(
-      name.c_str(),
-      [&world, make = std::move(make), repetitions, enough, timed](benchmark::State& state) {
-        const Case c = make();
-        seconds_of_batch(world, c, 1);
-        double best = std::numeric_limits<double>::max();
-        while (state.KeepRunningBatch(repetitions.per_batch)) {
-          const double seconds = seconds_of_batch(world, c, repetitions.per_batch);
-          best = std::min(best, seconds / repetitions.per_batch);
-          state.SetIterationTime(timed ? seconds : 0);
-        }
-        for (const auto& [key, value] : c.counters) state.counters[key] = value;
-        const auto repeated = static_cast<double>(state.iterations());
-        if (c.bytes > 0) state.counters["bytes"] = c.bytes;
-        if (!timed) {  // a rate per time of zero would be no number
-          state.SetLabel("not timed: more ranks than cores");
-          return;
-        }
-        if (!enough) {
-          state.SetLabel("more ranks than cores");
-        } else if (!c.label.empty()) {
-          state.SetLabel(c.label);
-        }
-        state.counters["best_us"] = best * 1e6;
-        if (c.bytes > 0)
-          state.counters["bytes_per_second"] =
-              benchmark::Counter(c.bytes * repeated, benchmark::Counter::kIsRate, benchmark::Counter::kIs1024);
-        if (c.flops > 0) state.counters["flops"] = benchmark::Counter(c.flops * repeated, benchmark::Counter::kIsRate);
-        if (c.items > 0)
-          state.counters["items_per_second"] = benchmark::Counter(c.items * repeated, benchmark::Counter::kIsRate);
-      })
-      ->Iterations(static_cast<benchmark::IterationCount>(repetitions.per_batch) * repetitions.batches)
+  const auto calibrated = std::make_shared<std::optional<Repetitions>>();  // --benchmark_repetitions runs a case again
+  auto run = [&world, make = std::move(make), options, calibrated](benchmark::State& state) {
+    const bool enough = enough_cores(world), timed = enough || oversubscribed_too;
+    const Case c = make();
+    if (!*calibrated) *calibrated = timed ? calibrate(world, c, options) : Repetitions{};
+    const auto [per_batch, batches] = **calibrated;
+    seconds_of_batch(world, c, 1);
+    double total = 0, best = std::numeric_limits<double>::max();
+    const int repeated = per_batch * batches;
+    for ([[maybe_unused]] auto _ : state) {  // once
+      for (int i = 0; i < batches; ++i) {
+        const double seconds = seconds_of_batch(world, c, per_batch);
+        best = std::min(best, seconds / per_batch);
+        total += seconds;
+      }
+      state.SetIterationTime(timed ? total / repeated : 0);
+    }
+    for (const auto& [key, value] : c.counters) state.counters[key] = value;
+    if (c.bytes > 0) state.counters["bytes"] = c.bytes;
+    if (!timed) {  // a rate per time of zero would be no number
+      state.SetLabel("not timed: more ranks than cores");
+      return;
+    }
+    if (!enough) {
+      state.SetLabel("more ranks than cores");
+    } else if (!c.label.empty()) {
+      state.SetLabel(c.label);
+    }
+    state.counters["best_us"] = best * 1e6;
+    state.counters["repetitions"] = repeated;
+    if (c.bytes > 0)
+      state.counters["bytes_per_second"] =
+          benchmark::Counter(c.bytes, benchmark::Counter::kIsRate, benchmark::Counter::kIs1024);
+    if (c.flops > 0) state.counters["flops"] = benchmark::Counter(c.flops, benchmark::Counter::kIsRate);
+    if (c.items > 0) state.counters["items_per_second"] = benchmark::Counter(c.items, benchmark::Counter::kIsRate);
+  };
+  // One iteration for Google Benchmark: it needs the count at registration, before the case is calibrated.
+  benchmark::RegisterBenchmark(name.c_str(), std::move(run))
+      ->Iterations(1)
       ->UseManualTime()
       ->Unit(benchmark::kMicrosecond);
 }

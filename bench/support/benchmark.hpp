@@ -1,6 +1,6 @@
 #pragma once
-// What every benchmark binary shares: a main that works under mpirun, and timed loops whose time is that of the
-// slowest rank.
+// Shared by all benchmark programs: a main that runs under mpirun, and timed cases, whose time is that of the slowest
+// rank.
 //
 //   void aloni::bench::register_benchmarks(const comm::Communicator& world) {
 //     add_timed(world, "exchange/lenet-conv2/forward/h2", [&world]() -> Case {
@@ -11,14 +11,19 @@
 //     });
 //   }
 //
-// Counts of repetitions agree on all ranks: a collective calibration at registration fixes them (counts that each
-// rank adapts on its own differ, and then ranks wait for each other forever). Only cases whose name fits
-// --benchmark_filter are set up; --benchmark_min_time replaces every case's own. Rank 0 reports, the others are
-// silent. With more ranks than cores a case is set up, checked and run once, and reported without a time, unless
-// --time_oversubscribed says that something else than the cores is the bottleneck (a shaped link: two_hosts.sh).
+// Registration is cheap: a case is set up when it runs. Cases that --benchmark_filter excludes are never set up, and
+// --benchmark_list_tests sets up none. All ranks run the cases in the order of registration.
 //
-// Time is reported in microseconds per repetition, the mean over batches; the counter best_us is that of the fastest
-// batch, which a busy machine disturbs least.
+// All ranks repeat a case equally often: a collective calibration fixes the count before the case is timed. If each
+// rank adapted its own count, ranks would wait for each other forever. --benchmark_min_time replaces the time of all
+// cases.
+//
+// Rank 0 reports, the others are silent. With more ranks than cores a case is set up, checked and run once, and
+// reported without a time. --time_oversubscribed times it all the same: for runs whose bottleneck is not the cores, as
+// with the shaped link of two_hosts.sh.
+//
+// The time reported is the mean per repetition, in microseconds; the counter repetitions has their number. The counter
+// best_us is the mean of the fastest batch, which a busy machine disturbs least.
 #include <aloni/core/comm/communicator.hpp>
 
 #include <functional>
@@ -29,40 +34,40 @@ namespace aloni::bench {
 
 /// One prepared case.
 struct Case {
-  std::function<void()> run;                    ///< one repetition, ends with its kernels complete (fence its queue)
+  std::function<void()> run;                    ///< one repetition; ends with a fence of its queue
   double bytes = 0;                             ///< per repetition, all ranks together; also as bytes_per_second
-  double flops = 0;                             ///< per repetition, all ranks together; reported as a rate
+  double flops = 0;                             ///< per repetition, all ranks together; reported per second
   double items = 0;                             ///< per repetition, all ranks together; reported as items_per_second
-  std::map<std::string, double> counters = {};  ///< others, reported as they are
-  std::string label = {};                       ///< beside the figures of rank 0
-  /// Rank 0 alone runs it and all cores are its own: the others sleep until it is done, and the time is rank 0's.
+  std::map<std::string, double> counters = {};  ///< further counters, reported unchanged
+  std::string label = {};                       ///< text that rank 0 reports beside the figures
+  /// Only rank 0 runs the case, on all cores; the other ranks sleep until it ends. The time is that of rank 0.
   bool on_first_rank = false;
-  std::function<void()> before = {};  ///< untimed, before every repetition; repetitions are then timed one by one
+  std::function<void()> before = {};  ///< untimed work before every repetition; each repetition is timed alone then
 };
 
 struct TimedOptions {
-  double min_seconds = 0.3;  ///< all batches together
-  int min_repetitions = 1;   ///< unless --benchmark_min_time is given
+  double min_seconds = 0.3;  ///< of all batches together
+  int min_repetitions = 1;   ///< ignored if --benchmark_min_time is given
   int max_repetitions = 1000000;
   int batches = 10;
 };
 
-/// Collective, called in the same order on all ranks. `make` is called on every rank, once to calibrate and once to
-/// measure; what it throws ends the program. Batches of repetitions are timed from a common barrier to the end of the
-/// slowest rank.
+/// Registers a case; all ranks register the same cases in the same order. `make` sets the case up: all ranks call it
+/// when the case runs, once per run. An exception from `make` ends the program. Batches of repetitions are timed from a
+/// common barrier to the end of the slowest rank. `world` must outlive the benchmarks.
 void add_timed(const comm::Communicator& world, const std::string& name, std::function<Case()> make,
                TimedOptions options = {});
 
-/// Every rank copies so many bytes of its own, all at the same time: what exchanges are compared with. Collective.
+/// A case to compare exchanges with: every rank copies `bytes` of its own memory, all ranks at once. Collective.
 Case memcpy_case(const comm::Communicator& world, double bytes);
 
-/// Seconds of one call on the slowest rank: barrier, clock, f, clock, maximum. Collective.
+/// Seconds that f() takes on the slowest rank, from a common barrier on. Collective.
 double seconds_of_slowest(const comm::Communicator& world, const std::function<void()>& f);
 
-/// Whether every machine has at least one core per rank, so that times mean something. Collective the first time.
+/// Whether every machine has at least one core per rank: only then times mean something. The first call is collective.
 bool enough_cores(const comm::Communicator& world);
 
-/// Defined by each benchmark binary; called by the shared main on every rank after MPI and Kokkos are up.
+/// Defined by each benchmark program. The shared main calls it on every rank, after MPI and Kokkos have started.
 void register_benchmarks(const comm::Communicator& world);
 
 namespace detail {

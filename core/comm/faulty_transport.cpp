@@ -12,13 +12,20 @@ Transport::Sent FaultyTransport::send(int peer, const Header& header, const void
     ++harm_;
     return Sent::copied;
   }
-  if (!happens(faults_.delay)) return inner_.send(peer, header, data, ticket);
-  held_.push_back({peer, header, data, ticket, std::uniform_int_distribution<int>(1, faults_.longest_delay)(random_)});
+  int polls = slow() ? 1 : 0;
+  if (happens(faults_.delay)) polls = std::uniform_int_distribution<int>(1, faults_.longest_delay)(random_);
+  if (polls == 0) return inner_.send(peer, header, data, ticket);
+  held_.push_back({peer, header, data, ticket, polls});
   return Sent::pending;
 }
 
 bool FaultyTransport::poll(Sink& sink) {
   if (dead()) return false;
+  if (slow()) {
+    const auto now = clock_();
+    if (now < next_poll_) return false;
+    next_poll_ = now + faults_.slow_by;
+  }
   sink_ = &sink;
   for (std::size_t i = 0; i < held_.size();) {
     Held& h = held_[i];

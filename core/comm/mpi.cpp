@@ -14,7 +14,7 @@ namespace aloni::comm {
 
 namespace {
 
-void check_faults(const Faults& faults) {
+void check_faults(const Faults& faults, int ranks) {
   for (const auto& [name, probability] : {std::pair<const char*, double>{"delay", faults.delay},
                                           {"no_room", faults.no_room},
                                           {"truncate", faults.truncate},
@@ -27,6 +27,14 @@ void check_faults(const Faults& faults) {
   if (faults.longest_delay < 1) {
     throw InvalidArgument("aloni::comm::from_mpi", "options.faults.longest_delay", std::to_string(faults.longest_delay),
                           "1 or more");
+  }
+  if (faults.slow_rank < -1 || faults.slow_rank >= ranks) {
+    throw InvalidArgument("aloni::comm::from_mpi", "options.faults.slow_rank", std::to_string(faults.slow_rank),
+                          "a rank of the " + std::to_string(ranks) + ", or -1: none");
+  }
+  if (faults.slow_by.count() < 0) {
+    throw InvalidArgument("aloni::comm::from_mpi", "options.faults.slow_by",
+                          std::to_string(faults.slow_by.count()) + " us", "0 or more");
   }
 }
 
@@ -61,7 +69,9 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
     throw InvalidArgument("aloni::comm::from_mpi", "options.ranks_per_node", std::to_string(options.ranks_per_node),
                           "0 (a node is a machine) or more");
   }
-  check_faults(options.faults);
+  int ranks = 0;
+  check_mpi(MPI_Comm_size(comm, &ranks), "MPI_Comm_size");
+  check_faults(options.faults, ranks);
   if (options.messages == MessageTransport::ucx && !config::has_ucx) {
     throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx", "mpi, or a build with aloni_ENABLE_UCX=ON");
   }

@@ -1,13 +1,16 @@
-// Magnetised gas in a periodic box: eight quantities per cell, differences of sixth order, on Views that belong to the
-// application and lie wherever it wants. In each substep the ghosts travel while the interior is computed. The result
-// has the same bits for any number of ranks and any split.
+// Magnetised gas in a periodic box: eight quantities per cell, differences of sixth order. The Views belong to the
+// application, which chooses their memory and layout. In each substep the ghosts travel while the interior is computed.
+// The result has the same bits for any number of ranks and any split.
 //   mpirun -n 2 stencil --size 64 --steps 300 --vtk vortex        a picture
-//   mpirun -n 2 stencil --size 256 --grid d2 --measure            does the exchange hide?
-//   mpirun -n 4 stencil --size 48 --every 3 --measure             or does a deep halo pay, with one exchange in three?
+//   mpirun -n 2 stencil --size 256 --grid d2 --measure            does computing hide the exchange?
+//   mpirun -n 4 stencil --size 48 --every 3 --measure             does a deep halo pay, with one exchange in three?
+//   mpirun -n 16 stencil --size 256 --place --tune --measure      blocks, ranks and exchange chosen for this machine
 //   mpirun -n 2 stencil --scaling; stencil --plan                 more ranks
-// It is built as any other application is: by its own CMakeLists.txt, from an installed package.
+// Its own CMakeLists.txt builds it from an installed package, like any other application.
 #include "options.hpp"
+#include "place.hpp"
 #include "simulation.hpp"
+#include "times.hpp"
 #include "vtk.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -20,48 +23,28 @@
 
 namespace stencil {
 
-using aloni::views::make_extents;
-
-Distribution domain_of(Index depth, Index height, Index width, const ProcessGrid& grid) {
-  return Distribution::block(make_extents(1, {depth, height, width}, quantities), grid, grid.size());
-}
-Distribution cube(Index size, const ProcessGrid& grid) { return domain_of(size, size, size, grid); }
-/// size³ cells for each rank.
-Distribution cube_per_rank(Index size, const ProcessGrid& grid) {
-  return domain_of(size * grid[Dim::depth], size * grid[Dim::height], size * grid[Dim::width], grid);
-}
-
-/// Times of the same work again and again; of each the slowest rank counts.
-class Times {
- public:
-  template <class F>
-  void measure(const comm::Communicator& comm, F&& work) {
-    comm.barrier();
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-    seconds_.push_back(comm.all_reduce(time.count(), comm::Reduction::max));
-  }
-  double median() const {
-    std::vector<double> sorted = seconds_;
-    std::nth_element(sorted.begin(), sorted.begin() + sorted.size() / 2, sorted.end());
-    return sorted[sorted.size() / 2];
-  }
-  double best() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
-
- private:
-  std::vector<double> seconds_;
-};
-
-/// Per cent of what would be computed with an exchange in every substep.
+/// Redundant cells in per cent of the cells that an exchange in every substep would compute.
 double computed_twice(Index redundant_cells, Index computed_cells) {
   return 100 * static_cast<double>(redundant_cells) /
          static_cast<double>(std::max<Index>(1, computed_cells - redundant_cells));
 }
 
+/// Measured times of the exchange methods, fastest first; the first one is in use.
+void print_methods(const comm::Communicator& comm, const std::vector<halo::MethodTime>& methods) {
+  if (comm.rank() != 0 || methods.empty()) return;
+  double usual = 0;
+  for (const halo::MethodTime& m : methods)
+    if (m.method == halo::ExchangeMethod{}) usual = m.seconds;
+  const halo::MethodTime& best = methods.front();
+  std::printf("tuned: exchanges %s, measured %.1f us, %.1f %% less than the default; measured were\n%s",
+              to_string(best.method).c_str(), 1e6 * best.seconds, usual > 0 ? 100 * (1 - best.seconds / usual) : 0,
+              halo::to_string(methods).c_str());
+}
+
 template <class T>
 void simulate(const comm::Communicator& comm, const Options& options) {
-  Simulation<T> simulation(comm, cube(options.size, options.grid), options.size, options.every);
+  Simulation<T> simulation(comm, cube(options.size, options.grid), options.size, options.every, options.tune);
+  print_methods(comm, simulation.methods());
   const auto say = [&](const char* format, auto... values) {
     if (comm.rank() == 0) std::printf(format, values...);
   };
@@ -92,10 +75,14 @@ void simulate(const comm::Communicator& comm, const Options& options) {
     row("computation alone, in parts", parts);
     row("computation alone, at once", at_once);
     row("exchanges alone", exchange);
-    const auto cost_over = [&](const Times& alone) { return 100 * (step.median() / alone.median() - 1); };
-    const auto best_over = [&](const Times& alone) { return 100 * (step.best() / alone.best() - 1); };
-    say("exchanges cost %.1f %% (%.1f %% of the best times); with computing in parts %.1f %% (%.1f %%)\n",
-        cost_over(parts), best_over(parts), cost_over(at_once), best_over(at_once));
+    const auto compare = [&](const char* what, const Times& alone) {
+      const Times ratios = step.over(alone);
+      say("a step takes %.3f times as long as computing alone, %s (medians of %d turns; in half of the turns %.3f to "
+          "%.3f)\n",
+          step.median() / alone.median(), what, step.turns(), ratios.quantile(0.25), ratios.quantile(0.75));
+    };
+    compare("in parts", parts);
+    compare("at once", at_once);
     const halo::TransferCount cost = simulation.counts();
     const halo::DeepHalo& deep = simulation.deep();
     say("one exchange in %d substep%s: rank 0 sends %d message%s of %" PRId64
@@ -112,11 +99,11 @@ struct Run {
   std::uint64_t checksum = 0;
 };
 
-/// Collective over `comm`, which may be some of all ranks.
+/// Collective over `comm`, which may have fewer ranks than the program.
 template <class T>
 Run timed_run(const comm::Communicator& comm, const Distribution& domain, const Options& options) {
-  // One rank has nobody to exchange with: the bits of an exchange in every substep.
-  Simulation<T> simulation(comm, domain, options.size, comm.size() == 1 ? 1 : options.every);
+  // One rank exchanges nothing: its bits are those of an exchange in every substep.
+  Simulation<T> simulation(comm, domain, options.size, comm.size() == 1 ? 1 : options.every, options.tune);
   Times times;
   for (Index i = 0; i < options.steps; ++i) times.measure(comm, [&] { simulation.step(); });
   return {times.median(), simulation.checksum()};
@@ -124,7 +111,7 @@ Run timed_run(const comm::Communicator& comm, const Distribution& domain, const 
 
 template <class T>
 void scale(const comm::Communicator& comm, const Options& options) {
-  comm.set_stuck_after(std::chrono::milliseconds(0));  // ranks that don't take part wait for as long as it takes
+  comm.set_stuck_after(std::chrono::milliseconds(0));  // ranks that do not take part wait without a limit
   std::vector<int> counts;
   for (int n = 1; n < comm.size(); n *= 2) counts.push_back(n);
   counts.push_back(comm.size());
@@ -158,7 +145,7 @@ void scale(const comm::Communicator& comm, const Options& options) {
   if (comm.rank() == 0) std::printf("all of the same bits as on one rank\n");
 }
 
-/// What each exchange costs on up to 64 ranks. Plans are arithmetic: one rank makes those of all.
+/// Messages and bytes of each exchange on up to 64 ranks. Plans are arithmetic: one rank makes the plans of all ranks.
 void print_plans(const Options& options) {
   const Index bytes_per_value = options.single ? sizeof(float) : sizeof(double);
   for (const bool weak : {true, false}) {
@@ -192,8 +179,8 @@ void print_plans(const Options& options) {
 }  // namespace stencil
 
 int main(int argc, char** argv) {
-  const aloni::Environment environment(argc, argv);  // takes Kokkos' arguments out
-  const auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);
+  const aloni::Environment environment(argc, argv);  // removes the arguments of Kokkos
+  auto comm = aloni::comm::from_mpi(MPI_COMM_WORLD);
   stencil::Options options;
   try {
     options = stencil::parse(argc, argv, comm.size());
@@ -201,15 +188,25 @@ int main(int argc, char** argv) {
     if (comm.rank() == 0) std::fprintf(stderr, "%s\n", e.what());
     return 2;
   }
+  const auto run = [&](const auto& program) { options.single ? program(float{}) : program(double{}); };
   try {
+    if (options.ranks_per_node > 0)
+      comm = aloni::comm::from_mpi(MPI_COMM_WORLD, {.ranks_per_node = options.ranks_per_node});
+    if (options.place && !options.help && !options.plan) {
+      run([&]<class T>(T) {
+        const stencil::Placed placed = stencil::place<T>(comm, options);
+        comm = placed.comm;
+        options.grid = placed.grid;
+      });
+    }
     if (options.help) {
       if (comm.rank() == 0) std::fputs(stencil::usage, stdout);
     } else if (options.plan) {
       if (comm.rank() == 0) stencil::print_plans(options);
     } else if (options.scaling) {
-      options.single ? stencil::scale<float>(comm, options) : stencil::scale<double>(comm, options);
+      run([&]<class T>(T) { stencil::scale<T>(comm, options); });
     } else {
-      options.single ? stencil::simulate<float>(comm, options) : stencil::simulate<double>(comm, options);
+      run([&]<class T>(T) { stencil::simulate<T>(comm, options); });
     }
   } catch (const std::exception& e) {
     std::fprintf(stderr, "rank %d: %s\n", comm.rank(), e.what());

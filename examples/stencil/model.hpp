@@ -1,16 +1,16 @@
 #pragma once
-// What the example computes: a compressible, magnetised gas in a periodic box, the kind of work that codes for the
-// interior of stars and for the interstellar medium do. Eight quantities per cell, derivatives of sixth order (three
-// cells to each side, and along the diagonals), Runge-Kutta of third order in the low storage of Williamson (1980).
+// The equations: a compressible, magnetised gas in a periodic box, as in codes for the interior of stars and for the
+// interstellar medium. Eight quantities per cell, derivatives of sixth order (three cells to each side, and along the
+// diagonals), Runge-Kutta of third order with the low storage of Williamson (1980).
 //
 //   ∂ρ/∂t = −u·∇ρ − ρ ∇·u + κ ∇²ρ                  ρ density
 //   ∂u/∂t = −u·∇u + (j × B − ∇p) / ρ + κ ∇²u        u velocity
 //   ∂p/∂t = −u·∇p − γ p ∇·u + κ ∇²p                 p pressure
 //   ∂A/∂t = u × B − κ j                             A vector potential, B = ∇ × A, j = ∇(∇·A) − ∇²A
 //
-// Pressure, where such codes often take the entropy: so no exponential stands in the inner loop, which the compiler
-// could not vectorise. One diffusivity for everything, a multiple of the mesh width: enough for smooth pictures.
-// It starts as the vortex of Orszag and Tang (1979) with some motion along the third axis.
+// Pressure instead of the more common entropy: the inner loop then has no exponential, which the compiler could not
+// vectorise. One diffusivity for all quantities, a multiple of the mesh width: enough for smooth pictures.
+// The start is the vortex of Orszag and Tang (1979) with some motion along the third axis.
 #include <aloni/core/index.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -25,8 +25,8 @@ constexpr int radius = 3, quantities = 8;
 /// The first axis of the Views; velocity and potential have three components each.
 enum Quantity : int { density = 0, velocity = 1, pressure = 4, potential = 5 };
 
-/// The application's own View: a quantity after the other, x the fastest, so that a row of each is contiguous and the
-/// loop over x has vector loads and stores. A cell after the other (quantity the fastest) would need gathers.
+/// The View of the application: x is the fastest index and the quantity the slowest. Rows of a quantity are contiguous,
+/// so that the loop over x has vector loads and stores. With the quantity as fastest index it would need gathers.
 template <class T>
 using Cells = Kokkos::View<T****, Kokkos::LayoutRight, Kokkos::DefaultExecutionSpace::memory_space,
                            Kokkos::MemoryTraits<Kokkos::Unmanaged>>;
@@ -39,12 +39,12 @@ struct Model {
 
   /// @pre width > 0: of a cell
   static Model with_cells_of(double width) {
-    // Stable by experiment for the fastest waves of this start, and a third of what diffusion would allow.
+    // Stable by experiment for the fastest waves of this start; diffusion would allow three times as much.
     return {static_cast<T>(1 / width), static_cast<T>(0.4 * width), static_cast<T>(0.1 * width)};
   }
 };
 
-/// Derivatives of one quantity at one cell; `x`, `y`, `z` are the steps in memory from a cell to the next.
+/// Derivatives of one quantity at one cell; `x`, `y`, `z` are the strides in memory from a cell to the next.
 template <class T>
 struct At {
   const T* f;
@@ -73,7 +73,7 @@ struct At {
 };
 
 /// One substep for a box of cells: next = u + β change, where change = α change + Δt ∂u/∂t. The Views have the same
-/// shape. Interior and boundary go through the same cell(): that is why the bits don't depend on how the box is split.
+/// shape. Interior and border use the same cell(), so the bits do not depend on the split.
 template <class T>
 struct Substep {
   Cells<T> u, change, next;
@@ -84,11 +84,11 @@ struct Substep {
 
   /// A row, on hosts.
   KOKKOS_FUNCTION void operator()(Index row) const {
-    // The rows of a strip, plane by plane: what seven planes of it hold stays in the second-level cache.
+    // The rows of a strip, plane by plane: seven planes of a strip stay in the second-level cache.
     const Index strip = row / (strip_rows * extent[0]), y = strip * strip_rows, in_strip = row - y * extent[0];
     const Index rows = extent[1] - y < strip_rows ? extent[1] - y : strip_rows;
     const Index begin = cell_index(in_strip / rows, y + in_strip % rows, 0), end = begin + extent[2];
-    // What is written to one View is never read from another.
+    // The Views do not overlap.
 #pragma GCC ivdep
     for (Index at = begin; at < end; ++at) cell(at);
   }
@@ -158,7 +158,7 @@ void run(const Exec& exec, const Substep<T>& substep) {
   }
 }
 
-/// The vortex at a place. Functions of sums of few terms: the same value whichever rank computes it.
+/// The start values at a position. Each is a function of few terms: equal bits on whichever rank computes it.
 template <class T>
 KOKKOS_FUNCTION Kokkos::Array<T, quantities> start_at(double x, double y, double z) {
   constexpr double gamma = 5. / 3;

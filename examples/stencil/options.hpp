@@ -1,5 +1,5 @@
 #pragma once
-// The command line, and how domains are split.
+// The command line, and the default split of the box.
 #include <aloni/core/error.hpp>
 #include <aloni/views/process_grid.hpp>
 
@@ -24,11 +24,15 @@ constexpr const char* usage =
     "  --every K        one exchange in K substeps (1), of ghosts K times as wide, which are then computed twice; the\n"
     "                   same bits. Multiples of 3 send the least: a step begins without changes of the one before\n"
     "  --vtk NAME       write the end as NAME.pvti and NAME_<rank>.vti, for ParaView\n"
-    "  --measure        time each step beside its exchange and its computation alone\n"
+    "  --place          choose blocks and their ranks for the nodes of this machine: links are measured first. With\n"
+    "                   --grid only the ranks are chosen\n"
+    "  --tune           measure the methods of exchange, and take the fastest\n"
+    "  --ranks-per-node N  treat every N ranks as a node, to try --place on one machine\n"
+    "  --measure        time computation alone, exchanges alone and whole steps in turn, and compare the medians\n"
     "  --scaling        time steps on 1, 2, 4, … ranks, weak (SIZE³ cells per rank) and strong, and compare the bits\n"
     "  --plan           print messages and bytes per exchange on 1 to 64 ranks, from plans alone\n";
 
-/// As many blocks as ranks, as close to cubes as can be; depth is split first, where faces are contiguous.
+/// One block per rank, as close to a cube as possible. Depth is split first: its faces are contiguous in memory.
 inline ProcessGrid even_grid(int ranks) {
   const auto grids = aloni::views::all_grids(ranks, {Dim::depth, Dim::height, Dim::width});
   return *std::min_element(grids.begin(), grids.end(), [](const ProcessGrid& a, const ProcessGrid& b) {
@@ -44,8 +48,10 @@ struct Options {
   int every = 1;        ///< substeps per exchange
   bool single = false;  ///< float
   ProcessGrid grid;     ///< for all ranks
+  bool grid_given = false;
+  int ranks_per_node = 0;  ///< 0: the machine's own nodes
   std::string vtk;
-  bool measure = false, scaling = false, plan = false, help = false;
+  bool measure = false, place = false, tune = false, scaling = false, plan = false, help = false;
 };
 
 /// Throws InvalidArgument (equal on all ranks).
@@ -79,6 +85,7 @@ inline Options parse(int argc, char** argv, int ranks) {
     } else if (flag == "--grid") {
       const std::string_view text = value();
       options.grid = ProcessGrid::parse(text);
+      options.grid_given = true;
       if (options.grid.size() != ranks || options.grid.spatial_size() != ranks)
         bad(flag, text, "splits of depth, height and width (d, h, w) into as many blocks as there are ranks");
     } else if (flag == "--every") {
@@ -87,6 +94,14 @@ inline Options parse(int argc, char** argv, int ranks) {
       options.every = static_cast<int>(substeps);
     } else if (flag == "--vtk") {
       options.vtk = value();
+    } else if (flag == "--place") {
+      options.place = true;
+    } else if (flag == "--tune") {
+      options.tune = true;
+    } else if (flag == "--ranks-per-node") {
+      const Index mates = number();
+      if (mates > ranks) bad(flag, std::to_string(mates), "at most the number of ranks");
+      options.ranks_per_node = static_cast<int>(mates);
     } else if (flag == "--measure") {
       options.measure = true;
     } else if (flag == "--scaling") {

@@ -1,11 +1,12 @@
 #pragma once
-// The application: its own Views, wrapped, and time steps in which the ghosts travel beside the interior; or, on request, several substeps
-// on one exchange.
+// The application: wraps its own Views, and computes time steps whose ghosts travel while the interior is computed. On
+// request one exchange serves several substeps.
 #include "model.hpp"
 
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/halo/deep_halo.hpp>
 #include <aloni/halo/exchange.hpp>
+#include <aloni/halo/exchange_tuning.hpp>
 #include <aloni/halo/refill.hpp>
 
 #include <array>
@@ -21,13 +22,24 @@ using aloni::views::Box;
 using aloni::views::Dim;
 using aloni::views::Distribution;
 using aloni::views::GhostWidths;
+using aloni::views::ProcessGrid;
 using aloni::views::Side;
 namespace comm = aloni::comm;
 namespace halo = aloni::halo;
 
 inline halo::BoundaryConditions periodic() { return halo::BoundaryConditions::all(halo::Boundary::periodic); }
 
-/// With one exchange in so many substeps.
+inline Distribution domain_of(Index depth, Index height, Index width, const ProcessGrid& grid) {
+  return Distribution::block(aloni::views::make_extents(1, {depth, height, width}, quantities), grid, grid.size());
+}
+/// size³ cells in all.
+inline Distribution cube(Index size, const ProcessGrid& grid) { return domain_of(size, size, size, grid); }
+/// size³ cells for each rank.
+inline Distribution cube_per_rank(Index size, const ProcessGrid& grid) {
+  return domain_of(size * grid[Dim::depth], size * grid[Dim::height], size * grid[Dim::width], grid);
+}
+
+/// The halo of this stencil, exchanged once in `substeps` substeps.
 inline halo::DeepHalo deep_halo(const Distribution& domain, int rank, int substeps) {
   GhostWidths cells;
   for (const Dim d : aloni::views::spatial_dims) cells(d, Side::low) = cells(d, Side::high) = radius;
@@ -40,9 +52,10 @@ class Simulation {
   using Exec = Kokkos::DefaultExecutionSpace;
   using View = aloni::views::DistributedView<T, 3>;
 
-  /// Collective. A period of 2π is `cells_per_period` cells; the domain is a number of periods in each direction. An exchange serves `every`
-  /// substeps.
-  Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every);
+  /// Collective. A period of 2π has `cells_per_period` cells; the domain has a whole number of periods in each
+  /// direction. One exchange serves `every` substeps. `tune`: measure the methods of exchange and take the fastest.
+  Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every,
+             bool tune = false);
 
   /// Three substeps.
   void step() {
@@ -56,7 +69,7 @@ class Simulation {
     queue_.fence("aloni::stencil: end of the step");
   }
 
-  // What a step is made of, to be timed; what these compute is computed again by the next step.
+  // The parts of a step, for timing. They leave the state unchanged: the next step computes their results again.
   void exchange_only() {
     for (int i = 0; i < 3; ++i) {
       if (deep_.exchange_due(substep_ + i)) {
@@ -78,7 +91,7 @@ class Simulation {
     }
     queue_.fence("aloni::stencil: end of the computation");
   }
-  /// Of what the rank owns, and no cell twice.
+  /// Computes the owned cells, each once.
   void compute_at_once() {
     for (int i = 0; i < 3; ++i) compute(view().owned_box(), 0);
     queue_.fence("aloni::stencil: end of the computation");
@@ -86,34 +99,41 @@ class Simulation {
 
   const View& view() const { return now().view; }
   const Cells<T>& cells() const { return now().cells; }
-  /// Of one exchange of the quantities with other ranks, on this rank.
+  /// Messages and elements of this rank in one exchange with other ranks.
   halo::TransferCount counts() const { return now().between.counts(); }
   const halo::DeepHalo& deep() const { return deep_; }
+  /// Measured times of the exchange methods, fastest first; empty if not tuned.
+  const std::vector<halo::MethodTime>& methods() const { return methods_; }
   double time_step() const { return model_.time_step; }
   double cell_width() const { return width_; }
 
-  /// Collective: of the bits of all values, weighted by position; whole numbers, so that the order doesn't matter.
+  /// Collective: sum of the bits of all values, weighted by position. Integers, so that the order does not matter.
   std::uint64_t checksum() const;
-  /// Collective: the smallest and the largest density; −∞ when one is not a number.
+  /// Collective: the smallest and the largest density; the smallest is −∞ if a density is not a number.
   std::array<double, 2> density_range() const;
 
  private:
-  // The Views are the application's: it chooses layout and memory, and it could come with Views that it has had for
-  // long. Those may lie anywhere. Memory of allocate_shared() is reached by the other ranks of the node, which copy
-  // their ghosts straight from it, in one pass; from other memory values are packed, copied, and unpacked.
+  // The application owns the Views and chooses their layout and memory; an existing code would wrap the Views that it
+  // has. The other ranks of the node reach memory of allocate_shared(), and copy their ghosts from it in one pass. From
+  // other memory, values are packed, copied and unpacked.
   struct Field {
     std::shared_ptr<void> memory;
     Cells<T> cells;
     View view;
-    // The box is periodic. Where it isn't split, a rank's ghosts come from the rank itself: they are filled before
-    // anything is computed, so that the interior goes from end to end there. What is left takes messages, one to each
-    // neighbour, and is waited for while the interior is computed.
+    // The box is periodic. In a dimension that is not split, the ghosts of a rank are copies of its own cells. They are
+    // filled first, so that the interior covers the whole dimension. All other ghosts come in messages, one from each
+    // neighbour, while the interior is computed.
     halo::Exchange<> within, between;
-    halo::Transfer<> refill;  ///< what comes from the rank itself, in substeps without an exchange
+    halo::Transfer<> refill;  ///< ghosts from the rank itself, for substeps without an exchange
   };
   const Field& now() const { return fields_[now_]; }
   void allocate(Field& field, const Distribution& domain) const;
-  void make_exchanges(Field& field, const Distribution& domain) const;
+  using ExchangeFields = std::vector<halo::Exchange<>::field_type>;
+  /// What the exchanges of a field fill.
+  struct Ghosts {
+    ExchangeFields within, between;
+  };
+  Ghosts ghosts_of(const Field& field, const Distribution& domain) const;
   halo::Exchange<> exchange_of_changes(const Distribution& domain) const;
 
   /// The ghosts travel while the interior is computed.
@@ -132,8 +152,8 @@ class Simulation {
     compute(deep_.computed(substep_), i);
   }
 
-  /// What waits for messages: three cells would do. Along x it is a whole cache line, because rows of three cells
-  /// cost as much as rows of eight.
+  /// Width of the border, which waits for messages. Three cells suffice; along x it is a whole cache line, because rows
+  /// of three cells cost as much as rows of eight.
   GhostWidths reach() const {
     GhostWidths cells;
     for (const Dim d : aloni::views::spatial_dims) {
@@ -166,14 +186,15 @@ class Simulation {
   double width_;  ///< of a cell
   Model<T> model_;
   halo::DeepHalo deep_;
+  std::vector<halo::MethodTime> methods_;
   Index substep_ = 0;            ///< since the start
-  std::array<Field, 2> fields_;  ///< of which one is now, the other next
+  std::array<Field, 2> fields_;  ///< one holds the current values, the other the next ones
   Field change_;
   halo::Exchange<> changes_;
   std::size_t now_ = 0;
 };
 
-/// The first cell of owned values in a View with ghosts, and how they are counted in the whole domain.
+/// Position of the owned cells in a View with ghosts, and in the whole domain.
 struct Place {
   Kokkos::Array<Index, 3> ghosts, first, extent, domain;  ///< z, y, x
 
@@ -190,7 +211,7 @@ struct Place {
   KOKKOS_FUNCTION Index number(Index z, Index y, Index x) const {
     return ((first[0] + z) * domain[1] + first[1] + y) * domain[2] + first[2] + x;
   }
-  /// Of a View as Cells, on the host too.
+  /// Value of quantity q at an owned cell; `cells`: a View like Cells, in the memory of a device or the host.
   template <class View>
   KOKKOS_FUNCTION decltype(auto) value(const View& cells, int q, Index z, Index y, Index x) const {
     return cells(q, z + ghosts[0], y + ghosts[1], x + ghosts[2]);
@@ -249,11 +270,10 @@ void Simulation<T>::allocate(Field& field, const Distribution& domain) const {
 }
 
 template <class T>
-void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) const {
-  using Fields = std::vector<halo::Exchange<>::field_type>;
-  // Slabs on both sides of each split direction; the first have the edges and corners. What remains after the loop, the
-  // directions that aren't split, is left to the rank itself.
-  Fields slabs;
+auto Simulation<T>::ghosts_of(const Field& field, const Distribution& domain) const -> Ghosts {
+  // Slabs on both sides of each split dimension; the slabs of the first dimension contain the edges and corners. The
+  // remaining ghosts, in dimensions that are not split, come from the rank itself.
+  ExchangeFields slabs;
   std::vector<Dim> done;
   const auto box_without = [domain, every = deep_.steps()](int rank, const std::vector<Dim>& dims) {
     GhostWidths ghosts = deep_halo(domain, rank, every).ghosts();
@@ -274,13 +294,11 @@ void Simulation<T>::make_exchanges(Field& field, const Distribution& domain) con
     done.push_back(d);
   }
   const auto own_ghosts = [box_without, done](int rank) { return box_without(rank, done); };
-  field.within = halo::Exchange<>(comm_, queue_, Fields{{field.view, periodic(), own_ghosts}});
-  field.between = halo::Exchange<>(comm_, queue_, slabs);
-  field.refill = halo::make_refill(comm_, queue_, deep_, {{field.view, periodic()}});
+  return {.within = {{field.view, periodic(), own_ghosts}}, .between = slabs};
 }
 
-/// A substep adds to the change of the one before in all cells that it computes: right behind an exchange also in cells of others. Not
-/// while the interior is computed, which overwrites what is sent.
+/// A substep adds to the change of the last substep in all cells that it computes, after an exchange also in ghosts. So
+/// the change is exchanged too, before the interior is computed: computing overwrites the change.
 template <class T>
 halo::Exchange<> Simulation<T>::exchange_of_changes(const Distribution& domain) const {
   const auto computed = [domain, every = deep_.steps()](int rank) {
@@ -290,16 +308,24 @@ halo::Exchange<> Simulation<T>::exchange_of_changes(const Distribution& domain) 
 }
 
 template <class T>
-Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every)
+Simulation<T>::Simulation(const comm::Communicator& comm, const Distribution& domain, Index cells_per_period, int every,
+                          bool tune)
     : comm_(comm),
       width_(2 * std::numbers::pi / static_cast<double>(cells_per_period)),
       model_(Model<T>::with_cells_of(width_)),
       deep_(deep_halo(domain, comm.rank(), every)) {
-  // One rank's lack of memory is everybody's error.
+  // If one rank has too little memory, all ranks throw.
   comm::collectively(comm_, "stencil: allocating the fields", [&] {
     for (Field* field : {&fields_[0], &fields_[1], &change_}) allocate(*field, domain);
   });
-  for (Field& field : fields_) make_exchanges(field, domain);
+  if (tune) methods_ = halo::measure_methods(comm_, queue_, ghosts_of(fields_[0], domain).between);
+  const halo::ExchangeMethod method = methods_.empty() ? halo::ExchangeMethod{} : methods_.front().method;
+  for (Field& field : fields_) {
+    const Ghosts ghosts = ghosts_of(field, domain);
+    field.within = halo::Exchange<>(comm_, queue_, ghosts.within);
+    field.between = halo::Exchange<>(comm_, queue_, ghosts.between, method);
+    field.refill = halo::make_refill(comm_, queue_, deep_, {{field.view, periodic()}});
+  }
   changes_ = exchange_of_changes(domain);
   const Place place(view());
   Kokkos::parallel_for("stencil: start", place.policy(queue_.space()), Start<T>{cells(), place, width_});

@@ -1,7 +1,7 @@
 #pragma once
-// The domain as VTK files that ParaView and VisIt open: NAME_<rank>.vti, an image of each rank's block, and NAME.pvti, which
-// says where each lies. Values are raw bytes behind the header. Written here because the format is a page of code, and VTK's
-// own writer brings libraries of several hundred megabytes.
+// Writes the domain as VTK files for ParaView and VisIt: NAME_<rank>.vti with the block of each rank, and NAME.pvti
+// with the position of each block. Values are raw bytes behind the header. The format takes a page of code; the writer
+// of VTK itself needs libraries of several hundred megabytes.
 #include "simulation.hpp"
 
 #include <aloni/core/error.hpp>
@@ -18,7 +18,7 @@
 
 namespace stencil {
 
-/// A file that can't be written is an error: FileError, with what the system says.
+/// Throws FileError with the message of the system if the file cannot be written.
 class OutputFile {
  public:
   explicit OutputFile(std::string path) : path_(std::move(path)) {
@@ -32,7 +32,7 @@ class OutputFile {
     check();
   }
   void write(const std::string& text) { write(text.data(), text.size()); }
-  /// What is still buffered may fail to be written too.
+  /// Writes the buffer, which may fail too.
   void close() {
     errno = 0;
     file_.close();
@@ -54,7 +54,7 @@ struct Output {
 constexpr std::array outputs{Output{"density", density, 1}, Output{"velocity", velocity, 3},
                              Output{"pressure", pressure, 1}, Output{"potential", potential, 3}};
 
-/// "x0 x1 y0 y1 z0 z1": VTK counts the corners of cells, so neighbouring pieces have them in common.
+/// "x0 x1 y0 y1 z0 z1": VTK counts corners of cells, which neighbouring pieces share.
 inline std::string extent_text(const Box& box) {
   std::ostringstream text;
   for (const Dim d : {Dim::width, Dim::height, Dim::depth})

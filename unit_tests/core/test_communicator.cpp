@@ -142,7 +142,9 @@ TEST_F(CommunicatorTest, RefusesATransportThatTheBuildLacks) {
 }
 
 TEST_F(CommunicatorTest, RefusesFaultsOutsideTheirRange) {
-  for (const Faults& faults : {Faults{.delay = 1}, Faults{.lose = -0.1}, Faults{.delay = 0.5, .longest_delay = 0}})
+  for (const Faults& faults :
+       {Faults{.delay = 1}, Faults{.lose = -0.1}, Faults{.delay = 0.5, .longest_delay = 0}, Faults{.slow_rank = size},
+        Faults{.slow_rank = -2}, Faults{.slow_rank = 0, .slow_by = std::chrono::microseconds(-1)}})
     EXPECT_THROW((void)from_mpi(MPI_COMM_WORLD, {.faults = faults}), InvalidArgument);
   comm.barrier();
 }
@@ -175,6 +177,43 @@ TEST_F(CommunicatorTest, DelayedAcknowledgementsLeaveBeforeTheEnd) {
         }
       }
     }
+  }
+}
+
+TEST_F(CommunicatorTest, ASlowRankChangesNoBitsAndNobodyIsBlamed) {
+  if (size != 3) GTEST_SKIP() << "three ranks: a rank that waits for the slow one, and a rank that waits for that rank";
+  using namespace std::chrono_literals;
+  constexpr auto stuck_after = 1000ms;
+  const auto me = static_cast<std::size_t>(rank);
+  std::vector<double> summands(1000);
+  for (std::size_t i = 0; i < summands.size(); ++i) summands[i] = 0.1 * static_cast<double>(i + 7 * me);
+  const std::vector<aloni::Index> counts[3] = {{1, 2000, 3}, {0, 10, 500}, {40, 0, 6}};
+  const std::vector<aloni::Index> from_each{counts[0][me], counts[1][me], counts[2][me]};
+  const auto run = [&](const Communicator& over) {
+    std::vector<double> sums = summands;
+    over.all_reduce(std::span(sums), Reduction::sum);
+    std::vector<double> results = sums, equal(999), uneven;
+    over.run(AllToAll{std::span<const double>(sums).first(999), std::span(equal)});
+    sums.resize(5000, 1.0 + rank);
+    uneven.resize(static_cast<std::size_t>(std::accumulate(from_each.begin(), from_each.end(), aloni::Index{0})));
+    const auto sent = std::accumulate(counts[me].begin(), counts[me].end(), aloni::Index{0});
+    over.run(AllToAll{std::span<const double>(sums).first(static_cast<std::size_t>(sent)), std::span(uneven), counts[me],
+                      from_each});
+    results.insert(results.end(), equal.begin(), equal.end());
+    results.insert(results.end(), uneven.begin(), uneven.end());
+    return results;
+  };
+  const auto expected = run(comm);
+  for (const bool shared : {true, false}) {
+    const Communicator slow =
+        from_mpi(MPI_COMM_WORLD,
+                 {.shared_memory = shared, .stuck_after = stuck_after, .faults = {.slow_rank = 1, .slow_by = 100ms}});
+    const auto start = std::chrono::steady_clock::now();
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(run(slow), expected) << "bit by bit";
+    EXPECT_GT(std::chrono::steady_clock::now() - start, stuck_after) << "all waits together take longer than the limit";
+    const Communicator too_slow = from_mpi(
+        MPI_COMM_WORLD, {.shared_memory = shared, .stuck_after = 200ms, .faults = {.slow_rank = 1, .slow_by = 1h}});
+    EXPECT_THROW((void)run(too_slow), aloni::PeerFailed);
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What can go wrong with messages, one kind at a time.
+// One case for each kind of fault that messages can have.
 #include <aloni/core/comm/faults.hpp>
 
 #include <ostream>
@@ -7,20 +7,24 @@
 
 namespace aloni::test {
 
-/// A kind of fault, for tests that go through all of them.
+/// A kind of fault, as the parameter of a test.
 struct FaultCase {
   const char* name;
   comm::Faults faults;
-  bool harmless;  ///< nothing is lost or changed
+  bool harmless;  ///< messages arrive late, but whole
 };
 
-/// For GoogleTest.
+/// The name that GoogleTest prints.
 inline void PrintTo(const FaultCase& fault, std::ostream* out) { *out << fault.name; }
 
 inline std::vector<FaultCase> fault_cases() {
-  return {{"Delay", {.delay = 0.5}, true},        {"NoRoom", {.no_room = 0.5}, true},
-          {"Truncate", {.truncate = 0.2}, false}, {"Corrupt", {.corrupt = 0.2}, false},
-          {"Lose", {.lose = 0.2}, false},         {"Death", {.dies_after = 1}, false}};
+  return {{"Delay", {.delay = 0.5}, true},
+          {"NoRoom", {.no_room = 0.5}, true},
+          {"Truncate", {.truncate = 0.2}, false},
+          {"Corrupt", {.corrupt = 0.2}, false},
+          {"Lose", {.lose = 0.2}, false},
+          {"Death", {.dies_after = 1}, false},
+          {"Slow", {.slow_rank = 1, .slow_by = std::chrono::microseconds(40)}, true}};
 }
 
 }  // namespace aloni::test

@@ -5,6 +5,7 @@
 #include <aloni/core/comm/engine/plans.hpp>
 #include <aloni/core/comm/faulty_transport.hpp>
 
+#include <chrono>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -138,9 +139,12 @@ class SimulatedRanks {
       Rank& rank = ranks_.emplace_back();
       rank.network = std::make_unique<SimulatedTransport>(r, options);
       networks.push_back(rank.network.get());
-      comm::Faults own = faults;
+      comm::Faults own = faults.of_rank(r);
       own.seed = faults.seed * 1000 + static_cast<std::uint64_t>(r);
-      rank.faulty = std::make_unique<comm::FaultyTransport>(*rank.network, own);
+      // Each look at the clock takes a microsecond: a seed replays slow ranks too.
+      rank.faulty = std::make_unique<comm::FaultyTransport>(
+          *rank.network, own,
+          [now = std::chrono::microseconds(0)]() mutable { return now += std::chrono::microseconds(1); });
       const std::vector<comm::Transport*> routes(static_cast<std::size_t>(size), rank.faulty.get());
       rank.engine = std::make_unique<comm::detail::Engine>(r, routes, *std::pmr::new_delete_resource());
       rank.context = &rank.engine->add_context(0, all);

@@ -99,7 +99,7 @@ struct NodeCommunicator {
 };
 
 /// Faults with a seed of their own. `number`: number of a transport, unique over all ranks.
-Faults faults_of_rank(Faults faults, int number) {
+Faults with_own_seed(Faults faults, int number) {
   // The odd factor gives each pair of a small seed and a number a different result.
   faults.seed = faults.seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(number);
   return faults;
@@ -153,8 +153,8 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
   }
 
   Transport* shared = shared_ ? &*shared_ : nullptr;
-  if (shared && options.faults.any())
-    shared = &faulty_shared_.emplace(*shared_, faults_of_rank(options.faults, 2 * rank_));
+  const Faults faults = options.faults.of_rank(rank_);
+  if (shared && faults.any()) shared = &faulty_shared_.emplace(*shared_, with_own_seed(faults, 2 * rank_));
   std::vector<Transport*> routes;
   std::vector<int> others;
   for (int r = 0; r < size_; ++r) {
@@ -176,8 +176,8 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
     messages_ = std::make_unique<MpiTransport>(mpi_, std::move(largest));
   }
   Transport* messages_route = messages_.get();
-  if (messages_ && options.faults.any())
-    messages_route = &faulty_messages_.emplace(*messages_, faults_of_rank(options.faults, 2 * rank_ + 1));
+  if (messages_ && faults.any())
+    messages_route = &faulty_messages_.emplace(*messages_, with_own_seed(faults, 2 * rank_ + 1));
   std::ranges::replace(routes, static_cast<Transport*>(nullptr), messages_route);
   engine_.emplace(rank_, std::move(routes), *heap_);
   engine_->set_checksums(options.checksums);
