@@ -1,27 +1,34 @@
-// Collectives beside MPI's own and memcpy, size after size, so that what is compared runs within seconds of each other.
+// Times collectives of the library, MPI's collectives and memcpy. All cases of one size run directly one after the
+// other, so that they can be compared.
 //
 //   allreduce/IMPLEMENTATION/BYTES   sum of floats, in place
-//     shared              the library's choice, data in memory that it allocated (comm.shared_memory())
-//     private             the library's choice, data in the user's own memory
-//     recursive_doubling, rabenseifner, ring, hierarchical    that algorithm, the user's own memory
-//     over-mpi            the library's choice without shared memory: its messages go through MPI
-//     over-ucx            the same through UCX, in builds that have it
+//     shared              algorithm chosen by the library, data in the library's memory (comm.shared_memory())
+//     private             algorithm chosen by the library, data in the user's memory
+//     recursive_doubling, rabenseifner, ring, hierarchical    this algorithm, data in the user's memory
+//     over-mpi            algorithm chosen by the library, without shared memory: messages use MPI
+//     over-ucx            as over-mpi, but messages use UCX; only in builds with UCX
 //     mpi                 MPI_Allreduce with MPI_IN_PLACE
-//   urgent/alone|behind/BYTES        one of a higher priority, alone or while one of 64 MiB is under way; the slowest rank's time
-//   skewed/all|majority/BYTES        in each repetition one rank, drawn by lot, sleeps 5 ms before; three or more ranks of one node. With
-//                                    more ranks than cores: --time_oversubscribed, since sleeping takes no core
-//   message/TRANSPORT/BYTES          half a round trip between ranks 0 and 1, the user's own memory
-//   many/KIND/BYTES                  64 all-reduces of that size in the library's memory
-//     single              each waited for before the next
-//     fused               started one after the other, pieces of one array
-//     scattered           the same, of tensors that do not touch
-//   contract/all_reduce/BYTES        two ranks in the process of rank 0, over queues instead of a network
-//   contract/comparisons/1000        the comparisons of operation, type, count and plan that 1000 such all-reduces contain, alone. Their
-//                                    share is an upper bound: with a network an all-reduce takes longer, and its comparisons do not
-//   memcpy/BYTES                     every rank copies that much, all at the same time
+//   urgent/alone|behind/BYTES        an all-reduce of higher priority, alone or during an all-reduce of 64 MiB; the
+//                                    time is the slowest rank's
+//   skewed/all|majority/BYTES        before each repetition one random rank sleeps 5 ms; needs at least three ranks,
+//                                    all on one node
+//   message/TRANSPORT/BYTES          one way between ranks 0 and 1: half a round trip; data in the user's memory
+//   many/KIND/BYTES                  64 all-reduces of this size, data in the library's memory
+//     single              waits for each before it starts the next
+//     fused               starts all, then waits for all; the data are adjacent pieces of one array
+//     scattered           as fused, but with gaps between the pieces
+//   contract/all_reduce/BYTES        two ranks simulated in the process of rank 0; queues replace the network
+//   contract/comparisons/1000        only the comparisons of operation, type, count and plan in 1000 of these
+//                                    all-reduces
+//   memcpy/BYTES                     every rank copies this many bytes, all ranks at once
 //
-// bytes: the size; messages: what all ranks send in one repetition; link_bytes: how much of that goes to other nodes, without the
-// headers. MPI's own messages are not counted. The least for an all-reduce on q nodes is 2 bytes (q - 1): bench/two_hosts.sh.
+// skewed with more ranks than cores needs --time_oversubscribed. Its times are valid because a sleeping rank uses no
+// core. comparisons / all_reduce is an upper bound of the share of comparisons: over a network an all-reduce takes
+// longer, its comparisons do not.
+//
+// bytes: size of the data. messages: messages that all ranks send in one repetition, without MPI's own messages.
+// link_bytes: bytes sent to other nodes, without headers. An all-reduce over q nodes needs at least
+// 2 (q - 1) × bytes; bench/two_hosts.sh runs the cases between two hosts.
 #include "../unit_tests/support/simulated_network.hpp"
 #include "support/benchmark.hpp"
 
@@ -53,7 +60,7 @@ using comm::AllReduceAlgorithm;
 using comm::Communicator;
 using comm::Reduction;
 
-/// Floats in memory of one kind or the other; keeps the memory's owner alive.
+/// Floats in memory of the given resource, or of new and delete if it is null. Keeps the resource alive.
 struct Data {
   std::shared_ptr<std::pmr::memory_resource> memory;
   std::pmr::vector<float> values;
@@ -66,7 +73,7 @@ struct Sent {
   std::int64_t messages = 0, link_bytes = 0;
 };
 
-/// What this rank has sent so far. `node_of` has the node of each rank.
+/// Messages and bytes that this rank has sent so far. `node_of` holds the node of each rank.
 Sent sent(const Communicator& comm, const std::vector<std::int64_t>& node_of) {
   Sent sum;
   for (const auto& peer : comm.traffic_by_peer()) {
@@ -77,7 +84,7 @@ Sent sent(const Communicator& comm, const std::vector<std::int64_t>& node_of) {
   return sum;
 }
 
-/// Of each rank of `comm`, the lowest rank of its node.
+/// For each rank of `comm`, the lowest rank of its node. Collective.
 std::vector<std::int64_t> nodes_of(const Communicator& comm) {
   return comm.all_gather(comm.node().all_reduce(std::int64_t{comm.rank()}, Reduction::min));
 }
@@ -94,9 +101,10 @@ Case all_reduce_case(const Communicator& comm, std::size_t bytes, std::shared_pt
   for (std::size_t i = 0; i < values.size(); ++i) {
     std::size_t sum = 0;
     for (std::size_t r = 0; r < ranks; ++r) sum += (i + r) % 251;
-    if (values[i] != static_cast<float>(sum)) throw std::runtime_error("bench_collectives: wrong sum");
+    if (values[i] != static_cast<float>(sum))
+      throw std::runtime_error("bench_collectives: all-reduce gives a wrong sum");
   }
-  std::ranges::fill(values, 0.0f);  // sums of sums would overflow
+  std::ranges::fill(values, 0.0f);  // repeated sums in place would overflow
   const auto node_of = nodes_of(comm);
   const Sent before = sent(comm, node_of);
   all_reduce(std::span(values));
@@ -108,7 +116,7 @@ Case all_reduce_case(const Communicator& comm, std::size_t bytes, std::shared_pt
           .counters = {{"messages", static_cast<double>(messages)}, {"link_bytes", static_cast<double>(link_bytes)}}};
 }
 
-/// Without shared memory, by what carries the messages.
+/// Communicators without shared memory, each with the name of its message transport.
 using OtherTransports = std::vector<std::pair<std::string, Communicator>>;
 
 void add_all_reduce(const Communicator& world, const OtherTransports& others, std::size_t bytes) {
@@ -142,7 +150,7 @@ void add_all_reduce(const Communicator& world, const OtherTransports& others, st
   }
 }
 
-/// 64 all-reduces of `bytes` each, of pieces of one array as gradients are, or of tensors anywhere.
+/// 64 all-reduces of `bytes` each, of adjacent pieces of one array like gradients, or of pieces with gaps.
 void add_many(const Communicator& world, std::size_t bytes) {
   constexpr std::size_t count = 64;
   struct Tensors {
@@ -171,7 +179,7 @@ void add_many(const Communicator& world, std::size_t bytes) {
   }
 }
 
-/// An urgent all-reduce of `bytes`, alone and started while one of 64 MiB is under way.
+/// An urgent all-reduce of `bytes`, alone and started during an all-reduce of 64 MiB.
 void add_urgent(const Communicator& world, std::size_t bytes) {
   struct State {
     const Communicator& world;
@@ -179,7 +187,7 @@ void add_urgent(const Communicator& world, std::size_t bytes) {
     comm::Request large_request;
 
     explicit State(const Communicator& w) : world(w) {}
-    ~State() { world.wait(large_request); }  // its memory is about to go
+    ~State() { world.wait(large_request); }  // the request uses `large`
   };
   for (const bool behind : {false, true}) {
     add_timed(world, std::string("urgent/") + (behind ? "behind" : "alone") + "/" + std::to_string(bytes),
@@ -199,12 +207,12 @@ void add_urgent(const Communicator& world, std::size_t bytes) {
   }
 }
 
-/// All-reduces of which one rank, another in each repetition, is late: waiting for all, and for the majority.
+/// All-reduces in which one random rank is late. They wait for all ranks, or for the majority.
 void add_skewed(const Communicator& world, const Communicator& with_thread, std::size_t bytes) {
   struct State {
     comm::PartialAllReduce<float> reduction;
     std::vector<float> values;
-    std::minstd_rand lot{1};  // the same on all ranks
+    std::minstd_rand lot{1};  // equal seeds: all ranks draw the same late rank
   };
   for (const bool majority : {false, true}) {
     add_timed(world, std::string("skewed/") + (majority ? "majority" : "all") + "/" + std::to_string(bytes),
@@ -234,7 +242,7 @@ class TwoEngines {
              .count = static_cast<Index>(bytes / sizeof(float))} {
     for (std::size_t r = 0; r < 2; ++r) {
       values_[r].assign(bytes / sizeof(float), static_cast<float>(r + 1));
-      // Without FaultyTransport: it is no part of the library's way.
+      // Without FaultyTransport, because the library does not use it outside tests.
       SimulatedRank& rank = ranks_[r];
       rank.network = std::make_unique<test::SimulatedTransport>(static_cast<int>(r), test::NetworkOptions{});
       rank.engine = std::make_unique<comm::detail::Engine>(
@@ -247,7 +255,7 @@ class TwoEngines {
     run();
     for (const auto& values : values_)
       if (std::ranges::count(values, 3.0F) != static_cast<std::ptrdiff_t>(values.size()))
-        throw std::runtime_error("bench_collectives: wrong sum of two engines");
+        throw std::runtime_error("bench_collectives: all-reduce of two engines gives a wrong sum");
     for (auto& values : values_) std::ranges::fill(values, 0.0F);
   }
 
@@ -289,11 +297,12 @@ class TwoEngines {
   SimulatedRank ranks_[2];
 };
 
-/// The comparisons alone that an all-reduce of two ranks makes: of each of its two messages against the operation that waits
-/// for it and, had it come early, against the latest operations and against the operation that then starts.
+/// The comparisons of contracts in an all-reduce of two ranks, without the all-reduce. Each of its two messages is
+/// compared with the operation that waits for it. A message that arrives early is also compared with the latest
+/// operations and with the operation that starts later; all three comparisons run here.
 class Comparisons {
  public:
-  static constexpr int all_reduces = 1000;  // a single one takes less time than a call of run()
+  static constexpr int all_reduces = 1000;  // the comparisons of one all-reduce take less time than a call of run()
 
   Comparisons() {
     for (std::size_t i = 0; i < all_; ++i)
@@ -311,11 +320,11 @@ class Comparisons {
 
  private:
   static void compare(comm::Contract& theirs, comm::Contract& ours) {
-    asm volatile("" : "+m"(theirs), "+m"(ours));  // the compiler knows nothing of their values
-    if (!(theirs == ours)) throw std::runtime_error("bench_collectives: contracts differ");
+    asm volatile("" : "+m"(theirs), "+m"(ours));  // hides the values from the compiler
+    if (!(theirs == ours)) throw std::runtime_error("bench_collectives: equal contracts compare as different");
   }
 
-  static constexpr std::size_t all_ = 64;  // as many as the engine keeps
+  static constexpr std::size_t all_ = 64;  // number of recent contracts that the engine keeps
   std::array<comm::Contract, all_> arrived_, called_, recent_;
   std::size_t operation_ = 0;
 };
@@ -334,7 +343,7 @@ void add_on_first(const Communicator& world, const std::string& name, Arguments.
 void add_message(const Communicator& world, const Communicator& comm, const std::string& transport, std::size_t bytes) {
   add_timed(world, "message/" + transport + "/" + std::to_string(bytes), [comm, bytes] {
     const auto data = std::make_shared<std::vector<std::byte>>(bytes);
-    // There, or back: the ranks take turns, so a repetition is one way.
+    // A repetition sends one message. The ranks take turns as the sender.
     const auto turn = std::make_shared<bool>(false);
     return Case{.run =
                     [comm, data, turn] {
@@ -353,7 +362,7 @@ void add_message(const Communicator& world, const Communicator& comm, const std:
 void add_memcpy(const Communicator& world, std::size_t bytes) {
   add_timed(world, "memcpy/" + std::to_string(bytes), [&world, bytes] {
     Case c = memcpy_case(world, static_cast<double>(bytes));
-    c.bytes = static_cast<double>(bytes);  // as the collectives beside it
+    c.bytes = static_cast<double>(bytes);  // as in the collectives: bytes per rank
     return c;
   });
 }

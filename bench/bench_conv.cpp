@@ -1,21 +1,27 @@
-// Layers of convolution against the limit: oneDNN itself on the whole layer, in one process with as many threads as there are ranks.
+// Times convolution layers split over all ranks, and compares them with a limit. The limit is oneDNN on the whole
+// layer, in one process with two threads: compare it with runs on two ranks.
 //
-//   conv/LAYER/forward|backward_data|backward_filter/SPLIT     the layer spread over all ranks, messages included
-//   limit/LAYER/forward|backward_data|backward_filter          on rank 0, two threads, while the other ranks sleep
-//   shard/LAYER/forward|backward_data|backward_filter/SPLIT    each rank's local part alone, all at the same time, no messages
+//   conv/LAYER/forward|backward_data|backward_filter/SPLIT     the layer split over all ranks, messages included
+//   limit/LAYER/forward|backward_data|backward_filter          oneDNN on rank 0, two threads; the other ranks sleep
+//   shard/LAYER/forward|backward_data|backward_filter/SPLIT    local part of each rank, all ranks at once, no messages
 //
-//   size/PASS/WIDTH                                            64 -> 64 channels, 3x3, on squares of 128 to 2,048 pixels, split in height: time per
-//                                                              output pixel, and memory besides activations and their gradients as a share of these
+//   size/PASS/WIDTH                     3x3 convolution, 64 -> 64 channels, split in height, on squares of 128 to 2,048
+//                                       pixels. items: output pixels. extra_memory: workspace relative to the
+//                                       activations and their gradients
 //   overlap/LAYER/computation|communication|blocking|interior_first
-//                                                              forward and backward split in height: without its exchanges, these alone, and both
-//                                                              together in either way of nn::Overlap; for slow links (overlap.sh)
-//   chain/blocking|interior_first|wide                         inference through eight thin layers split in height (conv/chain_run.hpp); wide exchanges
-//                                                              ghosts once for all of them
+//                                       forward and backward passes, split in height. computation: without exchanges;
+//                                       communication: exchanges only; blocking, interior_first: both, with this
+//                                       nn::Overlap. For slow links (bench/overlap.sh)
+//   chain/blocking|interior_first|recompute_halo
+//                                       inference through eight thin layers split in height (conv/chain_run.hpp).
+//                                       recompute_halo exchanges ghosts once for all layers
 //
-// All have the filters in oneDNN's order beforehand: ours because they are told that these stay what they are.
+// All cases reorder the filters into oneDNN's order before the clock starts. The library's cases do so because their
+// filter version stays the same.
 //
-// SPLIT is, with two ranks, h2, w2, c2, f2 or n2: height, width, channels, filters, samples, of which there then are as many as ranks. What a pass of a split layer can reach is limit / shard; messages come on top.
-// Results are checked before the clock starts (conv/check.hpp).
+// SPLIT is h2, w2, c2, f2 or n2 with two ranks: height, width, channels, filters or samples. With n the number of
+// samples is the number of ranks. The ratio limit / shard bounds the speed of a split layer relative to the limit;
+// messages reduce it further. Results are checked before the clock starts (conv/check.hpp).
 #include "conv/chain_run.hpp"
 #include "conv/layers.hpp"
 #include "conv/local_run.hpp"
@@ -38,7 +44,7 @@ namespace {
 using nn::local::ConvolutionBackend;
 using nn::local::ConvolutionPass;
 
-// Short batches, the fastest of which a busy machine is least likely to disturb.
+// Many short batches: other work on the machine is unlikely to disturb the fastest one.
 constexpr TimedOptions options{.min_seconds = 0.5, .min_repetitions = 10, .batches = 50};
 
 std::string case_name(const std::string& kind, const Layer& layer, ConvolutionPass pass) {
@@ -61,7 +67,7 @@ void add_limit(const comm::Communicator& world, const Layer& layer, ConvolutionP
       options);
 }
 #else
-void add_limit(const comm::Communicator&, const Layer&, ConvolutionPass) {}  // a build without oneDNN
+void add_limit(const comm::Communicator&, const Layer&, ConvolutionPass) {}  // build without oneDNN
 #endif
 
 SplitWork work_of(ConvolutionPass pass) {
@@ -76,7 +82,7 @@ SplitWork work_of(ConvolutionPass pass) {
   return SplitWork::backward_filter;
 }
 
-/// Forward and both backward passes of a layer split in height.
+/// Forward and backward passes of a layer split in height, or the part of them that `work` selects.
 void add_overlap(const comm::Communicator& world, const Layer& layer, const std::string& what, SplitWork work,
                  nn::Overlap overlap) {
   add_timed(
@@ -137,7 +143,7 @@ void add_size(const comm::Communicator& world, ConvolutionPass pass, Index width
         const auto split = std::make_shared<SplitRun>(world, layer, work_of(pass),
                                                       nn::LayerSplit::parse("h" + std::to_string(world.size())));
         const double pixels = static_cast<double>(width * width);
-        // x and y; dL/dy too, and dL/dx.
+        // Forward has x and y; backward-filter also dy; backward-data also dx.
         const int count = pass == ConvolutionPass::forward ? 2 : pass == ConvolutionPass::backward_filter ? 3 : 4;
         const double tensors = count * 64 * pixels * sizeof(float) / world.size();
         return {.run = [split] { split->run(); },

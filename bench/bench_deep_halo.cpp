@@ -1,9 +1,11 @@
-// Time steps of a stencil that does little per cell, with an exchange in every step and in every second, fourth and eighth.
+// Times steps of a stencil with few operations per cell. The halo is exchanged in every step, or once in two, four or
+// eight steps.
 //
-//   heat/EDGE/everyK/TRANSPORT    eight steps of the five-point stencil on a plate of EDGE² cells, split into rows; messages: of all ranks;
-//                                 redundant: per cent of cells that are computed beyond those owned
+//   heat/EDGE/everyK/TRANSPORT    eight steps of the five-point stencil on EDGE² cells, split in height, with an
+//                                 exchange once in K steps
 //
-// TRANSPORT: shared, mpi (without shared memory). Between hosts: bench/two_hosts.sh.
+// messages: messages of all ranks in one repetition. redundant: redundant cells in per cent of owned cells, the largest
+// of all ranks. TRANSPORT: shared, or mpi (without shared memory). bench/two_hosts.sh runs the cases between two hosts.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -22,17 +24,17 @@
 
 namespace aloni::bench {
 
-/// For `width` cells of each row, from the cell at `first` on; both Views have rows of `stride` cells.
+/// Computes `width` cells of each row. Row 0 starts at index `first`; both Views have rows of `stride` cells.
 struct Heat {
   const double* now;
   double* next;
   Index first, stride, width;
 
-  /// A row, on hosts.
+  /// Computes one row; for hosts.
   KOKKOS_FUNCTION void operator()(Index row) const {
     for (Index i = 0; i < width; ++i) cell(first + row * stride + i);
   }
-  /// A cell, on devices.
+  /// Computes one cell; for devices.
   KOKKOS_FUNCTION void operator()(Index i, Index row) const { cell(first + row * stride + i); }
   KOKKOS_FORCEINLINE_FUNCTION void cell(Index at) const {
     const double around = (now[at - stride] + now[at + stride]) + (now[at - 1] + now[at + 1]);
@@ -98,10 +100,11 @@ class Plate {
     return different == 0;
   }
 
-  /// Of this rank, in one repetition.
+  /// Number of messages that this rank sends in one repetition.
   double messages() const {
     return static_cast<double>(exchanges_[0].counts().sent_messages * (steps / deep_.steps()));
   }
+  /// Redundant cells of this rank, in per cent of its owned cells.
   double redundant() const {
     const auto owned = static_cast<double>(deep_.computed_cells() - deep_.redundant_cells());
     return owned == 0 ? 0 : 100 * static_cast<double>(deep_.redundant_cells()) / owned;
@@ -160,7 +163,7 @@ void register_benchmarks(const comm::Communicator& world) {
                     plate->run();
                     usual.run();
                     if (!plate->equals(usual))
-                      throw std::runtime_error("bench_deep_halo: other bits than of usual halos");
+                      throw std::runtime_error("bench_deep_halo: wrong result with a deep halo");
                     return Case{
                         .run = [plate] { plate->run(); },
                         .counters = {{"messages", world.all_reduce(plate->messages(), comm::Reduction::sum)},

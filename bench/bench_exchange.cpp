@@ -1,12 +1,12 @@
-// Halo exchange and redistribution, beside memcpy of the same bytes by the same number of processes.
+// Times halo exchanges and redistributions, and memcpy of the same number of bytes on the same ranks.
 //
-//   exchange/CASE/forward/GRID      start and finish of one exchange; bytes: what all ranks send
-//   exchange/CASE/adjoint/GRID
+//   exchange/CASE/forward/GRID      start and finish of one exchange; bytes: sent by all ranks
+//   exchange/CASE/adjoint/GRID      the adjoint of this exchange
 //   redistribution/CASE/forward/GRID-GRID
-//   memcpy/CASE/GRID                every rank copies as many bytes as it sends in that exchange, all at the same time
+//   memcpy/CASE/GRID                every rank copies as many bytes as it sends in the exchange, all ranks at once
 //
-// Every grid of the run's ranks over the split dimensions of a case has its own lines: a split in width, whose faces
-// are strided, is timed beside one in height, whose faces are contiguous.
+// Each case runs for every process grid of the ranks over its split dimensions. A split in height has contiguous faces,
+// a split in width has strided faces.
 #include "support/benchmark.hpp"
 
 #include <aloni/halo/exchange.hpp>
@@ -64,7 +64,7 @@ std::vector<Problem> problems() {
   };
 }
 
-// The value of a cell: small integers, so that sums are exact.
+// Value of a cell: a small integer, so that sums are exact.
 float value(Index n, Index d, Index h, Index w, Index c) {
   return static_cast<float>((7 * n + 5 * d + 3 * h + 11 * w + c) % 64);
 }
@@ -78,7 +78,7 @@ void for_each_cell(const Box& box, F&& f) {
           for (Index c = box.lo[4]; c < box.hi[4]; ++c) f(n, d, h, w, c);
 }
 
-// One tensor with the ghosts that the stencil needs, and its exchange.
+// A tensor with the ghosts that the stencil needs, and its exchange.
 struct State {
   using View = DistributedView<float, 3>;
 
@@ -93,7 +93,7 @@ struct State {
       : world(w), problem(p), distribution(Distribution::block(p.extents, grid, w.size())) {
     const auto outputs = Distribution::block(p.stencil.output_extents(p.extents), grid, w.size());
     const auto needed = [&](int rank) {
-      // Without periodicity padding is not stored: the needed box ends at the domain.
+      // Padding is stored only for periodic boundaries. Otherwise the needed box ends at the domain.
       const Box box = p.stencil.input_box(outputs.owned(rank));
       return p.boundary == Boundary::periodic ? box : intersect(box, whole(p.extents));
     };
@@ -126,9 +126,9 @@ struct State {
     const auto& e = problem.extents.values;
     for_each_cell(box, [&](Index n, Index d, Index h, Index w, Index c) {
       if (at(n, d, h, w, c) != value(n, (d + e[1]) % e[1], (h + e[2]) % e[2], (w + e[3]) % e[3], c))
-        throw std::runtime_error("bench_exchange: wrong value after the exchange of " + problem.name);
+        throw std::runtime_error("bench_exchange: wrong value after the halo exchange of " + problem.name);
     });
-    // The adjoint of ones: the sum over all owned cells is the number of all cells.
+    // All cells and ghosts are 1 before the adjoint. Afterwards the sum over owned cells is their total number.
     for_each_cell(box, [&](auto... i) { at(i...) = 1; });
     send_up();
     exchange.run_adjoint(queue);
@@ -140,6 +140,7 @@ struct State {
   }
 };
 
+// Sum over all ranks. Collective.
 double over_ranks(const comm::Communicator& world, double bytes) {
   return world.all_reduce(bytes, comm::Reduction::sum);
 }

@@ -1,12 +1,20 @@
-// Halo exchange of stencil codes, beside memcpy of the bytes that the ghosts take, by the same number of processes.
+// Times halo exchanges of stencil codes, and memcpy of as many bytes as the ghosts have, on the same ranks.
 //
-//   halo/CASE/TRANSPORT    start and finish of one exchange; bytes: what the ghosts of all ranks take; messages: what all ranks send
-//   memcpy/CASE            every rank copies as many bytes as its ghosts take, all at the same time
+//   halo/CASE/TRANSPORT    start and finish of one exchange; bytes: ghosts of all ranks; messages: sent by all ranks
+//   memcpy/CASE            every rank copies as many bytes as its ghosts have, all ranks at once
 //
-// Every rank has a block of the same size. A face case has one split dimension and open ends; in the others the domain is periodic and
-// all 26 neighbours of a block are needed, the rank itself among them. TRANSPORT: shared (Views in memory that the ranks of a node
-// share), wrapped (the user's own Views), by-dimension (as shared, one dimension after the other), mpi, ucx (both without shared memory); on several nodes also consolidated (all from one node to
-// another in one message) and separate (never), and the counters node_messages and node_bytes of what goes between nodes, both ways.
+// Every rank has a block of the same size. A face case splits one dimension and has no ghosts beyond the ends of the
+// domain. The other cases have a periodic domain and need all 26 neighbours of a block, among them the rank itself.
+//
+// TRANSPORT:
+//   shared         Views in memory that the ranks of a node share
+//   wrapped        Views in the user's memory
+//   by-dimension   as shared, one dimension after the other
+//   mpi, ucx       without shared memory
+//   consolidated   as shared, all messages from one node to another joined; only on several nodes
+//   separate       as shared, without consolidation; only on several nodes
+//
+// On several nodes node_messages and node_bytes count the messages and bytes between nodes, in both directions.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -41,11 +49,11 @@ constexpr std::array space{Dim::depth, Dim::height, Dim::width};
 
 struct Problem {
   std::string name;
-  Index side = 128;    ///< cells of a rank's block in each dimension
-  Index channels = 8;  ///< numbers per cell
-  int fields = 1;      ///< Views of so many channels each
+  Index side = 128;    ///< cells of a block in each spatial dimension
+  Index channels = 8;  ///< values per cell
+  int fields = 1;      ///< number of Views, each with `channels` channels
   Index radius = 1;
-  std::vector<Dim> split;  ///< one: its faces only; none: as evenly as possible, periodic, all neighbours
+  std::vector<Dim> split;  ///< one: faces only; empty: periodic, split as evenly as possible, all neighbours
   bool fused = true;
 };
 
@@ -68,7 +76,7 @@ double value(Index n, Index d, Index h, Index w, Index c) {
   return static_cast<double>((7 * n + 5 * d + 3 * h + 11 * w + c) % 64);
 }
 
-/// Views and their exchanges; checked.
+/// Views and their exchanges. The constructor checks one exchange and throws std::runtime_error if a ghost is wrong.
 class State {
  public:
   State(comm::Communicator comm, const Problem& problem, bool wraps, const halo::ExchangeMethod& method = {})
@@ -77,7 +85,7 @@ class State {
     for (const Dim d : problem.split.empty() ? std::vector<Dim>(space.begin(), space.end()) : problem.split)
       ghosts(d, Side::low) = ghosts(d, Side::high) = problem.radius;
     const bool periodic = problem.split.empty();
-    if (!periodic) {  // no ghosts beyond the ends
+    if (!periodic) {  // no ghosts beyond the ends of the domain
       const Box own = distribution_.owned(comm_.rank());
       const Dim d = problem.split.front();
       if (own.lower(d) == 0) ghosts(d, Side::low) = 0;
@@ -109,7 +117,7 @@ class State {
     queue_.fence("aloni::bench: end of repetition");
   }
 
-  /// Of this rank.
+  // The counts below are of this rank.
   double ghost_bytes() const {
     double cells = 0;
     for (const View& v : views_) cells += static_cast<double>(v.box_with_ghosts().size() - v.owned_box().size());
@@ -188,7 +196,7 @@ class State {
         const auto wrapped = [&](Index at, Dim dim) { return (at + extent(dim)) % extent(dim); };
         if (cells(0, d - box.lower(Dim::depth), h - box.lower(Dim::height), w - box.lower(Dim::width), c) !=
             value(static_cast<Index>(i), wrapped(d, Dim::depth), wrapped(h, Dim::height), wrapped(w, Dim::width), c))
-          throw std::runtime_error("bench_halo: wrong ghosts in " + problem_.name);
+          throw std::runtime_error("bench_halo: wrong value after the halo exchange of " + problem_.name);
       });
     }
   }

@@ -1,11 +1,13 @@
-// The local convolution kernels of every backend, beside a matrix product of about as many operations on the same cores.
+// Times the local convolution of every backend, and a matrix product with about as many operations on the same cores.
 //
 //   local_conv/LAYER/forward|backward_data|backward_filter/BACKEND
-//   local_conv/LAYER/forward|backward_data|backward_filter/bfloat16      activations of that type, on hosts whose oneDNN has kernels for it
-//   gemm/LAYER      a square product with the flops of one pass of that layer: what the cores can do
+//   local_conv/LAYER/forward|backward_data|backward_filter/bfloat16      bfloat16 activations; hosts whose oneDNN has
+//                                                                        kernels for them
+//   gemm/LAYER      product of square matrices with the flops of one pass of the layer: the speed the cores can reach
 //
-// Each rank runs the whole layer on its own data, all at the same time; flops are those of all ranks. Before the clock starts, elements
-// of each result at random places are compared with the definition on small integers, where all must agree to the bit.
+// Each rank runs the whole layer on its own data, all ranks at once; flops are those of all ranks. Before the clock
+// starts, random elements of each result are compared with the definition of convolution. The data are small integers,
+// so the results must agree to the bit.
 #include "conv/local_run.hpp"
 #include "support/benchmark.hpp"
 
@@ -127,7 +129,8 @@ void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
     for (Index i = 0; i < side; i += 7) {
       double expected = 0;
       for (Index k = 0; k < side; ++k) expected += at(m->a, i, k) * at(m->b, k, side - 1 - i);
-      if (at(m->c, i, side - 1 - i) != expected) throw std::runtime_error("bench_local_conv: wrong matrix product");
+      if (at(m->c, i, side - 1 - i) != expected)
+        throw std::runtime_error("bench_local_conv: gemm gives a wrong product");
     }
     return {.run = run, .flops = all_flops};
   });

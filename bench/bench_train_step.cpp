@@ -1,9 +1,11 @@
-// A whole training step of LeNet-5 (28x28 digits): input is in place, then forward, loss, backward, gradient all-reduce, optimiser.
+// Times a whole training step of LeNet-5 (28x28 digits): forward, loss, backward, gradient all-reduce and optimiser.
+// The input is in place before the step.
 //
-//   train_step/lenet5/float/n2-b64      split over all ranks by samples, 64 samples per step
-//   train_step/lenet5/float/alone-b64   the limit: every rank runs its share of the samples by itself, without any message
+//   train_step/lenet5/PRECISION/GRID-bBATCH    split over all ranks; GRID with two ranks: n2 (samples) or h2 (height)
+//   train_step/lenet5/PRECISION/alone-bBATCH   limit: every rank runs its share of the samples, without messages
 //
-// The ratio of the two is what the split costs.
+// PRECISION: float, double. BATCH: 64 or 1024 samples per step, of all ranks together. The ratio of the two times is
+// the cost of the split.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/communicator.hpp>
@@ -53,14 +55,14 @@ struct Step {
     return loss;
   }
 
-  /// Training on the same mini-batch must bring its loss down.
+  /// Throws std::runtime_error unless 20 more steps on one mini-batch reduce its loss.
   void check() {
     const double before = run();
     double after = before;
     for (int i = 0; i < 20; ++i) after = run();
     if (!std::isfinite(after) || after >= before) {
-      throw std::runtime_error("bench_train_step: the loss went from " + std::to_string(before) + " to " +
-                               std::to_string(after));
+      throw std::runtime_error("bench_train_step: 20 steps on one mini-batch must reduce the loss, but it went from " +
+                               std::to_string(before) + " to " + std::to_string(after));
     }
   }
 };

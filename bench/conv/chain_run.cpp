@@ -41,7 +41,7 @@ Dense dense_like(const View& v) {
   return Dense("aloni::bench::dense", v.extent(0), v.extent(1), v.extent(2), v.extent(3), v.extent(4));
 }
 
-/// Each element by its place in the whole picture.
+/// Fills the input. A value depends only on the global index, so every split gets the same image.
 void paint(const nn::Network<float>& network) {
   const auto x = network.input();
   const Dense dense = dense_like(x);
@@ -79,8 +79,8 @@ ChainRun::ChainRun(const comm::Communicator& world, nn::Overlap overlap)
     largest = std::max(largest, expected);
   }
   if (!(largest > 0) || !(worst <= 1e-5F * largest))
-    throw std::runtime_error("chain: split in height and " + std::string(nn::name(overlap)) +
-                             ", it computes something else");
+    throw std::runtime_error("bench_conv: chain split in height with overlap " + std::string(nn::name(overlap)) +
+                             " gives another result than one rank alone");
 }
 
 void ChainRun::run() {

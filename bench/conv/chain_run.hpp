@@ -1,18 +1,19 @@
 #pragma once
-// Inference through thin layers, whose exchanges cost more by their number than by their bytes.
+// Inference through thin layers. The number of their exchanges costs more time than the bytes of these exchanges.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/strategy.hpp>
 
 namespace aloni::bench {
 
-/// Eight times 16 -> 16 channels, 3x3, and ReLU, on a square of 64 pixels, split in height among all ranks.
+/// Eight 3x3 convolutions, 16 -> 16 channels, each with ReLU, on 64 x 64 pixels, split in height over all ranks.
 class ChainRun {
  public:
-  /// Collective. Throws std::runtime_error when the result is not that of one rank alone.
+  /// Runs the chain once and checks it. Collective. Throws std::runtime_error on a rank whose result differs from the
+  /// result of one rank alone.
   ChainRun(const comm::Communicator& world, nn::Overlap overlap);
 
-  /// Collective. Ends with the work done.
+  /// One forward pass; returns when it is complete. Collective.
   void run();
 
  private:

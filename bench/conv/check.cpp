@@ -20,7 +20,7 @@ void for_each_index(const std::array<Index, 3>& extents, const F& f) {
       for (Index v = 0; v < extents[2]; ++v) f(std::array<Index, 3>{d, h, v});
 }
 
-/// The input pixel that output pixel `o` reads through kernel element `k`; false when it is outside.
+/// Sets `i` to the input pixel that output pixel `o` reads through tap `k`. Returns false if it is outside the input.
 bool input_of(const ConvolutionProblem& p, const std::array<Index, 3>& o, const std::array<Index, 3>& k,
               std::array<Index, 3>& i) {
   bool inside = true;
@@ -44,7 +44,7 @@ std::array<Index, 5> filter_extents(const ConvolutionProblem& p) {
 }
 
 int small_integer(unsigned seed, Index i) {
-  // Neighbours must differ, and a tensor of millions is filled: a multiplicative hash.
+  // Neighbours must differ, and tensors have millions of elements: a multiplicative hash is cheap enough.
   const std::uint64_t h = (static_cast<std::uint64_t>(i) + 1) * 0x9e3779b97f4a7c15U * (2 * seed + 1);
   return static_cast<int>((h >> 40) % 7) - 3;
 }
@@ -91,7 +91,7 @@ void check(const ConvolutionProblem& p, ConvolutionPass pass, const HostTensor& 
     const HostTensor& written = pass == ConvolutionPass::forward ? y : pass == ConvolutionPass::backward_data ? x : w;
     if (written.of_bfloat16) expected = static_cast<double>(comm::bfloat16(static_cast<float>(expected)));
     if (result != expected) {
-      throw std::runtime_error(who + " gives " + std::to_string(result) + " instead of " + std::to_string(expected) +
+      throw std::runtime_error(who + " computes " + std::to_string(result) + " instead of " + std::to_string(expected) +
                                " in " + std::string(name(pass)) + " of " + to_string(p));
     }
   }

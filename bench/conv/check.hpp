@@ -1,5 +1,5 @@
 #pragma once
-// Whether a convolution computed what the definition says, at random places: for tensors too large to be compared as a whole.
+// Compares random elements of a convolution with the definition. For tensors that are too large for a full comparison.
 #include <aloni/nn/local/convolution_problem.hpp>
 
 #include <array>
@@ -11,7 +11,7 @@ namespace aloni::bench {
 struct HostTensor {
   const float* data;
   std::array<Index, 5> extents;
-  bool of_bfloat16 = false;  ///< a result in it is rounded
+  bool of_bfloat16 = false;  ///< results in this tensor are rounded to bfloat16
 
   double at(Index n, const std::array<Index, 3>& s, Index c) const {
     return static_cast<double>(
@@ -23,11 +23,12 @@ std::array<Index, 5> input_extents(const nn::local::ConvolutionProblem& p);
 std::array<Index, 5> output_extents(const nn::local::ConvolutionProblem& p);
 std::array<Index, 5> filter_extents(const nn::local::ConvolutionProblem& p);
 
-/// The i-th of the small integers that tensors are filled with before they are checked.
+/// Value of element `i` of a tensor before a check: a small integer. `seed` differs from tensor to tensor.
 int small_integer(unsigned seed, Index i);
 
-/// Compares elements of what `pass` wrote with their definition; all three tensors hold small integers, so that all must agree to the
-/// bit. Throws std::runtime_error that names `who`.
+/// Compares random elements of the result of `pass` with the definition of convolution. All three tensors hold small
+/// integers, so the results must agree to the bit. `who` is the name of the implementation for the error message.
+/// Throws std::runtime_error if an element differs.
 void check(const nn::local::ConvolutionProblem& p, nn::local::ConvolutionPass pass, const HostTensor& x,
            const HostTensor& y, const HostTensor& w, const std::string& who);
 

@@ -1,5 +1,6 @@
 #pragma once
-// The layers of bench_conv: what ResNet-50, a segmentation network on large meshes, and plainer networks hold, one sample each.
+// The layers of bench_conv, one sample each: layers of ResNet-50, of a segmentation network for large meshes and
+// simpler layers.
 #include <aloni/nn/local/convolution_problem.hpp>
 
 #include <algorithm>
@@ -10,13 +11,13 @@ namespace aloni::bench {
 
 struct Layer {
   std::string name;
-  /// Of the whole layer. That of a transposed convolution is the convolution whose data-gradient it is: its `input` is what the
-  /// layer writes, its `filters` are the layer's channels.
+  /// Problem of the whole layer. A transposed convolution is the data gradient of this problem: `problem.input` is the
+  /// output of the layer, `problem.filters` are the layer's channels.
   nn::local::ConvolutionProblem problem;
   bool transposed = false;
 };
 
-/// A layer on a square.
+/// A layer with an input of `size` x `size` pixels.
 inline Layer square_layer(const std::string& name, Index channels, Index size, Index filters, Index kernel,
                           Index padding = 0, Index stride = 1, Index dilation = 1, Index groups = 1) {
   const Index output = (size + 2 * padding - (kernel - 1) * dilation - 1) / stride + 1;
@@ -56,16 +57,16 @@ inline std::vector<Layer> layers() {
   };
 }
 
-/// The pass of Layer::problem that does the work of `pass` of the layer.
+/// The pass of Layer::problem that computes `pass` of the layer.
 constexpr nn::local::ConvolutionPass pass_of_problem(const Layer& layer, nn::local::ConvolutionPass pass) {
   using nn::local::ConvolutionPass;
   if (!layer.transposed || pass == ConvolutionPass::backward_filter) return pass;
   return pass == ConvolutionPass::forward ? ConvolutionPass::backward_data : ConvolutionPass::forward;
 }
 
-/// One of `parts` equal parts of a layer's work, without what the parts have to tell each other: `dimension` is 'h' or 'w' (a part of
-/// what the pass writes, or of dy for the gradient of the filters, with the ghosts it reads), 'c' or 'f' (of the layer's channels or
-/// filters; with groups both are the same).
+/// Part `part` of `parts` equal parts of a layer's work, without communication. `dimension` is 'h', 'w', 'c' or 'f'.
+/// 'h' and 'w' split the result of the pass, or dy for backward-filter; the part has the ghosts that it reads. 'c' and
+/// 'f' split the layer's channels or filters; with groups both split the groups.
 inline nn::local::ConvolutionProblem shard_of(const Layer& layer, nn::local::ConvolutionPass pass, char dimension,
                                               Index parts, Index part) {
   nn::local::ConvolutionProblem p = layer.problem;
@@ -86,7 +87,7 @@ inline nn::local::ConvolutionProblem shard_of(const Layer& layer, nn::local::Con
   const Index reach = (p.kernel[s] - 1) * p.dilation[s];
   if (pass_of_problem(layer, pass) == nn::local::ConvolutionPass::backward_data) {
     const Index lower = p.input[s] * part / parts, upper = p.input[s] * (part + 1) / parts;
-    // o * stride + offset in [lower - reach, upper - 1], the lower bound rounded up
+    // Outputs o with o * stride + offset in [lower - reach, upper - 1]; the first one is rounded up.
     const Index least = lower - reach - p.offset[s];
     const Index first = least <= 0 ? 0 : (least + p.stride[s] - 1) / p.stride[s];
     const Index last = std::min(p.output[s] - 1, (upper - 1 - p.offset[s]) / p.stride[s]);

@@ -1,5 +1,5 @@
 #pragma once
-// One pass of a local convolution on data of its own: made, run once and checked, then run as often as one likes.
+// One pass of a local convolution on its own data. The constructor runs and checks it once; run() repeats it.
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/convolution.hpp>
 
@@ -11,7 +11,7 @@ namespace aloni::bench {
 
 using Exec = Kokkos::DefaultExecutionSpace;
 
-/// A dense tensor with small integers, and the same on the host as floats.
+/// A dense tensor of small integers, with a copy on the host as floats.
 template <class T>
 struct Field {
   std::array<Index, 5> extents;
@@ -20,21 +20,23 @@ struct Field {
 
   Field(const Exec& exec, std::array<Index, 5> e, unsigned seed);
   nn::local::Tensor<T, Exec> view() const;
+  /// Copies `data` to `host`.
   void bring_down(const Exec& exec);
 };
 
-/// Whether an implementation is told that the filters are those of the last call (LocalConvolution::set_filter_version).
+/// Whether the implementation may cache reordered filters. `stay` sets a filter version
+/// (LocalConvolution::set_filter_version).
 enum class Filters { may_change, stay };
 
-/// T: float; comm::bfloat16, of activations, where Exec is a host's.
+/// T: type of the activations, float, or on hosts comm::bfloat16. Filters are float.
 template <class T = float>
 class LocalRun {
  public:
-  /// Throws std::runtime_error when a result is wrong.
+  /// Runs the pass once. Throws std::runtime_error if the result is wrong.
   LocalRun(const nn::local::ConvolutionProblem& problem, nn::local::ConvolutionPass pass,
            nn::local::ConvolutionBackend backend, Filters filters = Filters::may_change);
 
-  /// Ends with the work done.
+  /// One pass; returns when it is complete.
   void run();
   const nn::local::LocalConvolution<T>& convolution() const { return *convolution_; }
 

@@ -20,7 +20,7 @@ using nn::local::ConvolutionProblem;
 
 namespace {
 
-/// So many threads for oneDNN while it lives.
+/// Sets the number of oneDNN's threads during its lifetime.
 class Threads {
  public:
 #if defined(_OPENMP)
@@ -43,7 +43,7 @@ struct OnednnLimit::Primitive {
   dnnl::primitive primitive;
   std::unordered_map<int, memory> arguments;
   std::string implementation;
-  // Always those of Layer::problem: x is what the layer writes when it is transposed.
+  // x, y and w of Layer::problem. For a transposed layer x is the output of the layer.
   std::array<std::vector<float>, 3> values;
 
   const Layer layer;
@@ -64,7 +64,8 @@ struct OnednnLimit::Primitive {
       after.push_back((p.output[s] - 1) * p.stride[s] + (p.kernel[s] - 1) * p.dilation[s] + p.offset[s] + 1 -
                       p.input[s]);
     }
-    // A transposed layer's filters are the problem's channels; in memory both are filters of the problem, kernel, channels.
+    // A transposed layer's filters are the problem's channels. Both have the order of the problem in memory: filters,
+    // kernel, channels.
     if (layer.transposed) {
       w = {dims({p.channels, p.filters}, p.kernel), memory::data_type::f32, memory::format_tag::any};
       plain_w = {w.dims(), memory::data_type::f32, memory::format_tag::ihwo};
@@ -113,7 +114,7 @@ struct OnednnLimit::Primitive {
     primitive = Primitive_(description);
     implementation = description.impl_info_str();
     const bool gradient = weights == DNNL_ARG_DIFF_WEIGHTS;
-    // The layer's own source and destination are the problem's the other way round when it is transposed.
+    // For a transposed layer the source is the problem's y and the destination is its x.
     const int from = layer.transposed ? 1 : 0;
     arguments = {
         {source, memory(layer.transposed ? y : x, engine, values[from].data())},

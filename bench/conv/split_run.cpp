@@ -20,7 +20,7 @@ namespace {
 
 constexpr unsigned seed_of_input = 1, seed_of_output = 2, seed_of_filters = 3;
 
-/// The layer as a network of its own.
+/// A network with this layer only.
 nn::NetworkDescription description_of(const Layer& layer) {
   const auto& p = layer.problem;
   const auto& in = layer.transposed ? p.output : p.input;
@@ -36,7 +36,7 @@ nn::NetworkDescription description_of(const Layer& layer) {
     window.dilation[i] = p.dilation[i];
     window.pad_low[i] = -p.offset[i];
     const Index from = layer.transposed ? out[i] : in[i], to = layer.transposed ? in[i] : out[i];
-    // As much as the last window reaches over the edge.
+    // Padding at the high side: cells of the last window beyond the input.
     window.pad_high[i] =
         std::max<Index>(0, (to - 1) * p.stride[i] + (p.kernel[i] - 1) * p.dilation[i] + 1 - from - window.pad_low[i]);
   }
@@ -50,14 +50,14 @@ nn::NetworkDescription description_of(const Layer& layer) {
   return net;
 }
 
-/// All elements of a tensor with small integers, as SplitRun::make fills its parts.
+/// The whole tensor of small integers, equal to the blocks that SplitRun::make fills.
 std::vector<float> whole_tensor(const Extents& extents, unsigned seed) {
   std::vector<float> all(static_cast<std::size_t>(extents.size()));
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(small_integer(seed, static_cast<Index>(i)));
   return all;
 }
 
-/// Calls f(place in a dense box, indices, position in the whole tensor) for every element of the box.
+/// Calls f(offset in a dense box, indices, offset in the whole tensor) for every element of the box.
 template <class F>
 void for_each_place(const Box& box, const Extents& whole, const F& f) {
   std::array<Index, 5> i{};
@@ -106,13 +106,14 @@ SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, SplitWor
   const bool forward = is_step || work == SplitWork::forward;
   const bool filters = is_step || work == SplitWork::backward_filter;
   const bool data = is_step || work == SplitWork::backward_data;
-  // The gradient of the filters finds the ghosts of x there: they came with the forward pass. Of dy it needs those only that are filters of others.
+  // backward_filter reuses the ghosts of x from the forward pass. It needs dy of other ranks only if channels are
+  // split: these ranks own the other filters.
   const bool exchanges_gradient = data || (filters && split.grid[Dim::channel] > 1);
   exchange_input();
   step_.set_scope("aloni::bench::" + layer.name);
   if (forward && exchanges) convolution_->add_input_exchange(step_);
   if (forward && computes) convolution_->add_forward(step_);
-  // In a network dy comes from y: what comes before and what comes after cannot run side by side.
+  // In a network dy depends on y, so forward and backward must not overlap. The empty kernel has this dependence.
   if (is_step) step_.kernel("loss", {nn::reads(tensors_.y), nn::writes(tensors_.dy)}, [](const Exec&) {});
   if (exchanges_gradient && exchanges) convolution_->add_gradient_exchange(step_);
   if (filters && computes) convolution_->add_backward_filter(step_);
@@ -172,7 +173,7 @@ void SplitRun::check(ConvolutionPass pass, const Tensor& result, const views::Di
     });
     world_.all_reduce(std::span<float>(w), comm::Reduction::sum);
   } else {
-    // The parts of all ranks on every rank.
+    // Gathers the blocks of all ranks on every rank.
     std::vector<float>& all = pass == ConvolutionPass::forward ? y : x;
     const Box whole = views::whole(distribution.extents());
     const Tensor gathered = nn::allocate_tensor<float>(exec, "aloni::bench: whole result", whole, whole);

@@ -1,5 +1,5 @@
 #pragma once
-// A layer spread over all ranks: one pass of it, or a step, made, run once and checked, then run as often as one likes.
+// One pass of a layer split over all ranks, or a step of it. The constructor runs and checks it once; run() repeats it.
 #include "conv/layers.hpp"
 #include "conv/local_run.hpp"
 
@@ -11,29 +11,31 @@
 
 namespace aloni::bench {
 
-/// What of a layer is run. The last three are forward and both backward passes: whole, without the exchanges, the exchanges alone.
+/// Work of a run. `step` is forward and both backward passes; `computation` is the step without its exchanges,
+/// `communication` is the exchanges of the step alone.
 enum class SplitWork { forward, backward_data, backward_filter, step, computation, communication };
 
 class SplitRun {
  public:
-  /// Collective. `split` as in a strategy; with blocks of samples the layer has as many samples. The gradient of the filters is that of each rank:
-  /// their sum over ranks is left out, its bytes don't depend on the pixels. The filters stay what they are. Throws std::runtime_error when a
-  /// result is wrong.
+  /// Runs the work once. `split` is as in a strategy; a split of samples gives the layer one sample per block. The
+  /// filters never change. backward_filter computes each rank's own contribution. The run omits the all-reduce of
+  /// these contributions, because its bytes do not depend on the number of pixels. Collective. Throws
+  /// std::runtime_error if a result is wrong; computation and communication alone are not checked.
   SplitRun(const comm::Communicator& world, const Layer& layer, SplitWork work, const nn::LayerSplit& split);
 
-  /// Collective. Ends with the work done.
+  /// One run; returns when it is complete. Collective.
   void run();
-  /// Of all ranks together.
+  /// Floating-point operations of one pass, all ranks together.
   double flops() const { return nn::local::flops(layer_.problem); }
-  /// That this rank sends in one run.
+  /// Bytes that this rank sends in one run.
   std::uint64_t sent_bytes() const { return sent_bytes_; }
-  /// Of this rank, besides activations and filters.
+  /// Memory of this rank in bytes, without activations and filters.
   std::size_t workspace_bytes() const { return convolution_->workspace_bytes(); }
 
  private:
   using Tensor = nn::Tensor<float, Exec::memory_space>;
 
-  /// The ghosts of x, which the gradient of the filters finds there: they came with the forward pass.
+  /// Fills the ghosts of x. backward_filter needs them; in a network the forward pass has filled them.
   void exchange_input();
   Tensor make(const std::string& label, const views::Box& owned, const views::Box& box, unsigned seed,
               const views::Extents& whole) const;
@@ -46,7 +48,7 @@ class SplitRun {
   nn::ConvolutionTensors<float, Exec> tensors_;
   Tensor w_, dw_;
   std::unique_ptr<nn::DistributedConvolution<float>> convolution_;
-  nn::Step<Exec> step_;  ///< what is timed
+  nn::Step<Exec> step_;  ///< the timed work
   Stopwatch stopwatch_;
   std::uint64_t sent_bytes_ = 0;
 };

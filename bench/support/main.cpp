@@ -1,4 +1,5 @@
-// The main of every benchmark: MPI and Kokkos up, cases registered on all ranks, all ranks run, rank 0 reports.
+// The main function of every benchmark. It starts MPI and Kokkos, registers the cases on all ranks and runs them on all
+// ranks. Rank 0 reports.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -79,7 +80,7 @@ int run(int argc, char** argv, bool with_thread) {
       continue;
     }
     if (argument == progress_thread) continue;
-    // Only rank 0 may write the file.
+    // Only rank 0 writes the file.
     if (!speaks && argument.starts_with("--benchmark_out")) continue;
     arguments.push_back(argv[i]);
   }
@@ -98,7 +99,7 @@ int run(int argc, char** argv, bool with_thread) {
     Silence silence;
     benchmark::RunSpecifiedBenchmarks(&silence);
   }
-  benchmark::ClearRegisteredBenchmarks();  // they may hold communicators, which must go before MPI does
+  benchmark::ClearRegisteredBenchmarks();  // cases may hold communicators, which must end before MPI
   benchmark::Shutdown();
   return 0;
 }
@@ -106,7 +107,7 @@ int run(int argc, char** argv, bool with_thread) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Where a thread makes progress (--progress_thread), MPI must know from its start that it is called from two.
+  // With --progress_thread two threads call MPI, so MPI must start with MPI_THREAD_MULTIPLE.
   const bool with_thread = std::find(argv, argv + argc, progress_thread) != argv + argc;
   int level = MPI_THREAD_MULTIPLE;
   if (with_thread) MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);

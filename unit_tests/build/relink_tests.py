@@ -76,7 +76,7 @@ def relink(main, libraries, scratch, program):
         compile_again(main, libraries, target, again[target])
     command = []
     for word in words:
-        if BACKENDS.search(word):
+        if BACKENDS.search(word) and not word.startswith("-Wl,-rpath"):
             continue
         word = str(again.get(word, word))
         command.append(f"{libraries}/{word}" if LIBRARY.match(word) else word)

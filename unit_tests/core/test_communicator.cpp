@@ -197,8 +197,8 @@ TEST_F(CommunicatorTest, ASlowRankChangesNoBitsAndNobodyIsBlamed) {
     sums.resize(5000, 1.0 + rank);
     uneven.resize(static_cast<std::size_t>(std::accumulate(from_each.begin(), from_each.end(), aloni::Index{0})));
     const auto sent = std::accumulate(counts[me].begin(), counts[me].end(), aloni::Index{0});
-    over.run(AllToAll{std::span<const double>(sums).first(static_cast<std::size_t>(sent)), std::span(uneven), counts[me],
-                      from_each});
+    over.run(AllToAll{std::span<const double>(sums).first(static_cast<std::size_t>(sent)), std::span(uneven),
+                      counts[me], from_each});
     results.insert(results.end(), equal.begin(), equal.end());
     results.insert(results.end(), uneven.begin(), uneven.end());
     return results;

@@ -51,7 +51,7 @@ class Process {
     barrier();
     return all;
   }
-  aloni::comm::detail::AllGather gather() {
+  aloni::comm::detail::GatherBytes gather() {
     return [this](std::span<const std::byte> mine) { return all_gather(mine); };
   }
 

@@ -122,11 +122,11 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
     : mpi_(messages), board_(poison), heap_(std::make_shared<SharedHeap>()), stuck_after_(options.stuck_after) {
   check_mpi(MPI_Comm_rank(mpi_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(mpi_, &size_), "MPI_Comm_size");
-  const AllGather among_all = [this](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); };
+  const GatherBytes among_all = [this](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); };
   bool complete = false;  // whether all ranks of the node reach each other's memory
   {
     const NodeCommunicator node(mpi_, rank_, options.ranks_per_node);
-    const AllGather among_node = [&](std::span<const std::byte> mine) { return all_gather_over(node.comm, mine); };
+    const GatherBytes among_node = [&](std::span<const std::byte> mine) { return all_gather_over(node.comm, mine); };
     std::vector<int> ranks = gather(among_node, rank_);
     std::ranges::sort(ranks);
     node_of_ = gather(among_all, ranks.front());

@@ -222,7 +222,7 @@ void NodeRing::Link::close_socket() {
   socket = -1;
 }
 
-NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const AllGather& all_gather) {
+NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const GatherBytes& all_gather) {
   const auto found = std::ranges::find(leaders, rank);
   const bool takes_part = found != leaders.end() && leaders.size() > 1;
   Introduction me;

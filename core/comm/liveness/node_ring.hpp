@@ -4,7 +4,7 @@
 // know within a round trip. When a whole node or its network fails, TCP keep-alive probes detect it. Watch detects
 // failures within a node.
 #include <aloni/core/comm/liveness/watch.hpp>
-#include <aloni/core/comm/transport/all_gather.hpp>
+#include <aloni/core/comm/transport/gather_bytes.hpp>
 
 #include <optional>
 #include <vector>
@@ -16,7 +16,7 @@ class NodeRing {
   /// `leaders`: one rank of each node, ascending. `one_machine`: the nodes are groups of ranks on one machine
   /// (TransportOptions::ranks_per_node). A neighbour that cannot be reached within two seconds (a firewall) is not
   /// watched. When this returns, no socket listens any more. Collective over all ranks of the family.
-  NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const AllGather& all_gather);
+  NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const GatherBytes& all_gather);
   NodeRing(const NodeRing&) = delete;
   NodeRing& operator=(const NodeRing&) = delete;
   /// Sends the farewell: afterwards the end of this process is no failure.

@@ -55,7 +55,7 @@ std::string seconds_text(Watch::Clock::duration time) {
   return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
 }
 
-Watch::Watch(int rank, const std::vector<int>& ranks, const AllGather& all_gather)
+Watch::Watch(int rank, const std::vector<int>& ranks, const GatherBytes& all_gather)
     : rank_(rank), own_(sizeof(Page)), page_(reinterpret_cast<Page*>(own_.data())) {
   page_->token = random_token();
   const Introduction me{.process = getpid(), .descriptor = own_.descriptor(), .token = page_->token};

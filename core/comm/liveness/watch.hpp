@@ -3,7 +3,7 @@
 // node through process handles (pidfd). It sees the end of a process at once, independently of the launcher. Each rank
 // also publishes in a shared page what it waits for. Other ranks read the page to find the rank that failed.
 #include <aloni/core/comm/shared_heap.hpp>
-#include <aloni/core/comm/transport/all_gather.hpp>
+#include <aloni/core/comm/transport/gather_bytes.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -27,7 +27,7 @@ class Watch {
   };
 
   /// `ranks`: the ranks of the node, ascending. `rank`: this rank. Collective over the node.
-  Watch(int rank, const std::vector<int>& ranks, const AllGather& all_gather);
+  Watch(int rank, const std::vector<int>& ranks, const GatherBytes& all_gather);
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
   /// Leaves: afterwards the end of this process is no failure.

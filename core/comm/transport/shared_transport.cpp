@@ -69,7 +69,7 @@ struct SharedTransport::Control {
   Ring* rings() { return reinterpret_cast<Ring*>(this + 1); }
 };
 
-SharedTransport::SharedTransport(SharedHeap& heap, int rank, std::vector<int> ranks, const AllGather& all_gather)
+SharedTransport::SharedTransport(SharedHeap& heap, int rank, std::vector<int> ranks, const GatherBytes& all_gather)
     : heap_(heap),
       index_(static_cast<int>(std::ranges::find(ranks, rank) - ranks.begin())),
       control_(Control::bytes(ranks.size())),

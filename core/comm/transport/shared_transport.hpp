@@ -10,7 +10,7 @@
 // There are no system calls and no locks.
 #include <aloni/core/comm/shared_heap.hpp>
 #include <aloni/core/comm/transport.hpp>
-#include <aloni/core/comm/transport/all_gather.hpp>
+#include <aloni/core/comm/transport/gather_bytes.hpp>
 
 #include <array>
 #include <atomic>
@@ -25,7 +25,7 @@ class SharedTransport final : public Transport {
  public:
   /// `ranks`: the ranks of the node, ascending. `rank`: this rank. `heap` must outlive the transport. Collective over
   /// the node.
-  SharedTransport(SharedHeap& heap, int rank, std::vector<int> ranks, const AllGather& all_gather);
+  SharedTransport(SharedHeap& heap, int rank, std::vector<int> ranks, const GatherBytes& all_gather);
   ~SharedTransport() override;
 
   /// Whether this rank and `rank` can exchange messages. Symmetric; false for this rank itself.

@@ -48,7 +48,7 @@ struct Report {
 };
 
 /// Returns the reports of all ranks. Throws on all ranks if any rank reports an error. Collective.
-std::vector<Report> agreed(const Report& mine, const AllGather& all_gather) {
+std::vector<Report> agreed(const Report& mine, const GatherBytes& all_gather) {
   std::vector<Report> all = gather(all_gather, mine);
   for (std::size_t r = 0; r < all.size(); ++r) {
     if (all[r].error[0]) {
@@ -61,7 +61,7 @@ std::vector<Report> agreed(const Report& mine, const AllGather& all_gather) {
 
 class UcxTransport final : public Transport {
  public:
-  UcxTransport(int rank, std::span<const int> peers, const AllGather& all_gather, const Meet& meet);
+  UcxTransport(int rank, std::span<const int> peers, const GatherBytes& all_gather, const Meet& meet);
   ~UcxTransport() override;
 
   std::string name() const override { return "ucx"; }
@@ -137,7 +137,7 @@ class UcxTransport final : public Transport {
   std::vector<Payload*> free_, finished_;
 };
 
-UcxTransport::UcxTransport(int rank, std::span<const int> peers, const AllGather& all_gather, const Meet& meet)
+UcxTransport::UcxTransport(int rank, std::span<const int> peers, const GatherBytes& all_gather, const Meet& meet)
     : rank_(rank), buffers_((num_receives + num_sends) * envelope_bytes) {
   Report report;
   std::vector<std::byte> mine;
@@ -565,7 +565,7 @@ void UcxTransport::abandon() noexcept {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_ucx_transport(int rank, std::span<const int> peers, const AllGather& all_gather,
+std::unique_ptr<Transport> make_ucx_transport(int rank, std::span<const int> peers, const GatherBytes& all_gather,
                                               const Meet& meet) {
   return std::make_unique<UcxTransport>(rank, peers, all_gather, meet);
 }

@@ -8,7 +8,7 @@
 // becomes an error only after a delay: a failing peer usually sends poison, which says more, and a peer that ends
 // normally sends a farewell.
 #include <aloni/core/comm/transport.hpp>
-#include <aloni/core/comm/transport/all_gather.hpp>
+#include <aloni/core/comm/transport/gather_bytes.hpp>
 
 #include <cstddef>
 #include <functional>
@@ -25,7 +25,7 @@ using Meet = std::function<void(const std::function<void()>& progress)>;
 /// transport when no rank waits for messages of this rank any more; the destructor waits for no peer.
 /// Collective over all ranks. Throws CommunicationError on all ranks if UCX fails on any rank. Defined in builds with
 /// aloni_ENABLE_UCX.
-std::unique_ptr<Transport> make_ucx_transport(int rank, std::span<const int> peers, const AllGather& all_gather,
+std::unique_ptr<Transport> make_ucx_transport(int rank, std::span<const int> peers, const GatherBytes& all_gather,
                                               const Meet& meet);
 
 }  // namespace aloni::comm::detail

@@ -12,11 +12,11 @@
 namespace aloni::comm::detail {
 
 /// Returns the bytes of all ranks, in the order of ranks. `mine` has the same length on all ranks. Collective.
-using AllGather = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
+using GatherBytes = std::function<std::vector<std::byte>(std::span<const std::byte> mine)>;
 
 /// All-gather of one value per rank. Collective.
 template <class T>
-std::vector<T> gather(const AllGather& all_gather, const T& mine) {
+std::vector<T> gather(const GatherBytes& all_gather, const T& mine) {
   static_assert(std::is_trivially_copyable_v<T>, "values travel as bytes");
   const std::vector<std::byte> bytes = all_gather(std::as_bytes(std::span(&mine, 1)));
   std::vector<T> all(bytes.size() / sizeof(T));
