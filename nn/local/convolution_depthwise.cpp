@@ -72,10 +72,10 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
     scratch_memory_ = allocate(exec, threads_ * s.elements());
     s.use(scratch_memory_.data(), threads_, p_.kernel[0] * p_.kernel[1]);
     if (!passes.backward_filter) return;
-    x_rows_.resize(threads_ * taps_);
-    kernel_rows_.resize(threads_ * taps_);
-    x_.resize(threads_ * taps_);
-    sums_.resize(threads_ * taps_);
+    x_rows_.resize(threads_, taps_);
+    kernel_rows_.resize(threads_, taps_);
+    x_.resize(threads_, taps_);
+    sums_.resize(threads_, taps_);
   }
 
   std::string implementation(ConvolutionPass) const override {
@@ -246,10 +246,10 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
     T* const sums = scratch_.sums_of(thread);
     std::fill(sums, sums + scratch_.sums, T{0});
     T* const buffer = scratch_.row_of(thread);
-    const T** const x_rows = x_rows_.data() + thread * taps_;  // rows that meet a row of dy
-    const T** const used_x = x_.data() + thread * taps_;
-    T** const used_sums = sums_.data() + thread * taps_;
-    Index* const kernel_rows = kernel_rows_.data() + thread * taps_;
+    const T** const x_rows = x_rows_.of(thread);  // rows that meet a row of dy
+    const T** const used_x = x_.of(thread);
+    T** const used_sums = sums_.of(thread);
+    Index* const kernel_rows = kernel_rows_.of(thread);
     const Reach reach{p_.output[2], p_.kernel[2], p_.offset[2], p_.stride[2], p_.dilation[2], p_.input[2]};
     Index inner_begin, inner_end;
     reach.interior(inner_begin, inner_end);
@@ -299,9 +299,9 @@ class DepthwiseConvolution final : public LocalConvolution<T, Exec> {
   const Index threads_, multiplier_, taps_;
   Memory weights_, scratch_memory_;
   RowScratch<T> scratch_;
-  std::vector<Index> kernel_rows_;
-  std::vector<const T*> x_rows_, x_;
-  std::vector<T*> sums_;
+  PerThread<Index> kernel_rows_;
+  PerThread<const T*> x_rows_, x_;
+  PerThread<T*> sums_;
 };
 
 template <class T, class Exec>

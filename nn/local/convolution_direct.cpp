@@ -65,8 +65,8 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     }
     scratch_memory_ = allocate(exec, threads_ * s.elements());
     s.use(scratch_memory_.data(), threads_, p_.kernel[0] * p_.kernel[1]);
-    x_rows_.resize(threads_ * block_rows_);
-    dy_rows_.resize(threads_ * 2 * block_rows_);
+    x_rows_.resize(threads_, block_rows_);
+    dy_rows_.resize(threads_, 2 * block_rows_);
   }
 
   std::string implementation(ConvolutionPass) const override { return std::string("direct ") + kernels_.name; }
@@ -244,9 +244,9 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
     auto rows = scratch_.cache(thread, 1, scratch_.slots_h, columns_ * channels);
     T* const sums = scratch_.sums_of(thread);
     std::fill(sums, sums + scratch_.sums, T{0});
-    const T** const all_dy = dy_rows_.data() + thread * 2 * block_rows_;  // of this block
-    const T** const used_dy = all_dy + block_rows_;                       // those that meet an input row
-    const T** const used_x = x_rows_.data() + thread * block_rows_;
+    const T** const all_dy = dy_rows_.of(thread);    // of this block
+    const T** const used_dy = all_dy + block_rows_;  // those that meet an input row
+    const T** const used_x = x_rows_.of(thread);
     FilterArguments<T> a{.x = used_x,
                          .dy = used_dy,
                          .rows = 0,
@@ -313,7 +313,7 @@ class DirectConvolution final : public LocalConvolution<T, Exec> {
   Index block_rows_ = 1;
   Memory weights_, bias_, weights_data_, zeros_, scratch_memory_;
   RowScratch<T> scratch_;
-  std::vector<const T*> x_rows_, dy_rows_;
+  PerThread<const T*> x_rows_, dy_rows_;
 };
 
 template <class T, class Exec>
