@@ -24,10 +24,10 @@ struct Tile {
 };
 
 /// Start of the window of an output pixel.
-struct Window {
+struct WindowStart {
   Index n, d, h, w;
 };
-KOKKOS_INLINE_FUNCTION Window window_of(const ConvolutionProblem& p, Index pixel) {
+KOKKOS_INLINE_FUNCTION WindowStart window_of(const ConvolutionProblem& p, Index pixel) {
   const Index ow = pixel % p.output[2];
   pixel /= p.output[2];
   const Index oh = pixel % p.output[1];
@@ -75,7 +75,7 @@ struct GatherColumns {
   bool side_by_side;  // a row of a window is contiguous in x
 
   /// One row of a window (fixed kernel depth and height): kernel width × channels.
-  KOKKOS_FUNCTION void gather_row(const Window& from, Index kd, Index kh, T* out) const {
+  KOKKOS_FUNCTION void gather_row(const WindowStart& from, Index kd, Index kh, T* out) const {
     const Index d = from.d + kd * p.dilation[0], h = from.h + kh * p.dilation[1], channels = p.channels;
     if (d < 0 || d >= p.input[0] || h < 0 || h >= p.input[1]) {
       zero(out, p.kernel[2] * channels);
@@ -100,7 +100,7 @@ struct GatherColumns {
   KOKKOS_FUNCTION void operator()(const Index i) const {
     const Index rows = p.kernel[0] * p.kernel[1], values = p.kernel[2] * p.channels;
     if constexpr (runs_on_host<Exec>) {
-      const Window from = window_of(p, begin + i);
+      const WindowStart from = window_of(p, begin + i);
       T* out = columns + i * rows * values;
       for (Index kd = 0; kd < p.kernel[0]; ++kd)
         for (Index kh = 0; kh < p.kernel[1]; ++kh, out += values) gather_row(from, kd, kh, out);
@@ -363,7 +363,7 @@ class KokkosKernelsConvolution final : public LocalConvolution<T, Exec> {
   }
 
   void add_columns(const Exec& exec, Tile tile, const Tensor<T, Exec>& dx) const {
-    const Window first = window_of(p_, tile.begin), last = window_of(p_, tile.end - 1);
+    const WindowStart first = window_of(p_, tile.begin), last = window_of(p_, tile.end - 1);
     Index d0 = 0, d1 = p_.input[0], h0 = 0, h1 = p_.input[1];
     if (first.n == last.n) {  // within one sample, a tile reaches a few slices; within one slice, a few rows
       d0 = std::clamp<Index>(first.d, 0, p_.input[0]);
