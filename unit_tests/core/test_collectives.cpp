@@ -357,6 +357,18 @@ TEST_F(Collectives, FusedAllReducesGiveTheResultsOfSingleOnes) {
   }
 }
 
+TEST_F(Collectives, FusedAllReducesKeepTheirReductions) {
+  std::vector<int> sums(20, rank + 1), maxima(20, rank + 1);
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    requests.push_back(comm.start_all_reduce(std::span(sums).subspan(i, 1), Reduction::sum, {.fuse = true}));
+    requests.push_back(comm.start_all_reduce(std::span(maxima).subspan(i, 1), Reduction::max, {.fuse = true}));
+  }
+  comm.wait(requests);
+  EXPECT_EQ(sums, std::vector<int>(20, size * (size + 1) / 2));
+  EXPECT_EQ(maxima, std::vector<int>(20, size));
+}
+
 // Each rank decides alone whether it copies: the pieces are neighbours on rank 0, and have gaps on the other ranks.
 TEST_F(Collectives, FusedPiecesOfOneArrayLeaveGapsUntouched) {
   const std::size_t gap = rank == 0 ? 0 : 3;

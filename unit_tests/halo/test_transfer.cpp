@@ -53,7 +53,7 @@ struct Work {
         in_place(is_in_place),
         source(in_place ? hull(c.source.owned(rank), needed(rank)) : c.source.owned(rank), any_layout(own), own,
                own.one_in(2) ? &comm : nullptr),
-        destination(in_place ? Box{} : needed(rank), any_layout(own), own),
+        destination(in_place ? Box{} : needed(rank), any_layout(own), own, own.one_in(2) ? &comm : nullptr),
         item(in_place ? TransferItem<T, Memory>::in_place(source.ref(),
                                                           plan_halo(c.source, c.needed_box(), c.boundaries, rank))
                       : TransferItem<T, Memory>::between(

@@ -35,13 +35,18 @@ CORE = [("test_core", "test_communicator,test_collectives", 4), ("test_core", "t
         ("test_transports", "", 2)]
 HALO_PURE = [("test_halo_pure", "", 0)]
 HALO = [("test_halo", "test_transfer,test_exchange", 3), ("test_halo", "test_transfer,test_exchange", 4)]
+DEEP_HALO = [("test_halo", "test_deep_halo", 3)]
+CONSOLIDATION = [("test_halo", "test_consolidation", 4)]
+LINKS = [("test_halo", "test_link_table", 4)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
 # By the beginning of the file's path, the first that fits: which runs, program by program.
 STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/network_plan", [NN_PURE, NN]), ("halo/stencil", [NN_PURE, NN]),
           ("nn/local/detail/onednn", [LOCAL, NN]), ("nn/local/convolution_onednn", [LOCAL, NN]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn", [NN]),
-          ("halo/placement", [HALO_PURE]), ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]), ("core", [CORE_PURE, CORE])]
+          ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
+          ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
+          ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]), ("core", [CORE_PURE, CORE])]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "ALONI_FUZZ_SECONDS": "20"}
 PATIENCE = 240  # seconds that a test may take: a fault may leave ranks waiting for each other

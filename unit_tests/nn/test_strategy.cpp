@@ -174,6 +174,8 @@ TEST(Strategy, RefusesRecomputeHaloForLayersWithStatisticsOrSplitChannels) {
   EXPECT_EQ(resolve_refusal("* h2 recompute_halo", 2), "not refused");
   EXPECT_THAT(resolve_refusal("* h2c2 recompute_halo", 4),
               AllOf(HasSubstr("overlap of layer \"conv1\""), HasSubstr("channels")));
+  EXPECT_THAT(resolve_refusal("* h2f2 recompute_halo", 4),
+              AllOf(HasSubstr("overlap of layer \"conv1\""), HasSubstr("filters")));
   auto net = lenet();
   net.layers.insert(net.layers.begin() + 1, {"norm", BatchNorm{}, {"conv1"}});
   const LayerSplit recomputing(ProcessGrid::parse("h2"), 1, Overlap::recompute_halo);
