@@ -245,17 +245,17 @@ def stencil(run):
 
 def placement(run):
     """The median over turns of processor time."""
-    tests = "Placement.PlacesAThousandRanks*:Placement.SendsLessThanHalfOverTheLink*"
+    tests = "Placement.Places1024Ranks*:Placement.SendsLessThanHalfOverTheLink*"
 
     def measure():
-        output = run.program([BIN + "test_placement", f"--gtest_filter={tests}"], clean_environment() | ONE_THREAD)
+        output = run.program([BIN + "test_halo_pure", f"--gtest_filter={tests}"], clean_environment() | ONE_THREAD)
         values = {"seconds": float(seconds) for seconds in re.findall(r"; ([\d.e+-]+) s$", output, re.MULTILINE)}
         for name, placed, trivial in re.findall(r"^(\w+): (\d+)\D+(\d+) bytes", output, re.MULTILINE):
             values |= {f"{name}/placed": float(placed), f"{name}/trivial": float(trivial)}
         return values
 
     values = run.in_turns(measure)
-    command = f"{BIN}test_placement --gtest_filter='{tests}'"
+    command = f"{BIN}test_halo_pure --gtest_filter='{tests}'"
     run.bar("1024-ranks", "1,024 ranks on 128 nodes, dealt round-robin, periodic", median(values, "seconds"), at_most=2,
             command=command)
     for name, text in (("zero", "open ends"), ("periodic", "periodic")):
