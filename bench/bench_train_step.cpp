@@ -2,6 +2,7 @@
 // The input is in place before the step.
 //
 //   train_step/lenet5/PRECISION/GRID-bBATCH    split over all ranks; GRID with two ranks: n2 (samples) or h2 (height)
+//   train_step/lenet5/PRECISION/timed-GRID-b64   the same step with times of all its nodes (nn/step_times.hpp)
 //   train_step/lenet5/PRECISION/alone-bBATCH   limit: every rank runs its share of the samples, without messages
 //
 // PRECISION: float, double. BATCH: 64 or 1024 samples per step, of all ranks together. The ratio of the two times is
@@ -12,6 +13,7 @@
 #include <aloni/core/random.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/network.hpp>
+#include <aloni/nn/step_times.hpp>
 
 #include <cmath>
 #include <memory>
@@ -31,6 +33,7 @@ struct Step {
   nn::NetworkDescription net = nn::lenet5(views::make_extents(1, {28, 28}, 1), 10);
   nn::Parameters<T> parameters{comm, queue, net, 1};
   nn::Network<T> network;
+  nn::StepTimes times;
 
   Step(const comm::Communicator& c, const ProcessGrid& grid, Index batch)
       : comm(c), network(comm, queue, net, nn::Strategy::uniform(grid), batch, parameters) {
@@ -49,6 +52,7 @@ struct Step {
   }
 
   double run() {
+    times.clear();
     const double loss = network.train_step(queue).loss;
     parameters.sgd(queue, {.learning_rate = 0.01});
     queue.fence("aloni::bench: the step is complete");
@@ -69,9 +73,10 @@ struct Step {
 
 template <class T>
 void add_step(const comm::Communicator& comm, const comm::Communicator& world, const std::string& name,
-              const ProcessGrid& grid, Index batch, Index samples_of_all) {
-  add_timed(world, name, [comm, grid, batch, samples_of_all]() -> Case {
+              const ProcessGrid& grid, Index batch, Index samples_of_all, bool timed = false) {
+  add_timed(world, name, [comm, grid, batch, samples_of_all, timed]() -> Case {
     auto step = std::make_shared<Step<T>>(comm, grid, batch);
+    if (timed) step->network.record_times(&step->times);
     step->check();
     return {.run = [step] { step->run(); }, .items = static_cast<double>(samples_of_all)};
   });
@@ -84,12 +89,15 @@ void add_all(const comm::Communicator& world, const comm::Communicator& self, co
   if (ranks > 1) {
     grids = {ProcessGrid::parse("n" + std::to_string(ranks)), ProcessGrid::parse("h" + std::to_string(ranks))};
   }
+  const std::string prefix = "train_step/lenet5/" + precision + "/";
   for (Index batch : {64, 1024}) {
     const std::string suffix = "-b" + std::to_string(batch);
     for (const ProcessGrid& grid : grids) {
-      add_step<T>(world, world, "train_step/lenet5/" + precision + "/" + to_string(grid) + suffix, grid, batch, batch);
+      const std::string name = to_string(grid) + suffix;
+      add_step<T>(world, world, prefix + name, grid, batch, batch);
+      if (batch == 64) add_step<T>(world, world, prefix + "timed-" + name, grid, batch, batch, true);
     }
-    add_step<T>(self, world, "train_step/lenet5/" + precision + "/alone" + suffix, {}, batch / ranks, batch);
+    add_step<T>(self, world, prefix + "alone" + suffix, {}, batch / ranks, batch);
   }
 }
 

@@ -1,5 +1,7 @@
 #include <aloni/core/error.hpp>
 
+#include <aloni/core/printable.hpp>
+
 #include <utility>
 
 namespace aloni {
@@ -25,7 +27,7 @@ std::string failed_rank(int rank, int root_rank) {
 }  // namespace
 
 Error::Error(std::string operation, std::string argument, std::string value, std::string expectation)
-    : std::runtime_error(one_line(operation, argument, value, expectation)),
+    : std::runtime_error(printable(one_line(operation, argument, value, expectation))),
       operation_(std::move(operation)),
       argument_(std::move(argument)),
       value_(std::move(value)),
@@ -33,7 +35,7 @@ Error::Error(std::string operation, std::string argument, std::string value, std
 
 Error::Error(const std::string& line, std::string operation, std::string argument, std::string value,
              std::string expectation)
-    : std::runtime_error(line),
+    : std::runtime_error(printable(line)),
       operation_(std::move(operation)),
       argument_(std::move(argument)),
       value_(std::move(value)),

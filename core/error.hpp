@@ -62,6 +62,24 @@ class CommunicationError : public Error {
   using Error::Error;
 };
 
+/// Memory of another rank cannot be opened. Its process may have ended.
+class PeerMemoryLost : public CommunicationError {
+ public:
+  using CommunicationError::CommunicationError;
+};
+
+/// Values that several ranks keep, and that must be equal, differ. `argument()` names them, `value()` the ranks.
+class ReplicasDiffer : public Error {
+ public:
+  using Error::Error;
+};
+
+/// A computation gave NaN or infinity.
+class NotFinite : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A rank failed: another rank, or this rank after it poisoned the communicator. `value()` is its message.
 class PeerFailed : public Error {
  public:

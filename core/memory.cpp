@@ -7,15 +7,27 @@
 
 namespace aloni {
 
-std::int64_t peak_memory_bytes() {
-  // getrusage() is only the fallback. On Linux its maximum survives exec(): a small program that a large program starts
-  // would report the memory of its parent.
+namespace {
+
+/// A line of /proc/self/status in bytes; 0: there is none.
+std::int64_t status_bytes(const std::string& name) {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
-    if (word != "VmHWM:") continue;
+    if (word != name) continue;
     std::int64_t kibibytes = 0;
     if (status >> kibibytes) return kibibytes * 1024;
   }
+  return 0;
+}
+
+}  // namespace
+
+std::int64_t resident_memory_bytes() { return status_bytes("VmRSS:"); }
+
+std::int64_t peak_memory_bytes() {
+  // getrusage() is only the fallback. On Linux its maximum survives exec(): a small program that a large program starts
+  // would report the memory of its parent.
+  if (const std::int64_t bytes = status_bytes("VmHWM:"); bytes > 0) return bytes;
   rusage usage{};
   if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
 #ifdef __APPLE__

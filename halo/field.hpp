@@ -39,6 +39,17 @@ struct Field {
         label(view.label()),
         boundaries(boundary_conditions),
         needed(std::move(needed_box)) {}
+
+  /// A tensor without a DistributedView, such as the input of a network. Its owned box alone is filled.
+  /// @pre `owned` covers what `rank` owns in the distribution
+  template <class T>
+  Field(const TensorRef<T, MemorySpace>& owned, const views::Distribution& of, int rank_of_field, std::string name)
+      : tensor(owned),
+        box(owned.box),
+        distribution(of),
+        rank(rank_of_field),
+        label(std::move(name)),
+        needed([of](int r) { return of.owned(r); }) {}
 };
 
 namespace detail {

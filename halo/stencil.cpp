@@ -5,19 +5,23 @@
 namespace aloni::halo {
 
 void Stencil1D::check(const std::string& operation) const {
-  const auto at_least = [&](const char* argument, Index value, Index bound) {
-    if (value < bound)
-      throw InvalidArgument(operation, argument, std::to_string(value), "at least " + std::to_string(bound));
+  const auto check_from = [&](const char* argument, Index value, Index least) {
+    if (value < least || value > max_width)
+      throw InvalidArgument(operation, argument, std::to_string(value),
+                            "from " + std::to_string(least) + " to " + std::to_string(max_width));
   };
-  at_least("kernel", kernel, 1);
-  at_least("stride", stride, 1);
-  at_least("dilation", dilation, 1);
-  at_least("pad_low", pad_low, 0);
-  at_least("pad_high", pad_high, 0);
+  check_from("kernel", kernel, 1);
+  check_from("stride", stride, 1);
+  check_from("dilation", dilation, 1);
+  check_from("pad_low", pad_low, 0);
+  check_from("pad_high", pad_high, 0);
 }
 
 Index Stencil1D::output_extent(Index input) const {
   check("aloni::halo::Stencil1D::output_extent");
+  if (input < 0 || input > max_elements)
+    throw InvalidArgument("aloni::halo::Stencil1D::output_extent", "input", std::to_string(input),
+                          "an extent from 0 to " + std::to_string(max_elements));
   const Index padded = input + pad_low + pad_high;
   if (padded < reach())
     throw InvalidArgument("aloni::halo::Stencil1D::output_extent", "input", std::to_string(input),

@@ -25,16 +25,20 @@ struct Range {
 };
 
 struct Stencil1D {
+  /// Bound of each number of a stencil. With extents up to max_elements, no index of the arithmetic below overflows.
+  static constexpr Index max_width = Index{1} << 30;
+
   Index kernel = 1, stride = 1, dilation = 1, pad_low = 0, pad_high = 0;
 
   constexpr bool identity() const { return kernel == 1 && stride == 1 && pad_low == 0 && pad_high == 0; }
   /// Distance from the first to the last input of one output, plus one.
   constexpr Index reach() const { return (kernel - 1) * dilation + 1; }
 
-  /// @pre kernel, stride, dilation ≥ 1; pad_low, pad_high ≥ 0. Throws InvalidArgument with `operation`.
+  /// @pre kernel, stride, dilation ≥ 1; pad_low, pad_high ≥ 0; all ≤ max_width. Throws InvalidArgument with
+  /// `operation`.
   void check(const std::string& operation) const;
 
-  /// Number of outputs over a domain of `input` elements. @pre the stencil is valid, and the result ≥ 1
+  /// Number of outputs over a domain of `input` elements. @pre the stencil is valid, input ≤ max_elements, result ≥ 1
   Index output_extent(Index input) const;
   /// From the first to the last input that the outputs [lo, hi) read. May lie outside the domain; empty if hi ≤ lo.
   constexpr Range input_range(Index lo, Index hi) const {

@@ -1,5 +1,7 @@
 #include <aloni/halo/transfer.hpp>
 
+#include <aloni/core/comm/reduction.hpp>
+#include <aloni/core/comm/transfer_messages.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/detail/consolidation.hpp>
@@ -11,11 +13,10 @@
 #include <aloni/views/detail/instantiate.hpp>
 
 #include <algorithm>
-#include <atomic>
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -26,12 +27,16 @@ namespace {
 
 using detail::Peer;
 
-// Ranks may have made different numbers of transfers, also on other communicators. The largest count is unused on all.
-int agree_on_tag(const comm::Communicator& comm) {
-  static std::atomic<std::int64_t> made{0};
-  const std::int64_t number = comm.all_reduce(made.load(), comm::Reduction::max);
-  made = std::max(made.load(), number + 1);
-  return static_cast<int>(number % (comm::Communicator::max_tag + 1));
+/// The element types of all items, in order.
+template <class MemorySpace>
+std::vector<comm::ElementType> types_of(const std::vector<AnyTransferItem<MemorySpace>>& items) {
+  std::vector<comm::ElementType> types;
+  for (const auto& any : items) {
+    types.push_back(std::visit(
+        [](const auto& item) { return comm::element_type<std::remove_cvref_t<decltype(*item.source.data.data())>>(); },
+        any));
+  }
+  return types;
 }
 
 template <class MemorySpace>
@@ -70,9 +75,10 @@ template <class Exec>
 struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared_from_this<Implementation> {
   using Buffer = detail::MessageBuffer<Exec>;
   static constexpr bool staged = Buffer::staged;
+  static constexpr auto values = comm::TransferMessage::values, answer = comm::TransferMessage::answer;
 
   comm::Communicator comm;
-  int tag = 0;
+  comm::TransferMessages messages;
   std::string label;
   std::vector<item_type> items;
   TransferCount counts;
@@ -101,14 +107,14 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       requests.reserve(outgoing.peers.size() + incoming.peers.size() + 1);
       readers.reserve(std::max(outgoing.peers.size(), incoming.peers.size()));
     });
-    tag = agree_on_tag(comm);
+    messages = comm::TransferMessages(comm, types_of<memory_space>(items), label);
     consolidation =
         detail::consolidate(comm, outgoing.peers, incoming.peers, options.consolidate_below, options.priority);
     comm::collectively(comm, "aloni::halo::Transfer", [&] {
       outgoing.allocate(comm, exec, label + ", outgoing");
       incoming.allocate(comm, exec, label + ", incoming");
     });
-    detail::agree_on_direct_reading(comm, tag, options.direct_bytes, items, outgoing, incoming);
+    detail::agree_on_direct_reading(comm, messages, options.direct_bytes, items, outgoing, incoming);
     comm::collectively(comm, "aloni::halo::Transfer", [&] {
       lists = detail::TransferLists<Exec>(exec, label, items, outgoing, incoming, poisons);
       counts = count_all<memory_space>(items);
@@ -134,6 +140,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       in_flight = true;
       requests.clear();
       readers.clear();
+      if (has_messages())
+        messages.begin(backwards ? comm::TransferDirection::adjoint : comm::TransferDirection::forward);
       lists.pack(exec, backwards);
       if constexpr (staged) {
         if (uses_host(out)) Kokkos::deep_copy(exec, out.host, out.data);
@@ -153,12 +161,12 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       // empty message after it has read.
       for (const Peer& p : in.peers) {
         if (p.consolidated) continue;
-        requests.push_back(comm.receive(payload(in, p), p.rank, tag, message_options(p)));
+        requests.push_back(messages.receive(payload(in, p), p.rank, values, message_options(p)));
       }
       for (const Peer& p : out.peers) {
         if (p.consolidated) continue;
-        requests.push_back(comm.send(payload(out, p), p.rank, tag, message_options(p)));
-        if (is_direct(p)) readers.push_back(comm.receive({}, p.rank, tag, {.priority = priority}));
+        requests.push_back(messages.send(payload(out, p), p.rank, values, message_options(p)));
+        if (is_direct(p)) readers.push_back(messages.receive({}, p.rank, answer, {.priority = priority}));
       }
       if (poisons && !backwards) {
         lists.poison(exec);
@@ -195,7 +203,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     if (consolidation.active()) requests.push_back(consolidation.release(adjoint));
     for (const Peer& p : in.peers) {
       if (!is_direct(p)) continue;
-      requests.push_back(comm.send({}, p.rank, tag, {.priority = priority}));
+      requests.push_back(messages.send({}, p.rank, answer, {.priority = priority}));
       comm.count_direct(p.rank, 0, p.bytes);
     }
     if (!requests.empty()) comm.wait(requests);

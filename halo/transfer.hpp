@@ -14,9 +14,10 @@
 // buffers and turns the plans into lists of strided copies. After that, start() and finish() neither allocate nor
 // compute ranges; each launches a few kernels.
 //
-// Order. The constructor is collective over the communicator: the ranks agree on a tag that no other transfer uses. So
-// any number of transfers may be in flight, and ranks may start them in different orders. A transfer must be finished
-// before it starts again.
+// Order. The constructor is collective over the communicator: the ranks agree on a number that no other transfer uses.
+// So any number of transfers may be in flight, and ranks may start them in different orders. Messages with tags never
+// meet those of a transfer. A transfer must be finished before it starts again. Each message carries the direction: a
+// rank that starts the adjoint where another starts the transfer is an error (CommunicationError, PeerFailed).
 //
 // Fences. start() fences its queue once, before communication, because packed messages must be complete. finish() waits
 // for messages. It waits for kernels only if they copy from another rank's memory, because that rank waits to reuse it.
@@ -24,6 +25,7 @@
 // waits.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/pending.hpp>
 #include <aloni/halo/transfer_plan.hpp>
@@ -100,7 +102,7 @@ struct TransferOptions {
   /// Messages of at least this many bytes are not sent between ranks that share memory: the receiver copies the values
   /// from the sender's memory. If the tensor itself is in shared memory (core/comm/shared_view.hpp), it copies in one
   /// pass. Equal on all ranks.
-  std::size_t direct_bytes = 16 * 1024;
+  std::size_t direct_bytes = default_direct_bytes;
   /// Two or more messages from one node to another are joined into one if their mean length is below this many bytes;
   /// 0: never. The ranks of a node must share memory (see TransportOptions: shared memory on, without checksums). Equal
   /// on all ranks.

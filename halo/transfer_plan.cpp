@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -163,6 +164,12 @@ void check_rank(const Distribution& source, int rank) {
 /// The first rank of a rank's replica. All messages stay within the replica.
 int first_of_replica(const Distribution& source, int rank) { return rank - rank % source.grid().size(); }
 
+std::vector<int> replica_of(const Distribution& source, int rank) {
+  std::vector<int> ranks(static_cast<std::size_t>(source.grid().size()));
+  std::iota(ranks.begin(), ranks.end(), first_of_replica(source, rank));
+  return ranks;
+}
+
 // The receives, local copies and fills of a rank: its needed box, divided by owner.
 TransferPlan plan_receives(const Distribution& source, const NeededBox& needed, const BoundaryConditions& boundaries,
                            int rank, OwnCells own) {
@@ -192,17 +199,16 @@ TransferPlan plan_receives(const Distribution& source, const NeededBox& needed, 
   return result;
 }
 
-// Enumerates the moves of every other rank of the replica as plan_receives does, but only segments in this rank's
+// Enumerates the moves of every other reader in the replica as plan_receives does, but only segments in this rank's
 // block. Leaving out segments does not change the order of the others, so the moves have the receiver's order.
 std::vector<Message> plan_sends(const Distribution& source, const NeededBox& needed,
-                                const BoundaryConditions& boundaries, int rank) {
-  const int replica_size = source.grid().size();
-  const int first = first_of_replica(source, rank);
+                                const BoundaryConditions& boundaries, int rank, const std::vector<int>& readers) {
+  const int first = first_of_replica(source, rank), end = first + source.grid().size();
   const auto mine = source.grid().coordinate(rank);
   std::vector<Message> sends;
   Segments segments;
-  for (int peer = first; peer < first + replica_size; ++peer) {
-    if (peer == rank) continue;
+  for (const int peer : readers) {
+    if (peer == rank || peer < first || peer >= end) continue;
     const Box box = with_values(source, needed(peer), boundaries, nullptr);
     if (box.empty()) continue;
     const auto theirs = source.grid().coordinate(peer);
@@ -225,9 +231,9 @@ std::vector<Message> plan_sends(const Distribution& source, const NeededBox& nee
 }
 
 TransferPlan plan(const Distribution& source, const NeededBox& needed, const BoundaryConditions& boundaries, int rank,
-                  OwnCells own) {
+                  OwnCells own, const std::vector<int>& readers) {
   TransferPlan result = plan_receives(source, needed, boundaries, rank, own);
-  result.sends = plan_sends(source, needed, boundaries, rank);
+  result.sends = plan_sends(source, needed, boundaries, rank, readers);
   return result;
 }
 
@@ -276,7 +282,7 @@ std::array<TransferPlan, num_dims> plan_halo_by_dimension(const Distribution& di
       return box;
     };
     TransferPlan& step = steps[static_cast<std::size_t>(position(d))];
-    step = plan(distribution, widened, boundaries, rank, OwnCells::left_in_place);
+    step = plan(distribution, widened, boundaries, rank, OwnCells::left_in_place, replica_of(distribution, rank));
     const auto extend = [&](Box& box) {
       for (const auto& [dim, range] : filled) box.set(dim, range.lo, range.hi);
     };
@@ -307,8 +313,14 @@ std::array<TransferPlan, num_dims> plan_halo_by_dimension(const Distribution& di
 }
 
 TransferPlan plan_halo(const Distribution& distribution, const NeededBox& needed, const BoundaryConditions& boundaries,
+                       int rank, const std::vector<int>& readers) {
+  return plan(distribution, needed, boundaries, rank, OwnCells::left_in_place, readers);
+}
+
+TransferPlan plan_halo(const Distribution& distribution, const NeededBox& needed, const BoundaryConditions& boundaries,
                        int rank) {
-  return plan(distribution, needed, boundaries, rank, OwnCells::left_in_place);
+  check_rank(distribution, rank);
+  return plan_halo(distribution, needed, boundaries, rank, replica_of(distribution, rank));
 }
 
 TransferPlan plan_halo_receives(const Distribution& distribution, const NeededBox& needed,
@@ -317,7 +329,7 @@ TransferPlan plan_halo_receives(const Distribution& distribution, const NeededBo
 }
 
 TransferPlan plan_redistribution(const Distribution& source, const Distribution& destination, const NeededBox& needed,
-                                 const BoundaryConditions& boundaries, int rank) {
+                                 const BoundaryConditions& boundaries, int rank, const std::vector<int>& readers) {
   if (source.extents() != destination.extents())
     throw InvalidArgument("aloni::halo::plan_redistribution", "destination.extents()", to_string(destination.extents()),
                           to_string(source.extents()) + ", the extents of the source");
@@ -325,12 +337,20 @@ TransferPlan plan_redistribution(const Distribution& source, const Distribution&
     throw InvalidArgument("aloni::halo::plan_redistribution", "destination.ranks()",
                           std::to_string(destination.ranks()),
                           std::to_string(source.ranks()) + ", the ranks of the source");
-  return plan(source, needed, boundaries, rank, OwnCells::copied);
+  return plan(source, needed, boundaries, rank, OwnCells::copied, readers);
+}
+
+TransferPlan plan_redistribution(const Distribution& source, const Distribution& destination, const NeededBox& needed,
+                                 const BoundaryConditions& boundaries, int rank) {
+  check_rank(source, rank);
+  return plan_redistribution(source, destination, needed, boundaries, rank, replica_of(source, rank));
 }
 
 TransferPlan plan_redistribution(const Distribution& source, const Distribution& destination, int rank) {
+  check_rank(source, rank);
   return plan_redistribution(
-      source, destination, [&](int r) { return destination.owned(r); }, BoundaryConditions{}, rank);
+      source, destination, [&](int r) { return destination.owned(r); }, BoundaryConditions{}, rank,
+      destination.owners(source.owned(rank)));
 }
 
 TransferCount count(const TransferPlan& plan) {

@@ -66,6 +66,10 @@ using NeededBox = std::function<views::Box(int rank)>;
 /// Throws InvalidArgument (equal on all ranks).
 TransferPlan plan_halo(const views::Distribution& distribution, const NeededBox& needed,
                        const BoundaryConditions& boundaries, int rank);
+/// The same plan in less time, for a caller that knows who reads cells of the rank.
+/// @pre `readers` is ascending, and contains every rank that needs a cell of `rank`; others do no harm
+TransferPlan plan_halo(const views::Distribution& distribution, const NeededBox& needed,
+                       const BoundaryConditions& boundaries, int rank, const std::vector<int>& readers);
 /// plan_halo without the sends. It is faster when a caller plans for many ranks, because it calls needed(rank) only.
 TransferPlan plan_halo_receives(const views::Distribution& distribution, const NeededBox& needed,
                                 const BoundaryConditions& boundaries, int rank);
@@ -88,6 +92,10 @@ std::array<TransferPlan, views::num_dims> plan_halo_by_dimension(const views::Di
 /// Throws InvalidArgument (equal on all ranks).
 TransferPlan plan_redistribution(const views::Distribution& source, const views::Distribution& destination,
                                  const NeededBox& needed, const BoundaryConditions& boundaries, int rank);
+/// `readers`: as for plan_halo.
+TransferPlan plan_redistribution(const views::Distribution& source, const views::Distribution& destination,
+                                 const NeededBox& needed, const BoundaryConditions& boundaries, int rank,
+                                 const std::vector<int>& readers);
 TransferPlan plan_redistribution(const views::Distribution& source, const views::Distribution& destination, int rank);
 
 /// The numbers of messages and elements in a rank's plan.

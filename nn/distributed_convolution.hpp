@@ -74,7 +74,7 @@ struct DistributedConvolutionOptions {
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class DistributedConvolution {
  public:
-  /// Allocates all memory and makes all kernels and transfers.
+  /// Plans all passes and allocates their memory.
   /// Collective over the ranks of the plan.
   /// @pre plan.convolution
   /// Throws InvalidArgument; Unsupported if the backend cannot compute a part (on the ranks that have the part).
@@ -82,8 +82,9 @@ class DistributedConvolution {
                          const ConvolutionTensors<T, Exec>& tensors, const DistributedConvolutionOptions& options);
   ~DistributedConvolution();
 
-  // Each function adds one part of a step. This object must outlive the step. Every rank adds the same parts in the
-  // same order.
+  // Each function adds one part of a step; the first call also makes its kernels and transfers. This object must
+  // outlive the step.
+  // Collective: every rank adds the same parts in the same order.
 
   /// Fills the ghosts of x, including channels of other ranks. Adds nothing with input_is_complete.
   void add_input_exchange(Step<Exec>& step);

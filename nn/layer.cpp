@@ -1,6 +1,7 @@
 #include <aloni/nn/layer.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/nn/operation.hpp>
 
 namespace aloni::nn {
 
@@ -27,30 +28,15 @@ std::array<Index, 3> square_extents(int spatial_rank, Index extent) {
   return e;
 }
 
-namespace {
+const char* kind(const Operation& op) { return properties_of(op).kind; }
 
-const char* name_of(const Convolution&) { return "convolution"; }
-const char* name_of(const TransposedConvolution&) { return "transposed_convolution"; }
-const char* name_of(const Pooling&) { return "pooling"; }
-const char* name_of(const BatchNorm&) { return "batch_norm"; }
-const char* name_of(const GroupNorm&) { return "group_norm"; }
-const char* name_of(const LayerNorm&) { return "layer_norm"; }
-const char* name_of(const Relu&) { return "relu"; }
-const char* name_of(const Flatten&) { return "flatten"; }
-const char* name_of(const Dense&) { return "dense"; }
-const char* name_of(const GlobalAveragePooling&) { return "global_average_pooling"; }
-const char* name_of(const Add&) { return "add"; }
-const char* name_of(const AdaptivePooling&) { return "adaptive_pooling"; }
-const char* name_of(const Upsampling&) { return "upsampling"; }
-
-}  // namespace
-
-const char* kind(const Operation& op) {
-  return std::visit([](const auto& o) { return name_of(o); }, op);
+std::string to_string(const LayerDescription& layer) {
+  const OperationProperties properties = properties_of(layer.operation);
+  std::string text = layer.name + ": " + properties.kind + properties.text + " of";
+  for (const std::string& input : layer.inputs) text += " " + input;
+  return text;
 }
 
-bool is_convolution(const Operation& op) {
-  return std::holds_alternative<Convolution>(op) || std::holds_alternative<TransposedConvolution>(op);
-}
+bool is_convolution(const Operation& op) { return properties_of(op).convolution.has_value(); }
 
 }  // namespace aloni::nn

@@ -118,7 +118,33 @@ struct LayerNorm {
   bool affine = true;
 };
 
+// Pointwise layers: y = f(x) for each element. Nothing is learned.
+
+/// max(x, 0); a NaN stays a NaN.
 struct Relu {};
+
+/// x where x > 0, and slope * x elsewhere.
+struct LeakyRelu {
+  double slope = 0.01;  ///< at least 0
+};
+
+/// 1 / (1 + exp(-x))
+struct Sigmoid {};
+
+struct Tanh {};
+
+/// x * sigmoid(x), also called swish.
+struct Silu {};
+
+/// x * P(X ≤ x) for a standard normal X: the exact form, x/2 * (1 + erf(x / sqrt(2))), not its approximation by tanh.
+struct Gelu {};
+
+/// In training an element becomes 0 with probability `rate`, and x / (1 - rate) otherwise. In inference y = x.
+/// The choice depends on the seed, the layer, the number of the step and the global index of the element alone
+/// (NetworkOptions::dropout_seed). It has the same bits for every split. The backward pass makes it again.
+struct Dropout {
+  double rate = 0.5;  ///< in [0, 1)
+};
 
 /// N,D,H,W,C to N,1,1,1,(D*H*W*C), elements in this order (channel fastest).
 struct Flatten {};
@@ -135,19 +161,26 @@ struct GlobalAveragePooling {};
 /// Element-wise sum of two or more inputs of equal extents, in the given order (residual connections).
 struct Add {};
 
+/// The channels of two or more inputs, one after the other in the given order (DenseNet, skip connections of a U-Net).
+/// The inputs have equal samples and spatial extents.
+struct Concatenate {};
+
 using Operation = std::variant<Convolution, TransposedConvolution, Pooling, BatchNorm, GroupNorm, LayerNorm, Relu,
-                               Flatten, Dense, GlobalAveragePooling, Add, AdaptivePooling, Upsampling>;
+                               Flatten, Dense, GlobalAveragePooling, Add, Concatenate, AdaptivePooling, Upsampling,
+                               LeakyRelu, Sigmoid, Tanh, Silu, Gelu, Dropout>;
 
 struct LayerDescription {
   std::string name;  ///< unique, [A-Za-z0-9_.-]+, not "input"
   Operation operation;
-  std::vector<std::string> inputs;  ///< earlier layers, or "input"; exactly one except for Add
+  std::vector<std::string> inputs;  ///< earlier layers, or "input"; one, but two or more for Add and Concatenate
 };
 
 /// "convolution", "transposed_convolution", "pooling", "batch_norm", "group_norm", "layer_norm", "relu", "flatten",
-/// "dense",
-/// "global_average_pooling", "add", "adaptive_pooling", "upsampling".
+/// "dense", "global_average_pooling", "add", "concatenate", "adaptive_pooling", "upsampling", "leaky_relu", "sigmoid",
+/// "tanh", "silu", "gelu", "dropout".
 const char* kind(const Operation& op);
+/// One line with the name, the kind, all parameters and the inputs. Two layers are equal if their lines are.
+std::string to_string(const LayerDescription& layer);
 /// Whether it is a convolution, transposed ones included.
 bool is_convolution(const Operation& op);
 

@@ -1,21 +1,25 @@
 #include <aloni/nn/network.hpp>
 
+#include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
+#include <aloni/core/queue_mark.hpp>
 #include <aloni/core/random.hpp>
-#include <aloni/halo/transfer.hpp>
-#include <aloni/nn/detail/gradient_sums.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/detail/replicated.hpp>
 #include <aloni/nn/local/convolution.hpp>
-#include <aloni/nn/local/loss.hpp>
-#include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/memory_layout.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/run/binder.hpp>
+#include <aloni/nn/step_times.hpp>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace aloni::nn {
@@ -25,13 +29,6 @@ using views::Dim;
 using views::Distribution;
 
 namespace {
-
-/// Whether a layer's gradient depends on its input only. Then the next layer may overwrite its output in place.
-bool output_may_be_overwritten(const Operation& op) {
-  return is_convolution(op) || std::holds_alternative<Dense>(op) || std::holds_alternative<BatchNorm>(op) ||
-         std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) ||
-         std::holds_alternative<Add>(op);
-}
 
 /// Runs on all ranks before any allocation.
 template <class T, class Exec>
@@ -45,10 +42,67 @@ void check_support(const NetworkOptions& options) {
   }
 }
 
+/// The distribution as text, with borders of uneven blocks.
+std::string text_of(const Distribution& d) {
+  std::string text = to_string(d);
+  for (const Dim dim : views::all_dims) {
+    text += d.replicated(dim) ? ", replicated" : ",";
+    for (const Index border : d.borders(dim)) text += ' ' + std::to_string(border);
+  }
+  return text;
+}
+
+/// The communicator, once all ranks have passed the same arguments: plans of different arguments would wait for ever.
+template <class T>
+const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDescription& description,
+                                 const Strategy& strategy, Index samples, const NetworkOptions& o,
+                                 const Distribution* input) {
+  comm::ReplicatedValues values;
+  values.add("element type", detail::element_name<T>());
+  values.add("samples", samples);
+  detail::add_to(values, description);
+  detail::add_to(values, strategy);
+  values.add("backend", std::string(local::name(o.backend)));
+  values.add("options.inference", o.inference);
+  values.add("options.input_gradient", o.input_gradient);
+  values.add("options.fuse_inference", o.fuse_inference);
+  values.add("options.schedule_seed", o.schedule_seed);
+  values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
+  values.add("options.dropout_seed", o.dropout_seed);
+  values.add("adopted input", input ? text_of(*input) : "none");
+  comm::check_equal(comm, "aloni::nn::Network", values);
+  return comm;
+}
+
+/// What the plan needs to know of an adopted input. Errors of one rank throw on all. Collective.
+template <class T, class Mem>
+std::optional<AdoptedInputPlan> plan_of(const comm::Communicator& comm,
+                                        const std::optional<AdoptedInput<T, Mem>>& input) {
+  if (!input) return std::nullopt;
+  const Distribution& d = input->distribution;
+  bool wrong = d.ranks() != comm.size() || input->rank != comm.rank();
+  if (!wrong) {
+    const Box box = d.owned(comm.rank());
+    for (const Dim dim : views::all_dims)
+      wrong = wrong || static_cast<Index>(input->owned.extent(views::position(dim))) != box.extent(dim);
+    wrong = wrong || (!box.empty() && input->owned.data() == nullptr);
+  }
+  const bool strided = input->owned.size() > 0 && !views::is_dense(input->owned);
+  std::array<int, 2> found{wrong ? 1 : 0, strided ? 1 : 0};
+  comm.all_reduce(std::span<int>(found), comm::Reduction::sum);
+  if (found[0] > 0) {
+    throw InvalidArgument("aloni::nn::Network", "input",
+                          "on " + std::to_string(found[0]) + " of " + std::to_string(comm.size()) +
+                              " ranks made for other ranks or for another box",
+                          "a View of the box that this rank owns, distributed over all ranks of the network");
+  }
+  return AdoptedInputPlan{d, found[1] == 0};
+}
+
 /// Checks that each rank keeps the weights that its layers multiply by. Runs on all ranks before any allocation.
 template <class T, class Exec>
 void check_parameters(const comm::Communicator& comm, const NetworkDescription& description, const NetworkPlan& plan,
-                      const Parameters<T, Exec>& parameters) {
+                      const Parameters<T, Exec>& parameters, const NetworkOptions& options) {
   const auto refuse = [](const std::string& argument, const std::string& value, const std::string& expectation) {
     throw InvalidArgument("aloni::nn::Network", argument, value, expectation);
   };
@@ -62,6 +116,10 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
   if (parameters.is_split() && parameters.ranks() != comm.size()) {
     refuse("ranks of the parameters", std::to_string(parameters.ranks()),
            "the " + std::to_string(comm.size()) + " ranks of the network, or parameters that are whole on every rank");
+  }
+  if (!parameters.trains() && !options.inference) {
+    refuse("parameters", "made for inference, without gradients",
+           "parameters made for training, or options.inference = true");
   }
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const WeightBlocks& blocks = parameters.blocks(static_cast<int>(i));
@@ -77,94 +135,42 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
   }
 }
 
-/// Writes the loss and the number of correct predictions after the gradients, so that one all-reduce sums them all.
-template <class T, class Exec>
-void append_loss(const Exec& exec, const typename Parameters<T, Exec>::Flat& gradients, Index first,
-                 const Kokkos::View<double*, typename Exec::memory_space>& loss) {
-  Kokkos::parallel_for(
-      "aloni::nn::append_loss", Kokkos::RangePolicy<Exec>(exec, 0, Parameters<T, Exec>::tail),
-      KOKKOS_LAMBDA(int i) { gradients(first + i) = static_cast<T>(loss(i)); });
-}
-
-template <class T, class Exec>
-std::unique_ptr<Layer<T, Exec>> make_layer(const LayerSetup<T, Exec>& s) {
-  return std::visit(
-      [&](const auto& op) -> std::unique_ptr<Layer<T, Exec>> {
-        using Op = std::decay_t<decltype(op)>;
-        if constexpr (std::is_same_v<Op, Convolution> || std::is_same_v<Op, TransposedConvolution>) {
-          return make_convolution_layer<T, Exec>(s);
-        }
-        if constexpr (std::is_same_v<Op, Pooling>) return make_pooling_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, BatchNorm>) return make_batch_norm_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, GroupNorm>) return make_group_norm_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, LayerNorm>) return make_layer_norm_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, Relu>) return make_relu_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, Flatten>) return make_flatten_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, Dense>) return make_dense_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, GlobalAveragePooling>) return make_global_average_pooling_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, Add>) return make_add_layer<T, Exec>(s);
-        if constexpr (std::is_same_v<Op, AdaptivePooling> || std::is_same_v<Op, Upsampling>) {
-          return make_resampling_layer<T, Exec>(s);
-        }
-      },
-      s.description.operation);
-}
-
 }  // namespace
 
-// How the gradient of a layer's input returns to the producer of that input:
-//   dx  --fold-->  folded  --back-->  dy of the producer  (summed if the producer has several readers)
-// `fold` adds ghosts to their owners (windows of pooling and up-sampling). `back` is the reverse redistribution.
-// Either may be absent.
+/// Executes step plans: one for training, one for evaluation. It decides nothing.
 template <class T, class Exec>
 struct Network<T, Exec>::Implementation {
   using Parameter = parameter_type_t<T>;
   using AllParameters = Parameters<Parameter, Exec>;
-  using LocalTensor = Tensor<T, Mem>;
-  using Transfer = halo::Transfer<Exec>;
-  using Item = halo::TransferItem<T, Mem>;
-  using Items = std::vector<halo::AnyTransferItem<Mem>>;
-
-  /// One input of a layer.
-  struct InputEdge {
-    int source;  ///< the producer; -1: the network's input
-    InputMode mode;
-    LocalTensor x, dx;
-    std::optional<Transfer> fetch;  ///< fills x: its ghosts, or all of it
-    std::optional<Transfer> fold, back;
-    LocalTensor folded;              ///< between fold and back
-    LocalTensor result;              ///< result of the last stage
-    LocalTensor contribution;        ///< summand of the producer's dy, if that has several readers
-    bool contributes_first = false;  ///< first in the order of the backward pass: overwrites dy
-  };
-  struct Node {
-    std::unique_ptr<Layer<T, Exec>> layer;
-    std::vector<InputEdge> inputs;
-    LocalTensor y, dy;
-  };
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
 
   comm::Communicator comm;
   NetworkDescription description;
   NetworkPlan plan;
-  Index samples;
   AllParameters& parameters;
   NetworkOptions options;
-  std::vector<Node> nodes;
-  Step<Exec> training, evaluation;          // forward
-  Step<Exec> gradients, reduced_gradients;  // backward, and backward with sums over ranks
-  LocalTensor input, input_dy;
+  Queue<Exec> communication;  ///< on devices, beside the queue of kernels
+  PlanMemory<Exec> memory;
+  Binder<T, Exec> binder;
+  StepPlan training, inference;
+  Step<Exec> forward_only, backward_only;  ///< of training, for losses of the user's
+  Step<Exec> evaluation, evaluation_loss;
+  Step<Exec> train;          ///< to the gradients of this rank, or of all ranks
+  Step<Exec> train_alone;    ///< to the gradients of this rank; empty if `train` does that
+  bool sums_beside = false;  ///< `train` includes the sums over ranks
   Kokkos::View<int*, Mem> labels;
-  LocalTensor targets;
-  Kokkos::View<double*, Mem> loss;
-  typename Kokkos::View<double*, Mem>::HostMirror host_loss;
   typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
   typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the correct predictions
-  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
-  std::optional<detail::GradientSums<Parameter, Exec>> sums;  // of gradients over ranks
-  std::uint64_t prepared = 0;                                 // number of prepared steps
-  bool is_first_copy;
-  Queue<Exec> communication;  ///< queue for communication on devices
+  Kokkos::View<double[2], Kokkos::HostSpace> host_loss{"aloni::nn::loss"};
   Stopwatch stopwatch;
+  StepTimes* times = nullptr;  ///< null: nothing is recorded
+  MachineDescription priced;   ///< the machine of the costs of timed nodes
+  TimedNodes timed_training, timed_inference;
+  std::uint64_t prepared = 0;
+  std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode
+  Box input_box;
+  LossWork loss;  ///< of main()
+  Index planned_bytes = 0;
 
   static Queue<Exec> queue_beside(const Queue<Exec>& queue) {
     if constexpr (on_host) {
@@ -175,353 +181,152 @@ struct Network<T, Exec>::Implementation {
   }
 
   Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
-                 const Strategy& strategy, Index n, AllParameters& p, const NetworkOptions& o)
-      : comm(c),
+                 const Strategy& strategy, Index samples, AllParameters& p, const NetworkOptions& o,
+                 const std::optional<AdoptedInput<T, Mem>>& input)
+      : comm(agreed<T>(c, d, strategy, samples, o, input ? &input->distribution : nullptr)),
         description(d),
-        plan(plan_network(d, resolve(strategy, d, c.size()), c.size(), n)),
-        samples(n),
+        plan(plan_network(d, resolve(strategy, d, c.size()), c.size(), samples, plan_of(c, input))),
         parameters(p),
         options(o),
-        nodes(d.layers.size()),
-        communication(queue_beside(queue)) {
+        communication(queue_beside(queue)),
+        memory(comm, queue),
+        binder(comm, queue, memory, options.backend, &parameters) {
     check_support<T, Exec>(options);
-    check_parameters(comm, description, plan, parameters);
+    check_parameters(comm, description, plan, parameters, options);
+    parameters.check_replicas(comm, queue, "aloni::nn::Network");
+    const MachineDescription machine = comm::describe_machine(comm, on_host);
+    priced = machine;
     comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
-      lay_out_activations(queue);
-      lay_out_gradients(queue);
-    });
-    try {
-      connect(queue);
-      sums.emplace(comm, queue, parameters);
-      for (int i = 0; i < size(); ++i) {
-        Node& node = nodes[i];
-        std::vector<LocalTensor> x, dx;
-        for (const InputEdge& edge : node.inputs) {
-          x.push_back(edge.x);
-          dx.push_back(edge.dx);
-        }
-        node.layer = make_layer<T, Exec>({comm, queue, description.layers[i], plan.layers[i], i, parameters, node.y,
-                                          node.dy, std::move(x), std::move(dx), options.backend, may_fuse_relu(i),
-                                          options.largest_overhead});
+      std::vector<const StepPlan*> plans{&inference};
+      inference = planned(StepKind::inference, machine);
+      if (trains()) {
+        training = planned(StepKind::training, machine);
+        plans.insert(plans.begin(), &training);
+        host_gradients = Kokkos::create_mirror_view(parameters.gradients());
       }
-      describe_forward(training, Mode::training);
-      describe_forward(evaluation, Mode::evaluation);
-      describe_backward(gradients, false);
-      if (sums->can_run_beside()) describe_backward(reduced_gradients, true);
+      loss = loss_of(main());
+      use_parameters();
+      if (input) memory.use("input", input->owned, input->owner);
+      const MemoryLayout layout = lay_out_memory(plans, machine);
+      memory.allocate(plans, layout, options.schedule_seed > 0);
+      planned_bytes = bytes_of(plans, layout, machine);
+      labels = memory.template flat<int>(main(), has(LossTargets::sample_labels) ? main().find("labels") : no_buffer);
+      input_box = main().buffers[static_cast<std::size_t>(main().input)].owned;
+      host_sums = decltype(host_sums)("aloni::nn::sums", AllParameters::tail);
+    });
+    binder.set_dropout_seed(options.dropout_seed);
+    try {
+      sums_beside = trains() && binder.sums_beside_backward();
+      bind_steps();
     } catch (const PeerFailed&) {
       throw;
     } catch (const std::exception& e) {
-      // Layer constructors communicate. A rank whose constructor fails must not leave the others waiting.
+      // Nodes are bound collectively. A rank that fails must not leave the others waiting.
       comm.poison(e.what());
       throw;
     }
     queue.fence("aloni::nn::Network: set-up is complete");
   }
 
-  int size() const { return static_cast<int>(nodes.size()); }
-  int rank() const { return comm.rank(); }
-  LocalTensor& output_of(int layer) { return layer < 0 ? input : nodes[layer].y; }
-  LocalTensor& gradient_of(int layer) { return layer < 0 ? input_dy : nodes[layer].dy; }
-  bool wants_gradient(int layer) const { return layer >= 0 || options.input_gradient; }
-  const std::string& name(int i) const { return description.layers[i].name; }
-
-  /// Box that the memory of a layer's output covers: the box that it computes, or the owned box with the ghosts of
-  /// its only reader.
-  Box box_of_output(int layer) const {
-    const Box owned = plan.output_of(layer).owned(rank());
-    if (layer >= 0 && !plan.layers[layer].recomputed.empty()) return plan.layers[layer].forward_work(rank());
-    const bool ghosts = layer < 0 ? plan.input_has_ghosts : plan.layers[layer].output_has_ghosts;
-    return ghosts ? hull(owned, plan.layers[plan.readers_of(layer)[0]].input_needed(rank())) : owned;
+  StepPlan planned(StepKind kind, const MachineDescription& machine) const {
+    return plan_step(description, plan, comm.rank(), kind, machine,
+                     {.activations = element_type<T>,
+                      .split_parameters = parameters.is_split(),
+                      .input_gradient = options.input_gradient,
+                      .fuse_inference = options.fuse_inference,
+                      .update = false,
+                      .largest_overhead = options.largest_overhead});
   }
 
-  bool only_reader(int source) const { return plan.readers_of(source).size() == 1; }
-
-  bool computes_in_place(int i) const {
-    const LayerPlan& layer = plan.layers[i];
-    const auto [source, mode] = layer.inputs[0];
-    return std::holds_alternative<Relu>(description.layers[i].operation) && source >= 0 && mode == InputMode::shared &&
-           only_reader(source) && !layer.output_has_ghosts &&
-           output_may_be_overwritten(description.layers[source].operation);
-  }
-
-  /// Whether the layer is a convolution followed by an in-place ReLU.
-  bool may_fuse_relu(int i) const {
-    if (!options.fuse_inference || !std::holds_alternative<Convolution>(description.layers[i].operation)) return false;
-    const auto& readers = plan.readers_of(i);
-    return readers.size() == 1 && std::holds_alternative<Relu>(description.layers[readers[0]].operation) &&
-           computes_in_place(readers[0]);
-  }
-  /// Whether the layer is a ReLU that the previous convolution computes in evaluation.
-  bool is_fused(int i) const {
-    if (!std::holds_alternative<Relu>(description.layers[i].operation)) return false;
-    const int source = plan.layers[i].inputs[0].source;
-    return source >= 0 && nodes[source].layer->fuses_relu();
-  }
-
-  void lay_out_activations(const Queue<Exec>& queue) {
-    const Exec& exec = queue.space();
-    input = allocate_tensor<T>(comm, exec, "aloni::nn::input", plan.input.owned(rank()), box_of_output(-1));
-    for (int i = 0; i < size(); ++i) {
-      Node& node = nodes[i];
-      const LayerPlan& layer = plan.layers[i];
-      for (const auto& [source, mode] : layer.inputs) {
-        InputEdge& edge = node.inputs.emplace_back();
-        edge.source = source;
-        edge.mode = mode;
-        if (mode == InputMode::separate) {
-          const Box needed = layer.input_needed(rank());
-          edge.x = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_x",
-                                      intersect(layer.input.owned(rank()), needed), needed);
-        } else {
-          edge.x = output_of(source);
-        }
-      }
-      if (computes_in_place(i)) {
-        node.y = node.inputs[0].x;
-      } else {
-        node.y = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_y", layer.output.owned(rank()),
-                                    box_of_output(i));
-      }
-    }
-    const Box out = plan.output_of(size() - 1).owned(rank());
-    is_first_copy = counts_in_sums(plan.output_of(size() - 1), rank());
-    labels = Kokkos::View<int*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::labels"),
-                                     description.loss == Loss::softmax_cross_entropy ? out.extent(Dim::sample) : 0);
-    if (description.loss == Loss::binary_cross_entropy)
-      targets = allocate_tensor<T>(comm, exec, "aloni::nn::targets", out, out);
-    loss = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::loss"), 2);
-    host_loss = Kokkos::create_mirror_view(loss);
-    host_gradients = Kokkos::create_mirror_view(parameters.gradients());
-    host_sums = decltype(host_sums)("aloni::nn::sums", AllParameters::tail);
-  }
-
-  void lay_out_gradients(const Queue<Exec>& queue) {
-    const Exec& exec = queue.space();
-    if (options.input_gradient) {
-      const Box owned = plan.input.owned(rank());
-      input_dy = allocate_tensor<T>(comm, exec, "aloni::nn::input_gradient", owned, owned);
-    }
-    for (int i = 0; i < size(); ++i) {
-      Node& node = nodes[i];
-      const LayerPlan& layer = plan.layers[i];
-      const Box owned = layer.output.owned(rank());
-      node.dy =
-          allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dy", owned, layer.output_gradient_box(rank()));
-    }
-    // A layer writes its input's gradient directly to the producer's dy if distribution and box agree. A ReLU may do
-    // so in place: its own dy then is the producer's dy.
-    for (int i = 0; i < size(); ++i) {
-      const int source = plan.layers[i].inputs[0].source;
-      if (source >= 0 && std::holds_alternative<Relu>(description.layers[i].operation) &&
-          writes_gradient_directly(i, source)) {
-        nodes[i].dy = nodes[source].dy;
-      }
-    }
-    for (int i = 0; i < size(); ++i) {
-      const LayerPlan& layer = plan.layers[i];
-      for (InputEdge& edge : nodes[i].inputs) {
-        if (!wants_gradient(edge.source)) continue;
-        if (writes_gradient_directly(i, edge.source)) {
-          edge.dx = gradient_of(edge.source);
-        } else {
-          const Box owned = layer.input.owned(rank());
-          const Box box = folds(i) ? layer.input_needed_by_owned(rank()) : owned;
-          edge.dx = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx", intersect(box, owned), box);
-        }
-      }
+  void use_parameters() {
+    for (std::size_t i = 0; i < parameters.descriptions().size(); ++i) {
+      const int p = static_cast<int>(i);
+      memory.use(parameters.descriptions()[i].name, parameters.value(p).data());
+      if (trains()) memory.use(parameters.descriptions()[i].name + ".gradient", parameters.gradient(p).data());
     }
   }
 
-  /// Whether dx has ghosts to be added to their owners: windows of pooling and up-sampling. (Convolution gathers
-  /// instead.)
-  bool folds(int i) const {
-    const LayerPlan& layer = plan.layers[i];
-    if (!layer.range_map && !std::holds_alternative<Pooling>(description.layers[i].operation)) return false;
-    for (int r = 0; r < comm.size(); ++r) {
-      // Where a rank reads less than its owned box, the fold zeroes the rest.
-      if (layer.input_needed_by_owned(r) != layer.input.owned(r)) return true;
-    }
-    return false;
-  }
-  bool same_distribution(int i, int source) const { return plan.output_of(source) == plan.layers[i].input; }
-  bool writes_gradient_directly(int i, int source) const {
-    return only_reader(source) && same_distribution(i, source) && !folds(i);
-  }
-
-  halo::TransferOptions labelled(int i, const char* what) const { return {.label = name(i) + what}; }
-
-  void connect(const Queue<Exec>& queue) {
-    for (int i = 0; i < size(); ++i) {
-      for (InputEdge& edge : nodes[i].inputs) {
-        connect_input(queue, i, edge);
-        if (wants_gradient(edge.source) && !writes_gradient_directly(i, edge.source)) connect_gradient(queue, i, edge);
-      }
-    }
-    // The backward pass visits layers from the last to the first, and the inputs of each layer in order.
-    std::vector<bool> met(size() + 1, false);
-    for (int i = size() - 1; i >= 0; --i) {
-      for (InputEdge& edge : nodes[i].inputs) {
-        edge.contributes_first = !met[edge.source + 1];
-        met[edge.source + 1] = true;
-      }
+  /// Every rank binds all nodes in the same order.
+  void bind_steps() {
+    const auto is_gradient_sum = [](const PlanNode& node) {
+      const auto* sum = std::get_if<ReductionWork>(&node.work);
+      return sum && sum->segment >= 0;
+    };
+    const auto add = [&](Step<Exec>& step, const StepPlan& p, const auto& wanted) {
+      for (int n = 0; n < static_cast<int>(p.nodes.size()); ++n)
+        if (wanted(p.nodes[static_cast<std::size_t>(n)])) binder.bind(p, n, step);
+    };
+    add(train, training, [&](const PlanNode& n) { return sums_beside || !is_gradient_sum(n); });
+    if (sums_beside) add(train_alone, training, [&](const PlanNode& n) { return !is_gradient_sum(n); });
+    add(forward_only, training, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
+    add(backward_only, training,
+        [&](const PlanNode& n) { return n.phase == StepPhase::backward && !is_gradient_sum(n); });
+    add(evaluation, inference, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
+    add(evaluation_loss, inference, [](const PlanNode& n) { return n.phase == StepPhase::loss; });
+    for (Step<Exec>* const step :
+         {&train, &train_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss}) {
+      ScheduleOptions order{.kernels_ahead = on_host ? 0 : 1};
+      // Each rank and each step draws a different order.
+      if (options.schedule_seed > 0)
+        order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(comm.rank()), ++prepared) | 1;
+      step->prepare(order);
     }
   }
 
-  void connect_input(const Queue<Exec>& queue, int i, InputEdge& edge) {
-    const LayerPlan& layer = plan.layers[i];
-    const Distribution& from = plan.output_of(edge.source);
-    const LocalTensor& producer = output_of(edge.source);
-    const auto needed = [&](int r) { return layer.input_needed(r); };
-    const halo::BoundaryConditions boundaries;                     // no needed index is outside the tensor
-    if (edge.mode == InputMode::in_place && !layer.convolution) {  // convolutions exchange ghosts themselves
-      edge.fetch.emplace(comm, queue,
-                         Items{Item::in_place(producer.ref(), halo::plan_halo(from, needed, boundaries, rank()))},
-                         labelled(i, "_x"));
-    } else if (edge.mode == InputMode::separate) {
-      edge.fetch.emplace(comm, queue,
-                         Items{Item::between(producer.ref(), edge.x.ref(),
-                                             halo::plan_redistribution(from, layer.input, needed, boundaries, rank()))},
-                         labelled(i, "_x"));
-    }
+  bool trains() const { return !options.inference; }
+  /// The plan that names the buffers of the user.
+  const StepPlan& main() const { return trains() ? training : inference; }
+  void require_training(const char* function) const {
+    if (trains()) return;
+    throw InvalidArgument(std::string("aloni::nn::Network::") + function, "options.inference", "true",
+                          "false at construction; a network for inference has no gradients");
   }
 
-  void connect_gradient(const Queue<Exec>& queue, int i, InputEdge& edge) {
-    const LayerPlan& layer = plan.layers[i];
-    const Exec& exec = queue.space();
-    const auto needed = [&](int r) { return layer.input_needed_by_owned(r); };
-    // Destination of the last stage: the producer's dy, or a summand of it.
-    LocalTensor result = gradient_of(edge.source);
-    if (!only_reader(edge.source)) {
-      if (same_distribution(i, edge.source) && !folds(i)) {
-        edge.contribution = edge.dx;
-        return;
-      }
-      const Box owned = plan.output_of(edge.source).owned(rank());
-      edge.contribution = allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_contribution", owned, owned);
-      result = edge.contribution;
-    }
-    edge.result = result;
-    edge.folded = edge.dx;
-    if (folds(i)) {
-      const Box owned = layer.input.owned(rank());
-      edge.folded = same_distribution(i, edge.source)
-                        ? result
-                        : allocate_tensor<T>(comm, exec, "aloni::nn::" + name(i) + "_dx_folded", owned, owned);
-      edge.fold.emplace(comm, queue,
-                        Items{Item::between(edge.folded.ref(), edge.dx.ref(),
-                                            halo::plan_redistribution(layer.input, layer.input, needed,
-                                                                      halo::BoundaryConditions{}, rank()))},
-                        labelled(i, "_dx"));
-    }
-    if (!same_distribution(i, edge.source)) {
-      edge.back.emplace(
-          comm, queue,
-          Items{Item::between(edge.folded.ref(), result.ref(),
-                              halo::plan_redistribution(layer.input, plan.output_of(edge.source), rank()))},
-          labelled(i, "_dx"));
-    }
+  bool has(LossTargets targets) const { return targets_of(description.loss) == targets; }
+  template <class U>
+  views::LocalView<U, Mem> owned(const std::string& name) const {
+    const BufferId b = main().find(name);
+    return memory.template view<U>(main(), b, main().buffers[static_cast<std::size_t>(b)].owned);
   }
-
-  void describe_forward(Step<Exec>& step, Mode mode) {
-    for (int i = 0; i < size(); ++i) {
-      step.set_scope("aloni::nn::forward " + name(i));
-      if (mode == Mode::evaluation && is_fused(i)) continue;
-      for (InputEdge& edge : nodes[i].inputs) {
-        if (edge.fetch) step.transfer("input", fetch_accesses(i, edge), *edge.fetch);
-      }
-      nodes[i].layer->add_forward(step, mode);
-    }
-    prepare(step);
-  }
-
-  void prepare(Step<Exec>& step) {
-    ScheduleOptions order{.kernels_ahead = on_host ? 0 : 1};
-    // Each rank and each step draws a different order.
-    if (options.schedule_seed > 0)
-      order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(rank()), ++prepared) | 1;
-    step.prepare(order);
-  }
-
-  std::vector<Access> fetch_accesses(int i, const InputEdge& edge) {
-    std::vector<Access> accesses{reads(output_of(edge.source))};
-    const Box needed = plan.layers[i].input_needed(rank());
-    const Box own = edge.mode == InputMode::in_place ? intersect(edge.x.owned, needed) : Box{};
-    for (const Box& ghosts : own.empty() ? std::vector{needed} : difference(needed, own)) {
-      accesses.push_back(writes(edge.x, ghosts));
-    }
-    return accesses;
-  }
-
-  void describe_backward(Step<Exec>& step, bool reduces) {
-    for (int i = size() - 1; i >= 0; --i) {
-      step.set_scope("aloni::nn::backward " + name(i));
-      nodes[i].layer->add_backward(step);
-      for (InputEdge& edge : nodes[i].inputs) {
-        if (edge.fold)
-          step.transfer("ghosts of dx", {reads(edge.dx, edge.dx.box), writes(edge.folded)}, *edge.fold, true);
-        if (edge.back) step.transfer("dx", {reads(edge.folded), writes(edge.result)}, *edge.back);
-        if (edge.contribution.allocated()) add_contribution(step, edge);
-      }
-      if (reduces) sums->add_to(step, i);
-    }
-    prepare(step);
-  }
-
-  void add_contribution(Step<Exec>& step, const InputEdge& edge) {
-    const LocalTensor& target = gradient_of(edge.source);
-    if (target.owned.empty()) return;
-    const auto part = edge.contribution.owned_part();
-    const auto sum = target.owned_part();
-    if (edge.contributes_first) {
-      step.kernel("first summand", {reads(edge.contribution), writes(target)},
-                  [part, sum](const Exec& exec) { local::copy<T, Exec>(exec, part, sum); });
+  halo::Field<Mem> field([[maybe_unused]] const char* name, [[maybe_unused]] const views::LocalView<T, Mem>& data,
+                         [[maybe_unused]] const Box& box, [[maybe_unused]] const Distribution& distribution,
+                         [[maybe_unused]] BufferId b) const {
+    if constexpr (std::is_same_v<T, comm::bfloat16>) {
+      throw Unsupported("aloni::nn::Network", std::string(name) + "_field", "bfloat16",
+                        "a network of float or double, or halo::Transfer, which moves bfloat16");
     } else {
-      step.kernel("summand", {reads(edge.contribution), writes(target)},
-                  [part, sum](const Exec& exec) { local::add<T, Exec>(exec, sum, part, sum); });
+      return {halo::TensorRef<T, Mem>{data, box, memory.owner(main(), b)}, distribution, comm.rank(),
+              std::string("aloni::nn::") + name};
     }
+  }
+  /// y or dy of the last layer, where the loss is computed.
+  views::LocalView<T, Mem> last(BufferId LossWork::*buffer) const {
+    return memory.template view<T>(main(), loss.*buffer, loss.region);
+  }
+  static LossWork loss_of(const StepPlan& plan) {
+    for (const PlanNode& node : plan.nodes)
+      if (const auto* work = std::get_if<LossWork>(&node.work)) return *work;
+    throw InvalidArgument("aloni::nn::Network", "plan", "no loss", "a plan for training or inference");
   }
 
   void execute(Step<Exec>& step, const Queue<Exec>& queue) {
-    step.execute(queue, on_host ? queue : communication, comm, stopwatch);
-  }
-  void forward(const Queue<Exec>& queue, Mode mode) { execute(mode == Mode::training ? training : evaluation, queue); }
-  void backward(const Queue<Exec>& queue) { execute(gradients, queue); }
-
-  double mean_divisor() const {
-    return description.loss == Loss::softmax_cross_entropy
-               ? static_cast<double>(samples)
-               : static_cast<double>(plan.layers.back().output.extents().size());
+    if (times) times->begin(&step == &evaluation || &step == &evaluation_loss ? timed_inference : timed_training);
+    step.execute(queue, on_host ? queue : communication, comm, stopwatch, times);
   }
 
-  void compute_loss(const Queue<Exec>& queue, bool with_gradient) {
-    const ScopedRegion region("aloni::nn::loss");
-    const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
-    const Exec& exec = queue.space();
-    Node& last = nodes.back();
-    if (last.y.owned.empty()) {
-      Kokkos::deep_copy(exec, loss, 0.0);
-      return;
+  void record_times(StepTimes* recorder) {
+    if (recorder && !timed_training) {
+      timed_training = timed_nodes(training, description, priced);
+      timed_inference = timed_nodes(inference, description, priced);
     }
-    const auto gradient = with_gradient ? last.dy.owned_part() : views::LocalView<T, Mem>{};
-    const double scale = 1.0 / mean_divisor();
-    if (description.loss == Loss::softmax_cross_entropy) {
-      local::softmax_cross_entropy<T, Exec>(exec, last.y.owned_part(), labels, scale, gradient, loss);
-    } else {
-      local::binary_cross_entropy_with_logits<T, Exec>(exec, last.y.owned_part(), targets.whole(), scale, gradient,
-                                                       loss);
-    }
-    if (!is_first_copy) Kokkos::deep_copy(exec, loss, 0.0);
+    times = recorder;
   }
 
-  /// Sums the gradients and the two numbers of the loss in one all-reduce. Returns the number of contributions added,
-  /// late ones included.
-  int reduce_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial) {
+  /// Returns the number of contributions added, late ones included.
+  int reduce_partially(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>& partial) {
     const ScopedRegion region("aloni::nn::reduce_gradients");
     const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-    if (!partial) {
-      sums->run(queue);
-      return comm.size();
-    }
+    const TimedSpan span(times, StepTimes::Row::communication, "sum of gradients");
     if (parameters.is_split()) {
       throw InvalidArgument("aloni::nn::Network::train_step", "parameters", "split over ranks",
                             "parameters that are whole on every rank, as a partial all-reduce needs them");
@@ -529,51 +334,57 @@ struct Network<T, Exec>::Implementation {
     const auto& flat = parameters.gradients();
     Kokkos::deep_copy(queue.space(), host_gradients, flat);
     queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
-    const int contributions = partial->reduce(std::span<Parameter>(host_gradients.data(), host_gradients.extent(0)));
+    const int contributions = partial.reduce(std::span<Parameter>(host_gradients.data(), host_gradients.extent(0)));
     Kokkos::deep_copy(queue.space(), flat, host_gradients);
     return contributions;
   }
 
-  void fetch_sums(const Queue<Exec>& queue) {
+  void reduce_gradients(const Queue<Exec>& queue) {
+    require_training("reduce_gradients");
+    const ScopedRegion region("aloni::nn::reduce_gradients");
+    const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
+    const TimedSpan span(times, StepTimes::Row::communication, "sum of gradients");
+    binder.sum_gradients(queue);
+  }
+
+  /// The mean loss from the sums behind the gradients. `share`: of all samples.
+  StepResult result(const Queue<Exec>& queue, double share) {
+    const TimedSpan span(times, StepTimes::Row::compute, "result");
     const auto sums = Kokkos::subview(parameters.gradients(),
                                       Kokkos::make_pair(parameters.size(), parameters.size() + AllParameters::tail));
     Kokkos::deep_copy(queue.space(), host_sums, sums);
     queue.fence("aloni::nn::train_step: the loss is needed on the host");
-  }
-
-  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial) {
-    forward(queue, Mode::training);
-    compute_loss(queue, true);
-    append_loss<Parameter, Exec>(queue.space(), parameters.gradients(), parameters.size(), loss);
-    int contributions = comm.size();
-    if (!partial && sums->can_run_beside()) {
-      execute(reduced_gradients, queue);
-    } else {
-      backward(queue);
-      contributions = reduce_gradients(queue, partial);
-    }
-    fetch_sums(queue);
-    const double share = static_cast<double>(contributions) / comm.size();
-    return {static_cast<double>(host_sums(0)) / (share * mean_divisor()),
+    return {static_cast<double>(host_sums(0)) * loss.scale / share,
             static_cast<Index>(static_cast<double>(host_sums(1)) + 0.5)};
   }
 
+  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>* partial) {
+    require_training("train_step");
+    binder.set_dropout_step(dropout_step++);
+    execute(partial && sums_beside ? train_alone : train, queue);
+    int contributions = comm.size();
+    if (partial) {
+      contributions = reduce_partially(queue, *partial);
+    } else if (!sums_beside) {
+      reduce_gradients(queue);
+    }
+    return result(queue, static_cast<double>(contributions) / comm.size());
+  }
+
   StepResult evaluate(const Queue<Exec>& queue) {
-    forward(queue, Mode::evaluation);
-    compute_loss(queue, false);
-    Kokkos::deep_copy(queue.space(), host_loss, loss);
+    execute(evaluation, queue);
+    execute(evaluation_loss, queue);
+    const TimedSpan span(times, StepTimes::Row::compute, "result");
+    Kokkos::deep_copy(queue.space(), host_loss, memory.template flat<double>(inference, inference.find("loss")));
     queue.fence("aloni::nn::evaluate: the loss is needed on the host");
-    const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-    double sums[2] = {host_loss(0), host_loss(1)};
-    comm.all_reduce(std::span<double>(sums), comm::Reduction::sum);
-    return {sums[0] / mean_divisor(), static_cast<Index>(sums[1] + 0.5)};
+    return {host_loss(0) * loss.scale, static_cast<Index>(host_loss(1) + 0.5)};
   }
 
   void synchronise_statistics(const Queue<Exec>& queue) {
     for (const auto& s : parameters.all_running_statistics()) {
       const std::size_t channels = s.mean.extent(0);
       // A rank has statistics of the channels that it owns.
-      const Box own = plan.layers[s.layer].output.owned(rank());
+      const Box own = plan.layers[s.layer].output.owned(comm.rank());
       std::vector<double> values(3 * channels);
       auto mean = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.mean);
       auto variance = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, s.variance);
@@ -599,9 +410,10 @@ struct Network<T, Exec>::Implementation {
 template <class T, class Exec>
 Network<T, Exec>::Network(const comm::Communicator& comm, const Queue<Exec>& queue,
                           const NetworkDescription& description, const Strategy& strategy, Index samples,
-                          Parameters<parameter_type_t<T>, Exec>& parameters, const NetworkOptions& options)
+                          Parameters<parameter_type_t<T>, Exec>& parameters, const NetworkOptions& options,
+                          const std::optional<AdoptedInput<T, Mem>>& input)
     : implementation_(
-          std::make_unique<Implementation>(comm, queue, description, strategy, samples, parameters, options)) {}
+          std::make_unique<Implementation>(comm, queue, description, strategy, samples, parameters, options, input)) {}
 
 template <class T, class Exec>
 Network<T, Exec>::~Network() = default;
@@ -613,12 +425,24 @@ const Distribution& Network<T, Exec>::input_distribution() const {
 
 template <class T, class Exec>
 const Box& Network<T, Exec>::input_box() const {
-  return implementation_->input.owned;
+  return implementation_->input_box;
 }
 
 template <class T, class Exec>
 views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::input() const {
-  return implementation_->input.owned_part();
+  return implementation_->template owned<T>("input");
+}
+
+template <class T, class Exec>
+halo::Field<typename Exec::memory_space> Network<T, Exec>::input_field() const {
+  const Implementation& i = *implementation_;
+  return i.field("input", input(), i.input_box, i.plan.input, i.main().input);
+}
+
+template <class T, class Exec>
+halo::Field<typename Exec::memory_space> Network<T, Exec>::output_field() const {
+  const Implementation& i = *implementation_;
+  return i.field("output", output(), i.loss.region, output_distribution(), i.loss.output);
 }
 
 template <class T, class Exec>
@@ -628,7 +452,7 @@ const Distribution& Network<T, Exec>::output_distribution() const {
 
 template <class T, class Exec>
 const Box& Network<T, Exec>::output_box() const {
-  return implementation_->nodes.back().y.owned;
+  return implementation_->loss.region;
 }
 
 template <class T, class Exec>
@@ -638,7 +462,14 @@ const Kokkos::View<int*, typename Exec::memory_space>& Network<T, Exec>::labels(
 
 template <class T, class Exec>
 views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::targets() const {
-  return implementation_->targets.whole();
+  return implementation_->has(LossTargets::elements) ? implementation_->template owned<T>("targets")
+                                                     : views::LocalView<T, Mem>{};
+}
+
+template <class T, class Exec>
+views::LocalView<int, typename Exec::memory_space> Network<T, Exec>::pixel_labels() const {
+  return implementation_->has(LossTargets::pixel_labels) ? implementation_->template owned<int>("labels")
+                                                         : views::LocalView<int, Mem>{};
 }
 
 template <class T, class Exec>
@@ -654,22 +485,45 @@ StepResult Network<T, Exec>::evaluate(const Queue<Exec>& queue) {
 
 template <class T, class Exec>
 void Network<T, Exec>::forward(const Queue<Exec>& queue, Mode mode) {
-  implementation_->forward(queue, mode);
+  Implementation& i = *implementation_;
+  if (mode == Mode::training) {
+    i.require_training("forward");
+    i.binder.set_dropout_step(i.dropout_step++);
+  }
+  i.execute(mode == Mode::training ? i.forward_only : i.evaluation, queue);
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::set_dropout_step(std::uint64_t step) {
+  implementation_->dropout_step = step;
+}
+
+template <class T, class Exec>
+std::uint64_t Network<T, Exec>::dropout_step() const {
+  return implementation_->dropout_step;
 }
 
 template <class T, class Exec>
 views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::output() const {
-  return implementation_->nodes.back().y.owned_part();
+  return implementation_->last(&LossWork::output);
 }
 
 template <class T, class Exec>
 views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::output_gradient() const {
-  return implementation_->nodes.back().dy.owned_part();
+  implementation_->require_training("output_gradient");
+  return implementation_->last(&LossWork::gradient);
+}
+
+template <class T, class Exec>
+halo::Field<typename Exec::memory_space> Network<T, Exec>::output_gradient_field() const {
+  const Implementation& i = *implementation_;
+  return i.field("output_gradient", output_gradient(), i.loss.region, output_distribution(), i.loss.gradient);
 }
 
 template <class T, class Exec>
 void Network<T, Exec>::backward(const Queue<Exec>& queue) {
-  implementation_->backward(queue);
+  implementation_->require_training("backward");
+  implementation_->execute(implementation_->backward_only, queue);
 }
 
 template <class T, class Exec>
@@ -678,12 +532,12 @@ views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::input_gradien
     throw InvalidArgument("aloni::nn::Network::input_gradient", "options.input_gradient", "false",
                           "true at construction, so that backward computes it");
   }
-  return implementation_->input_dy.owned_part();
+  return implementation_->template owned<T>("input_gradient");
 }
 
 template <class T, class Exec>
 void Network<T, Exec>::reduce_gradients(const Queue<Exec>& queue) {
-  implementation_->reduce_gradients(queue, nullptr);
+  implementation_->reduce_gradients(queue);
 }
 
 template <class T, class Exec>
@@ -692,8 +546,18 @@ void Network<T, Exec>::synchronise_statistics(const Queue<Exec>& queue) {
 }
 
 template <class T, class Exec>
+Index Network<T, Exec>::planned_bytes() const {
+  return implementation_->planned_bytes;
+}
+
+template <class T, class Exec>
 Stopwatch& Network<T, Exec>::stopwatch() {
   return implementation_->stopwatch;
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::record_times(StepTimes* times) {
+  implementation_->record_times(times);
 }
 
 #define INSTANTIATE(T, Exec) template class Network<T, Exec>;

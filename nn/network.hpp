@@ -16,6 +16,16 @@
 // * Convolutions use oneDNN. On processors for which oneDNN has no bfloat16 the constructor throws Unsupported,
 //   unless the backend is `reference`.
 //
+// Number of threads: with the backends reference, direct and onednn, the activations of a forward pass have the same
+// bits for every number of threads, up to the first Dense layer. BLAS (Dense, kokkos_kernels), the loss and the
+// backward pass sum in an order that depends on the number of threads. Equal runs with equal numbers of threads give
+// equal bits.
+//
+// The data of a simulation. input_field() and output_field() are what halo::Redistribution takes. A network can also
+// read a tensor of the caller where it lies (nn/adopted_input.hpp):
+//
+//   Network<float> network(comm, queue, description, strategy, 1, parameters, {}, density);   // a DistributedView
+//
 // Several networks may share one set of parameters, for example one for full and one for incomplete mini-batches.
 // Member functions that take a queue are collective over the communicator; the others are not. All calls of one
 // network use the same queue. Nothing is allocated after construction.
@@ -23,7 +33,9 @@
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/core/stopwatch.hpp>
-#include <aloni/nn/layers/layer.hpp>
+#include <aloni/halo/field.hpp>
+#include <aloni/nn/adopted_input.hpp>
+#include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/parameters.hpp>
@@ -36,19 +48,27 @@
 
 namespace aloni::nn {
 
+class StepTimes;
+
+enum class Mode { training, evaluation };
+
 struct NetworkOptions {
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
+  /// The network only evaluates: no gradients, and activations are kept only until their last reader is done. The
+  /// parameters may be made for inference. Functions for training throw InvalidArgument.
+  bool inference = false;
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
   /// In evaluation a convolution also computes the ReLU that follows it. With oneDNN this ReLU turns NaN into 0.
   bool fuse_inference = true;
-  /// Above 0: each step runs in a random allowed order drawn from this seed. Tests use it to find accesses that
-  /// layers did not declare.
+  /// Above 0: each step runs in a random allowed order drawn from this seed, and memory starts as NaN. Tests use it to
+  /// find accesses that layers did not declare.
   std::uint64_t schedule_seed = 0;
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
+  std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
 };
 
 struct StepResult {
-  double loss = 0;    ///< mean over the mini-batch (samples, or elements for binary cross-entropy)
+  double loss = 0;    ///< as defined for each Loss: a mean over the mini-batch, or the Dice loss of the mini-batch
   Index correct = 0;  ///< correct predictions in the mini-batch
 };
 
@@ -59,12 +79,16 @@ class Network {
 
   /// `samples`: size of the mini-batch of all ranks together. The parameters are whole on every rank, or split as
   /// the strategy says.
-  /// Collective.
+  /// `input`: a tensor of the caller that the network reads instead of an own input, in any layout and distribution.
+  /// It is given here because transfers and kernels are bound to memory once; another tensor needs another network.
+  /// Collective. All ranks pass the same arguments, and parameters with the same values.
   /// @pre `parameters` and the ranks of the communicator outlive the network
-  /// Throws InvalidArgument, Unsupported (both equal on all ranks), PeerFailed.
+  /// @pre `input` has the extents of the mini-batch, and spans the communicator
+  /// Throws InvalidArgument on all ranks, for a wrong argument or one that differs between ranks; the text names these
+  /// ranks. Throws ReplicasDiffer as Parameters::check_replicas, Unsupported on all ranks, PeerFailed.
   Network(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
           const Strategy& strategy, Index samples, Parameters<parameter_type_t<T>, Exec>& parameters,
-          const NetworkOptions& options = {});
+          const NetworkOptions& options = {}, const std::optional<AdoptedInput<T, Mem>>& input = {});
   Network(const Network&) = delete;
   Network& operator=(const Network&) = delete;
   ~Network();
@@ -74,13 +98,17 @@ class Network {
   const views::Distribution& input_distribution() const;
   /// Global indices of input(). Samples are counted within the mini-batch.
   const views::Box& input_box() const;
-  /// This rank's part of the input.
+  /// This rank's part of the input: memory of the network, or the caller's own if the input is adopted.
   views::LocalView<T, Mem> input() const;
+  /// input() as the destination of a halo::Redistribution. Throws Unsupported (equal on all ranks) for bfloat16.
+  halo::Field<Mem> input_field() const;
   const views::Distribution& output_distribution() const;
   const views::Box& output_box() const;
-  /// Labels of the samples in output_box() (softmax cross-entropy).
+  /// Labels of the samples in output_box() (LossTargets::sample_labels); otherwise empty.
   const Kokkos::View<int*, Mem>& labels() const;
-  /// Targets of the elements in output_box() (binary cross-entropy).
+  /// Labels of the pixels in output_box(), with one channel (LossTargets::pixel_labels); otherwise empty.
+  views::LocalView<int, Mem> pixel_labels() const;
+  /// Targets of the elements in output_box() (LossTargets::elements); otherwise empty.
   views::LocalView<T, Mem> targets() const;
 
   // --- whole steps ---
@@ -97,23 +125,43 @@ class Network {
 
   // --- parts of a step, for custom losses and for tests ---
 
+  /// In training a dropout layer draws a new mask, and backward() uses it: see set_dropout_step().
   void forward(const Queue<Exec>& queue, Mode mode);
   /// This rank's part of the last layer's output.
   views::LocalView<T, Mem> output() const;
+  /// output() as the source of a halo::Redistribution. Throws Unsupported (equal on all ranks) for bfloat16.
+  halo::Field<Mem> output_field() const;
   /// Gradient of the loss with respect to output(). The caller writes it before backward().
   views::LocalView<T, Mem> output_gradient() const;
+  /// output_gradient() as the destination of a halo::Redistribution. Throws Unsupported (equal on all ranks) for
+  /// bfloat16.
+  halo::Field<Mem> output_gradient_field() const;
   void backward(const Queue<Exec>& queue);
   /// @pre options.input_gradient
   views::LocalView<T, Mem> input_gradient() const;
   /// Sums the gradients over all ranks.
   void reduce_gradients(const Queue<Exec>& queue);
 
+  /// Each forward pass in training mode has a number, counted from 0; train_step() contains one. The masks of dropout
+  /// layers depend on dropout_seed and this number. All backward passes up to the next forward pass use its masks.
+  /// Sets the number of the next forward pass, for example to repeat it. Not collective.
+  /// @pre equal on all ranks, step < 2^40
+  void set_dropout_step(std::uint64_t step);
+  /// The number of the next forward pass in training mode.
+  std::uint64_t dropout_step() const;
+
   /// Averages the running statistics of batch normalisation over the ranks, so that all ranks evaluate the same
   /// network. Before, groups of ranks differ if their statistics cover only a part of the mini-batch. Collective.
   void synchronise_statistics(const Queue<Exec>& queue);
 
+  /// Bytes of this rank that the plans predict for the network: buffers, packed messages and copies of weights, without
+  /// the parameters. The libraries' own memory is not included.
+  Index planned_bytes() const;
   /// Wall-clock time of the steps on this rank, by phase.
   Stopwatch& stopwatch();
+  /// Steps add the times of their nodes to `times` from now on (nn/step_times.hpp); null, as at first: to nothing.
+  /// Recording allocates. Not collective. @pre `times` outlives all steps until the next call
+  void record_times(StepTimes* times);
 
  private:
   struct Implementation;

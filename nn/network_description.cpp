@@ -1,12 +1,11 @@
 #include <aloni/nn/network_description.hpp>
 
 #include <aloni/core/error.hpp>
-#include <aloni/halo/range_map.hpp>
-#include <aloni/halo/stencil.hpp>
+#include <aloni/nn/detail/output_extents.hpp>
+#include <aloni/nn/operation.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <array>
 #include <map>
 
 namespace aloni::nn {
@@ -17,10 +16,6 @@ using views::Extents;
 namespace {
 
 constexpr const char* infer_operation = "aloni::nn::infer_extents";
-
-// Limits for window members and extents, far enough below 2^63 that no sum or product here overflows.
-constexpr Index max_window_value = std::numeric_limits<std::int32_t>::max();
-constexpr Index max_tensor_elements = Index{1} << 62;
 
 std::string in_quotes(const std::string& text) { return '"' + text + '"'; }
 
@@ -38,255 +33,6 @@ std::string names_of(const NetworkDescription& network) {
 }
 
 bool is_flat(const Extents& e) { return e[Dim::depth] == 1 && e[Dim::height] == 1 && e[Dim::width] == 1; }
-
-void check_size(const std::string& what, const Extents& e) {
-  Index size = 1;
-  for (Dim d : views::all_dims) {
-    if (e[d] > 0 && size > max_tensor_elements / e[d]) {
-      throw InvalidArgument(infer_operation, what, to_string(e), "at most 2^62 elements");
-    }
-    size *= std::max<Index>(e[d], 1);
-  }
-}
-
-// All known properties of one layer while its output extents are computed. Error messages name this layer.
-struct Subject {
-  const LayerDescription& layer;
-  int spatial_rank;
-  Extents input;
-
-  [[noreturn]] void refuse(const std::string& what, const std::string& value, const std::string& expectation) const {
-    throw InvalidArgument(infer_operation, "layer " + in_quotes(layer.name) + (what.empty() ? "" : ", " + what), value,
-                          expectation);
-  }
-
-  void check_at_least(const std::string& what, Index value, Index lowest) const {
-    if (value < lowest || value > max_window_value) {
-      refuse(what, std::to_string(value),
-             "between " + std::to_string(lowest) + " and " + std::to_string(max_window_value));
-    }
-  }
-
-  void check_epsilon(double epsilon) const {
-    if (!(epsilon > 0 && std::isfinite(epsilon))) refuse("epsilon", std::to_string(epsilon), "a positive number");
-  }
-};
-
-halo::Stencil1D stencil(const Window& w, int d) {
-  return {w.kernel[d], w.stride[d], w.dilation[d], w.pad_low[d], w.pad_high[d]};
-}
-
-// Whether every window has a tap inside [0, input). A window that starts inside has one. So only windows that start
-// before the first element, and the last window, can have none.
-bool every_window_touches(const halo::Stencil1D& w, Index input, Index outputs) {
-  if ((outputs - 1) * w.stride - w.pad_low >= input) return false;
-  for (Index o = 0; o < outputs && o * w.stride < w.pad_low; ++o) {
-    const Index before = w.pad_low - o * w.stride;
-    const Index first_tap = (before + w.dilation - 1) / w.dilation;
-    if (first_tap >= w.kernel || first_tap * w.dilation - before >= input) return false;
-  }
-  return true;
-}
-
-void check_window(const Subject& s, const halo::Stencil1D& t, const std::string& at) {
-  s.check_at_least("kernel" + at, t.kernel, 1);
-  s.check_at_least("stride" + at, t.stride, 1);
-  s.check_at_least("dilation" + at, t.dilation, 1);
-  s.check_at_least("padding" + at, std::min(t.pad_low, t.pad_high), 0);
-  s.check_at_least("padding" + at, std::max(t.pad_low, t.pad_high), 0);
-}
-
-Extents weight_extents(const Convolution& op, Index channels) {
-  const auto& k = op.window.kernel;
-  return {{op.filters, k[0], k[1], k[2], channels / op.groups}};
-}
-Extents weight_extents(const TransposedConvolution& op, Index channels) {
-  const auto& k = op.window.kernel;
-  return {{channels, k[0], k[1], k[2], op.filters / op.groups}};
-}
-
-Extents slide(const Subject& s, const Window& w, bool every_window_must_touch) {
-  Extents out = s.input;
-  for (int i = 0; i < 3; ++i) {
-    const Dim d = views::spatial_dims[i];
-    const std::string at = std::string(" in ") + views::name(d);
-    const halo::Stencil1D t = stencil(w, i);
-    if (i < 3 - s.spatial_rank && t != halo::Stencil1D{}) {
-      s.refuse(
-          "window" + at, "",
-          "no window in this dimension: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
-    }
-    check_window(s, t, at);
-    const Index padded = s.input[d] + t.pad_low + t.pad_high;
-    if (t.reach() > padded) {
-      s.refuse("window" + at, std::to_string(t.reach()) + " elements",
-               "at most the " + std::to_string(padded) + " elements of its padded input");
-    }
-    out[d] = t.output_extent(s.input[d]);
-    if (every_window_must_touch && !every_window_touches(t, s.input[d], out[d])) {
-      s.refuse("padding" + at, std::to_string(t.pad_low) + " and " + std::to_string(t.pad_high),
-               "less padding, so that every window has an element of the input");
-    }
-  }
-  return out;
-}
-
-// Checks filters, groups and weights of a convolution, transposed or not.
-template <class Op>
-void check_filters(const Subject& s, const Op& op) {
-  const Index channels = s.input[Dim::channel];
-  s.check_at_least("filters", op.filters, 1);
-  s.check_at_least("groups", op.groups, 1);
-  if (channels % op.groups != 0 || op.filters % op.groups != 0) {
-    s.refuse(
-        "groups", std::to_string(op.groups),
-        "a divisor of its " + std::to_string(channels) + " channels and " + std::to_string(op.filters) + " filters");
-  }
-  check_size("layer " + in_quotes(s.layer.name) + ", weight", weight_extents(op, channels));
-}
-
-Extents output_of(const Subject& s, const Convolution& op) {
-  s.check_at_least("filters", op.filters, 1);
-  Extents out = slide(s, op.window, false);
-  check_filters(s, op);
-  out[Dim::channel] = op.filters;
-  return out;
-}
-
-Extents output_of(const Subject& s, const TransposedConvolution& op) {
-  Extents out = s.input;
-  for (int i = 0; i < 3; ++i) {
-    const Dim d = views::spatial_dims[i];
-    const std::string at = std::string(" in ") + views::name(d);
-    const halo::Stencil1D t = stencil(op.window, i);
-    const Index extra = op.output_padding[i];
-    if (i < 3 - s.spatial_rank && (t != halo::Stencil1D{} || extra != 0)) {
-      s.refuse("window" + at, "",
-               "no window there: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
-    }
-    check_window(s, t, at);
-    s.check_at_least("output padding" + at, extra, 0);
-    if (extra > 0 && extra >= std::max(t.stride, t.dilation)) {
-      s.refuse("output padding" + at, std::to_string(extra), "less than the larger of stride and dilation");
-    }
-    // Replaces products that could overflow. The size check refuses it as too large.
-    const Index limit = Index{1} << 40;
-    const Index steps = s.input[d] - 1;
-    const Index padded = (steps > limit / t.stride ? limit : steps * t.stride) + t.reach() + extra;
-    if (padded <= t.pad_low + t.pad_high) {
-      s.refuse("padding" + at, std::to_string(t.pad_low) + " and " + std::to_string(t.pad_high),
-               "a sum below the " + std::to_string(padded) + " elements of the output without padding");
-    }
-    out[d] = padded - t.pad_low - t.pad_high;
-  }
-  check_filters(s, op);
-  out[Dim::channel] = op.filters;
-  return out;
-}
-
-// The maximum of no elements is undefined. So is their mean, unless the padding counts as zeros.
-Extents output_of(const Subject& s, const Pooling& op) {
-  return slide(s, op.window, op.kind == PoolingKind::max || !op.count_include_pad);
-}
-
-Extents output_of(const Subject& s, const BatchNorm& op) {
-  if (op.scope == StatisticsScope::neighbours) s.check_at_least("ranks that share statistics", op.ranks, 1);
-  if (!(op.momentum >= 0 && op.momentum <= 1)) s.refuse("momentum", std::to_string(op.momentum), "between 0 and 1");
-  s.check_epsilon(op.epsilon);
-  return s.input;
-}
-
-Extents output_of(const Subject& s, const GroupNorm& op) {
-  const Index channels = s.input[Dim::channel];
-  if (op.groups < 1 || channels % op.groups != 0) {
-    s.refuse("groups", std::to_string(op.groups),
-             "a divisor of the " + std::to_string(channels) + " channels of its input");
-  }
-  s.check_epsilon(op.epsilon);
-  return s.input;
-}
-
-Extents output_of(const Subject& s, const LayerNorm& op) {
-  s.check_epsilon(op.epsilon);
-  return s.input;
-}
-
-Extents output_of(const Subject& s, const Relu&) { return s.input; }
-
-Extents output_of(const Subject& s, const Flatten&) {
-  const Extents& e = s.input;
-  return {{e[Dim::sample], 1, 1, 1, e[Dim::depth] * e[Dim::height] * e[Dim::width] * e[Dim::channel]}};
-}
-
-Extents output_of(const Subject& s, const Dense& op) {
-  s.check_at_least("features", op.features, 1);
-  if (!is_flat(s.input)) {
-    s.refuse("input", to_string(s.input), "no spatial extent (a flatten or global_average_pooling layer before it)");
-  }
-  return {{s.input[Dim::sample], 1, 1, 1, op.features}};
-}
-
-Extents output_of(const Subject& s, const GlobalAveragePooling&) {
-  return {{s.input[Dim::sample], 1, 1, 1, s.input[Dim::channel]}};
-}
-
-Extents output_of(const Subject& s, const Add&) { return s.input; }
-
-// Output extents of a layer whose windows follow from a range map.
-void check_resampling(const Subject& s, const Extents& out) {
-  for (int i = 0; i < 3; ++i) {
-    const Dim d = views::spatial_dims[i];
-    const std::string at = std::string(" in ") + views::name(d);
-    if (i < 3 - s.spatial_rank && out[d] != 1) {
-      s.refuse("output" + at, std::to_string(out[d]),
-               "1: the network has " + std::to_string(s.spatial_rank) + " spatial dimensions");
-    }
-    constexpr Index largest = halo::RangeMap1D::largest;
-    if (out[d] < 1 || out[d] > largest) {
-      s.refuse("output" + at, std::to_string(out[d]), "between 1 and " + std::to_string(largest));
-    }
-    if (out[d] != s.input[d] && s.input[d] > largest) {
-      s.refuse("input" + at, std::to_string(s.input[d]), "at most " + std::to_string(largest));
-    }
-  }
-}
-
-Extents output_of(const Subject& s, const AdaptivePooling& op) {
-  Extents out = s.input;
-  for (int i = 0; i < 3; ++i) out[views::spatial_dims[i]] = op.output[i];
-  check_resampling(s, out);
-  Index elements = 1;
-  for (Dim d : views::spatial_dims) {
-    const Index longest = halo::RangeMap1D{halo::RangeRule::adaptive, s.input[d], out[d]}.longest_window();
-    if (longest > max_window_value / elements) {
-      s.refuse("output", to_string(out), "windows of at most " + std::to_string(max_window_value) + " elements");
-    }
-    elements *= longest;
-  }
-  return out;
-}
-
-Extents output_of(const Subject& s, const Upsampling& op) {
-  Extents out = s.input;
-  for (int i = 0; i < 3; ++i) {
-    const Dim d = views::spatial_dims[i];
-    const std::string at = std::string(" in ") + views::name(d);
-    s.check_at_least("scale" + at, op.scale[i], 1);
-    s.check_at_least("output" + at, op.output[i], 0);
-    if (op.output[i] > 0 && op.scale[i] > 1) {
-      s.refuse("scale" + at, std::to_string(op.scale[i]), "1, because the output extent is given");
-    }
-    // The input extent is at most 2^62. A product that does not fit is refused as too large.
-    const Index limit = halo::RangeMap1D::largest + 1;
-    if (op.output[i] > 0) {
-      out[d] = op.output[i];
-    } else if (op.scale[i] > 1) {
-      out[d] = s.input[d] > limit / op.scale[i] ? limit : s.input[d] * op.scale[i];
-    }
-  }
-  check_resampling(s, out);
-  return out;
-}
 
 void check_input(const NetworkDescription& network) {
   const auto refuse = [&](const std::string& expectation) {
@@ -327,10 +73,12 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
     const std::string subject = "layer " + in_quotes(layer.name);
     if (seen.count(layer.name) != 0)
       throw InvalidArgument(infer_operation, subject, "used twice", "a distinct name for each layer");
-    const bool is_sum = std::holds_alternative<Add>(layer.operation);
-    if (is_sum ? layer.inputs.size() < 2 : layer.inputs.size() != 1) {
-      throw InvalidArgument(infer_operation, subject + ", number of inputs", std::to_string(layer.inputs.size()),
-                            std::string(is_sum ? "2 or more for " : "1 for ") + kind(layer.operation));
+    const OperationProperties properties = properties_of(layer.operation);
+    const int inputs = static_cast<int>(layer.inputs.size()), most = properties.most_inputs;
+    if (inputs < properties.least_inputs || (most >= 0 && inputs > most)) {
+      throw InvalidArgument(
+          infer_operation, subject + ", number of inputs", std::to_string(inputs),
+          std::to_string(properties.least_inputs) + (most < 0 ? " or more for " : " for ") + properties.kind);
     }
     inputs_of.emplace_back();
     for (const std::string& name : layer.inputs) {
@@ -352,13 +100,27 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
   return inputs_of;
 }
 
-bool has_learned_scale(const Operation& op) {
-  if (const auto* group_norm = std::get_if<GroupNorm>(&op)) return group_norm->affine;
-  if (const auto* layer_norm = std::get_if<LayerNorm>(&op)) return layer_norm->affine;
-  return std::holds_alternative<BatchNorm>(op);
+}  // namespace
+
+const char* name(Loss loss) {
+  constexpr std::array names{"softmax_cross_entropy", "binary_cross_entropy", "mean_squared_error",
+                             "pixel_cross_entropy", "dice"};
+  return names[static_cast<std::size_t>(loss)];
 }
 
-}  // namespace
+LossTargets targets_of(Loss loss) {
+  switch (loss) {
+    case Loss::softmax_cross_entropy:
+      return LossTargets::sample_labels;
+    case Loss::pixel_cross_entropy:
+      return LossTargets::pixel_labels;
+    case Loss::binary_cross_entropy:
+    case Loss::mean_squared_error:
+    case Loss::dice:
+      break;
+  }
+  return LossTargets::elements;
+}
 
 int find_layer(const NetworkDescription& network, const std::string& name) {
   if (name == "input") return -1;
@@ -376,27 +138,27 @@ std::vector<Extents> infer_extents(const NetworkDescription& network, Index samp
 
   Extents input = network.input;
   input[Dim::sample] = samples;
-  check_size("network input", input);
+  detail::check_size("network input", input);
 
   std::vector<Extents> outputs;
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
     const LayerDescription& layer = network.layers[i];
-    const auto extents_of = [&](int source) { return source < 0 ? input : outputs[source]; };
-    const Subject subject{layer, network.spatial_rank, extents_of(inputs_of[i][0])};
-    for (std::size_t k = 1; k < inputs_of[i].size(); ++k) {
-      const Extents other = extents_of(inputs_of[i][k]);
-      if (other != subject.input) {
-        subject.refuse("input " + in_quotes(layer.inputs[k]), to_string(other),
-                       to_string(subject.input) + ", the extents of its first input");
-      }
-    }
-    outputs.push_back(std::visit([&](const auto& op) { return output_of(subject, op); }, layer.operation));
-    check_size("layer " + in_quotes(layer.name) + ", output", outputs.back());
+    LayerInputs inputs{layer, network.spatial_rank, {}};
+    for (const int source : inputs_of[i]) inputs.extents.push_back(source < 0 ? input : outputs[source]);
+    outputs.push_back(properties_of(layer.operation).output_extents(inputs));
+    detail::check_size("layer " + in_quotes(layer.name) + ", output", outputs.back());
   }
   if (network.loss == Loss::softmax_cross_entropy && !is_flat(outputs.back())) {
     throw InvalidArgument(infer_operation, "layer " + in_quotes(network.layers.back().name) + ", output",
                           to_string(outputs.back()),
-                          "no spatial extent, as softmax cross-entropy takes one vector per sample");
+                          "no spatial extent, as softmax cross-entropy takes one vector per sample; "
+                          "pixel_cross_entropy takes one per pixel");
+  }
+  if (network.loss == Loss::pixel_cross_entropy && outputs.back()[Dim::channel] < 2) {
+    throw InvalidArgument(infer_operation, "layer " + in_quotes(network.layers.back().name) + ", output",
+                          to_string(outputs.back()),
+                          "two or more channels, one per class of pixel_cross_entropy; binary_cross_entropy and dice "
+                          "take one");
   }
   return outputs;
 }
@@ -407,28 +169,10 @@ std::vector<ParameterDescription> parameters_of(const NetworkDescription& networ
   for (int i = 0; i < static_cast<int>(network.layers.size()); ++i) {
     const LayerDescription& layer = network.layers[i];
     const int from = find_layer(network, layer.inputs[0]);
-    const Index channels = (from < 0 ? network.input : outputs[from])[Dim::channel];
-    const auto add = [&](const char* what, const Extents& extents, Index fan_in) {
-      parameters.push_back({layer.name + "." + what, i, extents, fan_in});
-    };
-    const auto vector_of = [](Index n) { return Extents{{1, 1, 1, 1, n}}; };
-    const auto add_convolution = [&](const auto& op) {
-      const auto& k = op.window.kernel;
-      const Index fan_in = k[0] * k[1] * k[2] * (channels / op.groups);
-      add("weight", weight_extents(op, channels), fan_in);
-      if (op.bias) add("bias", vector_of(op.filters), fan_in);
-    };
-    if (const auto* conv = std::get_if<Convolution>(&layer.operation)) {
-      add_convolution(*conv);
-    } else if (const auto* transposed = std::get_if<TransposedConvolution>(&layer.operation)) {
-      add_convolution(*transposed);
-    } else if (const auto* dense = std::get_if<Dense>(&layer.operation)) {
-      add("weight", {{dense->features, 1, 1, 1, channels}}, channels);
-      if (dense->bias) add("bias", vector_of(dense->features), channels);
-    } else if (has_learned_scale(layer.operation)) {
-      add("gamma", vector_of(channels), 1);
-      add("beta", vector_of(channels), 1);
-    }
+    const OperationProperties properties = properties_of(layer.operation);
+    if (!properties.parameters) continue;
+    for (const ParameterShape& p : properties.parameters(from < 0 ? network.input : outputs[from]))
+      parameters.push_back({layer.name + "." + p.name, i, p.extents, p.fan_in});
   }
   return parameters;
 }

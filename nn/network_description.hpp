@@ -14,10 +14,30 @@
 
 namespace aloni::nn {
 
-/// The loss: one number computed from the last layer's output, a mean over the mini-batch.
-/// softmax_cross_entropy: the output is N,1,1,1,classes, and each sample has a label.
-/// binary_cross_entropy: each element of the output is a logit with a target in [0,1]; the mean is over elements.
-enum class Loss { softmax_cross_entropy, binary_cross_entropy };
+/// The loss: one number computed from the last layer's output, for the whole mini-batch.
+/// * softmax_cross_entropy: the output is N,1,1,1,classes, and each sample has a label. The mean is over samples.
+/// * binary_cross_entropy: each element of the output is a logit with a target in [0,1]. The mean is over elements.
+/// * mean_squared_error: each element y of the output has a target t. The mean of (y - t)² is over elements.
+/// * pixel_cross_entropy: the channels of a pixel are the logits of its classes, at least two. Each pixel has a label.
+///   The mean is over pixels. The last layer does not split channels, as for softmax_cross_entropy (nn/strategy.hpp).
+/// * dice: each element of the output is a logit with a target t in [0,1]. With p = sigmoid(logit) the loss is
+///   1 - 2 sum(p t) / (sum(p²) + sum(t²)), or 0 if the denominator is 0. The sums are over all elements of the
+///   mini-batch. So the loss is not a mean over samples.
+///   Source: Milletari, Navab and Ahmadi, "V-Net: fully convolutional neural networks for volumetric medical image
+///   segmentation", 3DV 2016.
+///
+/// Correct predictions are
+/// * samples or pixels whose largest logit has the label (softmax_cross_entropy, pixel_cross_entropy);
+/// * elements with (logit > 0) = (t > 1/2) (binary_cross_entropy, dice);
+/// * none: their number is 0 (mean_squared_error).
+enum class Loss { softmax_cross_entropy, binary_cross_entropy, mean_squared_error, pixel_cross_entropy, dice };
+/// "softmax_cross_entropy", …
+const char* name(Loss loss);
+
+/// The values with which a loss compares the output: an integer label for each sample or for each pixel, or a target
+/// for each element.
+enum class LossTargets { sample_labels, pixel_labels, elements };
+LossTargets targets_of(Loss loss);
 
 struct NetworkDescription {
   int spatial_rank = 2;

@@ -2,13 +2,13 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/operation.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <utility>
-#include <variant>
 
 namespace aloni::nn {
 
@@ -20,39 +20,7 @@ using views::ProcessGrid;
 
 namespace {
 
-const Window* window_of(const Operation& op) {
-  if (const auto* c = std::get_if<Convolution>(&op)) return &c->window;
-  if (const auto* t = std::get_if<TransposedConvolution>(&op)) return &t->window;
-  if (const auto* p = std::get_if<Pooling>(&op)) return &p->window;
-  return nullptr;
-}
-
-halo::Stencil stencil_of(const Operation& op) {
-  halo::Stencil stencil;
-  if (const Window* w = window_of(op)) {
-    for (int i = 0; i < 3; ++i) {
-      stencil[views::spatial_dims[i]] = {w->kernel[i], w->stride[i], w->dilation[i], w->pad_low[i], w->pad_high[i]};
-    }
-  }
-  return stencil;
-}
-
-std::optional<halo::RangeRule> range_rule_of(const Operation& op) {
-  if (std::holds_alternative<AdaptivePooling>(op)) return halo::RangeRule::adaptive;
-  if (const auto* u = std::get_if<Upsampling>(&op)) {
-    return u->mode == UpsamplingMode::nearest ? halo::RangeRule::nearest : halo::RangeRule::linear;
-  }
-  return std::nullopt;
-}
-
-bool has_no_spatial_extent(const Operation& op) {
-  return std::holds_alternative<Flatten>(op) || std::holds_alternative<Dense>(op);
-}
-
 bool has_no_spatial_extent(const Extents& e) { return e[Dim::depth] == 1 && e[Dim::height] == 1 && e[Dim::width] == 1; }
-
-/// Convolutions and dense layers write dense memory: on other memory their vendor kernels are slow or do not run.
-bool writes_dense(const Operation& op) { return is_convolution(op) || std::holds_alternative<Dense>(op); }
 
 ProcessGrid fold_into_samples(const ProcessGrid& grid) {
   ProcessGrid folded;
@@ -61,20 +29,18 @@ ProcessGrid fold_into_samples(const ProcessGrid& grid) {
 }
 
 /// Process grid of a layer's tensors: that of the split, if the layer allows it.
-ProcessGrid tensor_grid(const Operation& op, const LayerSplit& split, const Extents& in, const Extents& out,
+ProcessGrid tensor_grid(const OperationProperties& op, const LayerSplit& split, const Extents& in, const Extents& out,
                         bool last_before_softmax) {
   ProcessGrid grid = split.tensor_grid();
   // A pointwise layer between dense layers can only split samples. Up-sampling and transposed convolution have
   // spatial extents in their outputs.
-  if (has_no_spatial_extent(op)) return fold_into_samples(grid);
-  const bool needs_all_channels =
-      std::holds_alternative<GroupNorm>(op) || std::holds_alternative<LayerNorm>(op) || last_before_softmax;
-  if (needs_all_channels) {
+  if (op.splits_samples_only) return fold_into_samples(grid);
+  if (op.needs_all_channels || last_before_softmax) {
     grid[Dim::sample] *= grid[Dim::channel];
     grid[Dim::channel] = 1;
   }
   if (has_no_spatial_extent(in) && has_no_spatial_extent(out)) {
-    const int channels = is_convolution(op) ? grid[Dim::channel] : 1;
+    const int channels = op.convolution ? grid[Dim::channel] : 1;
     grid[Dim::channel] /= channels;
     grid = fold_into_samples(grid);
     grid[Dim::channel] = channels;
@@ -82,23 +48,19 @@ ProcessGrid tensor_grid(const Operation& op, const LayerSplit& split, const Exte
   return grid;
 }
 
-std::optional<ConvolutionPlan> convolution_plan(const Operation& op, const LayerSplit& split, const Extents& in,
-                                                const ProcessGrid& grid) {
-  const auto make = [&](const auto& c, bool transposed) {
-    ConvolutionPlan plan{.transposed = transposed,
-                         .channels = in[Dim::channel],
-                         .filters = c.filters,
-                         .groups = c.groups,
-                         .overlap = split.overlap};
-    if (grid[Dim::channel] > 1) {
-      plan.channel_blocks = split.grid[Dim::channel];
-      plan.filter_blocks = split.filters;
-    }
-    return plan;
-  };
-  if (const auto* c = std::get_if<Convolution>(&op)) return make(*c, false);
-  if (const auto* t = std::get_if<TransposedConvolution>(&op)) return make(*t, true);
-  return std::nullopt;
+std::optional<ConvolutionPlan> convolution_plan(const OperationProperties& op, const LayerSplit& split,
+                                                const Extents& in, const ProcessGrid& grid) {
+  if (!op.convolution) return std::nullopt;
+  ConvolutionPlan plan{.transposed = op.convolution->transposed,
+                       .channels = in[Dim::channel],
+                       .filters = op.convolution->filters,
+                       .groups = op.convolution->groups,
+                       .overlap = split.overlap};
+  if (grid[Dim::channel] > 1) {
+    plan.channel_blocks = split.grid[Dim::channel];
+    plan.filter_blocks = split.filters;
+  }
+  return plan;
 }
 
 }  // namespace
@@ -126,9 +88,9 @@ bool is_contiguous(const Box& inner, const Box& outer) {
   return true;
 }
 
-bool exchanges_gradient_in_place(const LayerPlan& layer, int ranks) {
+bool exchanges_gradient_in_place(const LayerPlan& layer) {
   bool exchanges = false, contiguous = true;
-  for (int r = 0; r < ranks; ++r) {
+  for (const int r : layer.blocks.representatives) {
     const Box mine = layer.output.owned(r), work = layer.output_work(r);
     if (!work.empty() &&
         (work.lower(Dim::channel) < mine.lower(Dim::channel) || work.upper(Dim::channel) > mine.upper(Dim::channel))) {
@@ -281,6 +243,13 @@ Box LayerPlan::input_needed(int rank) const {
   return input_behind(*this, forward_work(rank), rank);
 }
 
+Box LayerPlan::needed_of(const LayerInput& from, int rank) const {
+  const Box needed = input_needed(rank);
+  if (from.distribution.extents() == input.extents()) return needed;
+  const Box part = intersect(shift_channels(needed, -from.channel_offset), whole(from.distribution.extents()));
+  return part.empty() ? Box{} : part;
+}
+
 Box LayerPlan::input_needed_by_owned(int rank) const {
   return windowed ? input_behind(*this, output_work(rank), rank) : input.owned(rank);
 }
@@ -298,11 +267,13 @@ Box LayerPlan::output_gradient_box(int rank) const {
   return hull(hull(mine, output_work(rank)), output_gradient_needed(rank));
 }
 
-bool needs_ghosts(const Distribution& owned, const std::vector<Box>& needed) {
-  for (int r = 0; r < owned.ranks(); ++r) {
-    if (!contains(owned.owned(r), needed[r])) return true;
-  }
-  return false;
+Box shift_channels(Box box, Index offset) {
+  box.set(Dim::channel, box.lower(Dim::channel) + offset, box.upper(Dim::channel) + offset);
+  return box;
+}
+
+bool needs_ghosts(const LayerPlan& layer, const Distribution& owned, const std::function<Box(int)>& needed) {
+  return std::ranges::any_of(layer.blocks.representatives, [&](int r) { return !contains(owned.owned(r), needed(r)); });
 }
 
 namespace {
@@ -314,9 +285,29 @@ bool serves_its_readers(const NetworkPlan& plan, const std::vector<LayerSplit>& 
   const auto recomputes_halo = [&](int l) {
     return splits[static_cast<std::size_t>(l)].overlap == Overlap::recompute_halo;
   };
+  const auto reads_as_owned = [&](const LayerInput& input) { return input.source != i || input.distribution == owned; };
   return recomputes_halo(i) && std::ranges::all_of(plan.readers_of(i), [&](int reader) {
-           return recomputes_halo(reader) && plan.layers[static_cast<std::size_t>(reader)].input == owned;
+           return recomputes_halo(reader) &&
+                  std::ranges::all_of(plan.layers[static_cast<std::size_t>(reader)].inputs, reads_as_owned);
          });
+}
+
+/// Where a concatenation reads its inputs: each from the channel at which the one before ends.
+void place_side_by_side(LayerPlan& layer, const std::vector<Extents>& inputs) {
+  const std::vector<Index>& borders = layer.output.borders(Dim::channel);
+  Index offset = 0;
+  for (std::size_t k = 0; k < inputs.size(); ++k) {
+    const Index channels = inputs[k][Dim::channel];
+    std::vector<Index> sizes;
+    for (std::size_t b = 0; b + 1 < borders.size(); ++b) {
+      const halo::Range common = intersect({borders[b], borders[b + 1]}, {offset, offset + channels});
+      sizes.push_back(std::max<Index>(0, common.hi - common.lo));
+    }
+    layer.inputs[k].distribution =
+        Distribution::block(inputs[k], layer.output.grid(), layer.output.ranks()).with_blocks(Dim::channel, sizes);
+    layer.inputs[k].channel_offset = offset;
+    offset += channels;
+  }
 }
 
 /// From the last layer to the first: extends the outputs of each layer by the needs of its readers.
@@ -327,18 +318,42 @@ void add_recomputation(NetworkPlan& plan, const std::vector<LayerSplit>& splits,
     std::vector<Box> boxes;
     for (int r = 0; r < ranks; ++r) {
       Box box = layer.output.owned(r);
-      for (const int reader : plan.readers_of(i))
-        box = hull(box, plan.layers[static_cast<std::size_t>(reader)].input_needed(r));
+      for (const int l : plan.readers_of(i)) {
+        const LayerPlan& reader = plan.layers[static_cast<std::size_t>(l)];
+        for (const LayerInput& input : reader.inputs) {
+          if (input.source != i) continue;
+          box = hull(box, reader.needed_of(input, r));
+        }
+      }
       boxes.push_back(box);
     }
-    if (needs_ghosts(layer.output, boxes)) layer.recomputed = std::move(boxes);
+    bool reaches_out = false;
+    for (int r = 0; r < ranks; ++r)
+      reaches_out = reaches_out || !contains(layer.output.owned(r), boxes[static_cast<std::size_t>(r)]);
+    if (!reaches_out) continue;
+    layer.recomputed = std::move(boxes);
+    layer.blocks = find_blocks(layer);
   }
+}
+
+/// Replaces the distribution of the input by that of the caller's tensor.
+void adopt_input(NetworkPlan& plan, const AdoptedInputPlan& adopted) {
+  const auto refuse = [](const std::string& argument, const std::string& value, const std::string& expectation) {
+    throw InvalidArgument("aloni::nn::plan_network", "adopted input's " + argument, value, expectation);
+  };
+  const Distribution& given = adopted.distribution;
+  if (given.ranks() != plan.input.ranks())
+    refuse("ranks", std::to_string(given.ranks()), "the " + std::to_string(plan.input.ranks()) + " of the network");
+  if (given.extents() != plan.input.extents())
+    refuse("extents", to_string(given.extents()), to_string(plan.input.extents()) + ", samples times network.input");
+  plan.input = given;
+  plan.input_is_adopted = true;
 }
 
 }  // namespace
 
 NetworkPlan plan_network(const NetworkDescription& network, const std::vector<LayerSplit>& splits, int ranks,
-                         Index samples) {
+                         Index samples, const std::optional<AdoptedInputPlan>& adopted) {
   if (samples < 1) {
     throw InvalidArgument("aloni::nn::plan_network", "samples", std::to_string(samples), "at least 1");
   }
@@ -356,47 +371,59 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<La
   plan.readers.resize(count);
   for (int i = 0; i < count; ++i) {
     const LayerDescription& description = network.layers[i];
+    const OperationProperties operation = properties_of(description.operation);
     LayerPlan& layer = plan.layers[i];
     for (const std::string& name : description.inputs) {
       const int source = find_layer(network, name);
-      layer.inputs.push_back({source});
+      layer.inputs.push_back({source, InputMode::shared, {}, 0});
       (source < 0 ? plan.input_readers : plan.readers[source]).push_back(i);
     }
-    const int first = layer.inputs[0].source;
-    const Extents& in = first < 0 ? input_extents : extents[first];
-    const std::optional<halo::RangeRule> rule = range_rule_of(description.operation);
-    const bool last_before_softmax = i == count - 1 && network.loss == Loss::softmax_cross_entropy;
-    const ProcessGrid grid = tensor_grid(description.operation, splits[i], in, extents[i], last_before_softmax);
-    layer.convolution = convolution_plan(description.operation, splits[i], in, grid);
-    layer.windowed = window_of(description.operation) != nullptr || rule;
-    layer.stencil = stencil_of(description.operation);
-    if (rule) layer.range_map = halo::RangeMap{*rule, in, extents[i]};
+    std::vector<Extents> read;
+    for (const LayerInput& input : layer.inputs)
+      read.push_back(input.source < 0 ? input_extents : extents[input.source]);
+    const Extents& in = operation.concatenates ? extents[i] : read[0];
+    const bool last_before_softmax = i == count - 1 && targets_of(network.loss) != LossTargets::elements;
+    const ProcessGrid grid = tensor_grid(operation, splits[i], in, extents[i], last_before_softmax);
+    layer.convolution = convolution_plan(operation, splits[i], in, grid);
+    layer.is_identity_in_inference = operation.is_identity_in_inference;
+    layer.windowed = operation.stencil || operation.range_rule;
+    if (operation.stencil) layer.stencil = *operation.stencil;
+    if (operation.range_rule) layer.range_map = halo::RangeMap{*operation.range_rule, in, extents[i]};
     layer.input = Distribution::block(in, grid, ranks);
     layer.output = Distribution::block(extents[i], grid, ranks);
-    if (std::holds_alternative<GlobalAveragePooling>(description.operation)) {
+    if (operation.reduces_space) {
       for (Dim d : views::spatial_dims) layer.output = layer.output.with_replicated(d);
     }
-    if (layer.convolution) layer.output_gradient_in_place = exchanges_gradient_in_place(layer, ranks);
+    if (operation.concatenates) {
+      place_side_by_side(layer, read);
+    } else {
+      for (LayerInput& input : layer.inputs) input.distribution = layer.input;
+    }
+    layer.blocks = find_blocks(layer);
+    if (layer.convolution) layer.output_gradient_in_place = exchanges_gradient_in_place(layer);
   }
   if (plan.input_readers.empty()) {
     throw InvalidArgument("aloni::nn::plan_network", "network", "no layer reads \"input\"",
                           "at least one layer that reads it");
   }
-  plan.input = plan.layers[plan.input_readers[0]].input;
+  plan.input = Distribution::block(input_extents, plan.layers[plan.input_readers[0]].input.grid(), ranks);
+  if (adopted) adopt_input(plan, *adopted);
 
   add_recomputation(plan, splits, ranks);
   for (int i = 0; i < count; ++i) {
     LayerPlan& layer = plan.layers[i];
-    std::vector<Box> needed(ranks);
-    for (int r = 0; r < ranks; ++r) needed[r] = layer.input_needed(r);
+    const bool reads_ghosts = needs_ghosts(layer, layer.input, [&](int r) { return layer.input_needed(r); });
     for (LayerInput& input : layer.inputs) {
-      const bool same = plan.output_of(input.source) == layer.input;
+      const bool same = plan.output_of(input.source) == input.distribution;
       const bool served = input.source >= 0 && !plan.layers[input.source].recomputed.empty();
-      const bool ghosts = !served && needs_ghosts(layer.input, needed);
-      if (same && !ghosts) {
+      const bool ghosts = !served && reads_ghosts;
+      const bool of_caller = input.source < 0 && plan.input_is_adopted;
+      if (properties_of(network.layers[i].operation).concatenates || (of_caller && (ghosts || !adopted->dense))) {
+        input.mode = InputMode::separate;
+      } else if (same && !ghosts) {
         input.mode = InputMode::shared;
       } else if (same && plan.readers_of(input.source).size() == 1 &&
-                 (input.source < 0 || !writes_dense(network.layers[input.source].operation))) {
+                 (input.source < 0 || !properties_of(network.layers[input.source].operation).writes_dense)) {
         input.mode = InputMode::in_place;
         (input.source < 0 ? plan.input_has_ghosts : plan.layers[input.source].output_has_ghosts) = true;
       } else {

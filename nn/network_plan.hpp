@@ -11,10 +11,12 @@
 // extent split the samples only.
 #include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
+#include <aloni/nn/layer_blocks.hpp>
 #include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/views/distribution.hpp>
 
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -24,12 +26,19 @@ namespace aloni::nn {
 enum class InputMode {
   shared,    ///< the producer's output as it is: same distribution, no ghosts
   in_place,  ///< the producer writes into a buffer with ghosts, which a halo exchange fills
-  separate,  ///< the layer has its own buffer, filled by a redistribution, ghosts included
+  /// The layer has its own buffer, filled by a redistribution, ghosts included. The buffer of a concatenation is its
+  /// output.
+  separate,
 };
 
 struct LayerInput {
   int source = -1;  ///< layer whose output is read; -1: the network's input
   InputMode mode = InputMode::shared;
+  /// The distribution in which the layer reads it: LayerPlan::input, except for a concatenation. There it has the
+  /// input's own channels. A rank's block of these are the channels that lie in the rank's block of the output, and
+  /// may be empty.
+  views::Distribution distribution;
+  Index channel_offset = 0;  ///< position of its first channel in the output of a concatenation; otherwise 0
 };
 
 /// Consecutive channels times consecutive filters: the unit that a local kernel computes.
@@ -61,14 +70,20 @@ struct ConvolutionPlan {
 
 struct LayerPlan {
   std::vector<LayerInput> inputs;
-  views::Distribution input;  ///< distribution in which the layer needs its inputs; all have equal extents
+  /// Distribution in which the layer needs its inputs; all have equal extents. A concatenation: that of its inputs
+  /// side by side, equal to `output`.
+  views::Distribution input;
   views::Distribution output;
+  bool is_identity_in_inference = false;  ///< dropout: its output may then be its input
   bool windowed = false;  ///< each output depends on a window of the input: convolution, pooling, up-sampling
   halo::Stencil stencil;  ///< the windows; the identity unless `windowed`
   /// Replaces `stencil` for windows without a stride: adaptive pooling, up-sampling.
   std::optional<halo::RangeMap> range_map;
   bool output_has_ghosts = false;  ///< the only reader of the output reads it in_place
   std::optional<ConvolutionPlan> convolution;
+
+  /// The boxes below, dimension by dimension.
+  LayerBlocks blocks;
 
   /// Extents of all weights, as in parameters_of(). @pre convolution
   views::Extents weights() const;
@@ -102,15 +117,24 @@ struct LayerPlan {
   /// The inputs that the rank reads. Windowed layers: what forward_work() depends on, clipped to the tensor; empty if
   /// there is no output. Other layers: `recomputed`, or the owned inputs where that is empty.
   views::Box input_needed(int rank) const;
+  /// input_needed() in the indices of one of `inputs`, which differ from those of the layer in a concatenation.
+  views::Box needed_of(const LayerInput& input, int rank) const;
   /// The inputs that the owned outputs depend on. The gradients of the owned outputs are added to these inputs.
   views::Box input_needed_by_owned(int rank) const;
   /// The outputs whose gradient is needed for the gradient of the rank's own input (backward-data).
   views::Box output_gradient_needed(int rank) const;
 };
 
+/// The caller's own tensor as the network's input. The plan reads it and never writes it.
+struct AdoptedInputPlan {
+  views::Distribution distribution;
+  bool dense = false;  ///< on all ranks the owned box is dense; kernels read no other memory
+};
+
 struct NetworkPlan {
   views::Distribution input;      ///< of the network's input
   bool input_has_ghosts = false;  ///< the only reader of the input reads it in_place
+  bool input_is_adopted = false;  ///< the input lies in memory of the caller
   std::vector<LayerPlan> layers;
   /// Per layer: the layers that read its output, ascending; twice if read twice.
   std::vector<std::vector<int>> readers;
@@ -120,13 +144,21 @@ struct NetworkPlan {
   const std::vector<int>& readers_of(int layer) const { return layer < 0 ? input_readers : readers[layer]; }
 };
 
+/// `adopted`: the input, if it lies in memory of the caller. Then its distribution may be any. Layers that need
+/// ghosts, another distribution or dense memory read it by a redistribution (`separate`).
 /// @pre splits.size() == network.layers.size() (from resolve())
 /// @pre samples ≥ 1, ranks ≥ 1
+/// @pre `adopted` has the extents of the mini-batch and this number of ranks
 /// Throws InvalidArgument (equal on all ranks).
 NetworkPlan plan_network(const NetworkDescription& network, const std::vector<LayerSplit>& splits, int ranks,
-                         Index samples);
+                         Index samples, const std::optional<AdoptedInputPlan>& adopted = {});
 
-/// Whether `needed` reaches beyond the owned box on any rank.
-bool needs_ghosts(const views::Distribution& owned, const std::vector<views::Box>& needed);
+/// The box with its channels moved by `offset`.
+views::Box shift_channels(views::Box box, Index offset);
+
+/// Whether any rank of the layer needs a box that reaches beyond the box that it owns. `owned`: the distribution of the
+/// layer's input or output. `needed`: one of the boxes of LayerPlan.
+bool needs_ghosts(const LayerPlan& layer, const views::Distribution& owned,
+                  const std::function<views::Box(int rank)>& needed);
 
 }  // namespace aloni::nn

@@ -1,20 +1,22 @@
 #include <aloni/nn/parameters.hpp>
 
+#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/shared_view.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/operation.hpp>
 #include <aloni/nn/tensor.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <exception>
 #include <span>
 #include <string>
 #include <tuple>
-#include <variant>
 
 namespace aloni::nn {
 
@@ -46,58 +48,36 @@ void for_each_position(const Box& a, const Box& b, const Box& part, const F& f) 
 }  // namespace
 
 template <class T, class Exec>
-Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed)
-    : descriptions_(parameters_of(network)), places_(descriptions_.size()) {
-  lay_out(nullptr, queue);
+Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed,
+                                ParameterUse use)
+    : layout_(lay_out_parameters(network)), use_(use) {
+  allocate(nullptr, queue);
   initialise(queue, network, seed);
 }
 
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
-                                const NetworkDescription& network, std::uint64_t seed)
-    : descriptions_(parameters_of(network)), places_(descriptions_.size()) {
-  lay_out(&comm, queue);
+                                const NetworkDescription& network, std::uint64_t seed, ParameterUse use)
+    : layout_(lay_out_parameters(network)), use_(use) {
+  allocate(&comm, queue);
   initialise(queue, network, seed);
 }
 
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
                                 const NetworkDescription& network, const std::vector<LayerSplit>& splits,
-                                std::uint64_t seed)
-    : comm_(comm), descriptions_(parameters_of(network)), places_(descriptions_.size()) {
-  const NetworkPlan plan = plan_network(network, splits, comm.size(), 1);
-  for (std::size_t i = 0; i < descriptions_.size(); ++i) {
-    const bool is_weight = i == 0 || descriptions_[i - 1].layer != descriptions_[i].layer;
-    const LayerPlan& layer = plan.layers[static_cast<std::size_t>(descriptions_[i].layer)];
-    if (!is_weight || !layer.convolution || layer.convolution->blocks() == 1) continue;
-    places_[i].blocks = {layer.convolution->channel_blocks, layer.convolution->filter_blocks};
-    for (const ConvolutionPart& part : layer.convolution->parts(comm.rank()))
-      places_[i].own.push_back(layer.convolution->weights_of(part, descriptions_[i].extents));
-  }
-  lay_out(&comm, queue);
+                                std::uint64_t seed, ParameterUse use)
+    : comm_(comm),
+      layout_(lay_out_parameters(network, plan_network(network, splits, comm.size(), 1), comm.rank())),
+      use_(use) {
+  allocate(&comm, queue);
   initialise(queue, network, seed);
 }
 
 template <class T, class Exec>
-void Parameters<T, Exec>::lay_out(const comm::Communicator* comm, const Queue<Exec>& queue) {
-  std::vector<int> blocks{1};
-  for (const Place& place : places_) blocks.push_back(place.blocks.count());
-  std::ranges::sort(blocks);
-  blocks.erase(std::unique(blocks.begin(), blocks.end()), blocks.end());
-  std::vector<Index> lengths(blocks.size(), 0);
-  Index first = 0;
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    Place& place = places_[i];
-    const Extents& extents = descriptions_[i].extents;
-    if (place.blocks.count() == 1) place.own = {views::whole(extents)};
-    for (const Box& box : place.own) place.kept = hull(place.kept, box);
-    place.segment = static_cast<std::size_t>(std::ranges::find(blocks, place.blocks.count()) - blocks.begin());
-    place.offset = lengths[place.segment];
-    place.first = first;
-    first += extents.size();
-    // Each tensor has a distinct address, even if it is empty.
-    lengths[place.segment] += std::max<Index>(1, place.kept.size());
-  }
+void Parameters<T, Exec>::allocate(const comm::Communicator* comm, const Queue<Exec>& queue) {
+  const std::vector<int>& blocks = layout_.blocks;
+  const std::vector<Index>& lengths = layout_.lengths;
   const Exec& exec = queue.space();
   for (std::size_t s = 0; s < blocks.size(); ++s) {
     const auto length = static_cast<std::size_t>(lengths[s]), with_tail = length + (s == 0 ? tail : 0);
@@ -105,8 +85,10 @@ void Parameters<T, Exec>::lay_out(const comm::Communicator* comm, const Queue<Ex
         .blocks = blocks[s], .sum = {}, .values = {}, .momenta = {}, .gradients = {}, .gradient_memory = {}};
     if (s > 0) segment.sum = comm->split(comm->rank() % blocks[s], comm->rank());
     segment.values = Flat(Kokkos::view_alloc(exec, "aloni::nn::parameters"), length);
-    segment.momenta = Flat(Kokkos::view_alloc(exec, "aloni::nn::momenta"), length);
-    if (comm != nullptr) {
+    if (trains()) segment.momenta = Flat(Kokkos::view_alloc(exec, "aloni::nn::momenta"), length);
+    if (!trains()) {
+      // neither gradients nor momenta
+    } else if (comm != nullptr) {
       std::tie(segment.gradients, segment.gradient_memory) =
           comm::allocate_shared<T>(s == 0 ? *comm : *segment.sum, exec, "aloni::nn::gradients", with_tail);
     } else {
@@ -122,9 +104,9 @@ void Parameters<T, Exec>::initialise(const Queue<Exec>& queue, const NetworkDesc
   const Exec& exec = queue.space();
   std::vector<typename Flat::HostMirror> initial;
   for (const Segment& segment : segments_) initial.push_back(Kokkos::create_mirror_view(segment.values));
-  for (std::size_t p = 0; p < descriptions_.size(); ++p) {
-    const ParameterDescription& d = descriptions_[p];
-    const Place& place = places_[p];
+  for (std::size_t p = 0; p < layout_.descriptions.size(); ++p) {
+    const ParameterDescription& d = layout_.descriptions[p];
+    const ParameterPlace& place = layout_.places[p];
     const bool is_gamma = d.name.ends_with(".gamma"), is_beta = d.name.ends_with(".beta");
     const double bound = 1.0 / std::sqrt(static_cast<double>(d.fan_in));
     for_each_position(views::whole(d.extents), place.kept, place.kept, [&](Index whole, Index kept) {
@@ -136,9 +118,9 @@ void Parameters<T, Exec>::initialise(const Queue<Exec>& queue, const NetworkDesc
   for (std::size_t s = 0; s < segments_.size(); ++s) Kokkos::deep_copy(exec, segments_[s].values, initial[s]);
 
   for (std::size_t l = 0; l < network.layers.size(); ++l) {
-    if (!std::holds_alternative<BatchNorm>(network.layers[l].operation)) continue;
+    if (!properties_of(network.layers[l].operation).has_running_statistics) continue;
     const int layer = static_cast<int>(l);
-    const auto channels = static_cast<std::size_t>(descriptions_[find(layer, 0)].extents.size());
+    const auto channels = static_cast<std::size_t>(layout_.descriptions[find(layer, 0)].extents.size());
     RunningStatistics<Mem> s{layer, {}, {}};
     s.mean = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::running_mean"), channels);
     s.variance = Kokkos::View<double*, Mem>(Kokkos::view_alloc(exec, "aloni::nn::running_variance"), channels);
@@ -150,28 +132,25 @@ void Parameters<T, Exec>::initialise(const Queue<Exec>& queue, const NetworkDesc
 
 template <class T, class Exec>
 int Parameters<T, Exec>::find(int layer, int k) const {
-  for (std::size_t i = 0; i < descriptions_.size(); ++i) {
-    if (descriptions_[i].layer == layer) return static_cast<int>(i) + k;
-  }
-  throw InvalidArgument("aloni::nn::Parameters::find", "layer", std::to_string(layer), "a layer that has parameters");
+  return layout_.find(layer, k);
 }
 
 template <class T, class Exec>
 views::LocalView<T, typename Exec::memory_space> Parameters<T, Exec>::tensor(const Flat& flat, int i) const {
-  const Place& place = places_.at(i);
+  const ParameterPlace& place = layout_.places.at(i);
   return views::LocalView<T, Mem>(flat.data() + place.offset,
                                   detail::dense_layout(views::extents_of(place.kept).values));
 }
 
 template <class T, class Exec>
 Kokkos::View<T*, typename Exec::memory_space> Parameters<T, Exec>::vector(const Flat& flat, int i) const {
-  const Place& place = places_.at(i);
+  const ParameterPlace& place = layout_.places.at(i);
   return Kokkos::subview(flat, Kokkos::make_pair(place.offset, place.offset + place.kept.size()));
 }
 
 template <class T, class Exec>
 Index Parameters<T, Exec>::count() const {
-  return places_.empty() ? 0 : places_.back().first + descriptions_.back().extents.size();
+  return layout_.places.empty() ? 0 : layout_.places.back().first + layout_.descriptions.back().extents.size();
 }
 
 template <class T, class Exec>
@@ -183,9 +162,9 @@ auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, Flat Segment::*what) 
   }
   queue.fence("aloni::nn::Parameters::gather: the values are on the host");
   const HostFlat all("aloni::nn::gathered_parameters", static_cast<std::size_t>(count()));
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    const Place& place = places_[i];
-    const Box whole = views::whole(descriptions_[i].extents);
+  for (std::size_t i = 0; i < layout_.places.size(); ++i) {
+    const ParameterPlace& place = layout_.places[i];
+    const Box whole = views::whole(layout_.descriptions[i].extents);
     const bool is_split = place.blocks.count() > 1;
     // One of the ranks that keep the same block contributes it; the others add zeros.
     if (!is_split || comm_->rank() < place.blocks.count()) {
@@ -211,14 +190,52 @@ void Parameters<T, Exec>::scatter_values(const Queue<Exec>& queue, const HostFla
   queue.fence("aloni::nn::Parameters::scatter_values: no kernel reads the old values");
   std::vector<typename Flat::HostMirror> hosts;
   for (const Segment& segment : segments_) hosts.push_back(Kokkos::create_mirror_view(segment.values));
-  for (std::size_t i = 0; i < places_.size(); ++i) {
-    const Place& place = places_[i];
-    for_each_position(views::whole(descriptions_[i].extents), place.kept, place.kept, [&](Index whole, Index kept) {
-      hosts[place.segment](place.offset + kept) = all(place.first + whole);
-    });
+  for (std::size_t i = 0; i < layout_.places.size(); ++i) {
+    const ParameterPlace& place = layout_.places[i];
+    for_each_position(
+        views::whole(layout_.descriptions[i].extents), place.kept, place.kept,
+        [&](Index whole, Index kept) { hosts[place.segment](place.offset + kept) = all(place.first + whole); });
   }
   for (std::size_t s = 0; s < segments_.size(); ++s) Kokkos::deep_copy(queue.space(), segments_[s].values, hosts[s]);
   queue.fence("aloni::nn::Parameters::scatter_values: the host's values are released");
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::check_replicas(const comm::Communicator& comm, const Queue<Exec>& queue,
+                                         const std::string& operation) const {
+  std::vector<typename Flat::HostMirror> hosts;
+  for (const Segment& segment : segments_) {
+    hosts.push_back(Kokkos::create_mirror_view(segment.values));
+    Kokkos::deep_copy(queue.space(), hosts.back(), segment.values);
+  }
+  queue.fence("aloni::nn::Parameters::check_replicas: the values are on the host");
+  const auto check_segment = [&](std::size_t s) {
+    const comm::Communicator& keepers = segments_[s].sum ? *segments_[s].sum : comm;
+    comm::ReplicatedValues values;
+    for (std::size_t i = 0; i < layout_.places.size(); ++i) {
+      if (layout_.places[i].segment != s) continue;
+      const std::span<const T> tensor(hosts[s].data() + layout_.places[i].offset,
+                                      static_cast<std::size_t>(layout_.places[i].kept.size()));
+      values.add(layout_.descriptions[i].name, std::as_bytes(tensor));
+    }
+    const auto difference = comm::find_disagreement(keepers, operation, values);
+    if (!difference) return;
+    const std::string block = segments_[s].sum ? " of the ranks that keep block " +
+                                                     std::to_string(comm.rank() % segments_[s].blocks) + " of " +
+                                                     std::to_string(segments_[s].blocks)
+                                               : "";
+    throw ReplicasDiffer(operation, difference->name, difference->found + block, "equal values on all ranks");
+  };
+  if (!is_split()) return check_segment(0);
+  std::exception_ptr error;
+  for (std::size_t s = 0; s < segments_.size() && !error; ++s) {
+    try {
+      check_segment(s);
+    } catch (const ReplicasDiffer&) {
+      error = std::current_exception();
+    }
+    comm.agree(operation, error);  // another group of ranks may have found a difference
+  }
 }
 
 template <class T, class Exec>
@@ -232,6 +249,10 @@ const RunningStatistics<typename Exec::memory_space>& Parameters<T, Exec>::runni
 
 template <class T, class Exec>
 void Parameters<T, Exec>::sgd(const Queue<Exec>& queue, const SgdOptions& options) const {
+  if (!trains()) {
+    throw InvalidArgument("aloni::nn::Parameters::sgd", "parameters", "made for inference",
+                          "ParameterUse::training at construction");
+  }
   for (const Segment& s : segments_) {
     const auto gradients = Kokkos::subview(s.gradients, Kokkos::make_pair(std::size_t{0}, s.values.extent(0)));
     local::sgd_step<T, Exec>(queue.space(), {options.learning_rate, options.momentum, options.weight_decay}, gradients,

@@ -15,6 +15,7 @@
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/plan/parameter_layout.hpp>
 #include <aloni/views/box.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -23,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace aloni::nn {
@@ -34,19 +36,14 @@ struct SgdOptions {
   double weight_decay = 0.0;
 };
 
+/// inference: without gradients and momenta, a third of the memory. For networks with NetworkOptions::inference.
+enum class ParameterUse : std::uint8_t { training, inference };
+
 /// Running mean and variance per channel. Batch normalisation keeps them for evaluation.
 template <class Mem>
 struct RunningStatistics {
   int layer = 0;
   Kokkos::View<double*, Mem> mean, variance;
-};
-
-/// Numbers of blocks into which a convolution's weights are split, by channels and by filters.
-struct WeightBlocks {
-  int channels = 1, filters = 1;
-
-  int count() const { return channels * filters; }
-  friend bool operator==(const WeightBlocks&, const WeightBlocks&) = default;
 };
 
 /// Tensors whose gradients are summed over the same ranks.
@@ -72,35 +69,43 @@ class Parameters {
 
   /// All tensors whole on every rank. Initial values depend only on the seed and the position in the tensor: uniform
   /// in ±1/sqrt(fan_in) for weights and biases, 1 for gamma, 0 for beta. Not collective.
-  Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed);
+  Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed,
+             ParameterUse use = ParameterUse::training);
   /// As above, but the gradients lie in memory that the ranks of a node share, so that their all-reduce takes one
   /// pass over them. Not collective.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
-             std::uint64_t seed);
+             std::uint64_t seed, ParameterUse use = ParameterUse::training);
   /// Weights of convolutions split as `splits` say, for example those of resolve(). For networks on this communicator
   /// whose strategies split the channels and filters of convolutions the same way.
   /// Collective.
   /// @pre splits.size() == network.layers.size()
   /// Throws InvalidArgument (equal on all ranks), CommunicationError.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
-             const std::vector<LayerSplit>& splits, std::uint64_t seed);
+             const std::vector<LayerSplit>& splits, std::uint64_t seed, ParameterUse use = ParameterUse::training);
 
-  const std::vector<ParameterDescription>& descriptions() const { return descriptions_; }
+  const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions; }
   /// Position in descriptions() of the k-th tensor of a layer. @pre the layer has a k-th tensor
   int find(int layer, int k) const;
 
   /// How tensor i is split; {1, 1} if it is whole on every rank.
-  const WeightBlocks& blocks(int i) const { return places_.at(i).blocks; }
+  const WeightBlocks& blocks(int i) const { return layout_.places.at(i).blocks; }
   /// The box of tensor i that this rank keeps: all of it if it is whole, else the bounding box of the weights that
   /// the rank uses. Empty if the rank uses none.
-  const views::Box& kept(int i) const { return places_.at(i).kept; }
+  const views::Box& kept(int i) const { return layout_.places.at(i).kept; }
+
+  /// Whether there are gradients and momenta. All functions that name them require it.
+  bool trains() const { return use_ == ParameterUse::training; }
 
   /// The kept box of tensor i, dense.
-  views::LocalView<T, Mem> value(int i) const { return tensor(segments_[places_.at(i).segment].values, i); }
-  views::LocalView<T, Mem> gradient(int i) const { return tensor(segments_[places_.at(i).segment].gradients, i); }
+  views::LocalView<T, Mem> value(int i) const { return tensor(segments_[layout_.places.at(i).segment].values, i); }
+  views::LocalView<T, Mem> gradient(int i) const {
+    return tensor(segments_[layout_.places.at(i).segment].gradients, i);
+  }
   /// A tensor with one dimension.
-  Kokkos::View<T*, Mem> vector_value(int i) const { return vector(segments_[places_.at(i).segment].values, i); }
-  Kokkos::View<T*, Mem> vector_gradient(int i) const { return vector(segments_[places_.at(i).segment].gradients, i); }
+  Kokkos::View<T*, Mem> vector_value(int i) const { return vector(segments_[layout_.places.at(i).segment].values, i); }
+  Kokkos::View<T*, Mem> vector_gradient(int i) const {
+    return vector(segments_[layout_.places.at(i).segment].gradients, i);
+  }
 
   /// First the segment of the whole tensors, then those of the split tensors by ascending number of blocks. Within a
   /// segment tensors have the order of descriptions().
@@ -124,25 +129,21 @@ class Parameters {
   /// @pre all.extent(0) is the total number of elements
   void scatter_values(const Queue<Exec>& queue, const HostFlat& all) const;
 
+  /// Compares the values of each tensor between the ranks of `comm` that keep it, by checksums of 32 bits.
+  /// `operation`: for the error text.
+  /// Collective over `comm`. @pre `comm` has the ranks of the network
+  /// Throws ReplicasDiffer, naming the first tensor that differs and its ranks, on the ranks that keep this tensor.
+  /// Throws PeerFailed on the others.
+  void check_replicas(const comm::Communicator& comm, const Queue<Exec>& queue, const std::string& operation) const;
+
   const RunningStatistics<Mem>& running_statistics(int layer) const;
   const std::vector<RunningStatistics<Mem>>& all_running_statistics() const { return statistics_; }
 
-  /// One optimiser step with the present gradients.
+  /// One optimiser step with the present gradients. @pre trains()
   void sgd(const Queue<Exec>& queue, const SgdOptions& options) const;
 
  private:
-  /// Where a tensor is stored.
-  struct Place {
-    WeightBlocks blocks = {};
-    views::Box kept;
-    /// The disjoint boxes that only this rank keeps, apart from ranks equal to it modulo blocks.count().
-    std::vector<views::Box> own = {};
-    std::size_t segment = 0;
-    Index offset = 0;  ///< position in the segment
-    Index first = 0;   ///< position of the whole tensor among all tensors
-  };
-
-  void lay_out(const comm::Communicator* comm, const Queue<Exec>& queue);
+  void allocate(const comm::Communicator* comm, const Queue<Exec>& queue);
   void initialise(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed);
   views::LocalView<T, Mem> tensor(const Flat& flat, int i) const;
   Kokkos::View<T*, Mem> vector(const Flat& flat, int i) const;
@@ -150,8 +151,8 @@ class Parameters {
   Index count() const;
 
   std::optional<comm::Communicator> comm_;
-  std::vector<ParameterDescription> descriptions_;
-  std::vector<Place> places_;  ///< one per tensor
+  ParameterLayout layout_;
+  ParameterUse use_;
   std::vector<Segment> segments_;
   std::vector<RunningStatistics<Mem>> statistics_;
 };

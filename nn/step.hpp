@@ -15,11 +15,13 @@
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/step_graph.hpp>
+#include <aloni/nn/step_times.hpp>
 #include <aloni/nn/tensor.hpp>
 
 #include <Kokkos_Core.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -78,26 +80,35 @@ class Step {
 
   /// Prefix of the labels of all nodes added from now on: "aloni::nn::forward conv1".
   void set_scope(std::string scope) { scope_ = std::move(scope); }
+  const std::string& scope() const { return scope_; }
 
   /// `run` submits kernels. It neither fences nor communicates.
   void kernel(const std::string& what, std::vector<Access> accesses, Kernel run) {
-    add(what, NodeKind::kernel, std::move(accesses),
-        {[run = std::move(run)](const Queue<Exec>& queue) { run(queue.space()); }, {}});
+    kernel({labelled(what), NodeKind::kernel, std::move(accesses)}, std::move(run));
+  }
+  /// A node with its whole label, regardless of set_scope().
+  void kernel(StepNode node, Kernel run) {
+    add(std::move(node), {[run = std::move(run)](const Queue<Exec>& queue) { run(queue.space()); }, {}});
   }
   /// `adjoint` runs the transposed transfer. The accesses are those of the direction that runs.
   void transfer(const std::string& what, std::vector<Access> accesses, halo::Transfer<Exec> moved,
                 bool adjoint = false) {
+    transfer({labelled(what), NodeKind::transfer, std::move(accesses)}, std::move(moved), adjoint);
+  }
+  void transfer(StepNode node, halo::Transfer<Exec> moved, bool adjoint) {
     const std::size_t slot = pending_.size();
     pending_.emplace_back();
-    add(what, NodeKind::transfer, std::move(accesses),
-        {[this, slot, moved, adjoint](const Queue<Exec>& queue) {
-           pending_[slot] = adjoint ? moved.start_adjoint(queue) : moved.start(queue);
-         },
-         [this, slot](const Queue<Exec>&) { pending_[slot].finish(); }});
+    add(std::move(node), {[this, slot, moved, adjoint](const Queue<Exec>& queue) {
+                            pending_[slot] = adjoint ? moved.start_adjoint(queue) : moved.start(queue);
+                          },
+                          [this, slot](const Queue<Exec>&) { pending_[slot].finish(); }});
   }
   /// `start` returns at once. `finish` completes the operation that `start` began.
   void collective(const std::string& what, std::vector<Access> accesses, Action start, Action finish) {
-    add(what, NodeKind::collective, std::move(accesses), {std::move(start), std::move(finish)});
+    collective({labelled(what), NodeKind::collective, std::move(accesses)}, std::move(start), std::move(finish));
+  }
+  void collective(StepNode node, Action start, Action finish) {
+    add(std::move(node), {std::move(start), std::move(finish)});
   }
 
   /// Computes the order of the actions. Call it after the last node and before the first execution.
@@ -115,13 +126,16 @@ class Step {
   /// Runs the step after all earlier work on `queue`. Kernels submitted to `queue` afterwards see all results.
   /// Communication of the ranks makes progress between kernels. Allocates nothing.
   /// Collective over the ranks that take part in the step's communication. Throws PeerFailed, CommunicationError.
-  void execute(const Queue<Exec>& queue, const comm::Communicator& comm, Stopwatch& stopwatch) {
-    execute(queue, queue, comm, stopwatch);
+  void execute(const Queue<Exec>& queue, const comm::Communicator& comm, Stopwatch& stopwatch,
+               StepTimes* times = nullptr) {
+    execute(queue, queue, comm, stopwatch, times);
   }
   /// As above, with a second queue for transfers and collectives. Kernels and communication wait for each other as
   /// the graph says. `kernels` has the role of `queue` above.
+  /// `times`: gets the time of each action, by StepNode::plan_node; null: nothing is recorded. On devices each action
+  /// then waits for its queue. @pre times->begin() was called with the nodes of the plan
   void execute(const Queue<Exec>& kernels, const Queue<Exec>& communication, const comm::Communicator& comm,
-               Stopwatch& stopwatch) {
+               Stopwatch& stopwatch, StepTimes* times = nullptr) {
     static const std::string reason = "aloni::nn::Step: the other queue's part is complete";
     const bool two_queues = !(kernels.space() == communication.space());
     if (two_queues) {
@@ -135,6 +149,7 @@ class Step {
       const ScopedRegion region(node.label);
       const auto timing = stopwatch.measure(phase(node.kind));
       const Queue<Exec>& queue = action.kind == StepActionKind::run ? kernels : communication;
+      const std::int64_t start = times ? trace_now() : 0;
       if (two_queues && waits_[a] >= 0) marks_[static_cast<std::size_t>(waits_[a])]->await(queue, reason);
       if (action.kind == StepActionKind::finish) {
         work_[i].finish(queue);
@@ -142,7 +157,13 @@ class Step {
         work_[i].start(queue);
       }
       if (two_queues && marks_[a]) marks_[a]->set(queue);
-      if (action.kind == StepActionKind::run) comm.progress();
+      if (times) times->add(StepTimes::Action{node.plan_node, action.kind, start, completed(queue)});
+      if (action.kind == StepActionKind::run) {
+        const std::int64_t kernel_end = times ? trace_now() : 0;
+        const bool worked = comm.progress();
+        if (worked && times)
+          times->add(StepTimes::Span{StepTimes::Row::communication, "progress", kernel_end, trace_now()});
+      }
     }
     if (two_queues) {
       end_.set(communication);
@@ -167,8 +188,16 @@ class Step {
     return Stopwatch::Phase::collective;
   }
 
-  void add(const std::string& what, NodeKind kind, std::vector<Access> accesses, Work work) {
-    graph_.nodes.push_back({what.empty() ? scope_ : scope_ + ": " + what, kind, std::move(accesses)});
+  /// The time at which all work of the queue is complete.
+  static std::int64_t completed(const Queue<Exec>& queue) {
+    if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible)
+      queue.fence("aloni::nn::Step: the time of a node ends");
+    return trace_now();
+  }
+
+  std::string labelled(const std::string& what) const { return what.empty() ? scope_ : scope_ + ": " + what; }
+  void add(StepNode node, Work work) {
+    graph_.nodes.push_back(std::move(node));
     work_.push_back(std::move(work));
   }
 

@@ -3,40 +3,102 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <random>
+#include <unordered_map>
 #include <utility>
 
 namespace aloni::nn {
 
 namespace {
 
-bool conflict(const Access& a, const Access& b) {
-  return (a.writes || b.writes) && a.memory == b.memory && a.memory != nullptr && !intersect(a.box, b.box).empty();
-}
+bool touches(const Access& a) { return a.memory != nullptr && !a.box.empty(); }
 
-bool conflict(const StepNode& a, const StepNode& b) {
-  return std::ranges::any_of(a.accesses, [&](const Access& mine) {
-    return std::ranges::any_of(b.accesses, [&](const Access& other) { return conflict(mine, other); });
-  });
-}
+/// The accesses to one block, in the order of the nodes.
+struct Block {
+  struct Use {
+    int node;
+    views::Box box;
+    bool writes;
+  };
+  std::uintptr_t begin = 0, end = 0;  ///< equal: overlaps no other
+  std::vector<Use> uses = {};
+  std::vector<int> overlaps = {};  ///< other blocks
+};
+
+struct BlockAccess {
+  int block = 0;
+  const Access* access = nullptr;
+};
+
+/// Rows of bits, one row for each node.
+class BitRows {
+ public:
+  explicit BitRows(std::size_t n) : words_((n + 63) / 64), bits_(n * words_, 0) {}
+  bool test(std::size_t row, std::size_t i) const { return (bits_[row * words_ + i / 64] >> (i % 64) & 1) != 0; }
+  void set(std::size_t row, std::size_t i) { bits_[row * words_ + i / 64] |= std::uint64_t{1} << (i % 64); }
+  void add(std::size_t row, std::size_t other) {
+    for (std::size_t w = 0; w < words_; ++w) bits_[row * words_ + w] |= bits_[other * words_ + w];
+  }
+
+ private:
+  std::size_t words_;
+  std::vector<std::uint64_t> bits_;
+};
 
 }  // namespace
 
 std::vector<std::vector<int>> dependencies(const StepGraph& graph) {
-  const int count = static_cast<int>(graph.nodes.size());
-  const auto n = static_cast<std::size_t>(count);
-  std::vector<std::vector<int>> before(n);
-  std::vector<std::vector<bool>> reaches(n, std::vector<bool>(n, false));  // [i][j]: i waits for j, directly or not
-  for (int i = 0; i < count; ++i) {
-    auto& reached = reaches[static_cast<std::size_t>(i)];
-    for (int j = i - 1; j >= 0; --j) {
-      const auto earlier = static_cast<std::size_t>(j);
-      if (reached[earlier] || !conflict(graph.nodes[static_cast<std::size_t>(i)], graph.nodes[earlier])) continue;
-      before[static_cast<std::size_t>(i)].push_back(j);
-      reached[earlier] = true;
-      for (std::size_t k = 0; k < earlier; ++k) reached[k] = reached[k] || reaches[earlier][k];
+  const std::size_t n = graph.nodes.size();
+  std::vector<Block> blocks;
+  std::vector<std::vector<BlockAccess>> accesses(n);
+  std::unordered_map<const void*, int> numbers;
+  for (std::size_t i = 0; i < n; ++i) {
+    for (const Access& a : graph.nodes[i].accesses) {
+      if (!touches(a)) continue;
+      const auto [place, is_new] = numbers.try_emplace(a.memory, static_cast<int>(blocks.size()));
+      if (is_new) blocks.push_back({.begin = a.address, .end = a.address + a.bytes});
+      accesses[i].push_back({place->second, &a});
     }
-    std::ranges::reverse(before[static_cast<std::size_t>(i)]);
+  }
+  // Blocks in ascending order of addresses: those that overlap a block follow it until one begins behind its end.
+  std::vector<int> sorted;
+  for (int b = 0; b < static_cast<int>(blocks.size()); ++b)
+    if (blocks[static_cast<std::size_t>(b)].begin != blocks[static_cast<std::size_t>(b)].end) sorted.push_back(b);
+  std::ranges::sort(sorted, std::less{}, [&](int b) { return blocks[static_cast<std::size_t>(b)].begin; });
+  for (std::size_t k = 0; k < sorted.size(); ++k) {
+    Block& block = blocks[static_cast<std::size_t>(sorted[k])];
+    for (std::size_t m = k + 1; m < sorted.size(); ++m) {
+      Block& other = blocks[static_cast<std::size_t>(sorted[m])];
+      if (other.begin >= block.end) break;
+      block.overlaps.push_back(sorted[m]);
+      other.overlaps.push_back(sorted[k]);
+    }
+  }
+  std::vector<std::vector<int>> before(n);
+  BitRows reaches(n);  // row i, bit j: i waits for j, directly or not
+  std::vector<int> candidates;
+  for (std::size_t i = 0; i < n; ++i) {
+    candidates.clear();
+    for (const auto& [number, a] : accesses[i]) {
+      const Block& block = blocks[static_cast<std::size_t>(number)];
+      for (const Block::Use& use : block.uses)
+        if ((use.writes || a->writes) && !intersect(use.box, a->box).empty()) candidates.push_back(use.node);
+      for (const int other : block.overlaps)
+        for (const Block::Use& use : blocks[static_cast<std::size_t>(other)].uses)
+          if (use.writes || a->writes) candidates.push_back(use.node);
+    }
+    std::ranges::sort(candidates, std::greater{});
+    for (const int j : candidates) {
+      const auto earlier = static_cast<std::size_t>(j);
+      if (reaches.test(i, earlier)) continue;
+      before[i].push_back(j);
+      reaches.set(i, earlier);
+      reaches.add(i, earlier);
+    }
+    std::ranges::reverse(before[i]);
+    for (const auto& [number, a] : accesses[i])
+      blocks[static_cast<std::size_t>(number)].uses.push_back({static_cast<int>(i), a->box, a->writes});
   }
   return before;
 }
@@ -99,12 +161,13 @@ class Scheduler {
     actions_.push_back({what, node});
     if (what == StepActionKind::run) place_[static_cast<std::size_t>(node)] = ++kernels_;
     state_[static_cast<std::size_t>(node)] = what == StepActionKind::start ? State::in_flight : State::complete;
+    while (incomplete_ < count() && state(incomplete_) == State::complete) ++incomplete_;
   }
 
-  /// The first i for which the condition holds, else count().
+  /// The first incomplete i for which the condition holds, else count().
   template <class Condition>
   int first(const Condition& holds) const {
-    int i = 0;
+    int i = incomplete_;
     while (i < count() && !holds(i)) ++i;
     return i;
   }
@@ -149,6 +212,7 @@ class Scheduler {
   std::vector<std::vector<int>> before_;
   std::vector<State> state_;
   int kernels_ = 0;         ///< number of kernels that have run
+  int incomplete_ = 0;      ///< the first node that is not complete
   std::vector<int> place_;  ///< of each kernel: its position in the order of runs, from 1
   std::vector<StepAction> actions_;
 };

@@ -12,17 +12,22 @@
 // (nn/step.hpp), inspected by a test, or priced.
 #include <aloni/views/box.hpp>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace aloni::nn {
 
-/// A part of a memory block. Boxes of one block use the same coordinates. Different blocks never overlap.
+/// A part of a memory block. Boxes of one block use the same coordinates. Different blocks overlap only if they lie in
+/// the same memory: buffers of a plan that are in use at different times.
 struct Access {
   const void* memory = nullptr;  ///< identifies the block; null: no access
   views::Box box;                ///< empty: no access
   bool writes = false;
+  /// The bytes of the block, for blocks that may overlap others; 0 bytes: overlaps none. Equal in all accesses to it.
+  std::uintptr_t address = 0;
+  std::size_t bytes = 0;
 };
 
 enum class NodeKind : std::uint8_t {
@@ -35,6 +40,7 @@ struct StepNode {
   std::string label;
   NodeKind kind = NodeKind::kernel;
   std::vector<Access> accesses = {};
+  int plan_node = -1;  ///< position in the step plan; -1: the node is of no plan
 };
 
 struct StepGraph {
@@ -42,7 +48,8 @@ struct StepGraph {
 };
 
 /// For each node, the earlier nodes that must be complete before it starts, ascending: those that write what it
-/// accesses, and those that read what it writes. Transitive dependencies are left out.
+/// accesses, and those that read what it writes. Blocks that overlap count as one cell. Transitive dependencies are
+/// left out.
 std::vector<std::vector<int>> dependencies(const StepGraph& graph);
 
 enum class StepActionKind : std::uint8_t { run, start, finish };

@@ -2,12 +2,12 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/text_file.hpp>
+#include <aloni/nn/operation.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <sstream>
-#include <variant>
 
 namespace aloni::nn {
 
@@ -127,12 +127,11 @@ std::optional<Refusal> refusal_of(const LayerSplit& split, int spatial_rank, int
 /// Why a layer cannot use recompute_halo; empty if it can.
 std::string refusal_of_recomputation(const Operation& op, const LayerSplit& split) {
   if (split.overlap != Overlap::recompute_halo) return {};
-  if (std::holds_alternative<BatchNorm>(op) || std::holds_alternative<GroupNorm>(op) ||
-      std::holds_alternative<LayerNorm>(op)) {
+  const OperationProperties properties = properties_of(op);
+  if (properties.has_statistics) {
     return "interior_first or blocking, as layers with statistics compute only the owned box";
   }
-  const bool convolution = is_convolution(op);
-  if (convolution && split.tensor_grid()[Dim::channel] > 1)
+  if (properties.convolution && split.tensor_grid()[Dim::channel] > 1)
     return "interior_first or blocking, as its channels or filters are split";
   return {};
 }

@@ -18,7 +18,7 @@
 // Layers whose tensors have no spatial extent (flatten, dense) fold the grid into the sample dimension: h2w2 acts as
 // n4.
 // Layers that need all channels of a pixel fold blocks of channels and filters into it: group and layer
-// normalisation, and the last layer before a softmax.
+// normalisation, and the last layer before a softmax over classes, of samples or of pixels.
 #include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
 

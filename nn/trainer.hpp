@@ -10,9 +10,13 @@
 #include <aloni/nn/strategy.hpp>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <vector>
 
 namespace aloni::nn {
+
+class StepTimes;
 
 /// Learning rate over time: constant, or falling linearly towards zero at the end.
 enum class LearningRateSchedule { constant, linear };
@@ -35,11 +39,17 @@ struct TrainOptions {
   int shift = 0;  ///< each epoch moves each training image by at most this many random pixels in height and width
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   GradientReduction gradients = GradientReduction::all;
+  /// If above 0: after each so many steps the ranks compare checksums of the parameters that they keep.
+  std::int64_t check_replicas = 0;
+  bool allow_nonfinite = false;  ///< goes on after a loss that is NaN or infinite
+  /// Number of training steps whose nodes are timed (TrainReport::times): those after the first five steps, or the last
+  /// ones of a shorter training.
+  std::int64_t timed_steps = 0;
 };
 
 struct EpochReport {
-  double loss = 0;           ///< mean over the epoch's steps
-  double test_accuracy = 0;  ///< in [0,1]
+  double loss = 0;                           ///< mean over the epoch's steps
+  std::optional<double> test_accuracy = {};  ///< in [0,1]; empty without a test set
 };
 
 /// Time in seconds on rank 0, training steps only.
@@ -53,7 +63,14 @@ struct TrainReport {
   double step_seconds = 0;  ///< median
   double samples_per_second = 0;
   TimeReport time;
-  std::uint64_t peak_memory_bytes = 0;  ///< maximum over all ranks
+  // Each is the maximum over all ranks.
+  std::uint64_t peak_memory_bytes = 0;  ///< largest resident set
+  /// The resident set before the network for full mini-batches was made, and Network::planned_bytes().
+  std::uint64_t predicted_memory_bytes = 0;
+  /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
+  std::uint64_t bytes_sent = 0, messages = 0;
+  /// Of TrainOptions::timed_steps, on this rank, with the clock offset to rank 0; null without timed steps.
+  std::shared_ptr<const StepTimes> times = nullptr;
 };
 
 /// Called on every rank. Only rank 0 should print.
@@ -72,10 +89,20 @@ class TrainObserver {
 /// incomplete; it is evaluated too.
 /// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp), which run on the host in every
 /// build.
-/// Collective. Throws InvalidArgument, Unsupported (both equal on all ranks), PeerFailed.
+/// Collective. All ranks pass equal arguments, except for the observer; the ranks compare them, the data as checksums.
+/// Throws on all ranks: InvalidArgument for a wrong argument, or one that differs between ranks (the text names these
+/// ranks); Unsupported; NotFinite at the first loss of training or test set that is NaN or infinite, before the
+/// parameters change. Throws ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,
                   TrainObserver* observer = nullptr);
+
+/// Trains on made-up data (nn/data/synthetic.hpp) for time and memory: any network, any loss, no test set.
+/// Collective. As above otherwise; `epochs`, `shift` do not count. Throws InvalidArgument unless `steps` > 0.
+template <class T>
+TrainReport train_on_synthetic_data(const comm::Communicator& comm, const NetworkDescription& network,
+                                    const Strategy& strategy, const TrainOptions& options,
+                                    TrainObserver* observer = nullptr);
 
 }  // namespace aloni::nn

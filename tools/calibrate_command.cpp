@@ -1,6 +1,7 @@
 #include <aloni/core/comm/calibration.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/tools/calibrate_command.hpp>
+#include <aloni/tools/integer_option.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/together.hpp>
 
@@ -99,6 +100,7 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
       ->take_last();
   command_->add_option("--largest-bytes", largest_bytes_, "Size of the largest all-reduce, bytes")
       ->capture_default_str()
+      ->check(fits_64_bits)
       ->take_last();
   command_->add_option("--seconds", seconds_, "Time for each size and algorithm, seconds")
       ->capture_default_str()
@@ -118,6 +120,12 @@ void CalibrateCommand::check() const {
   if (!(seconds_ > 0 && seconds_ <= 60)) {
     throw UsageError("--seconds = " + std::to_string(seconds_) + ": expected more than 0, at most 60 seconds");
   }
+}
+
+void CalibrateCommand::add_to(comm::ReplicatedValues& values) const {
+  const auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
+  values.add("--output", given(output_)).add("--json", given(json_));
+  values.add("--largest-bytes", largest_bytes_).add("--seconds", seconds_);
 }
 
 void CalibrateCommand::run(const comm::Communicator& comm) const {

@@ -1,5 +1,6 @@
 #pragma once
 // aloni calibrate: measures all-reduce algorithms on the ranks of the job and prints the choice for each size.
+#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 
 #include <cstddef>
@@ -19,6 +20,8 @@ class CalibrateCommand {
   bool chosen() const;
   /// Throws UsageError.
   void check() const;
+  /// The options that all ranks must pass alike. Of paths, only whether they are given.
+  void add_to(comm::ReplicatedValues& values) const;
   /// Collective. Throws FileError on rank 0, PeerFailed on the others.
   void run(const comm::Communicator& comm) const;
 

@@ -1,7 +1,10 @@
+#include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/printable.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/tools/calibrate_command.hpp>
 #include <aloni/tools/command_line.hpp>
 #include <aloni/tools/info_command.hpp>
+#include <aloni/tools/plan_command.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 
@@ -9,12 +12,41 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <sstream>
+#include <string_view>
+#include <system_error>
 
 namespace aloni::tools {
 
 namespace {
+
+constexpr auto default_limit = std::chrono::duration_cast<std::chrono::seconds>(comm::TransportOptions{}.stuck_after);
+
+constexpr std::string_view stuck_after_name = "--stuck-after", ranks_per_node_name = "--ranks-per-node";
+constexpr std::int64_t longest_limit = 365 * 24 * 3600, most_ranks_per_node = 1 << 20;
+
+/// The last value of an option that is an integer from 0 to `most`.
+std::optional<std::int64_t> early_value(const std::vector<std::string>& arguments, std::string_view name,
+                                        std::int64_t most) {
+  std::optional<std::int64_t> found;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    std::string_view text;
+    if (arguments[i].starts_with(std::string(name) + "="))
+      text = std::string_view(arguments[i]).substr(name.size() + 1);
+    if (arguments[i] == name && i + 1 < arguments.size()) text = arguments[i + 1];
+    std::int64_t value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    if (!text.empty() && error == std::errc() && rest == end && value >= 0 && value <= most) found = value;
+  }
+  return found;
+}
 
 class CommandLine {
  public:
@@ -23,6 +55,18 @@ class CommandLine {
                           std::string("aloni ") + std::string(version()) + " (" + std::string(git_hash()) + ")");
     app_.require_subcommand(1);
     app_.get_formatter()->column_width(28);
+    app_.add_option(
+            std::string(stuck_after_name), stuck_after_,
+            "Longest wait for a rank that computes; a rank that sleeps or is stopped has at most 30 s; 0: no limit")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(std::int64_t{0}, longest_limit))
+        ->capture_default_str();
+    app_.add_option(std::string(ranks_per_node_name), ranks_per_node_,
+                    "Each N ranks count as a node of their own, to try several nodes on one machine; 0: real nodes")
+        ->type_name("N")
+        ->check(CLI::Range(std::int64_t{0}, most_ranks_per_node))
+        ->capture_default_str();
+    for (CLI::App* const subcommand : app_.get_subcommands({})) subcommand->fallthrough();
     app_.footer(
         "Flags of Kokkos may stand anywhere; --kokkos-help lists them.\n"
         "Exit codes: 0 success, 1 failure, 2 wrong usage.");
@@ -39,20 +83,39 @@ class CommandLine {
       app_.exit(wish, out, err);
       return out.str();
     } catch (const CLI::RequiredError& e) {
-      throw UsageError(missing(arguments, e.what()) + hint);
+      throw UsageError(printable(missing(arguments, e.what())) + hint);
     } catch (const CLI::ParseError& e) {
-      throw UsageError(e.what() + hint);
+      throw UsageError(printable(e.what()) + hint);
     }
     if (train_.chosen()) train_.check();
     if (info_.chosen()) info_.check();
     if (calibrate_.chosen()) calibrate_.check();
+    if (plan_.chosen()) plan_.check();
     return "";
   }
 
+  /// The subcommand, or "text" instead of one, and the options that all ranks must pass alike.
+  comm::ReplicatedValues replicated() const {
+    comm::ReplicatedValues values;
+    const auto chosen = app_.get_subcommands();
+    values.add(std::string(stuck_after_name), std::to_string(stuck_after_));
+    values.add(std::string(ranks_per_node_name), std::to_string(ranks_per_node_));
+    values.add("subcommand", chosen.empty() ? "none" : chosen.front()->get_name());
+    if (train_.chosen()) train_.add_to(values);
+    if (info_.chosen()) info_.add_to(values);
+    if (calibrate_.chosen()) calibrate_.add_to(values);
+    if (plan_.chosen()) plan_.add_to(values);
+    return values;
+  }
+
   void run(const comm::Communicator& comm) const {
+    const std::chrono::seconds limit(stuck_after_);
+    comm.set_stuck_after(std::min(limit, default_limit));
+    comm.set_longest_wait(limit);
     if (train_.chosen()) train_.run(comm);
     if (info_.chosen()) info_.run(comm);
     if (calibrate_.chosen()) calibrate_.run(comm);
+    if (plan_.chosen()) plan_.run(comm);
   }
 
  private:
@@ -64,10 +127,14 @@ class CommandLine {
     return '"' + arguments[1] + "\" is not a subcommand";
   }
 
+  std::int64_t stuck_after_ =
+      std::chrono::duration_cast<std::chrono::seconds>(comm::TransportOptions{}.longest_wait).count();
+  std::int64_t ranks_per_node_ = 0;
   CLI::App app_{"Trains convolutional networks whose samples are split over MPI ranks", "aloni"};
   TrainCommand train_{app_};
   InfoCommand info_{app_};
   CalibrateCommand calibrate_{app_};
+  PlanCommand plan_{app_};
 };
 
 }  // namespace
@@ -76,15 +143,27 @@ void run_command_line(const comm::Communicator& comm, const std::vector<std::str
                       const std::string& kokkos_error) {
   CommandLine command_line;
   const std::string text = comm::collectively(comm, "command line", [&] {
-    if (!kokkos_error.empty()) throw UsageError(kokkos_error);
+    if (!kokkos_error.empty()) throw UsageError(printable(kokkos_error));
     return command_line.parse(arguments);
   });
+  comm::ReplicatedValues values = command_line.replicated();
+  values.add("text to print", text);
+  comm::check_equal(comm, "command line", values);
   if (text.empty()) {
     command_line.run(comm);
   } else if (comm.rank() == 0) {
     std::fputs(text.c_str(), stdout);
     std::fflush(stdout);
   }
+}
+
+comm::TransportOptions early_options(const std::vector<std::string>& arguments) {
+  comm::TransportOptions options;
+  if (const auto limit = early_value(arguments, stuck_after_name, longest_limit))
+    options.stuck_after = std::min(std::chrono::seconds(*limit), default_limit);
+  if (const auto ranks = early_value(arguments, ranks_per_node_name, most_ranks_per_node))
+    options.ranks_per_node = static_cast<int>(*ranks);
+  return options;
 }
 
 }  // namespace aloni::tools

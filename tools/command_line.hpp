@@ -1,6 +1,7 @@
 #pragma once
 // Parses the command line and runs the chosen subcommand.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/transport_options.hpp>
 
 #include <string>
 #include <vector>
@@ -12,5 +13,10 @@ namespace aloni::tools {
 /// Collective. Throws UsageError and the exceptions of the subcommand.
 void run_command_line(const comm::Communicator& comm, const std::vector<std::string>& arguments,
                       const std::string& kokkos_error);
+
+/// The options of the communicator, before the command line is parsed: MPI starts first. Options that are absent or
+/// have a wrong value keep their defaults: stuck_after is --stuck-after, at most 30 s; ranks_per_node is
+/// --ranks-per-node.
+comm::TransportOptions early_options(const std::vector<std::string>& arguments);
 
 }  // namespace aloni::tools

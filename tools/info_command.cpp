@@ -132,6 +132,10 @@ void InfoCommand::check() const {
   if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected the path of a file");
 }
 
+void InfoCommand::add_to(comm::ReplicatedValues& values) const {
+  values.add("--json", std::string(json_.empty() ? "not given" : "given"));
+}
+
 void InfoCommand::run(const comm::Communicator& comm) const {
   const Json info = collect(comm);
   comm::collectively(comm, "aloni info", [&] {

@@ -1,5 +1,6 @@
 #pragma once
 // aloni info: versions, options and ranks of this build and run, for bug reports and for programs.
+#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 
 #include <string>
@@ -18,6 +19,8 @@ class InfoCommand {
   bool chosen() const;
   /// Throws UsageError.
   void check() const;
+  /// The options that all ranks must pass alike. Of paths, only whether they are given.
+  void add_to(comm::ReplicatedValues& values) const;
   /// Collective. Throws FileError on rank 0, PeerFailed on the others.
   void run(const comm::Communicator& comm) const;
 

@@ -1,8 +1,11 @@
 #include <aloni/tools/kokkos_flags.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 #include <string_view>
+#include <thread>
 
 namespace aloni::tools {
 
@@ -28,10 +31,16 @@ constexpr std::array flags{
     Flag{"--kokkos-tools-args", Value::text},
 };
 
-bool is_integer_from(int lowest, std::string_view text) {
+// OpenMP ends the process without a word when it cannot make a thread. Far more threads than cores have no use.
+int largest_thread_count() {
+  constexpr unsigned at_least = 64, per_core = 4;
+  return static_cast<int>(std::max(at_least, per_core * std::thread::hardware_concurrency()));
+}
+
+bool is_integer_from(int lowest, std::string_view text, int highest = std::numeric_limits<int>::max()) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= lowest;
+  return error == std::errc() && end == text.data() + text.size() && value >= lowest && value <= highest;
 }
 
 // The expectation, if Kokkos would abort on this value; otherwise empty.
@@ -44,7 +53,9 @@ std::string fault(const Flag& flag, bool has_value, std::string_view value) {
       }
       return "no value, or yes or no";
     case Value::count:
-      return is_integer_from(1, value) ? "" : "=N with N at least 1";
+      return is_integer_from(1, value, largest_thread_count())
+                 ? ""
+                 : "=N with N from 1 to " + std::to_string(largest_thread_count());
     case Value::index:
       return is_integer_from(0, value) ? "" : "=N with N at least 0";
     case Value::text:

@@ -1,14 +1,21 @@
 // The aloni command: starts MPI and Kokkos, then runs the command line on all ranks together.
 #include <aloni/core/environment.hpp>
+#include <aloni/core/notice.hpp>
 #include <aloni/tools/command_line.hpp>
 #include <aloni/tools/kokkos_flags.hpp>
+#include <aloni/tools/phase_watch.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <mpi.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
+#include <string>
 
 namespace {
 
@@ -30,6 +37,14 @@ int print_kokkos_help(int argc, char** argv) {
   return success;
 }
 
+// The launcher ends all ranks when one has died. It first sends SIGTERM: time to say which rank it was.
+void end_soon(int) {
+  PhaseWatch::hurry();
+  std::signal(SIGTERM, SIG_DFL);
+  std::signal(SIGALRM, [](int) { std::raise(SIGTERM); });
+  alarm(2);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -44,11 +59,26 @@ int main(int argc, char** argv) {
   kokkos_argv.push_back(nullptr);
   char** kokkos_arguments = kokkos_argv.data();
 
+  std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is then an error of write()
+  std::signal(SIGTERM, end_soon);
+  aloni::set_notice_handler([](const std::string& line) { std::fprintf(stderr, "aloni: %s\n", line.c_str()); });
+  const aloni::comm::TransportOptions options = early_options(arguments.others);
+  const auto stuck_after = std::chrono::duration_cast<std::chrono::seconds>(options.stuck_after);
   try {
     if (arguments.help) return print_kokkos_help(kokkos_argc, kokkos_arguments);
-    aloni::Environment environment(kokkos_argc, kokkos_arguments);
-    return run_together(
-        [&](const aloni::comm::Communicator& comm) { run_command_line(comm, arguments.others, arguments.error); });
+    std::optional<PhaseWatch> watch(std::in_place, Phase::start, failure, stuck_after);
+    std::optional<aloni::Environment> environment(std::in_place, kokkos_argc, kokkos_arguments);
+    watch.reset();
+    const int code = run_together(
+        [&](const aloni::comm::Communicator& comm) { run_command_line(comm, arguments.others, arguments.error); },
+        options,
+        [&](int known) {
+          // A failure has been told. A rank that the launcher ends because of it need not stay for a message.
+          if (known != success) std::signal(SIGTERM, SIG_DFL);
+          watch.emplace(Phase::end, known, stuck_after);
+        });
+    environment.reset();
+    return code;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "aloni: %s\n", e.what());
     return failure;

@@ -8,7 +8,8 @@ namespace aloni::tools {
 /// Checks that write_result_file can create `path`, before a long run starts. Leaves no file behind. Throws FileError.
 void check_result_file_can_be_written(const std::string& path);
 
-/// Writes `text` to `path`. Follows a symbolic link; writes directly into a device or pipe. Throws FileError.
+/// Writes `text` to `path`. Follows symbolic links, also to a file that does not exist yet.
+/// Throws FileError, also for a folder, a device and a pipe: a write to a pipe waits for its reader.
 void write_result_file(const std::string& path, const std::string& text);
 
 }  // namespace aloni::tools

@@ -1,4 +1,5 @@
 #include <aloni/core/error.hpp>
+#include <aloni/core/printable.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 
@@ -14,7 +15,7 @@ nn::Strategy file_or_grid(const std::string& argument) {
   try {
     return nn::Strategy::uniform(nn::LayerSplit::parse(argument));
   } catch (const InvalidArgument& e) {
-    throw UsageError("--strategy = " + argument +
+    throw UsageError("--strategy = " + printable(argument) +
                      ": expected an existing strategy file, or a grid: " + e.expectation());
   }
 }
@@ -33,14 +34,14 @@ std::string numbered_text(const nn::Strategy& strategy) {
 
 }  // namespace
 
-nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument) {
+nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument, int ranks) {
   if (argument.empty()) {
     views::ProcessGrid grid;
-    grid[views::Dim::sample] = comm.size();
+    grid[views::Dim::sample] = ranks;
     return nn::Strategy::uniform(grid);
   }
   nn::Strategy strategy = comm::collectively(
-      comm, "aloni train --strategy", [&] { return comm.rank() == 0 ? file_or_grid(argument) : nn::Strategy(); });
+      comm, "aloni --strategy", [&] { return comm.rank() == 0 ? file_or_grid(argument) : nn::Strategy(); });
   std::string text = numbered_text(strategy), source = strategy.source;
   std::int64_t from_file = comm.rank() == 0 && strategy.rules.front().line > 0 ? 1 : 0;
   comm.broadcast(text, 0);

@@ -2,6 +2,7 @@
 // Ends the command on all ranks together. All ranks return the same exit code, at most one rank prints an error line,
 // and no rank keeps waiting for a failed one.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/transport_options.hpp>
 
 #include <functional>
 #include <stdexcept>
@@ -22,11 +23,18 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Throws UsageError: "--batch = 0: expected …". Control characters of the value become escapes.
+[[noreturn]] void refuse(const char* option, const std::string& value, const std::string& expectation);
+
 /// Runs `work` on every rank, with a communicator of all ranks. Returns the exit code, equal on all ranks.
 /// If `work` throws, one rank prints "aloni: …" to stderr: the lowest rank with an error of its own, not a PeerFailed.
 /// A rank that failed alone poisons the communicator. If the other ranks have not returned four seconds after the
-/// failure, the job is aborted with the exit code.
+/// failure, or two seconds after the failure of another rank, the job is aborted with the exit code. If a rank ends or
+/// is stopped, one rank of each node prints which.
+/// `options`: of that communicator. Calls `leaving` with the exit code before the communicator ends; then no rank looks
+/// for failed ones any more.
 /// Collective over all ranks of the job, once per program.
-int run_together(const std::function<void(const comm::Communicator&)>& work);
+int run_together(const std::function<void(const comm::Communicator&)>& work, const comm::TransportOptions& options = {},
+                 const std::function<void(int code)>& leaving = {});
 
 }  // namespace aloni::tools

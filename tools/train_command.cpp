@@ -1,5 +1,8 @@
 #include <aloni/core/error.hpp>
+#include <aloni/core/printable.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/tools/integer_option.hpp>
+#include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
@@ -15,8 +18,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <exception>
 #include <map>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 namespace aloni::tools {
 
@@ -57,10 +63,6 @@ std::string key(const std::pair<const std::string, Value>& entry) {
   return entry.first;
 }
 
-[[noreturn]] void refuse(const char* option, const std::string& value, const std::string& expectation) {
-  throw UsageError(fmt::format("{} = {}: expected {}", option, value, expectation));
-}
-
 void check_number(const char* option, double value, bool good, const char* expectation) {
   if (!good || !std::isfinite(value)) refuse(option, fmt::format("{}", value), expectation);
 }
@@ -74,10 +76,26 @@ TrainCommand::TrainCommand(CLI::App& app)
   options_.shift = 1;
   // Of an option given twice the last one counts, so that a script can append its arguments to its defaults.
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
-    return command_->add_option(name, value, text)->type_name(type)->capture_default_str()->take_last();
+    CLI::Option* option = command_->add_option(name, value, text);
+    option->type_name(type)->capture_default_str()->take_last();
+    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option->check(fits_64_bits);
+    return option;
   };
-  add("--model", model_, "Network: " + listed(nn::model_names(), itself), "NAME");
-  add("--data", data_, "Folder with the files {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz]", "DIR")->required();
+  add("--model", model_, "Network: " + model_list(), "NAME");
+  add("--data", data_,
+      "Folder with the files {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], or `synthetic`: made-up data for any "
+      "network, without a test set, for time and memory; needs --steps",
+      "DIR|synthetic")
+      ->required();
+  command_
+      ->add_option("--input", input_,
+                   "Extents of one sample of synthetic data, HxWxC or DxHxWxC; default: those of the model")
+      ->type_name("EXTENTS")
+      ->take_last();
+  command_->add_option("--classes", classes_, "Classes of synthetic data; default: those of the model")
+      ->type_name("N")
+      ->take_last()
+      ->check(fits_64_bits);
   add("--epochs", options_.epochs, "Passes over the training set", "N");
   add("--steps", options_.steps, "Total number of steps, instead of --epochs; 0: as many as --epochs needs", "N");
   add("--batch", options_.batch, "Samples per step, summed over all ranks", "N");
@@ -99,24 +117,34 @@ TrainCommand::TrainCommand(CLI::App& app)
       "Ranks whose gradients a step sums: " + listed(reductions, key<nn::GradientReduction>) +
           " (starts when more than half are there; late gradients count in the next step)",
       "NAME");
+  add("--check-replicas", options_.check_replicas,
+      "Compare checksums of the parameters between ranks after each N steps; 0: never", "N");
+  command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
   add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
       "Progress on stderr: " + listed(progress_styles, key<ProgressStyle>) +
           "; automatic: line on a terminal, otherwise plain",
       "STYLE");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
+  add("--trace", trace_, "Also write the times of some steps on all ranks to this file, for ui.perfetto.dev", "FILE");
+  add("--trace-steps", trace_steps_, "Number of steps in the trace, after the first five steps", "N");
 }
 
 bool TrainCommand::chosen() const { return command_->parsed(); }
 
 void TrainCommand::check() const {
-  const auto names = nn::model_names();
-  if (std::find(names.begin(), names.end(), model_) == names.end())
-    refuse("--model", model_, "one of: " + listed(names, itself));
-  if (data_.empty()) refuse("--data", "\"\"", "the path of a folder");
+  check_model(model_);
+  if (data_.empty()) refuse("--data", "\"\"", "the path of a folder, or synthetic");
+  if (command_->count("--input") > 0) check_input(input_);
+  if (command_->count("--classes") > 0) check_range("--classes", classes_, 1, most_of_an_option);
+  for (const char* option : {"--input", "--classes"})
+    if (command_->count(option) > 0 && !is_synthetic())
+      refuse(option, "given", "only with --data synthetic; a folder's images have extents and classes");
+  if (is_synthetic() && options_.steps < 1)
+    refuse("--steps", std::to_string(options_.steps), "at least 1 with --data synthetic, which has no end");
   if (options_.epochs < 1) refuse("--epochs", std::to_string(options_.epochs), "at least 1");
   // The parser turns a number beyond 64 bits into the largest number.
-  constexpr Index most = 1'000'000'000;
+  constexpr Index most = most_of_an_option;
   if (options_.steps < 0 || options_.steps > most) {
     refuse("--steps", std::to_string(options_.steps), "from 0 to " + std::to_string(most));
   }
@@ -126,6 +154,9 @@ void TrainCommand::check() const {
   }
   if (std::find(precisions.begin(), precisions.end(), precision_) == precisions.end()) {
     refuse("--precision", precision_, "one of: " + listed(precisions, itself));
+  }
+  if (options_.check_replicas < 0 || options_.check_replicas > most) {
+    refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
   }
   check_number("--learning-rate", options_.learning_rate, options_.learning_rate > 0, "a finite number above 0");
   check_number("--momentum", options_.momentum, options_.momentum >= 0 && options_.momentum < 1,
@@ -143,9 +174,33 @@ void TrainCommand::check() const {
     refuse("--progress", progress_, "one of: " + listed(progress_styles, key<ProgressStyle>));
   }
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
+  if (!trace_.empty() && trace_ == json_) refuse("--trace", trace_, "a path that differs from --json");
+  constexpr std::int64_t most_traced = 1000;
+  if (trace_steps_ < 1 || trace_steps_ > most_traced)
+    refuse("--trace-steps", std::to_string(trace_steps_), "from 1 to " + std::to_string(most_traced));
+  if (command_->count("--trace-steps") > 0 && trace_.empty())
+    refuse("--trace-steps", std::to_string(trace_steps_), "together with --trace FILE");
   if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
   if (command_->count("--strategy") > 0 && strategy_.empty())
     refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
+}
+
+void TrainCommand::add_to(comm::ReplicatedValues& values) const {
+  const auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
+  values.add("--model", model_).add("--data", std::string(is_synthetic() ? "synthetic" : "a folder"));
+  values.add("--input", input_)
+      .add("--classes", classes_)
+      .add("--epochs", options_.epochs)
+      .add("--steps", options_.steps);
+  values.add("--batch", options_.batch).add("--strategy", strategy_.empty() ? "not given" : strategy_);
+  values.add("--precision", precision_).add("--seed", seed_).add("--learning-rate", options_.learning_rate);
+  values.add("--schedule", schedule_).add("--momentum", options_.momentum);
+  values.add("--weight-decay", options_.weight_decay).add("--shift", options_.shift).add("--backend", backend_);
+  values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
+  values.add("--allow-nonfinite", options_.allow_nonfinite);
+  values.add("--tuning", given(tuning_)).add("--json", given(json_));
+  values.add("--trace", given(trace_)).add("--trace-steps", trace_steps_);
 }
 
 template <class T>
@@ -157,33 +212,55 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.backend = backends.at(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
+  options.timed_steps = trace_.empty() ? 0 : trace_steps_;
+  if (is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, strategy, options, observer);
   return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
+}
+
+nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTest& data) const {
+  if (!is_synthetic()) return nn::make_model(model_, data.train.image, data.train.classes);
+  nn::ModelOptions given;
+  if (!input_.empty()) given.input = parse_input(input_);
+  if (command_->count("--classes") > 0) given.classes = classes_;
+  return nn::make_model(model_, given);
+}
+
+std::string TrainCommand::describe(const nn::TrainAndTest& data, const nn::NetworkDescription& network) const {
+  const std::string sample = input_text(network.input, network.spatial_rank);
+  if (is_synthetic()) return fmt::format("{} steps on synthetic samples of {}", options_.steps, sample);
+  return fmt::format("{} training and {} test images of {} from {}", data.train.size(), data.test.size(), sample,
+                     data_);
+}
+
+TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const {
+  return {model_, data_, strategy.source, precision_, comm.size(), options_.batch, seed_};
 }
 
 void TrainCommand::run(const comm::Communicator& comm) const {
   const bool speaks = comm.rank() == 0;
-  if (!json_.empty()) {
-    comm::collectively(comm, "aloni train --json", [&] {
-      if (speaks) check_result_file_can_be_written(json_);
+  for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_)}) {
+    if (path.empty()) continue;
+    comm::collectively(comm, std::string("aloni train ") + option, [&, &file = path] {
+      if (speaks) check_result_file_can_be_written(file);
     });
   }
   if (!tuning_.empty()) use_tuning_file(comm, tuning_);
-  const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
-  const nn::TrainAndTest data = comm::collectively(comm, "aloni train --data", [&] { return nn::read_mnist(data_); });
-  const nn::NetworkDescription network = nn::make_model(model_, data.train.image, data.train.classes);
+  const nn::Strategy strategy = strategy_from_argument(comm, strategy_, comm.size());
+  const nn::TrainAndTest data = comm::collectively(
+      comm, "aloni train --data", [&] { return is_synthetic() ? nn::TrainAndTest{} : nn::read_mnist(data_); });
+  const nn::NetworkDescription network = network_for(data);
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
 
   std::optional<TrainSpeaker> speaker;
   if (speaks) {
     Index parameters = 0;
     for (const auto& p : nn::parameters_of(network)) parameters += p.extents.size();
-    const auto& image = data.train.image;
     fmt::print("{}, {} parameters, {}, {} rank{}, strategy {}, batch {}\n", model_, parameters, precision_, comm.size(),
                comm.size() == 1 ? "" : "s", strategy.source, options_.batch);
-    fmt::print("{} training and {} test images of {}x{}x{} from {}\n", data.train.size(), data.test.size(),
-               image[views::Dim::height], image[views::Dim::width], image[views::Dim::channel], data_);
+    fmt::print("{}\n", describe(data, network));
     std::fflush(stdout);
-    speaker.emplace(progress_styles.at(progress_), options_.batch, data.train.size());
+    speaker.emplace(progress_styles.at(progress_), options_.batch,
+                    is_synthetic() ? options_.steps * options_.batch : data.train.size());
   }
   nn::TrainObserver* const observer = speaks ? &*speaker : nullptr;
   const auto train_with = precision_ == "double"     ? &TrainCommand::train<double>
@@ -191,6 +268,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
                                                      : &TrainCommand::train<float>;
   const nn::TrainReport report = (this->*train_with)(comm, network, strategy, data, observer);
   speaker.reset();
+  const std::string trace = trace_.empty() ? "" : trace_text(comm, report, train_run(comm, strategy));
 
   comm::collectively(comm, "aloni train", [&] {
     if (!speaks) return;
@@ -199,10 +277,21 @@ void TrainCommand::run(const comm::Communicator& comm) const {
       throw FileError("aloni train", "standard output", "cannot be written",
                       "a device with free space for the results");
     }
+    // A file that cannot be written does not prevent the other one.
+    std::exception_ptr error;
     if (!json_.empty()) {
-      TrainRun run{model_, data_, strategy.source, precision_, comm.size(), options_.batch, seed_};
-      write_result_file(json_, to_json(report, run));
+      try {
+        write_result_file(json_, to_json(report, train_run(comm, strategy)));
+      } catch (const FileError&) {
+        error = std::current_exception();
+      }
     }
+    if (!trace_.empty()) {
+      write_result_file(trace_, trace);
+      fmt::print("trace       {} (open it at ui.perfetto.dev)\n", printable(trace_));
+      std::fflush(stdout);
+    }
+    if (error) std::rethrow_exception(error);
   });
 }
 

@@ -1,8 +1,11 @@
 #pragma once
-// aloni train: trains a named network on a data set in IDX files with a strategy; prints and writes the results.
+// aloni train: trains a named network with a strategy, on a data set in IDX files or on made-up data; prints and writes
+// the results.
+#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/progress.hpp>
+#include <aloni/tools/train_output.hpp>
 
 #include <string>
 
@@ -20,6 +23,8 @@ class TrainCommand {
   bool chosen() const;
   /// Checks the ranges of values, which the parser does not know. Throws UsageError.
   void check() const;
+  /// The options that all ranks must pass alike. Of paths, only whether they are given.
+  void add_to(comm::ReplicatedValues& values) const;
   /// Collective. Throws UsageError and the exceptions of the library.
   void run(const comm::Communicator& comm) const;
 
@@ -27,10 +32,18 @@ class TrainCommand {
   template <class T>
   nn::TrainReport train(const comm::Communicator& comm, const nn::NetworkDescription& network,
                         const nn::Strategy& strategy, const nn::TrainAndTest& data, nn::TrainObserver* observer) const;
+  bool is_synthetic() const { return data_ == "synthetic"; }
+  nn::NetworkDescription network_for(const nn::TrainAndTest& data) const;
+  std::string describe(const nn::TrainAndTest& data, const nn::NetworkDescription& network) const;
+
+  TrainRun train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const;
 
   CLI::App* command_;
   std::string model_ = "lenet5", data_, strategy_, precision_ = "float", schedule_ = "linear", backend_ = "automatic",
-              gradients_ = "all", progress_ = "automatic", json_, tuning_;
+              gradients_ = "all", progress_ = "automatic", json_, tuning_, trace_;
+  std::string input_;
+  std::int64_t classes_ = 0;
+  std::int64_t trace_steps_ = 3;
   std::int64_t seed_ = 1;  // signed, because the parser would turn -1 into a large number
   nn::TrainOptions options_;
 };

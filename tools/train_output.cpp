@@ -1,4 +1,6 @@
+#include <aloni/core/comm/trace.hpp>
 #include <aloni/core/version.hpp>
+#include <aloni/nn/step_times.hpp>
 #include <aloni/tools/train_output.hpp>
 
 #include <fmt/format.h>
@@ -44,8 +46,10 @@ void TrainSpeaker::after_step(std::int64_t step, std::int64_t total_steps, doubl
 
 void TrainSpeaker::after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) {
   progress_.clear();
-  fmt::print("epoch {}/{}: loss {:.4f}, test accuracy {:.2f} %, {:.0f} samples/s\n", epoch, epochs, report.loss,
-             100 * report.test_accuracy, samples_per_second);
+  const std::string accuracy =
+      report.test_accuracy ? fmt::format(", test accuracy {:.2f} %", 100 * *report.test_accuracy) : "";
+  fmt::print("epoch {}/{}: loss {:.4f}{}, {:.0f} samples/s\n", epoch, epochs, report.loss, accuracy,
+             samples_per_second);
   std::fflush(stdout);
 }
 
@@ -60,23 +64,46 @@ std::string summary(const nn::TrainReport& report) {
         fmt::format("{:<11} {:<10} {:9.3f} s {:6.1f} %\n", heading, name, seconds, sum > 0 ? 100 * seconds / sum : 0.0);
     heading = "";
   }
-  return text + fmt::format("memory      {} (largest rank)\n", bytes_text(report.peak_memory_bytes));
+  text += fmt::format("sent        {} in {} messages per step (largest rank)\n", bytes_text(report.bytes_sent),
+                      report.messages);
+  return text + fmt::format("memory      {}, predicted {} (largest rank)\n", bytes_text(report.peak_memory_bytes),
+                            bytes_text(report.predicted_memory_bytes));
 }
 
 std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
   nlohmann::ordered_json json;
   json["losses"] = report.losses;
   json["epochs"] = nlohmann::ordered_json::array();
-  for (const auto& epoch : report.epochs)
-    json["epochs"].push_back({{"loss", epoch.loss}, {"test_accuracy", epoch.test_accuracy}});
+  for (const auto& epoch : report.epochs) {
+    nlohmann::ordered_json entry{{"loss", epoch.loss}};
+    if (epoch.test_accuracy) entry["test_accuracy"] = *epoch.test_accuracy;
+    json["epochs"].push_back(entry);
+  }
   json["step_seconds"] = report.step_seconds;
   json["samples_per_second"] = report.samples_per_second;
   for (const auto& [name, seconds] : phases(report.time)) json["time"][name] = seconds;
   json["peak_memory_bytes"] = report.peak_memory_bytes;
+  json["predicted_memory_bytes"] = report.predicted_memory_bytes;
+  json["bytes_sent"] = report.bytes_sent;
+  json["messages"] = report.messages;
   json["run"] = {{"version", version()},       {"model", run.model}, {"data", run.data},   {"strategy", run.strategy},
                  {"precision", run.precision}, {"ranks", run.ranks}, {"batch", run.batch}, {"seed", run.seed}};
   // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string trace_text(const comm::Communicator& comm, const nn::TrainReport& report, const TrainRun& run) {
+  const Trace mine = comm::collectively(comm, "aloni train --trace: times of this rank",
+                                        [&] { return nn::trace_of(*report.times, comm.rank()); });
+  const std::array<TraceArgument, 8> about{{{"version", std::string(version())},
+                                            {"model", run.model},
+                                            {"data", run.data},
+                                            {"strategy", run.strategy},
+                                            {"precision", run.precision},
+                                            {"ranks", std::int64_t{run.ranks}},
+                                            {"batch", std::int64_t{run.batch}},
+                                            {"seed", run.seed}}};
+  return comm::gather_trace(comm, mine, about);
 }
 
 }  // namespace aloni::tools

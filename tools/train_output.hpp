@@ -34,8 +34,13 @@ class TrainSpeaker : public nn::TrainObserver {
 std::string summary(const nn::TrainReport& report);
 
 /// {"losses": [per step], "epochs": [{"loss", "test_accuracy"}], "step_seconds", "samples_per_second", "time":
-/// {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "run": {version, members of TrainRun}}.
-/// Numbers that are not finite become null.
+/// {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "predicted_memory_bytes", "bytes_sent", "messages",
+/// "run": {version, members of TrainRun}}. Without a test set there is no "test_accuracy". "bytes_sent" and "messages"
+/// are those of one training step. Numbers that are not finite become null.
 std::string to_json(const nn::TrainReport& report, const TrainRun& run);
+
+/// The times of all ranks as Chrome trace events (core/trace.hpp) on rank 0; empty on the other ranks.
+/// Collective. @pre report.times
+std::string trace_text(const comm::Communicator& comm, const nn::TrainReport& report, const TrainRun& run);
 
 }  // namespace aloni::tools

@@ -5,6 +5,8 @@
 #include <aloni/views/extents.hpp>
 
 #include <array>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -16,14 +18,24 @@ struct Box {
 
   constexpr Index lower(Dim d) const { return lo[position(d)]; }
   constexpr Index upper(Dim d) const { return hi[position(d)]; }
-  /// Number of indices in one dimension; 0 when hi ≤ lo.
-  constexpr Index extent(Dim d) const { return upper(d) > lower(d) ? upper(d) - lower(d) : 0; }
-  constexpr Index size() const {
-    Index n = 1;
-    for (Dim d : all_dims) n *= extent(d);
-    return n;
+  /// Number of indices in one dimension; 0 when hi ≤ lo. The largest Index if the number is larger.
+  constexpr Index extent(Dim d) const {
+    if (upper(d) <= lower(d)) return 0;
+    constexpr std::uint64_t most = std::numeric_limits<Index>::max();
+    const std::uint64_t n = static_cast<std::uint64_t>(upper(d)) - static_cast<std::uint64_t>(lower(d));
+    return static_cast<Index>(n < most ? n : most);
   }
-  constexpr bool empty() const { return size() == 0; }
+  /// Number of indices. Throws InvalidArgument above max_elements.
+  constexpr Index size() const {
+    std::array<Index, num_dims> extents{};
+    for (Dim d : all_dims) extents[position(d)] = extent(d);
+    return detail::checked_size(extents);
+  }
+  constexpr bool empty() const {
+    for (int i = 0; i < num_dims; ++i)
+      if (hi[i] <= lo[i]) return true;
+    return false;
+  }
   constexpr void set(Dim d, Index lower, Index upper) {
     lo[position(d)] = lower;
     hi[position(d)] = upper;

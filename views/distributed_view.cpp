@@ -39,8 +39,9 @@ DistributedView<T, R, Mem>::DistributedView(const Distribution& distribution, in
                           "a rank of the distribution, from 0 to " + std::to_string(distribution.ranks() - 1));
   for (Dim d : all_dims) {
     for (Side s : {Side::low, Side::high})
-      if (ghosts(d, s) < 0)
-        throw InvalidArgument(operation, std::string("ghosts, ") + name(d), std::to_string(ghosts(d, s)), "at least 0");
+      if (ghosts(d, s) < 0 || ghosts(d, s) > max_elements)
+        throw InvalidArgument(operation, std::string("ghosts, ") + name(d), std::to_string(ghosts(d, s)),
+                              ghosts(d, s) < 0 ? "at least 0" : "at most " + std::to_string(max_elements));
     if (std::find(axes.begin(), axes.end(), d) != axes.end()) continue;
     const Index extent = distribution.extents()[d];
     if (extent != 1 || ghosts(d, Side::low) != 0 || ghosts(d, Side::high) != 0)
@@ -49,6 +50,7 @@ DistributedView<T, R, Mem>::DistributedView(const Distribution& distribution, in
           "1 without ghosts, because a View of " + std::to_string(R) + " spatial dimensions has no " + name(d));
   }
   owned_ = distribution_.owned(rank);
+  check_extents(std::string(operation) + ", owned box and ghosts", extents_of(box_with_ghosts()));
 }
 
 template <class T, int R, class Mem>

@@ -95,7 +95,7 @@ class DistributedView {
   DistributedView() = default;
 
   /// Allocates the owned box and the ghosts of `rank`, channels last, zeroed on `exec`. Asynchronous on `exec`.
-  /// @pre 0 ≤ rank < distribution.ranks(), ghosts ≥ 0. Throws InvalidArgument.
+  /// @pre 0 ≤ rank < distribution.ranks(), ghosts ≥ 0, owned box and ghosts ≤ max_elements. Throws InvalidArgument.
   template <class Exec>
   DistributedView(const Exec& exec, const std::string& label, const Distribution& distribution, int rank,
                   const GhostWidths& ghosts = {})

@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
+#include <limits>
 
 namespace aloni::views {
 
@@ -13,12 +14,6 @@ std::vector<Index> even_borders(Index extent, int blocks) {
   const Index size = extent / blocks, longer = extent % blocks;
   for (int b = 0; b <= blocks; ++b) borders[static_cast<std::size_t>(b)] = b * size + std::min<Index>(b, longer);
   return borders;
-}
-
-void check_extents(const char* operation, const Extents& extents) {
-  for (Dim d : all_dims)
-    if (extents[d] < 0)
-      throw InvalidArgument(operation, std::string("extents, ") + name(d), std::to_string(extents[d]), "at least 0");
 }
 
 }  // namespace
@@ -46,7 +41,8 @@ Distribution Distribution::block(const Extents& extents, const ProcessGrid& grid
 Distribution Distribution::on_root(const Extents& extents, int ranks, int root) {
   constexpr const char* operation = "aloni::views::Distribution::on_root";
   check_extents(operation, extents);
-  if (ranks < 1) throw InvalidArgument(operation, "ranks", std::to_string(ranks), "at least 1");
+  if (ranks < 1 || ranks > max_blocks)
+    throw InvalidArgument(operation, "ranks", std::to_string(ranks), "from 1 to " + std::to_string(max_blocks));
   if (root < 0 || root >= ranks)
     throw InvalidArgument(operation, "root", std::to_string(root), "a rank from 0 to " + std::to_string(ranks - 1));
   // One block of samples per rank; all blocks except the root's are empty.
@@ -62,10 +58,11 @@ Distribution Distribution::with_blocks(Dim d, const std::vector<Index>& sizes) c
   if (sizes.size() != static_cast<std::size_t>(grid_[d]))
     throw InvalidArgument(operation, "sizes.size()", std::to_string(sizes.size()),
                           std::to_string(grid_[d]) + ", the blocks of grid " + to_string(grid_));
+  constexpr Index most = std::numeric_limits<Index>::max();
   std::vector<Index> borders{0};
   for (Index size : sizes) {
     if (size < 0) throw InvalidArgument(operation, "sizes", std::to_string(size), "at least 0");
-    borders.push_back(borders.back() + size);
+    borders.push_back(size > most - borders.back() ? most : borders.back() + size);
   }
   if (borders.back() != extents_[d])
     throw InvalidArgument(operation, "sum of sizes", std::to_string(borders.back()),
@@ -114,17 +111,38 @@ bool Distribution::is_first_copy(int rank) const {
                      [&](Dim d) { return !replicated(d) || coordinate[position(d)] == 0; });
 }
 
+std::vector<int> Distribution::owners(const Box& box) const {
+  std::array<std::vector<int>, num_dims> coordinates;
+  for (Dim d : all_dims) {
+    const Index lo = std::max<Index>(box.lower(d), 0), hi = std::min(box.upper(d), extents_[d]);
+    if (lo >= hi) return {};
+    const int first = replicated(d) ? 0 : block_of(d, lo), last = replicated(d) ? grid_[d] - 1 : block_of(d, hi - 1);
+    for (int c = first; c <= last; ++c) {
+      const auto block = static_cast<std::size_t>(c);
+      if (replicated(d) || borders(d)[block] < borders(d)[block + 1]) coordinates[position(d)].push_back(c);
+    }
+  }
+  const std::vector<int> replica = grid_.ranks_of(coordinates);
+  std::vector<int> all;
+  for (int first = 0; first < ranks_; first += grid_.size())
+    for (const int r : replica) all.push_back(first + r);
+  return all;
+}
+
 std::vector<int> Distribution::group(int rank, const std::vector<Dim>& dims) const {
   const int first = rank - rank % grid_.size();
   const auto mine = grid_.coordinate(rank);
-  std::vector<int> members;
-  for (int r = 0; r < grid_.size(); ++r) {
-    const auto other = grid_.coordinate(r);
-    const bool together = std::all_of(all_dims.begin(), all_dims.end(), [&](Dim d) {
-      return std::find(dims.begin(), dims.end(), d) != dims.end() || other[position(d)] == mine[position(d)];
-    });
-    if (together) members.push_back(first + r);
+  std::array<std::vector<int>, num_dims> coordinates;
+  for (Dim d : all_dims) {
+    auto& list = coordinates[position(d)];
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) {
+      list.push_back(mine[position(d)]);
+    } else {
+      for (int c = 0; c < grid_[d]; ++c) list.push_back(c);
+    }
   }
+  std::vector<int> members = grid_.ranks_of(coordinates);
+  for (int& r : members) r += first;
   return members;
 }
 

@@ -25,13 +25,14 @@ class Distribution {
 
   /// Even blocks: the first (extent mod blocks) blocks of a dimension have one element more. If a dimension has fewer
   /// elements than blocks, its last blocks are empty.
-  /// @pre extents ≥ 0
+  /// @pre extents ≥ 0, the product of those above 0 ≤ max_elements
+  /// @pre blocks of the grid ≥ 1, their product ≤ max_blocks
   /// @pre ranks is a positive multiple of grid.size()
   /// Throws InvalidArgument (equal on all ranks).
   static Distribution block(const Extents& extents, const ProcessGrid& grid, int ranks);
 
   /// `root` owns the whole tensor, the other ranks nothing: the distribution for gather and scatter.
-  /// @pre 0 ≤ root < ranks
+  /// @pre extents as for block(), 0 ≤ root < ranks ≤ max_blocks. Throws InvalidArgument (equal on all ranks).
   static Distribution on_root(const Extents& extents, int ranks, int root);
 
   /// This distribution with blocks of the given sizes in one dimension.
@@ -56,6 +57,9 @@ class Distribution {
   Box owned(int rank) const;
   /// Whether `rank` is the first copy of its indices: no lower rank owns them too. Sums count first copies only.
   bool is_first_copy(int rank) const;
+
+  /// The ranks that own an index of the box, ascending. Copies count.
+  std::vector<int> owners(const Box& box) const;
 
   /// The ranks of the replica of `rank` whose grid coordinates equal those of `rank` in every dimension outside `dims`.
   /// Ascending, `rank` included. With all five dimensions: the whole replica.

@@ -25,13 +25,35 @@ const char* name(Dim d);
 /// The letter of a dimension in a process grid's text form: n, d, h, w, c.
 char letter(Dim d);
 
+namespace detail {
+
+/// Throws InvalidArgument: an extent is below 0, or their product above max_elements.
+[[noreturn]] void refuse_size(const std::array<Index, num_dims>& extents);
+
+/// The product of the extents. Throws InvalidArgument if one is below 0, or the product above max_elements.
+constexpr Index checked_size(const std::array<Index, num_dims>& extents) {
+  Index n = 1;
+  bool zero = false;
+  for (const Index extent : extents) {
+    if (extent < 0) refuse_size(extents);
+    zero |= extent == 0;
+    n = saturating_product(n, extent == 0 ? 1 : extent);
+  }
+  if (zero) return 0;
+  if (n > max_elements) refuse_size(extents);
+  return n;
+}
+
+}  // namespace detail
+
 /// Number of elements per dimension, all ≥ 0, in the order of Dim.
 struct Extents {
   std::array<Index, num_dims> values{1, 1, 1, 1, 1};
 
   constexpr Index operator[](Dim d) const { return values[position(d)]; }
   constexpr Index& operator[](Dim d) { return values[position(d)]; }
-  constexpr Index size() const { return values[0] * values[1] * values[2] * values[3] * values[4]; }
+  /// The product. Throws InvalidArgument if an extent is below 0, or the product above max_elements.
+  constexpr Index size() const { return detail::checked_size(values); }
   friend constexpr bool operator==(const Extents&, const Extents&) = default;
 };
 
@@ -50,6 +72,10 @@ constexpr Extents make_extents(Index samples, const std::array<Index, SpatialRan
   for (std::size_t i = 0; i < SpatialRank; ++i) e.values[4 - SpatialRank + i] = spatial[i];
   return e;
 }
+
+/// Throws InvalidArgument with `operation` if an extent is below 0, or the product of the extents other than 0 is above
+/// max_elements: then the product of no subset of the extents overflows.
+void check_extents(const std::string& operation, const Extents& e);
 
 /// "8x1x28x28x1": all five extents in the order of Dim.
 std::string to_string(const Extents& e);

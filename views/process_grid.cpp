@@ -2,11 +2,11 @@
 
 #include <aloni/core/error.hpp>
 
+#include <utility>
+
 namespace aloni::views {
 
 namespace {
-
-constexpr int max_blocks = 1 << 30;
 
 [[noreturn]] void refuse(std::string_view text, const std::string& expectation) {
   throw InvalidArgument("aloni::views::ProcessGrid::parse", "text", "\"" + std::string(text) + "\"", expectation);
@@ -45,6 +45,11 @@ ProcessGrid ProcessGrid::parse(std::string_view text) {
   return grid;
 }
 
+void ProcessGrid::refuse_size() const {
+  throw InvalidArgument("aloni::views::ProcessGrid::size", "blocks", to_string(*this),
+                        "counts of at least 1, and at most " + std::to_string(max_blocks) + " blocks in all");
+}
+
 std::array<int, num_dims> ProcessGrid::coordinate(int rank) const {
   std::array<int, num_dims> c{};
   int rest = rank;  // the outermost coordinate wraps around: ranks beyond size() repeat the grid
@@ -59,6 +64,18 @@ int ProcessGrid::rank_of(const std::array<int, num_dims>& coordinate) const {
   int rank = 0;
   for (int i = 0; i < num_dims; ++i) rank = rank * blocks[i] + coordinate[i];
   return rank;
+}
+
+std::vector<int> ProcessGrid::ranks_of(const std::array<std::vector<int>, num_dims>& coordinates) const {
+  std::vector<int> ranks{0};
+  for (int i = 0; i < num_dims; ++i) {
+    std::vector<int> next;
+    next.reserve(ranks.size() * coordinates[i].size());
+    for (const int rank : ranks)
+      for (const int c : coordinates[i]) next.push_back(rank * blocks[i] + c);
+    ranks = std::move(next);
+  }
+  return ranks;
 }
 
 std::string to_string(const ProcessGrid& g) {

@@ -20,6 +20,9 @@
 
 namespace aloni::views {
 
+/// Bound of the number of blocks of a grid, and of the ranks of a distribution.
+inline constexpr int max_blocks = 1 << 30;
+
 struct ProcessGrid {
   std::array<int, num_dims> blocks{1, 1, 1, 1, 1};
 
@@ -28,16 +31,31 @@ struct ProcessGrid {
 
   constexpr int operator[](Dim d) const { return blocks[position(d)]; }
   constexpr int& operator[](Dim d) { return blocks[position(d)]; }
-  constexpr int size() const { return blocks[0] * blocks[1] * blocks[2] * blocks[3] * blocks[4]; }
-  /// Number of ranks that share one sample: the product of the depth, height and width blocks.
-  constexpr int spatial_size() const { return blocks[1] * blocks[2] * blocks[3]; }
+  /// Number of blocks. Throws InvalidArgument if a count is below 1, or the product above max_blocks.
+  constexpr int size() const { return product(0, num_dims); }
+  /// Number of ranks that share one sample: the product of the depth, height and width blocks. Throws as size().
+  constexpr int spatial_size() const { return product(1, 4); }
 
   /// The coordinate of a rank's block in each dimension. @pre rank ≥ 0; ranks beyond size() are replicas
   std::array<int, num_dims> coordinate(int rank) const;
   /// The rank in [0, size()) that owns the block. @pre 0 ≤ coordinate < blocks
   int rank_of(const std::array<int, num_dims>& coordinate) const;
 
+  /// The ranks in [0, size()) with one of the given coordinates in each dimension. Ascending, if the coordinates are.
+  std::vector<int> ranks_of(const std::array<std::vector<int>, num_dims>& coordinates) const;
+
   friend constexpr bool operator==(const ProcessGrid&, const ProcessGrid&) = default;
+
+ private:
+  [[noreturn]] void refuse_size() const;
+  constexpr int product(int first, int last) const {
+    Index n = 1;
+    for (int i = first; i < last; ++i) {
+      n *= blocks[i];
+      if (blocks[i] < 1 || n > max_blocks) refuse_size();
+    }
+    return static_cast<int>(n);
+  }
 };
 
 /// The text form, in the order n, d, h, w, c, without counts of 1; "1" if no dimension is split.

@@ -75,6 +75,11 @@ def training(run):
             run.bar(f"cost-{split}-b{batch}", f"cost of the split by {text}, {batch:,} samples",
                     median(values, name % split), median(values, name % "alone"), "without messages",
                     command=run_text("bench_train_step", cases))
+    for split, text in (("n2", "sample"), ("h2", "height")):
+        run.bar(f"times-{split}-b64", f"step with times of all nodes, two ranks by {text}, 64 samples",
+                median(values, f"train_step/lenet5/float/timed-{split}-b64"),
+                median(values, f"train_step/lenet5/float/{split}-b64"), "without times", at_most=1.02,
+                command=run_text("bench_train_step", cases))
     run.bar("demo-accuracy", "digits, two ranks by height: test accuracy after 5 epochs",
             median(values, "demo/accuracy"), unit="%", at_least=97, command="scripts/demo.sh")
     run.bar("demo-seconds", "the demo after set-up and compilation", median(values, "demo/seconds"), at_most=180,

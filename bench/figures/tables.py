@@ -3,7 +3,14 @@ import re
 
 from figures.sections import LAYERS, PASSES, SECTIONS, SIZES, pass_text, size_text
 
-MARKED = re.compile(r"(<!-- figures: bench/report\.py (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
+
+
+def marked(program):
+    """Finds the figures that a program writes, with their name."""
+    return re.compile(rf"(<!-- figures: {re.escape(program)} (\w+) -->\n)(.*?)(<!-- end of figures -->)", re.DOTALL)
+
+
+MARKED = marked("bench/report.py")
 MISSING = "–"
 
 

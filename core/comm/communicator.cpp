@@ -1,5 +1,6 @@
 #include <aloni/core/comm/communicator.hpp>
 
+#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/device/device_memory.hpp>
 #include <aloni/core/comm/engine/communicator_state.hpp>
 #include <aloni/core/error.hpp>
@@ -145,12 +146,22 @@ void Communicator::set_max_message_bytes(std::size_t bytes) {
   state_->runtime->engine().set_max_fragment_bytes(bytes);
 }
 
+bool Communicator::claim_report() const { return state_->runtime->claim_report(); }
+
 void Communicator::set_stuck_after(std::chrono::milliseconds limit) const {
   if (limit.count() < 0) {
     throw InvalidArgument("aloni::comm::Communicator::set_stuck_after", "limit", std::to_string(limit.count()) + " ms",
                           "0 (never) or more");
   }
   state_->runtime->set_stuck_after(limit);
+}
+
+void Communicator::set_longest_wait(std::chrono::milliseconds limit) const {
+  if (limit.count() < 0) {
+    throw InvalidArgument("aloni::comm::Communicator::set_longest_wait", "limit", std::to_string(limit.count()) + " ms",
+                          "0 or more");
+  }
+  state_->runtime->set_longest_wait(limit);
 }
 
 std::shared_ptr<std::pmr::memory_resource> Communicator::shared_memory() const { return state_->runtime->heap(); }
@@ -177,8 +188,7 @@ std::shared_ptr<std::byte> Communicator::open(int peer, const ExposedMemory& mem
   const auto guard = state_->runtime->guard();
   const int root = state_->context->root_of(peer);
   try {
-    std::byte* const p = state_->runtime->engine().route(root).exposed(root, memory.shared, bytes);
-    return {state_->runtime, p};  // the transport keeps it mapped
+    return state_->runtime->engine().route(root).open_exposed(root, memory.shared, bytes);
   } catch (const CommunicationError&) {
     return nullptr;
   }
@@ -237,30 +247,29 @@ void Communicator::broadcast(std::string& text, int root) const {
 
 void Communicator::set_tuning(const Tuning& tuning) const {
   constexpr const char* name = "aloni::comm::Communicator::set_tuning";
+  ReplicatedValues lines;
+  std::istringstream text(to_text(tuning));
+  int number = 0;
+  for (std::string line; std::getline(text, line);)
+    lines.add("line " + std::to_string(++number) + " of the tuning", line);
+  if (const auto d = find_disagreement(*this, name, lines)) {
+    state_->poisoning([&] { throw CommunicationError(name, d->name, d->found, "the same tuning on all ranks"); });
+  }
   const auto nodes = static_cast<int>(state_->plans.topology().nodes.size());
   if (tuning.ranks != size() || tuning.nodes != nodes) {
     throw InvalidArgument(name, "tuning",
                           "of " + std::to_string(tuning.ranks) + " ranks on " + std::to_string(tuning.nodes) + " nodes",
                           "one of " + std::to_string(size()) + " ranks on " + std::to_string(nodes) + " nodes");
   }
-  std::string first = to_text(tuning);
-  const std::string own = first;
-  broadcast(first, 0);
-  if (all_reduce(std::int64_t{first == own ? size() : rank()}, Reduction::min) < size()) {
-    state_->poisoning([&] {
-      throw CommunicationError(name, "tuning", first == own ? "different on another rank" : "different from rank 0's",
-                               "the same tuning on all ranks");
-    });
-  }
   state_->plans.set_tuning(tuning);
 }
 
 void Communicator::poison(std::string_view message) const noexcept { state_->runtime->poison(message); }
 
-void Communicator::check_poison() const {
+void Communicator::check_poison(bool waits) const {
   {
     const auto guard = state_->runtime->guard();
-    state_->poisoning([&] { state_->runtime->look_around(false); });
+    state_->poisoning([&] { state_->runtime->look_around(waits); });
   }
   state_->check_poison("aloni::comm::Communicator::check_poison", true);
 }

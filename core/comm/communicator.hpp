@@ -30,7 +30,8 @@
 // any depth, because a rank that waits in one of them may wait for a rank that waits in another.
 // A rank that can't poison any more is found as well. Ranks of its node notice within milliseconds that its process has
 // ended; other nodes notice it if it is the lowest rank of its node. A rank that is stopped or takes no part is found
-// after TransportOptions::stuck_after. The others then throw PeerFailed with its rank.
+// after TransportOptions::stuck_after, one that computes after TransportOptions::longest_wait. The others then throw
+// PeerFailed with its rank. An exception that leaves the block of the last copy of a communicator poisons the family.
 // After PeerFailed or CommunicationError a communicator can only be destroyed. Its requests are dead, and the buffers
 // of pending receives belong to the caller again.
 //
@@ -98,6 +99,7 @@ concept MessageElement = std::is_trivially_copyable_v<T> && !std::same_as<std::r
 
 template <class T>
 class PartialAllReduce;
+class TransferMessages;
 
 class Communicator {
  public:
@@ -120,18 +122,19 @@ class Communicator {
   /// Tags are 0 … max_tag.
   static constexpr int max_tag = 16383;
 
-  /// Asynchronous. The k-th send with a tag meets the k-th receive with that tag; both have the same size in bytes.
+  /// Asynchronous. The k-th send with a tag meets the k-th receive with that tag; both have the same size in bytes, and
+  /// the same element type if both are spans of numbers.
   /// Flow control: data arrive at once, but beyond 4 MiB (256 bytes more for each message) a send completes only when
   /// the peer has received the earlier ones. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
   [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
   [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
   template <MessageElement T, std::size_t N>
   [[nodiscard]] Request send(std::span<T, N> values, int peer, int tag, const MessageOptions& o = {}) const {
-    return send(std::span<const std::byte>(std::as_bytes(values)), peer, tag, o);
+    return send(std::span<const std::byte>(std::as_bytes(values)), peer, tag, with_type<T>(o));
   }
   template <MessageElement T, std::size_t N>
   [[nodiscard]] Request receive(std::span<T, N> values, int peer, int tag, const MessageOptions& o = {}) const {
-    return receive(std::span<std::byte>(std::as_writable_bytes(values)), peer, tag, o);
+    return receive(std::span<std::byte>(std::as_writable_bytes(values)), peer, tag, with_type<T>(o));
   }
   /// Whether messages to and from `peer` may lie in device memory (MessageOptions::on_device). They have no checksums.
   bool carries_device_memory(int peer) const;
@@ -216,8 +219,9 @@ class Communicator {
   /// Not collective. Not `reachable`: on another node, host memory outside shared_memory(), device memory that the
   /// driver doesn't share, and every memory of a family with checksums.
   ExposedMemory expose(const void* data, std::size_t bytes, int peer) const;
-  /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. Release it before
-  /// `peer` frees it.
+  /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. Host memory stays
+  /// mapped until the last copy of the pointer is gone, but its contents are undefined after `peer` has freed it.
+  /// Release device memory before `peer` frees it.
   std::shared_ptr<std::byte> open(int peer, const ExposedMemory& memory, std::size_t bytes) const;
   /// Adds copies through open() to the traffic with a peer.
   void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const;
@@ -233,6 +237,8 @@ class Communicator {
   bool has_progress_thread() const;
   /// TransportOptions::stuck_after.
   void set_stuck_after(std::chrono::milliseconds limit) const;
+  /// TransportOptions::longest_wait.
+  void set_longest_wait(std::chrono::milliseconds limit) const;
   /// Largest fragment of a message in bytes. 2^30 by default; tests lower it.
   std::size_t max_message_bytes() const;
   void set_max_message_bytes(std::size_t bytes);
@@ -243,12 +249,20 @@ class Communicator {
   /// first poison that a rank gives or sees counts. Messages are truncated to 1000 bytes.
   void poison(std::string_view message) const noexcept;
   /// Throws PeerFailed when a rank has poisoned the family, or is seen to have died. For loops that wait elsewhere.
-  void check_poison() const;
+  /// `waits`: the loop waits for other ranks, so the limits of TransportOptions hold; call it every few milliseconds.
+  void check_poison(bool waits = false) const;
+  /// After PeerFailed: true for the first caller of each node, which reports the failure for all. Not collective.
+  bool claim_report() const;
   /// Collective error check. Returns when no rank passes an error. Otherwise ranks that passed one rethrow it; all
   /// others throw PeerFailed with the lowest failing rank and its message.
   void agree(std::string_view operation, std::exception_ptr local_error) const;
 
  private:
+  template <class T>
+  static MessageOptions with_type(MessageOptions o) {
+    o.type = element_type<std::remove_const_t<T>>();
+    return o;
+  }
   template <class T>
   Request start_built_in(std::span<T> values, Reduction op, const CollectiveOptions& options) const;
   Request start_untyped(const detail::UntypedOperation& operation) const;
@@ -257,6 +271,7 @@ class Communicator {
 
   template <class T>
   friend class PartialAllReduce;
+  friend class TransferMessages;
 
   std::shared_ptr<State> state_;
 };

@@ -54,6 +54,9 @@ class FaultyTransport final : public Transport, private Transport::Sink {
   std::byte* exposed(int peer, const SharedAddress& address, std::size_t bytes) override {
     return inner_.exposed(peer, address, bytes);
   }
+  std::shared_ptr<std::byte> open_exposed(int peer, const SharedAddress& address, std::size_t bytes) override {
+    return inner_.open_exposed(peer, address, bytes);
+  }
   void abandon() noexcept override;
 
  private:

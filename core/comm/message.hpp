@@ -1,9 +1,11 @@
 #pragma once
 // The header of every fragment: which message it belongs to, and the sender's contract. Pure data.
+#include <aloni/core/comm/reduction.hpp>
 #include <aloni/core/index.hpp>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 namespace aloni::comm {
@@ -16,9 +18,13 @@ enum class OperationKind : std::uint8_t {
   broadcast,
   all_to_all,
   barrier,
-  user,    ///< a schedule of the user
-  poison,  ///< the sender has failed; the payload is the reason
+  user,      ///< a schedule of the user
+  poison,    ///< the sender has failed; the payload is the reason
+  transfer,  ///< a message of a halo transfer (transfer_messages.hpp)
 };
+
+/// The direction of a round of a transfer.
+enum class TransferDirection : std::uint8_t { setup, forward, adjoint };
 
 /// Describes a call. It must be equal on all ranks of one operation. Each message carries the sender's contract; the
 /// receiver compares it with its own before it reads the payload.
@@ -26,23 +32,33 @@ struct Contract {
   OperationKind kind{};
   std::uint8_t reduction = 0;  ///< a Reduction
   std::uint8_t type = 0;       ///< an ElementType
-  std::uint8_t root = 0;       ///< root of a broadcast modulo 256; `plan` contains the whole number
-  std::uint32_t plan = 0;      ///< hash of algorithm, parts, root and the user's schedule; of a message: its tag
-  std::uint64_t count = 0;     ///< number of elements; of a message: of bytes
+  /// Of a broadcast: the root modulo 256 (`plan` contains the whole number). Of a reduction: its flags and
+  /// `algorithm_unit` times its AllReduceAlgorithm. Of a transfer: its TransferDirection.
+  std::uint8_t variant = 0;
+  /// Hash of algorithm, parts, root, the user's schedule and fused members. Of a message: its tag. Of a transfer: hash
+  /// of its element types.
+  std::uint32_t plan = 0;
+  std::uint64_t count = 0;  ///< number of elements; of a message: of bytes
+
+  static constexpr std::uint8_t reproducible = 1, fused = 2, algorithm_unit = 4;
 
   friend bool operator==(const Contract&, const Contract&) = default;
 };
 static_assert(sizeof(Contract) == 16 && std::has_unique_object_representations_v<Contract>);
 
+/// "all_reduce"
+std::string_view name(OperationKind kind);
 /// Text for error messages: "all_reduce(sum of 1000 float)".
 std::string describe(const Contract& c);
 
 /// Identifies a message between two ranks. Both ranks compute the key; the order of arrival does not matter.
 struct MessageKey {
-  std::uint32_t context = 0;    ///< number of the communicator
-  std::uint32_t operation = 0;  ///< number of the operation within the communicator; of a user message: its tag
-  std::uint32_t part = 0;       ///< number of the part; of a user message: its number within the tag
-  std::uint16_t index = 0;      ///< number of the message from this sender to this receiver within the part
+  std::uint32_t context = 0;  ///< number of the communicator
+  /// Number of the operation within the communicator; of a user message: its tag; of a transfer: its number.
+  std::uint32_t operation = 0;
+  /// Number of the part; of a user message: its number within the tag; of a transfer: its number within the transfer.
+  std::uint32_t part = 0;
+  std::uint16_t index = 0;  ///< number of the message from this sender to this receiver within the part
 
   friend bool operator==(const MessageKey&, const MessageKey&) = default;
 };
@@ -70,6 +86,8 @@ struct MessageOptions {
   int priority = 0;
   /// The data lie in device memory, on both ranks. @pre Communicator::carries_device_memory()
   bool on_device = false;
+  /// Element type of both sides. `bytes` and `user` fit any type. Spans of values set it.
+  ElementType type = ElementType::bytes;
 };
 
 }  // namespace aloni::comm

@@ -1,8 +1,11 @@
 #include <aloni/core/comm/mpi.hpp>
 
 #include <aloni/core/comm/engine/communicator_state.hpp>
+#include <aloni/core/comm/engine/start_up.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
+
+#include <unistd.h>
 
 #include <memory>
 #include <numeric>
@@ -38,6 +41,17 @@ void check_faults(const Faults& faults, int ranks) {
   }
 }
 
+void check(const TransportOptions& options, int ranks) {
+  if (options.ranks_per_node < 0) {
+    throw InvalidArgument("aloni::comm::from_mpi", "options.ranks_per_node", std::to_string(options.ranks_per_node),
+                          "0 (a node is a machine) or more");
+  }
+  check_faults(options.faults, ranks);
+  if (options.messages == MessageTransport::ucx && !config::has_ucx) {
+    throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx", "mpi, or a build with aloni_ENABLE_UCX=ON");
+  }
+}
+
 }  // namespace
 
 void check_mpi(int code, const char* operation) {
@@ -65,25 +79,20 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
   if (is_inter)
     throw InvalidArgument("aloni::comm::from_mpi", "comm", "an inter-communicator", "an intra-communicator");
 
-  if (options.ranks_per_node < 0) {
-    throw InvalidArgument("aloni::comm::from_mpi", "options.ranks_per_node", std::to_string(options.ranks_per_node),
-                          "0 (a node is a machine) or more");
+  detail::StartUp start_up(comm, options.stuck_after);
+  const MPI_Comm messages = start_up.duplicate(), poison = start_up.duplicate();
+  std::shared_ptr<detail::CommunicatorRuntime> runtime;
+  try {
+    check(options, start_up.size());
+    // A child of this process (fork) is no rank: it leaves connections and shared memory as they are.
+    const auto end = [process = getpid()](detail::CommunicatorRuntime* r) {
+      if (getpid() == process) delete r;
+    };
+    runtime.reset(new detail::CommunicatorRuntime(start_up, messages, poison, options), end);
+  } catch (const std::exception& e) {
+    start_up.fail(e.what());
+    throw;
   }
-  int ranks = 0;
-  check_mpi(MPI_Comm_size(comm, &ranks), "MPI_Comm_size");
-  check_faults(options.faults, ranks);
-  if (options.messages == MessageTransport::ucx && !config::has_ucx) {
-    throw Unsupported("aloni::comm::from_mpi", "options.messages", "ucx", "mpi, or a build with aloni_ENABLE_UCX=ON");
-  }
-
-  const auto duplicate = [&] {
-    MPI_Comm result = MPI_COMM_NULL;
-    check_mpi(MPI_Comm_dup(comm, &result), "MPI_Comm_dup");
-    check_mpi(MPI_Comm_set_errhandler(result, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-    return result;
-  };
-  const MPI_Comm messages = duplicate(), poison = duplicate();
-  auto runtime = std::make_shared<detail::CommunicatorRuntime>(messages, poison, options);
   std::vector<int> all(static_cast<std::size_t>(runtime->size()));
   std::iota(all.begin(), all.end(), 0);
   return Communicator(std::make_shared<Communicator::State>(std::move(runtime), 0, std::move(all)));

@@ -239,7 +239,16 @@ Prepared prepare_user_schedule(Communicator::State& state, const UntypedOperatio
                        identity, o.input, o.output, op, o.options.priority);
 }
 
-Prepared prepare(Communicator::State& state, const UntypedOperation& o) {
+/// The contract of a reduce-scatter that runs as an all-reduce is its own. Operations without arithmetic know their
+/// element type only here.
+Prepared with_contract(Prepared p, const UntypedOperation& o) {
+  p.call.contract.kind = o.kind;
+  if (o.kind == OperationKind::all_gather || o.kind == OperationKind::all_to_all || o.kind == OperationKind::broadcast)
+    p.call.contract.type = static_cast<std::uint8_t>(o.type);
+  return p;
+}
+
+Prepared prepare_any(Communicator::State& state, const UntypedOperation& o) {
   switch (o.kind) {
     case OperationKind::all_reduce:
       return prepare_all_reduce(state, o);
@@ -256,6 +265,10 @@ Prepared prepare(Communicator::State& state, const UntypedOperation& o) {
       return state.prepare(name_of(o.kind), {.kind = o.kind}, o.output, {.element_bytes = o.element_bytes}, {},
                            o.options.priority);
   }
+}
+
+Prepared prepare(Communicator::State& state, const UntypedOperation& o) {
+  return with_contract(prepare_any(state, o), o);
 }
 
 }  // namespace

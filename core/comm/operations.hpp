@@ -201,6 +201,7 @@ UntypedOperation untyped(const ReduceScatter<T, Op>& o) {
 template <class T>
 UntypedOperation untyped(const AllGather<T>& o) {
   return {.kind = OperationKind::all_gather,
+          .type = element_type<T>(),
           .element_bytes = sizeof(T),
           .output = std::as_writable_bytes(o.values),
           .options = {.priority = o.priority}};
@@ -208,6 +209,7 @@ UntypedOperation untyped(const AllGather<T>& o) {
 template <class T>
 UntypedOperation untyped(const AllToAll<T>& o) {
   return {.kind = OperationKind::all_to_all,
+          .type = element_type<T>(),
           .element_bytes = sizeof(T),
           .output = std::as_writable_bytes(o.output),
           .input = std::as_bytes(o.input),
@@ -218,6 +220,7 @@ UntypedOperation untyped(const AllToAll<T>& o) {
 template <class T>
 UntypedOperation untyped(const Broadcast<T>& o) {
   return {.kind = OperationKind::broadcast,
+          .type = element_type<T>(),
           .output = std::as_writable_bytes(o.values),
           .options = {.priority = o.priority},
           .root = o.root};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <exception>
 #include <memory_resource>
 #include <string>
 #include <utility>
@@ -56,6 +57,7 @@ struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::
   std::vector<Slot> slots;    // round i uses slot i modulo their number
   std::int64_t calls = 0, rounds = 0;
   bool ended = false;
+  int exceptions = std::uncaught_exceptions();  // at construction
   std::vector<Handle> sending;
   std::vector<Ear> ears;  // rank 0: arrivals from each rank; other ranks: one, for words from rank 0
   // Rank 0, for each rank: its number of calls (-1: has ended), and the round in which it wants everything.
@@ -214,6 +216,8 @@ struct PartialAllReduce<T>::Implementation final : detail::CommunicatorRuntime::
 
   void close() {
     if (state.runtime->board().poisoned()) return;
+    if (std::uncaught_exceptions() > exceptions)  // the others would wait for this rank's next call
+      return comm.poison("an exception has ended the block that holds its PartialAllReduce");
     {
       const auto guard = state.runtime->guard();
       arrive(end);

@@ -39,8 +39,8 @@ class PartialAllReduce {
   PartialAllReduce(const Communicator& comm, std::size_t count, const PartialOptions& options = {});
   PartialAllReduce(const PartialAllReduce&) = delete;
   PartialAllReduce& operator=(const PartialAllReduce&) = delete;
-  /// Drops contributions that were not flushed. Waits for the other ranks, unless the communicator has failed.
-  /// Collective.
+  /// Drops contributions that were not flushed. Waits for the other ranks, unless the communicator has failed. During
+  /// the unwinding of an exception it poisons the communicator instead. Collective.
   ~PartialAllReduce();
 
   /// Contributes `values` and replaces them by the sum of this rank's next round, which may already be complete. The

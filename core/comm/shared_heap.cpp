@@ -1,15 +1,21 @@
 #include <aloni/core/comm/shared_heap.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/index.hpp>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <new>
 #include <string>
 #include <system_error>
@@ -21,45 +27,135 @@ namespace {
 
 constexpr std::size_t page = 4096;
 constexpr std::size_t segment_bytes = std::size_t{64} << 20;
+// Segments begin and end at multiples of a huge page within the file: only then can the system use huge pages.
+constexpr std::size_t huge_page = std::size_t{2} << 20;
 // When a block of at least this size is freed, its pages return to the system.
 constexpr std::size_t returned_bytes = std::size_t{1} << 20;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
+std::string reason() { return std::generic_category().message(errno); }
+
 [[noreturn]] void fail(const char* what, const std::string& value, const char* expectation) {
-  const std::string reason = std::generic_category().message(errno);
-  throw CommunicationError("aloni::comm::SharedSegment", what, value + ": " + reason, expectation);
+  throw CommunicationError("aloni::comm::SharedSegment", what, value + ": " + reason(), expectation);
 }
 
-std::byte* map(int descriptor, std::size_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+std::byte* map(int descriptor, std::size_t begin, std::size_t bytes) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(begin));
   if (p == MAP_FAILED) return nullptr;
   // Works if the system allows huge pages for shared memory: shmem_enabled "advise" or "within_size".
   madvise(p, bytes, MADV_HUGEPAGE);
+  // A child of this process is no rank: it must not write this memory, nor keep it after the end of this process.
+  madvise(p, bytes, MADV_DONTFORK);
   return static_cast<std::byte*>(p);
+}
+
+/// RLIMIT_FSIZE. A larger file would end the process by SIGXFSZ.
+std::size_t file_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return std::numeric_limits<std::size_t>::max();
+  return limit.rlim_cur;
+}
+
+/// Adds a range to disjoint ranges (offset → bytes) and merges it with its neighbours.
+void add_range(std::map<std::size_t, std::size_t>& ranges, std::size_t offset, std::size_t bytes) {
+  auto next = ranges.lower_bound(offset);
+  if (next != ranges.end() && next->first == offset + bytes) {
+    bytes += next->second;
+    next = ranges.erase(next);
+  }
+  if (next != ranges.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == offset) {
+      before->second += bytes;
+      return;
+    }
+  }
+  ranges[offset] = bytes;
 }
 
 }  // namespace
 
-SharedSegment::SharedSegment(std::size_t bytes) : bytes_(bytes) {
-  descriptor_ = memfd_create("aloni", MFD_CLOEXEC);
-  if (descriptor_ < 0) fail("memfd_create", std::to_string(bytes) + " bytes", "an anonymous file");
-  fchmod(descriptor_, 0600);
-  if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0 || !(data_ = map(descriptor_, bytes))) {
-    const int code = errno;
-    close(descriptor_);
-    errno = code;
-    fail("mmap", std::to_string(bytes) + " bytes", "shared memory of that size");
-  }
+SharedFile::SharedFile(SharedFile&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, -1)),
+      process_(other.process_),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+SharedFile& SharedFile::operator=(SharedFile&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  std::swap(process_, other.process_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
 }
 
-SharedSegment::SharedSegment(int process, int descriptor, std::size_t bytes) : bytes_(bytes) {
+SharedFile::~SharedFile() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+void SharedFile::grow(std::size_t bytes) {
+  if (descriptor_ < 0) {
+    descriptor_ = memfd_create("aloni", MFD_CLOEXEC);
+    if (descriptor_ < 0) fail("memfd_create", std::to_string(bytes) + " bytes", "an anonymous file");
+    fchmod(descriptor_, 0600);
+    process_ = getpid();
+  }
+  if (bytes <= bytes_) return;
+  if (bytes > file_limit()) {
+    errno = EFBIG;
+    fail("ulimit -f", std::to_string(bytes) + " bytes", "a larger limit for the size of files");
+  }
+  if (ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0)
+    fail("ftruncate", std::to_string(bytes) + " bytes", "shared memory of that size");
+  bytes_ = bytes;
+}
+
+void SharedFile::give_back(std::size_t begin, std::size_t bytes) noexcept {
+  if (descriptor_ < 0 || getpid() != process_) return;
+  fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+            static_cast<off_t>(bytes));
+}
+
+SharedSegment SharedSegment::not_shared(std::size_t bytes) {
+  SharedSegment segment;
+  void* const p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) fail("mmap", std::to_string(bytes) + " bytes", "memory of that size");
+  segment.data_ = static_cast<std::byte*>(p);
+  segment.bytes_ = bytes;
+  return segment;
+}
+
+std::string SharedSegment::why_not_available() {
+  if (const std::size_t limit = file_limit(); limit < segment_bytes)
+    return "files are limited to " + std::to_string(limit) + " bytes, ulimit -f";
+  const int descriptor = memfd_create("aloni", MFD_CLOEXEC);
+  if (descriptor < 0) return "memfd_create: " + std::generic_category().message(errno);
+  close(descriptor);
+  return "";
+}
+
+SharedSegment::SharedSegment(std::size_t bytes) : bytes_(bytes) {
+  file_.grow(bytes);
+  if (!(data_ = map(file_.descriptor(), 0, bytes)))
+    fail("mmap", std::to_string(bytes) + " bytes", "shared memory of that size");
+}
+
+SharedSegment::SharedSegment(const SharedFile& file, std::size_t begin, std::size_t bytes)
+    : data_(map(file.descriptor(), begin, bytes)), bytes_(bytes) {
+  if (!data_) fail("mmap", std::to_string(bytes) + " bytes", "shared memory of that size");
+}
+
+SharedSegment::SharedSegment(int process, int descriptor, std::size_t bytes, std::size_t begin) : bytes_(bytes) {
   const std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(descriptor);
   const int file = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (file < 0) fail("open", path, "memory of a running process of the same user and PID namespace");
+  if (file < 0) {
+    const char* const expected = "memory of a running process of the same user and PID namespace";
+    if (errno != ENOENT && errno != ESRCH) fail("open", path, expected);
+    throw PeerMemoryLost("aloni::comm::SharedSegment", "open", path + ": " + reason(), expected);
+  }
   struct stat status {};
-  if (fstat(file, &status) != 0 || (bytes_ == 0 && (bytes_ = static_cast<std::size_t>(status.st_size)) == 0) ||
-      static_cast<std::size_t>(status.st_size) < bytes_ || !(data_ = map(file, bytes_))) {
+  if (fstat(file, &status) != 0 || static_cast<std::size_t>(status.st_size) < begin ||
+      static_cast<std::size_t>(status.st_size) - begin < bytes || !(data_ = map(file, begin, bytes))) {
     const int code = errno;
     close(file);
     errno = code;
@@ -69,83 +165,106 @@ SharedSegment::SharedSegment(int process, int descriptor, std::size_t bytes) : b
 }
 
 SharedSegment::SharedSegment(SharedSegment&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(other.bytes_),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : file_(std::move(other.file_)), data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
 
 SharedSegment& SharedSegment::operator=(SharedSegment&& other) noexcept {
+  std::swap(file_, other.file_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
-  std::swap(descriptor_, other.descriptor_);
   return *this;
 }
 
 SharedSegment::~SharedSegment() {
   if (data_) munmap(data_, bytes_);
-  if (descriptor_ >= 0) close(descriptor_);
 }
 
 void SharedSegment::detach(const std::map<std::size_t, std::size_t>& used) noexcept {
   void* copy = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (copy == MAP_FAILED) return;
   for (const auto& [offset, bytes] : used) std::memcpy(static_cast<std::byte*>(copy) + offset, data_ + offset, bytes);
-  if (mremap(copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, data_) == MAP_FAILED) munmap(copy, bytes_);
+  // Not mremap(): UCX replaces that function by one of four arguments, which moves the copy to address 0.
+  const long moved = syscall(SYS_mremap, copy, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, data_);
+  if (moved == -1) munmap(copy, bytes_);
+}
+
+void* SharedHeap::take(Segment& s, std::size_t wanted, std::size_t unit) {
+  const auto base = reinterpret_cast<std::uintptr_t>(s.memory.data());  // aligned to pages only
+  for (auto it = s.free.begin(); it != s.free.end(); ++it) {
+    const auto [offset, size] = *it;
+    const std::size_t first = round_up(base + offset, unit) - base;
+    if (first + wanted > offset + size) continue;
+    s.free.erase(it);
+    if (first > offset) s.free[offset] = first - offset;
+    if (first + wanted < offset + size) s.free[first + wanted] = offset + size - first - wanted;
+    s.used[first] = wanted;
+    return s.memory.data() + first;
+  }
+  return nullptr;
+}
+
+SharedHeap::Segment& SharedHeap::add_segment(std::size_t bytes) {
+  const auto gap = std::ranges::find_if(gaps_, [&](const auto& range) { return range.second >= bytes; });
+  const std::size_t begin = gap == gaps_.end() ? file_bytes_ : gap->first;
+  if (gap == gaps_.end() && shared_) file_.grow(begin + bytes);
+  auto segment = std::make_unique<Segment>(Segment{
+      shared_ ? SharedSegment(file_, begin, bytes) : SharedSegment::not_shared(bytes), begin, {}, {{0, bytes}}});
+  const auto number = std::ranges::find_if(segments_, [](const auto& s) { return !s; });
+  auto& place = number == segments_.end() ? segments_.emplace_back() : *number;
+  if (gap == gaps_.end()) {
+    file_bytes_ = begin + bytes;
+  } else {
+    const std::size_t rest = gap->second - bytes;
+    gaps_.erase(gap);
+    if (rest > 0) gaps_[begin + bytes] = rest;
+  }
+  place = std::move(segment);
+  return *place;
 }
 
 void* SharedHeap::do_allocate(std::size_t bytes, std::size_t align) {
+  constexpr const char* operation = "aloni::comm::SharedHeap::allocate";
+  constexpr auto most = static_cast<std::size_t>(max_bytes);  // below it, none of the sums here overflows
+  if (bytes > most) throw InvalidArgument(operation, "bytes", std::to_string(bytes), "at most " + std::to_string(most));
+  if (!std::has_single_bit(align) || align > most)
+    throw InvalidArgument(operation, "alignment", std::to_string(align), "a power of two, at most 2^61");
   const std::size_t unit = std::max({align, alignment, bytes >= page ? page : alignment});
   const std::size_t wanted = round_up(std::max<std::size_t>(bytes, 1), unit);
   const std::lock_guard lock(mutex_);
   if (detached_) throw std::bad_alloc();  // other ranks could not reach the memory
-  const auto take = [&](Segment& s) -> void* {
-    for (auto it = s.free.begin(); it != s.free.end(); ++it) {
-      const auto [offset, size] = *it;
-      const std::size_t first = round_up(offset, unit);
-      if (first + wanted > offset + size) continue;
-      s.free.erase(it);
-      if (first > offset) s.free[offset] = first - offset;
-      if (first + wanted < offset + size) s.free[first + wanted] = offset + size - first - wanted;
-      s.used[first] = wanted;
-      return s.memory.data() + first;
-    }
-    return nullptr;
-  };
-  for (Segment& s : segments_) {
-    if (void* p = take(s)) return p;
+  for (const auto& s : segments_) {
+    if (void* const p = s ? take(*s, wanted, unit) : nullptr) return p;
   }
-  const std::size_t size = std::max(segment_bytes, round_up(wanted, page));
-  segments_.push_back({SharedSegment(size), {}, {{0, size}}});
-  return take(segments_.back());
+  const std::size_t with_alignment = wanted + (unit > page ? unit : 0);
+  return take(add_segment(std::max(segment_bytes, round_up(with_alignment, huge_page))), wanted, unit);
 }
 
 void SharedHeap::do_deallocate(void* p, std::size_t, std::size_t) {
   const std::lock_guard lock(mutex_);
   const auto* const address = static_cast<std::byte*>(p);
-  for (Segment& s : segments_) {
-    if (address < s.memory.data() || address >= s.memory.data() + s.memory.bytes()) continue;
-    const auto block = s.used.find(static_cast<std::size_t>(address - s.memory.data()));
-    if (block == s.used.end()) return;
-    auto [offset, size] = *block;
-    s.used.erase(block);
-    if (size >= returned_bytes && !detached_) {
-      fallocate(s.memory.descriptor(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
-                static_cast<off_t>(size));
-    }
-    auto next = s.free.lower_bound(offset);
-    if (next != s.free.end() && next->first == offset + size) {
-      size += next->second;
-      next = s.free.erase(next);
-    }
-    if (next != s.free.begin()) {
-      const auto before = std::prev(next);
-      if (before->first + before->second == offset) {
-        before->second += size;
-        return;
-      }
-    }
-    s.free[offset] = size;
-    return;
+  for (auto& s : segments_) {
+    if (!s || address < s->memory.data() || address >= s->memory.data() + s->memory.bytes()) continue;
+    const auto block = s->used.find(static_cast<std::size_t>(address - s->memory.data()));
+    if (block == s->used.end()) return;
+    const auto [offset, size] = *block;
+    s->used.erase(block);
+    add_range(s->free, offset, size);
+    if (detached_) return;  // other ranks may still write
+    if (size >= returned_bytes) file_.give_back(s->begin + offset, size);
+    return remove_if_empty(s);
   }
+}
+
+void SharedHeap::remove_if_empty(std::unique_ptr<Segment>& segment) {
+  if (!segment->used.empty()) return;
+  const std::size_t bytes = segment->memory.bytes();
+  // One small segment stays: otherwise a program with few small blocks would map it again and again.
+  const bool another =
+      std::ranges::any_of(segments_, [&](const auto& s) { return s && s != segment && s->used.empty(); });
+  if (bytes == segment_bytes && !another) return;
+  const std::size_t begin = segment->begin;
+  segment.reset();
+  file_.give_back(begin, bytes);
+  add_range(gaps_, begin, bytes);
 }
 
 SharedAddress SharedHeap::address_of(const void* data, std::size_t bytes) const {
@@ -153,10 +272,11 @@ SharedAddress SharedHeap::address_of(const void* data, std::size_t bytes) const 
   if (detached_) return {};
   const auto* const address = static_cast<const std::byte*>(data);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    const SharedSegment& s = segments_[i].memory;
-    if (address >= s.data() && address + bytes <= s.data() + s.bytes()) {
-      return {static_cast<std::uint32_t>(i), s.descriptor(), static_cast<std::uint64_t>(address - s.data())};
-    }
+    if (!segments_[i]) continue;
+    const SharedSegment& s = segments_[i]->memory;
+    const auto offset = static_cast<std::size_t>(address - s.data());  // beyond the segment if the address is below it
+    if (offset <= s.bytes() && bytes <= s.bytes() - offset)
+      return {static_cast<std::uint32_t>(i), file_.descriptor(), segments_[i]->begin, s.bytes(), offset};
   }
   return {};
 }
@@ -164,8 +284,9 @@ SharedAddress SharedHeap::address_of(const void* data, std::size_t bytes) const 
 std::size_t SharedHeap::bytes_in_use() const {
   const std::lock_guard lock(mutex_);
   std::size_t sum = 0;
-  for (const Segment& s : segments_) {
-    for (const auto& [offset, bytes] : s.used) sum += bytes;
+  for (const auto& s : segments_) {
+    if (!s) continue;
+    for (const auto& [offset, bytes] : s->used) sum += bytes;
   }
   return sum;
 }
@@ -173,26 +294,32 @@ std::size_t SharedHeap::bytes_in_use() const {
 void SharedHeap::detach() noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(detached_, true)) return;
-  for (Segment& s : segments_) s.memory.detach(s.used);
+  for (const auto& s : segments_) {
+    if (s) s->memory.detach(s->used);
+  }
 }
 
 std::byte* PeerMemory::at(const SharedAddress& address, std::size_t bytes) {
-  const std::size_t i = address.segment;
-  if (i >= bases_.size()) {
-    bases_.resize(i + 1);
-    sizes_.resize(i + 1);
+  if (address.segment >= mappings_.size()) mappings_.resize(address.segment + std::size_t{1});
+  Mapping& m = mappings_[address.segment];
+  if (!m.segment || m.begin != address.begin || m.size != address.size) {
+    m = {};  // its segment is gone
+    m.segment = std::make_shared<SharedSegment>(process_, address.descriptor, address.size, address.begin);
+    m.data = m.segment->data();
+    m.begin = address.begin;
+    m.size = address.size;
   }
-  if (!bases_[i]) {
-    segments_.emplace_back(process_, address.descriptor, 0);
-    bases_[i] = segments_.back().data();
-    sizes_[i] = segments_.back().bytes();
-  }
-  if (address.offset > sizes_[i] || bytes > sizes_[i] - address.offset) {
+  if (address.offset > m.size || bytes > m.size - address.offset) {
     throw CommunicationError("aloni::comm::PeerMemory", "address of another rank's memory",
                              std::to_string(bytes) + " bytes from offset " + std::to_string(address.offset),
-                             "a range within its segment of " + std::to_string(sizes_[i]) + " bytes");
+                             "a range within its segment of " + std::to_string(m.size) + " bytes");
   }
-  return bases_[i] + address.offset;
+  return m.data + address.offset;
+}
+
+std::shared_ptr<std::byte> PeerMemory::open(const SharedAddress& address, std::size_t bytes) {
+  std::byte* const p = at(address, bytes);
+  return {mappings_[address.segment].segment, p};
 }
 
 }  // namespace aloni::comm

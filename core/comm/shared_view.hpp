@@ -5,6 +5,8 @@
 //   auto [data, memory] = comm::allocate_shared<float>(comm, exec, "aloni::example::data", n);   // `memory` owns it
 //   views::DistributedView<float, 2> x(comm, exec, "x", distribution, ghosts);                   // uses shared memory
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/core/index.hpp>
 
 #include <Kokkos_Core.hpp>
 
@@ -19,11 +21,15 @@ namespace aloni::comm {
 
 /// Returns a View of `elements` zeros, set on `exec`, and its owner. In host space the View lies in
 /// comm.shared_memory() and is valid as long as the owner lives. In other spaces it is an ordinary View and the owner
-/// is null. Not collective.
+/// is null. Not collective. Throws InvalidArgument above max_bytes, CommunicationError if the system has no memory.
 template <class T, class Exec>
 std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> allocate_shared(
     const Communicator& comm, const Exec& exec, const std::string& label, std::size_t elements) {
   using View = Kokkos::View<T*, typename Exec::memory_space>;
+  constexpr std::size_t most = static_cast<std::size_t>(max_bytes) / sizeof(T);
+  if (elements > most)
+    throw InvalidArgument("aloni::comm::allocate_shared, " + label, "elements", std::to_string(elements),
+                          "at most " + std::to_string(most) + " elements of " + std::to_string(sizeof(T)) + " bytes");
   if constexpr (std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>) {
     const auto heap = comm.shared_memory();
     const std::size_t bytes = std::max<std::size_t>(elements, 1) * sizeof(T);

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace aloni::comm {
@@ -35,9 +36,10 @@ struct TrafficCounters {
 
 /// Address of a rank's memory for the other ranks of its node (shared_heap.hpp).
 struct SharedAddress {
-  std::uint32_t segment = 0;
-  std::int32_t descriptor = -1;  ///< -1: not in shared memory
-  std::uint64_t offset = 0;
+  std::uint32_t segment = 0;          ///< number of the segment; after the segment has gone, a later one has it
+  std::int32_t descriptor = -1;       ///< the owner's file; -1: not in shared memory
+  std::uint64_t begin = 0, size = 0;  ///< range of the segment within the file, in bytes
+  std::uint64_t offset = 0;           ///< of the memory within the segment, in bytes
 };
 
 class Transport {
@@ -88,6 +90,10 @@ class Transport {
   /// Pointer in this process to memory that `peer` exposed. Throws CommunicationError; Unsupported without shared
   /// memory.
   virtual std::byte* exposed(int peer, const SharedAddress& address, std::size_t bytes);
+  /// As exposed(), but the memory stays mapped until the last copy of the pointer is gone.
+  virtual std::shared_ptr<std::byte> open_exposed(int peer, const SharedAddress& address, std::size_t bytes) {
+    return {std::shared_ptr<void>(), exposed(peer, address, bytes)};
+  }
   /// After a failure: when this returns, no rank reads or writes the caller's memory. The sink is not called again.
   virtual void abandon() noexcept = 0;
 };

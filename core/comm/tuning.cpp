@@ -3,8 +3,11 @@
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <sstream>
+#include <system_error>
+#include <type_traits>
 
 namespace aloni::comm {
 
@@ -43,55 +46,98 @@ std::string to_text(const Tuning& t) {
   return text.str();
 }
 
+namespace {
+
+constexpr const char* first_line = "aloni tuning 2";
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  for (std::size_t i = 0; i < line.size();) {
+    const std::size_t end = std::min(line.find_first_of(" \t", i), line.size());
+    if (end > i) words.push_back(line.substr(i, end - i));
+    i = end + 1;
+  }
+  return words;
+}
+
+/// Whether the whole text is one number in the range of T. Integers have no sign; other numbers are finite and ≥ 0.
+template <class T>
+bool parse_number(std::string_view text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.front() == '-') return false;
+  if constexpr (std::is_floating_point_v<T>) return std::isfinite(value);
+  return true;
+}
+
+/// Reads one line. Throws InvalidArgument through `wrong`.
+template <class F>
+void parse_line(std::string_view line, Tuning& t, const F& wrong) {
+  const std::vector<std::string_view> words = words_of(line);
+  const std::string_view name = words.empty() ? std::string_view() : words[0];
+  const auto number = [&](auto& value, const char* expectation) {
+    if (words.size() != 2 || !parse_number(words[1], value)) wrong(expectation);
+  };
+  constexpr const char* count = "a name and a whole number from 1 to 2^31 - 1";
+  constexpr const char* cost = "a name and a number, not negative and finite";
+  if (name == "ranks" || name == "nodes") {
+    int& value = name == "ranks" ? t.ranks : t.nodes;
+    number(value, count);
+    if (value < 1) wrong(count);
+  } else if (name == "latency") {
+    number(t.latency, cost);
+  } else if (name == "seconds_per_byte") {
+    number(t.seconds_per_byte, cost);
+  } else if (name == "combine_seconds_per_byte") {
+    number(t.combine_seconds_per_byte, cost);
+  } else if (name == "all_reduce") {
+    Measurement m;
+    std::string algorithms;
+    bool known = false;
+    for (const AllReduceAlgorithm a : all_reduce_algorithms) {
+      algorithms += (algorithms.empty() ? "" : ", ") + to_string(a);
+      if (words.size() < 2 || words[1] != to_string(a)) continue;
+      known = true;
+      m.algorithm = a;
+    }
+    if (!known) wrong("all_reduce and one of the algorithms " + algorithms);
+    if (words.size() != 5 || !parse_number(words[2], m.bytes) || !parse_number(words[3], m.seconds) ||
+        !parse_number(words[4], m.part_bytes)) {
+      wrong("all_reduce, algorithm, bytes, seconds and bytes of a part; whole numbers of bytes, none negative");
+    }
+    if (m.bytes == 0) wrong("a size of at least 1 byte");
+    t.measurements.push_back(m);
+  } else {
+    wrong("ranks, nodes, latency, seconds_per_byte, combine_seconds_per_byte or all_reduce");
+  }
+}
+
+}  // namespace
+
 Tuning parse_tuning(std::string_view text, const std::string& source) {
-  std::istringstream lines{std::string(text)};
   Tuning t;
   int number = 0;
-  std::string line;
+  std::string_view line;
   const auto wrong = [&](const std::string& expectation) {
-    throw InvalidArgument("aloni::comm::parse_tuning",
-                          source + (source.empty() ? "line " : ":") + std::to_string(number), "\"" + line + "\"",
-                          expectation);
+    constexpr std::size_t longest = 60;
+    throw InvalidArgument(
+        "aloni::comm::parse_tuning", source + (source.empty() ? "line " : ":") + std::to_string(number),
+        "\"" + std::string(line.substr(0, longest)) + (line.size() > longest ? "…\"" : "\""), expectation);
   };
-  while (std::getline(lines, line)) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
     ++number;
-    if (number == 1) {
-      if (line != "aloni tuning 2") wrong("\"aloni tuning 2\", as `aloni calibrate` writes it");
-      continue;
+    if (number > 1) {
+      parse_line(line, t, wrong);
+    } else if (line != first_line) {
+      wrong("\"aloni tuning 2\", as `aloni calibrate` writes it");
     }
-    std::istringstream words(line);
-    std::string name, algorithm, rest;
-    words >> name;
-    double value = 0;
-    if (name == "all_reduce") {
-      Measurement m;
-      words >> algorithm >> m.bytes >> m.seconds >> m.part_bytes;
-      if (words) m.algorithm = parse_all_reduce_algorithm(algorithm);
-      if (m.bytes == 0) wrong("a size of at least 1 byte");
-      value = m.seconds;
-      t.measurements.push_back(m);
-    } else {
-      words >> value;
-      if (name == "ranks")
-        t.ranks = static_cast<int>(value);
-      else if (name == "nodes")
-        t.nodes = static_cast<int>(value);
-      else if (name == "latency")
-        t.latency = value;
-      else if (name == "seconds_per_byte")
-        t.seconds_per_byte = value;
-      else if (name == "combine_seconds_per_byte")
-        t.combine_seconds_per_byte = value;
-      else
-        wrong("ranks, nodes, latency, seconds_per_byte, combine_seconds_per_byte or all_reduce");
-    }
-    if (!words || words >> rest || !(value >= 0) || !std::isfinite(value))
-      wrong("a name and its values, not negative and finite");
   }
-  if (number == 0 || t.ranks < 1) {
+  if (number == 0 || t.ranks < 1 || t.nodes < 1) {
     ++number;
-    line = "";
-    wrong("a complete file of `aloni calibrate`");
+    line = {};
+    wrong("a complete file of `aloni calibrate`, with ranks and nodes");
   }
   return t;
 }

@@ -53,7 +53,8 @@ std::span<std::byte> bytes_of(bool& flag) { return std::as_writable_bytes(std::s
 }  // namespace
 
 template <class Exec>
-void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_t direct_bytes,
+void agree_on_direct_reading(const comm::Communicator& comm, const comm::TransferMessages& messages,
+                             std::size_t direct_bytes,
                              const std::vector<AnyTransferItem<typename Exec::memory_space>>& items,
                              MessageBuffer<Exec>& outgoing, MessageBuffer<Exec>& incoming) {
   const auto large = [&](const Peer& peer) { return peer.bytes >= direct_bytes; };
@@ -81,13 +82,16 @@ void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_
   // Where the peers have the cells that this rank reads.
   incoming.places.resize(incoming.num_moves());
   outgoing.adjoint_places.resize(outgoing.num_moves());
+  using enum comm::TransferMessage;
   std::vector<comm::Request> requests;
-  for (const Peer& p : incoming.peers) requests.push_back(comm.receive(places_of(incoming.places, p), p.rank, tag));
-  for (const Peer& p : outgoing.peers)
-    requests.push_back(comm.receive(places_of(outgoing.adjoint_places, p), p.rank, tag));
-  for (const Peer& p : outgoing.peers) requests.push_back(comm.send(places_of(outgoing.places, p), p.rank, tag));
+  messages.begin(comm::TransferDirection::setup);
   for (const Peer& p : incoming.peers)
-    requests.push_back(comm.send(places_of(incoming.adjoint_places, p), p.rank, tag));
+    requests.push_back(messages.receive(places_of(incoming.places, p), p.rank, values));
+  for (const Peer& p : outgoing.peers)
+    requests.push_back(messages.receive(places_of(outgoing.adjoint_places, p), p.rank, answer));
+  for (const Peer& p : outgoing.peers) requests.push_back(messages.send(places_of(outgoing.places, p), p.rank, values));
+  for (const Peer& p : incoming.peers)
+    requests.push_back(messages.send(places_of(incoming.adjoint_places, p), p.rank, answer));
   comm.wait(requests);
   requests.clear();
 
@@ -108,16 +112,17 @@ void agree_on_direct_reading(const comm::Communicator& comm, int tag, std::size_
   open_all(incoming, incoming.places, &Peer::direct);
   open_all(outgoing, outgoing.adjoint_places, &Peer::direct_adjoint);
 
-  for (Peer& p : outgoing.peers) requests.push_back(comm.receive(bytes_of(p.direct), p.rank, tag));
-  for (Peer& p : incoming.peers) requests.push_back(comm.receive(bytes_of(p.direct_adjoint), p.rank, tag));
-  for (Peer& p : incoming.peers) requests.push_back(comm.send(bytes_of(p.direct), p.rank, tag));
-  for (Peer& p : outgoing.peers) requests.push_back(comm.send(bytes_of(p.direct_adjoint), p.rank, tag));
+  messages.begin(comm::TransferDirection::setup);
+  for (Peer& p : outgoing.peers) requests.push_back(messages.receive(bytes_of(p.direct), p.rank, answer));
+  for (Peer& p : incoming.peers) requests.push_back(messages.receive(bytes_of(p.direct_adjoint), p.rank, values));
+  for (Peer& p : incoming.peers) requests.push_back(messages.send(bytes_of(p.direct), p.rank, answer));
+  for (Peer& p : outgoing.peers) requests.push_back(messages.send(bytes_of(p.direct_adjoint), p.rank, values));
   comm.wait(requests);
 }
 
-#define INSTANTIATE(Exec)                                                                                 \
-  template void agree_on_direct_reading(const comm::Communicator&, int, std::size_t,                      \
-                                        const std::vector<AnyTransferItem<typename Exec::memory_space>>&, \
+#define INSTANTIATE(Exec)                                                                                      \
+  template void agree_on_direct_reading(const comm::Communicator&, const comm::TransferMessages&, std::size_t, \
+                                        const std::vector<AnyTransferItem<typename Exec::memory_space>>&,      \
                                         MessageBuffer<Exec>&, MessageBuffer<Exec>&);
 ALONI_INSTANTIATE_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -50,6 +50,10 @@ Decomposition decompose(const views::Extents& extents, const std::vector<Dim>& d
                             "each dimension at most once");
   check_count("nodes", nodes);
   check_count("ranks_per_node", ranks_per_node);
+  if (Index{nodes} * ranks_per_node > views::max_blocks)
+    throw InvalidArgument(decompose_operation, "nodes and ranks_per_node",
+                          std::to_string(nodes) + " and " + std::to_string(ranks_per_node),
+                          "at most " + std::to_string(views::max_blocks) + " ranks in all");
   Lengths lengths{};
   for (const Dim d : dims) {
     const double halo = options.halo[static_cast<std::size_t>(position(d))];

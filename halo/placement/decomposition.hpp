@@ -35,7 +35,7 @@ struct DecompositionOptions {
 /// A grid of nodes × ranks_per_node blocks. Only `dims` are split; among equally long dimensions the first in `dims`.
 /// If a dimension has fewer elements than blocks, some blocks are empty (Distribution::block).
 /// @pre dims not empty, each at most once
-/// @pre nodes ≥ 1, ranks_per_node ≥ 1
+/// @pre nodes ≥ 1, ranks_per_node ≥ 1, their product ≤ views::max_blocks
 /// @pre halo widths above 0
 /// Throws InvalidArgument (equal on all ranks).
 Decomposition decompose(const views::Extents& extents, const std::vector<views::Dim>& dims, int nodes,

@@ -1,11 +1,14 @@
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/text_file.hpp>
 #include <aloni/nn/data/detail/byte_source.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 
 namespace aloni::nn::detail {
 
@@ -16,12 +19,11 @@ constexpr const char* source_operation = "aloni::nn::read_idx";
 class PlainFile : public ByteSource {
  public:
   explicit PlainFile(const std::string& path) : path_(path) {
-    std::error_code error;
-    const auto status = std::filesystem::status(path, error);
-    if (!std::filesystem::exists(status)) throw FileError(source_operation, path, "missing", "a readable file");
-    if (!std::filesystem::is_regular_file(status))
-      throw FileError(source_operation, path, "not a regular file", "a readable file");
-    file_.reset(std::fopen(path.c_str(), "rb"));
+    const int fd = open_regular_file(source_operation, path, "a readable file");
+    struct stat status {};
+    if (::fstat(fd, &status) == 0) bytes_ = static_cast<std::uint64_t>(status.st_size);
+    file_.reset(::fdopen(fd, "rb"));
+    if (!file_) ::close(fd);
     if (!file_) refuse("cannot be opened");
   }
 
@@ -30,6 +32,9 @@ class PlainFile : public ByteSource {
     if (got < count && std::ferror(file_.get())) refuse("cannot be read");
     return got;
   }
+
+  std::uint64_t largest_size() const override { return bytes_; }
+  bool has_exact_size() const override { return true; }
 
   bool is_gzip() {
     std::uint8_t start[2] = {0, 0};
@@ -48,6 +53,7 @@ class PlainFile : public ByteSource {
   }
 
   std::string path_;
+  std::uint64_t bytes_ = 0;
   std::unique_ptr<std::FILE, Close> file_;
 };
 

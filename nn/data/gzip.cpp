@@ -24,6 +24,10 @@ class GzipSource : public ByteSource {
   GzipSource& operator=(const GzipSource&) = delete;
   ~GzipSource() override { inflateEnd(&stream_); }
 
+  /// A symbol of deflate has at least one bit for a length and one for a distance, and stands for at most 258 bytes:
+  /// a byte expands to at most 4 * 258.
+  std::uint64_t largest_size() const override { return 1032 * compressed_->largest_size(); }
+
   std::size_t read(std::uint8_t* to, std::size_t count) override {
     std::size_t done = 0;
     while (done < count && !ended_) {

@@ -32,12 +32,11 @@ std::string joined(const std::vector<std::int64_t>& extents) {
   return text;
 }
 
-class IdxReader {
- public:
-  explicit IdxReader(const std::string& path) : path_(path), source_(detail::open_bytes(path)) {}
+}  // namespace
 
-  IdxArray read() {
-    IdxArray array;
+class IdxFile::Reader {
+ public:
+  explicit Reader(const std::string& path) : path_(path), source_(detail::open_bytes(path)) {
     std::array<std::uint8_t, 4> magic{};
     read_header(magic.data(), magic.size());
     if (magic[0] != 0 || magic[1] != 0 || magic[3] == 0) {
@@ -52,20 +51,34 @@ class IdxReader {
       std::array<std::uint8_t, 4> b{};
       read_header(b.data(), b.size());
       const std::int64_t extent = (std::int64_t{b[0]} << 24) | (b[1] << 16) | (b[2] << 8) | b[3];
-      array.extents.push_back(extent);
+      extents_.push_back(extent);
       if (extent > 0 && count > max_elements / extent) {
-        refuse("absurd extents " + joined(array.extents), "at most 2^62 elements");
+        refuse("absurd extents " + joined(extents_), "at most 2^62 elements");
       }
       count *= std::max<std::int64_t>(extent, 1);
     }
-    if (std::find(array.extents.begin(), array.extents.end(), 0) != array.extents.end()) count = 0;
-    read_values(array, static_cast<std::size_t>(count));
+    if (std::find(extents_.begin(), extents_.end(), 0) != extents_.end()) count = 0;
+    count_ = static_cast<std::size_t>(count);
+    const std::uint64_t header = 4 + 4 * extents_.size(), bytes = source_->largest_size();
+    if (count_ + header <= bytes) return;
+    const std::string most = std::to_string(bytes - header) + " elements";
+    if (source_->has_exact_size()) {
+      refuse("truncated after " + most, std::to_string(count_) + " (" + joined(extents_) + ")");
+    }
+    refuse("absurd extents " + joined(extents_), "at most " + most + " in a compressed file of this size");
+  }
+
+  const std::vector<std::int64_t>& extents() const { return extents_; }
+
+  std::vector<std::uint8_t> read() {
+    std::vector<std::uint8_t> values;
+    read_values(values);
     std::uint8_t extra = 0;
     if (source_->read(&extra, 1) != 0) {
-      refuse("trailing bytes after " + std::to_string(count) + " elements",
-             "the end of the file after " + joined(array.extents));
+      refuse("trailing bytes after " + std::to_string(count_) + " elements",
+             "the end of the file after " + joined(extents_));
     }
-    return array;
+    return values;
   }
 
  private:
@@ -77,26 +90,36 @@ class IdxReader {
     if (source_->read(to, count) != count) refuse("truncated in its header", "magic number and extents of an IDX file");
   }
 
-  void read_values(IdxArray& array, std::size_t count) {
-    auto& values = array.values;
+  void read_values(std::vector<std::uint8_t>& values) {
     std::size_t have = 0;
-    while (have < count) {
-      values.resize(std::min(count, std::max(first_allocation, 2 * have)));
+    while (have < count_) {
+      values.resize(std::min(count_, std::max(first_allocation, 2 * have)));
       const std::size_t got = source_->read(values.data() + have, values.size() - have);
       have += got;
       if (have < values.size()) {
         refuse("truncated after " + std::to_string(have) + " elements",
-               std::to_string(count) + " (" + joined(array.extents) + ")");
+               std::to_string(count_) + " (" + joined(extents_) + ")");
       }
     }
   }
 
   std::string path_;
   std::unique_ptr<detail::ByteSource> source_;
+  std::vector<std::int64_t> extents_;
+  std::size_t count_ = 0;
 };
 
-}  // namespace
+IdxFile::IdxFile(const std::string& path) : reader_(std::make_unique<Reader>(path)) {}
+IdxFile::IdxFile(IdxFile&&) noexcept = default;
+IdxFile::~IdxFile() = default;
 
-IdxArray read_idx(const std::string& path) { return IdxReader(path).read(); }
+const std::vector<std::int64_t>& IdxFile::extents() const { return reader_->extents(); }
+
+std::vector<std::uint8_t> IdxFile::read_values() { return reader_->read(); }
+
+IdxArray read_idx(const std::string& path) {
+  IdxFile file(path);
+  return {file.extents(), file.read_values()};
+}
 
 }  // namespace aloni::nn

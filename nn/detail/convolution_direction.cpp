@@ -7,18 +7,6 @@ namespace aloni::nn::detail {
 using views::Box;
 using views::Dim;
 
-namespace {
-
-/// Cost of one more kernel call, in pixels of its result. Most of it is the reordering of the weights.
-constexpr Index pixels_per_call = 60;
-}  // namespace
-
-std::vector<Box> boxes_of(int ranks, const std::function<Box(int)>& box) {
-  std::vector<Box> all;
-  for (int r = 0; r < ranks; ++r) all.push_back(box(r));
-  return all;
-}
-
 Box with_range(Box box, Dim d, Index lo, Index hi) {
   box.set(d, lo, hi);
   return box;
@@ -26,6 +14,22 @@ Box with_range(Box box, Dim d, Index lo, Index hi) {
 
 Box with_channels(const Box& box, const halo::Range& channels) {
   return with_range(box, Dim::channel, channels.lo, channels.hi);
+}
+
+Box channels_of(const Box& box) {
+  return {{0, 0, 0, 0, box.lower(Dim::channel)}, {1, 1, 1, 1, box.upper(Dim::channel)}};
+}
+
+bool is_dense(const Box& part, const Box& memory) {
+  if (part.empty()) return true;
+  Index stride = 1, expected = 1;
+  for (int i = views::num_dims - 1; i >= 0; --i) {
+    const Dim d = views::all_dims[static_cast<std::size_t>(i)];
+    if (part.extent(d) != 1 && stride != expected) return false;
+    expected *= part.extent(d);
+    stride *= memory.extent(d);
+  }
+  return true;
 }
 
 Index pixels(const Box& b) { return b.size() == 0 ? 0 : b.size() / b.extent(Dim::channel); }
@@ -101,7 +105,7 @@ std::pair<std::vector<Box>, std::vector<Box>> Direction::interior_first(int rank
   return {inside, border};
 }
 
-double Direction::overhead(int rank, const Box& work) const {
+double Direction::overhead(int rank, const Box& work, double pixels_per_call) const {
   const auto [interior, border] = interior_first(rank, work);
   if (interior.empty()) return work.empty() ? 0.0 : 1.0;
   Index computed = 0, calls = 0;
@@ -112,7 +116,8 @@ double Direction::overhead(int rank, const Box& work) const {
     }
   }
   const Index twice = computed - pixels(work);
-  return static_cast<double>((calls - 1) * pixels_per_call + 2 * twice) / static_cast<double>(pixels(work));
+  return (static_cast<double>(calls - 1) * pixels_per_call + static_cast<double>(2 * twice)) /
+         static_cast<double>(pixels(work));
 }
 
 }  // namespace aloni::nn::detail

@@ -4,16 +4,19 @@
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/network_plan.hpp>
 
-#include <functional>
 #include <utility>
 #include <vector>
 
 namespace aloni::nn::detail {
 
-std::vector<views::Box> boxes_of(int ranks, const std::function<views::Box(int)>& box);
-
 views::Box with_range(views::Box box, views::Dim d, Index lo, Index hi);
 views::Box with_channels(const views::Box& box, const halo::Range& channels);
+
+/// The channels of a box as the box of a flat tensor, for example of a bias.
+views::Box channels_of(const views::Box& box);
+
+/// Whether the elements of `part` fill one block of dense memory that covers `memory`. @pre contains(memory, part)
+bool is_dense(const views::Box& part, const views::Box& memory);
 
 /// Size of a box without channels.
 Index pixels(const views::Box& box);
@@ -53,7 +56,8 @@ struct Direction {
   std::pair<std::vector<views::Box>, std::vector<views::Box>> interior_first(int rank, const views::Box& work) const;
 
   /// Extra cost of interior_first(), relative to computing `work` at once; 1 without an interior.
-  double overhead(int rank, const views::Box& work) const;
+  /// `pixels_per_call`: MachineDescription::pixels_per_call.
+  double overhead(int rank, const views::Box& work, double pixels_per_call) const;
 };
 
 /// The local problem of one part. `x` and `y`: boxes of the layer's tensors with the channels and filters of the

@@ -5,9 +5,12 @@
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
-#include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/local/pointwise_layers.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <new>
 #include <utility>
 
 namespace aloni::nn::local {
@@ -109,7 +112,7 @@ void LocalConvolution<T, Exec>::forward(const Exec& exec, InTensor<T, Exec> x, I
   check_output(operation, "y", problem_, y);
   if (y.size() == 0) return;
   run_forward(exec, x, w, bias, y);
-  if (passes_.relu && !fuses_relu()) relu_forward<T, Exec>(exec, y, y);
+  if (passes_.relu && !fuses_relu()) pointwise_forward<T, Exec>(exec, Relu{}, y, y);
 }
 
 template <class T, class Exec>
@@ -218,9 +221,18 @@ ConvolutionBackend automatic_backend(const ConvolutionProblem& p, ConvolutionPas
   return ConvolutionBackend::direct;
 }
 
-std::shared_ptr<FilterOrders> make_filter_orders() {
-  if constexpr (config::has_onednn) return detail::make_onednn_filter_orders();
-  return std::make_shared<FilterOrders>();
+void Scratch::Free::operator()(std::byte* p) const { ::operator delete[](p, std::align_val_t{alignment}); }
+
+void Scratch::reserve(std::size_t bytes) {
+  if (bytes <= bytes_) return;
+  memory_.reset();
+  memory_.reset(new (std::align_val_t{alignment}) std::byte[bytes]);  // not touched before it is used
+  bytes_ = bytes;
+}
+
+std::shared_ptr<FilterOrders> make_filter_orders(const std::shared_ptr<Scratch>& scratch) {
+  if constexpr (config::has_onednn) return detail::make_onednn_filter_orders(scratch);
+  return std::make_shared<FilterOrders>(scratch);
 }
 
 template <class T, class Exec>

@@ -27,7 +27,10 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
  public:
   OnednnBackend(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,
                 const std::shared_ptr<FilterOrders>& orders)
-      : LocalConvolution<T, Exec>(problem, passes), part_(onednn_problem(problem)) {
+      : LocalConvolution<T, Exec>(problem, passes),
+        part_(onednn_problem(problem)),
+        own_orders_(orders ? nullptr : make_onednn_filter_orders(nullptr)),
+        scratch_((orders ? orders : own_orders_)->scratch()) {
     auto reason = [&](bool wanted, ConvolutionPass pass) {
       auto& why = reasons_[static_cast<int>(pass)];
       if (wanted) why = onednn_unsupported_reason(problem, pass, activations_of<T>);
@@ -48,17 +51,15 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
         other_ = make_converting_convolution<T, Exec>(problem, exec, elsewhere);
     }
     if (!here.forward && !here.backward_data && !here.backward_filter) return;
-    onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders);
+    onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders ? orders : own_orders_);
     const Index in = part_.samples * part_.input[0] * part_.input[1] * part_.input[2] * part_.channels;
     const Index out = part_.samples * part_.output[0] * part_.output[1] * part_.output[2] * part_.filters;
-    if (!passes.dense_input || !reads_contiguously()) {
-      input_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_input"),
-                      static_cast<std::size_t>(in));
-    }
-    if (!passes.dense_output) {
-      output_ = Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::onednn_output"),
-                       static_cast<std::size_t>(out));
-    }
+    // Behind oneDNN's own scratch memory: room for dense copies.
+    input_.at = onednn_->scratch_bytes();
+    if (!passes.dense_input || !reads_contiguously()) input_.elements = static_cast<std::size_t>(in);
+    output_.at = Scratch::round_up(input_.at + input_.elements * sizeof(T));
+    if (!passes.dense_output) output_.elements = static_cast<std::size_t>(out);
+    scratch_->reserve(output_.at + output_.elements * sizeof(T));
     zeros_ = Floats(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias"), static_cast<std::size_t>(part_.filters));
     unwanted_ =
         Floats(Kokkos::view_alloc(exec, "aloni::nn::onednn_bias_gradient"), static_cast<std::size_t>(part_.filters));
@@ -73,12 +74,15 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     if (other_) other_->set_filter_version(version);
   }
   std::size_t workspace_bytes() const override {
-    return (input_.size() + output_.size()) * sizeof(T) + (zeros_.size() + unwanted_.size()) * sizeof(float) +
-           (onednn_ ? onednn_->workspace_bytes() : 0) + (other_ ? other_->workspace_bytes() : 0);
+    return (zeros_.size() + unwanted_.size()) * sizeof(float) +
+           (own_orders_ ? own_orders_->bytes() + scratch_->bytes() : 0) + (other_ ? other_->workspace_bytes() : 0);
   }
 
  private:
-  using Memory = Kokkos::View<T*, typename Exec::memory_space>;
+  /// A part of the scratch memory.
+  struct Memory {
+    std::size_t at = 0, elements = 0;
+  };
   using Floats = Kokkos::View<float*, typename Exec::memory_space>;
   using In = Tensor<const T, Exec>;
   using Out = Tensor<T, Exec>;
@@ -94,10 +98,11 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
     return View(Kokkos::subview(v, Kokkos::ALL, range(0), range(1), range(2), Kokkos::ALL));
   }
 
+  T* data(const Memory& memory) const { return reinterpret_cast<T*>(scratch_->data() + memory.at); }
   /// A dense view over workspace with another view's extents.
   template <class View>
-  static Out packed(const Memory& memory, const View& like) {
-    return dense_tensor<T, Exec>(memory.data(), like.extent(0), like.extent(1), like.extent(2), like.extent(3),
+  Out packed(const Memory& memory, const View& like) const {
+    return dense_tensor<T, Exec>(data(memory), like.extent(0), like.extent(1), like.extent(2), like.extent(3),
                                  like.extent(4));
   }
 
@@ -112,23 +117,23 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
   }
 
   static void check_room(const Memory& memory, std::size_t size) {
-    check(memory.extent(0) >= size, "aloni::nn::local::LocalConvolution", "x, y or dy", "a view with gaps",
+    check(memory.elements >= size, "aloni::nn::local::LocalConvolution", "x, y or dy", "a view with gaps",
           "a dense view, because the passes given to make_local_convolution say dense");
   }
 
-  static const T* dense(const Exec& exec, const In& v, const Memory& memory) {
+  const T* dense(const Exec& exec, const In& v, const Memory& memory) const {
     if (views::is_dense(v)) return v.data();
     check_room(memory, v.size());
     elementwise<Exec, Convert<T>, T>(exec, "aloni::nn::onednn_pack", {}, packed(memory, v), v);
-    return memory.data();
+    return data(memory);
   }
   /// Dense memory for a result: the view itself, or workspace if the view has gaps.
-  static T* room_for(const Out& v, const Memory& memory) {
+  T* room_for(const Out& v, const Memory& memory) const {
     if (views::is_dense(v)) return v.data();
     check_room(memory, v.size());
-    return memory.data();
+    return data(memory);
   }
-  static void unpack(const Exec& exec, const Memory& memory, const Out& v) {
+  void unpack(const Exec& exec, const Memory& memory, const Out& v) const {
     if (views::is_dense(v)) return;
     elementwise<Exec, Convert<T>, T>(exec, "aloni::nn::onednn_unpack", {}, v, packed(memory, v));
   }
@@ -160,6 +165,8 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
   }
 
   const OnednnProblem part_;
+  const std::shared_ptr<FilterOrders> own_orders_;  ///< null: the caller has given some
+  const std::shared_ptr<Scratch> scratch_;
   std::array<std::optional<std::string>, 3> reasons_;
   std::unique_ptr<OnednnConvolution> onednn_;
   std::unique_ptr<LocalConvolution<T, Exec>> other_;  // for passes that oneDNN does not support

@@ -10,12 +10,14 @@ set(ALONI_NN_LOCAL_HEADERS
     local/bias.hpp
     local/convolution.hpp
     local/dense.hpp
+    local/dropout.hpp
     local/gemm.hpp
     local/group_norm.hpp
     local/layer_norm.hpp
     local/local_types.hpp
     local/loss.hpp
     local/pointwise.hpp
+    local/pointwise_layers.hpp
     local/pooling.hpp
     local/resampling.hpp)
 set(ALONI_NN_LOCAL_PURE_SOURCES
@@ -34,12 +36,14 @@ set(ALONI_NN_LOCAL_SOURCES
     local/convolution_direct.cpp
     local/convolution_reference.cpp
     local/dense.cpp
+    local/dropout.cpp
     local/gemm.cpp
     local/gemm_blocked.cpp
     local/group_norm.cpp
     local/layer_norm.cpp
     local/loss.cpp
     local/pointwise.cpp
+    local/pointwise_layers.cpp
     local/pooling.cpp
     local/resampling.cpp)
 set(ALONI_NN_LOCAL_PRIVATE_DEPENDS ${CMAKE_DL_LIBS})

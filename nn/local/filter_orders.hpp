@@ -16,16 +16,48 @@
 //   for each address.
 #include <cstddef>
 #include <memory>
+#include <utility>
 
 namespace aloni::nn::local {
 
+/// Scratch memory that kernels share: all those whose stores were made with it. They run on one execution space
+/// instance, one after the other, so the memory is as large as the largest of them needs.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  /// Makes room for at least so many bytes. Moves the memory: ask for data() again. @pre no kernel runs
+  void reserve(std::size_t bytes);
+  std::byte* data() const { return memory_.get(); }
+  std::size_t bytes() const { return bytes_; }
+  static constexpr std::size_t alignment = 64;
+  static constexpr std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) / alignment * alignment; }
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  std::unique_ptr<std::byte, Free> memory_;
+  std::size_t bytes_ = 0;
+};
+
 class FilterOrders {
  public:
+  explicit FilterOrders(std::shared_ptr<Scratch> scratch)
+      : scratch_(scratch ? std::move(scratch) : std::make_shared<Scratch>()) {}
   virtual ~FilterOrders() = default;
   /// Bytes of all reordered copies that kernels have asked for so far. Each copy counts once.
   virtual std::size_t bytes() const { return 0; }
+  /// The owner counts its bytes: workspace_bytes() of the kernels leaves them out.
+  const std::shared_ptr<Scratch>& scratch() const { return scratch_; }
+
+ private:
+  std::shared_ptr<Scratch> scratch_;
 };
 
-std::shared_ptr<FilterOrders> make_filter_orders();
+/// `scratch`: shared with the kernels of other stores; null: the store has its own.
+std::shared_ptr<FilterOrders> make_filter_orders(const std::shared_ptr<Scratch>& scratch = nullptr);
 
 }  // namespace aloni::nn::local

@@ -23,4 +23,30 @@ template <class T, class Exec>
 void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets,
                                       double scale, Tensor<T, Exec> dlogits, OutArray<double, Exec> result);
 
+/// Cross-entropy of softmax over the channels of each pixel, with one label per pixel: labels are (N,D,H,W,1). All else
+/// is as for softmax_cross_entropy().
+template <class T, class Exec>
+void pixel_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InTensor<int, Exec> labels, double scale,
+                         Tensor<T, Exec> dlogits, OutArray<double, Exec> result);
+
+/// Per element: loss = (y - t)². gradient = scale × 2 (y - t). No prediction is right.
+template <class T, class Exec>
+void mean_squared_error(const Exec& exec, InTensor<T, Exec> outputs, InTensor<T, Exec> targets, double scale,
+                        Tensor<T, Exec> gradient, OutArray<double, Exec> result);
+
+// Dice (Loss::dice): the sums of each rank, their sum over ranks, then the gradient and the loss.
+
+/// The sums of p t, p² and t² over the elements, with p = sigmoid(z), and the number of predictions with
+/// (z > 0) = (t > 1/2). `sums` has extent 4.
+template <class T, class Exec>
+void dice_sums(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets, OutArray<double, Exec> sums);
+/// dlogits = the derivative of 1 - 2 sum(p t) / (sum(p²) + sum(t²)), with the sums over all ranks; 0 if both sums of
+/// squares are 0.
+template <class T, class Exec>
+void dice_gradient(const Exec& exec, InTensor<T, Exec> logits, InTensor<T, Exec> targets, InArray<double, Exec> sums,
+                   Tensor<T, Exec> dlogits);
+/// result = share × (the loss, the number of right predictions), from the sums over all ranks.
+template <class Exec>
+void dice_loss(const Exec& exec, double share, InArray<double, Exec> sums, OutArray<double, Exec> result);
+
 }  // namespace aloni::nn::local

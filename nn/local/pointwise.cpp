@@ -7,18 +7,6 @@ namespace aloni::nn::local {
 
 namespace detail {
 
-struct Relu {
-  template <class T>
-  KOKKOS_FUNCTION T operator()(T x) const {
-    return static_cast<parameter_type_t<T>>(x) < 0 ? T(0) : x;  // a NaN compares false and stays
-  }
-};
-struct ReluGradient {
-  template <class T>
-  KOKKOS_FUNCTION T operator()(T y, T dy) const {
-    return static_cast<parameter_type_t<T>>(y) > 0 ? dy : T(0);
-  }
-};
 struct Copy {
   template <class T>
   KOKKOS_FUNCTION T operator()(T x) const {
@@ -81,19 +69,6 @@ struct MomentumSgd {
 }  // namespace detail
 
 template <class T, class Exec>
-void relu_forward(const Exec& exec, InTensor<T, Exec> x, Tensor<T, Exec> y) {
-  detail::check_same_extents("aloni::nn::local::relu_forward", "x", x, y);
-  detail::elementwise(exec, "aloni::nn::relu_forward", detail::Relu{}, y, x);
-}
-
-template <class T, class Exec>
-void relu_backward(const Exec& exec, InTensor<T, Exec> y, InTensor<T, Exec> dy, Tensor<T, Exec> dx) {
-  detail::check_same_extents("aloni::nn::local::relu_backward", "y", y, dx);
-  detail::check_same_extents("aloni::nn::local::relu_backward", "dy", dy, dx);
-  detail::elementwise(exec, "aloni::nn::relu_backward", detail::ReluGradient{}, dx, y, dy);
-}
-
-template <class T, class Exec>
 void copy(const Exec& exec, InTensor<T, Exec> from, Tensor<T, Exec> to) {
   detail::check_same_extents("aloni::nn::local::copy", "from", from, to);
   detail::elementwise(exec, "aloni::nn::copy", detail::Copy{}, to, from);
@@ -140,11 +115,9 @@ void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec
                                                weights.data(), velocity.data()});
 }
 
-#define INSTANTIATE(T, Exec)                                                                                \
-  template void relu_forward<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                     \
-  template void relu_backward<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>); \
-  template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                             \
-  template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>);           \
+#define INSTANTIATE(T, Exec)                                                                      \
+  template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                   \
+  template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>); \
   template void fill<T, Exec>(const Exec&, T, Tensor<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE

@@ -6,13 +6,6 @@
 
 namespace aloni::nn::local {
 
-/// y = max(x, 0); a NaN stays a NaN. y may be x.
-template <class T, class Exec>
-void relu_forward(const Exec& exec, InTensor<T, Exec> x, Tensor<T, Exec> y);
-/// dx = y > 0 ? dy : 0, with the result y of relu_forward(). dx may be dy.
-template <class T, class Exec>
-void relu_backward(const Exec& exec, InTensor<T, Exec> y, InTensor<T, Exec> dy, Tensor<T, Exec> dx);
-
 /// to = from
 template <class T, class Exec>
 void copy(const Exec& exec, InTensor<T, Exec> from, Tensor<T, Exec> to);

@@ -2,7 +2,7 @@
 // number, and leave no files behind. test_failures.py starts this program and checks the lines that the ranks print.
 //
 //   failure_cases SIGNAL VICTIM OPERATION AFTER_MS LIMIT_MS TRANSPORT
-// TRANSPORT: shared, mpi, or nodes (each rank counts as a separate node).
+// TRANSPORT: shared, mpi, or a number N: each N ranks count as a node of their own.
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -41,6 +41,21 @@ void operate(const Communicator& comm, const std::string& operation, std::vector
   std::exit(2);
 }
 
+/// The victim ends between sending an address in its memory and the first access to it.
+void lose_memory(const Communicator& comm, int victim, int signal, std::vector<float>& values) {
+  const std::size_t bytes = std::size_t{65} << 20;  // a segment of its own, which no rank has opened
+  const auto sent = std::span(static_cast<float*>(comm.shared_memory()->allocate(bytes)), 10'000);
+  std::vector<Request> requests;
+  if (comm.rank() == victim) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others have left the barrier
+    for (int r = 0; r < comm.size(); ++r)
+      if (r != victim) requests.push_back(comm.send(std::span<const float>(sent), r, 1));
+    kill(getpid(), signal);
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(150));
+  comm.wait(comm.receive(std::span(values).first(sent.size()), victim, 1));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,7 +67,7 @@ int main(int argc, char** argv) {
   {
     const std::string transport = argv[6];
     const Communicator comm = from_mpi(MPI_COMM_WORLD, {.shared_memory = transport == "shared",
-                                                        .ranks_per_node = transport == "nodes" ? 1 : 0,
+                                                        .ranks_per_node = std::atoi(transport.c_str()),
                                                         .stuck_after = std::chrono::milliseconds(std::atoi(argv[5]))});
     std::vector<float> values(300'000, 1.0f);
     comm.barrier();
@@ -66,7 +81,9 @@ int main(int argc, char** argv) {
       }).detach();
     }
     try {
-      while (Clock::now() - start < std::chrono::seconds(60)) operate(comm, operation, values);
+      const bool loses = operation == "first_access";
+      if (loses) lose_memory(comm, victim, signal, values);
+      while (Clock::now() - start < std::chrono::seconds(60)) operate(comm, loses ? "barrier" : operation, values);
       std::printf("rank %d: no failure within 60 s\n", comm.rank());
     } catch (const aloni::PeerFailed& error) {
       const std::chrono::duration<double> waited = Clock::now() - start - after;

@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <span>
@@ -555,6 +557,33 @@ TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOperation) {
   EXPECT_EQ(std::ranges::count(small[0], 3.0), 1000);
   for (int r = 0; r < 2; ++r) run_until(ranks, [&] { return ranks[r].engine->test(large_handle[r]); });
   EXPECT_EQ(std::ranges::count(large[1], 3.0), 1'000'000);
+}
+
+TEST(Engine, RemovedContextsLeaveNoMemory) {
+  SimulatedRanks ranks(one_node(2), {}, {.seed = 1});
+  std::uint32_t id = 0;
+  const auto make_and_remove = [&](int contexts) {
+    for (int i = 0; i < contexts; ++i) {
+      ++id;
+      Engine::Context* const c[2] = {&ranks[0].engine->add_context(id, {0, 1}),
+                                     &ranks[1].engine->add_context(id, {0, 1})};
+      std::uint64_t said = id, heard = 0;
+      const auto send = ranks[0].engine->send(*c[0], std::as_bytes(std::span(&said, 1)), 1, 7);
+      const auto receive = ranks[1].engine->receive(*c[1], std::as_writable_bytes(std::span(&heard, 1)), 0, 7);
+      bool sent = false, received = false;
+      run_until(ranks, [&] {
+        sent = sent || ranks[0].engine->test(send);
+        received = received || ranks[1].engine->test(receive);
+        return sent && received;
+      });
+      ASSERT_EQ(heard, id);
+      for (int r = 0; r < 2; ++r) ranks[r].engine->remove_context(*c[r]);
+    }
+  };
+  make_and_remove(100);
+  const std::size_t before = mallinfo2().uordblks;  // bytes in use; 0 under AddressSanitizer
+  make_and_remove(20'000);
+  EXPECT_LT(mallinfo2().uordblks, before + 100'000);
 }
 
 }  // namespace test_engine

@@ -22,6 +22,14 @@ TEST(Error, LeavesOutEmptyFields) {
   EXPECT_STREQ(Unsupported("f", "", "3", "2").what(), "f: 3: expected 2");
 }
 
+TEST(Error, EscapesControlCharactersInItsLineOnly) {
+  const FileError error("f", "a\033[2J", "b\nc\x7f\x9b\xc2\x85", "≥ 0 …");
+  EXPECT_STREQ(error.what(), "f: a\\x1b[2J = b\\nc\\x7f\\x9b\\xc2\\x85: expected ≥ 0 …");
+  EXPECT_EQ(error.argument(), "a\033[2J");
+  EXPECT_STREQ(PeerFailed("f", 1, "m\r").what(), "f: rank 1 failed: m\\r");
+  EXPECT_STREQ(FileError("f", "", "\xe2\x89", "").what(), "f: \\xe2\\x89") << "half a character";
+}
+
 TEST(Error, AllTypesAreCaughtAsErrorAndAsRuntimeError) {
   EXPECT_THROW(throw StaleGhosts("f", "a", "b", "c"), Error);
   EXPECT_THROW(throw CommunicationError("f", "a", "b", "c"), std::runtime_error);

@@ -4,13 +4,17 @@
 
 #include <gtest/gtest.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <new>
 #include <numeric>
@@ -128,6 +132,25 @@ TEST(NodeRing, OnlyNeighboursReportTheRankThatEnded) {
   }
 }
 
+TEST(NodeRing, AChildDoesNotKeepTheConnectionsOfItsRank) {
+  constexpr int victim = 1;
+  in_processes(3, [&](Process& me) -> std::string {
+    NodeRing ring(me.rank, all_of(3), true, me.gather());
+    if (me.rank == victim) {
+      const pid_t child = fork();
+      if (child == 0) {
+        sleep(3);  // longer than its rank
+        _exit(0);
+      }
+      me.barrier();
+      _exit(child > 0 ? 0 : 1);
+    }
+    me.barrier();
+    const int dead = who_died(ring, std::chrono::milliseconds(2000));
+    return dead == victim ? "" : "names " + std::to_string(dead);
+  });
+}
+
 TEST(NodeRing, OnlyTheLeadersTakePart) {
   in_processes(5, [&](Process& me) -> std::string {
     const NodeRing ring(me.rank, {0, 2, 4}, true, me.gather());
@@ -155,6 +178,50 @@ TEST(NodeRing, ARankThatCannotBeReachedIsNotWatched) {
     me.barrier();
     return "";
   });
+}
+
+/// The addresses on which this process listens, as text.
+std::vector<std::string> listening_addresses() {
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int descriptor = std::stoi(entry.path().filename().string());
+    int listens = 0;
+    socklen_t length = sizeof listens;
+    if (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || !listens) continue;
+    sockaddr_storage address{};
+    length = sizeof address;
+    getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
+    const void* const bytes =
+        address.ss_family == AF_INET6
+            ? static_cast<const void*>(&reinterpret_cast<const sockaddr_in6*>(&address)->sin6_addr)
+            : &reinterpret_cast<const sockaddr_in*>(&address)->sin_addr;
+    char text[INET6_ADDRSTRLEN] = {};
+    inet_ntop(address.ss_family, bytes, text, sizeof text);
+    found.emplace_back(text);
+  }
+  return found;
+}
+
+TEST(NodeRing, ListensOnlyOnAddressesThatItsNeighboursUse) {
+  for (const bool one_machine : {true, false}) {
+    in_processes(3, [&](Process& me) -> std::string {
+      std::string wrong;
+      bool any = false;
+      const NodeRing ring(me.rank, all_of(3), one_machine, [&](std::span<const std::byte> mine) {
+        for (const std::string& address : listening_addresses()) {
+          any = true;
+          const bool is_loopback = address == "127.0.0.1" || address == "::1";
+          if (address == "0.0.0.0" || address == "::" || is_loopback != one_machine) wrong += " " + address;
+        }
+        return me.all_gather(mine);
+      });
+      if (!wrong.empty()) return "listens on" + wrong;
+      if (one_machine && !any) return "does not listen";
+      if (one_machine && ring.num_watched() != 2) return "watches " + std::to_string(ring.num_watched());
+      if (!listening_addresses().empty()) return "still listens";
+      return "";
+    });
+  }
 }
 
 }  // namespace test_node_ring

@@ -234,35 +234,4 @@ std::vector<std::string> transports() {
 INSTANTIATE_TEST_SUITE_P(Each, Transports, testing::ValuesIn(transports()),
                          [](const auto& info) { return info.param; });
 
-TEST(SharedHeapTest, ReusesFreedMemory) {
-  SharedHeap heap;
-  void* const a = heap.allocate(1000);
-  void* const b = heap.allocate(5 << 20);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a) % SharedHeap::alignment, 0u);
-  EXPECT_GE(heap.address_of(b, 5 << 20).descriptor, 0);
-  EXPECT_EQ(heap.address_of(&heap, 8).descriptor, -1);
-  std::memset(b, 1, 5 << 20);
-  heap.deallocate(b, 5 << 20);
-  heap.deallocate(a, 1000);
-  EXPECT_EQ(heap.bytes_in_use(), 0u);
-  EXPECT_EQ(heap.allocate(60 << 20), a) << "free neighbours must be merged";
-}
-
-TEST(SharedHeapTest, DetachedMemoryKeepsItsValuesAndIsPrivate) {
-  SharedHeap heap;
-  auto* const data = static_cast<int*>(heap.allocate(100'000));
-  data[0] = 5;
-  data[20'000] = 6;
-  const SharedAddress where = heap.address_of(data, 100'000);
-  PeerMemory other(getpid());
-  auto* const seen = reinterpret_cast<int*>(other.at(where, 100'000));
-  EXPECT_EQ(seen[20'000], 6);
-  heap.detach();
-  seen[0] = 99;
-  EXPECT_EQ(data[0], 5);
-  EXPECT_EQ(data[20'000], 6);
-  data[1] = 1;
-  EXPECT_EQ(heap.address_of(data, 8).descriptor, -1);
-}
-
 }  // namespace

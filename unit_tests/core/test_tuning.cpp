@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 namespace test_tuning {
@@ -59,7 +60,41 @@ TEST(Tuning, NamesTheLineOfAnErrorInAFile) {
     }
     return "";
   };
+  const auto refusal_in_file = [](const std::string& text) -> std::string {
+    try {
+      (void)parse_tuning(text, "my.tuning");
+    } catch (const aloni::InvalidArgument& error) {
+      return error.what();
+    }
+    return "";
+  };
   const std::string good = to_text(example());
+  for (const std::string line : {"all_reduce star 10 1 0",
+                                 "all_reduce automatic 10 1 0",
+                                 "all_reduce ring -10 1 0",
+                                 "all_reduce ring 10 1 -1",
+                                 "all_reduce ring 10 -1 0",
+                                 "all_reduce ring 1e3 1 0",
+                                 "all_reduce ring 99999999999999999999 1 0",
+                                 "all_reduce ring 10 inf 0",
+                                 "ranks 2.9",
+                                 "ranks -2",
+                                 "ranks 0",
+                                 "ranks 4294967298",
+                                 "ranks 2x",
+                                 "nodes 1.5",
+                                 "nodes 0",
+                                 "latency nan",
+                                 "latency 1e999",
+                                 "latency",
+                                 "latency 1\rx",
+                                 "",
+                                 "\033[2J 1"}) {
+    const std::string text = refusal_in_file(good + line + "\n");
+    EXPECT_THAT(text, HasSubstr("my.tuning:10")) << line;
+    EXPECT_TRUE(std::ranges::all_of(text, [](unsigned char c) { return c >= 0x20 && c != 0x7f; })) << line;
+  }
+  EXPECT_THAT(refusal(good + "all_reduce automatic 10 1 0\n"), HasSubstr("recursive_doubling"));
   EXPECT_THAT(refusal(""), HasSubstr("line 1"));
   EXPECT_THAT(refusal("something\n"), HasSubstr("line 1"));
   EXPECT_THAT(refusal("aloni tuning 2\n"), HasSubstr("complete file"));

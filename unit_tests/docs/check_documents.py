@@ -8,8 +8,9 @@
 - Folders in the README's codemap exist, and the codemap has every folder of the tree.
 - Paths in code (`halo/transfer.hpp`, <aloni/halo/transfer.hpp>, scripts/demo.sh) exist.
 - All rows of a table have as many cells as its headings. A cell has at most 80 characters; a link counts by its text.
-- The tables between `<!-- figures: bench/report.py NAME -->` and `<!-- end of figures -->` are those of
-  docs/performance.json, and docs/performance.md has every section of bench/report.py.
+- The figures between `<!-- figures: PROGRAM NAME -->` and `<!-- end of figures -->` are those of PROGRAM:
+  bench/report.py from docs/performance.json, scripts/guarantees.py from docs/guarantees.json. docs/performance.md and
+  docs/guarantees.md have every section of their programs.
 Prints each finding as file:line. Fails if there is any.
 """
 import json
@@ -21,16 +22,21 @@ root = pathlib.Path(sys.argv[1]).resolve()
 findings = []
 
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(root / "bench"))
+sys.path[:0] = [str(root / "bench"), str(root / "scripts")]
+import guarantees
+from figures import tables
 from figures.sections import SECTIONS
-from figures.tables import MARKED, tables_of
 
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 CODE_SPAN = re.compile(r"`([^`]+)`")
 FENCE = re.compile(r"^```(\w*)\s*$")
 SAME_AS = re.compile(r"^<!-- (same as|part of) (\S+) -->$")
 FILE_NAME = re.compile(r"(?<![\w/.~$-])((?:[\w-]+/)+[\w.-]+\.(?:hpp|cpp|cmake|sh|py|md|txt|svg|json|patch))(?![\w/])")
-MARKER = re.compile(r"^<!-- (figures: bench/report\.py|end of figures)\b")
+MARKER = re.compile(r"^<!-- (figures: |end of figures\b)")
+FIGURES = (  # the program's marks and tables, its data, the command that writes the tables
+    (tables, "docs/performance.json", "bench/report.py --tables"),
+    (guarantees, "docs/guarantees.json", "scripts/guarantees.py"),
+)
 LONGEST_CELL = 80
 BUILT = ("build/",)  # exists only after a build
 SOURCE_FOLDER_FILES = ("CMakeLists.txt", "*.hpp", "*.cpp", "*.sh", "*.md")
@@ -110,25 +116,26 @@ def check_row(document, number, line, columns):
 def check_figures(document, data):
     text = document.read_text()
     marked = 0
-    for match in MARKED.finditer(text):
-        marked += 2
-        line = text.count("\n", 0, match.start()) + 1
-        try:
-            expected = tables_of(data, match[2])
-        except KeyError as error:
-            find(document, line, f"figures: {error.args[0]}")
-            continue
-        if match[3] != expected:
-            find(document, line, f"figures of {match[2]} differ from docs/performance.json; run bench/report.py --tables")
+    for program, file, command in FIGURES:
+        for match in program.MARKED.finditer(text):
+            marked += 2
+            line = text.count("\n", 0, match.start()) + 1
+            try:
+                expected = program.tables_of(data[file], match[2])
+            except KeyError as error:
+                find(document, line, f"figures: {error.args[0]}")
+                continue
+            if match[3] != expected:
+                find(document, line, f"figures of {match[2]} differ from {file}; run {command}")
     if marked != sum(bool(MARKER.match(line)) for line in text.splitlines()):
-        find(document, 1, "`<!-- figures: bench/report.py NAME -->` and `<!-- end of figures -->` must come in pairs")
+        find(document, 1, "`<!-- figures: PROGRAM NAME -->` and `<!-- end of figures -->` must come in pairs")
 
 
-def check_sections(document):
-    present = {match[2] for match in MARKED.finditer(document.read_text())}
-    for name in SECTIONS:
+def check_sections(document, marked, sections):
+    present = {match[2] for match in marked.finditer(document.read_text())}
+    for name in sections:
         if name not in present:
-            find(document, 1, f"no figures of {name}: `<!-- figures: bench/report.py {name} -->` is missing")
+            find(document, 1, f"no figures of {name}: `<!-- figures: … {name} -->` is missing")
 
 
 def check_document(document):
@@ -191,11 +198,12 @@ def documents():
 
 
 checked = list(documents())
-figures = json.loads((root / "docs/performance.json").read_text())
+figures = {file: json.loads((root / file).read_text()) for _, file, _ in FIGURES}
 for path in checked:
     check_document(path)
     check_figures(path, figures)
-check_sections(root / "docs/performance.md")
+check_sections(root / "docs/performance.md", tables.MARKED, SECTIONS)
+check_sections(root / "docs/guarantees.md", guarantees.MARKED, [*guarantees.SECTIONS, "cost"])
 check_codemap(root / "README.md")
 print("\n".join(findings) or f"{len(checked)} documents agree with the tree")
 sys.exit(1 if findings else 0)

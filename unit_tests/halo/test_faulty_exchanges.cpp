@@ -6,6 +6,7 @@
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 
+#include "support/experiment.hpp"
 #include "support/fault_cases.hpp"
 #include "support/sanitizer.hpp"
 
@@ -89,11 +90,19 @@ TEST_P(FaultyExchanges, EndWithRightGhostsOrAnException) {
   const char* const wanted = std::getenv("ALONI_EXCHANGES");
   const int cases = wanted ? std::atoi(wanted) : test::share_of(10);
   constexpr int enough = 100;
+  int rank = 0, size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  test::Experiment experiment("faulty_exchanges", GetParam().name + std::to_string(size), rank == 0);
   std::array<int, 2> counts{};
   const auto has_seen_all = [&] { return counts[0] > 0 && (GetParam().harmless || counts[1] > 0); };
   for (int seed = 0; seed < cases || (seed < enough && !has_seen_all()); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
+    const int failed_before = test::failed_expectations();
     exchange(static_cast<unsigned>(seed));
+    int good = test::failed_expectations() == failed_before;
+    MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    experiment.count(good != 0);
     counts = {right_, errors_};
     MPI_Allreduce(MPI_IN_PLACE, counts.data(), 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 namespace aloni::halo {
@@ -72,6 +73,12 @@ TEST(Stencil, RefusesInvalidWindows) {
   EXPECT_THROW((Stencil1D{.dilation = 0}.check("here")), InvalidArgument);
   EXPECT_THROW((Stencil1D{.pad_low = -1}.check("here")), InvalidArgument);
   EXPECT_THROW((Stencil1D{.pad_high = -1}.check("here")), InvalidArgument);
+  const Index large = Index{1} << 31;
+  EXPECT_THROW((Stencil1D{.kernel = large, .dilation = large}.check("here")), InvalidArgument);  // reach above 2^61
+  EXPECT_THROW((Stencil1D{.stride = large}.check("here")), InvalidArgument);
+  EXPECT_THROW((Stencil1D{.pad_low = std::numeric_limits<Index>::max()}.check("here")), InvalidArgument);
+  EXPECT_THROW((Stencil1D{.pad_high = std::numeric_limits<Index>::max()}.check("here")), InvalidArgument);
+  EXPECT_THROW((void)Stencil1D{.pad_low = 1}.output_extent(std::numeric_limits<Index>::max()), InvalidArgument);
   Stencil s;
   s[Dim::channel].kernel = 3;
   try {

@@ -234,6 +234,82 @@ TEST_F(Transfers, DoNotMixWithOthersInFlight) {
   }
 }
 
+// A tensor on every rank whose halo comes from both neighbours, and the check of its ghosts.
+struct Ring {
+  const comm::Communicator& comm;
+  const int ranks = comm.size(), rank = comm.rank();
+  Distribution dist =
+      Distribution::block(views::make_extents(2, {3 * ranks}, 2), ProcessGrid{{1, 1, 1, ranks, 1}}, ranks);
+  Random pick{7};
+  TestTensor<float> tensor{needed(rank), Layout::channels_last, pick};
+
+  Box needed(int r) const {
+    Box b = dist.owned(r);
+    b.set(Dim::width, b.lower(Dim::width) - 1, b.upper(Dim::width) + 1);
+    return b;
+  }
+  TransferItem<float, Memory> item() {
+    const auto plan = plan_halo(
+        dist, [&](int r) { return needed(r); }, BoundaryConditions::all(Boundary::periodic), rank);
+    return TransferItem<float, Memory>::in_place(tensor.ref(), plan);
+  }
+  void prepare(int which) {
+    tensor.set([&](const Cell& c) { return holds(dist.owned(rank), c) ? value_of(c, which) : untouched; });
+  }
+  void check(int which) {
+    tensor.download();
+    for_each_cell(needed(rank), [&](const Cell& c) {
+      Cell from = c;
+      from[3] = (c[3] + 3 * ranks) % (3 * ranks);
+      ASSERT_EQ(tensor.at(c), value_of(from, which));
+    });
+  }
+};
+
+// Messages of transfers have no tags: receives of the user with any tag may wait while a transfer runs.
+TEST_F(Transfers, DoNotMeetMessagesWithTags) {
+  if (comm_.size() == 1) GTEST_SKIP() << "needs a second rank";
+  const int next = (comm_.rank() + 1) % comm_.size(), before = (comm_.rank() + comm_.size() - 1) % comm_.size();
+  constexpr int tags = comm::Communicator::max_tag + 1;
+  std::vector<int> sent(tags), received(tags, -1);
+  std::vector<comm::Request> requests;
+  for (int tag = 0; tag < tags; ++tag)
+    requests.push_back(comm_.receive(std::span(&received[static_cast<std::size_t>(tag)], 1), before, tag));
+  Ring ring{comm_};
+  for (const std::size_t direct_bytes : {std::size_t{0}, ~std::size_t{0}}) {
+    const Transfer<> transfer(comm_, queue_, {ring.item()}, {.direct_bytes = direct_bytes});
+    ring.prepare(1);
+    transfer.run(queue_);
+    queue_.fence("aloni::test: before reading");
+    ring.check(1);
+    transfer.run_adjoint(queue_);
+  }
+  for (int tag = 0; tag < tags; ++tag) {
+    sent[static_cast<std::size_t>(tag)] = tag;
+    requests.push_back(comm_.send(std::span(&sent[static_cast<std::size_t>(tag)], 1), next, tag));
+  }
+  comm_.wait(requests);
+  EXPECT_EQ(received, sent);
+}
+
+// Numbers of transfers are not used again, also after as many transfers as there are tags.
+TEST_F(Transfers, KeepApartAfterAsManyTransfersAsThereAreTags) {
+  if (comm_.size() != 2) GTEST_SKIP() << "takes long on more than two ranks";
+  Ring a{comm_}, b{comm_};
+  const Transfer<> first(comm_, queue_, {a.item()});
+  for (int i = 0; i < comm::Communicator::max_tag; ++i) (void)Transfer<>(comm_, queue_, {});
+  const Transfer<> second(comm_, queue_, {b.item()});
+  a.prepare(1);
+  b.prepare(2);
+  const bool turned = comm_.rank() == 1;
+  Pending p = (turned ? second : first).start(queue_), q = (turned ? first : second).start(queue_);
+  p.finish();
+  q.finish();
+  queue_.fence("aloni::test: before reading");
+  a.check(1);
+  b.check(2);
+}
+
 TEST_F(Transfers, CountMessagesAndBytesAsTransportsDo) {
   Random all(3), own(4);
   Work<float> a(comm_, all, own, true), b(comm_, all, own, false);

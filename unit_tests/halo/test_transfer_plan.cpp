@@ -124,6 +124,25 @@ void check_plans(const RandomCase& c, Kind kind) {
   }
 }
 
+/// A caller that names the readers of each rank gets the same plans.
+void check_readers(const RandomCase& c) {
+  for (int r = 0; r < c.source.ranks(); ++r) {
+    const TransferPlan halo = plan_halo(c.source, c.needed_box(), c.boundaries, r);
+    const TransferPlan redistribution = plan_redistribution(c.source, c.destination, c.needed_box(), c.boundaries, r);
+    const auto readers = [](const TransferPlan& plan) {
+      std::vector<int> peers;
+      for (const Message& m : plan.sends) peers.push_back(m.peer);
+      return peers;
+    };
+    ASSERT_EQ(plan_halo(c.source, c.needed_box(), c.boundaries, r, readers(halo)), halo);
+    ASSERT_EQ(plan_redistribution(c.source, c.destination, c.needed_box(), c.boundaries, r, readers(redistribution)),
+              redistribution);
+    const auto owned = [&](int rank) { return c.destination.owned(rank); };
+    ASSERT_EQ(plan_redistribution(c.source, c.destination, r),
+              plan_redistribution(c.source, c.destination, owned, BoundaryConditions{}, r));
+  }
+}
+
 TEST(TransferPlan, CoversEveryNeededCellOnceWithTheRightValue) {
   for (unsigned seed = 0; seed < 600; ++seed) {
     Random pick(seed);
@@ -132,6 +151,7 @@ TEST(TransferPlan, CoversEveryNeededCellOnceWithTheRightValue) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ": " + describe(c));
     check_plans(c, Kind::halo);
     check_plans(c, Kind::redistribution);
+    check_readers(c);
     if (HasFatalFailure()) return;
   }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the tests notice faults: mutate.py [--build FOLDER] [--only TEXT] [--json FILE] [--check]
+"""Whether the tests notice faults: mutate.py [--build FOLDER] [--only TEXT] [--json FILE [--resume]] [--check]
 
 Applies each fault of mutations.txt to a copy of the tree, builds the tests of the faulty file's folder, and runs them until one fails.
 Prints a table; fails when a fault survives, or when a line of the list isn't found exactly once.
@@ -7,6 +7,7 @@ Prints a table; fails when a fault survives, or when a line of the list isn't fo
 --build FOLDER  keeps the copy and its build there, so that a later run compiles only what has changed (default: a temporary folder)
 --only TEXT     faults whose name or file contains the text; may come several times
 --json FILE     the table for programs
+--resume        skips the faults that FILE has already: a long run in several parts
 --check         only whether every line of the list is found: fast, a test of CI
 Arguments behind -- go to cmake when the copy is configured: -D aloni_CXX_ARCH=native
 """
@@ -29,12 +30,20 @@ LIST = pathlib.Path(__file__).with_name("mutations.txt")
 NN_PURE = [("test_nn_pure", "test_step_graph,test_network_plan", 0)]
 LOCAL = [("test_local", "test_filter_orders", 0)]
 NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6), ("test_nn", "test_split", 4),
-      ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2), ("test_nn", "test_bfloat16", 3)]
+      ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2), ("test_nn", "test_bfloat16", 3),
+      ("test_nn", "test_gradients", 1)]  # the last: a fault of the split and of the unsplit network
+PARTS = [("test_nn", "fuzz_split", 4), ("test_nn", "test_bfloat16", 3)]
 CORE_PURE = [("test_core_pure", "", 0), ("test_core", "test_engine", 0)]
 CORE = [("test_core", "test_communicator,test_collectives", 4), ("test_core", "test_communicator,test_collectives", 3),
-        ("test_transports", "", 2)]
+        ("test_core", "test_contract", 3), ("test_core", "test_contract", 2), ("test_transports", "", 2)]
+SHARED_HEAP = [("test_core", "test_shared_heap", 0)]
+CONTRACT = [("test_core", "test_contract", 3)]
+AGREEMENT = [("test_core", "test_agreement", 3)]
+WATCH = [("test_core_pure", "test_watch", 0)]
+START_UP = [("test_core", "test_start_up", 3)]
 HALO_PURE = [("test_halo_pure", "", 0)]
-HALO = [("test_halo", "test_transfer,test_exchange", 3), ("test_halo", "test_transfer,test_exchange", 4)]
+HALO = [("test_halo", "test_transfer,test_exchange,test_redistribution", 3),
+        ("test_halo", "test_transfer,test_exchange,test_redistribution", 4), ("test_halo", "test_wrong_calls", 2)]
 DEEP_HALO = [("test_halo", "test_deep_halo", 3)]
 CONSOLIDATION = [("test_halo", "test_consolidation", 4)]
 LINKS = [("test_halo", "test_link_table", 4)]
@@ -43,13 +52,19 @@ VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
 STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/network_plan", [NN_PURE, NN]), ("halo/stencil", [NN_PURE, NN]),
           ("nn/local/detail/onednn", [LOCAL, NN]), ("nn/local/convolution_onednn", [LOCAL, NN]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
-          ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn", [NN]),
+          ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),
+          ("nn", [NN]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
           ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
-          ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]), ("core", [CORE_PURE, CORE])]
+          ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),
+          ("core/comm/shared_heap", [SHARED_HEAP, CORE]), ("core/comm/transfer_messages", [CONTRACT, HALO]),
+          ("core/comm/agreement", [AGREEMENT]), ("core/comm/liveness/watch", [WATCH]), ("core/comm/engine/start_up", [START_UP]),
+          ("core", [CORE_PURE, CORE])]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
                "ALONI_FUZZ_SECONDS": "20"}
-PATIENCE = 240  # seconds that a test may take: a fault may leave ranks waiting for each other
+# A fault may leave ranks waiting for each other. A test that takes this many times as long as without a fault hangs.
+PATIENCE, LEAST_PATIENCE, MOST_PATIENCE = 6, 40, 400  # the last two in seconds
+patience = {}  # by run, in seconds
 
 
 def read_list():
@@ -118,7 +133,7 @@ def run(tree, program, files, ranks):
     process = subprocess.Popen(command + ["--gtest_fail_fast", "--gtest_brief=1"], env=os.environ | ENVIRONMENT,
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
-        return "passes" if process.wait(PATIENCE) == 0 else "fails"
+        return "passes" if process.wait(patience.get((program, files, ranks), MOST_PATIENCE)) == 0 else "fails"
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)  # its launcher ends the ranks
         try:
@@ -158,6 +173,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path)
     parser.add_argument("--only", action="append", default=[])
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--resume", action="store_true")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("cmake", nargs="*")
     options = parser.parse_args()
@@ -170,19 +186,24 @@ def main():
         return 0
     chosen = [f for f in faults if not options.only or any(text in f[0] or text in f[1] for text in options.only)]
     tree = (options.build or pathlib.Path(tempfile.mkdtemp(prefix="aloni_mutation"))).resolve()
-    results = []
+    results = json.loads(options.json.read_text()) if options.resume and options.json.exists() else []
+    done = {r["fault"] for r in results}
+    chosen = [f for f in chosen if f[0] not in done]
     try:
         tree.mkdir(parents=True, exist_ok=True)
         copy_tree(tree)
-        subprocess.run(["cmake", "--preset", "host", *options.cmake], cwd=tree,
-                       check=True, stdout=subprocess.DEVNULL)
+        # Without unity builds a fault compiles one file.
+        subprocess.run(["cmake", "--preset", "host", "-D", "CMAKE_UNITY_BUILD=OFF", *options.cmake], cwd=tree, check=True,
+                       stdout=subprocess.DEVNULL)
         runs = list(dict.fromkeys(run for fault in chosen for stages in [stages_of(fault[1])] for stage in stages for run in stage))
         error = build(tree, sorted({program for program, _, _ in runs}))
         if error:
             sys.exit(error)
         for program, files, ranks in runs:
+            start = time.monotonic()
             if (end := run(tree, program, files, ranks)) != "passes":
                 sys.exit(f"without a fault {files or program} on {ranks} ranks {end}")
+            patience[program, files, ranks] = max(LEAST_PATIENCE, PATIENCE * (time.monotonic() - start))
         for fault in chosen:
             start = time.monotonic()
             result, by = try_fault(tree, fault)

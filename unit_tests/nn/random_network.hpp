@@ -3,6 +3,7 @@
 #include <aloni/core/random.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/strategy.hpp>
+#include <aloni/views/distribution.hpp>
 #include <aloni/views/process_grid.hpp>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <cstdint>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace aloni::nn::test {
@@ -120,8 +122,42 @@ inline std::vector<std::string> tensors_of(const NetworkDescription& net, const 
   return names;
 }
 
-/// One to five layers in a row, and sums with any earlier tensor. With Kinds::exact only layers that map integers to
-/// integers.
+/// "input" and the layers whose output has these spatial extents.
+inline std::vector<std::string> tensors_beside(const NetworkDescription& net, const Extents& extents) {
+  const auto fits = [&](Extents e) {
+    e[Dim::channel] = extents[Dim::channel];
+    return e == extents;
+  };
+  std::vector<std::string> names;
+  if (fits(net.input)) names.push_back("input");
+  const std::vector<Extents> all = net.layers.empty() ? std::vector<Extents>{} : infer_extents(net, 1);
+  for (std::size_t l = 0; l < all.size(); ++l)
+    if (fits(all[l])) names.push_back(net.layers[l].name);
+  return names;
+}
+
+/// Any pointwise layer, or dropout.
+inline Operation random_pointwise(Dice& dice) {
+  switch (dice(0, 6)) {
+    case 0:
+      return Sigmoid{};
+    case 1:
+      return Tanh{};
+    case 2:
+      return Silu{};
+    case 3:
+      return Gelu{};
+    case 4:
+      return LeakyRelu{static_cast<double>(dice(0, 3)) * 0.3};
+    case 5:
+      return Dropout{static_cast<double>(dice(0, 9)) * 0.1};
+    default:
+      return Relu{};
+  }
+}
+
+/// One to five layers in a row, and sums and concatenations with any earlier tensor. With Kinds::exact only layers
+/// that map integers to integers.
 inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   NetworkDescription net;
   net.spatial_rank = static_cast<int>(dice(1, 3));
@@ -144,7 +180,7 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
     Operation op = Relu{};
     std::vector<std::string> inputs{previous};
     // The last kinds of the range divide.
-    switch (dice(0, kinds == Kinds::exact ? 8 : 16)) {
+    switch (dice(0, kinds == Kinds::exact ? 11 : 21)) {
       case 0:
       case 1:
       case 2:
@@ -184,33 +220,52 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
       case 8:
         if (!flat) op = Upsampling{UpsamplingMode::nearest, {1, 1, 1}, random_output(dice, net.spatial_rank, in)};
         break;
-      case 9:
+      case 9: {
+        const std::vector<std::string> others = tensors_beside(net, in);
+        op = Concatenate{};
+        const auto any = [&] { return others[dice(0, static_cast<Index>(others.size()) - 1)]; };
+        inputs.push_back(any());
+        if (dice(0, 2) == 0) inputs.push_back(any());
+        if (dice(0, 1) == 0) std::swap(inputs.front(), inputs.back());
+        break;
+      }
+      case 10:
+        op = Dropout{0.5};  // multiplies by 0 or 2
+        break;
+      case 11:
+        op = LeakyRelu{2};
+        break;
+      case 12:
         if (!flat)
           op = Pooling{PoolingKind::average, random_window(dice, net.spatial_rank, in, 4, true), dice(0, 1) == 1};
         break;
-      case 10:
+      case 13:
         op = BatchNorm{StatisticsScope::all, 0.1, 1e-3};
         break;
-      case 11:
+      case 14:
         if (!flat) op = AdaptivePooling{PoolingKind::average, random_output(dice, net.spatial_rank, in)};
         break;
-      case 12:
+      case 15:
         if (!flat) op = Upsampling{UpsamplingMode::linear, {1, 1, 1}, random_output(dice, net.spatial_rank, in)};
         break;
-      case 13:
+      case 16:
         if (!flat) {
           op = GlobalAveragePooling{};
           flat = true;
         }
         break;
-      case 14: {
+      case 17: {
         Index groups = dice(1, in[Dim::channel]);
         while (in[Dim::channel] % groups != 0) --groups;
         op = GroupNorm{groups, 1e-3};
         break;
       }
-      case 15:
+      case 18:
         op = LayerNorm{1e-3};
+        break;
+      case 19:
+      case 20:
+        op = random_pointwise(dice);
         break;
       default:
         break;
@@ -218,6 +273,10 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
     net.layers.push_back({name, op, inputs});
     previous = name;
   }
+  std::vector<Loss> losses{Loss::binary_cross_entropy, Loss::mean_squared_error, Loss::dice};
+  if (infer_extents(net, 1).back()[Dim::channel] > 1) losses.push_back(Loss::pixel_cross_entropy);
+  if (flat) losses.push_back(Loss::softmax_cross_entropy);
+  net.loss = losses[static_cast<std::size_t>(dice(0, std::ssize(losses) - 1))];
   return net;
 }
 
@@ -238,6 +297,31 @@ inline std::vector<LayerSplit> splits_for(int ranks, int spatial_rank) {
     }
   }
   return splits;
+}
+
+/// Splits with up to `ranks` blocks, drawn and not listed: for many ranks a list would be long.
+inline LayerSplit random_split(Dice& dice, int ranks, int spatial_rank) {
+  LayerSplit split;
+  int rest = ranks;
+  const auto take = [&] {
+    std::vector<int> divisors;
+    for (int d = 1; d <= rest; ++d)
+      if (rest % d == 0) divisors.push_back(d);
+    const int factor = divisors[static_cast<std::size_t>(dice(0, static_cast<Index>(divisors.size()) - 1))];
+    rest /= factor;
+    return factor;
+  };
+  std::vector<Dim> dims{Dim::width, Dim::sample, Dim::channel};
+  if (spatial_rank >= 2) dims.push_back(Dim::height);
+  if (spatial_rank >= 3) dims.push_back(Dim::depth);
+  for (std::size_t i = dims.size(); i > 0; --i) {
+    const auto k = static_cast<std::size_t>(dice(0, static_cast<Index>(i) - 1));
+    split.grid[dims[k]] = take();
+    dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(k));
+  }
+  split.filters = take();
+  split.overlap = static_cast<Overlap>(dice(0, 2));
+  return split;
 }
 
 /// The splits by layer, with interior_first where a layer cannot use recompute_halo.
@@ -266,6 +350,28 @@ inline Strategy random_strategy(Dice& dice, const NetworkDescription& net, const
     drawn.push_back(as_before ? drawn.back() : splits[dice(0, static_cast<Index>(splits.size()) - 1)]);
   }
   return strategy_of(net, drawn);
+}
+
+/// Any grid over the ranks, blocks of any sizes, sometimes a replicated dimension.
+inline views::Distribution random_distribution(Dice& dice, const Extents& extents, int spatial_rank, int ranks) {
+  std::vector<Dim> dims{Dim::sample, Dim::channel, Dim::width};
+  if (spatial_rank >= 2) dims.push_back(Dim::height);
+  if (spatial_rank >= 3) dims.push_back(Dim::depth);
+  int size = static_cast<int>(dice(1, ranks));
+  while (ranks % size != 0) --size;
+  const std::vector<ProcessGrid> grids = views::all_grids(dice(0, 3) == 0 ? size : ranks, dims);
+  const ProcessGrid grid = grids[static_cast<std::size_t>(dice(0, static_cast<Index>(grids.size()) - 1))];
+  views::Distribution d = views::Distribution::block(extents, grid, ranks);
+  for (const Dim dim : dims) {
+    if (dice(0, 1) == 0) continue;
+    std::vector<Index> borders{0, extents[dim]}, sizes;
+    for (int b = 1; b < grid[dim]; ++b) borders.push_back(dice(0, extents[dim]));
+    std::sort(borders.begin(), borders.end());
+    for (std::size_t b = 1; b < borders.size(); ++b) sizes.push_back(borders[b] - borders[b - 1]);
+    d = d.with_blocks(dim, sizes);
+  }
+  const Dim whole = dims[static_cast<std::size_t>(dice(0, spatial_rank + 1))];
+  return dice(0, 4) == 0 ? d.with_replicated(whole) : d;
 }
 
 }  // namespace aloni::nn::test

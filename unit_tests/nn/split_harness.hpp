@@ -114,13 +114,15 @@ struct Run {
 
   Run(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy, Index samples, Values v,
       std::uint64_t s, local::ConvolutionBackend backend, Weights weights = Weights::whole,
-      std::uint64_t schedule_seed = 0, std::optional<double> largest_overhead = {})
+      std::uint64_t schedule_seed = 0, std::optional<double> largest_overhead = {},
+      const std::optional<AdoptedInput<T, typename execution_space_t<T>::memory_space>>& input = {})
       : parameters(make_parameters<T>(comm, queue, net, strategy, s, weights)),
         network(comm, queue, net, strategy, samples, parameters,
                 {.backend = backend,
                  .input_gradient = true,
                  .schedule_seed = schedule_seed,
-                 .largest_overhead = largest_overhead}),
+                 .largest_overhead = largest_overhead},
+                input),
         values(v),
         seed(s) {
     fill_parameters(0);

@@ -2,6 +2,8 @@
 #include "split_harness.hpp"
 #include "support/transport.hpp"
 
+#include <aloni/nn/detail/convolution_direction.hpp>
+
 #include <functional>
 
 namespace aloni::nn::test {
@@ -16,6 +18,7 @@ struct Probe {
   Run<double>& run;
 
   double value() const {
+    run.network.set_dropout_step(0);  // the mask of the first step
     run.network.forward(run.queue, Mode::training);
     const auto y = on_host(run.network.output());
     double sum = 0;
@@ -126,6 +129,11 @@ TEST(Gradients, OfConvolutionMatchFiniteDifferences) {
   check_all_grids(single(Convolution{2, window({2, 3, 3}, {1, 2, 1}, {1, 1, 1}, {0, 1, 1}), true}, 3), 2);
 }
 
+TEST(Gradients, OfTransposedConvolutionMatchFiniteDifferences) {
+  check_all_grids(single(TransposedConvolution{4, window({1, 1, 3}, {1, 1, 2}, {0, 0, 1}, {0, 0, 0})}, 1));
+  check_all_grids(single(TransposedConvolution{2, window({1, 4, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0})}));
+}
+
 TEST(Gradients, OfMaxPoolingMatchFiniteDifferences) {
   check_all_grids(single(Pooling{PoolingKind::max, window({1, 3, 3}, {1, 2, 1}, {0, 1, 1}, {0, 1, 0}), true}));
   check_all_grids(single(Pooling{PoolingKind::max, window({2, 2, 3}, {1, 2, 2}, {0, 0, 1}, {0, 0, 1}), true}, 3), 2);
@@ -180,6 +188,46 @@ TEST(Gradients, OfReluFlattenDenseAndGlobalAverageMatchFiniteDifferences) {
   check_all_grids(net);
 }
 
+TEST(Gradients, OfPointwiseLayersMatchFiniteDifferences) {
+  for (const Operation& op : std::vector<Operation>{LeakyRelu{0.1}, Sigmoid{}, Tanh{}, Silu{}, Gelu{}}) {
+    SCOPED_TRACE(kind(op));
+    check_all_grids(single(op));
+    // In place in the output of a convolution, and before a layer that reads ghosts.
+    auto net = single(Convolution{3, square_window(2, 3, 1, 1)});
+    net.layers.push_back({"f", op, {"layer"}});
+    net.layers.push_back({"last", Pooling{PoolingKind::average, square_window(2, 3, 1, 1)}, {"f"}});
+    check_all_grids(net);
+  }
+}
+
+TEST(Gradients, OfDropoutMatchFiniteDifferencesOfTheSameMask) {
+  check_all_grids(single(Dropout{0.4}));
+  auto net = single(Convolution{3, square_window(2, 3, 1, 1)});
+  net.layers.push_back({"dropout", Dropout{0.3}, {"layer"}});
+  net.layers.push_back({"silu", Silu{}, {"dropout"}});
+  net.layers.push_back({"last", Dropout{0.1}, {"silu"}});
+  check_all_grids(net);
+}
+
+TEST(Gradients, OfConcatenationMatchFiniteDifferences) {
+  auto net = single(Convolution{4, square_window(2, 3, 1, 1)});
+  net.layers.push_back({"all", Concatenate{}, {"layer", "input", "layer"}});
+  check_all_grids(net);
+  net.layers.push_back({"last", Convolution{2, square_window(2, 3, 1, 1)}, {"all"}});
+  check_all_grids(net);
+}
+
+// "input" and "layer" have several readers, so their gradients are sums.
+TEST(Gradients, OfTensorsWithSeveralReadersMatchFiniteDifferences) {
+  auto net = single(Convolution{3, square_window(2, 3, 1, 1), true});
+  net.layers.push_back({"other", Convolution{3, square_window(2, 1, 1, 0), false}, {"layer"}});
+  net.layers.push_back({"norm", LayerNorm{1e-3}, {"layer"}});
+  net.layers.push_back({"inner", Add{}, {"other", "norm"}});
+  net.layers.push_back({"middle", Add{}, {"inner", "layer"}});
+  net.layers.push_back({"outer", Add{}, {"middle", "input"}});
+  check_all_grids(net);
+}
+
 /// The gradients of a whole step, including the loss.
 void expect_loss_gradients(const NetworkDescription& net, Index samples) {
   const auto comm = aloni::test::make_communicator();
@@ -195,6 +243,17 @@ void expect_loss_gradients(const NetworkDescription& net, Index samples) {
         labels(i) = static_cast<int>((run.network.output_box().lower(Dim::sample) + static_cast<Index>(i)) % 4);
       }
       Kokkos::deep_copy(run.network.labels(), labels);
+    } else if (net.loss == Loss::pixel_cross_entropy) {
+      const auto pixels = run.network.pixel_labels();
+      const auto labels = on_host(pixels);
+      const Box box = detail::with_channels(run.network.output_box(), {0, 1});
+      for_each_index(box, run.network.output_distribution().extents(), [&](const auto& i, Index position) {
+        labels(i[0], i[1], i[2], i[3], 0) =
+            static_cast<int>(random::integer(21, 9, static_cast<std::uint64_t>(position)) % 4);
+      });
+      const auto dense =
+          Kokkos::create_mirror_view_and_copy(typename Kokkos::DefaultExecutionSpace::memory_space{}, labels);
+      Kokkos::deep_copy(pixels, dense);
     } else {
       auto targets = on_host(run.network.targets());
       for_each_index(run.network.output_box(), run.network.output_distribution().extents(),
@@ -239,6 +298,17 @@ TEST(Gradients, OfSoftmaxCrossEntropyAfterAGlobalAverageMatchFiniteDifferences) 
   net.loss = Loss::softmax_cross_entropy;
   net.layers.push_back({"mean", GlobalAveragePooling{}, {"layer"}});
   expect_loss_gradients(net, 5);
+}
+
+TEST(Gradients, OfLossesPerPixelMatchFiniteDifferences) {
+  for (const Loss loss : {Loss::mean_squared_error, Loss::pixel_cross_entropy, Loss::dice}) {
+    SCOPED_TRACE(name(loss));
+    auto net = single(Convolution{4, square_window(2, 3, 1, 1), true});
+    net.loss = loss;
+    expect_loss_gradients(net, 2);
+    net.layers.push_back({"mean", GlobalAveragePooling{}, {"layer"}});  // several ranks own each element
+    expect_loss_gradients(net, 2);
+  }
 }
 
 TEST(Gradients, OfBinaryCrossEntropyPerPixelMatchFiniteDifferences) {

@@ -65,6 +65,7 @@ TEST(Kind, NamesEveryOperation) {
   EXPECT_STREQ(kind(Dense{}), "dense");
   EXPECT_STREQ(kind(GlobalAveragePooling{}), "global_average_pooling");
   EXPECT_STREQ(kind(Add{}), "add");
+  EXPECT_STREQ(kind(Concatenate{}), "concatenate");
   EXPECT_STREQ(kind(AdaptivePooling{}), "adaptive_pooling");
   EXPECT_STREQ(kind(Upsampling{}), "upsampling");
 }
@@ -118,6 +119,22 @@ TEST(InferExtents, TakesTheOutputsOfAdaptivePoolingAndUpsampling) {
   });
   EXPECT_EQ(infer_extents(n, 4),
             (std::vector<Extents>{{{4, 1, 7, 5, 3}}, {{4, 1, 14, 10, 3}}, {{4, 1, 42, 20, 3}}, {{4, 1, 50, 1, 3}}}));
+}
+
+TEST(InferExtents, AddsTheChannelsOfAConcatenation) {
+  const auto n = image_network({{"conv", Convolution{8, square_window(2, 3, 1, 1)}, {"input"}},
+                                {"all", Concatenate{}, {"conv", "input", "conv"}}});
+  EXPECT_EQ(infer_extents(n, 2).back(), (Extents{{2, 1, 28, 20, 19}}));
+  EXPECT_EQ(to_string(n.layers[1]), "all: concatenate of conv input conv");
+}
+
+TEST(InferExtents, RefusesConcatenationsOfOtherSpatialExtents) {
+  const auto n = image_network({{"pool", Pooling{PoolingKind::max, square_window(2, 2, 2)}, {"input"}},
+                                {"both", Concatenate{}, {"input", "pool"}}});
+  EXPECT_THAT(refusal(n), AllOf(HasSubstr("layer \"both\", input \"pool\" = 4x1x14x10x3"),
+                                HasSubstr("the samples and spatial extents of its first input, 4x1x28x20x3")));
+  EXPECT_THAT(refusal(image_network({{"one", Concatenate{}, {"input"}}})),
+              AllOf(HasSubstr("\"one\", number of inputs = 1"), HasSubstr("2 or more for concatenate")));
 }
 
 TEST(InferExtents, RefusesWrongAdaptivePoolingAndUpsampling) {

@@ -267,6 +267,118 @@ TEST(NetworkPlan, FetchesTheGhostsOfAChainBeforeItsFirstLayer) {
   EXPECT_EQ(plan.layers[4].inputs[0].mode, InputMode::separate);
 }
 
+TEST(NetworkPlan, ReadsAnAdoptedInputWhereItLiesIfItIsDenseAndNeedsNoGhosts) {
+  NetworkDescription net;
+  net.input = views::make_extents(1, {8, 6}, 2);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv", Convolution{2, square_window(2, 3, 1, 1)}, {"input"}}};
+  const views::Extents input = views::make_extents(4, {8, 6}, 2);
+  const auto mode = [&](const char* layer, const char* grid, bool dense) {
+    const auto splits = resolve(Strategy::uniform(ProcessGrid::parse(layer)), net, 2);
+    const AdoptedInputPlan adopted{Distribution::block(input, ProcessGrid::parse(grid), 2), dense};
+    const auto plan = plan_network(net, splits, 2, 4, adopted);
+    EXPECT_EQ(plan.input, adopted.distribution);
+    EXPECT_FALSE(plan.input_has_ghosts);
+    return plan.layers[0].inputs[0].mode;
+  };
+  EXPECT_EQ(mode("n2", "n2", true), InputMode::shared);
+  EXPECT_EQ(mode("n2", "n2", false), InputMode::separate);
+  EXPECT_EQ(mode("h2", "h2", true), InputMode::separate);  // the ghosts are not the network's
+  EXPECT_EQ(mode("h2", "w2", true), InputMode::separate);
+
+  const auto splits = resolve(Strategy::uniform(ProcessGrid::parse("n2")), net, 2);
+  const auto rows = Distribution::block(input, ProcessGrid::parse("h2"), 2).with_blocks(Dim::height, {7, 1});
+  EXPECT_EQ(plan_network(net, splits, 2, 4, AdoptedInputPlan{rows, true}).input.owned(1).extent(Dim::height), 1);
+  EXPECT_THROW(plan_network(net, splits, 2, 3, AdoptedInputPlan{rows, true}), InvalidArgument);
+  const auto alone = Distribution::block(input, ProcessGrid{}, 1);
+  EXPECT_THROW(plan_network(net, splits, 2, 4, AdoptedInputPlan{alone, true}), InvalidArgument);
+}
+
+/// Three tensors of 3, 4 and 3 channels, side by side.
+NetworkDescription concatenation() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {8, 6}, 3);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
+                {"all", Concatenate{}, {"input", "conv", "input"}},
+                {"last", Convolution{2, square_window(2, 3, 1, 1)}, {"all"}}};
+  return net;
+}
+
+TEST(NetworkPlan, ReadsTheChannelsOfAConcatenationFromTheInputsThatHaveThem) {
+  const auto net = concatenation();
+  int channels_seen = 0;
+  for (const char* grid : {"1", "c2", "c3", "c4", "h2c4", "n2", "c6", "h2w2c3"}) {
+    for (const int copies : {1, 2}) {
+      const int ranks = ProcessGrid::parse(grid).size() * copies;
+      const auto plan = plan_of(net, grid, ranks, 2);
+      const LayerPlan& all = plan.layers[1];
+      EXPECT_EQ(all.input, all.output);
+      const std::array<Index, 3> offsets{0, 3, 7}, channels{3, 4, 3};
+      for (int r = 0; r < ranks; ++r) {
+        const Box output = all.output.owned(r);
+        Index covered = 0;
+        for (std::size_t k = 0; k < 3; ++k) {
+          const LayerInput& input = all.inputs[k];
+          EXPECT_EQ(input.mode, InputMode::separate);
+          EXPECT_EQ(input.channel_offset, offsets[k]);
+          EXPECT_EQ(input.distribution.extents()[Dim::channel], channels[k]);
+          EXPECT_EQ(input.distribution.grid(), all.output.grid());
+          const Box part = all.needed_of(input, r);
+          covered += part.size();
+          for (Index c = 0; c < channels[k]; ++c) {
+            const bool here =
+                c + offsets[k] >= output.lower(Dim::channel) && c + offsets[k] < output.upper(Dim::channel);
+            EXPECT_EQ(!part.empty() && c >= part.lower(Dim::channel) && c < part.upper(Dim::channel), here)
+                << grid << ", rank " << r << ", input " << k << ", channel " << c;
+            if (here) ++channels_seen;
+          }
+          if (part.empty()) continue;
+          EXPECT_EQ(part, input.distribution.owned(r));
+          EXPECT_EQ(part.lower(Dim::height), output.lower(Dim::height));
+          EXPECT_EQ(part.upper(Dim::width), output.upper(Dim::width));
+        }
+        EXPECT_EQ(covered, output.size()) << grid << ", rank " << r;
+      }
+    }
+  }
+  EXPECT_GT(channels_seen, 100);
+}
+
+TEST(NetworkPlan, PlansTheNetworkInputInEvenBlocksBeforeAConcatenation) {
+  auto net = concatenation();
+  std::swap(net.layers[0], net.layers[1]);
+  net.layers[0].inputs = {"input", "input"};
+  net.layers[1].inputs = {"all"};
+  net.layers[2].inputs = {"conv"};
+  const auto plan = plan_of(net, "c2", 2, 2);
+  EXPECT_EQ(plan.input, Distribution::block({{2, 1, 8, 6, 3}}, ProcessGrid::parse("c2"), 2));
+}
+
+TEST(NetworkPlan, RecomputesGhostsThroughAConcatenation) {
+  // A chain of one exchange: the inputs of the concatenation compute the rows that the last layer reads.
+  auto net = concatenation();
+  net.layers.insert(net.layers.begin(), {"first", Convolution{3, square_window(2, 3, 1, 1)}, {"input"}});
+  net.layers[1].inputs = {"first"};
+  net.layers[2].inputs = {"first", "conv", "first"};
+  const LayerSplit recomputing(ProcessGrid::parse("h2"), 1, Overlap::recompute_halo);
+  const auto plan = plan_network(net, resolve(Strategy::uniform(recomputing), net, 2), 2, 2);
+  const LayerPlan& all = plan.layers[2];
+  EXPECT_EQ(all.forward_work(0).upper(Dim::height), 5);
+  EXPECT_EQ(all.forward_work(1).lower(Dim::height), 3);
+  EXPECT_EQ(all.needed_of(all.inputs[1], 1).lower(Dim::height), 3);
+  EXPECT_EQ(all.needed_of(all.inputs[1], 1).upper(Dim::channel), 4);
+  EXPECT_EQ(plan.layers[1].forward_work(0).upper(Dim::height), 5);
+  EXPECT_EQ(plan.layers[0].forward_work(0).upper(Dim::height), 6);
+  // With channels that are split differently the chain ends.
+  Strategy mixed = Strategy::uniform(recomputing);
+  const LayerSplit by_channel(ProcessGrid::parse("h2c2"), 1, Overlap::recompute_halo);
+  mixed.rules.insert(mixed.rules.begin(), {"all", by_channel, 0});
+  const auto ended = plan_network(net, resolve(mixed, net, 4), 4, 2);
+  EXPECT_TRUE(ended.layers[1].recomputed.empty());
+}
+
 TEST(NetworkPlan, RefusesArgumentsThatDoNotFit) {
   const auto net = digits();
   EXPECT_THROW(plan_network(net, std::vector<LayerSplit>(net.layers.size()), 1, 0), InvalidArgument);

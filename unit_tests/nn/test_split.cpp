@@ -248,6 +248,71 @@ TEST(Split, AddsTheGradientsOfSeveralReaders) {
   expect_split_equals_unsplit<float>(comm, net, mixed, 4, Values::integers, 6, 0.0);
 }
 
+/// Concatenations of tensors with other readers, of one tensor twice, of a concatenation, and of flat tensors.
+NetworkDescription concatenations() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {9, 8}, 2);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"conv", Convolution{3, square_window(2, 3, 1, 1)}, {"input"}},
+                {"relu", Relu{}, {"conv"}},
+                {"three", Concatenate{}, {"relu", "input", "relu"}},
+                {"rectified", Relu{}, {"three"}},
+                {"conv2", Convolution{4, square_window(2, 5, 1, 2)}, {"rectified"}},
+                {"more", Concatenate{}, {"conv2", "relu"}},
+                {"again", Concatenate{}, {"more", "conv2"}},
+                {"pool", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"again"}},
+                {"flatten", Flatten{}, {"pool"}},
+                {"dense", Dense{5}, {"flatten"}},
+                {"last", Concatenate{}, {"dense", "flatten"}}};
+  return net;
+}
+
+TEST(Split, ConcatenatesChannelsInEverySplit) {
+  const auto comm = aloni::test::make_communicator();
+  const NetworkDescription net = concatenations();
+  int number = 0;
+  for (const LayerSplit& split : splits_for(comm.size(), 2)) {
+    if (!aloni::test::is_in_share(number++)) continue;
+    SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
+    const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
+    if (!expect_split_equals_unsplit<float>(comm, net, strategy, 3, Values::integers, 60, 0.0)) return;
+  }
+}
+
+TEST(Split, ConcatenatesChannelsInTheOrderOfTheInputs) {
+  const auto comm = aloni::test::make_communicator();
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {4, 5}, 3);
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"relu", Relu{}, {"input"}}, {"all", Concatenate{}, {"relu", "input"}}};
+  for (const LayerSplit& split : splits_for(comm.size(), 2)) {
+    SCOPED_TRACE(to_string(split));
+    nn::test::Run<double> run(comm, net, Strategy::uniform(split), 2, Values::integers, 70,
+                              ConvolutionBackend::automatic);
+    run.step();
+    const Extents whole = run.network.output_distribution().extents();
+    const auto y = on_host(run.network.output());
+    for_each_index(run.network.output_box(), whole, [&](const auto& i, Index position) {
+      const Index channel = position % 6;
+      const double x = value_at<double>(Values::integers, 70, 2, position / 6 * 3 + channel % 3);
+      EXPECT_EQ(y(i[0], i[1], i[2], i[3], i[4]), channel < 3 ? std::max(x, 0.0) : x) << "position " << position;
+    });
+  }
+}
+
+TEST(Split, ConcatenatesTensorsOfDifferentSplits) {
+  const auto comm = aloni::test::make_communicator();
+  const NetworkDescription net = concatenations();
+  const std::vector<LayerSplit> splits = splits_for(comm.size(), 2);
+  Dice dice(102);
+  for (int t = 0; t < aloni::test::random_cases(24); ++t) {
+    const Strategy strategy = random_strategy(dice, net, splits);
+    if (!expect_split_equals_unsplit<double>(comm, net, strategy, 3, Values::integers, 61 + t, 0.0)) return;
+  }
+}
+
 TEST(Split, KeepsTheFiltersOfEqualPartsApart) {
   // On three ranks the middle one has the last third of one group's channels and the first third of the next group's.
   // These two parts have equal extents, and a kernel may cache reordered filters.
@@ -265,7 +330,8 @@ TEST(Split, KeepsTheFiltersOfEqualPartsApart) {
                                        0.0);
 }
 
-/// A network whose ghosts need one exchange: a row of windows of all kinds, and a sum that bypasses two of them.
+/// A network whose ghosts need one exchange: a row of windows of all kinds, and a sum and a concatenation that bypass
+/// some of them.
 NetworkDescription recomputing_network() {
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -276,7 +342,8 @@ NetworkDescription recomputing_network() {
                 {"conv2", Convolution{4, square_window(2, 5, 1, 4, 2)}, {"relu1"}},
                 {"relu2", Relu{}, {"conv2"}},
                 {"sum", Add{}, {"relu2", "relu1"}},
-                {"pool", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"sum"}},
+                {"both", Concatenate{}, {"sum", "relu1"}},
+                {"pool", Pooling{PoolingKind::max, square_window(2, 3, 2, 1)}, {"both"}},
                 {"up", TransposedConvolution{2, square_window(2, 4, 2, 1)}, {"pool"}},
                 {"fine", Upsampling{UpsamplingMode::nearest, {1, 1, 1}, {1, 31, 30}}, {"up"}},
                 {"last", Convolution{2, square_window(2, 3, 1, 1)}, {"fine"}}};
@@ -296,8 +363,9 @@ TEST(Split, GivesTheSameBitsWithOneExchangeForAChain) {
     expect_split_equals_unsplit<double>(comm, net, broken, 2, Values::integers, 9, 0.0);
     const auto plan = plan_network(net, resolve(Strategy::uniform(recomputing), net, comm.size()), comm.size(), 3);
     for (std::size_t l = 1; l < plan.layers.size(); ++l) {
+      const bool concatenates = net.layers[l].name == "both";
       for (const LayerInput& input : plan.layers[l].inputs)
-        EXPECT_EQ(input.mode, InputMode::shared) << net.layers[l].name;
+        EXPECT_EQ(input.mode, concatenates ? InputMode::separate : InputMode::shared) << net.layers[l].name;
     }
   }
 }

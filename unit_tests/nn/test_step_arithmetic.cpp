@@ -91,33 +91,38 @@ Box counted_rangemap_input_box(const RangeMap* self, const Box& output) {
   return real_rangemap_input_box(self, output);
 }
 
-TransferPlan real_free_plan_halo(const Distribution&, const NeededBox&, const BoundaryConditions&, int) __asm__(
+// clang-format cannot break these four declarations.
+// clang-format off
+TransferPlan real_free_plan_halo(const Distribution&, const NeededBox&, const BoundaryConditions&, int,
+                                 const std::vector<int>&) __asm__(
     "__real__ZN5aloni4halo9plan_haloERKNS_5views12DistributionERKSt8functionIFNS1_3BoxEiEERKNS0_"
-    "18BoundaryConditionsEi");
-TransferPlan counted_free_plan_halo(const Distribution&, const NeededBox&, const BoundaryConditions&, int) __asm__(
+    "18BoundaryConditionsEiRKSt6vectorIiSaIiEE");
+TransferPlan counted_free_plan_halo(const Distribution&, const NeededBox&, const BoundaryConditions&, int,
+                                    const std::vector<int>&) __asm__(
     "__wrap__ZN5aloni4halo9plan_haloERKNS_5views12DistributionERKSt8functionIFNS1_3BoxEiEERKNS0_"
-    "18BoundaryConditionsEi");
+    "18BoundaryConditionsEiRKSt6vectorIiSaIiEE");
+// clang-format on
 TransferPlan counted_free_plan_halo(const Distribution& distribution, const NeededBox& needed,
-                                    const BoundaryConditions& boundaries, int rank) {
+                                    const BoundaryConditions& boundaries, int rank, const std::vector<int>& readers) {
   ++counters[5].calls;
-  return real_free_plan_halo(distribution, needed, boundaries, rank);
+  return real_free_plan_halo(distribution, needed, boundaries, rank, readers);
 }
 
-// clang-format cannot break these two declarations.
 // clang-format off
 TransferPlan real_free_plan_redistribution(const Distribution&, const Distribution&, const NeededBox&,
-                                           const BoundaryConditions&, int) __asm__(
+                                           const BoundaryConditions&, int, const std::vector<int>&) __asm__(
     "__real__ZN5aloni4halo19plan_redistributionERKNS_5views12DistributionES4_RKSt8functionIFNS1_3BoxEiEERKNS0_"
-    "18BoundaryConditionsEi");
+    "18BoundaryConditionsEiRKSt6vectorIiSaIiEE");
 TransferPlan counted_free_plan_redistribution(const Distribution&, const Distribution&, const NeededBox&,
-                                              const BoundaryConditions&, int) __asm__(
+                                              const BoundaryConditions&, int, const std::vector<int>&) __asm__(
     "__wrap__ZN5aloni4halo19plan_redistributionERKNS_5views12DistributionES4_RKSt8functionIFNS1_3BoxEiEERKNS0_"
-    "18BoundaryConditionsEi");
+    "18BoundaryConditionsEiRKSt6vectorIiSaIiEE");
 // clang-format on
 TransferPlan counted_free_plan_redistribution(const Distribution& source, const Distribution& destination,
-                                              const NeededBox& needed, const BoundaryConditions& boundaries, int rank) {
+                                              const NeededBox& needed, const BoundaryConditions& boundaries, int rank,
+                                              const std::vector<int>& readers) {
   ++counters[6].calls;
-  return real_free_plan_redistribution(source, destination, needed, boundaries, rank);
+  return real_free_plan_redistribution(source, destination, needed, boundaries, rank, readers);
 }
 
 Box real_layerplan_input_needed(const LayerPlan*, int) __asm__("__real__ZNK5aloni2nn9LayerPlan12input_neededEi");

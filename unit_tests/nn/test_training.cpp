@@ -6,6 +6,7 @@
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/trainer.hpp>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,6 +16,8 @@
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
+#include <variant>
 #include <vector>
 
 namespace aloni::nn {
@@ -136,10 +139,144 @@ TEST(Training, RefusesInvalidOptions) {
   EXPECT_THROW(run(comm, all, {.batch = 0}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.epochs = -1}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.steps = -1}), InvalidArgument);
+  EXPECT_THROW(run(comm, all, {.timed_steps = -1}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.learning_rate = std::numeric_limits<double>::quiet_NaN()}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.momentum = 1.0}), InvalidArgument);
   EXPECT_THROW(run(comm, "n64", {}), InvalidArgument);
   EXPECT_THROW(run(comm, "c" + std::to_string(2 * comm.size()), {}), Error);
+}
+
+/// The arguments of one rank.
+struct Arguments {
+  NetworkDescription network = lenet5(digits().train.image, 10);
+  Strategy strategy = Strategy::parse("conv* 1\n* 1\n", "test");
+  LabelledImages train = first(digits().train, 200), test = first(digits().test, 100);
+  TrainOptions options{.batch = 50, .steps = 2};
+};
+
+/// The error of a training in which `change` was applied to the arguments of the last rank. All ranks get it.
+template <class F>
+std::string error_of_different_arguments(const F& change) {
+  const auto comm = aloni::test::make_communicator();
+  comm.set_stuck_after(std::chrono::seconds(3));
+  Arguments mine;
+  if (comm.rank() == comm.size() - 1) change(mine);
+  std::string text = "no error";
+  try {
+    nn::train<double>(comm, mine.network, mine.strategy, mine.train, mine.test, mine.options);
+  } catch (const InvalidArgument& e) {
+    text = e.what();
+  } catch (const Error& e) {
+    return std::string("another error: ") + e.what();
+  }
+  std::string of_first = text;
+  comm.broadcast(of_first, 0);  // the communicator is usable after the error
+  EXPECT_EQ(text, of_first);
+  return text;
+}
+
+TEST(Training, NamesTheArgumentThatDiffersBetweenRanksAndTheRanks) {
+  using testing::AllOf;
+  using testing::HasSubstr;
+  const int ranks = aloni::test::make_communicator().size();
+  if (ranks == 1) return;
+  const auto last = HasSubstr("on rank " + std::to_string(ranks - 1));
+  EXPECT_EQ(error_of_different_arguments([](Arguments&) {}), "no error");
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.seed = 7; }),
+              AllOf(HasSubstr("seed = 1 on rank"), HasSubstr("7 on rank"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.learning_rate = 0.06; }),
+              AllOf(HasSubstr("learning rate"), HasSubstr("0.06"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.batch = 0; }),
+              AllOf(HasSubstr("batch"), HasSubstr("50"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.steps = 3; }), AllOf(HasSubstr("steps"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.gradients = GradientReduction::majority; }),
+              AllOf(HasSubstr("gradients"), HasSubstr("majority"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { std::swap(a.train.labels[0], a.train.labels[1]); }),
+              AllOf(HasSubstr("training set's labels"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.train.pixels[5] ^= 1; }),
+              AllOf(HasSubstr("training set's pixels"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.test = first(digits().test, 90); }),
+              AllOf(HasSubstr("test set's"), HasSubstr("100"), HasSubstr("90"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) {
+                a.network.layers.erase(a.network.layers.begin() + 1);  // relu1
+                a.network.layers[1].inputs = {"conv1"};
+              }),
+              AllOf(HasSubstr("layer 2"), HasSubstr("relu1"), HasSubstr("pool1"), last));
+  EXPECT_THAT(error_of_different_arguments(
+                  [](Arguments& a) { std::get<Convolution>(a.network.layers[0].operation).bias = false; }),
+              AllOf(HasSubstr("layer 1"), HasSubstr("conv1"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.strategy.rules[0].split.overlap = Overlap::blocking; }),
+              AllOf(HasSubstr("strategy"), HasSubstr("blocking"), last));
+}
+
+/// Changes the learning rate on one rank during the training, which no comparison of arguments can see.
+class Saboteur : public TrainObserver {
+ public:
+  Saboteur(TrainOptions& options, bool acts) : options_(options), acts_(acts) {}
+  void after_step(std::int64_t step, std::int64_t, double, double) override {
+    steps = step;
+    if (acts_ && step == 3) options_.learning_rate *= 1.5;
+  }
+  void after_epoch(int, int, const EpochReport&, double) override {}
+
+  std::int64_t steps = 0;
+
+ private:
+  TrainOptions& options_;
+  bool acts_;
+};
+
+TEST(Training, FindsParametersThatDifferAtTheNextCheck) {
+  const auto comm = aloni::test::make_communicator();
+  if (comm.size() == 1) return;
+  const int last = comm.size() - 1;
+  for (const std::string& grid : grids(comm.size())) {
+    TrainOptions options{.batch = 50, .steps = 20, .schedule = LearningRateSchedule::linear, .check_replicas = 2};
+    Saboteur saboteur(options, comm.rank() == last);
+    std::string text = "no error";
+    try {
+      train<double>(comm, lenet5(digits().train.image, 10), Strategy::uniform(LayerSplit::parse(grid)),
+                    first(digits().train, 200), first(digits().test, 100), options, &saboteur);
+    } catch (const ReplicasDiffer& e) {
+      text = e.what();
+    } catch (const PeerFailed& e) {  // in a group that keeps other blocks of the weights
+      text = e.what();
+    }
+    EXPECT_EQ(saboteur.steps, 3) << grid;
+    EXPECT_THAT(text, testing::AllOf(testing::HasSubstr("after step 4"), testing::HasSubstr("conv1."),
+                                     testing::HasSubstr("rank " + std::to_string(last))))
+        << grid;
+  }
+}
+
+TEST(Training, FindsNoDifferenceBetweenEqualReplicas) {
+  const auto comm = aloni::test::make_communicator();
+  for (const std::string& grid : grids(comm.size())) {
+    const Strategy strategy = Strategy::uniform(LayerSplit::parse(grid));
+    const LabelledImages some = first(digits().train, 120), test = first(digits().test, 50);
+    TrainOptions options{.batch = 50, .epochs = 2, .check_replicas = 1};
+    const NetworkDescription network = lenet5(some.image, 10);
+    EXPECT_NO_THROW(train<double>(comm, network, strategy, some, test, options)) << grid;
+    EXPECT_NO_THROW(train<float>(comm, network, strategy, some, test, options)) << grid;
+    if (grid.find_first_of("cf") != std::string::npos) continue;
+    options.gradients = GradientReduction::majority;
+    EXPECT_NO_THROW(train<float>(comm, network, strategy, some, test, options)) << grid;
+  }
+}
+
+TEST(Training, StopsAtTheFirstLossThatIsNotFinite) {
+  const auto comm = aloni::test::make_communicator();
+  const std::string grid = "n" + std::to_string(comm.size());
+  TrainOptions options{.batch = 50, .steps = 8, .learning_rate = 1e200};
+  try {
+    run(comm, grid, options, 200);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("loss of step 2 = "), testing::HasSubstr("1e+200"),
+                                         testing::HasSubstr("last finite loss 2.3"), testing::HasSubstr("step 1")));
+  }
+  options.steps = 1;  // only the test set shows it
+  EXPECT_THROW(run(comm, grid, options, 200), Error);
 }
 
 TEST(Training, ReportsEveryStepAndEpoch) {

@@ -165,7 +165,7 @@ class SimulatedRanks {
     const auto plan = rank.plans->get(key);
     contract.kind = key.kind;
     contract.count = static_cast<std::uint64_t>(key.count);
-    contract.root = static_cast<std::uint8_t>(key.root);
+    contract.variant = static_cast<std::uint8_t>(key.root);
     contract.plan = plan->hash;
     return rank.engine->start(*rank.context, {.name = "test",
                                               .contract = contract,

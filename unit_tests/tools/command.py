@@ -66,8 +66,9 @@ def aloni_each(*argument_lists, limit=60):
     return finish(start(line), limit)
 
 
-def run_side_by_side(case, workers=4):
-    """unittest.main() for test methods that mostly wait for processes: several at a time. Arguments: names of methods."""
+def run_side_by_side(case, workers=4, done=lambda: None):
+    """unittest.main() for test methods that mostly wait for processes: several at a time. Arguments: names of methods.
+    Calls `done` after the last one."""
     names = sys.argv[1:] or unittest.defaultTestLoader.getTestCaseNames(case)
 
     def run(name):
@@ -77,6 +78,7 @@ def run_side_by_side(case, workers=4):
 
     with ThreadPoolExecutor(workers) as pool:
         results = list(pool.map(run, names))
+    done()
     for name, result in results:
         for _, text in result.failures + result.errors:
             print(f"{name} failed:\n{text}", file=sys.stderr)

@@ -1,19 +1,30 @@
 """Wrong requests and damaged files. The command prints one line that names the error and its place. It returns the
 documented exit code, and no rank hangs."""
 import gzip
+import json
 import os
+import pathlib
 import shutil
+import sys
 import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from command import DATA, FAILURE, USAGE, aloni, aloni_each, run_side_by_side
+from command import (COMMAND, DATA, FAILURE, MPIRUN, USAGE, aloni, aloni_each, finish, run_side_by_side, start)
 
-LIMIT = 5  # seconds, including the start of the launcher
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from experiment import record
+
+LIMIT = 20  # seconds, the start of the launcher on a busy machine included; ranks that wait would do so for 30
 ALONE = (0,)  # without the launcher, for errors that concern no other rank: it sleeps for seconds after a failure
 RANKS = (1, 2, 4)
 LABELS = "train-labels-idx1-ubyte"
 IMAGES = "train-images-idx3-ubyte"
+CHECKED = []  # [whether the error was right, seconds] of each run
+
+
+def bytes_of_header(*extents):
+    return b"\0\0\x08" + bytes([len(extents)]) + b"".join(e.to_bytes(4, "big") for e in extents)
 
 
 class BadInput(unittest.TestCase):
@@ -46,6 +57,8 @@ class BadInput(unittest.TestCase):
 
     def check(self, result, code, *words, what=""):
         told = f"{what}\nstdout: {result.out}\nstderr: {result.err}"
+        checked = [False, result.seconds]
+        CHECKED.append(checked)
         self.assertFalse(result.timed_out, told)
         self.assertEqual(result.code, code, told)
         lines = result.own_lines()
@@ -53,6 +66,7 @@ class BadInput(unittest.TestCase):
         self.assertTrue(lines[0].startswith("aloni: "), told)
         for word in words:
             self.assertIn(word, lines[0], told)
+        checked[0] = True
         return result
 
     def refused(self, code, words, *arguments, ranks=ALONE):
@@ -79,6 +93,7 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["--batch", "0"], "--batch", "0")
         self.train_refused(USAGE, ["--epochs", "-1"], "--epochs", "-1")
         self.train_refused(USAGE, ["--learning-rate", "nan"], "--learning-rate", "nan")
+        self.train_refused(USAGE, ["--stuck-after", "-1"], "--stuck-after", "-1")
         self.train_refused(USAGE, ["resnet9000", "lenet5"], "--model", "resnet9000")
 
     def test_refuses_bad_kokkos_flags(self):
@@ -106,6 +121,59 @@ class BadInput(unittest.TestCase):
         good = ["train", "--data", DATA, "--steps", "1"]
         self.check(aloni_each(good, good + ["--what"], limit=LIMIT), USAGE, "rank 1: ", "--what")
 
+    def test_names_the_option_that_differs_between_ranks(self):
+        def each(*options):
+            return aloni_each(*(["train", "--data", DATA, "--steps", "2", *o] for o in options), limit=LIMIT)
+        self.check(each([], ["--seed", "7"]), USAGE, "--seed", "1 on rank 0", "7 on rank 1")
+        self.check(each(["--learning-rate", "0.06"], [], []), USAGE, "--learning-rate", "0.06 on rank 0", "ranks 1, 2")
+        self.check(each([], ["--json", self.path("out.json")]), USAGE, "--json", "given on rank 1")
+        self.check(each([], ["--steps", "3"]), USAGE, "--steps", "3 on rank 1")
+        self.check(each(["--trace", self.path("trace.json")], []), USAGE, "--trace", "not given on rank 1")
+        self.check(each(["--precision", "double"], []), USAGE, "--precision", "float on rank 1")
+        self.check(each([], ["--strategy", "h2"]), USAGE, "--strategy", "h2 on rank 1")
+        different = aloni_each(["train", "--data", DATA, "--steps", "2"], ["info"], limit=LIMIT)
+        self.check(different, USAGE, "subcommand", "train on rank 0", "info on rank 1")
+
+    def test_names_the_data_that_differ_between_ranks(self):
+        def reordered(bytes):
+            plain = gzip.decompress(bytes)
+            return gzip.compress(plain[:8] + plain[8:][::-1])
+        self.check_different_data(LABELS, reordered, "training set's labels")
+
+    def test_names_the_number_of_images_that_differs_between_ranks(self):
+        def fewer(bytes, count=7990, element=1, header=8):
+            plain = gzip.decompress(bytes)
+            return gzip.compress(plain[:4] + count.to_bytes(4, "big") + plain[8:header + count * element])
+        def fewer_images(bytes):
+            return fewer(bytes, element=28 * 28, header=16)
+        other = self.damaged_data(LABELS, fewer)
+        images = os.path.join(other, IMAGES + ".gz")
+        with open(images, "rb") as file:
+            changed = fewer_images(file.read())
+        os.remove(images)
+        with open(images, "wb") as file:
+            file.write(changed)
+        good, bad = (["train", "--steps", "1", "--data", data] for data in (DATA, other))
+        self.check(aloni_each(good, bad, limit=LIMIT), USAGE, "training set's images", "8000 on rank 0", "7990 on rank 1")
+
+    def check_different_data(self, name, change, *words):
+        good, bad = (["train", "--steps", "1", "--data", data] for data in (DATA, self.damaged_data(name, change)))
+        self.check(aloni_each(good, bad, limit=LIMIT), USAGE, "on rank 1", *words)
+
+    def test_accepts_equal_replicas_at_every_check(self):
+        for ranks, strategy in (1, "1"), (2, "h2"), (4, "c2f2"), (4, "n2h2"):
+            result = aloni("train", "--data", DATA, "--steps", "4", "--strategy", strategy, "--check-replicas", "1",
+                           "--progress", "none", ranks=ranks)
+            self.assertEqual(result.code, 0, result.err)
+
+    def test_stops_at_the_first_loss_that_is_not_finite(self):
+        arguments = ["train", "--data", DATA, "--steps", "20", "--learning-rate", "1e30", "--progress", "none"]
+        for ranks in (1, 2):
+            result = aloni(*arguments, ranks=ranks, limit=LIMIT)
+            self.check(result, FAILURE, "loss of step 2", "1e+30", "last finite loss 2.", "step 1", "nonfinite")
+            self.assertEqual(len(result.out.splitlines()), 2, result.out)
+        self.assertEqual(aloni(*arguments, "--allow-nonfinite", limit=LIMIT).code, 0)
+
     def test_refuses_a_truncated_file(self):
         data = self.damaged_data(IMAGES, lambda bytes: bytes[:len(bytes) // 2])
         self.train_refused(FAILURE, [IMAGES, "truncated"], data=data, ranks=RANKS)
@@ -118,6 +186,16 @@ class BadInput(unittest.TestCase):
         def promise(bytes):
             return gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12 + gzip.decompress(bytes)[16:])
         self.train_refused(FAILURE, [IMAGES, "absurd"], data=self.damaged_data(IMAGES, promise))
+
+    def test_refuses_a_header_with_more_than_a_compressed_file_can_hold(self):
+        def promise(bytes):  # 8000 images of 60000x60000 pixels
+            return gzip.compress(bytes_of_header(8000, 60000, 60000) + b"\0" * 1000)
+        self.train_refused(FAILURE, [IMAGES, "absurd", "8000x60000x60000"], data=self.damaged_data(IMAGES, promise))
+
+    def test_compares_the_number_of_images_before_it_reads_them(self):
+        def promise(bytes):  # the file ends early, which is noticed only by reading
+            return gzip.compress(bytes_of_header(8001, 28, 28) + os.urandom(1 << 20))[:-1000]
+        self.train_refused(FAILURE, [LABELS, "8000 labels", "8001"], data=self.damaged_data(IMAGES, promise))
 
     def test_refuses_damaged_compression(self):
         data = self.damaged_data(IMAGES, lambda bytes: bytes[:1000] + b"damage" + bytes[1006:])
@@ -181,14 +259,45 @@ class BadInput(unittest.TestCase):
     def test_refuses_a_folder_for_json(self):
         self.train_refused(FAILURE, [self.folder, "folder"], "--json", self.folder)
 
-    @unittest.skipUnless(os.path.exists("/dev/full"), "this system has no /dev/full")
-    def test_prints_results_even_if_the_disk_is_full(self):
-        for ranks in (1, 2):
-            result = aloni("train", "--data", DATA, "--steps", "2", "--json", "/dev/full", ranks=ranks)
-            self.check(result, FAILURE, "/dev/full")
+    def test_refuses_bad_places_for_a_trace(self):
+        self.train_refused(FAILURE, ["nowhere/trace.json"], "--trace", self.path("nowhere/trace.json"))
+        self.train_refused(FAILURE, [self.folder, "folder"], "--trace", self.folder)
+        self.train_refused(FAILURE, ["/dev/zero", "not a regular file"], "--trace", "/dev/zero")
+        self.train_refused(USAGE, ["--trace-steps", "0"], "--trace", self.path("trace.json"), "--trace-steps", "0")
+
+    def test_refuses_pipes_and_devices_at_once(self):
+        pipe = self.path("pipe")
+        os.mkfifo(pipe)
+        for place in (pipe, "/dev/zero"):
+            self.train_refused(FAILURE, [place, "not a regular file"], "--strategy", place, ranks=(0, 2))
+            self.train_refused(FAILURE, [place, "not a regular file"], "--tuning", place, ranks=(0, 2))
+            self.train_refused(FAILURE, [place, "not a regular file"], "--json", place, ranks=(0, 2))
+            self.train_refused(FAILURE, [place, "not a folder"], data=place)
+            self.refused(FAILURE, [place, "not a regular file"], "info", "--json", place)
+            self.refused(FAILURE, [place, "not a regular file"], "calibrate", "--output", place)
+        data = self.damaged_data(LABELS, lambda bytes: None)
+        os.mkfifo(os.path.join(data, LABELS))
+        self.train_refused(FAILURE, [LABELS, "not a regular file"], data=data)
+
+    def test_prints_results_even_if_their_file_cannot_be_written(self):
+        for ranks, lost, kept in ((1, "--json", "--trace"), (2, "--trace", "--json")):
+            folder = self.path(f"folder{ranks}")
+            os.mkdir(folder)
+            good = self.path(f"kept{ranks}.json")
+            launcher = [MPIRUN, "-n", str(ranks)]
+            process = start(launcher + [COMMAND, "train", "--data", DATA, "--epochs", "2", "--progress", "none", lost,
+                                        os.path.join(folder, "out.json"), kept, good])
+            first = process.stdout.readline()  # the file could have been written until here
+            os.rmdir(folder)
+            result = finish(process, 60)
+            result.out = first + result.out
+            self.check(result, FAILURE, f"folder{ranks}/out.json")
             self.assertIn("test accuracy", result.out)
             self.assertIn("samples/s", result.out)
+            with open(good) as file:
+                json.load(file)
 
 
 if __name__ == "__main__":
-    run_side_by_side(BadInput)
+    run_side_by_side(BadInput, done=lambda: record(
+        "bad_input", len(CHECKED), sum(not good for good, _ in CHECKED), [seconds for _, seconds in CHECKED]))

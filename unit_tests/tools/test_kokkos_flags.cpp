@@ -39,8 +39,9 @@ TEST(SplitKokkosFlags, LeavesUnknownFlagsAmongTheOthers) {
 TEST(SplitKokkosFlags, ReportsValuesThatMakeKokkosAbort) {
   for (const char* flag :
        {"--kokkos-num-threads", "--kokkos-num-threads=", "--kokkos-num-threads=many", "--kokkos-num-threads=0",
-        "--kokkos-num-threads=4x", "--kokkos-num-threads=99999999999", "--kokkos-device-id=-1",
-        "--kokkos-map-device-id-by=name", "--kokkos-tools-libs", "--kokkos-disable-warnings=maybe"}) {
+        "--kokkos-num-threads=4x", "--kokkos-num-threads=100000000", "--kokkos-num-threads=99999999999",
+        "--kokkos-device-id=-1", "--kokkos-map-device-id-by=name", "--kokkos-tools-libs",
+        "--kokkos-disable-warnings=maybe"}) {
     const auto split = split_kokkos_flags({"aloni", flag, "info"});
     EXPECT_THAT(split.error, HasSubstr(flag));
     EXPECT_THAT(split.kokkos, IsEmpty());

@@ -40,8 +40,73 @@ class Train(unittest.TestCase):
                        report["time"]["compute"]]:
             self.assertGreater(number, 0)
         self.assertEqual(report["run"]["seed"], 5)
+        self.assertGreater(report["bytes_sent"], 4 * 61706)  # at least the gradients
+        self.assertGreater(report["messages"], 0)
+        self.assertGreater(report["predicted_memory_bytes"], report["peak_memory_bytes"] / 2)
         for word in ("compute", "halo", "collective", "input", "samples/s", "memory"):
             self.assertIn(word, result.out)
+
+    def test_trains_any_model_on_synthetic_data_as_its_plan_says(self):
+        path, plan_path = (os.path.join(self.folder, name) for name in ("out.json", "plan.json"))
+        model = ["--model", "unet2d", "--input", "32x32x2", "--batch", "2", "--strategy", "h2"]
+        result = aloni("train", "--data", "synthetic", *model, "--steps", "3", "--json", path, ranks=2, limit=100)
+        self.assertEqual(result.code, 0, result.out + result.err)
+        self.assertIn("3 steps on synthetic samples of 32x32x2", result.out)
+        with open(path) as file:
+            report = json.load(file)
+        self.assertEqual((len(report["losses"]), set(report["epochs"][0])), (3, {"loss"}))
+        result = aloni("plan", *model, "--ranks", "2", "--json", plan_path, ranks=1, limit=100)
+        self.assertEqual(result.code, 0, result.out + result.err)
+        with open(plan_path) as file:
+            plan = json.load(file)
+        self.assertEqual([report[key] for key in ("bytes_sent", "messages")],
+                         [plan[key] for key in ("bytes_sent", "messages")])
+
+    def test_traces_the_steps_of_both_ranks(self):
+        path = os.path.join(self.folder, "trace.json")
+        _, result = self.train("--steps", "20", "--strategy", "h2", "--trace", path, "--trace-steps", "4", ranks=2)
+        self.assertIn(path, result.out)
+        with open(path) as file:
+            trace = json.load(file)
+        self.assertEqual((trace["otherData"]["ranks"], trace["otherData"]["strategy"]), (2, "h2"))
+        names = {(e["pid"], e["tid"]): e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+        ranks = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
+        self.assertEqual(ranks, {0: "rank 0", 1: "rank 1"})
+        starts, best = {}, 0
+        for rank in ranks:
+            slices = {}
+            for event in trace["traceEvents"]:
+                if event["ph"] == "X" and event["pid"] == rank:
+                    slices.setdefault(names[rank, event["tid"]], []).append(event)
+            self.assertEqual([s["name"] for s in slices["step"]], ["step 6", "step 7", "step 8", "step 9"])
+            starts[rank] = [s["ts"] for s in slices["step"]]
+            for step in slices["step"]:
+                inside = [s for row in ("input", "compute", "communication") for s in slices[row]
+                          if step["ts"] <= s["ts"] and s["ts"] + s["dur"] <= step["ts"] + step["dur"] + 1e-3]
+                self.assertEqual([s["name"] for s in inside].count("mini-batch"), 1)
+                self.assertEqual([s["name"] for s in inside].count("forward conv1"), 1)
+                total = sum(s["dur"] for s in inside)
+                self.assertLessEqual(total, step["dur"] * 1.0001)
+                best = max(best, total / step["dur"])
+            kernel = next(s for s in slices["compute"] if s["name"] == "forward conv1")
+            self.assertEqual(kernel["args"]["layer"], "conv1")
+            self.assertGreater(kernel["args"]["flops"], 0)
+            halo = next(s for s in slices["in flight"] if s["name"] == "backward conv2: ghosts of dy")
+            self.assertGreater(halo["args"]["bytes_sent"], 0)
+            during = [s["name"] for s in slices["compute"] if halo["ts"] <= s["ts"] < halo["ts"] + halo["dur"]]
+            self.assertIn("backward conv2: filters", during)
+        self.assertGreater(best, 0.5)  # other tests run beside this one
+        # All ranks take part in each step, so their steps overlap in time: one clock.
+        for step in range(3):
+            self.assertLess(starts[0][step], starts[1][step + 1])
+            self.assertLess(starts[1][step], starts[0][step + 1])
+
+    def test_traces_a_shorter_training_completely(self):
+        path = os.path.join(self.folder, "trace.json")
+        self.train("--steps", "2", "--trace", path, ranks=1)
+        with open(path) as file:
+            names = [event["name"] for event in json.load(file)["traceEvents"]]
+        self.assertEqual([name for name in names if name.startswith("step ")], ["step 1", "step 2"])
 
     def test_losses_depend_only_on_the_seed(self):
         def losses(seed):
@@ -69,7 +134,7 @@ class Train(unittest.TestCase):
         flags = ["--json", path, "--precision", "bfloat16", *arguments]
         result = aloni("train", "--data", DATA, *flags, ranks=2, limit=100)
         if result.code != 0:
-            self.assertIn("take float", result.err)
+            self.assertIn("use float", result.err)
             return
         with open(path) as file:
             narrow = json.load(file)["losses"]

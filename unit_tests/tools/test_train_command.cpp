@@ -1,10 +1,8 @@
-#include <aloni/tools/together.hpp>
+#include "command_fault.hpp"
+
 #include <aloni/tools/train_command.hpp>
 
 #include <gmock/gmock.h>
-#include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 
 #include <string>
 #include <vector>
@@ -17,20 +15,8 @@ using testing::HasSubstr;
 
 // The error for `aloni train --data somewhere <arguments>`; empty if there is none.
 std::string fault(std::vector<std::string> arguments) {
-  CLI::App app;
-  const TrainCommand command(app);
   arguments.insert(arguments.begin(), {"train", "--data", "somewhere"});
-  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());  // the order that CLI11 expects in a vector
-  try {
-    app.parse(reversed);
-    command.check();
-  } catch (const CLI::ParseError& e) {
-    return e.what();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  EXPECT_TRUE(command.chosen());
-  return "";
+  return test::fault_of<TrainCommand>(arguments);
 }
 
 TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
@@ -56,10 +42,17 @@ TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
                    "0.1",
                    "--backend",
                    "kokkos-kernels",
+                   "--check-replicas",
+                   "10",
+                   "--allow-nonfinite",
                    "--progress",
                    "none",
                    "--json",
-                   "out.json"}),
+                   "out.json",
+                   "--trace",
+                   "trace.json",
+                   "--trace-steps",
+                   "5"}),
             "");
   for (const char* precision : {"float", "double", "bfloat16"}) {
     EXPECT_EQ(fault({"--precision", precision}), "");
@@ -80,18 +73,42 @@ TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
       {"--steps", "-5"},          {"--seed", "-1"},          {"--learning-rate", "nan"}, {"--learning-rate", "0"},
       {"--learning-rate", "inf"}, {"--momentum", "1"},       {"--momentum", "-0.1"},     {"--momentum", "nan"},
       {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"}, {"--model", "resnet9000"},  {"--precision", "half"},
-      {"--backend", "magic"},     {"--progress", "loud"},    {"--schedule", "cosine"},   {"--shift", "-1"},
+      {"--check-replicas", "-1"}, {"--backend", "magic"},    {"--progress", "loud"},     {"--schedule", "cosine"},
+      {"--shift", "-1"},
   };
   for (const auto& [flag, value] : cases) {
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));
   }
+  EXPECT_THAT(fault({"--model", "\033[2Jnet"}), HasSubstr("\\x1b[2Jnet"));
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));
   EXPECT_THAT(fault({"--strategy", ""}), HasSubstr("--strategy"));
+  EXPECT_THAT(fault({"--trace", ""}), HasSubstr("--trace"));
+  EXPECT_THAT(fault({"--trace", "out.json", "--json", "out.json"}), AllOf(HasSubstr("--trace"), HasSubstr("--json")));
+  for (const char* steps : {"0", "-3", "1001"}) {
+    EXPECT_THAT(fault({"--trace", "trace.json", "--trace-steps", steps}),
+                AllOf(HasSubstr("--trace-steps"), HasSubstr(steps), HasSubstr("from 1 to 1000")));
+  }
+  EXPECT_THAT(fault({"--trace-steps", "2"}), AllOf(HasSubstr("--trace-steps"), HasSubstr("--trace FILE")));
+}
+
+TEST(TrainCommand, TakesExtentsAndClassesForSyntheticDataOnly) {
+  EXPECT_EQ(fault({"--data", "synthetic", "--steps", "2", "--input", "32x32x3", "--classes", "4"}), "");
+  EXPECT_THAT(fault({"--input", "32x32x3"}), AllOf(HasSubstr("--input"), HasSubstr("synthetic")));
+  EXPECT_THAT(fault({"--classes", "4"}), AllOf(HasSubstr("--classes"), HasSubstr("synthetic")));
+  EXPECT_THAT(fault({"--data", "synthetic"}), AllOf(HasSubstr("--steps"), HasSubstr("at least 1")));
+  for (const char* input : {"32x32", "32x0x3", "a", "32x32x3x4x5", ""})
+    EXPECT_THAT(fault({"--data", "synthetic", "--steps", "2", "--input", input}), HasSubstr("--input")) << input;
+  EXPECT_THAT(fault({"--data", "synthetic", "--steps", "2", "--classes", "0"}), HasSubstr("--classes"));
 }
 
 TEST(TrainCommand, NamesTheFlagWithAValueOfTheWrongType) {
   EXPECT_THAT(fault({"--batch", "many"}), HasSubstr("--batch"));
   EXPECT_THAT(fault({"--batch", "99999999999999999999"}), HasSubstr("--batch"));
+  for (const char* number : {"18446744073709551616", "18446744073709551615", "9223372036854775808",
+                             "-9223372036854775809", "0x10000000000000000"}) {
+    EXPECT_THAT(fault({"--seed", number}), AllOf(HasSubstr("--seed"), HasSubstr(number)));
+    EXPECT_THAT(fault({"--check-replicas", number}), AllOf(HasSubstr("--check-replicas"), HasSubstr(number)));
+  }
   EXPECT_THAT(fault({"--epochs", "1.5"}), HasSubstr("--epochs"));
   EXPECT_THAT(fault({"--epochs", "3000000000"}), HasSubstr("--epochs"));
   EXPECT_THAT(fault({"--learning-rate", "fast"}), HasSubstr("--learning-rate"));

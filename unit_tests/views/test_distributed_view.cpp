@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include <functional>
+#include <limits>
 #include <set>
 #include <type_traits>
 
@@ -254,6 +255,16 @@ TEST(DistributedView, CreatesMirrorsAsKokkosDoes) {
   constexpr bool one_space = std::is_same_v<Memory, Kokkos::HostSpace>;
   EXPECT_EQ(static_cast<const void*>(mirror.owned().data()) == x.owned().data(), one_space);
   EXPECT_NE(static_cast<const void*>(create_mirror(Kokkos::HostSpace{}, x).owned().data()), x.owned().data());
+}
+
+TEST(DistributedView, RefusesMoreMemoryThanTheBoundOfTensors) {
+  const Exec exec;
+  const auto one = Distribution::block(make_extents(1, {4, 4}, 1), {}, 1);
+  GhostWidths ghosts;
+  ghosts(Dim::height, Side::low) = ghosts(Dim::width, Side::high) = Index{1} << 32;
+  EXPECT_THAT(message_of([&] { View2(exec, "x", one, 0, ghosts); }), testing::HasSubstr("4294967300"));
+  ghosts(Dim::height, Side::low) = std::numeric_limits<Index>::max();
+  EXPECT_THAT(message_of([&] { View2(exec, "x", one, 0, ghosts); }), testing::HasSubstr("ghosts, height"));
 }
 
 }  // namespace test_distributed_view

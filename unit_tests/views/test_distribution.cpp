@@ -3,8 +3,14 @@
 
 #include <aloni/core/error.hpp>
 
+#include <support/experiment.hpp>
+#include <support/random_cases.hpp>
+
 #include <gmock/gmock.h>
 
+#include <array>
+#include <limits>
+#include <optional>
 #include <random>
 
 namespace aloni::views {
@@ -74,6 +80,19 @@ TEST(Distribution, GroupsRanksByCoordinatesWithinAReplica) {
   EXPECT_THAT(d.group(13, {all_dims.begin(), all_dims.end()}), ElementsAre(8, 9, 10, 11, 12, 13, 14, 15));
 }
 
+TEST(Distribution, FindsTheOwnersOfABox) {
+  const auto d = Distribution::block(make_extents(4, {8, 8}, 2), ProcessGrid::parse("n2h2w2"), 16);
+  Box box = whole(d.extents());
+  box.set(Dim::height, 3, 5);
+  box.set(Dim::width, 4, 9);  // an index outside the tensor has no owner
+  EXPECT_THAT(d.owners(box), ElementsAre(1, 3, 5, 7, 9, 11, 13, 15));
+  EXPECT_THAT(d.with_replicated(Dim::width).owners(box), testing::SizeIs(16));
+  EXPECT_THAT(d.owners({}), testing::IsEmpty());
+  const auto uneven = Distribution::block(make_extents(1, {5, 1}, 1), ProcessGrid::parse("h4"), 4)
+                          .with_blocks(Dim::height, {2, 0, 3, 0});
+  EXPECT_THAT(uneven.owners(whole(uneven.extents())), ElementsAre(0, 2));
+}
+
 TEST(Distribution, CoversEachElementOncePerCopy) {
   for (unsigned seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -88,6 +107,12 @@ TEST(Distribution, CoversEachElementOncePerCopy) {
     Distribution dist = Distribution::block(extents, grid, grid.size() * pick(1, 2));
     for (Dim d : all_dims)
       if (pick(0, 3) == 0) dist = dist.with_replicated(d);
+    const Box box{{pick(-1, 2), pick(-1, 2), pick(-1, 2), pick(-1, 2), pick(-1, 2)},
+                  {pick(0, 6), pick(0, 6), pick(0, 6), pick(0, 6), pick(0, 6)}};
+    std::vector<int> owners;
+    for (int r = 0; r < dist.ranks(); ++r)
+      if (!intersect(dist.owned(r), box).empty()) owners.push_back(r);
+    EXPECT_EQ(dist.owners(box), owners);
     std::vector<int> holders(static_cast<std::size_t>(extents.size())), first(holders.size());
     for (int r = 0; r < dist.ranks(); ++r) {
       const Box b = dist.owned(r);
@@ -128,6 +153,107 @@ TEST(Distribution, RefusesWrongArgumentsAndNamesThem) {
               rows(28, 3).with_blocks(Dim::height, {30, -1, -1});
             }),
             "aloni::views::Distribution::with_blocks, height: sizes = -1: expected at least 0");
+}
+
+TEST(Distribution, RefusesGridsAndExtentsBeyondTheirBounds) {
+  EXPECT_THAT(message_of([] {
+                Distribution::block(Extents{}, ProcessGrid{{1, 1, 65536, 65536, 1}}, 1);
+              }),
+              testing::HasSubstr("65536"));
+  const Index large = Index{1} << 32;
+  EXPECT_THAT(message_of([&] { Distribution::block(make_extents(large, {large}, 1), {}, 1); }),
+              testing::HasSubstr("4294967296x1x1x4294967296x1"));
+  EXPECT_THAT(message_of([&] {
+                Distribution::on_root(make_extents(0, {large, large}, 1), 1, 0);
+              }),
+              testing::HasSubstr("0x1x4294967296x4294967296x1"))
+      << "although the tensor is empty: a part of the product overflows";
+  const Index most = std::numeric_limits<Index>::max();
+  EXPECT_THAT(message_of([&] {
+                rows(2, 3).with_blocks(Dim::height, {most, most, 4});  // 2 modulo 2^64
+              }),
+              testing::HasSubstr("sum of sizes"));
+}
+
+using Wide = __int128;
+constexpr Index bound = Index{1} << 58;  // of elements
+constexpr Wide most_blocks = Wide{1} << 30;
+
+/// The exact number of indices of a box, and nothing if it is above the bound of tensors.
+std::optional<Index> exact_size(const Box& b) {
+  Wide product = 1;
+  for (int i = 0; i < num_dims; ++i) {
+    const Wide extent = Wide{b.hi[i]} - b.lo[i];
+    if (extent <= 0) return 0;
+    if (product <= bound) product *= extent;
+  }
+  return product <= bound ? std::optional(static_cast<Index>(product)) : std::nullopt;
+}
+
+/// Numbers at which products, sums and differences of 64 bits overflow.
+Index edge_value(std::mt19937_64& random) {
+  const auto pick = [&](int lo, int hi) { return std::uniform_int_distribution<int>(lo, hi)(random); };
+  if (pick(0, 9) == 0)
+    return std::array{std::numeric_limits<Index>::max(), std::numeric_limits<Index>::min()}[random() % 2];
+  return (Index{1} << pick(0, 62)) + pick(-1, 1);
+}
+
+TEST(Box, CountsItsIndicesOrThrowsAtEverySize) {
+  test::Experiment experiment("bounds/boxes");
+  for (int seed = 0; seed < test::random_cases(20'000); ++seed) {
+    const test::Experiment::Trial trial(experiment);
+    std::mt19937_64 random(static_cast<unsigned>(seed));
+    Box box{{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}};
+    for (Dim d : all_dims) {
+      if (random() % 2 == 0) box.set(d, 0, edge_value(random));
+      if (random() % 8 == 0) box.set(d, -edge_value(random) / 2, box.upper(d));
+    }
+    const std::optional<Index> size = exact_size(box);
+    ASSERT_EQ(box.empty(), size == std::optional<Index>(0)) << to_string(box) << ", seed " << seed;
+    try {
+      ASSERT_EQ(box.size(), size) << to_string(box) << ", seed " << seed;
+    } catch (const InvalidArgument&) {
+      ASSERT_EQ(size, std::nullopt) << to_string(box) << ", seed " << seed;
+    }
+  }
+}
+
+TEST(Distribution, IsExactOrRefusedForExtentsAndGridsOfEverySize) {
+  int accepted = 0, refused = 0;
+  test::Experiment experiment("bounds/distributions");
+  for (int seed = 0; seed < test::random_cases(5'000); ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(static_cast<unsigned>(seed));
+    Extents extents;
+    ProcessGrid grid;
+    Wide product = 1, blocks = 1;
+    bool valid = true;
+    for (Dim d : all_dims) {
+      if (random() % 2 == 0) extents[d] = edge_value(random);
+      if (random() % 4 == 0) grid[d] = static_cast<int>(edge_value(random));
+      if (random() % 4 != 0 && grid[d] > 4096) grid[d] %= 64;
+      valid &= extents[d] >= 0 && grid[d] >= 1;
+      if (valid && product <= bound) product *= std::max<Index>(extents[d], 1);
+      if (valid && blocks <= most_blocks) blocks *= grid[d];
+    }
+    valid = valid && product <= bound && blocks <= most_blocks;
+    if (valid && blocks > (1 << 16)) continue;  // would take long: the borders of all blocks are stored
+    const int ranks = valid ? static_cast<int>(blocks) : 1;
+    const test::Experiment::Trial trial(experiment);
+    try {
+      const Distribution d = Distribution::block(extents, grid, ranks);
+      ++accepted;
+      ASSERT_TRUE(valid) << to_string(d);
+      Wide sum = 0;
+      for (int r = 0; r < ranks; ++r) sum += d.owned(r).size();
+      ASSERT_TRUE(sum == extents.size()) << to_string(d);
+    } catch (const InvalidArgument& error) {
+      ++refused;
+      ASSERT_FALSE(valid) << error.what();
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(refused, 0);
 }
 
 TEST(Box, IntersectsHullsAndContains) {

@@ -43,6 +43,21 @@ TEST(ProcessGrid, NumbersRanksWithTheChannelFastest) {
   EXPECT_EQ(grid.coordinate(12 + 7), grid.coordinate(7)) << "ranks beyond the grid repeat it";
 }
 
+TEST(ProcessGrid, ListsTheRanksOfGivenCoordinates) {
+  const ProcessGrid grid = ProcessGrid::parse("n2h3c2");
+  EXPECT_THAT(grid.ranks_of({{{0, 1}, {0}, {1, 2}, {0}, {1}}}), testing::ElementsAre(3, 5, 9, 11));
+  EXPECT_THAT(grid.ranks_of({{{0, 1}, {0}, {}, {0}, {1}}}), testing::IsEmpty());
+}
+
+TEST(ProcessGrid, RefusesASizeThatIsNoNumberOfRanks) {
+  for (const ProcessGrid& grid : {ProcessGrid{{1, 1, 65536, 65536, 1}}, ProcessGrid{{1, 1, 46341, 46341, 1}},
+                                  ProcessGrid{{1, 0, 1, 1, 1}}, ProcessGrid{{1, -2, -2, 1, 1}}}) {
+    EXPECT_THROW((void)grid.size(), InvalidArgument) << to_string(grid);
+    EXPECT_THROW((void)grid.spatial_size(), InvalidArgument) << to_string(grid);
+  }
+  EXPECT_EQ((ProcessGrid{{1, 1, 32768, 32768, 1}}.size()), 1 << 30);
+}
+
 TEST(ProcessGrid, ListsEachGridOfASizeOnce) {
   const auto grids = all_grids(12, {Dim::sample, Dim::height, Dim::width});
   std::set<std::string> texts;

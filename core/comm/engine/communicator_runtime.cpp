@@ -5,15 +5,20 @@
 #include <aloni/core/comm/transport/ucx_transport.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/notice.hpp>
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <limits>
+#include <map>
 #include <span>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -24,15 +29,6 @@ namespace {
 
 // The destructor waits this long for other ranks, which may be late or may have failed undetected.
 constexpr auto patience_at_the_end = std::chrono::seconds(1);
-
-std::vector<std::byte> all_gather_over(MPI_Comm comm, std::span<const std::byte> mine) {
-  int size = 0;
-  check_mpi(MPI_Comm_size(comm, &size), "MPI_Comm_size");
-  std::vector<std::byte> all(mine.size() * static_cast<std::size_t>(size));
-  const int bytes = static_cast<int>(mine.size());
-  check_mpi(MPI_Allgather(mine.data(), bytes, MPI_BYTE, all.data(), bytes, MPI_BYTE, comm), "MPI_Allgather");
-  return all;
-}
 
 constexpr std::size_t whole_message = std::numeric_limits<std::size_t>::max();
 
@@ -47,16 +43,6 @@ std::size_t fragment_bytes(const TransportOptions& options) {
   // Open MPI sends messages of up to 64 KiB, its own header included, without asking the receiver first.
   constexpr std::size_t over_tcp = 60 * 1024;
   return over_tcp;
-}
-
-/// A barrier that calls `progress` while it waits.
-void meet(MPI_Comm comm, const std::function<void()>& progress) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Ibarrier(comm, &request), "MPI_Ibarrier");
-  for (int all_here = 0; !all_here; std::this_thread::yield()) {
-    check_mpi(MPI_Test(&request, &all_here, MPI_STATUS_IGNORE), "MPI_Test");
-    progress();
-  }
 }
 
 /// A sink that ignores all events.
@@ -77,26 +63,62 @@ void end_faults(FaultyTransport& faulty, std::chrono::steady_clock::time_point d
   }
 }
 
-/// MPI communicator of the ranks of one node. Exists only during construction.
-struct NodeCommunicator {
-  MPI_Comm comm = MPI_COMM_NULL;
-  int ranks_on_machine = 0;
+/// What each rank tells all others first.
+struct Hello {
+  static constexpr std::array names{"shared_memory", "messages",     "progress_thread",    "checksums",
+                                    "stuck_after",   "longest_wait", "mpi_fragment_bytes", "ranks_per_node"};
 
-  /// ranks_per_node: see TransportOptions.
-  NodeCommunicator(MPI_Comm all, int rank, int ranks_per_node) {
-    check_mpi(MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &comm), "MPI_Comm_split_type");
-    check_mpi(MPI_Comm_size(comm, &ranks_on_machine), "MPI_Comm_size");
-    if (ranks_per_node > 0) {
-      MPI_Comm machine = comm;
-      check_mpi(MPI_Comm_split(machine, rank / ranks_per_node, rank, &comm), "MPI_Comm_split");
-      check_mpi(MPI_Comm_free(&machine), "MPI_Comm_free");
-    }
-    check_mpi(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  std::uint64_t machine = 0;
+  std::uint32_t shares_memory = 0;
+  std::array<std::int64_t, names.size()> options{};
+
+  Hello() = default;
+  explicit Hello(const TransportOptions& o)
+      : machine(machine_number()),
+        shares_memory(SharedSegment::why_not_available().empty() ? 1 : 0),
+        options{o.shared_memory,
+                static_cast<std::int64_t>(o.messages),
+                o.progress_thread,
+                o.checksums,
+                o.stuck_after.count(),
+                o.longest_wait.count(),
+                static_cast<std::int64_t>(o.mpi_fragment_bytes),
+                o.ranks_per_node} {}
+
+  /// Equal for two processes that run on one machine. Host names too, because containers share a kernel.
+  static std::uint64_t machine_number() {
+    std::ifstream file("/proc/sys/kernel/random/boot_id");
+    std::string id;
+    file >> id;
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    std::uint64_t h = 1469598103934665603u;  // FNV-1a
+    for (const char c : id + "/" + host) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211u;
+    return h;
   }
-  NodeCommunicator(const NodeCommunicator&) = delete;
-  NodeCommunicator& operator=(const NodeCommunicator&) = delete;
-  ~NodeCommunicator() { MPI_Comm_free(&comm); }
 };
+
+/// Once per process and node, because each family of communicators finds it again.
+void say_why_not_shared() {
+  static bool said = false;
+  if (std::exchange(said, true)) return;
+  notice("shared memory is refused (" + SharedSegment::why_not_available() +
+         "); ranks of this node exchange messages through MPI");
+}
+
+/// Throws InvalidArgument on all ranks if any option differs between ranks.
+void check_equal(const std::vector<Hello>& all) {
+  for (std::size_t o = 0; o < Hello::names.size(); ++o) {
+    for (std::size_t r = 1; r < all.size(); ++r) {
+      const auto first = all.front().options[o], other = all[r].options[o];
+      if (first == other) continue;
+      throw InvalidArgument(
+          "aloni::comm::from_mpi", std::string("options.") + Hello::names[o],
+          std::to_string(first) + " on rank 0, " + std::to_string(other) + " on rank " + std::to_string(r),
+          "the same value on all ranks");
+    }
+  }
+}
 
 /// Faults with a seed of their own. `number`: number of a transport, unique over all ranks.
 Faults with_own_seed(Faults faults, int number) {
@@ -112,43 +134,76 @@ constexpr auto publishing_pause = std::chrono::milliseconds(50);
 constexpr int thread_close_looks = 1000;
 constexpr auto thread_short_sleep = std::chrono::microseconds(20), thread_long_sleep = std::chrono::microseconds(50);
 constexpr auto notes_pause = std::chrono::milliseconds(200);
+// Poison that a process has sent before its end arrives within this time.
+constexpr auto time_of_last_words = std::chrono::milliseconds(20);
+// A process that has closed its files is known to have ended within this time, on a busy machine too.
+constexpr auto time_of_death = std::chrono::seconds(1);
+constexpr auto warning_pause = std::chrono::minutes(1);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
 // A waiting rank of another node answers within this time, even if it shares its core with many ranks.
 constexpr auto time_to_answer = std::chrono::milliseconds(1000);
+constexpr auto time_between_questions = std::chrono::seconds(3);
 
 }  // namespace
 
-CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options)
-    : mpi_(messages), board_(poison), heap_(std::make_shared<SharedHeap>()), stuck_after_(options.stuck_after) {
-  check_mpi(MPI_Comm_rank(mpi_, &rank_), "MPI_Comm_rank");
-  check_mpi(MPI_Comm_size(mpi_, &size_), "MPI_Comm_size");
-  const GatherBytes among_all = [this](std::span<const std::byte> mine) { return all_gather_over(mpi_, mine); };
+CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, MPI_Comm poison,
+                                         const TransportOptions& options)
+    : mpi_(messages),
+      rank_(start_up.rank()),
+      size_(start_up.size()),
+      board_(poison),
+      stuck_after_(options.stuck_after),
+      longest_wait_(options.longest_wait) {
+  const GatherBytes among_all = [&](std::span<const std::byte> mine) { return start_up.all_gather(mine); };
+  const std::vector<Hello> hellos = gather(among_all, Hello(options));
+  check_equal(hellos);
+  // A node is a machine, or a group of ranks of one machine.
+  std::map<std::pair<std::uint64_t, int>, int> lowest;
+  std::vector<int> ranks, on_machine;  // of this node, of this machine
+  bool share_memory = options.shared_memory;
+  const auto key = [&](int r) {
+    return std::pair{hellos[static_cast<std::size_t>(r)].machine,
+                     options.ranks_per_node > 0 ? r / options.ranks_per_node : 0};
+  };
+  for (int r = 0; r < size_; ++r) {
+    node_of_.push_back(lowest.try_emplace(key(r), r).first->second);
+    if (key(r).first == key(rank_).first) on_machine.push_back(r);
+    if (key(r) != key(rank_)) continue;
+    ranks.push_back(r);
+    if (!hellos[static_cast<std::size_t>(r)].shares_memory) share_memory = false;
+  }
+  shares_cores_ = static_cast<long>(on_machine.size()) > sysconf(_SC_NPROCESSORS_ONLN);
+  heap_ = std::make_shared<SharedHeap>(hellos[static_cast<std::size_t>(rank_)].shares_memory != 0);
+  if (options.shared_memory && !share_memory && ranks.size() > 1 && ranks.front() == rank_) say_why_not_shared();
   bool complete = false;  // whether all ranks of the node reach each other's memory
-  {
-    const NodeCommunicator node(mpi_, rank_, options.ranks_per_node);
-    const GatherBytes among_node = [&](std::span<const std::byte> mine) { return all_gather_over(node.comm, mine); };
-    std::vector<int> ranks = gather(among_node, rank_);
-    std::ranges::sort(ranks);
-    node_of_ = gather(among_all, ranks.front());
-    shares_cores_ = node.ranks_on_machine > sysconf(_SC_NPROCESSORS_ONLN);
-    if (ranks.size() > 1) {
-      watch_.emplace(rank_, ranks, among_node);
-    }
-    if (options.shared_memory && ranks.size() > 1) {
+  if (size_ > 1) {
+    const auto among = [&](const std::vector<int>& some) {
+      return [&](std::span<const std::byte> mine) { return start_up.all_gather(mine, some); };
+    };
+    // Groups of ranks that stand for nodes share a kernel, so they can watch each other as well.
+    watch_.emplace(rank_, on_machine, among(on_machine));
+    start_up.use(&*watch_);
+    // Every rank of the family takes part in the calls of every node: their number is equal on all ranks.
+    const GatherBytes among_node = among(ranks);
+    bool complete_here = false;
+    if (share_memory && ranks.size() > 1) {
       shared_.emplace(*heap_, rank_, ranks, among_node);
-      const bool mine = std::ranges::all_of(ranks, [&](int r) { return r == rank_ || shared_->reaches(r); });
-      const auto votes = among_node(std::as_bytes(std::span(&mine, 1)));
-      complete = std::ranges::all_of(votes, [](std::byte vote) { return vote != std::byte{0}; });
+      complete_here = std::ranges::all_of(ranks, [&](int r) { return r == rank_ || shared_->reaches(r); });
+    } else {
+      for (int call = 0; call < SharedTransport::calls_of_construction; ++call) among_node({});
     }
+    const auto votes = gather(among_node, static_cast<char>(complete_here));
+    complete = std::ranges::all_of(votes, [](char vote) { return vote != 0; });
   }
   island_of_ = gather(among_all, complete ? node_of_[static_cast<std::size_t>(rank_)] : rank_);
   for (int r = 0; r < size_; ++r) {
-    if (node_of_[static_cast<std::size_t>(r)] != node_of_[static_cast<std::size_t>(rank_)]) elsewhere_.push_back(r);
+    const bool other_node = node_of_[static_cast<std::size_t>(r)] != node_of_[static_cast<std::size_t>(rank_)];
+    if (other_node || (r != rank_ && !watch_->sees(r))) elsewhere_.push_back(r);
   }
   std::vector<int> leaders(node_of_);
   std::ranges::sort(leaders);
   leaders.erase(std::ranges::unique(leaders).begin(), leaders.end());
-  if (!elsewhere_.empty()) {
+  if (leaders.size() > 1) {
     ring_.emplace(rank_, leaders, options.ranks_per_node > 0, among_all);
   }
 
@@ -166,7 +221,7 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
   if constexpr (config::has_ucx) {
     if (options.messages == MessageTransport::ucx && sends_messages_) {
       messages_ = make_ucx_transport(rank_, others, among_all,
-                                     [&](const std::function<void()>& progress) { meet(mpi_, progress); });
+                                     [&](const std::function<void()>& progress) { start_up.barrier(progress); });
     }
   }
   if (!others.empty() && !messages_) {
@@ -181,22 +236,34 @@ CommunicatorRuntime::CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, con
   std::ranges::replace(routes, static_cast<Transport*>(nullptr), messages_route);
   engine_.emplace(rank_, std::move(routes), *heap_);
   engine_->set_checksums(options.checksums);
+  if (watch_) engine_->set_journal(&watch_->last_start());
   if (options.progress_thread) {
     int level = MPI_THREAD_SINGLE;
     check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
     // The UCX worker has UCS_THREAD_MODE_SINGLE.
-    bool unsafe = messages_ && (level < MPI_THREAD_MULTIPLE || options.messages == MessageTransport::ucx);
-    check_mpi(MPI_Allreduce(MPI_IN_PLACE, &unsafe, 1, MPI_CXX_BOOL, MPI_LOR, mpi_), "MPI_Allreduce");
-    if (unsafe) {
+    const bool unsafe = messages_ && (level < MPI_THREAD_MULTIPLE || options.messages == MessageTransport::ucx);
+    if (std::ranges::any_of(gather(among_all, static_cast<char>(unsafe)), [](char u) { return u != 0; })) {
       throw Unsupported("aloni::comm::from_mpi", "options.progress_thread", "true with messages over MPI or UCX",
                         "messages over MPI with MPI_THREAD_MULTIPLE, ranks that all share memory, or false");
     }
-    thread_ = std::thread([this] { make_progress(); });
   }
+  board_.when_asked([this] {
+    std::vector<int> stuck;
+    const auto now = Watch::Clock::now();
+    if (watch_) {
+      for (const int r : watch_->idle_ranks(now))
+        if (!watch_->works(r, now, waiting_since_)) stuck.push_back(r);
+    }
+    return stuck;
+  });
   board_.when_poisoned([this] {
+    if (watch_) watch_->fail(board_.failed_rank(), board_.message());
     for (Transport* t : engine_->routes()) t->abandon();
     heap_->detach();
   });
+  start_up.finish();
+  start_up.use(nullptr);
+  if (options.progress_thread) thread_ = std::thread([this] { make_progress(); });
 }
 
 void CommunicatorRuntime::look_around(bool waits) {
@@ -207,10 +274,11 @@ void CommunicatorRuntime::look_around(bool waits) {
   last_look_ = now;
   if (board_.poisoned()) return;
   if (ring_) {
-    if (const auto verdict = ring_->dead()) return board_.poison(verdict->what, verdict->rank);
+    if (const auto verdict = ring_->dead()) return poison_after_last_words(*verdict);
   }
   if (watch_) {
-    if (const auto verdict = watch_->dead()) return board_.poison(verdict->what, verdict->rank);
+    if (const auto failure = watch_->failure()) return board_.hear(failure->what, failure->rank);
+    if (const auto verdict = watch_->dead()) return poison_after_last_words(*verdict);
     if (waits && now - last_published_ > publishing_pause) {
       watch_->waiting(now, engine_->waiting_for());
       last_published_ = now;
@@ -221,16 +289,20 @@ void CommunicatorRuntime::look_around(bool waits) {
     last_notes_ = now;
     engine_->compare_notes();
   }
-  if (stuck_after_.count() == 0 || now - waiting_since_ < stuck_after_) return;
-  if (!elsewhere_.empty()) {
-    if (asked_ < waiting_since_) {
+  if (stuck_after_.count() == 0) return;
+  if (!elsewhere_.empty()) {  // asked so early that the answers are here in time
+    const auto ask_after = std::max<Watch::Clock::duration>(stuck_after_ - time_to_answer, stuck_after_ / 2);
+    if (now - waiting_since_ < ask_after) return;
+    if (asked_ < waiting_since_ || now - asked_ > time_between_questions) {
       asked_ = now;
       return board_.ask(elsewhere_);
     }
     if (now - asked_ < time_to_answer) return;
   }
+  if (now - waiting_since_ < stuck_after_) return;
   const std::vector<int> waited_for = engine_->ranks_waited_for();
   const int culprit = who_does_not_wait(now, waited_for);
+  if (now - waiting_since_ < longest_wait_ && works(culprit, now)) return;
   std::string text = "no progress for " + seconds_text(now - waiting_since_);
   if (const std::string state = state_of(culprit, now); !state.empty()) text += "; " + state;
   text += "; rank " + std::to_string(rank_) + " waits for " + engine_->waiting_for();
@@ -240,6 +312,47 @@ void CommunicatorRuntime::look_around(bool waits) {
       text += "; rank " + std::to_string(rank) + " " + state;
   }
   board_.poison(text, culprit);
+}
+
+/// Whether a rank that does not wait may still come: it computes or waits for a disk, or nobody knows. Warns once a
+/// minute. A rank that sleeps or is stopped does not work.
+bool CommunicatorRuntime::works(int rank, Watch::Clock::time_point now) {
+  if (watch_ && watch_->sees(rank)) {
+    if (!watch_->idle(rank, now) || !watch_->works(rank, now, waiting_since_)) return false;
+  } else {
+    if (board_.answered()[static_cast<std::size_t>(rank)]) return false;
+    // Silent: busy or stopped. Ranks of its node that wait have said so.
+    if (std::ranges::find(board_.stuck(), rank) != board_.stuck().end()) return false;
+  }
+  if (!watch_ || watch_->claim_warning(now, warning_pause)) {
+    notice("rank " + std::to_string(rank_) + " has waited " + seconds_text(now - waiting_since_) + " for rank " +
+           std::to_string(rank) + ": " + state_of(rank, now));
+  }
+  return true;
+}
+
+/// A process has ended. If it had failed, or found the failure of another rank, it said so before.
+void CommunicatorRuntime::poison_after_last_words(const Watch::Verdict& verdict) {
+  for (const auto start = Watch::Clock::now(); Watch::Clock::now() - start < time_of_last_words;) {
+    if (watch_) {
+      if (const auto failure = watch_->failure()) return board_.hear(failure->what, failure->rank);
+    }
+    board_.look();
+    if (board_.poisoned()) return;
+    std::this_thread::yield();
+  }
+  board_.poison(verdict.what, verdict.rank);
+}
+
+// A process closes its files before its handle shows its end.
+void CommunicatorRuntime::poison_unless_peer_failed(std::string_view message) {
+  const auto held = guard();
+  for (const auto start = Watch::Clock::now(); Watch::Clock::now() - start < time_of_death; std::this_thread::yield()) {
+    look_around(false);
+    board_.look();
+    if (board_.poisoned()) return;
+  }
+  board_.poison(message);
 }
 
 /// The rank that failed. A rank in `waited_for` may itself wait for another rank. So it is preferably a rank that does
@@ -259,15 +372,16 @@ int CommunicatorRuntime::who_does_not_wait(Watch::Clock::time_point now, std::sp
 }
 
 std::string CommunicatorRuntime::state_of(int rank, Watch::Clock::time_point now) const {
-  if (std::ranges::binary_search(elsewhere_, rank)) {
+  if (!watch_ || !watch_->sees(rank)) {
     return board_.answered()[static_cast<std::size_t>(rank)]
                ? "waits too"
                : "does not answer: it is stopped, or busy outside of all operations";
   }
-  return watch_ ? watch_->state_of(rank, now) : "";
+  return watch_->state_of(rank, now);
 }
 
 void CommunicatorRuntime::make_progress() {
+  if (watch_) watch_->leave_out_this_thread();
   int idle = 0;
   while (!stop_.load(std::memory_order_relaxed)) {
     bool busy = false;
@@ -291,9 +405,11 @@ void CommunicatorRuntime::make_progress() {
 }
 
 CommunicatorRuntime::~CommunicatorRuntime() {
+  if (std::uncaught_exceptions() > exceptions_) poison("an exception has ended the block that holds its communicator");
   stop_ = true;
   if (thread_.joinable()) thread_.join();
   board_.when_poisoned({});
+  board_.when_asked({});
   watch_.reset();
   ring_.reset();
   int finalized = 0;

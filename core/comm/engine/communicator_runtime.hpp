@@ -3,6 +3,7 @@
 // shared memory, failure detection and the poison board.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/engine/engine.hpp>
+#include <aloni/core/comm/engine/start_up.hpp>
 #include <aloni/core/comm/faulty_transport.hpp>
 #include <aloni/core/comm/liveness/node_ring.hpp>
 #include <aloni/core/comm/liveness/poison.hpp>
@@ -38,8 +39,9 @@ class CommunicatorRuntime {
     virtual bool service() = 0;
   };
 
-  /// `messages` and `poison`: two duplicates made for this family. Collective over both.
-  CommunicatorRuntime(MPI_Comm messages, MPI_Comm poison, const TransportOptions& options);
+  /// `messages` and `poison`: two duplicates made for this family. Collective over both. Throws InvalidArgument if
+  /// options differ between ranks, Unsupported (both on all ranks), PeerFailed; CommunicationError on a failing rank.
+  CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, MPI_Comm poison, const TransportOptions& options);
   CommunicatorRuntime(const CommunicatorRuntime&) = delete;
   CommunicatorRuntime& operator=(const CommunicatorRuntime&) = delete;
   ~CommunicatorRuntime();
@@ -63,6 +65,9 @@ class CommunicatorRuntime {
     const auto held = guard();
     board_.poison(message);
   }
+  /// For errors that the end of another rank may have caused: poisons with that rank if its failure shows within a
+  /// second, otherwise with this rank.
+  void poison_unless_peer_failed(std::string_view message);
   Engine& engine() { return *engine_; }
   /// Makes progress in the engine (Engine::progress()) and in all services.
   bool progress() {
@@ -84,6 +89,9 @@ class CommunicatorRuntime {
   /// Whether this machine has more ranks of the family than cores.
   bool shares_cores() const { return shares_cores_; }
   void set_stuck_after(std::chrono::milliseconds limit) { stuck_after_ = limit; }
+  void set_longest_wait(std::chrono::milliseconds limit) { longest_wait_ = limit; }
+  /// True for one rank of this node: it prints the failure by which the family was poisoned.
+  bool claim_report() { return !watch_ || watch_->claim_report(); }
 
   /// For each rank, the lowest rank on its node.
   const std::vector<int>& node_of() const { return node_of_; }
@@ -93,11 +101,13 @@ class CommunicatorRuntime {
  private:
   void make_progress();
   bool end_together() noexcept;
+  bool works(int rank, Watch::Clock::time_point now);
+  void poison_after_last_words(const Watch::Verdict& verdict);
   int who_does_not_wait(Watch::Clock::time_point now, std::span<const int> waited_for) const;
   std::string state_of(int rank, Watch::Clock::time_point now) const;
 
   MPI_Comm mpi_;
-  int rank_ = 0, size_ = 0;
+  int rank_, size_;
   PoisonBoard board_;
   std::shared_ptr<SharedHeap> heap_;
   SelfTransport self_;
@@ -106,7 +116,7 @@ class CommunicatorRuntime {
   std::optional<FaultyTransport> faulty_shared_, faulty_messages_;  // wrap shared_ and messages_ if faults are enabled
   bool sends_messages_ = false;                                     // whether any rank of the family uses messages_
   std::vector<int> node_of_, island_of_;
-  std::vector<int> elsewhere_;  // ranks on other nodes, ascending
+  std::vector<int> elsewhere_;  // ranks on other nodes, and those that the watch does not see; ascending
   std::optional<Engine> engine_;
   std::vector<Service*> services_;
   std::uint64_t advances_ = 0;
@@ -116,7 +126,8 @@ class CommunicatorRuntime {
   std::thread thread_;
   std::atomic<bool> stop_{false}, failed_{false};
   std::exception_ptr failure_;
-  std::chrono::milliseconds stuck_after_;
+  std::chrono::milliseconds stuck_after_, longest_wait_;
+  int exceptions_ = std::uncaught_exceptions();  // at construction
   bool shares_cores_ = false;
   Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{}, asked_{};
 };

@@ -63,8 +63,12 @@ Communicator::State::State(std::shared_ptr<detail::CommunicatorRuntime> f, std::
       plans(topology_of(*runtime, context->root_ranks)),
       fusion(runtime->engine(), *context, *runtime->heap(),
              [this](std::span<std::byte> data, const ElementOperation& operation, const CollectiveOptions& options,
-                    const detail::Engine::Call::Finish& finish) {
-               launch(prepare_all_reduce("aloni::comm::AllReduce", data, operation, options, finish).call);
+                    const detail::Engine::Call::Finish& finish, std::uint32_t digest) {
+               detail::Engine::Call call =
+                   prepare_all_reduce("aloni::comm::AllReduce", data, operation, options, finish).call;
+               call.contract.variant |= Contract::fused;
+               call.contract.plan ^= digest;
+               launch(std::move(call));
              }),
       close_looks_(runtime->shares_cores() ? close_looks_when_shared : close_looks) {}
 
@@ -89,12 +93,15 @@ detail::Prepared Communicator::State::prepare_all_reduce(const char* name, std::
       plans.choose(name, options.algorithm, data.size(), keeps_order(options, operation)).algorithm;
   const bool staged =
       algorithm == AllReduceAlgorithm::direct && runtime->heap()->address_of(data.data(), data.size()).descriptor < 0;
-  return prepare(name,
-                 {.kind = OperationKind::all_reduce,
-                  .algorithm = algorithm,
-                  .staged = staged,
-                  .part_elements = options.part_elements},
-                 data, operation, finish, options.priority);
+  detail::Prepared p = prepare(name,
+                               {.kind = OperationKind::all_reduce,
+                                .algorithm = algorithm,
+                                .staged = staged,
+                                .part_elements = options.part_elements},
+                               data, operation, finish, options.priority);
+  p.call.contract.variant = static_cast<std::uint8_t>(static_cast<int>(algorithm) * Contract::algorithm_unit +
+                                                      (options.reproducible ? Contract::reproducible : 0));
+  return p;
 }
 
 detail::Prepared Communicator::State::prepare(const char* name, detail::PlanKey key, std::span<std::byte> data,
@@ -108,7 +115,7 @@ detail::Prepared Communicator::State::prepare(const char* name, detail::PlanKey 
                               .contract = {.kind = key.kind,
                                            .reduction = static_cast<std::uint8_t>(operation.reduction),
                                            .type = static_cast<std::uint8_t>(operation.type),
-                                           .root = static_cast<std::uint8_t>(key.root),
+                                           .variant = static_cast<std::uint8_t>(key.root),
                                            .count = static_cast<std::uint64_t>(key.count)},
                               .input = from,
                               .output = data.data(),
@@ -175,7 +182,11 @@ void Communicator::State::check_poison(std::string_view operation, bool look) {
     const auto guard = runtime->guard();
     poisoning([&] { board.look(); });
   }
-  if (!board.poisoned()) return;
+  if (board.poisoned()) throw_poison(operation);
+}
+
+void Communicator::State::throw_poison(std::string_view operation) const {
+  const detail::PoisonBoard& board = runtime->board();
   throw PeerFailed(std::string(operation), context->rank_of(board.failed_rank()), board.message(), board.failed_rank());
 }
 
@@ -214,6 +225,7 @@ void Communicator::State::close_fusion(const char* name) {
   if (!fusion.empty())
     wait_until(name, [&] {
       fusion.service(true);
+      fusion.check_closed(name);
       return fusion.empty();
     });
 }
@@ -238,8 +250,16 @@ bool Communicator::State::test(detail::Engine::Handle handle, std::string_view o
 void Communicator::State::wait(detail::Engine::Handle handle, std::string_view operation) {
   detail::Engine& engine = runtime->engine();
   bool complete = false;
+  {
+    const auto guard = runtime->guard();
+    engine.begin_wait(handle);
+  }
+  const auto end = [&] {
+    engine.end_wait();
+    return true;
+  };
   wait_until(operation, [&] {
-    complete = complete || engine.test(handle);
+    complete = complete || (engine.test(handle) && end());
     if (complete) return engine.flushed();
     if (!fusion.empty()) fusion.service(true);
     return false;

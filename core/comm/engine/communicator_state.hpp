@@ -81,11 +81,18 @@ struct Communicator::State {
   void wait_for(std::string_view operation, const std::function<bool()>& done);
   /// Throws PeerFailed if the family is poisoned. `look`: receive new poison first.
   void check_poison(std::string_view operation, bool look);
-  /// Runs `f`. If it throws a CommunicationError, poisons the communicator and rethrows.
+  /// Throws PeerFailed. The family is poisoned.
+  [[noreturn]] void throw_poison(std::string_view operation) const;
+  /// Runs `f`. If it throws a CommunicationError, poisons the communicator and rethrows. Instead of PeerMemoryLost it
+  /// throws PeerFailed if the other rank has failed.
   template <class F>
   decltype(auto) poisoning(F&& f) {
     try {
       return f();
+    } catch (const PeerMemoryLost& error) {
+      runtime->poison_unless_peer_failed(error.what());
+      if (runtime->board().failed_rank() != runtime->rank()) throw_poison(error.operation());
+      throw;
     } catch (const CommunicationError& error) {
       runtime->poison(error.what());
       throw;

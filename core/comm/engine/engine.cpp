@@ -26,7 +26,27 @@ constexpr std::uint64_t charge(std::size_t bytes) { return 256 + (bytes <= store
 constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();
 constexpr std::uint16_t note_index = message_index - 1;
 constexpr std::uint16_t credit_index = message_index - 2;
+constexpr std::uint16_t transfer_index = message_index - 3;  // messages of transfers
+// Notes about waits. Header::offset: the index of the message, whether the note is an answer, and the number of the
+// wait that is asked about.
+constexpr std::uint16_t wait_index = message_index - 4;
 constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;  // flag in values of the table: a slot of stored_
+
+Contract contract_of_message(int tag, const MessageOptions& options) {
+  return {.kind = OperationKind::message,
+          .type = static_cast<std::uint8_t>(options.type),
+          .plan = static_cast<std::uint32_t>(tag)};
+}
+
+/// Whether two contracts are equal, or differ only in the element types of messages, of which one fits any type.
+bool fit(const Contract& theirs, Contract ours) {
+  const auto fits_any = [](const Contract& c) {
+    const auto type = static_cast<ElementType>(c.type);
+    return type == ElementType::bytes || type == ElementType::user;
+  };
+  if (ours.kind == OperationKind::message && (fits_any(theirs) || fits_any(ours))) ours.type = theirs.type;
+  return theirs == ours;
+}
 
 }  // namespace
 
@@ -66,17 +86,22 @@ Engine::Context& Engine::add_context(std::uint32_t id, std::vector<int> root_ran
   return *contexts_.emplace_back(std::move(c));
 }
 
-void Engine::remove_context(Context& context) {
-  // Drop early fragments of this context that no receive has taken.
+template <class F>
+void Engine::drop_stored(F&& which) {
+  if (num_stored_ == 0) return;
   for (std::uint32_t i = 0; i < stored_.all.size(); ++i) {
     Stored& s = stored_[i];
-    if (s.free || s.fragment.header.context != context.id) continue;
+    if (s.free || !which(s.fragment.header)) continue;
     if (table_.find(s.fragment.peer, s.fragment.header.key())) table_.erase(s.fragment.peer, s.fragment.header.key());
     consumed(s.fragment.peer, s.fragment.header.bytes);
     s.free = true;
     stored_.free.push_back(i);
     --num_stored_;
   }
+}
+
+void Engine::remove_context(Context& context) {
+  drop_stored([&](const Header& h) { return h.context == context.id; });
   std::erase_if(contexts_, [&](const auto& c) { return c.get() == &context; });
 }
 
@@ -107,48 +132,129 @@ bool Engine::test(Handle h) {
 // --- messages ---
 
 std::uint32_t Engine::next_number(Context& c, int peer, int tag, bool is_send) {
-  const MessageKey key{c.id, static_cast<std::uint32_t>(tag), is_send ? 1u : 0u, 0};
-  if (std::uint32_t* const number = numbers_.find(peer, key)) return (*number)++;
-  numbers_.insert(peer, key, 1);
+  const MessageKey key{0, static_cast<std::uint32_t>(tag), is_send ? 1u : 0u, 0};
+  if (std::uint32_t* const number = c.numbers.find(peer, key)) return (*number)++;
+  c.numbers.insert(peer, key, 1);
   return 0;
 }
 
 Engine::Handle Engine::send(Context& c, std::span<const std::byte> data, int peer, int tag,
                             const MessageOptions& options) {
   const int root = c.root_of(peer);
-  const std::uint32_t pending = add_pending(), i = outgoing_.take();
-  Outgoing& m = outgoing_[i];
-  m = {.peer = root,
-       .key = {c.id, static_cast<std::uint32_t>(tag), next_number(c, root, tag, true), message_index},
-       .contract = {.kind = OperationKind::message, .plan = static_cast<std::uint32_t>(tag), .count = data.size()},
-       .data = data.data(),
-       .bytes = data.size(),
-       .priority = options.priority,
-       .pending = pending,
-       .on_device = options.on_device};
-  post(i);
-  drain();
-  return {pending, pending_[pending].generation};
+  return send(c, data, {c.id, static_cast<std::uint32_t>(tag), next_number(c, root, tag, true), message_index},
+              contract_of_message(tag, options), root, options);
 }
 
 Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, int peer, int tag,
                                const MessageOptions& options) {
   const int root = c.root_of(peer);
+  return receive(c, data, {c.id, static_cast<std::uint32_t>(tag), next_number(c, root, tag, false), message_index},
+                 contract_of_message(tag, options), "aloni::comm::Communicator::receive", root, options);
+}
+
+/// `peer`: rank of the root communicator. `contract`: without the count.
+Engine::Handle Engine::send(Context&, std::span<const std::byte> data, const MessageKey& key, const Contract& contract,
+                            int peer, const MessageOptions& options) {
+  const std::uint32_t pending = add_pending(), i = outgoing_.take();
+  Outgoing& m = outgoing_[i];
+  m = {.peer = peer,
+       .key = key,
+       .contract = contract,
+       .data = data.data(),
+       .bytes = data.size(),
+       .priority = options.priority,
+       .pending = pending,
+       .on_device = options.on_device};
+  m.contract.count = data.size();
+  post(i);
+  drain();
+  return {pending, pending_[pending].generation};
+}
+
+Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, const MessageKey& key, const Contract& contract,
+                               const char* name, int peer, const MessageOptions& options) {
   const std::uint32_t pending = add_pending(), i = incoming_.take();
-  incoming_[i] = {
-      .peer = root,
-      .key = {c.id, static_cast<std::uint32_t>(tag), next_number(c, root, tag, false), message_index},
-      .contract = {.kind = OperationKind::message, .plan = static_cast<std::uint32_t>(tag), .count = data.size()},
-      .context = &c,
-      .name = "aloni::comm::Communicator::receive",
-      .to = data.data(),
-      .bytes = data.size(),
-      .priority = options.priority,
-      .pending = pending,
-      .on_device = options.on_device};
+  Incoming& m = incoming_[i];
+  m = {.peer = peer,
+       .key = key,
+       .contract = contract,
+       .context = &c,
+       .name = name,
+       .to = data.data(),
+       .bytes = data.size(),
+       .priority = options.priority,
+       .pending = pending,
+       .on_device = options.on_device};
+  m.contract.count = data.size();
   post_incoming(i);
   drain();
   return {pending, pending_[pending].generation};
+}
+
+// --- transfers ---
+
+MessageKey Engine::key_of(const Transfer& t, std::uint32_t kind) {
+  return {t.context->id, t.number, 2 * (t.rounds - 1) + kind, transfer_index};
+}
+
+std::uint32_t Engine::add_transfer(Context& c, std::uint32_t number, const Contract& types, const char* name) {
+  const std::uint32_t i = transfers_.take();
+  transfers_[i] = {.context = &c, .name = name, .number = number, .contract = types};
+  transfers_[i].contract.kind = OperationKind::transfer;
+  transfers_by_number_.insert(0, {c.id, number, 0, transfer_index}, i);
+  return i;
+}
+
+void Engine::remove_transfer(std::uint32_t i) {
+  Transfer& t = transfers_[i];
+  const std::uint32_t context = t.context->id;
+  drop_stored(
+      [&](const Header& h) { return h.index == transfer_index && h.context == context && h.operation == t.number; });
+  transfers_by_number_.erase(0, {context, t.number, 0, transfer_index});
+  t.context = nullptr;
+  transfers_.free.push_back(i);
+}
+
+void Engine::begin_round(std::uint32_t i, TransferDirection direction) {
+  Transfer& t = transfers_[i];
+  t.directions[t.rounds++ % t.directions.size()] = direction;
+  t.contract.variant = static_cast<std::uint8_t>(direction);
+  if (num_stored_ == 0) return;
+  for (const Stored& s : stored_.all) {
+    if (!s.free && s.fragment.header.index == transfer_index) check_early_transfer(s.fragment);
+  }
+}
+
+Engine::Handle Engine::send(std::uint32_t transfer, std::span<const std::byte> data, int peer, std::uint32_t kind,
+                            const MessageOptions& options) {
+  const Transfer& t = transfers_[transfer];
+  return send(*t.context, data, key_of(t, kind), t.contract, t.context->root_of(peer), options);
+}
+
+Engine::Handle Engine::receive(std::uint32_t transfer, std::span<std::byte> data, int peer, std::uint32_t kind,
+                               const MessageOptions& options) {
+  const Transfer& t = transfers_[transfer];
+  return receive(*t.context, data, key_of(t, kind), t.contract, t.name, t.context->root_of(peer), options);
+}
+
+/// A rank sends in one direction, and this rank has begun the round in the other. Needed where this rank expects no
+/// message of the sender: otherwise the receive compares the contracts.
+void Engine::check_early_transfer(const Transport::Fragment& fragment) {
+  const Header& h = fragment.header;
+  const std::uint32_t* const found = transfers_by_number_.find(0, {h.context, h.operation, 0, transfer_index});
+  if (!found) return;
+  const Transfer& t = transfers_[*found];
+  const std::uint32_t ago = t.rounds - h.part / 2;   // 1: the current round
+  if (ago < 1 || ago > t.directions.size()) return;  // not begun here yet, or too old
+  Contract ours = t.contract;
+  ours.variant = static_cast<std::uint8_t>(t.directions[h.part / 2 % t.directions.size()]);
+  ours.count = h.contract.count;
+  if (!(ours == h.contract)) mismatch(t.name, *t.context, fragment.peer, h.contract, ours);
+}
+
+/// Whether a message tells another rank where this rank's memory is, instead of carrying values.
+bool Engine::carries_address(std::uint32_t part, int instruction) const {
+  return part != none && parts_[part].program->instructions[static_cast<std::size_t>(instruction)].exposed_slot >= 0;
 }
 
 void Engine::post(std::uint32_t i) {
@@ -156,7 +262,7 @@ void Engine::post(std::uint32_t i) {
   Traffic& t = traffic_[static_cast<std::size_t>(m.peer)];
   TrafficCounters& counters = m.part == none ? t.messages : t.collectives;
   ++counters.messages_sent;
-  counters.bytes_sent += m.bytes;
+  if (!carries_address(m.part, m.instruction)) counters.bytes_sent += m.bytes;
   if (!push(i)) {
     const auto place = std::ranges::upper_bound(blocked_, m.priority, std::greater{},
                                                 [&](std::uint32_t other) { return outgoing_[other].priority; });
@@ -277,6 +383,7 @@ void Engine::post_incoming(std::uint32_t i) {
 void Engine::arrived(const Transport::Fragment& fragment) {
   const MessageKey key = fragment.header.key();
   if (key.index == credit_index) return on_credit(fragment.peer, fragment.header.offset);
+  if (key.index == wait_index) return on_wait(fragment);
   std::uint32_t* const found = table_.find(fragment.peer, key);
   if (found && !(*found & is_stored)) return take(*found, fragment);
   check_early(fragment);
@@ -312,19 +419,26 @@ void Engine::mismatch(const char* name, const Context& c, int peer, const Contra
   std::string who = (message ? "message from rank " : "call of rank ") + std::to_string(rank < 0 ? peer : rank);
   if (rank >= 0 && rank != peer) who += " (rank " + std::to_string(peer) + " of the root communicator)";
   if (message) {
-    throw CommunicationError(name, who + ", tag " + std::to_string(ours.plan), std::to_string(theirs.count) + " bytes",
-                             std::to_string(ours.count) + " bytes");
+    const bool types = theirs.count == ours.count;
+    throw CommunicationError(name, who + ", tag " + std::to_string(ours.plan),
+                             types ? describe(theirs) : std::to_string(theirs.count) + " bytes",
+                             types ? describe(ours) : std::to_string(ours.count) + " bytes");
   }
   std::string what = describe(theirs);
+  const bool is_sum = ours.kind == OperationKind::all_reduce || ours.kind == OperationKind::reduce_scatter;
   if (theirs.kind == ours.kind && theirs.count == ours.count && theirs.type == ours.type &&
-      theirs.reduction == ours.reduction && theirs.root == ours.root)
-    what += " with another plan";
+      theirs.reduction == ours.reduction && theirs.variant == ours.variant) {
+    what += ours.kind == OperationKind::transfer              ? " and other element types after the first"
+            : (ours.variant & Contract::fused) != 0 && is_sum ? " of another list of all-reduces"
+                                                              : " with another plan";
+  }
   throw CommunicationError(name, who, what, describe(ours) + ", the call of this rank");
 }
 
 void Engine::check(const Incoming& m, const Transport::Fragment& fragment) const {
   const Header& h = fragment.header;
-  if (!(h.contract == m.contract)) mismatch(m.name, *m.context, m.peer, h.contract, m.contract);
+  if (!(h.contract == m.contract) && !fit(h.contract, m.contract))
+    mismatch(m.name, *m.context, m.peer, h.contract, m.contract);
   const std::size_t end = h.offset + h.bytes;
   if (end > m.bytes || (h.last && end != m.bytes)) {
     throw CommunicationError(m.name, "message from rank " + std::to_string(m.context->rank_of(m.peer)),
@@ -340,13 +454,32 @@ void Engine::check_sum(const Incoming& m, const std::byte* data, std::size_t byt
       std::to_string(found), std::to_string(checksum) + ", the checksum of the sender");
 }
 
-void Engine::check_early(const Transport::Fragment& fragment) const {
+void Engine::check_fused_next(const Context& c, const Transport::Fragment& fragment) {
+  const Contract& theirs = fragment.header.contract;
+  if (c.fused_next.kind != OperationKind::all_reduce) return;
+  if (theirs.kind == OperationKind::all_reduce && (theirs.variant & Contract::fused) != 0) return;
+  mismatch("aloni::comm::AllReduce", c, fragment.peer, theirs, c.fused_next);
+}
+
+void Engine::expect_fused(Context& c, const Contract& member) {
+  c.fused_next = member;
+  if (num_stored_ == 0) return;
+  for (const Stored& s : stored_.all) {
+    const Header& h = s.fragment.header;
+    if (!s.free && h.context == c.id && h.operation == c.next_operation && h.index < transfer_index)
+      check_fused_next(c, s.fragment);
+  }
+}
+
+void Engine::check_early(const Transport::Fragment& fragment) {
   const Header& h = fragment.header;
   if (h.index == message_index) return;
+  if (h.index == transfer_index) return check_early_transfer(fragment);
   for (const auto& c : contexts_) {
     if (c->id != h.context) continue;
     const std::uint32_t ago = c->next_operation - h.operation;  // 1: the latest operation
-    if (ago < 1 || ago > c->recent.size()) return;              // not started here yet, or too old
+    if (ago == 0) check_fused_next(*c, fragment);
+    if (ago < 1 || ago > c->recent.size()) return;  // not started here yet, or too old
     const Contract& ours = c->recent[h.operation % c->recent.size()];
     if (!(ours == h.contract)) mismatch("aloni::comm::Communicator", *c, fragment.peer, h.contract, ours);
     return;
@@ -423,7 +556,7 @@ void Engine::landed(std::uint32_t i, std::size_t bytes) {
   Traffic& t = traffic_[static_cast<std::size_t>(m.peer)];
   TrafficCounters& counters = m.part == none ? t.messages : t.collectives;
   ++counters.messages_received;
-  counters.bytes_received += m.bytes;
+  if (!carries_address(m.part, m.instruction)) counters.bytes_received += m.bytes;
   const std::uint32_t part = m.part, pending = m.pending;
   int instruction = m.instruction;
   const bool fused = m.mode == Incoming::Mode::fused;
@@ -444,11 +577,15 @@ Engine::Handle Engine::start(Context& c, Call submitted) {
   Operation& o = operations_[i];
   o = {.call = std::move(submitted), .context = &c, .number = c.next_operation++, .pending = pending};
   const Call& call = o.call;
+  c.fused_next = {};
   c.recent[o.number % c.recent.size()] = call.contract;
+  if (journal_) {
+    journal_->store((1 + static_cast<std::uint64_t>(call.contract.kind)) << 32 | o.number, std::memory_order_relaxed);
+  }
   if (num_stored_ > 0) {
     for (const Stored& s : stored_.all) {
       const Header& h = s.fragment.header;
-      if (!s.free && h.context == c.id && h.operation == o.number && h.index != message_index &&
+      if (!s.free && h.context == c.id && h.operation == o.number && h.index < transfer_index &&
           !(h.contract == call.contract))
         mismatch(call.name, c, s.fragment.peer, h.contract, call.contract);
     }
@@ -600,6 +737,13 @@ void Engine::run(std::uint32_t part, int number) {
       where.offset += place;
       const int peer = p.program->combined[i];
       operands_.push_back(routes_[static_cast<std::size_t>(peer)]->exposed(peer, where, count * e.element_bytes));
+      // Both ranks read the values of their block from the other, and write the result of their block to it.
+      const Region whole{Buffer::output, 0, p.program->exposed.count};
+      const Index its = block_of(whole, static_cast<int>(i), static_cast<int>(p.program->combined.size())).count;
+      const std::size_t bytes = (count + static_cast<std::size_t>(its)) * e.element_bytes;
+      TrafficCounters& counters = traffic_[static_cast<std::size_t>(peer)].collectives;
+      counters.bytes_sent += bytes;
+      counters.bytes_received += bytes;
     }
     combine_all(e, operands_, count);
   }
@@ -664,6 +808,63 @@ void Engine::compare_notes() {
     // Without room, the note is dropped: the next call sends another.
     routes_[static_cast<std::size_t>(m.peer)]->send(m.peer, note, nullptr, none);
   }
+  for (const Incoming& m : incoming_.all) {
+    if (m.context && m.peer != rank_ && needed_by_wait(m)) tell_wait(m, waits_, false);
+  }
+}
+
+/// Whether the wait of this rank cannot end before this message has arrived.
+bool Engine::needed_by_wait(const Incoming& m) const {
+  if (!waits_now_ || spent(wait_) || pending_[wait_.slot].done) return false;
+  return (m.part == none ? m.pending : operations_[parts_[m.part].operation].pending) == wait_.slot;
+}
+
+/// Whether this rank surely has not started the operation in which it sends this message, and starts it only after its
+/// wait. Fused all-reduces may start during a wait.
+bool Engine::not_started(const MessageKey& key, int peer) {
+  Context* const c = context_of(key.context);
+  if (!c || c->fused_next.kind == OperationKind::all_reduce) return false;
+  if (key.index == message_index) {
+    const std::uint32_t* const sent = c->numbers.find(peer, {key.context, key.operation, 1, 0});
+    return (sent ? *sent : 0) <= key.part;
+  }
+  if (key.index == transfer_index) {
+    const std::uint32_t* const found = transfers_by_number_.find(0, {key.context, key.operation, 0, transfer_index});
+    return found && transfers_[*found].rounds <= key.part / 2;
+  }
+  return static_cast<std::int32_t>(key.operation - c->next_operation) >= 0;
+}
+
+void Engine::tell_wait(const Incoming& m, std::uint32_t waits, bool answer) {
+  const Header note{.context = m.key.context,
+                    .operation = m.key.operation,
+                    .part = m.key.part,
+                    .index = wait_index,
+                    .contract = m.contract,
+                    .offset = std::uint64_t{waits} << 32 | (answer ? 0x10000u : 0u) | m.key.index};
+  routes_[static_cast<std::size_t>(m.peer)]->send(m.peer, note, nullptr, none);
+}
+
+/// A rank A waits for a message of this rank B, which B has not started. B waits too, for a message of A: B answers
+/// with that message. If A is still in the same wait and has not started it, neither can: A throws.
+void Engine::on_wait(const Transport::Fragment& fragment) {
+  const Header& h = fragment.header;
+  MessageKey key = h.key();
+  key.index = static_cast<std::uint16_t>(h.offset & 0xffff);
+  const auto waits = static_cast<std::uint32_t>(h.offset >> 32);
+  const bool answer = (h.offset & 0x10000) != 0;
+  if (!waits_now_ || (answer && waits != waits_) || !not_started(key, fragment.peer)) return;
+  for (const Incoming& m : incoming_.all) {
+    if (!m.context || m.peer != fragment.peer || !needed_by_wait(m)) continue;
+    if (!answer) return tell_wait(m, waits, true);
+    const int rank = m.context->rank_of(fragment.peer);
+    throw CommunicationError(
+        m.name,
+        "call of rank " + std::to_string(rank) +
+            (rank == fragment.peer ? "" : " (rank " + std::to_string(fragment.peer) + " of the root communicator)"),
+        describe(h.contract) + " in another communicator or order; each rank waits for the other",
+        describe(m.contract) + ", the call of this rank");
+  }
 }
 
 std::vector<int> Engine::ranks_waited_for() const {
@@ -698,7 +899,7 @@ std::string Engine::waiting_for() const {
   for (const Outgoing& m : outgoing_.all) {
     if (m.peer >= 0) add("the send of its " + describe(m.contract) + " to " + name(m.peer, nullptr));
   }
-  return text;
+  return text.empty() ? "the other ranks" : text;
 }
 
 }  // namespace aloni::comm::detail

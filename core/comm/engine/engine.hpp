@@ -21,6 +21,7 @@
 #include <aloni/core/comm/transport.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -46,6 +47,9 @@ class Engine final : private Transport::Sink {
     int rank = 0;  ///< this process in the group
     std::uint32_t next_operation = 0;
     std::array<Contract, 64> recent{};  ///< contracts of the latest operations
+    MatchTable numbers;                 ///< next message number for each peer and tag
+    /// The next operation is fused, and begins with this member; no kind but all_reduce: not known yet.
+    Contract fused_next{};
 
     int rank_of(int root_rank) const;  ///< -1 if it does not belong to the group
     int root_of(int rank_in_group) const { return root_ranks[static_cast<std::size_t>(rank_in_group)]; }
@@ -97,6 +101,21 @@ class Engine final : private Transport::Sink {
   Handle receive(Context& c, std::span<std::byte> data, int peer, int tag, const MessageOptions& options = {});
   /// Collective over the context: all its ranks start the same operations in the same order.
   Handle start(Context& c, Call call);
+  /// Says that the next operation of the context will be fused and begins with `member`. Messages of another operation
+  /// are then a mismatch, also before start(). The next start() ends this.
+  void expect_fused(Context& c, const Contract& member);
+
+  /// A transfer, with a numbering of messages of its own. `number`: equal on all ranks, unique in the context.
+  /// `types`: the element type and `plan` of its contract. `name`: for error texts; valid until remove_transfer().
+  std::uint32_t add_transfer(Context& c, std::uint32_t number, const Contract& types, const char* name);
+  void remove_transfer(std::uint32_t transfer);
+  /// Begins the next round: all ranks of the transfer begin the same rounds in the same order.
+  void begin_round(std::uint32_t transfer, TransferDirection direction);
+  /// A message of the current round. `kind` is 0 or 1: a rank sends one message of a kind to another in each round.
+  Handle send(std::uint32_t transfer, std::span<const std::byte> data, int peer, std::uint32_t kind,
+              const MessageOptions& options = {});
+  Handle receive(std::uint32_t transfer, std::span<std::byte> data, int peer, std::uint32_t kind,
+                 const MessageOptions& options = {});
 
   /// A pending operation that the caller completes by finish().
   Handle make_handle() {
@@ -140,7 +159,18 @@ class Engine final : private Transport::Sink {
   Transport& route(int peer) { return *routes_[static_cast<std::size_t>(peer)]; }
   /// Sends this rank's contract to each rank that it expects a message of a collective from. A rank in a different
   /// operation then finds the mismatch, even if both ranks wait for each other's first message. For long waits.
+  /// During begin_wait() it also finds two ranks that wait for each other: each needs a message of an operation that
+  /// the other has not started, and cannot start before its own wait ends. progress() then throws CommunicationError.
   void compare_notes();
+  /// Where start() notes the latest operation, for other ranks to read: (1 + kind) << 32 | number in its context.
+  void set_journal(std::atomic<std::uint64_t>* journal) { journal_ = journal; }
+  /// This rank starts nothing until `h` is complete.
+  void begin_wait(Handle h) {
+    wait_ = h;
+    ++waits_;
+    waits_now_ = true;
+  }
+  void end_wait() { waits_now_ = false; }
   /// The events that pending operations wait for, as one line of text.
   std::string waiting_for() const;
   /// Ranks of the root communicator that pending messages wait for, each once.
@@ -191,6 +221,13 @@ class Engine final : private Transport::Sink {
     std::uint32_t incoming = none;
     std::uint32_t checksum = 0;
     std::size_t offset = 0, bytes = 0;
+  };
+  struct Transfer {
+    Context* context = nullptr;  // null: free
+    const char* name = "";
+    std::uint32_t number = 0, rounds = 0;
+    Contract contract;                                  // of the current round
+    std::array<TransferDirection, 64> directions = {};  // of the latest rounds
   };
   struct Operation {
     Call call;
@@ -256,6 +293,16 @@ class Engine final : private Transport::Sink {
   Context* context_of(std::uint32_t id);
   std::uint32_t next_number(Context& c, int peer, int tag, bool is_send);
 
+  Handle send(Context& c, std::span<const std::byte> data, const MessageKey& key, const Contract& contract, int peer,
+              const MessageOptions& options);
+  Handle receive(Context& c, std::span<std::byte> data, const MessageKey& key, const Contract& contract,
+                 const char* name, int peer, const MessageOptions& options);
+  static MessageKey key_of(const Transfer& t, std::uint32_t kind);
+  /// Drops early fragments that no receive has taken.
+  template <class F>
+  void drop_stored(F&& which);
+
+  bool carries_address(std::uint32_t part, int instruction) const;
   void post(std::uint32_t outgoing);
   bool push(std::uint32_t outgoing);
   void all_left(std::uint32_t outgoing);
@@ -271,7 +318,13 @@ class Engine final : private Transport::Sink {
   void landed(std::uint32_t incoming, std::size_t bytes);
   void check(const Incoming& m, const Transport::Fragment& fragment) const;
   void check_sum(const Incoming& m, const std::byte* data, std::size_t bytes, std::uint32_t checksum) const;
-  void check_early(const Transport::Fragment& fragment) const;
+  void check_early(const Transport::Fragment& fragment);
+  void check_early_transfer(const Transport::Fragment& fragment);
+  bool needed_by_wait(const Incoming& m) const;
+  bool not_started(const MessageKey& key, int peer);
+  void tell_wait(const Incoming& m, std::uint32_t waits, bool answer);
+  void on_wait(const Transport::Fragment& fragment);
+  static void check_fused_next(const Context& c, const Transport::Fragment& fragment);
   [[noreturn]] static void mismatch(const char* name, const Context& c, int peer, const Contract& theirs,
                                     const Contract& ours);
 
@@ -303,14 +356,19 @@ class Engine final : private Transport::Sink {
   std::size_t num_stored_ = 0;
   Slots<Fetch> fetches_;
   Slots<Operation> operations_;
+  Slots<Transfer> transfers_;
+  MatchTable transfers_by_number_;
   Slots<Part> parts_;
   std::vector<std::uint32_t> blocked_, retried_;  // outgoing messages that the transport refused (no_room)
   std::vector<std::uint32_t> ahead_;              // outgoing messages that have left and wait for credit
   std::vector<std::pair<std::uint32_t, int>> ready_;
   std::vector<Work> work_;  // a heap
   std::uint64_t order_ = 0, advances_ = 0;
+  Handle wait_;
+  std::uint32_t waits_ = 0;  // number of waits so far
+  bool waits_now_ = false;
   std::vector<std::byte*> operands_;
-  MatchTable numbers_;  // next message number for each peer and tag
+  std::atomic<std::uint64_t>* journal_ = nullptr;
 };
 
 }  // namespace aloni::comm::detail

@@ -233,8 +233,8 @@ std::vector<AlgorithmReport> Plans::reports(std::size_t bytes, bool reproducible
   return reports;
 }
 
-Plan Plans::make(const PlanKey& key) const {
-  Plan plan;
+Index Plans::part_elements(const PlanKey& key) const {
+  if (key.part_elements > 0) return key.part_elements;
   const auto bytes = static_cast<std::size_t>(key.count) * key.element_bytes;
   std::size_t part_bytes = bytes;
   if (key.kind == OperationKind::all_reduce) {
@@ -247,8 +247,12 @@ Plan Plans::make(const PlanKey& key) const {
   } else if (key.kind == OperationKind::broadcast) {
     part_bytes = message_part_bytes;
   }
-  plan.part_elements = key.part_elements > 0 ? key.part_elements
-                                             : std::max<Index>(1, static_cast<Index>(part_bytes / key.element_bytes));
+  return std::max<Index>(1, static_cast<Index>(part_bytes / key.element_bytes));
+}
+
+Plan Plans::make(const PlanKey& key) const {
+  Plan plan;
+  plan.part_elements = part_elements(key);
   const Index parts = std::max<Index>(1, (key.count + plan.part_elements - 1) / plan.part_elements);
   plan.parts = static_cast<std::uint32_t>(parts);
   plan.last = compile(schedule(key, key.count - (parts - 1) * plan.part_elements), topology_.root_ranks);

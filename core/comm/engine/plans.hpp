@@ -77,6 +77,8 @@ class Plans {
   std::vector<AlgorithmReport> reports(std::size_t bytes, bool reproducible, AllReduceAlgorithm chosen) const;
   /// Seconds predicted by the tuning's model; negative without tuning.
   double predict(double messages, double bytes, double combined_bytes) const;
+  /// Elements of one part of an operation; the last part may have fewer.
+  Index part_elements(const PlanKey& key) const;
   /// Plan for `key`, from the cache of the latest plans or newly compiled.
   std::shared_ptr<const Plan> get(const PlanKey& key);
   /// Plan for a schedule of the user. `identity`: hash of its name, equal on all ranks of one operation.

@@ -5,15 +5,18 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -31,15 +34,25 @@ constexpr char farewell = 'L';
 constexpr int probe_after_s = 10, probe_interval_s = 5, probes = 4;
 constexpr int silent_ms = (probe_after_s + probe_interval_s * probes) * 1000;
 
-/// Connection data of a rank, sent to all ranks. Trivially copyable.
+struct Address {
+  std::uint16_t is_v6 = 0, port = 0;  // port in network byte order
+  std::uint8_t bytes[16] = {};
+
+  bool has_host_of(const Address& o) const { return is_v6 == o.is_v6 && std::ranges::equal(bytes, o.bytes); }
+};
+
+/// Addresses of a rank, sent to all ranks. Trivially copyable.
 struct Introduction {
   std::uint64_t token = 0;
-  std::uint16_t ports[2] = {};  // IPv4 and IPv6 ports in network byte order; 0: none
   std::uint32_t num_addresses = 0;
-  struct Address {
-    std::uint32_t is_v6 = 0;
-    std::uint8_t bytes[16] = {};
-  } addresses[max_addresses];
+  Address addresses[max_addresses];
+
+  std::span<const Address> all() const {
+    return std::span(addresses).first(std::min<std::size_t>(num_addresses, max_addresses));
+  }
+  void add(const Address& a) {
+    if (num_addresses < max_addresses) addresses[num_addresses++] = a;
+  }
 };
 
 /// A descriptor that closes itself.
@@ -64,71 +77,115 @@ class Socket {
   int descriptor_ = -1;
 };
 
-Socket new_socket(int family) { return Socket(socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
-
-/// Listens on a port that the system chooses. Stores it in `port`.
-Socket listen_on(int family, std::uint16_t& port) {
-  Socket s = new_socket(family);
-  if (!s) return {};
-  sockaddr_storage address{};
-  address.ss_family = static_cast<sa_family_t>(family);
-  socklen_t length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const int on = 1;
-  if (family == AF_INET6) setsockopt(s.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  auto* const plain = reinterpret_cast<sockaddr*>(&address);
-  if (bind(s.get(), plain, length) != 0 || listen(s.get(), 8) != 0 || getsockname(s.get(), plain, &length) != 0)
-    return {};
-  port = family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                            : reinterpret_cast<sockaddr_in*>(&address)->sin_port;
-  return s;
+Socket new_socket(const Address& a, int type) {
+  return Socket(socket(a.is_v6 ? AF_INET6 : AF_INET, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-void add_addresses(Introduction& me, bool one_machine) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return;
-  for (const ifaddrs* i = list; i && me.num_addresses < max_addresses; i = i->ifa_next) {
-    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || static_cast<bool>(i->ifa_flags & IFF_LOOPBACK) != one_machine)
-      continue;
-    Introduction::Address& a = me.addresses[me.num_addresses];
-    if (i->ifa_addr->sa_family == AF_INET) {
-      a.is_v6 = 0;
-      std::memcpy(a.bytes, &reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr, 4);
-    } else if (i->ifa_addr->sa_family == AF_INET6) {
-      const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(i->ifa_addr);
-      if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;  // has no meaning without an interface
-      a.is_v6 = 1;
-      std::memcpy(a.bytes, &v6->sin6_addr, 16);
+/// The form of an address that system calls take.
+struct SystemAddress {
+  sockaddr_storage storage{};
+  socklen_t length = sizeof(sockaddr_storage);
+
+  SystemAddress() = default;
+  explicit SystemAddress(const Address& a) {
+    if (a.is_v6) {
+      auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
+      v6.sin6_family = AF_INET6;
+      v6.sin6_port = a.port;
+      std::memcpy(&v6.sin6_addr, a.bytes, 16);
+      length = sizeof v6;
     } else {
-      continue;
+      auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
+      v4.sin_family = AF_INET;
+      v4.sin_port = a.port;
+      std::memcpy(&v4.sin_addr, a.bytes, 4);
+      length = sizeof v4;
     }
-    ++me.num_addresses;
+  }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+};
+
+/// Nothing for other families, and for IPv6 addresses that have no meaning without an interface.
+std::optional<Address> address_of(const sockaddr* from) {
+  Address a;
+  if (from->sa_family == AF_INET) {
+    const auto* const v4 = reinterpret_cast<const sockaddr_in*>(from);
+    a.port = v4->sin_port;
+    std::memcpy(a.bytes, &v4->sin_addr, 4);
+    return a;
+  }
+  if (from->sa_family != AF_INET6) return {};
+  const auto* const v6 = reinterpret_cast<const sockaddr_in6*>(from);
+  if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) return {};
+  a.is_v6 = 1;
+  a.port = v6->sin6_port;
+  std::memcpy(a.bytes, &v6->sin6_addr, 16);
+  return a;
+}
+
+std::optional<Address> own_address(const Socket& s) {
+  SystemAddress own;
+  if (getsockname(s.get(), own.get(), &own.length) != 0) return {};
+  return address_of(own.get());
+}
+
+/// All addresses of this machine: of the loopback interface, or of the others.
+Introduction addresses_of_machine(bool loopback) {
+  Introduction me;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return me;
+  for (const ifaddrs* i = list; i; i = i->ifa_next) {
+    if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || static_cast<bool>(i->ifa_flags & IFF_LOOPBACK) != loopback)
+      continue;
+    if (const auto a = address_of(i->ifa_addr)) me.add(*a);
   }
   freeifaddrs(list);
+  return me;
+}
+
+/// The address from which this machine would send to `theirs`, by its routes. Sends nothing.
+std::optional<Address> address_towards(Address theirs) {
+  theirs.port = htons(9);  // any
+  SystemAddress to(theirs);
+  const Socket s = new_socket(theirs, SOCK_DGRAM);
+  if (!s || connect(s.get(), to.get(), to.length) != 0) return {};
+  return own_address(s);
+}
+
+/// The addresses of this machine that a rank of another node uses when it calls `me`.
+std::vector<Address> addresses_for(const Introduction& caller, const Introduction& me) {
+  std::vector<Address> found, same;
+  for (const Address& theirs : caller.all()) {
+    const auto own = address_towards(theirs);
+    if (!own) continue;
+    // An address that both machines have, as that of a bridge of containers, leads to the machine itself. It is of use
+    // only if both ranks are on one machine.
+    const bool is_shared = std::ranges::any_of(me.all(), [&](const Address& a) { return a.has_host_of(theirs); });
+    std::vector<Address>& list = is_shared ? same : found;
+    if (std::ranges::none_of(list, [&](const Address& a) { return a.has_host_of(*own); })) list.push_back(*own);
+  }
+  return found.empty() ? same : found;
+}
+
+/// Listens on one address, at a port that the system chooses. Stores it in `a`.
+Socket listen_on(Address& a) {
+  a.port = 0;
+  SystemAddress at(a);
+  Socket s = new_socket(a, SOCK_STREAM);
+  if (!s || bind(s.get(), at.get(), at.length) != 0 || listen(s.get(), 8) != 0) return {};
+  const auto bound = own_address(s);
+  if (!bound) return {};
+  a.port = bound->port;
+  return s;
 }
 
 /// Starts a connection to each address of a rank.
 std::vector<Socket> call(const Introduction& them) {
   std::vector<Socket> calls;
-  for (std::uint32_t i = 0; i < std::min<std::size_t>(them.num_addresses, max_addresses); ++i) {
-    const Introduction::Address& a = them.addresses[i];
-    if (them.ports[a.is_v6 ? 1 : 0] == 0) continue;
-    Socket s = new_socket(a.is_v6 ? AF_INET6 : AF_INET);
-    if (!s) continue;
-    int status = 0;
-    if (a.is_v6) {
-      sockaddr_in6 address{};
-      address.sin6_family = AF_INET6;
-      address.sin6_port = them.ports[1];
-      std::memcpy(&address.sin6_addr, a.bytes, 16);
-      status = connect(s.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    } else {
-      sockaddr_in address{};
-      address.sin_family = AF_INET;
-      address.sin_port = them.ports[0];
-      std::memcpy(&address.sin_addr, a.bytes, 4);
-      status = connect(s.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-    }
-    if (status == 0 || errno == EINPROGRESS) calls.push_back(std::move(s));
+  for (const Address& a : them.all()) {
+    SystemAddress to(a);
+    Socket s = new_socket(a, SOCK_STREAM);
+    if (s && (connect(s.get(), to.get(), to.length) == 0 || errno == EINPROGRESS)) calls.push_back(std::move(s));
   }
   return calls;
 }
@@ -215,37 +272,71 @@ void probe(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &silent_ms, sizeof silent_ms);
 }
 
+// Sockets of this process that its children must close. Otherwise a child that lives longer than this process would
+// keep the connections, and the neighbours would not see the end of this process. Places contain descriptor + 1; 0:
+// free.
+std::array<std::atomic<int>, 256> closed_in_children;
+
+void close_in_children(int socket) {
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    for (auto& place : closed_in_children)
+      if (const int kept = place.exchange(0)) close(kept - 1);
+  });
+  for (auto& place : closed_in_children) {
+    int expected = 0;
+    if (place.compare_exchange_strong(expected, socket + 1)) return;
+  }
+}
+
+void forget(int socket) {
+  for (auto& place : closed_in_children) {
+    int expected = socket + 1;
+    if (place.compare_exchange_strong(expected, 0)) return;
+  }
+}
+
 }  // namespace
 
 void NodeRing::Link::close_socket() {
-  if (socket >= 0) close(socket);
+  if (socket < 0) return;
+  forget(socket);
+  close(socket);
   socket = -1;
 }
 
-NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const GatherBytes& all_gather) {
+NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const GatherBytes& all_gather)
+    : process_(getpid()) {
+  if (leaders.size() < 2) return;
   const auto found = std::ranges::find(leaders, rank);
-  const bool takes_part = found != leaders.end() && leaders.size() > 1;
+  const bool takes_part = found != leaders.end();
+  // First all addresses, then those on which each rank listens: the addresses that its caller uses.
   Introduction me;
-  Meeting meeting;
   if (takes_part) {
+    me = addresses_of_machine(one_machine);
     me.token = random_token();
-    for (const int family : {AF_INET, AF_INET6}) {
-      if (Socket s = listen_on(family, me.ports[family == AF_INET6 ? 1 : 0]); s)
-        meeting.listening.push_back(std::move(s));
-    }
-    add_addresses(me, one_machine);
   }
   const std::vector<Introduction> all = gather(all_gather, me);
-  struct Success {
-    bool next = false, previous = false;
-  } success;
+  Introduction listens;
+  Meeting meeting;
   if (takes_part) {
     const auto place = static_cast<std::size_t>(found - leaders.begin());
     next_.rank = leaders[(place + 1) % leaders.size()];
     previous_.rank = leaders[(place + leaders.size() - 1) % leaders.size()];
+    for (Address a : addresses_for(all[static_cast<std::size_t>(previous_.rank)], me)) {
+      if (Socket s = listen_on(a)) {
+        meeting.listening.push_back(std::move(s));
+        listens.add(a);
+      }
+    }
+  }
+  const std::vector<Introduction> all_listen = gather(all_gather, listens);
+  struct Success {
+    bool next = false, previous = false;
+  } success;
+  if (takes_part) {
     const Introduction &of_next = all[static_cast<std::size_t>(next_.rank)],
                        &of_previous = all[static_cast<std::size_t>(previous_.rank)];
-    meeting.calls = call(of_next);
+    meeting.calls = call(all_listen[static_cast<std::size_t>(next_.rank)]);
     meeting.hold(me.token, of_next.token, of_previous.token);
     success = {static_cast<bool>(meeting.next), static_cast<bool>(meeting.previous)};
   }
@@ -257,11 +348,14 @@ NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, 
   if (success.previous && successes[static_cast<std::size_t>(previous_.rank)].next)
     previous_.socket = meeting.previous.release();
   for (const Link* link : {&next_, &previous_}) {
-    if (link->socket >= 0) probe(link->socket);
+    if (link->socket < 0) continue;
+    probe(link->socket);
+    close_in_children(link->socket);
   }
 }
 
 NodeRing::~NodeRing() {
+  if (getpid() != process_) return;  // in a child after fork: the farewell is not its to say
   for (Link* link : {&next_, &previous_}) {
     if (link->socket >= 0) send(link->socket, &farewell, 1, MSG_NOSIGNAL);
     link->close_socket();

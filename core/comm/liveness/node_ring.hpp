@@ -15,7 +15,9 @@ class NodeRing {
  public:
   /// `leaders`: one rank of each node, ascending. `one_machine`: the nodes are groups of ranks on one machine
   /// (TransportOptions::ranks_per_node). A neighbour that cannot be reached within two seconds (a firewall) is not
-  /// watched. When this returns, no socket listens any more. Collective over all ranks of the family.
+  /// watched. Until this returns, each leader listens: on the addresses that its neighbour uses, or on those of the
+  /// loopback interface with `one_machine`. Children of this process (fork) do not keep the connections. Collective
+  /// over all ranks of the family.
   NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, const GatherBytes& all_gather);
   NodeRing(const NodeRing&) = delete;
   NodeRing& operator=(const NodeRing&) = delete;
@@ -36,6 +38,7 @@ class NodeRing {
   };
 
   Link next_, previous_;
+  int process_ = -1;  // children of this process have a copy of this object
 };
 
 }  // namespace aloni::comm::detail

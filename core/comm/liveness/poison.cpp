@@ -11,12 +11,12 @@ namespace aloni::comm::detail {
 namespace {
 
 constexpr int poison_tag = 0, question_tag = 1, answer_tag = 2;
+constexpr std::size_t most_stuck = 100;  // in one answer
 
-/// Sends an empty message without waiting for its completion.
-void send_word(int rank, int tag, MPI_Comm comm) {
-  MPI_Request request = MPI_REQUEST_NULL;
-  check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, tag, comm, &request), "MPI_Isend");
-  check_mpi(MPI_Request_free(&request), "MPI_Request_free");
+/// Sends a small message without waiting for its completion. Blocking sends of this size return at once, because MPI
+/// copies them.
+void send_word(std::span<const int> word, int rank, int tag, MPI_Comm comm) {
+  check_mpi(MPI_Send(word.data(), static_cast<int>(word.size()), MPI_INT, rank, tag, comm), "MPI_Send");
 }
 
 bool mpi_is_up() {
@@ -53,11 +53,21 @@ void PoisonBoard::become_poisoned(int rank) noexcept {
   if (when_poisoned_) when_poisoned_();
 }
 
-void PoisonBoard::poison(std::string_view message, int failed_rank) noexcept {
-  if (poisoned() || !mpi_is_up()) return;
+void PoisonBoard::write(std::string_view message, int failed_rank) noexcept {
   text_bytes_ = std::min(message.size(), max_message_bytes);
   std::memcpy(text_.data(), &failed_rank, sizeof failed_rank);
   std::copy_n(message.data(), text_bytes_, text_.data() + sizeof failed_rank);
+}
+
+void PoisonBoard::hear(std::string_view message, int failed_rank) noexcept {
+  if (poisoned()) return;
+  write(message, failed_rank);
+  become_poisoned(failed_rank);
+}
+
+void PoisonBoard::poison(std::string_view message, int failed_rank) noexcept {
+  if (poisoned() || !mpi_is_up()) return;
+  write(message, failed_rank);
   for (int peer = 0; peer < static_cast<int>(requests_.size()); ++peer) {
     if (peer == rank_) continue;
     MPI_Isend(text_.data(), static_cast<int>(sizeof failed_rank + text_bytes_), MPI_BYTE, peer, poison_tag, comm_,
@@ -82,9 +92,14 @@ void PoisonBoard::look() {
     check_mpi(MPI_Recv(text_.data(), static_cast<int>(text_.size()), MPI_BYTE, source, tag, comm_, MPI_STATUS_IGNORE),
               "MPI_Recv");
     if (tag == question_tag) {
-      send_word(source, answer_tag, comm_);
+      std::vector<int> stuck = when_asked_ ? when_asked_() : std::vector<int>();
+      stuck.resize(std::min(stuck.size(), most_stuck));
+      send_word(stuck, source, answer_tag, comm_);
     } else if (tag == answer_tag) {
       answered_[static_cast<std::size_t>(source)] = true;
+      std::vector<int> ranks(static_cast<std::size_t>(bytes) / sizeof(int));
+      if (!ranks.empty()) std::memcpy(ranks.data(), text_.data(), ranks.size() * sizeof(int));
+      stuck_.insert(stuck_.end(), ranks.begin(), ranks.end());
     } else {
       text_bytes_ = static_cast<std::size_t>(bytes) - sizeof(int);
       int failed_rank = source;
@@ -96,7 +111,8 @@ void PoisonBoard::look() {
 
 void PoisonBoard::ask(std::span<const int> ranks) {
   answered_.assign(requests_.size(), false);
-  for (const int rank : ranks) send_word(rank, question_tag, comm_);
+  stuck_.clear();
+  for (const int rank : ranks) send_word({}, rank, question_tag, comm_);
 }
 
 }  // namespace aloni::comm::detail

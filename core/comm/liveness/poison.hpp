@@ -39,12 +39,19 @@ class PoisonBoard {
   void poison(std::string_view message) noexcept { poison(message, rank_); }
   /// Announces the failure of another rank.
   void poison(std::string_view message, int failed_rank) noexcept;
+  /// Takes over poison that came on another way. Does nothing if the board is already poisoned.
+  void hear(std::string_view message, int failed_rank) noexcept;
   /// Receives poison and answers from other ranks, and answers their questions.
   void look();
-  /// Asks `ranks` whether they wait; waiting ranks answer in look(). Discards earlier answers. Not collective.
+  /// Asks `ranks` whether they wait; waiting ranks answer in look(). They also say which other ranks of their node do
+  /// not work. Discards earlier answers. Not collective.
   void ask(std::span<const int> ranks);
   /// For each rank, whether it has answered since the last ask().
   const std::vector<bool>& answered() const { return answered_; }
+  /// Ranks that do not work, by the answers since the last ask().
+  const std::vector<int>& stuck() const { return stuck_; }
+  /// Sets the function that returns the ranks of this node that neither wait nor work.
+  void when_asked(std::function<std::vector<int>()> f) { when_asked_ = std::move(f); }
   /// True after poison(), or after look() has received poison.
   bool poisoned() const { return failed_rank_ >= 0; }
   /// The failed rank in the root communicator.
@@ -57,6 +64,7 @@ class PoisonBoard {
   void when_poisoned(std::function<void()> f) { when_poisoned_ = std::move(f); }
 
  private:
+  void write(std::string_view message, int failed_rank) noexcept;
   void become_poisoned(int rank) noexcept;
 
   MPI_Comm comm_;
@@ -67,7 +75,9 @@ class PoisonBoard {
   std::size_t text_bytes_ = 0;
   std::vector<MPI_Request> requests_;
   std::vector<bool> answered_;
+  std::vector<int> stuck_;
   std::function<void()> when_poisoned_;
+  std::function<std::vector<int>()> when_asked_;
 };
 
 }  // namespace aloni::comm::detail

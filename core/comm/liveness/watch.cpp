@@ -1,14 +1,19 @@
 #include <aloni/core/comm/liveness/watch.hpp>
 
+#include <aloni/core/comm/liveness/job_processes.hpp>
 #include <aloni/core/error.hpp>
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <fstream>
+#include <iterator>
+#include <sstream>
+#include <string_view>
 
 namespace aloni::comm::detail {
 
@@ -16,34 +21,94 @@ namespace {
 
 struct Introduction {
   std::int32_t process = 0, descriptor = -1;
-  std::uint64_t token = 0;
+  std::uint64_t token = 0, process_namespace = 0;
 };
 
-/// State of a process as the kernel's letter: R running, S sleeping, D waiting for a disk, T stopped, Z ended.
-char state_of_process(int process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  const auto end_of_name = text.rfind(')');  // a name may contain any character
-  return end_of_name == std::string::npos || end_of_name + 2 >= text.size() ? '?' : text[end_of_name + 2];
+/// Number of the PID namespace: equal PIDs of two processes mean the same process only within one namespace.
+std::uint64_t own_process_namespace() {
+  struct stat status {};
+  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
 std::int64_t nanoseconds(Watch::Clock::time_point t) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(t.time_since_epoch()).count();
 }
 
+/// Time on processors in ticks, of the user and the system, from a file like /proc/1/stat; 0 if there is none.
+std::int64_t ticks_of(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto end_of_name = text.rfind(')');
+  if (end_of_name == std::string::npos) return 0;
+  std::istringstream fields(text.substr(end_of_name + 1));
+  std::string skipped;
+  for (int i = 3; i < 14; ++i) fields >> skipped;  // fields 14 and 15 of proc(5)
+  std::int64_t user = 0, system = 0;
+  fields >> user >> system;
+  return user + system;
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
 // A waiting rank publishes this every few milliseconds, but may share its core with many ranks.
 constexpr std::int64_t fresh_ns = 1'000'000'000;
+constexpr auto measuring = std::chrono::seconds(2);
 
 }  // namespace
 
-struct Watch::Page {
-  static constexpr std::size_t text_bytes = 400;
+/// A text in shared memory with one writer and readers that never wait (Boehm, "Can seqlocks get along with programming
+/// language memory models?", 2012).
+template <std::size_t capacity>
+class SharedText {
+ public:
+  void write(std::string_view text) {
+    const std::uint32_t version = version_.load(std::memory_order_relaxed);
+    version_.store(version + 1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    const std::size_t n = std::min(text.size(), capacity - 1);
+    for (std::size_t i = 0; i < n; ++i) letters_[i].store(text[i], std::memory_order_relaxed);
+    letters_[n].store('\0', std::memory_order_relaxed);
+    version_.store(version + 2, std::memory_order_release);
+  }
 
+  /// Empty if the writer has written during each of ten attempts.
+  std::string read() const {
+    std::string text;
+    for (int attempt = 0; attempt < 10; ++attempt) {
+      const std::uint32_t before = version_.load(std::memory_order_acquire);
+      text.clear();
+      for (const auto& c : letters_) {
+        const char letter = c.load(std::memory_order_relaxed);
+        if (letter == '\0') break;
+        text += letter;
+      }
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (before % 2 == 0 && version_.load(std::memory_order_relaxed) == before) return text;
+    }
+    return "";
+  }
+
+ private:
+  std::atomic<std::uint32_t> version_;  // odd while the text is being written
+  std::array<std::atomic<char>, capacity> letters_;
+};
+
+// Zeros are the initial value of all its fields.
+struct Watch::Page {
   std::uint64_t token;
   std::atomic<std::uint32_t> left;
+  std::atomic<std::int32_t> failed;  // 1 + the failed rank by which the family was poisoned; 0: none
+  SharedText<1024> failure;
+  std::atomic<std::uint32_t> told;     // of the lowest rank of the node: a rank has taken it over to print the failure
+  std::atomic<std::int64_t> warned;    // of the lowest rank of the node: time of the last warning, in ns
+  std::atomic<std::int32_t> left_out;  // leave_out_this_thread(); 0: none
+  std::atomic<std::uint64_t> last_start;   // Engine::last_start()
   std::atomic<std::int64_t> seen_waiting;  // time of the last waiting(), in ns; 0: never
-  std::atomic<std::uint32_t> version;      // odd while the text is being written
-  std::array<std::atomic<char>, text_bytes> text;
+  SharedText<400> waits_for;
 };
 
 Watch::Peer::~Peer() {
@@ -56,26 +121,33 @@ std::string seconds_text(Watch::Clock::duration time) {
 }
 
 Watch::Watch(int rank, const std::vector<int>& ranks, const GatherBytes& all_gather)
-    : rank_(rank), own_(sizeof(Page)), page_(reinterpret_cast<Page*>(own_.data())) {
+    : rank_(rank),
+      own_(SharedSegment::why_not_available().empty() ? SharedSegment(sizeof(Page))
+                                                      : SharedSegment::not_shared(sizeof(Page))),
+      page_(reinterpret_cast<Page*>(own_.data())) {
   page_->token = random_token();
-  const Introduction me{.process = getpid(), .descriptor = own_.descriptor(), .token = page_->token};
+  const Introduction me{.process = getpid(),
+                        .descriptor = own_.descriptor(),
+                        .token = page_->token,
+                        .process_namespace = own_process_namespace()};
   const std::vector<Introduction> all = gather(all_gather, me);
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] == rank) continue;
     const Introduction& them = all[i];
     auto p = std::make_unique<Peer>();
     p->rank = ranks[i];
-    try {
-      p->segment = std::make_unique<SharedSegment>(them.process, them.descriptor, sizeof(Page));
-      const auto* const page = reinterpret_cast<const Page*>(p->segment->data());
-      if (page->token == them.token) {  // otherwise a foreign process with this PID in another namespace
-        p->page = page;
-        p->process = them.process;
-        p->handle = static_cast<int>(syscall(SYS_pidfd_open, them.process, 0));
-      }
-    } catch (const CommunicationError&) {
-      // This rank cannot watch that process. Only the time limit detects its failure.
+    if (them.process_namespace != 0 && them.process_namespace == me.process_namespace) {
+      p->process = them.process;
+      p->handle = static_cast<int>(syscall(SYS_pidfd_open, them.process, 0));
     }
+    try {
+      if (p->process >= 0 && them.descriptor >= 0) {
+        auto segment = std::make_unique<SharedSegment>(them.process, them.descriptor, sizeof(Page));
+        if (reinterpret_cast<const Page*>(segment->data())->token == them.token) p->segment = std::move(segment);
+      }
+    } catch (const CommunicationError&) {  // nobody knows what that rank does
+    }
+    if (p->segment) p->page = reinterpret_cast<Page*>(p->segment->data());
     peers_.push_back(std::move(p));
   }
   // All ranks wait until all processes are watched: a process that ends earlier could no longer be opened.
@@ -84,9 +156,17 @@ Watch::Watch(int rank, const std::vector<int>& ranks, const GatherBytes& all_gat
 
 Watch::~Watch() { page_->left.store(1, std::memory_order_release); }
 
-const Watch::Peer* Watch::peer(int rank) const {
+Watch::Peer* Watch::peer(int rank) const {
   const auto found = std::ranges::find(peers_, rank, [](const auto& p) { return p->rank; });
   return found == peers_.end() ? nullptr : found->get();
+}
+
+/// "; it last started all_reduce, operation 7"
+std::string Watch::last_start_of(const Page& page) {
+  const std::uint64_t last = page.last_start.load(std::memory_order_relaxed);
+  if (last == 0) return "";
+  return "; it last started " + std::string(name(static_cast<OperationKind>((last >> 32) - 1))) + ", operation " +
+         std::to_string(static_cast<std::uint32_t>(last));
 }
 
 std::optional<Watch::Verdict> Watch::dead() const {
@@ -98,8 +178,10 @@ std::optional<Watch::Verdict> Watch::dead() const {
     if (poll(handles.data(), count, 0) <= 0) continue;
     for (std::size_t i = 0; i < count; ++i) {
       const Peer& p = *peers_[first + i];
-      if (!(handles[i].revents & POLLIN) || p.page->left.load(std::memory_order_acquire)) continue;
-      return Verdict{p.rank, "its process " + std::to_string(p.process) + " has ended"};
+      if (!(handles[i].revents & POLLIN) || (p.page && p.page->left.load(std::memory_order_acquire))) continue;
+      std::string what = "its process " + std::to_string(p.process) + " on " + host_name() + " has ended";
+      if (p.page) what += last_start_of(*p.page);
+      return Verdict{p.rank, what};
     }
   }
   return {};
@@ -107,13 +189,39 @@ std::optional<Watch::Verdict> Watch::dead() const {
 
 void Watch::waiting(Clock::time_point now, const std::string& text) {
   page_->seen_waiting.store(nanoseconds(now), std::memory_order_relaxed);
-  const std::uint32_t version = page_->version.load(std::memory_order_relaxed);
-  page_->version.store(version + 1, std::memory_order_release);
-  const std::size_t n = std::min(text.size(), Page::text_bytes - 1);
-  for (std::size_t i = 0; i < n; ++i) page_->text[i].store(text[i], std::memory_order_relaxed);
-  page_->text[n].store('\0', std::memory_order_relaxed);
-  page_->version.store(version + 2, std::memory_order_release);
+  page_->waits_for.write(text);
 }
+
+void Watch::fail(int rank, const std::string& what) {
+  page_->failure.write(what);
+  page_->failed.store(rank + 1, std::memory_order_release);
+}
+
+std::optional<Watch::Verdict> Watch::failure() const {
+  for (const auto& p : peers_) {
+    if (!p->page) continue;
+    if (const int failed = p->page->failed.load(std::memory_order_acquire); failed != 0)
+      return Verdict{failed - 1, p->page->failure.read()};
+  }
+  return {};
+}
+
+bool Watch::claim_report() {
+  const auto first = std::ranges::find_if(peers_, [](const auto& p) { return p->page != nullptr; });
+  const bool mine = first == peers_.end() || (*first)->rank > rank_;
+  return (mine ? page_ : (*first)->page)->told.exchange(1) == 0;
+}
+
+bool Watch::claim_warning(Clock::time_point now, Clock::duration pause) {
+  const auto first = std::ranges::find_if(peers_, [](const auto& p) { return p->page != nullptr; });
+  const bool mine = first == peers_.end() || (*first)->rank > rank_;
+  std::atomic<std::int64_t>& warned = (mine ? page_ : (*first)->page)->warned;
+  std::int64_t last = warned.load();
+  if (last != 0 && nanoseconds(now) - last < std::chrono::nanoseconds(pause).count()) return false;
+  return warned.compare_exchange_strong(last, nanoseconds(now));
+}
+
+std::atomic<std::uint64_t>& Watch::last_start() { return page_->last_start; }
 
 bool Watch::is_waiting(const Page& page, Clock::time_point now) {
   return nanoseconds(now) - page.seen_waiting.load(std::memory_order_relaxed) < fresh_ns;
@@ -123,22 +231,12 @@ std::string Watch::state_of(int rank, Clock::time_point now) const {
   const Peer* const p = peer(rank);
   if (!p || !p->page) return "";
   if (is_waiting(*p->page, now)) {
-    std::string text;
-    for (int attempt = 0; attempt < 10; ++attempt) {
-      const std::uint32_t before = p->page->version.load(std::memory_order_acquire);
-      text.clear();
-      for (const auto& c : p->page->text) {
-        const char letter = c.load(std::memory_order_relaxed);
-        if (letter == '\0') break;
-        text += letter;
-      }
-      if (before % 2 == 0 && p->page->version.load(std::memory_order_acquire) == before) break;
-    }
-    return "waits for " + text;
+    const std::string text = p->page->waits_for.read();
+    return text.empty() ? "waits" : "waits for " + text;
   }
   const char state = state_of_process(p->process);
-  const std::string who = "process " + std::to_string(p->process);
-  if (state == 'T' || state == 't') return who + " is stopped";
+  const std::string who = "process " + std::to_string(p->process) + " on " + host_name();
+  if (is_stopped(state)) return who + " is stopped" + last_start_of(*p->page);
   if (state == 'Z' || state == '?') return who + " has ended";
   const std::int64_t seen = p->page->seen_waiting.load(std::memory_order_relaxed);
   return who + (state == 'R' ? " runs" : " sleeps") + " outside of all operations" +
@@ -150,6 +248,35 @@ bool Watch::idle(int rank, Clock::time_point now) const {
   const Peer* const p = peer(rank);
   return p && p->page && !is_waiting(*p->page, now);
 }
+
+bool Watch::works(int rank, Clock::time_point now, Clock::time_point since) {
+  Peer* const p = peer(rank);
+  if (!p || !p->page) return false;
+  const char state = state_of_process(p->process);
+  if (is_stopped(state) || state == 'Z' || state == '?') return false;
+  const auto ticks = [&] {
+    const int thread = p->page->left_out.load(std::memory_order_relaxed);
+    return ticks_of("/proc/" + std::to_string(p->process) + "/stat") -
+           (thread == 0
+                ? 0
+                : ticks_of("/proc/" + std::to_string(p->process) + "/task/" + std::to_string(thread) + "/stat"));
+  };
+  if (p->since != since) {
+    p->since = since;
+    p->measured = now;
+    p->ticks = ticks();
+    p->works = true;
+  } else if (now - p->measured > measuring) {
+    // A fiftieth of the time: a sleeping rank may have a thread that looks around.
+    const std::int64_t used = ticks() - p->ticks, passed = (now - p->measured) / std::chrono::seconds(1);
+    p->works = used * 50 > passed * sysconf(_SC_CLK_TCK);
+    p->measured = now;
+    p->ticks += used;
+  }
+  return p->works || state == 'D';
+}
+
+void Watch::leave_out_this_thread() { page_->left_out.store(gettid(), std::memory_order_relaxed); }
 
 std::vector<int> Watch::idle_ranks(Clock::time_point now) const {
   std::vector<int> ranks;

@@ -37,8 +37,25 @@ class Watch {
   std::optional<Verdict> dead() const;
   /// Publishes that this rank waits. `text`: the events that it waits for.
   void waiting(Clock::time_point now, const std::string& text);
+  /// Publishes that the family is poisoned: the failed rank in the root communicator and its message.
+  void fail(int rank, const std::string& what);
+  /// What another rank of the node has published by fail(), even if its process has ended since.
+  std::optional<Verdict> failure() const;
+  /// True for one rank of the node: it reports the failure for all.
+  bool claim_report();
+  /// True for one rank of the node within `pause`.
+  bool claim_warning(Clock::time_point now, Clock::duration pause);
+  /// Where the engine notes its latest operation (Engine::set_journal).
+  std::atomic<std::uint64_t>& last_start();
+  /// This thread's use of the processor is no work: it only makes progress.
+  void leave_out_this_thread();
+  /// Whether this rank can read what another rank publishes.
+  bool sees(int rank) const { return peer(rank) && peer(rank)->page; }
   /// Whether a rank of this node is known not to wait.
   bool idle(int rank, Clock::time_point now) const;
+  /// Whether a rank of this node that does not wait uses the processor or waits for a disk. `since`: the beginning of
+  /// this rank's wait. True for the first two seconds of questions with one `since`, which measure the use.
+  bool works(int rank, Clock::time_point now, Clock::time_point since);
   /// Ranks of the node that neither wait nor have left.
   std::vector<int> idle_ranks(Clock::time_point now) const;
   /// What a rank does, as text for error messages; empty for ranks of other nodes.
@@ -49,12 +66,16 @@ class Watch {
   struct Peer {
     int rank = -1, process = -1, handle = -1;
     std::unique_ptr<SharedSegment> segment;
-    const Page* page = nullptr;  ///< null: this rank cannot reach its memory
+    Page* page = nullptr;                      ///< null: this rank cannot reach its memory
+    Clock::time_point since, first, measured;  ///< works(): argument, first question, latest measurement
+    std::int64_t ticks = 0;                    ///< use of the processor at the latest measurement
+    bool works = true;                         ///< its result
 
     ~Peer();
   };
 
-  const Peer* peer(int rank) const;
+  Peer* peer(int rank) const;
+  static std::string last_start_of(const Page& page);
   static bool is_waiting(const Page& page, Clock::time_point now);
 
   int rank_;

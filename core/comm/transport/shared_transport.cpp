@@ -237,4 +237,8 @@ std::byte* SharedTransport::exposed(int peer, const SharedAddress& address, std:
   return peer_of(peer).heap.at(address, bytes);
 }
 
+std::shared_ptr<std::byte> SharedTransport::open_exposed(int peer, const SharedAddress& address, std::size_t bytes) {
+  return peer_of(peer).heap.open(address, bytes);
+}
+
 }  // namespace aloni::comm::detail

@@ -23,6 +23,7 @@ namespace aloni::comm::detail {
 
 class SharedTransport final : public Transport {
  public:
+  static constexpr int calls_of_construction = 2;  ///< of `all_gather`, by the constructor
   /// `ranks`: the ranks of the node, ascending. `rank`: this rank. `heap` must outlive the transport. Collective over
   /// the node.
   SharedTransport(SharedHeap& heap, int rank, std::vector<int> ranks, const GatherBytes& all_gather);
@@ -39,6 +40,7 @@ class SharedTransport final : public Transport {
   void fetch(const Fragment& fragment, void* to, std::uint32_t ticket) override;
   SharedAddress expose(const void* data, std::size_t bytes) const override { return heap_.address_of(data, bytes); }
   std::byte* exposed(int peer, const SharedAddress& address, std::size_t bytes) override;
+  std::shared_ptr<std::byte> open_exposed(int peer, const SharedAddress& address, std::size_t bytes) override;
   void abandon() noexcept override;
 
  private:

@@ -12,6 +12,9 @@ class ByteSource {
   virtual ~ByteSource() = default;
   /// Up to `count` bytes; fewer only at the end. Throws FileError naming the path.
   virtual std::size_t read(std::uint8_t* to, std::size_t count) = 0;
+  /// Upper bound of the number of all bytes, known before the first is read.
+  virtual std::uint64_t largest_size() const = 0;
+  virtual bool has_exact_size() const { return false; }  ///< whether largest_size() is their number
 };
 
 /// The bytes of the file. Decompressed if the file starts with the gzip magic number, whatever its name. Throws

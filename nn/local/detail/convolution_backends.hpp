@@ -24,7 +24,7 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const ConvolutionProblem& problem, const Exec& exec,
                                                                    ConvolutionPasses passes,
                                                                    const std::shared_ptr<FilterOrders>& orders);
-std::shared_ptr<FilterOrders> make_onednn_filter_orders();
+std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Scratch>& scratch);
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass);
 /// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the `automatic` backend of
 /// float.

@@ -181,6 +181,7 @@ class FilterOrder {
 
 class OnednnFilterOrders final : public FilterOrders {
  public:
+  using FilterOrders::FilterOrders;
   bool has(const OnednnProblem& p, const memory::desc& to, bool flipped) const {
     return std::any_of(all_.begin(), all_.end(), [&](const auto& known) { return known->is(p, to, flipped); });
   }
@@ -208,15 +209,16 @@ struct Pass {
   dnnl::reorder reorder;
   bool reorders = false;
   std::string implementation;
-  std::size_t bytes = 0;
+  std::size_t gradient_at = 0, scratch_bytes = 0;  ///< in the scratch memory: oneDNN's own, then the gradient
 
   template <class Description>
   void prepare(const Description& description, const dnnl::primitive& made) {
     primitive = made;
     implementation = description.impl_info_str();
     const auto scratch = description.scratchpad_desc();
-    arguments[DNNL_ARG_SCRATCHPAD] = memory(scratch, cpu());
-    bytes += scratch.get_size();
+    arguments[DNNL_ARG_SCRATCHPAD] = unbound(scratch);
+    gradient_at = Scratch::round_up(scratch.get_size());
+    scratch_bytes = gradient_at;
   }
   void prepare_weights(const OnednnProblem& p, const memory::desc& plain, const memory::desc& wanted,
                        OnednnFilterOrders& orders) {
@@ -230,16 +232,20 @@ struct Pass {
   void prepare_gradient(const memory::desc& plain, const memory::desc& wanted) {
     plain_dw = unbound(plain);
     reorders = wanted != plain;
-    dw = reorders ? memory(wanted, cpu()) : plain_dw;
+    dw = reorders ? unbound(wanted) : plain_dw;
     if (reorders) {
       reorder = dnnl::reorder(dw, plain_dw);
-      bytes += wanted.get_size();
+      scratch_bytes += wanted.get_size();
     }
     arguments[DNNL_ARG_DIFF_WEIGHTS] = dw;
   }
   void take_weights(dnnl::stream& stream, const float* data, std::uint64_t version) {
     if (order) return order->take(stream, data, version);
     bind(DNNL_ARG_WEIGHTS, data);
+  }
+  void use(const Scratch& scratch) {
+    arguments.at(DNNL_ARG_SCRATCHPAD).set_data_handle(scratch.data());
+    if (reorders) dw.set_data_handle(scratch.data() + gradient_at);
   }
   void bind(int argument, const void* data) {
     // oneDNN takes no const pointers, but it does not write to inputs.
@@ -406,12 +412,15 @@ bool flipping_pays(const OnednnProblem& p) {
 
 }  // namespace
 
-std::shared_ptr<FilterOrders> make_onednn_filter_orders() { return std::make_shared<OnednnFilterOrders>(); }
+std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Scratch>& scratch) {
+  return std::make_shared<OnednnFilterOrders>(scratch);
+}
 
 struct OnednnConvolution::Primitives {
   dnnl::stream stream{cpu()};
   std::array<Pass, 3> passes;
   std::shared_ptr<OnednnFilterOrders> own_orders;
+  std::shared_ptr<Scratch> scratch;
   int dy = DNNL_ARG_DIFF_DST, dx = DNNL_ARG_DIFF_SRC;  // names of the arguments of backward-data
 
   Pass& of(ConvolutionPass pass) { return passes[static_cast<int>(pass)]; }
@@ -422,7 +431,8 @@ OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPa
     : primitives_(std::make_unique<Primitives>()) {
   const Shapes shapes(problem, activations);
   auto shared = std::dynamic_pointer_cast<OnednnFilterOrders>(orders);
-  if (!shared) shared = primitives_->own_orders = std::make_shared<OnednnFilterOrders>();
+  if (!shared) shared = primitives_->own_orders = std::make_shared<OnednnFilterOrders>(nullptr);
+  primitives_->scratch = shared->scratch();
   if (passes.forward) {
     const auto d = describe_forward(shapes, passes.relu);
     Pass& pass = primitives_->of(ConvolutionPass::forward);
@@ -459,12 +469,14 @@ OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPa
     pass.arguments[DNNL_ARG_DIFF_DST] = unbound(shapes.y);
     pass.arguments[DNNL_ARG_DIFF_BIAS] = unbound(shapes.bias);
   }
+  for (const Pass& pass : primitives_->passes) primitives_->scratch->reserve(pass.scratch_bytes);
 }
 
 OnednnConvolution::~OnednnConvolution() = default;
 
 void OnednnConvolution::forward(const void* x, const float* w, const float* bias, void* y, std::uint64_t version) {
   Pass& pass = primitives_->of(ConvolutionPass::forward);
+  pass.use(*primitives_->scratch);
   pass.bind(DNNL_ARG_SRC, x);
   pass.bind(DNNL_ARG_BIAS, bias);
   pass.bind(DNNL_ARG_DST, y);
@@ -475,6 +487,7 @@ void OnednnConvolution::forward(const void* x, const float* w, const float* bias
 
 void OnednnConvolution::backward_data(const void* dy, const float* w, void* dx, std::uint64_t version) {
   Pass& pass = primitives_->of(ConvolutionPass::backward_data);
+  pass.use(*primitives_->scratch);
   pass.bind(primitives_->dy, dy);
   pass.bind(primitives_->dx, dx);
   pass.take_weights(primitives_->stream, w, version);
@@ -484,6 +497,7 @@ void OnednnConvolution::backward_data(const void* dy, const float* w, void* dx, 
 
 void OnednnConvolution::backward_filter(const void* x, const void* dy, float* dw, float* db) {
   Pass& pass = primitives_->of(ConvolutionPass::backward_filter);
+  pass.use(*primitives_->scratch);
   pass.bind(DNNL_ARG_SRC, x);
   pass.bind(DNNL_ARG_DIFF_DST, dy);
   pass.bind(DNNL_ARG_DIFF_BIAS, db);
@@ -497,10 +511,14 @@ std::string OnednnConvolution::implementation(ConvolutionPass pass) const {
   return primitives_->of(pass).implementation;
 }
 
+std::size_t OnednnConvolution::scratch_bytes() const {
+  std::size_t most = 0;
+  for (const Pass& pass : primitives_->passes) most = std::max(most, pass.scratch_bytes);
+  return Scratch::round_up(most);
+}
+
 std::size_t OnednnConvolution::workspace_bytes() const {
-  std::size_t bytes = primitives_->own_orders ? primitives_->own_orders->bytes() : 0;
-  for (const Pass& pass : primitives_->passes) bytes += pass.bytes;
-  return bytes;
+  return primitives_->own_orders ? primitives_->own_orders->bytes() + primitives_->scratch->bytes() : 0;
 }
 
 }  // namespace aloni::nn::local::detail

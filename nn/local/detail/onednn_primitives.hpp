@@ -35,7 +35,7 @@ std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& p
 bool onednn_has_bfloat16();
 
 /// A store of weights in oneDNN's orders, shared by the convolutions that get it.
-std::shared_ptr<FilterOrders> make_onednn_filter_orders();
+std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Scratch>& scratch);
 
 /// Primitives, weights in oneDNN's order and scratch memory, made once. Arguments of calls are dense channels-last
 /// arrays with the shape of the problem and the given type of activations. Calls return when the work is done.
@@ -54,7 +54,9 @@ class OnednnConvolution {
   void backward_filter(const void* x, const void* dy, float* dw, float* db);
 
   std::string implementation(ConvolutionPass pass) const;
-  /// Without the bytes of the given `orders`.
+  /// Bytes that calls use from the start of the scratch memory of `orders`; a multiple of Scratch::alignment.
+  std::size_t scratch_bytes() const;
+  /// Without the bytes of the given `orders` and of their scratch memory.
   std::size_t workspace_bytes() const;
 
  private:

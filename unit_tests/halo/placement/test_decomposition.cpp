@@ -105,6 +105,7 @@ TEST(Decomposition, RefusesInvalidArguments) {
   EXPECT_THROW(decompose(extents, rows, 0, 1), InvalidArgument);
   EXPECT_THROW(decompose(extents, rows, 1, 0), InvalidArgument);
   EXPECT_THROW(decompose(extents, rows, -1), InvalidArgument);
+  EXPECT_THROW(decompose(extents, rows, 65536, 65536), InvalidArgument);  // 0 modulo 2^32
   DecompositionOptions options;
   options.halo[views::position(Dim::height)] = 0;
   EXPECT_THROW(decompose(extents, rows, 2, options), InvalidArgument);

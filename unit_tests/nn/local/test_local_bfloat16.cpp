@@ -1,10 +1,12 @@
 // Kernels of bfloat16 give the results of kernels of float for the same values, rounded once.
 #include <aloni/nn/local/batch_norm.hpp>
 #include <aloni/nn/local/bias.hpp>
+#include <aloni/nn/local/dropout.hpp>
 #include <aloni/nn/local/group_norm.hpp>
 #include <aloni/nn/local/layer_norm.hpp>
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/local/pointwise_layers.hpp>
 #include <aloni/nn/local/pooling.hpp>
 #include <aloni/nn/local/resampling.hpp>
 
@@ -96,15 +98,28 @@ TEST(LocalBfloat16, PointwiseKernelsRoundOnce) {
     Both x({2, 1, 5, 6, 7}, at), y({2, 1, 5, 6, 7}, at), dy({2, 1, 5, 6, 7}), sum({2, 1, 5, 6, 7});
     x.fill_reals(random);
     dy.fill_reals(random);
-    relu_forward<bfloat16>(exec, x.narrow, y.narrow.view());
-    relu_forward<float>(exec, x.wide, y.wide.view());
+    pointwise_forward<bfloat16>(exec, nn::Relu{}, x.narrow, y.narrow.view());
+    pointwise_forward<float>(exec, nn::Relu{}, x.wide, y.wide.view());
     y.expect_equal("relu");
     add<bfloat16>(exec, y.narrow, dy.narrow, sum.narrow.view());
     add<float>(exec, y.wide, dy.wide, sum.wide.view());
     sum.expect_equal("add");
-    relu_backward<bfloat16>(exec, y.narrow, dy.narrow, sum.narrow.view());
-    relu_backward<float>(exec, y.wide, dy.wide, sum.wide.view());
+    pointwise_backward<bfloat16>(exec, nn::Relu{}, y.narrow, dy.narrow, sum.narrow.view());
+    pointwise_backward<float>(exec, nn::Relu{}, y.wide, dy.wide, sum.wide.view());
     sum.expect_equal("gradient of relu");
+    for (const nn::Operation& layer :
+         std::vector<nn::Operation>{nn::LeakyRelu{0.1}, nn::Sigmoid{}, nn::Tanh{}, nn::Silu{}, nn::Gelu{}}) {
+      pointwise_forward<bfloat16>(exec, layer, x.narrow, y.narrow.view());
+      pointwise_forward<float>(exec, layer, x.wide, y.wide.view());
+      y.expect_equal(kind(layer));
+      pointwise_backward<bfloat16>(exec, layer, x.narrow, dy.narrow, sum.narrow.view());
+      pointwise_backward<float>(exec, layer, x.wide, dy.wide, sum.wide.view());
+      sum.expect_equal(kind(layer));
+    }
+    const DropoutMask mask{.seed = 3, .stream = 4, .rate = 0.3, .extents = {2, 1, 5, 6, 7}};
+    dropout<bfloat16>(exec, mask, x.narrow, y.narrow.view());
+    dropout<float>(exec, mask, x.wide, y.wide.view());
+    y.expect_equal("dropout");
     copy<bfloat16>(exec, x.narrow, y.narrow.view());
     copy<float>(exec, x.wide, y.wide.view());
     y.expect_equal("copy");
@@ -309,6 +324,23 @@ TEST(LocalBfloat16, LossesRoundTheirGradientsOnce) {
   binary_cross_entropy_with_logits<float>(exec, z.wide, t.wide, 0.25, dz.wide.view(), expected);
   dz.expect_equal("gradient of the binary loss");
   expect_same(result, expected, "loss and right elements");
+  mean_squared_error<bfloat16>(exec, z.narrow, t.narrow, 0.25, dz.narrow.view(), result);
+  mean_squared_error<float>(exec, z.wide, t.wide, 0.25, dz.wide.view(), expected);
+  dz.expect_equal("gradient of the squared error");
+  expect_same(result, expected, "squared error");
+  LocalTensor<int> of_pixels({4, 1, 1, 1, 1});
+  of_pixels.fill([&] { return static_cast<int>(random() % 5); });
+  pixel_cross_entropy<bfloat16>(exec, z.narrow, of_pixels, 0.25, dz.narrow.view(), result);
+  pixel_cross_entropy<float>(exec, z.wide, of_pixels, 0.25, dz.wide.view(), expected);
+  dz.expect_equal("gradient of the cross-entropy of pixels");
+  expect_same(result, expected, "loss and right pixels");
+  LocalArray<double> sums(4), expected_sums(4);
+  dice_sums<bfloat16>(exec, z.narrow, t.narrow, sums);
+  dice_sums<float>(exec, z.wide, t.wide, expected_sums);
+  expect_same(sums, expected_sums, "sums of Dice");
+  dice_gradient<bfloat16>(exec, z.narrow, t.narrow, sums, dz.narrow.view());
+  dice_gradient<float>(exec, z.wide, t.wide, sums, dz.wide.view());
+  dz.expect_equal("gradient of Dice");
 }
 
 }  // namespace test_local_bfloat16

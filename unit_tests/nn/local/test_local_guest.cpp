@@ -2,10 +2,12 @@
 #include <aloni/nn/local/batch_norm.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/dense.hpp>
+#include <aloni/nn/local/dropout.hpp>
 #include <aloni/nn/local/group_norm.hpp>
 #include <aloni/nn/local/layer_norm.hpp>
 #include <aloni/nn/local/loss.hpp>
 #include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/local/pointwise_layers.hpp>
 #include <aloni/nn/local/pooling.hpp>
 #include <aloni/nn/local/resampling.hpp>
 
@@ -60,7 +62,7 @@ void convolutions_are_quiet(Index groups) {
       const auto c = make_local_convolution<T>(backend, p, exec,
                                                {.forward = true, .backward_data = true, .backward_filter = true});
       expect_quiet([&] {
-        relu_forward<T>(exec, x, x.view());
+        pointwise_forward<T>(exec, nn::Relu{}, x, x.view());
         c->forward(exec, x, w, bias, y);
         c->backward_data(exec, y, w, x);
         c->backward_filter(exec, x, y, w, bias);
@@ -86,13 +88,14 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
   const ResamplingProblem adaptive{
       .samples = 2, .channels = 4, .map = {keep, halve, halve}, .input = {1, 8, 8}, .output = {1, 4, 4}};
   LocalTensor<T> x({2, 1, 8, 8, 4}), y({2, 1, 4, 4, 4}), features({2, 1, 1, 1, 4}), logits({2, 1, 1, 1, 4});
-  LocalTensor<std::int32_t> argmax({2, 1, 4, 4, 4});
+  LocalTensor<std::int32_t> argmax({2, 1, 4, 4, 4}), pixel_labels({2, 1, 8, 8, 1});
   LocalArray<T> weights(16), bias(4), gradient(16), velocity(16);
   LocalArray<double> sums(8), mean(4), inv_std(4), result(2);
   LocalArray<int> labels(2);
   BatchNormReduction<T> reduction(exec, 2, 1, 8, 4);
   LocalGroupNorm<T> group_norm(exec, {2, 1, 8, 8, 4}, 2);
   LocalLayerNorm<T> layer_norm(exec, {2, 1, 8, 8, 4}, 1e-5);
+  pixel_labels.fill([] { return 0; });
   expect_quiet([&] {
     max_pool_forward<T>(exec, pool, x, y.view(), argmax);
     max_pool_backward<T>(exec, pool, y, argmax, x.view());
@@ -121,6 +124,14 @@ TEST(LocalGuest, OtherKernelsNeitherFenceNorAllocate) {
     dense_forward<T>(exec, features, weights, bias, logits.view());
     softmax_cross_entropy<T>(exec, logits, labels, 1.0, logits.view(), result);
     binary_cross_entropy_with_logits<T>(exec, x, x, 1.0, x.view(), result);
+    mean_squared_error<T>(exec, x, x, 1.0, x.view(), result);
+    pixel_cross_entropy<T>(exec, x, pixel_labels, 1.0, x.view(), result);
+    dice_sums<T>(exec, x, x, mean);
+    dice_gradient<T>(exec, x, x, mean, x.view());
+    dice_loss<Exec>(exec, 1.0, mean, result);
+    pointwise_forward<T>(exec, nn::Gelu{}, x, x.view());
+    pointwise_backward<T>(exec, nn::Sigmoid{}, x, x, x.view());
+    dropout<T>(exec, {.rate = 0.5, .extents = {2, 1, 8, 8, 4}}, x, x.view());
     dense_backward_data<T>(exec, logits, weights, features.view());
     dense_backward_parameters<T>(exec, features, logits, gradient.view(), bias);
     sgd_step<T>(exec, {.momentum = 0.9}, gradient, weights.view(), velocity);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <random>
 
@@ -125,6 +126,74 @@ TEST(LocalLoss, GradientsAreFiniteDifferences) {
       EXPECT_NEAR(0.5 * (above - below) / (2 * step), g(i...), 1e-9);
     });
   }
+}
+
+// The values below are fractions, computed by hand.
+
+TEST(LocalLoss, SquaredErrorHasItsKnownValues) {
+  LocalTensor<double> y({2, 1, 1, 2, 1}), t({2, 1, 1, 2, 1}), g({2, 1, 1, 2, 1});
+  y.fill([values = std::array{1.0, 2.0, -1.0, 0.0}, i = 0]() mutable { return values[i++]; });
+  t.fill([values = std::array{0.0, 2.0, 1.0, 0.5}, i = 0]() mutable { return values[i++]; });
+  LocalArray<double> result(2, -1);
+  mean_squared_error<double>(test_space(), y, t, 0.25, g.view(), result);
+  wait(test_space());
+  result.download();
+  g.download();
+  EXPECT_EQ(result(0), 5.25);
+  EXPECT_EQ(result(1), 0);
+  EXPECT_EQ(g(0, 0, 0, 0, 0), 0.5);
+  EXPECT_EQ(g(0, 0, 0, 1, 0), 0);
+  EXPECT_EQ(g(1, 0, 0, 0, 0), -1);
+  EXPECT_EQ(g(1, 0, 0, 1, 0), -0.25);
+}
+
+TEST(LocalLoss, CrossEntropyOfPixelsHasItsKnownValuesInAnyPlacement) {
+  const std::array<double, 6> odds{1, 2, 5, 3, 1, 1};
+  const std::array<double, 6> expected{1.0 / 8, 2.0 / 8, -3.0 / 8, 3.0 / 5, -4.0 / 5, 1.0 / 5};
+  for (const Placement& at : {Placement{}, Placement{.before = {0, 0, 1, 1, 0}, .after = {0, 0, 2, 0, 1}},
+                              Placement{.channels_first = true}}) {
+    LocalTensor<double> z({1, 1, 2, 1, 3}, at), g({1, 1, 2, 1, 3}, at);
+    LocalTensor<int> labels({1, 1, 2, 1, 1}, at);
+    z.fill([&, i = 0]() mutable { return std::log(odds[i++]); });
+    labels.fill([i = 2]() mutable { return i--; });
+    LocalArray<double> result(2, -1);
+    pixel_cross_entropy<double>(test_space(), z, labels, 1.0, g.view(), result);
+    wait(test_space());
+    result.download();
+    g.download();
+    EXPECT_NEAR(result(0), std::log(8.0 / 5) + std::log(5.0), 1e-14);
+    EXPECT_EQ(result(1), 1);
+    std::size_t i = 0;
+    g.for_each([&](auto... index) { EXPECT_NEAR(g(index...), expected[i++], 1e-14); });
+    EXPECT_EQ(g.damaged(), 0);
+    LocalArray<double> too_few(1);
+    EXPECT_THROW(pixel_cross_entropy<double>(test_space(), z, labels, 1.0, g.view(), too_few), InvalidArgument);
+    EXPECT_THROW(pixel_cross_entropy<double>(test_space(), z, LocalTensor<int>({1, 1, 2, 1, 3}), 1.0, g.view(), result),
+                 InvalidArgument);
+  }
+}
+
+TEST(LocalLoss, DiceHasItsKnownValues) {
+  LocalTensor<double> z({1, 1, 1, 3, 1}), t({1, 1, 1, 3, 1}), g({1, 1, 1, 3, 1});
+  z.fill([values = std::array{0.0, std::log(3.0), -std::log(3.0)}, i = 0]() mutable { return values[i++]; });
+  t.fill([values = std::array{1.0, 1.0, 0.0}, i = 0]() mutable { return values[i++]; });
+  LocalArray<double> sums(4, -1), result(2, -1);
+  dice_sums<double>(test_space(), z, t, sums);
+  dice_gradient<double>(test_space(), z, t, sums, g.view());
+  dice_loss<Exec>(test_space(), 0.5, sums, result);
+  wait(test_space());
+  sums.download();
+  result.download();
+  g.download();
+  EXPECT_NEAR(sums(0), 1.25, 1e-14);
+  EXPECT_NEAR(sums(1), 0.875, 1e-14);
+  EXPECT_NEAR(sums(2), 2, 1e-14);
+  EXPECT_EQ(sums(3), 2);
+  EXPECT_NEAR(result(0), 3.0 / 46, 1e-14);
+  EXPECT_EQ(result(1), 1);
+  EXPECT_NEAR(g(0, 0, 0, 0, 0), -52.0 / 529, 1e-14);
+  EXPECT_NEAR(g(0, 0, 0, 1, 0), -24.0 / 529, 1e-14);
+  EXPECT_NEAR(g(0, 0, 0, 2, 0), 15.0 / 529, 1e-14);
 }
 
 TEST(LocalLoss, BinaryLossOfGhostedPixelsCountsRightPredictions) {

@@ -1,10 +1,18 @@
 #include <aloni/core/error.hpp>
+#include <aloni/core/random.hpp>
+#include <aloni/nn/local/dropout.hpp>
 #include <aloni/nn/local/pointwise.hpp>
+#include <aloni/nn/local/pointwise_layers.hpp>
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "local_tensor.hpp"
 
@@ -36,8 +44,8 @@ TYPED_TEST(LocalPointwise, AgreesWithPlainLoopsInAnyPlacement) {
             s(extents, at_out), f(extents, at_out);
         a.fill_integers(random, 3);
         b.fill_integers(random, 3);
-        relu_forward<T>(exec, a, r.view());
-        relu_backward<T>(exec, a, b, g.view());
+        pointwise_forward<T>(exec, nn::Relu{}, a, r.view());
+        pointwise_backward<T>(exec, nn::Relu{}, a, b, g.view());
         copy<T>(exec, a, c.view());
         add<T>(exec, a, b, s.view());
         fill<T>(exec, T(7), f.view());
@@ -65,8 +73,8 @@ TYPED_TEST(LocalPointwise, WorksInPlaceAndKeepsNaN) {
   const std::array<T, 4> values{T(-1), T(2), std::numeric_limits<T>::quiet_NaN(), T(0)};
   x.fill([&, i = 0]() mutable { return values[i++]; });
   dy.fill([] { return 5; });
-  relu_forward<T>(exec, x, x.view());
-  relu_backward<T>(exec, x, dy, dy.view());
+  pointwise_forward<T>(exec, nn::Relu{}, x, x.view());
+  pointwise_backward<T>(exec, nn::Relu{}, x, dy, dy.view());
   wait(exec);
   x.download();
   dy.download();
@@ -75,6 +83,116 @@ TYPED_TEST(LocalPointwise, WorksInPlaceAndKeepsNaN) {
   EXPECT_TRUE(std::isnan(x(0, 0, 0, 1, 0)));
   EXPECT_EQ(dy(0, 0, 0, 0, 1), T(5));
   EXPECT_EQ(dy(0, 0, 0, 1, 1), T(0)) << "the slope at zero is zero";
+}
+
+/// A pointwise layer with known values and slopes, computed with Python's math in double at -3, -1, -0.5, 0, 0.5, 1, 3.
+struct Known {
+  nn::Operation layer;
+  bool from_output;  ///< the gradient reads y, not x
+  std::array<double, 7> values, slopes;
+};
+const std::array<double, 7> known_points{-3, -1, -0.5, 0, 0.5, 1, 3};
+const std::vector<Known>& known_values() {
+  static const std::vector<Known> all{
+      {nn::Relu{}, true, {0, 0, 0, 0, 0.5, 1, 3}, {0, 0, 0, 0, 1, 1, 1}},
+      {nn::LeakyRelu{0.25}, true, {-0.75, -0.25, -0.125, 0, 0.5, 1, 3}, {0.25, 0.25, 0.25, 0.25, 1, 1, 1}},
+      {nn::Sigmoid{},
+       true,
+       {0.0474258731775668, 0.268941421369995, 0.377540668798145, 0.5, 0.622459331201855, 0.731058578630005,
+        0.952574126822433},
+       {0.0451766597309121, 0.196611933241482, 0.235003712201594, 0.25, 0.235003712201594, 0.196611933241482,
+        0.045176659730912}},
+      {nn::Tanh{},
+       true,
+       {-0.99505475368673, -0.761594155955765, -0.46211715726001, 0, 0.46211715726001, 0.761594155955765,
+        0.99505475368673},
+       {0.00986603716544021, 0.419974341614026, 0.786447732965927, 1, 0.786447732965927, 0.419974341614026,
+        0.00986603716544021}},
+      {nn::Silu{},
+       false,
+       {-0.1422776195327, -0.268941421369995, -0.188770334399073, 0, 0.311229665600927, 0.731058578630005,
+        2.8577223804673},
+       {-0.0881041060151696, 0.0723294881285133, 0.260038812697348, 0.5, 0.739961187302652, 0.927670511871487,
+        1.08810410601517}},
+      {nn::Gelu{},
+       false,
+       {-0.00404969409489029, -0.158655253931457, -0.154268769362993, 0, 0.345731230637007, 0.841344746068543,
+        2.99595030590511},
+       {-0.0119456472041839, -0.0833154705876863, 0.132504875343837, 0.5, 0.867495124656163, 1.08331547058769,
+        1.01194564720418}}};
+  return all;
+}
+
+TYPED_TEST(LocalPointwise, LayersHaveTheirKnownValuesAndSlopes) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  const double tolerance = 8 * std::max(static_cast<double>(std::numeric_limits<T>::epsilon()), 1e-15);
+  for (const Known& k : known_values()) {
+    SCOPED_TRACE(kind(k.layer));
+    LocalTensor<T> x({1, 1, 1, 1, 7}), y({1, 1, 1, 1, 7}), dy({1, 1, 1, 1, 7}), dx({1, 1, 1, 1, 7});
+    x.fill([&, i = 0]() mutable { return known_points[i++]; });
+    dy.fill([] { return 2; });
+    pointwise_forward<T>(exec, k.layer, x, y.view());
+    pointwise_backward<T>(exec, k.layer, k.from_output ? y : x, dy, dx.view());
+    wait(exec);
+    y.download();
+    dx.download();
+    for (Index i = 0; i < 7; ++i) {
+      EXPECT_NEAR(static_cast<double>(y(0, 0, 0, 0, i)), k.values[i], tolerance) << i;
+      EXPECT_NEAR(static_cast<double>(dx(0, 0, 0, 0, i)), 2 * k.slopes[i], 2 * tolerance) << i;
+    }
+  }
+}
+
+TYPED_TEST(LocalPointwise, LayersAreFiniteForLargeInputsAndInPlace) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  for (const Known& k : known_values()) {
+    SCOPED_TRACE(kind(k.layer));
+    LocalTensor<T> x({1, 1, 1, 1, 2}), dx({1, 1, 1, 1, 2});
+    x.fill([&, sign = -1]() mutable { return 1e4 * std::exchange(sign, 1); });
+    dx.fill([] { return 1; });
+    if (!k.from_output) pointwise_backward<T>(exec, k.layer, x, dx, dx.view());
+    pointwise_forward<T>(exec, k.layer, x, x.view());
+    if (k.from_output) pointwise_backward<T>(exec, k.layer, x, dx, dx.view());
+    wait(exec);
+    x.download();
+    dx.download();
+    for (Index i = 0; i < 2; ++i) {
+      EXPECT_TRUE(std::isfinite(x(0, 0, 0, 0, i))) << i;
+      EXPECT_TRUE(std::isfinite(dx(0, 0, 0, 0, i))) << i;
+    }
+  }
+}
+
+TYPED_TEST(LocalPointwise, DropoutDependsOnTheGlobalIndexOnly) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  const std::array<Index, 5> whole{3, 2, 4, 5, 3}, first{1, 0, 2, 1, 1}, part{2, 2, 2, 3, 2};
+  const DropoutMask mask{.seed = 7, .stream = dropout_stream(2, 5), .rate = 0.4, .extents = whole};
+  LocalTensor<T> x(whole), y(whole);
+  x.fill([] { return 3; });
+  dropout<T>(exec, mask, x, y.view());
+  wait(exec);
+  y.download();
+  for (const auto& at : placements) {
+    LocalTensor<T> z(part, at);
+    z.fill([] { return 3; });
+    DropoutMask of_part = mask;
+    of_part.first = first;
+    dropout<T>(exec, of_part, z, z.view());
+    wait(exec);
+    z.download();
+    z.for_each([&](Index n, Index d, Index h, Index w, Index c) {
+      EXPECT_EQ(z(n, d, h, w, c), y(n + first[0], d + first[1], h + first[2], w + first[3], c + first[4]));
+    });
+    EXPECT_EQ(z.damaged(), 0);
+  }
+  Index index = 0;
+  y.for_each([&](auto... i) {
+    const bool dropped = random::uniform<float>(7, dropout_stream(2, 5), static_cast<std::uint64_t>(index++)) < 0.4F;
+    EXPECT_EQ(y(i...), dropped ? T(0) : T(3) * static_cast<T>(1 / 0.6));
+  });
 }
 
 TYPED_TEST(LocalPointwise, SgdFollowsItsFormulaOverTwoSteps) {
@@ -110,9 +228,16 @@ TYPED_TEST(LocalPointwise, SgdFollowsItsFormulaOverTwoSteps) {
   }
 }
 
+TEST(LocalPointwiseArguments, RefusesLayersThatAreNotPointwise) {
+  LocalTensor<float> a({1, 1, 2, 2, 1});
+  EXPECT_THROW(pointwise_forward<float>(test_space(), nn::Flatten{}, a, a.view()), InvalidArgument);
+  EXPECT_THROW(pointwise_backward<float>(test_space(), nn::Dropout{}, a, a, a.view()), InvalidArgument);
+  EXPECT_THROW(dropout<float>(test_space(), {.rate = 1}, a, a.view()), InvalidArgument);
+}
+
 TEST(LocalPointwiseArguments, RefusesDifferentExtents) {
   LocalTensor<float> a({1, 1, 2, 2, 1}), b({1, 1, 2, 3, 1});
-  EXPECT_THROW(relu_forward<float>(test_space(), a, b.view()), InvalidArgument);
+  EXPECT_THROW(pointwise_forward<float>(test_space(), nn::Relu{}, a, b.view()), InvalidArgument);
   LocalArray<float> w(3), g(4);
   EXPECT_THROW(sgd_step<float>(test_space(), {}, g, w.view(), {}), InvalidArgument);
   EXPECT_THROW(sgd_step<float>(test_space(), {.momentum = 0.9}, w, w.view(), {}), InvalidArgument)

@@ -1,0 +1,66 @@
+#pragma once
+// What a plan needs to know about the machine: which ranks share memory, how messages make progress, and the costs by
+// which a planner chooses between equivalent plans. One value, equal on all ranks, without MPI and Kokkos. So plans for
+// 4,096 ranks can be made on a laptop. Running ranks fill it in by describe_machine() (core/comm/running_machine.hpp).
+#include <aloni/core/index.hpp>
+
+#include <string>
+#include <vector>
+
+namespace aloni {
+
+inline constexpr Index default_direct_bytes = 16 * 1024;
+
+struct MachineDescription {
+  // --- ranks ---
+  /// Node of each rank; empty: all ranks are on one node.
+  std::vector<int> nodes = {};
+  /// Whether ranks of a node copy from each other's memory. Otherwise they send messages.
+  bool shared_memory = true;
+  /// Least size of the values for one rank, in bytes, that this rank copies from the sender's memory, if they share
+  /// memory. Fewer are sent. Two short messages, before and after the copy, take as long as this many bytes.
+  Index direct_bytes = default_direct_bytes;
+  /// Whether kernels run on the processor cores that also move messages. False for devices.
+  bool on_host = true;
+  /// Whether a thread makes progress with messages while kernels run (TransportOptions::progress_thread).
+  bool progress_thread = false;
+
+  // --- convolutions ---
+  /// The interior is computed in a call of its own only if its overhead is at most this share of the pass. Beside
+  /// messages it hides the whole exchange. Where the computing cores copy the ghosts themselves, it hides only the wait
+  /// for a late neighbour.
+  double interior_overhead_beside_messages = 0.05;
+  double interior_overhead_beside_copies = 0.01;
+  /// Cost of one more call of a kernel, in pixels of its result. Most of it is the reordering of the weights.
+  double pixels_per_call = 60;
+  /// Cost of copying one element, in multiplications.
+  double multiplications_per_copied_element = 135;
+  /// Size of the chunks in which partial sums and gathered rows travel, in bytes. They stay in a core's cache from the
+  /// kernel to the message.
+  double chunk_bytes = 1 << 20;
+  int most_chunks = 64;
+  /// Size of a slab of the interior, in multiplications. It takes about a millisecond; messages make progress between
+  /// slabs.
+  double multiplications_per_slab = 100e6;
+  int most_slabs = 16;
+
+  // --- collectives ---
+  /// Least size of the messages in which gradients are summed beside the backward pass, in bytes.
+  Index bucket_bytes = Index{1} << 20;
+
+  /// Whether `a` copies from the memory of `b`. @pre both are ranks of the machine
+  bool share_memory(int a, int b) const {
+    return a == b || (shared_memory &&
+                      (nodes.empty() || nodes[static_cast<std::size_t>(a)] == nodes[static_cast<std::size_t>(b)]));
+  }
+
+  friend bool operator==(const MachineDescription&, const MachineDescription&) = default;
+};
+
+/// A machine whose nodes have `ranks_per_node` consecutive ranks each; 0: all ranks on one node. @pre ranks ≥ 1
+MachineDescription machine_of_nodes(int ranks, int ranks_per_node);
+
+/// One line per field: name, value, unit. For people.
+std::string to_string(const MachineDescription& machine);
+
+}  // namespace aloni

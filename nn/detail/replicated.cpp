@@ -1,0 +1,37 @@
+#include <aloni/nn/detail/replicated.hpp>
+
+#include <aloni/nn/layer.hpp>
+
+#include <span>
+
+namespace aloni::nn::detail {
+
+void add_to(comm::ReplicatedValues& values, const NetworkDescription& network) {
+  values.add("network's spatial dimensions", network.spatial_rank);
+  values.add("network's input", views::to_string(network.input));
+  for (std::size_t i = 0; i < network.layers.size(); ++i)
+    values.add("layer " + std::to_string(i + 1), to_string(network.layers[i]));
+  values.add("loss", std::string(name(network.loss)));
+}
+
+void add_to(comm::ReplicatedValues& values, const Strategy& strategy) {
+  for (std::size_t i = 0; i < strategy.rules.size(); ++i) {
+    const StrategyRule& rule = strategy.rules[i];
+    values.add("rule " + std::to_string(i + 1) + " of the strategy",
+               rule.pattern + " " + to_string(rule.split) + " " + std::string(name(rule.split.overlap)));
+  }
+  values.add("number of rules of the strategy", strategy.rules.size());
+}
+
+void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images) {
+  values.add(set + "'s image", views::to_string(images.image));
+  values.add(set + "'s images", images.size());
+  values.add(set + "'s classes", images.classes);
+  values.add(set + "'s scale", images.scale);
+  values.add(set + "'s mean", images.mean);
+  values.add(set + "'s deviation", images.deviation);
+  values.add(set + "'s labels", std::as_bytes(std::span(images.labels)));
+  values.add(set + "'s pixels", std::as_bytes(std::span(images.pixels)));
+}
+
+}  // namespace aloni::nn::detail

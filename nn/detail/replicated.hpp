@@ -1,0 +1,26 @@
+#pragma once
+// The arguments that all ranks pass alike, as values for comm::check_equal. Private to nn.
+#include <aloni/core/comm/agreement.hpp>
+#include <aloni/nn/data/labelled_images.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <string>
+#include <type_traits>
+
+namespace aloni::nn::detail {
+
+/// "float", "double", "bfloat16".
+template <class T>
+std::string element_name() {
+  return std::is_same_v<T, float> ? "float" : std::is_same_v<T, double> ? "double" : "bfloat16";
+}
+
+/// The input, each layer and the loss.
+void add_to(comm::ReplicatedValues& values, const NetworkDescription& network);
+/// Each rule. The source and its lines are for error texts only and may differ.
+void add_to(comm::ReplicatedValues& values, const Strategy& strategy);
+/// The extents, the number of images, the normalisation, and checksums of labels and pixels. `set`: "training set".
+void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images);
+
+}  // namespace aloni::nn::detail

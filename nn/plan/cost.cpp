@@ -1,0 +1,308 @@
+#include <aloni/nn/plan/cost.hpp>
+
+#include <aloni/core/comm/all_reduce_traffic.hpp>
+#include <aloni/nn/operation.hpp>
+#include <aloni/nn/plan/detail/reduction_members.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+#include <variant>
+
+namespace aloni::nn {
+
+Index packed_bytes(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine) {
+  Index bytes = 0;
+  for (const TransferItemPlan& item : work.items) {
+    const Index element = bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type);
+    for (const auto* messages : {&item.plan.sends, &item.plan.receives})
+      for (const halo::Message& m : *messages)
+        if (!machine.share_memory(plan.rank, m.peer)) bytes += m.elements * element;
+  }
+  return bytes;
+}
+
+namespace {
+
+using halo::Message;
+using views::Box;
+
+double number_of(const Box& box) { return box.empty() ? 0 : static_cast<double>(box.size()); }
+
+double flops_of(const std::vector<ConvolutionCall>& calls) {
+  double sum = 0;
+  for (const ConvolutionCall& call : calls)
+    if (call.computes) sum += local::flops(call.problem);
+  return sum;
+}
+
+// --- kernels: flops per element of the region that a function visits ---
+
+double flops(const ConvolutionWork& w) { return flops_of(w.calls); }
+double flops(const FilterGradientWork& w) { return flops_of(w.calls); }
+double flops(const WeightsWork&) { return 0; }
+double flops(const BiasWork& w) { return number_of(w.region); }
+double flops(const BiasGradientWork& w) { return w.counts ? number_of(w.region) : 0; }
+double flops(const RoundingWork& w) { return w.bias == no_buffer ? 0 : number_of(w.region); }
+
+/// Each output visits its window: one comparison or addition per input. The gradient of a maximum visits one input.
+double flops(const PoolingWork& w) {
+  const auto& p = w.problem;
+  double outputs = static_cast<double>(p.samples) * static_cast<double>(p.channels), window = 1;
+  for (std::size_t i = 0; i < 3; ++i) {
+    outputs *= static_cast<double>(p.output[i]);
+    window *= static_cast<double>(p.window[i]);
+  }
+  return w.backward && w.kind == PoolingKind::max ? outputs : outputs * window;
+}
+
+/// As pooling; linear up-sampling multiplies by a weight too, nearest neighbours are copied, their gradients added.
+double flops(const ResamplingWork& w) {
+  const auto& p = w.problem;
+  double outputs = 1, inputs = 1;  // pairs of an output and an input of its window are products over dimensions
+  for (std::size_t i = 0; i < 3; ++i) {
+    outputs *= static_cast<double>(p.output[i]);
+    Index pairs = 0;
+    for (Index o = p.output_lower[i]; o < p.output_lower[i] + p.output[i]; ++o) {
+      const auto window = p.map[i].window(o);
+      pairs += window.hi - window.lo;
+    }
+    inputs *= static_cast<double>(pairs);
+  }
+  const double planes = static_cast<double>(p.samples) * static_cast<double>(p.channels);
+  switch (p.map[0].rule) {
+    case halo::RangeRule::linear:
+      return 2 * planes * inputs;
+    case halo::RangeRule::nearest:
+      return w.backward ? planes * outputs : 0;
+    case halo::RangeRule::adaptive:
+      break;
+  }
+  return planes * (w.backward && w.maximum ? outputs : inputs);
+}
+
+double flops(const NormalisationWork& w) {
+  // With z = (x - mean) / deviation. Sums of x and x² take 3, z takes 2, a sum over z dy and dy takes 3.
+  constexpr double sums = 3, normalise = 2, scale = 2, gradient_sums = normalise + 3, gradient = normalise + 5;
+  const double n = number_of(w.region);
+  const bool finds_own_sums = w.kind == NormalisationKind::layer;
+  switch (w.stage) {
+    case NormalisationStage::statistics:
+      return sums * n;
+    case NormalisationStage::forward:
+      return (normalise + scale + (finds_own_sums ? sums : 0)) * n;
+    case NormalisationStage::gradient_sums:
+      return gradient_sums * n;
+    case NormalisationStage::scale_gradients:  // group normalisation adds sums that it has
+      return finds_own_sums && w.counts ? gradient_sums * n : 0;
+    case NormalisationStage::backward:
+      break;
+  }
+  return (gradient + (finds_own_sums ? gradient_sums : 0)) * n;
+}
+
+double flops(const GlobalAverageWork& w) {
+  return w.stage == GlobalAverageStage::sums ? number_of(w.from) : number_of(w.to);
+}
+
+double flops(const DenseWork& w) {
+  if (w.pass == DensePass::parameters && !w.counts) return 0;
+  return 2.0 * static_cast<double>(w.samples) * static_cast<double>(w.features) * static_cast<double>(w.inputs);
+}
+
+double flops(const PointwiseWork& w) {
+  const double n = number_of(w.output.box);
+  switch (w.function) {
+    case PointwiseFunction::copy:
+      return 0;
+    case PointwiseFunction::add:
+      return n * static_cast<double>(w.inputs.size() - 1);
+    case PointwiseFunction::layer:
+      return n * properties_of(w.operation).pointwise->forward;
+    case PointwiseFunction::layer_gradient:
+      break;
+  }
+  return n * properties_of(w.operation).pointwise->backward;
+}
+
+/// A comparison and a multiplication. The random numbers are integer arithmetic.
+double flops(const DropoutWork& w) { return 2 * number_of(w.region); }
+
+/// Softmax: maximum, difference, exp, sum, division, and the gradient's difference. Binary cross-entropy: the stable
+/// form takes as many. Squared error: difference, square, sum, and the gradient's product. Dice: a sigmoid takes 4, the
+/// sums 6, the gradient 6.
+double flops(const LossWork& w) {
+  const double sigmoid = 4, n = number_of(w.region);
+  if (w.loss == Loss::mean_squared_error) return 4 * n;
+  if (w.stage == LossStage::rest) return w.gradient == no_buffer ? 0 : (sigmoid + 6) * n;
+  return w.stage == LossStage::sums ? (sigmoid + 6) * n : 6 * n;
+}
+
+/// SGD with momentum and weight decay: three products with their sums.
+double flops(const OptimiserWork& w) { return 6 * static_cast<double>(w.elements); }
+
+// --- communication ---
+
+NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine) {
+  NodeCost c;
+  std::map<int, Index> destinations, sources;  // bytes by rank
+  for (const TransferItemPlan& item : work.items) {
+    const Index element = bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type);
+    const auto& [out, in] =
+        work.adjoint ? std::tie(item.plan.receives, item.plan.sends) : std::tie(item.plan.sends, item.plan.receives);
+    for (const Message& m : out) destinations[m.peer] += m.elements * element;
+    for (const Message& m : in) sources[m.peer] += m.elements * element;
+    if (!work.adjoint) continue;
+    // Values are added to their owners: those that arrive, and those that this rank owns itself.
+    for (const Message& m : in) c.flops += static_cast<double>(m.elements);
+    for (const halo::Move& move : item.plan.local) c.flops += number_of(move.destination);
+  }
+  c.workspace = packed_bytes(plan, work, machine);
+  const auto is_copied = [&](int peer, Index bytes) {
+    return machine.share_memory(plan.rank, peer) && bytes >= machine.direct_bytes;
+  };
+  for (const auto& [peer, bytes] : destinations) {
+    c.bytes_sent += bytes;
+    ++c.messages_sent;
+    if (is_copied(peer, bytes)) ++c.messages_received;
+  }
+  for (const auto& [peer, bytes] : sources) {
+    c.bytes_received += bytes;
+    ++c.messages_received;
+    if (is_copied(peer, bytes)) ++c.messages_sent;
+  }
+  return c;
+}
+
+NodeCost reduction_cost(const StepPlan& plan, const ReductionWork& work, const MachineDescription& machine) {
+  const auto place = std::ranges::find(work.members, plan.rank) - work.members.begin();
+  const comm::AllReduceTraffic t =
+      comm::all_reduce_traffic(detail::positions_by_node(work.members, machine), machine.shared_memory,
+                               static_cast<int>(place), work.elements, work.element_bytes);
+  return {.flops = static_cast<double>(t.elements_combined),
+          .bytes_sent = t.elements_sent * work.element_bytes,
+          .bytes_received = t.elements_received * work.element_bytes,
+          .messages_sent = t.messages_sent,
+          .messages_received = t.messages_received};
+}
+
+bool is_workspace(BufferRole role) { return role == BufferRole::workspace || role == BufferRole::partial_sums; }
+
+}  // namespace
+
+NodeCost& NodeCost::operator+=(const NodeCost& o) {
+  flops += o.flops;
+  bytes_read += o.bytes_read;
+  bytes_written += o.bytes_written;
+  bytes_sent += o.bytes_sent;
+  bytes_received += o.bytes_received;
+  messages_sent += o.messages_sent;
+  messages_received += o.messages_received;
+  workspace = std::max(workspace, o.workspace);
+  return *this;
+}
+
+NodeCost cost(const StepPlan& plan, const PlanNode& node, const MachineDescription& machine) {
+  NodeCost c = std::visit(
+      [&](const auto& work) -> NodeCost {
+        using W = std::decay_t<decltype(work)>;
+        if constexpr (std::is_same_v<W, TransferWork>) {
+          return transfer_cost(plan, work, machine);
+        } else if constexpr (std::is_same_v<W, ReductionWork>) {
+          return reduction_cost(plan, work, machine);
+        } else {
+          return {.flops = flops(work)};
+        }
+      },
+      node.work);
+  const Index packed = c.workspace;
+  const NodeCost regions = cost_of_regions(plan, node);
+  c += regions;
+  c.workspace = packed + regions.workspace;
+  return c;
+}
+
+NodeCost cost_of_regions(const StepPlan& plan, const PlanNode& node) {
+  NodeCost c;
+  std::vector<BufferId> counted;
+  const auto add = [&](const std::vector<PlanRegion>& regions, Index& bytes) {
+    for (const PlanRegion& r : regions) {
+      bytes += r.box.size() * bytes_of(plan.buffers[static_cast<std::size_t>(r.buffer)].type);
+      const BufferId root = plan.root(r.buffer);
+      const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(root)];
+      if (!is_workspace(buffer.role) || std::ranges::find(counted, root) != counted.end()) continue;
+      counted.push_back(root);
+      c.workspace += buffer.bytes();
+    }
+  };
+  add(node.reads, c.bytes_read);
+  add(node.writes, c.bytes_written);
+  return c;
+}
+
+NodeCost CostByKind::sum() const {
+  NodeCost c = kernels;
+  c += transfers;
+  return c += reductions;
+}
+
+CostByKind& CostByKind::operator+=(const CostByKind& o) {
+  kernels += o.kernels;
+  transfers += o.transfers;
+  reductions += o.reductions;
+  return *this;
+}
+
+CostByKind StepCost::of(int layer) const {
+  CostByKind sum;
+  for (std::size_t p = 0; p < phases; ++p) sum += of(layer, static_cast<StepPhase>(p));
+  return sum;
+}
+
+CostByKind StepCost::of(int layer, StepPhase phase) const {
+  const auto place = static_cast<std::size_t>(layer + 1);
+  return place < layers.size() ? layers[place][static_cast<std::size_t>(phase)] : CostByKind{};
+}
+
+NodeCost StepCost::of(StepPhase phase) const {
+  NodeCost sum;
+  for (const auto& layer : layers) sum += layer[static_cast<std::size_t>(phase)].sum();
+  return sum;
+}
+
+NodeCost StepCost::total() const {
+  NodeCost sum;
+  for (std::size_t p = 0; p < phases; ++p) sum += of(static_cast<StepPhase>(p));
+  return sum;
+}
+
+namespace {
+
+StepCost cost_of_nodes(const StepPlan& plan, const MachineDescription& machine, bool with_reductions) {
+  StepCost all;
+  for (const PlanNode& node : plan.nodes) {
+    if (!with_reductions && std::holds_alternative<ReductionWork>(node.work)) continue;
+    const auto place = static_cast<std::size_t>(node.layer + 1);
+    if (place >= all.layers.size()) all.layers.resize(place + 1);
+    CostByKind& sums = all.layers[place][static_cast<std::size_t>(node.phase)];
+    const NodeCost c = cost(plan, node, machine);
+    if (const auto* reduction = std::get_if<ReductionWork>(&node.work)) {
+      sums.reductions += c;
+      if (reduction->segment >= 0) all.gradient_sums += c;
+    } else {
+      (std::holds_alternative<TransferWork>(node.work) ? sums.transfers : sums.kernels) += c;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+StepCost cost(const StepPlan& plan, const MachineDescription& machine) { return cost_of_nodes(plan, machine, true); }
+
+StepCost cost_without_reductions(const StepPlan& plan, const MachineDescription& machine) {
+  return cost_of_nodes(plan, machine, false);
+}
+
+}  // namespace aloni::nn

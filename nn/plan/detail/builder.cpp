@@ -1,0 +1,45 @@
+#include <aloni/nn/plan/detail/builder.hpp>
+
+#include <algorithm>
+
+namespace aloni::nn::detail {
+
+BufferId PlanBuilder::add(PlanBuffer buffer) {
+  plan_.buffers.push_back(std::move(buffer));
+  return static_cast<BufferId>(plan_.buffers.size()) - 1;
+}
+
+BufferId PlanBuilder::add_array(std::string name, BufferRole role, ElementType type, Index elements) {
+  return add({.name = std::move(name), .role = role, .type = type, .owned = flat(elements), .box = flat(elements)});
+}
+
+PlanNode& PlanBuilder::add(const std::string& what, Work work, Regions reads, Regions writes) {
+  const auto nothing = [](const PlanRegion& r) { return r.buffer == no_buffer || r.box.empty(); };
+  std::erase_if(reads, nothing);
+  std::erase_if(writes, nothing);
+  plan_.nodes.push_back({.label = what.empty() ? scope_ : scope_ + ": " + what,
+                         .layer = layer_,
+                         .phase = phase_,
+                         .work = std::move(work),
+                         .reads = std::move(reads),
+                         .writes = std::move(writes)});
+  return plan_.nodes.back();
+}
+
+PlanNode& PlanBuilder::transfer(const std::string& what, TransferWork work, Regions reads, Regions writes) {
+  for (const TransferItemPlan& item : work.items) {
+    at(item.source).shared = true;
+    at(item.destination).shared = true;
+  }
+  PlanNode& node = add(what, std::move(work), std::move(reads), std::move(writes));
+  node.communication = plan_.communications++;
+  return node;
+}
+
+void PlanBuilder::reduction(const std::string& what, ReductionWork work, Regions regions) {
+  const int number = plan_.communications++;
+  if (work.members.size() < 2 || work.elements == 0) return;
+  add(what, std::move(work), regions, regions).communication = number;
+}
+
+}  // namespace aloni::nn::detail

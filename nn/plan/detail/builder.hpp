@@ -1,0 +1,63 @@
+#pragma once
+// A step plan under construction. Planners of layers add buffers and nodes; the builder names nodes, numbers the
+// communication and knows what all planners need: the rank, the machine, the types.
+#include <aloni/core/machine.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::nn::detail {
+
+class PlanBuilder {
+ public:
+  PlanBuilder(StepPlan& plan, const MachineDescription& machine, ElementType activations)
+      : plan_(plan), machine_(machine), activations_(activations) {}
+
+  StepPlan& plan() { return plan_; }
+  const MachineDescription& machine() const { return machine_; }
+  int rank() const { return plan_.rank; }
+  int ranks() const { return plan_.ranks; }
+  /// Type of activations and their gradients.
+  ElementType activations() const { return activations_; }
+  /// Type of parameters and of sums.
+  ElementType parameters() const { return activations_ == ElementType::bfloat16 ? ElementType::float32 : activations_; }
+
+  const PlanBuffer& operator[](BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
+  PlanBuffer& at(BufferId b) { return plan_.buffers[static_cast<std::size_t>(b)]; }
+  BufferId add(PlanBuffer buffer);
+  /// A flat buffer of `elements` elements.
+  BufferId add_array(std::string name, BufferRole role, ElementType type, Index elements);
+
+  /// The next nodes belong to this layer and phase. `scope`: prefix of their labels.
+  void begin(std::string scope, int layer, StepPhase phase) {
+    scope_ = std::move(scope);
+    layer_ = layer;
+    phase_ = phase;
+  }
+
+  /// The parts that a node reads or writes; empty boxes and no_buffer are left out.
+  using Regions = std::vector<PlanRegion>;
+  PlanRegion whole(BufferId b) const { return b == no_buffer ? PlanRegion{} : PlanRegion{b, (*this)[b].box}; }
+  PlanRegion owned(BufferId b) const { return b == no_buffer ? PlanRegion{} : PlanRegion{b, (*this)[b].owned}; }
+
+  PlanNode& add(const std::string& what, Work work, Regions reads, Regions writes);
+  /// A transfer. Every rank adds it, also with empty plans: its messages and its set-up are collective.
+  PlanNode& transfer(const std::string& what, TransferWork work, Regions reads, Regions writes);
+  /// Every rank calls it; a node is added if the rank is one of several members and there are elements.
+  void reduction(const std::string& what, ReductionWork work, Regions regions);
+
+ private:
+  StepPlan& plan_;
+  const MachineDescription& machine_;
+  ElementType activations_;
+  std::string scope_;
+  int layer_ = -1;
+  StepPhase phase_ = StepPhase::forward;
+};
+
+/// A flat box.
+inline views::Box flat(Index elements) { return {{0, 0, 0, 0, 0}, {1, 1, 1, 1, elements}}; }
+
+}  // namespace aloni::nn::detail

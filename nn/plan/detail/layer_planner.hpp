@@ -1,0 +1,81 @@
+#pragma once
+// Plans the layers other than convolutions: the kernels of one rank, and the sums over ranks of their statistics.
+#include <aloni/nn/layer.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/detail/builder.hpp>
+
+#include <vector>
+
+namespace aloni::nn::detail {
+
+/// Buffers of one layer. Gradients are no_buffer if nobody needs them.
+struct LayerBuffers {
+  BufferId y = no_buffer;                                 ///< covers LayerPlan::forward_work()
+  BufferId dy = no_buffer;                                ///< covers the owned part of y
+  std::vector<BufferId> x = {}, dx = {};                  ///< one per input
+  std::vector<BufferId> parameters = {}, gradients = {};  ///< in the order of parameters_of()
+};
+
+class LayerPlanner {
+ public:
+  /// Adds the buffers of the layer's own. The arguments outlive this object. @pre !plan.convolution
+  LayerPlanner(PlanBuilder& builder, const LayerDescription& description, const LayerPlan& plan, int layer,
+               LayerBuffers buffers);
+
+  /// Every rank calls both, so that the numbers of communication agree. `trains`: batch statistics.
+  void add_forward(bool trains);
+  void add_backward();
+
+ private:
+  bool counts() const { return plan_.output.is_first_copy(builder_.rank()); }
+  BufferId x() const { return buffers_.x[0]; }
+  BufferId dx() const { return buffers_.dx[0]; }
+  bool writes_dx() const { return dx() != no_buffer && !builder_[dx()].owned.empty(); }
+  BufferId parameter(std::size_t k) const {
+    return k < buffers_.parameters.size() ? buffers_.parameters[k] : no_buffer;
+  }
+  BufferId gradient(std::size_t k) const { return k < buffers_.gradients.size() ? buffers_.gradients[k] : no_buffer; }
+  PlanRegion owned(BufferId b) const { return builder_.owned(b); }
+  PlanRegion all(BufferId b) const { return builder_.whole(b); }
+  ReductionWork sum_of(BufferId b) const;
+
+  void prepare_statistics();
+  template <class WindowWork, class ProblemOf>
+  void add_window(WindowWork work, const ProblemOf& problem_of);
+  void add_pooling(bool backward);
+  void add_resampling(bool backward);
+  void add_batch_norm_forward(bool trains);
+  void add_batch_norm_backward();
+  void add_group_norm_forward();
+  void add_group_norm_backward();
+  void add_layer_norm_forward();
+  void add_layer_norm_backward();
+  void add_pointwise(bool backward);
+  void add_dropout_forward(bool trains);
+  void add_dropout_backward();
+  void add_flatten(bool backward);
+  void add_dense_forward();
+  void add_dense_backward();
+  void add_average_forward();
+  void add_average_backward();
+  void add_add_forward();
+  void add_add_backward();
+  NormalisationWork normalisation(NormalisationStage stage) const;
+  /// Adds that a node computes the gradients of gamma and beta from the rank's own outputs.
+  void add_summands(PlanNode& node) const;
+
+  PlanBuilder& builder_;
+  const LayerDescription& description_;
+  const LayerPlan& plan_;
+  int layer_;
+  LayerBuffers buffers_;
+  views::Box work_;  ///< of y
+  bool pointwise_ = false, reads_input_ = false;
+  BufferId argmax_ = no_buffer;
+  BufferId input_copy_ = no_buffer, output_copy_ = no_buffer;  ///< dense layers whose activations are rounded
+  BufferId sums_ = no_buffer, statistics_ = no_buffer, running_ = no_buffer;
+  std::vector<int> members_;  ///< ranks whose sums are added
+  Index count_ = 0;           ///< elements that share a mean
+};
+
+}  // namespace aloni::nn::detail

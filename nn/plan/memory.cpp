@@ -1,0 +1,88 @@
+#include <aloni/nn/plan/memory.hpp>
+
+#include <aloni/nn/plan/cost.hpp>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <variant>
+
+namespace aloni::nn {
+
+namespace {
+
+/// Packed messages of a node, in bytes; 0 for nodes that are no transfers.
+Index message_bytes(const StepPlan& plan, const PlanNode& node, const MachineDescription& machine) {
+  const auto* transfer = std::get_if<TransferWork>(&node.work);
+  return transfer == nullptr ? 0 : packed_bytes(plan, *transfer, machine);
+}
+
+}  // namespace
+
+PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine) {
+  PlanMemoryUse use;
+  // changes[n]: bytes in use at node n minus bytes in use at node n - 1, without those that are always in use
+  std::vector<Index> changes(plan.nodes.size() + 1, 0);
+  for (const PlanBuffer& buffer : plan.buffers) {
+    if (buffer.alias != no_buffer || buffer.adopted) continue;
+    const Index bytes = buffer.bytes();
+    use.by_role[static_cast<std::size_t>(buffer.role)] += bytes;
+    if (has_own_memory(buffer)) {
+      use.peak += bytes;
+    } else if (buffer.first >= 0) {
+      changes[static_cast<std::size_t>(buffer.first)] += bytes;
+      changes[static_cast<std::size_t>(buffer.last) + 1] -= bytes;
+    }
+  }
+  for (const PlanNode& node : plan.nodes)
+    use.by_role[static_cast<std::size_t>(BufferRole::messages)] += message_bytes(plan, node, machine);
+  use.separate = std::accumulate(use.by_role.begin(), use.by_role.end(), Index{0});
+  use.peak += use.of(BufferRole::messages) + lay_out_memory({&plan}, machine).bytes();
+  Index now = 0, most = -1;
+  for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
+    now += changes[n];
+    if (now <= most) continue;
+    most = now;
+    use.peak_node = static_cast<int>(n);
+  }
+  return use;
+}
+
+Index bytes_of(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout,
+               const MachineDescription& machine) {
+  std::map<std::string_view, Index> separate;
+  for (const StepPlan* plan : plans)
+    for (const PlanBuffer& buffer : plan->buffers)
+      if (buffer.alias == no_buffer && !layout.places.contains(buffer.name) && !is_learned(buffer) && !buffer.adopted)
+        separate[buffer.name] = std::max(separate[buffer.name], buffer.bytes());
+  Index sum = layout.bytes();
+  for (const auto& [name, bytes] : separate) sum += bytes;
+  for (const PlanNode& node : plans.front()->nodes) sum += message_bytes(*plans.front(), node, machine);
+  return sum;
+}
+
+std::vector<Index> memory_by_layer(const StepPlan& plan, const std::vector<std::string>& layer_names,
+                                   const MachineDescription& machine) {
+  std::map<std::string_view, std::size_t> places;
+  for (std::size_t i = 0; i < layer_names.size(); ++i) places[layer_names[i]] = i;
+  const std::size_t others = layer_names.size();
+  // The longest name counts: "conv1_a_y" belongs to the layer conv1_a, not to conv1.
+  const auto layer_of = [&](std::string_view buffer) {
+    for (std::size_t end = buffer.size(); end-- > 0;) {
+      if (buffer[end] != '_' && buffer[end] != '.') continue;
+      if (const auto found = places.find(buffer.substr(0, end)); found != places.end()) return found->second;
+    }
+    return others;
+  };
+  std::vector<Index> bytes(others + 1, 0);
+  for (const PlanBuffer& buffer : plan.buffers)
+    if (buffer.alias == no_buffer && !buffer.adopted) bytes[layer_of(buffer.name)] += buffer.bytes();
+  for (const PlanNode& node : plan.nodes) {
+    const bool of_layer = node.layer >= 0 && static_cast<std::size_t>(node.layer) < others;
+    bytes[of_layer ? static_cast<std::size_t>(node.layer) : others] += message_bytes(plan, node, machine);
+  }
+  return bytes;
+}
+
+}  // namespace aloni::nn

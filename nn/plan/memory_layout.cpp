@@ -1,0 +1,229 @@
+#include <aloni/nn/plan/memory_layout.hpp>
+
+#include <aloni/nn/step_graph.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <set>
+#include <utility>
+
+namespace aloni::nn {
+
+namespace {
+
+Index round_up(Index bytes) {
+  return (bytes + MemoryLayout::alignment - 1) / MemoryLayout::alignment * MemoryLayout::alignment;
+}
+
+/// First and last position that touch a buffer; first > last: none.
+struct FirstAndLast {
+  int first = std::numeric_limits<int>::max(), last = -1;
+
+  void add(int position) {
+    first = std::min(first, position);
+    last = std::max(last, position);
+  }
+  bool unused() const { return first > last; }
+};
+
+/// In the list of nodes, and in the actions of the schedule.
+struct Lifetime {
+  FirstAndLast nodes, actions;
+
+  bool unused() const { return nodes.unused(); }
+  bool ends_before(const Lifetime& other) const {
+    return nodes.last < other.nodes.first && actions.last < other.actions.first;
+  }
+};
+
+/// Of root buffers.
+std::vector<Lifetime> lifetimes_of(const StepPlan& plan, const MachineDescription& machine) {
+  std::vector<Lifetime> lifetimes(plan.buffers.size());
+  const std::vector<StepAction> actions = schedule(graph_of(plan), {.kernels_ahead = machine.on_host ? 0 : 1});
+  for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
+    const int n = actions[static_cast<std::size_t>(a)].node;
+    const PlanNode& node = plan.nodes[static_cast<std::size_t>(n)];
+    for (const auto* regions : {&node.reads, &node.writes}) {
+      for (const PlanRegion& r : *regions) {
+        Lifetime& life = lifetimes[static_cast<std::size_t>(plan.root(r.buffer))];
+        life.nodes.add(n);
+        life.actions.add(a);
+      }
+    }
+  }
+  return lifetimes;
+}
+
+bool shares_memory(const StepPlan& plan, const MachineDescription& machine) {
+  for (int r = 0; r < plan.ranks; ++r)
+    if (r != plan.rank && machine.share_memory(plan.rank, r)) return true;
+  return false;
+}
+
+struct Candidate {
+  std::string name;
+  MemoryLayout::Place place;
+  std::vector<Lifetime> lifetimes;  ///< one for each plan
+
+  bool meets(const Candidate& other) const {
+    for (std::size_t p = 0; p < lifetimes.size(); ++p) {
+      const Lifetime &mine = lifetimes[p], &its = other.lifetimes[p];
+      if (!mine.unused() && !its.unused() && !mine.ends_before(its) && !its.ends_before(mine)) return true;
+    }
+    return false;
+  }
+};
+
+/// Start of the smallest gap between the placed candidates, else the end of the last one.
+Index find_gap(const Candidate& wanted, const std::vector<const Candidate*>& placed) {
+  std::vector<std::pair<Index, Index>> taken;
+  for (const Candidate* c : placed)
+    if (c->place.shared == wanted.place.shared && wanted.meets(*c))
+      taken.emplace_back(c->place.offset, c->place.offset + round_up(c->place.bytes));
+  std::ranges::sort(taken);
+  const Index bytes = round_up(wanted.place.bytes);
+  Index end = 0, best = -1, smallest = std::numeric_limits<Index>::max();
+  for (const auto& [from, to] : taken) {
+    if (const Index gap = from - end; gap >= bytes && gap < smallest) {
+      best = end;
+      smallest = gap;
+    }
+    end = std::max(end, to);
+  }
+  return best >= 0 ? best : end;
+}
+
+}  // namespace
+
+bool is_learned(const PlanBuffer& buffer) {
+  return buffer.role == BufferRole::parameters || buffer.role == BufferRole::parameter_gradients ||
+         buffer.role == BufferRole::optimiser;
+}
+
+bool has_own_memory(const PlanBuffer& buffer) {
+  return buffer.persistent || buffer.by_kernels || buffer.read_beyond || is_learned(buffer);
+}
+
+MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const MachineDescription& machine) {
+  std::map<std::string, Candidate> by_name;
+  std::set<std::string> separate;
+  for (const StepPlan* plan : plans)
+    for (const PlanBuffer& buffer : plan->buffers)
+      if (has_own_memory(buffer)) separate.insert(buffer.name);
+  for (std::size_t p = 0; p < plans.size(); ++p) {
+    const StepPlan& plan = *plans[p];
+    const std::vector<Lifetime> lifetimes = lifetimes_of(plan, machine);
+    const bool shares = shares_memory(plan, machine);
+    for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+      const PlanBuffer& buffer = plan.buffers[b];
+      if (buffer.alias != no_buffer || separate.contains(buffer.name)) continue;
+      Candidate& c = by_name[buffer.name];
+      c.name = buffer.name;
+      c.lifetimes.resize(plans.size());
+      c.lifetimes[p] = lifetimes[b];
+      c.place.bytes = std::max(c.place.bytes, buffer.bytes());
+      c.place.shared = c.place.shared || (buffer.shared && shares);
+    }
+  }
+  std::vector<Candidate*> order;
+  for (auto& [name, candidate] : by_name) order.push_back(&candidate);
+  std::ranges::stable_sort(order, std::greater{}, [](const Candidate* c) { return c->place.bytes; });
+  MemoryLayout layout;
+  std::vector<const Candidate*> placed;
+  for (Candidate* c : order) {
+    c->place.offset = find_gap(*c, placed);
+    placed.push_back(c);
+    Index& all = c->place.shared ? layout.shared_bytes : layout.private_bytes;
+    all = std::max(all, c->place.offset + round_up(c->place.bytes));
+    layout.places.emplace(c->name, c->place);
+  }
+  return layout;
+}
+
+namespace {
+
+/// The buffer to which each byte of a layout belongs: the last one that was written.
+class Owners {
+ public:
+  Owners(const StepPlan& plan, const MemoryLayout& layout) : plan_(plan), layout_(layout) {}
+
+  void take(BufferId root) {
+    const MemoryLayout::Place* const place = place_of(root);
+    if (place == nullptr) return;
+    const auto first = split(place->shared, place->offset);
+    const auto end = split(place->shared, place->offset + place->bytes);
+    owners_.erase(std::next(first), end);
+    first->second = root;
+  }
+  /// Another buffer that has a byte of this one; no_buffer as the value: not written so far.
+  std::optional<BufferId> other(BufferId root) {
+    const MemoryLayout::Place* const place = place_of(root);
+    if (place == nullptr) return std::nullopt;
+    const auto end = split(place->shared, place->offset + place->bytes);
+    for (auto range = split(place->shared, place->offset); range != end; ++range)
+      if (range->second != root) return range->second;
+    return std::nullopt;
+  }
+
+ private:
+  using Ranges = std::map<std::pair<bool, Index>, BufferId>;  // by memory and first byte
+
+  const MemoryLayout::Place* place_of(BufferId root) const {
+    const auto found = layout_.places.find(plan_.buffers[static_cast<std::size_t>(root)].name);
+    return found == layout_.places.end() || found->second.bytes == 0 ? nullptr : &found->second;
+  }
+  Ranges::iterator split(bool shared, Index offset) {
+    const auto next = owners_.upper_bound({shared, offset});
+    return owners_.emplace(std::pair{shared, offset}, std::prev(next)->second).first;
+  }
+
+  const StepPlan& plan_;
+  const MemoryLayout& layout_;
+  Ranges owners_{{{false, 0}, no_buffer}, {{true, 0}, no_buffer}};
+};
+
+/// graph_of(plan) with the places of the layout as addresses.
+StepGraph graph_with_places(const StepPlan& plan, const MemoryLayout& layout) {
+  StepGraph graph = graph_of(plan);
+  for (StepNode& node : graph.nodes) {
+    for (Access& access : node.accesses) {
+      const auto* const root = static_cast<const PlanBuffer*>(access.memory);
+      const auto place = layout.places.find(root->name);
+      if (place == layout.places.end()) continue;
+      constexpr std::uintptr_t shared_memory = std::uintptr_t{1} << 62;
+      access.address = (place->second.shared ? shared_memory : 0) + static_cast<std::uintptr_t>(place->second.offset);
+      access.bytes = static_cast<std::size_t>(place->second.bytes);
+    }
+  }
+  return graph;
+}
+
+}  // namespace
+
+std::optional<std::string> find_overwritten(const StepPlan& plan, const MemoryLayout& layout,
+                                            const ScheduleOptions& order) {
+  Owners owners(plan, layout);
+  const auto name_of = [&](BufferId b) { return plan.buffers[static_cast<std::size_t>(b)].name; };
+  for (const StepAction& action : schedule(graph_with_places(plan, layout), order)) {
+    const PlanNode& node = plan.nodes[static_cast<std::size_t>(action.node)];
+    for (const PlanRegion& r : node.reads) {
+      const BufferId root = plan.root(r.buffer);
+      if (const auto other = owners.other(root))
+        return node.label + " reads " + name_of(root) + ", which " +
+               (*other == no_buffer ? "was not written" : name_of(*other) + " overwrote");
+    }
+    for (const PlanRegion& r : node.writes) {
+      const BufferId root = plan.root(r.buffer);
+      // A transfer has its destination for itself from its start to its finish.
+      if (const auto other = owners.other(root); other && *other != no_buffer && action.kind == StepActionKind::finish)
+        return node.label + " fills " + name_of(root) + ", which " + name_of(*other) + " overwrote";
+      owners.take(root);
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace aloni::nn

@@ -1,0 +1,56 @@
+#pragma once
+// Where the buffers of step plans lie in memory. Buffers that are in use at different times share memory: a gradient
+// takes the place of another one that is no longer read. Pure arithmetic.
+//
+//   const MemoryLayout layout = lay_out_memory({&training, &inference}, machine);
+//   layout.private_bytes + layout.shared_bytes;          // instead of the sum of all buffers
+//   layout.places.at("conv1_dy").offset;
+//
+// A buffer is in use from the first to the last node that touches it, in the list of the plan and in the order of
+// schedule(). A transfer uses its buffers from its start to its finish. Two buffers share memory only if one is done
+// before the other begins, in both orders. So the dependencies that sharing adds hold in the schedule already, and the
+// order of the actions stays as it was.
+//
+// The buffers are placed by descending size, each into the smallest gap that is free while it is in use (Pisarchyk and
+// Lee, Efficient memory management for deep neural net inference, 2020, section 5.2).
+#include <aloni/core/machine.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aloni::nn {
+
+struct MemoryLayout {
+  struct Place {
+    bool shared = false;  ///< in the memory that the ranks of a node share
+    Index offset = 0;     ///< in bytes; a multiple of `alignment`
+    Index bytes = 0;
+  };
+  static constexpr Index alignment = 64;
+
+  /// By the name of the buffer. Aliases have no place, and neither have buffers with memory of their own: those of
+  /// has_own_memory().
+  std::map<std::string, Place> places = {};
+  Index private_bytes = 0, shared_bytes = 0;  ///< multiples of `alignment`
+
+  Index bytes() const { return private_bytes + shared_bytes; }
+};
+
+/// Whether Parameters has the memory of a buffer: learned tensors, their gradients and momenta.
+bool is_learned(const PlanBuffer& buffer);
+/// Whether a buffer keeps its memory for itself: its contents outlive the step, or others allocate it.
+bool has_own_memory(const PlanBuffer& buffer);
+
+/// Layout for plans of one rank that run one after the other. Buffers of one name are one buffer.
+/// @pre `machine` describes all ranks of the plans; a name has one type and role in all plans
+MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const MachineDescription& machine);
+
+/// The first access to a value that another buffer in the same place has overwritten, or nothing. Runs the actions in
+/// the order of schedule(). Proves layouts in tests; not needed to run a plan.
+std::optional<std::string> find_overwritten(const StepPlan& plan, const MemoryLayout& layout,
+                                            const ScheduleOptions& order = {});
+
+}  // namespace aloni::nn

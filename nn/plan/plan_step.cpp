@@ -1,0 +1,684 @@
+#include <aloni/nn/plan/plan_step.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/operation.hpp>
+#include <aloni/nn/plan/detail/builder.hpp>
+#include <aloni/nn/plan/detail/convolution_planner.hpp>
+#include <aloni/nn/plan/detail/layer_planner.hpp>
+#include <aloni/nn/plan/detail/reduction_members.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn {
+
+namespace {
+
+using detail::ConvolutionPlanner;
+using detail::LayerPlanner;
+using detail::PlanBuilder;
+using views::Box;
+using views::Dim;
+using views::Distribution;
+
+// How the gradient of a layer's input returns to the producer of that input:
+//   dx  --fold-->  folded  --back-->  dy of the producer  (summed if the producer has several readers)
+// `fold` adds ghosts to their owners (windows of pooling and up-sampling). `back` is the reverse redistribution.
+// Either may be absent.
+class StepPlanner {
+ public:
+  StepPlanner(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,
+              const MachineDescription& machine, const StepOptions& options)
+      : network_(network),
+        layers_(layers),
+        options_(options),
+        parameters_(options.split_parameters ? lay_out_parameters(network, layers, rank) : lay_out_parameters(network)),
+        plan_{
+            .kind = kind, .rank = rank, .ranks = layers.input.ranks(), .samples = layers.input.extents()[Dim::sample]},
+        builder_(plan_, machine, options.activations),
+        nodes_(network.layers.size()) {
+    for (const LayerDescription& l : network.layers) properties_.push_back(properties_of(l.operation));
+  }
+
+  StepPlan plan() {
+    find_wanted_gradients();
+    lay_out_parameter_buffers();
+    lay_out_activations();
+    if (trains()) lay_out_gradients();
+    for (int i = 0; i < size(); ++i)
+      for (Edge& edge : node(i).inputs) connect(i, edge);
+    order_contributions();
+    for (int i = 0; i < size(); ++i) make_planner(i);
+    for (int i = 0; i < size(); ++i) add_forward(i);
+    if (plan_.kind != StepKind::gradients) add_loss();
+    if (trains()) {
+      const std::vector<Bucket> buckets = gradient_buckets();
+      for (int i = size() - 1; i >= 0; --i) {
+        add_backward(i);
+        if (options_.sums_beside_backward) add_sums(buckets, i);
+      }
+      if (!options_.sums_beside_backward) add_sums(buckets, 0);
+    }
+    if (plan_.kind == StepKind::training && options_.update) add_update();
+    set_lifetimes();
+    mark_reads_beyond();
+    return std::move(plan_);
+  }
+
+ private:
+  struct Edge {
+    explicit Edge(const LayerInput& in) : plan(in) {}
+
+    const LayerInput& plan;
+    BufferId x = no_buffer, dx = no_buffer;
+    std::optional<TransferWork> fetch = {};  ///< fills x: its ghosts, or all of it
+    std::optional<TransferWork> fold = {}, back = {};
+    BufferId folded = no_buffer;        ///< between fold and back
+    BufferId result = no_buffer;        ///< result of the last stage
+    BufferId contribution = no_buffer;  ///< summand of the producer's dy, if that has several readers
+    bool contributes_first = false;     ///< first in the order of the backward pass: overwrites dy
+  };
+  struct Node {
+    std::vector<Edge> inputs;
+    BufferId y = no_buffer, dy = no_buffer;
+    std::unique_ptr<ConvolutionPlanner> convolution;
+    std::unique_ptr<LayerPlanner> other;
+  };
+  /// Gradients that are summed together, as soon as the backward pass has left their first layer.
+  struct Bucket {
+    int layer = 0;  ///< first layer
+    ReductionWork work;
+  };
+
+  int size() const { return static_cast<int>(nodes_.size()); }
+  int rank() const { return plan_.rank; }
+  bool trains() const { return plan_.kind != StepKind::inference; }
+  Node& node(int i) { return nodes_[static_cast<std::size_t>(i)]; }
+  const LayerPlan& layer(int i) const { return layers_.layers[static_cast<std::size_t>(i)]; }
+  const LayerDescription& description(int i) const { return network_.layers[static_cast<std::size_t>(i)]; }
+  const Operation& operation(int i) const { return description(i).operation; }
+  const std::string& name_of(int i) const { return description(i).name; }
+  BufferId output_of(int i) { return i < 0 ? input_ : node(i).y; }
+  BufferId gradient_of(int i) { return i < 0 ? input_gradient_ : node(i).dy; }
+  /// Whether something depends on the gradient of this tensor: learned tensors before it, or the user.
+  bool wants_gradient(int i) const { return i < 0 ? options_.input_gradient : wanted_[static_cast<std::size_t>(i)]; }
+  bool has_parameters(int i) const {
+    return std::ranges::any_of(parameters_.descriptions, [&](const auto& d) { return d.layer == i; });
+  }
+  bool only_reader(int source) const { return layers_.readers_of(source).size() == 1; }
+  bool same_distribution(const LayerInput& in) const { return layers_.output_of(in.source) == in.distribution; }
+  const OperationProperties& properties(int i) const { return properties_[static_cast<std::size_t>(i)]; }
+  bool concatenates(int i) const { return properties(i).concatenates; }
+  /// Whether this rank's part of the producer's output contains the ghosts that readers need.
+  bool has_recomputed_ghosts(int source) const { return source >= 0 && !layer(source).recomputed.empty(); }
+
+  BufferId add(std::string name, BufferRole role, const Box& owned, const Box& box) {
+    return builder_.add(
+        {.name = std::move(name), .role = role, .type = builder_.activations(), .owned = owned, .box = box});
+  }
+  /// "conv1_dx"; "add1_dx1" for the second input.
+  std::string edge_name(int i, const char* what, const Edge& edge) {
+    const auto& inputs = node(i).inputs;
+    const auto k = static_cast<int>(&edge - inputs.data());
+    return name_of(i) + what + (inputs.size() > 1 ? std::to_string(k) : "");
+  }
+
+  // --- buffers ---
+
+  void lay_out_parameter_buffers() {
+    for (std::size_t p = 0; p < parameters_.places.size(); ++p) {
+      const std::string& name = parameters_.descriptions[p].name;
+      const Box kept = parameters_.places[p].kept;
+      const auto add = [&](const std::string& suffix, BufferRole role) {
+        return builder_.add({.name = name + suffix,
+                             .role = role,
+                             .type = builder_.parameters(),
+                             .owned = kept,
+                             .box = kept,
+                             .persistent = true});
+      };
+      values_.push_back(add("", BufferRole::parameters));
+      gradients_.push_back(trains() ? add(".gradient", BufferRole::parameter_gradients) : no_buffer);
+      momenta_.push_back(plan_.kind == StepKind::training && options_.update ? add(".momentum", BufferRole::optimiser)
+                                                                             : no_buffer);
+    }
+  }
+
+  /// Box that the memory of a layer's output covers: the box that it computes, or the owned box with the ghosts of
+  /// its only reader.
+  Box box_of_output(int i) const {
+    const Box owned = layers_.output_of(i).owned(rank());
+    if (i >= 0 && !layer(i).recomputed.empty()) return layer(i).forward_work(rank());
+    const bool ghosts = i < 0 ? layers_.input_has_ghosts : layer(i).output_has_ghosts;
+    return ghosts ? hull(owned, layer(layers_.readers_of(i)[0]).input_needed(rank())) : owned;
+  }
+
+  bool computes_in_place(int i) const {
+    const int source = layer(i).inputs[0].source;
+    return properties(i).computes_in_place && source >= 0 && layer(i).inputs[0].mode == InputMode::shared &&
+           only_reader(source) && !layer(i).output_has_ghosts && properties(source).output_may_be_overwritten;
+  }
+
+  /// Whether the layer's output is its input, in the same memory. Training and inference have one output of the
+  /// network: its buffer is not replaced.
+  bool passes_input_on(int i) const {
+    const LayerInput& in = layer(i).inputs[0];
+    return !trains() && properties(i).is_identity_in_inference && in.source >= 0 && in.mode == InputMode::shared &&
+           only_reader(in.source) && !layer(i).output_has_ghosts && (computes_in_place(i) || !may_be_output(i));
+  }
+  /// Whether the layer's output may lie in the buffer of the network's output.
+  bool may_be_output(int i) const {
+    if (i == size() - 1) return true;
+    const auto& readers = layers_.readers_of(i);
+    if (readers.size() != 1) return false;
+    const OperationProperties& reader = properties(readers[0]);
+    return (reader.computes_in_place || reader.is_identity_in_inference) && may_be_output(readers[0]);
+  }
+
+  /// Whether the layer is a convolution followed by an in-place ReLU.
+  bool may_fuse_relu(int i) const {
+    if (!options_.fuse_inference || !std::holds_alternative<Convolution>(operation(i))) return false;
+    const auto& readers = layers_.readers_of(i);
+    return readers.size() == 1 && std::holds_alternative<Relu>(operation(readers[0])) && computes_in_place(readers[0]);
+  }
+  /// Whether the layer is a ReLU that the previous convolution computes in inference.
+  bool is_fused(int i) {
+    if (trains() || !std::holds_alternative<Relu>(operation(i))) return false;
+    const int source = layer(i).inputs[0].source;
+    return source >= 0 && node(source).convolution && node(source).convolution->fuses_relu();
+  }
+
+  void lay_out_activations() {
+    input_ = add("input", BufferRole::input, layers_.input.owned(rank()), box_of_output(-1));
+    builder_.at(input_).persistent = true;
+    builder_.at(input_).adopted = layers_.input_is_adopted;
+    for (int i = 0; i < size(); ++i) {
+      Node& n = node(i);
+      n.inputs.reserve(layer(i).inputs.size());
+      for (const LayerInput& in : layer(i).inputs) n.inputs.emplace_back(in);
+      for (Edge& edge : n.inputs) {
+        if (concatenates(i)) continue;
+        edge.x = output_of(edge.plan.source);
+        if (edge.plan.mode != InputMode::separate) continue;
+        const Box needed = layer(i).input_needed(rank());
+        edge.x =
+            add(edge_name(i, "_x", edge), BufferRole::ghosts, intersect(layer(i).input.owned(rank()), needed), needed);
+      }
+      n.y = computes_in_place(i) || passes_input_on(i)
+                ? n.inputs[0].x
+                : add(name_of(i) + "_y", BufferRole::activation, layer(i).output.owned(rank()), box_of_output(i));
+      if (concatenates(i))
+        for (Edge& edge : n.inputs) edge.x = n.y;
+    }
+    plan_.input = input_;
+    plan_.output = node(size() - 1).y;
+    builder_.at(plan_.output).persistent = true;
+    const Box out = layers_.output_of(size() - 1).owned(rank());
+    if (plan_.kind == StepKind::gradients) return;
+    switch (targets_of(network_.loss)) {
+      case LossTargets::sample_labels:
+        targets_ = builder_.add_array("labels", BufferRole::input, ElementType::int32, out.extent(Dim::sample));
+        break;
+      case LossTargets::pixel_labels: {
+        const Box pixels = out.empty() ? Box{} : detail::with_channels(out, {0, 1});
+        targets_ = builder_.add(
+            {.name = "labels", .role = BufferRole::input, .type = ElementType::int32, .owned = pixels, .box = pixels});
+        break;
+      }
+      case LossTargets::elements:
+        targets_ = add("targets", BufferRole::input, out, out);
+        break;
+    }
+    builder_.at(targets_).persistent = true;
+    loss_ = builder_.add_array("loss", BufferRole::workspace, ElementType::float64, 2);
+    if (network_.loss == Loss::dice)
+      global_sums_ = builder_.add_array("loss_sums", BufferRole::workspace, ElementType::float64, 4);
+  }
+
+  void lay_out_gradients() {
+    if (options_.input_gradient) {
+      const Box owned = layers_.input.owned(rank());
+      input_gradient_ = add("input_gradient", BufferRole::gradient, owned, owned);
+      builder_.at(input_gradient_).persistent = true;
+      plan_.input_gradient = input_gradient_;
+    }
+    // A layer writes its input's gradient directly to the producer's dy if distribution and box agree. A layer that
+    // computes in place has no other dy than the producer's then.
+    for (int i = 0; i < size(); ++i) {
+      if (!wants_gradient(i) && i < size() - 1) continue;  // the user may ask for that of the output
+      const LayerInput& in = layer(i).inputs[0];
+      const bool in_place = in.source >= 0 && wants_gradient(in.source) && properties(i).computes_in_place &&
+                            writes_gradient_directly(i, in);
+      node(i).dy = in_place ? node(in.source).dy
+                            : add(name_of(i) + "_dy", BufferRole::gradient, layer(i).output.owned(rank()),
+                                  layer(i).output_gradient_box(rank()));
+    }
+    plan_.output_gradient = node(size() - 1).dy;
+    builder_.at(plan_.output_gradient).persistent = true;  // the user may write it at any time before the backward pass
+    for (int i = 0; i < size(); ++i) {
+      for (Edge& edge : node(i).inputs) {
+        if (!wants_gradient(edge.plan.source)) continue;
+        if (concatenates(i)) {
+          edge.dx = node(i).dy;
+        } else if (writes_gradient_directly(i, edge.plan)) {
+          edge.dx = gradient_of(edge.plan.source);
+        } else {
+          const Box owned = layer(i).input.owned(rank());
+          const Box box = folds(i) ? layer(i).input_needed_by_owned(rank()) : owned;
+          edge.dx = add(edge_name(i, "_dx", edge), BufferRole::gradient, intersect(box, owned), box);
+        }
+      }
+    }
+  }
+
+  /// Whether dx has ghosts to be added to their owners: windows of pooling and up-sampling. (Convolution gathers
+  /// instead.)
+  bool folds(int i) const {
+    if (!properties(i).scatters_gradient) return false;
+    // Where a rank reads less than its owned box, the fold zeroes the rest.
+    return std::ranges::any_of(layer(i).blocks.representatives,
+                               [&](int r) { return layer(i).input_needed_by_owned(r) != layer(i).input.owned(r); });
+  }
+  bool writes_gradient_directly(int i, const LayerInput& in) const {
+    return only_reader(in.source) && same_distribution(in) && !folds(i) && !concatenates(i);
+  }
+
+  // --- transfers between layers ---
+
+  /// The offsets: position of channel 0 of the plan in the buffers.
+  TransferItemPlan item(BufferId source, BufferId destination, halo::TransferPlan plan, Index source_offset = 0,
+                        Index destination_offset = 0) {
+    return {source,          destination,   builder_[source].box, builder_[destination].box,
+            std::move(plan), source_offset, destination_offset};
+  }
+
+  void connect(int i, Edge& edge) {
+    const Distribution& from = layers_.output_of(edge.plan.source);
+    const BufferId producer = output_of(edge.plan.source);
+    const auto needed = [&](int r) { return layer(i).needed_of(edge.plan, r); };
+    const halo::BoundaryConditions boundaries;                             // no needed index is outside the tensor
+    if (edge.plan.mode == InputMode::in_place && !layer(i).convolution) {  // convolutions exchange ghosts themselves
+      edge.fetch = TransferWork{.name = name_of(i) + "_x"};
+      edge.fetch->items.push_back(item(
+          producer, producer, halo::plan_halo(from, needed, boundaries, rank(), layer(i).blocks.neighbours(rank()))));
+    } else if (edge.plan.mode == InputMode::separate) {
+      halo::TransferPlan moves;
+      if (!has_recomputed_ghosts(edge.plan.source)) {
+        const auto position = static_cast<std::size_t>(&edge - node(i).inputs.data());
+        moves = halo::plan_redistribution(from, edge.plan.distribution, needed, boundaries, rank(),
+                                          readers_of(layer(i), position, from.owned(rank())));
+      } else if (const Box box = needed(rank()); !box.empty()) {
+        moves.local = {{.destination = box, .source = box}};
+      }
+      edge.fetch = TransferWork{.name = name_of(i) + "_x"};
+      edge.fetch->items.push_back(item(producer, edge.x, std::move(moves), 0, edge.plan.channel_offset));
+    }
+    if (trains() && wants_gradient(edge.plan.source) && !writes_gradient_directly(i, edge.plan))
+      connect_gradient(i, edge);
+  }
+
+  void connect_gradient(int i, Edge& edge) {
+    const Distribution& producer = layers_.output_of(edge.plan.source);
+    const bool same = same_distribution(edge.plan);
+    // Destination of the last stage: the producer's dy, or a summand of it.
+    edge.result = gradient_of(edge.plan.source);
+    if (!only_reader(edge.plan.source)) {
+      if (same && !folds(i)) {
+        edge.contribution = edge.dx;
+        return;
+      }
+      const Box owned = producer.owned(rank());
+      edge.contribution = add(edge_name(i, "_contribution", edge), BufferRole::gradient, owned, owned);
+      edge.result = edge.contribution;
+    }
+    edge.folded = edge.dx;
+    if (folds(i)) {
+      const Box owned = layer(i).input.owned(rank());
+      edge.folded = same ? edge.result : add(edge_name(i, "_dx_folded", edge), BufferRole::gradient, owned, owned);
+      const auto needed = [&](int r) { return layer(i).input_needed_by_owned(r); };
+      edge.fold = TransferWork{.adjoint = true, .name = name_of(i) + "_dx"};
+      edge.fold->items.push_back(
+          item(edge.folded, edge.dx,
+               halo::plan_redistribution(layer(i).input, layer(i).input, needed, halo::BoundaryConditions{}, rank(),
+                                         layer(i).blocks.neighbours(rank()))));
+    }
+    if (!same || concatenates(i)) {
+      edge.back = TransferWork{.name = name_of(i) + "_dx"};
+      edge.back->items.push_back(item(edge.folded, edge.result,
+                                      halo::plan_redistribution(edge.plan.distribution, producer, rank()),
+                                      edge.plan.channel_offset));
+    }
+  }
+
+  /// The backward pass visits layers from the last to the first, and the inputs of each layer in order.
+  void order_contributions() {
+    std::vector<bool> met(nodes_.size() + 1, false);
+    for (int i = size() - 1; i >= 0; --i) {
+      for (Edge& edge : node(i).inputs) {
+        edge.contributes_first = !met[static_cast<std::size_t>(edge.plan.source + 1)];
+        met[static_cast<std::size_t>(edge.plan.source + 1)] = true;
+      }
+    }
+  }
+
+  void make_planner(int i) {
+    Node& n = node(i);
+    std::vector<BufferId> values, gradients;
+    for (std::size_t p = 0; p < parameters_.descriptions.size(); ++p) {
+      if (parameters_.descriptions[p].layer != i) continue;
+      values.push_back(values_[p]);
+      gradients.push_back(gradients_[p]);
+    }
+    if (layer(i).convolution) {
+      detail::ConvolutionBuffers b{.x = n.inputs[0].x, .y = n.y, .dx = n.inputs[0].dx, .dy = n.dy};
+      b.w = values[0];
+      b.dw = gradients[0];
+      if (values.size() > 1) b.b = values[1];
+      if (values.size() > 1) b.db = gradients[1];
+      n.convolution = std::make_unique<ConvolutionPlanner>(
+          builder_, layer(i), b,
+          detail::ConvolutionPlanOptions{.label = name_of(i),
+                                         .layer = i,
+                                         .input_is_complete = n.inputs[0].plan.mode != InputMode::in_place,
+                                         .fuse_relu = may_fuse_relu(i),
+                                         .largest_overhead = options_.largest_overhead});
+      return;
+    }
+    detail::LayerBuffers b{.y = n.y, .dy = n.dy, .parameters = std::move(values), .gradients = std::move(gradients)};
+    for (const Edge& edge : n.inputs) {
+      b.x.push_back(edge.x);
+      b.dx.push_back(edge.dx);
+    }
+    n.other = std::make_unique<LayerPlanner>(builder_, description(i), layer(i), i, std::move(b));
+  }
+
+  // --- nodes ---
+
+  void add_forward(int i) {
+    builder_.begin("forward " + name_of(i), i, StepPhase::forward);
+    if (is_fused(i) || passes_input_on(i)) return;
+    for (Edge& edge : node(i).inputs) {
+      if (!edge.fetch) continue;
+      PlanBuilder::Regions writes;
+      const Box wanted = layer(i).needed_of(edge.plan, rank());
+      const Box needed = shift_channels(wanted, edge.plan.channel_offset);
+      const Box own = edge.plan.mode == InputMode::in_place ? intersect(builder_[edge.x].owned, needed) : Box{};
+      for (const Box& ghosts : own.empty() ? std::vector{needed} : difference(needed, own))
+        writes.push_back({edge.x, ghosts});
+      const BufferId producer = output_of(edge.plan.source);
+      const bool local = edge.plan.mode == InputMode::separate && has_recomputed_ghosts(edge.plan.source);
+      builder_.transfer("input", *edge.fetch, {local ? PlanRegion{producer, wanted} : builder_.owned(producer)},
+                        std::move(writes));
+    }
+    Node& n = node(i);
+    if (!n.convolution) return n.other->add_forward(trains());
+    n.convolution->add_input_exchange();
+    n.convolution->add_forward(!trains() && n.convolution->fuses_relu());
+  }
+
+  /// The number of summands of the mean; 1 for a loss that is no mean.
+  double mean_divisor() const {
+    if (network_.loss == Loss::dice) return 1;
+    const views::Extents& output = layers_.layers.back().output.extents();
+    switch (targets_of(network_.loss)) {
+      case LossTargets::sample_labels:
+        return static_cast<double>(plan_.samples);
+      case LossTargets::pixel_labels:
+        return static_cast<double>(output.size() / output[Dim::channel]);
+      case LossTargets::elements:
+        break;
+    }
+    return static_cast<double>(output.size());
+  }
+
+  void add_sum_of_all_ranks(BufferId b) {
+    ReductionWork sum{.elements = builder_[b].box.size(), .element_bytes = 8, .buffers = {b}};
+    sum.members = detail::members_of_gradients(1, plan_.ranks, rank());
+    builder_.reduction("sums over ranks", std::move(sum), {builder_.whole(b)});
+  }
+
+  void add_loss() {
+    builder_.begin("loss", -1, StepPhase::loss);
+    const Node& last = node(size() - 1);
+    const Distribution& output = layers_.output_of(size() - 1);
+    const Box own = output.owned(rank());
+    LossWork work{.loss = network_.loss,
+                  .output = last.y,
+                  .targets = targets_,
+                  .gradient = last.dy,
+                  .sums = loss_,
+                  .global = global_sums_,
+                  .share = 1.0 / plan_.ranks,
+                  .region = own,
+                  .scale = 1 / mean_divisor(),
+                  .counts = output.is_first_copy(rank())};
+    if (global_sums_ != no_buffer) {
+      work.stage = LossStage::sums;
+      builder_.add("sums of this rank", work, {builder_.owned(last.y), builder_.owned(targets_)},
+                   {builder_.whole(global_sums_)});
+      add_sum_of_all_ranks(global_sums_);
+      work.stage = LossStage::rest;
+    }
+    builder_.add("", work, {builder_.owned(last.y), builder_.owned(targets_), builder_.whole(global_sums_)},
+                 {builder_.owned(last.dy), builder_.whole(loss_)});
+    if (!trains()) add_sum_of_all_ranks(loss_);  // the sums of gradients include the loss
+  }
+
+  // The gradient of the weights usually needs no ghosts: it hides the exchange.
+  void add_backward(int i) {
+    builder_.begin("backward " + name_of(i), i, StepPhase::backward);
+    Node& n = node(i);
+    if (!wants_gradient(i)) return;
+    if (n.convolution) {
+      n.convolution->add_gradient_exchange();
+      n.convolution->add_backward_filter();
+      n.convolution->add_backward_data();
+    } else {
+      n.other->add_backward();
+    }
+    for (Edge& edge : n.inputs) {
+      if (edge.fold)
+        builder_.transfer("ghosts of dx", *edge.fold, {builder_.whole(edge.dx)}, {builder_.owned(edge.folded)});
+      if (edge.back) {
+        const PlanRegion folded =
+            concatenates(i) ? PlanRegion{edge.folded, part_of_output(edge.plan)} : builder_.owned(edge.folded);
+        builder_.transfer("dx", *edge.back, {folded}, {builder_.owned(edge.result)});
+      }
+      if (edge.contribution != no_buffer) add_contribution(edge);
+    }
+  }
+
+  /// This rank's part of one input of a concatenation, in the indices of the output.
+  Box part_of_output(const LayerInput& in) const {
+    return shift_channels(in.distribution.owned(rank()), in.channel_offset);
+  }
+
+  void add_contribution(const Edge& edge) {
+    const BufferId target = gradient_of(edge.plan.source);
+    const Box own = builder_[target].owned;
+    if (own.empty()) return;
+    // Of a concatenation: a part of its dy.
+    const PlanRegion summand{edge.contribution, edge.back ? own : shift_channels(own, edge.plan.channel_offset)};
+    if (edge.contributes_first) {
+      builder_.add("first summand",
+                   PointwiseWork{PointwiseFunction::copy, {{summand.buffer, summand.box}}, {target, own}}, {summand},
+                   {builder_.owned(target)});
+    } else {
+      builder_.add("summand",
+                   PointwiseWork{PointwiseFunction::add, {{target, own}, {summand.buffer, summand.box}}, {target, own}},
+                   {summand, builder_.owned(target)}, {builder_.owned(target)});
+    }
+  }
+
+  // --- sums of gradients ---
+
+  /// Buckets from the last gradients to the first, of at least MachineDescription::bucket_bytes each, except the last
+  /// one of a segment. The loss is in the first bucket of the first segment. All ranks sort the buckets in the order
+  /// in which the backward pass leaves the layers.
+  std::vector<Bucket> gradient_buckets() const {
+    std::vector<Bucket> buckets;
+    for (std::size_t s = 0; s < parameters_.blocks.size(); ++s) add_buckets(static_cast<int>(s), buckets);
+    std::ranges::stable_sort(buckets, std::greater{}, &Bucket::layer);
+    return buckets;
+  }
+
+  void add_buckets(int segment, std::vector<Bucket>& buckets) const {
+    const auto s = static_cast<std::size_t>(segment);
+    const int blocks = parameters_.blocks[s];
+    const std::vector<int> members = detail::members_of_gradients(blocks, plan_.ranks, rank());
+    std::vector<std::size_t> mine;
+    for (std::size_t p = 0; p < parameters_.places.size(); ++p)
+      if (parameters_.places[p].segment == s) mine.push_back(p);
+    const bool has_loss = segment == 0 && plan_.kind == StepKind::training;
+    const auto element_bytes = static_cast<int>(bytes_of(builder_.parameters()));
+    Index end = parameters_.lengths[s], size = 0;
+    ReductionWork work;
+    const auto close = [&](int layer, Index first) {
+      work.members = members;
+      work.elements = end - first;
+      work.element_bytes = element_bytes;
+      work.segment = segment;
+      work.first = first;
+      work.with_loss = has_loss && end == parameters_.lengths[s];
+      if (work.with_loss) {
+        work.elements += 2;
+        work.buffers.push_back(loss_);
+      }
+      buckets.push_back({layer, std::exchange(work, {})});
+      end = first;
+      size = 0;
+    };
+    for (std::size_t k = mine.size(); k-- > 0;) {
+      const ParameterDescription& d = parameters_.descriptions[mine[k]];
+      work.buffers.push_back(gradients_[mine[k]]);
+      // Ranks may keep blocks of slightly different sizes. Buckets must be equal on all ranks: the mean size counts.
+      size += d.extents.size() / blocks * element_bytes;
+      const bool ends_layer = k == 0 || parameters_.descriptions[mine[k - 1]].layer != d.layer;
+      if (!ends_layer || (k > 0 && size < builder_.machine().bucket_bytes && options_.sums_beside_backward)) continue;
+      if (k > 0 && !options_.sums_beside_backward) continue;
+      close(d.layer, parameters_.places[mine[k]].offset);
+    }
+    if (mine.empty() && has_loss) close(0, 0);  // no layer has parameters: the loss alone
+  }
+
+  void add_sums(const std::vector<Bucket>& buckets, int layer) {
+    for (const Bucket& bucket : buckets) {
+      if (options_.sums_beside_backward && bucket.layer != layer) continue;
+      builder_.begin("sums of gradients", bucket.layer, StepPhase::backward);
+      PlanBuilder::Regions regions;
+      for (const BufferId b : bucket.work.buffers) regions.push_back(builder_.whole(b));
+      builder_.reduction("", bucket.work, std::move(regions));
+    }
+  }
+
+  void add_update() {
+    for (std::size_t s = 0; s < parameters_.blocks.size(); ++s) {
+      builder_.begin("update", -1, StepPhase::update);
+      PlanBuilder::Regions reads, writes;
+      for (std::size_t p = 0; p < parameters_.places.size(); ++p) {
+        if (parameters_.places[p].segment != s) continue;
+        reads.push_back(builder_.whole(gradients_[p]));
+        for (const BufferId b : {values_[p], momenta_[p]}) {
+          reads.push_back(builder_.whole(b));
+          writes.push_back(builder_.whole(b));
+        }
+      }
+      builder_.add("", OptimiserWork{static_cast<int>(s), parameters_.lengths[s]}, std::move(reads), std::move(writes));
+    }
+  }
+
+  void set_lifetimes() {
+    const auto use = [&](BufferId b, int n) {
+      for (const BufferId touched : {b, plan_.root(b)}) {
+        PlanBuffer& buffer = builder_.at(touched);
+        if (buffer.first < 0) buffer.first = n;
+        buffer.last = n;
+      }
+    };
+    for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) {
+      const PlanNode& planned = plan_.nodes[static_cast<std::size_t>(n)];
+      for (const PlanRegion& r : planned.reads) use(r.buffer, n);
+      for (const PlanRegion& r : planned.writes) use(r.buffer, n);
+    }
+  }
+
+  /// On one rank all cells of an input are written before its readers run.
+  void mark_reads_beyond() {
+    if (plan_.ranks == 1) return;
+    const auto check = [&](const PlanNode& node, BufferId b, const Box& box) {
+      std::vector<Box> rest{box};
+      for (const PlanRegion& r : node.reads) {
+        if (r.buffer != b) continue;
+        std::vector<Box> outside;
+        for (const Box& part : rest) {
+          const Box common = intersect(part, r.box);
+          const std::vector<Box> left = common.empty() ? std::vector{part} : difference(part, common);
+          outside.insert(outside.end(), left.begin(), left.end());
+        }
+        rest = std::move(outside);
+      }
+      if (!rest.empty()) builder_.at(plan_.root(b)).read_beyond = true;
+    };
+    for (const PlanNode& node : plan_.nodes) {
+      if (const auto* work = std::get_if<ConvolutionWork>(&node.work)) {
+        for (const ConvolutionCall& call : work->calls)
+          if (call.computes) check(node, work->source, call.source);
+      } else if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) {
+        for (const ConvolutionCall& call : gradient->calls) {
+          if (!call.computes) continue;
+          check(node, gradient->x, call.source);
+          check(node, gradient->dy, call.target);
+        }
+      }
+    }
+  }
+
+  void find_wanted_gradients() {
+    for (int i = 0; i < size(); ++i) {
+      if (i < size() - 1 && layers_.readers_of(i).empty()) {
+        throw InvalidArgument("aloni::nn::plan_step", "layer " + name_of(i), "read by no layer",
+                              "a layer that reads it, or the last place in the list");
+      }
+      bool wanted = has_parameters(i);
+      for (const LayerInput& input : layer(i).inputs) wanted = wanted || wants_gradient(input.source);
+      wanted_.push_back(wanted);
+    }
+  }
+
+  const NetworkDescription& network_;
+  const NetworkPlan& layers_;
+  StepOptions options_;
+  ParameterLayout parameters_;
+  StepPlan plan_;
+  PlanBuilder builder_;
+  std::vector<Node> nodes_;
+  std::vector<OperationProperties> properties_;         ///< per layer
+  std::vector<bool> wanted_;                            ///< per layer
+  std::vector<BufferId> values_, gradients_, momenta_;  ///< one per learned tensor
+  BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
+  BufferId global_sums_ = no_buffer;  ///< of a loss with two stages
+};
+
+}  // namespace
+
+StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,
+                   const MachineDescription& machine, const StepOptions& options) {
+  const int ranks = layers.input.ranks();
+  if (rank < 0 || rank >= ranks) {
+    throw InvalidArgument("aloni::nn::plan_step", "rank", std::to_string(rank),
+                          "a rank from 0 to " + std::to_string(ranks - 1));
+  }
+  if (network.layers.size() != layers.layers.size()) {
+    throw InvalidArgument("aloni::nn::plan_step", "layers", std::to_string(layers.layers.size()) + " layers",
+                          "the plan of this network, with " + std::to_string(network.layers.size()));
+  }
+  return StepPlanner(network, layers, rank, kind, machine, options).plan();
+}
+
+}  // namespace aloni::nn

@@ -1,0 +1,40 @@
+#pragma once
+// Plans one step of a network on one rank: all buffers, kernels, transfers and sums over ranks. Pure arithmetic: any
+// rank's plan can be made anywhere.
+//
+//   const NetworkPlan layers = plan_network(net, resolve(strategy, net, ranks), ranks, 64);
+//   const StepPlan step = plan_step(net, layers, rank, StepKind::training, machine, {});
+//   memory_of(step).peak;                       // nn/plan/memory.hpp
+//   verify(plans_of_all_ranks);                 // nn/plan/verify.hpp
+#include <aloni/core/machine.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/parameter_layout.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+
+#include <optional>
+
+namespace aloni::nn {
+
+struct StepOptions {
+  ElementType activations = ElementType::float32;
+  /// Weights of convolutions with split channels or filters are split too, as Parameters made with splits.
+  bool split_parameters = true;
+  bool input_gradient = false;  ///< the gradient of the network's input is computed too
+  bool fuse_inference = true;   ///< in inference a convolution also computes the ReLU that follows it
+  /// Gradients are summed in buckets beside the backward pass; otherwise in one node per segment after it.
+  bool sums_beside_backward = true;
+  bool update = true;  ///< StepKind::training ends with the update of the parameters
+  /// Replaces the limits of the machine for the overhead of an interior that is computed first.
+  std::optional<double> largest_overhead = {};
+};
+
+/// The buffers have these names: input, input_gradient, labels, targets, loss, loss_sums; for each layer NAME_y,
+/// NAME_dy, NAME_x and NAME_dx (with the number of the input if there are several), where the layer does not use the
+/// buffer of another one; for each learned tensor its name, NAME.gradient, NAME.momentum.
+/// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
+/// Throws InvalidArgument.
+StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,
+                   const MachineDescription& machine, const StepOptions& options = {});
+
+}  // namespace aloni::nn

@@ -1,0 +1,63 @@
+#include <aloni/nn/plan/step_plan.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <array>
+
+namespace aloni::nn {
+
+const char* name(ElementType type) {
+  constexpr std::array names{"float", "double", "bfloat16", "int32"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+const char* name(BufferRole role) {
+  constexpr std::array names{"input",      "activation",          "gradient",  "ghosts",    "partial_sums",
+                             "parameters", "parameter_gradients", "optimiser", "workspace", "messages"};
+  return names[static_cast<std::size_t>(role)];
+}
+
+const char* name(StepPhase phase) {
+  constexpr std::array names{"forward", "loss", "backward", "update"};
+  return names[static_cast<std::size_t>(phase)];
+}
+
+const char* kind(const Work& work) {
+  constexpr std::array names{"convolution", "filter_gradient", "weights",    "bias",          "bias_gradient",
+                             "rounding",    "pooling",         "resampling", "normalisation", "mean",
+                             "dense",       "pointwise",       "dropout",    "loss",          "optimiser",
+                             "transfer",    "reduction"};
+  static_assert(names.size() == std::variant_size_v<Work>);
+  return names[work.index()];
+}
+
+NodeKind PlanNode::kind() const {
+  if (std::holds_alternative<TransferWork>(work)) return NodeKind::transfer;
+  return std::holds_alternative<ReductionWork>(work) ? NodeKind::collective : NodeKind::kernel;
+}
+
+BufferId StepPlan::find(const std::string& name) const {
+  const auto found = std::ranges::find(buffers, name, &PlanBuffer::name);
+  if (found == buffers.end())
+    throw InvalidArgument("aloni::nn::StepPlan::find", "name", '"' + name + '"', "the name of a buffer of the plan");
+  return static_cast<BufferId>(found - buffers.begin());
+}
+
+StepGraph graph_of(const StepPlan& plan) {
+  StepGraph graph;
+  for (const PlanNode& node : plan.nodes) {
+    StepNode step{.label = node.label, .kind = node.kind()};
+    const auto access = [&](const PlanRegion& r, bool writes) {
+      const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(r.buffer)];
+      const PlanBuffer& root = plan.buffers[static_cast<std::size_t>(plan.root(r.buffer))];
+      step.accesses.push_back({&root, buffer.other_indices ? root.box : r.box, writes});
+    };
+    for (const PlanRegion& r : node.reads) access(r, false);
+    for (const PlanRegion& r : node.writes) access(r, true);
+    graph.nodes.push_back(std::move(step));
+  }
+  return graph;
+}
+
+}  // namespace aloni::nn

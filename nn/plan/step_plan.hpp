@@ -1,0 +1,134 @@
+#pragma once
+// One training or inference step of one rank as a value: buffers with boxes and lifetimes, and nodes with typed work.
+// Made by plan_step() (nn/plan/plan_step.hpp) without MPI, Kokkos or memory; checked by verify(), sized by memory_of(),
+// executed by Network.
+//
+// The nodes are listed in a valid sequential order. What a node reads and writes decides all else: dependencies,
+// overlap (nn/step_graph.hpp), lifetimes and memory.
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/work.hpp>
+#include <aloni/nn/step_graph.hpp>
+
+#include <string>
+#include <vector>
+
+namespace aloni::nn {
+
+/// training: forward, loss, backward, sums over ranks, update. gradients: as training, with the gradient of a loss of
+/// the user's in place of the loss. inference: forward alone.
+enum class StepKind : std::uint8_t { training, gradients, inference };
+
+enum class ElementType : std::uint8_t { float32, float64, bfloat16, int32 };
+constexpr Index bytes_of(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+    case ElementType::int32:
+      return 4;
+    case ElementType::float64:
+      return 8;
+    case ElementType::bfloat16:
+      break;
+  }
+  return 2;
+}
+const char* name(ElementType type);
+
+enum class BufferRole : std::uint8_t {
+  input,                ///< what the user fills: input, labels, targets, and for StepKind::gradients dL/dy
+  activation,           ///< outputs of layers
+  gradient,             ///< gradients of activations
+  ghosts,               ///< copies with ghosts
+  partial_sums,         ///< sums of one rank before they are added over ranks
+  parameters,           ///< learned values
+  parameter_gradients,  ///< and their gradients
+  optimiser,            ///< momenta
+  workspace,            ///< statistics, argmax, copies of weights
+  messages              ///< packed values
+};
+const char* name(BufferRole role);
+
+struct PlanBuffer {
+  std::string name;  ///< unique in the plan
+  BufferRole role = BufferRole::activation;
+  ElementType type = ElementType::float32;
+  views::Box owned = {}, box = {};  ///< what this rank owns, and what the memory covers
+  /// Root buffer whose memory this one uses; no_buffer: memory of its own. A root has no alias itself.
+  BufferId alias = no_buffer;
+  /// Of an alias: whether its boxes have other coordinates than those of the root. Then each access is an access to
+  /// the whole root.
+  bool other_indices = false;
+  bool shared = false;      ///< other ranks of the node read it in transfers
+  bool by_kernels = false;  ///< the kernels allocate it when they are made; the extent is an estimate
+  bool persistent = false;  ///< its contents outlive the step, or are there before it
+  /// Convolutions get views that reach beyond the cells that their nodes name, so that memory is dense. They multiply
+  /// these cells by zero, so the cells must be finite: the buffer shares its memory with no other one.
+  bool read_beyond = false;
+  bool adopted = false;       ///< memory of the caller, which no node writes; `box` is in any layout
+  int first = -1, last = -1;  ///< first and last node that uses it or an alias of it; set by finish()
+
+  Index bytes() const { return box.size() * bytes_of(type); }
+};
+
+struct PlanRegion {
+  BufferId buffer = no_buffer;
+  views::Box box = {};
+};
+
+/// The summand of a parameter gradient that a node computes: over which outputs of the layer it sums.
+struct GradientSummand {
+  BufferId gradient = no_buffer;
+  views::Box part;     ///< of the gradient
+  views::Box outputs;  ///< global indices of the layer's output; its channels are ignored
+};
+
+enum class StepPhase : std::uint8_t { forward, loss, backward, update };
+const char* name(StepPhase phase);
+
+struct PlanNode {
+  std::string label;
+  int layer = -1;  ///< in the network; -1: none
+  StepPhase phase = StepPhase::forward;
+  Work work;
+  std::vector<PlanRegion> reads = {}, writes = {};
+  std::vector<GradientSummand> summands = {};
+  /// Of transfers and reductions: a number that is equal on all ranks that take part, and ascends in the list.
+  int communication = -1;
+
+  NodeKind kind() const;
+};
+
+/// A part of a convolution's weights that one rank multiplies by.
+struct WeightPart {
+  ConvolutionPart part;
+  views::Box box;       ///< of the weights
+  bool copied = false;  ///< not dense in the memory of the weights
+};
+/// The weights of one convolution on one rank.
+struct ConvolutionWeights {
+  int layer = 0;
+  BufferId w = no_buffer, dw = no_buffer;
+  std::vector<WeightPart> parts = {};
+};
+
+struct StepPlan {
+  StepKind kind = StepKind::training;
+  int rank = 0, ranks = 1;
+  Index samples = 1;
+  std::vector<PlanBuffer> buffers = {};
+  std::vector<PlanNode> nodes = {};
+  std::vector<ConvolutionWeights> convolution_weights = {};
+  BufferId input = no_buffer, output = no_buffer;                    ///< of the network
+  BufferId input_gradient = no_buffer, output_gradient = no_buffer;  ///< no_buffer: not computed
+  int communications = 0;  ///< numbers given to communication; equal on all ranks
+
+  /// Position of a buffer. Throws InvalidArgument for an unknown name.
+  BufferId find(const std::string& name) const;
+  BufferId root(BufferId b) const {
+    return buffers[static_cast<std::size_t>(b)].alias == no_buffer ? b : buffers[static_cast<std::size_t>(b)].alias;
+  }
+};
+
+/// The accesses of all nodes, or of those of one phase, for schedule(). Aliases are accesses to their root.
+StepGraph graph_of(const StepPlan& plan);
+
+}  // namespace aloni::nn

@@ -1,0 +1,40 @@
+#pragma once
+// Proves that the step plans of all ranks fit together and compute the step. Pure arithmetic on the plans.
+//
+//   std::vector<StepPlan> plans;
+//   for (int r = 0; r < ranks; ++r) plans.push_back(plan_step(net, layers, r, StepKind::training, machine));
+//   const auto fault = verify(layers, plans);
+//   if (fault) std::cerr << to_string(*fault);
+//
+// What is proved:
+// * Messages. All ranks list their communication in the same order. Each message that one rank sends is the message
+//   that its peer receives: same moves, elements and type. The members of a sum agree on members, elements and type.
+// * Values. No node reads a cell that no node has written, ghosts and recomputed cells included. A result of a window
+//   counts as written only if the window's whole input was valid. Each value that a layer reads was written last by the
+//   layer that produces it. So nothing is overwritten that is still needed, and no node is missing.
+// * Gradients. The summands of each learned tensor cover each weight with each output once. They are summed over
+//   exactly the ranks that have one, before they are used.
+// * No deadlock. schedule() keeps its promise (nn/step_graph.hpp) if all ranks list the same communication in the same
+//   order, which is the first point.
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace aloni::nn {
+
+struct PlanFault {
+  std::string what;        ///< the violated rule, with buffer and box
+  std::string node;        ///< label of the node; empty: none
+  std::vector<int> ranks;  ///< the ranks concerned
+};
+/// "rank 2, forward conv1: interior: …"
+std::string to_string(const PlanFault& fault);
+
+/// The first fault, or nothing. @pre plans[r].rank == r; the plans were made for `layers`
+std::optional<PlanFault> verify(const NetworkPlan& layers, std::span<const StepPlan> plans);
+
+}  // namespace aloni::nn

@@ -1,0 +1,237 @@
+#pragma once
+// The work of one node of a step plan, as plain data: a kernel with its problem, a transfer with its plan, or a
+// reduction with its members. nn/run/ binds each to a kernel, transfer or collective; cost() prices it.
+//
+// A work names buffers of its plan (StepPlan::buffers). Boxes are global indices of these buffers.
+#include <aloni/halo/stencil.hpp>
+#include <aloni/halo/transfer_plan.hpp>
+#include <aloni/nn/layer.hpp>
+#include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/local/pooling_problem.hpp>
+#include <aloni/nn/local/resampling_problem.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/views/box.hpp>
+
+#include <cstdint>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn {
+
+/// Index in StepPlan::buffers.
+using BufferId = int;
+inline constexpr BufferId no_buffer = -1;
+
+/// One call of a local convolution kernel: the product of one weight part with one box.
+struct ConvolutionCall {
+  int part = 0;  ///< index in ConvolutionWeights::parts
+  /// False: no input reaches the box, which becomes zero, or the bias.
+  bool computes = true;
+  local::ConvolutionProblem problem = {};
+  views::Box source = {}, target = {};  ///< with the channels and filters of the part
+};
+
+/// One region of the result of a convolution: y from x, or dL/dx from dL/dy.
+struct ConvolutionWork {
+  bool backward = false;  ///< from dL/dy to dL/dx
+  bool gathers = true;    ///< computed by forward kernels; otherwise by backward-data kernels
+  bool relu = false;      ///< with max(y, 0)
+  /// Whether the target holds partial sums in the type of the parameters, from a copy of the source in that type.
+  bool partial_sums = false;
+  int weights = 0;  ///< index in StepPlan::convolution_weights
+  BufferId source = no_buffer, target = no_buffer;
+  BufferId bias = no_buffer;  ///< added to the result
+  BufferId copy = no_buffer;  ///< of partial sums: memory for the source in the type of the parameters
+  views::Box region = {};     ///< of the target
+  std::vector<ConvolutionCall> calls = {};
+};
+
+/// The gradient of the weights, and where it can be computed at the same time that of the bias.
+struct FilterGradientWork {
+  int weights = 0;          ///< index in StepPlan::convolution_weights
+  bool transposed = false;  ///< the kernels take dy for their input and x for their output
+  BufferId x = no_buffer, dy = no_buffer, dw = no_buffer;
+  BufferId db = no_buffer;                           ///< no_buffer: not computed here
+  std::vector<ConvolutionCall> calls = {};           ///< source: of x; target: of dy
+  bool zeroes_weights = false, zeroes_bias = false;  ///< parts that are not computed on this rank become zero
+};
+
+/// Makes the weights ready: copies parts that are not dense, and tells kernels that filters may have changed.
+struct WeightsWork {
+  int weights = 0;  ///< index in StepPlan::convolution_weights
+};
+
+/// target += bias, per channel.
+struct BiasWork {
+  BufferId bias = no_buffer, target = no_buffer;
+  views::Box region = {};  ///< of the target
+};
+
+/// The gradient of a bias: the sum of dy over its pixels; zero for filters of other ranks.
+struct BiasGradientWork {
+  BufferId dy = no_buffer, db = no_buffer;
+  views::Box region = {};  ///< of dy
+  bool counts = true;      ///< false: another rank with the same values contributes, so this one writes zeros
+};
+
+/// target = sums (+ bias), rounded to the type of activations.
+struct RoundingWork {
+  BufferId sums = no_buffer, target = no_buffer, bias = no_buffer;
+  views::Box region = {};  ///< of the target
+};
+
+struct PoolingWork {
+  bool backward = false;
+  PoolingKind kind = PoolingKind::max;
+  local::AverageDivisor divisor = local::AverageDivisor::window;
+  local::PoolingProblem problem = {};
+  BufferId source = no_buffer, target = no_buffer;  ///< x and y, or dy and dx
+  BufferId argmax = no_buffer;                      ///< max pooling whose gradient is computed
+  views::Box from = {}, to = {};                    ///< of source and target
+};
+
+/// Adaptive pooling and up-sampling.
+struct ResamplingWork {
+  bool backward = false;
+  bool maximum = false;
+  local::ResamplingProblem problem = {};
+  BufferId source = no_buffer, target = no_buffer;
+  BufferId argmax = no_buffer;
+  views::Box from = {}, to = {};
+};
+
+/// A stage of batch, group or layer normalisation. Sums travel between stages in `sums`, by a ReductionWork.
+enum class NormalisationStage : std::uint8_t {
+  statistics,       ///< sums of x
+  forward,          ///< y from x and the sums
+  gradient_sums,    ///< sums for the gradient; batch normalisation writes dgamma and dbeta too
+  scale_gradients,  ///< dgamma and dbeta (group and layer normalisation)
+  backward          ///< dx
+};
+enum class NormalisationKind : std::uint8_t { batch, group, layer };
+
+struct NormalisationWork {
+  NormalisationKind kind = NormalisationKind::batch;
+  NormalisationStage stage = NormalisationStage::statistics;
+  int layer = 0;
+  bool trains = true;  ///< false: batch normalisation by running statistics
+  Index count = 0;     ///< elements that share a mean, over all ranks of the group
+  Index groups = 1;    ///< group normalisation
+  double epsilon = 1e-5, momentum = 0;
+  bool counts = true;      ///< false: another rank contributes the same gradients of gamma and beta
+  views::Box region = {};  ///< of x, y, dx and dy
+  BufferId x = no_buffer, y = no_buffer, dx = no_buffer, dy = no_buffer;
+  BufferId gamma = no_buffer, beta = no_buffer, dgamma = no_buffer, dbeta = no_buffer;  ///< no_buffer: 1 and 0
+  BufferId sums = no_buffer;
+  BufferId statistics = no_buffer;  ///< means and deviations that the backward pass reads
+  BufferId running = no_buffer;     ///< running mean and variance
+};
+
+/// The mean over all pixels: sums of this rank (`sums` is written), the mean (`sums` is read), or the gradient.
+enum class GlobalAverageStage : std::uint8_t { sums, mean, backward };
+struct GlobalAverageWork {
+  GlobalAverageStage stage = GlobalAverageStage::sums;
+  double scale = 1;
+  BufferId source = no_buffer, target = no_buffer;
+  views::Box from = {}, to = {};
+};
+
+enum class DensePass : std::uint8_t { forward, parameters, data };
+struct DenseWork {
+  DensePass pass = DensePass::forward;
+  int layer = 0;
+  bool counts = true;  ///< false: gradients of parameters become zero
+  Index samples = 0, features = 0, inputs = 0;
+  BufferId x = no_buffer, y = no_buffer, dx = no_buffer, dy = no_buffer;
+  BufferId w = no_buffer, b = no_buffer, dw = no_buffer, db = no_buffer;
+  /// Copies of x or dx, and of y or dy, in the type of the parameters; no_buffer if that is the type of activations.
+  BufferId input_copy = no_buffer, output_copy = no_buffer;
+};
+
+/// Element by element. The inputs and the output have boxes of equal extents.
+enum class PointwiseFunction : std::uint8_t {
+  copy,            ///< the elements in memory order; flatten copies between boxes of different shapes
+  add,             ///< sum of all inputs, in their order
+  layer,           ///< y of a pointwise layer, from x
+  layer_gradient,  ///< dx, from x or y as the layer's properties say, and dy
+};
+struct PointwiseInput {
+  BufferId buffer = no_buffer;
+  views::Box box = {};
+};
+struct PointwiseWork {
+  PointwiseFunction function = PointwiseFunction::copy;
+  std::vector<PointwiseInput> inputs = {};
+  PointwiseInput output = {};
+  Operation operation = Relu{};  ///< of `layer` and `layer_gradient`
+};
+
+/// Dropout, and its gradient: output = input × mask. The mask follows from global indices.
+struct DropoutWork {
+  int layer = 0;
+  double rate = 0;
+  views::Extents extents = {};                      ///< of the whole tensor
+  BufferId source = no_buffer, target = no_buffer;  ///< x and y, or dy and dx
+  views::Box region = {};                           ///< of both
+};
+
+/// The loss and, with `gradient`, its derivative by the output of the network. A loss that is a function of sums over
+/// all ranks has two stages, and a ReductionWork of `global` between them.
+enum class LossStage : std::uint8_t {
+  whole,  ///< loss and gradient at once
+  sums,   ///< `global` from this rank's elements
+  rest    ///< loss and gradient, from `global` over all ranks
+};
+struct LossWork {
+  LossStage stage = LossStage::whole;
+  Loss loss = Loss::softmax_cross_entropy;
+  BufferId output = no_buffer, targets = no_buffer, gradient = no_buffer;
+  BufferId sums = no_buffer;    ///< the sum of losses and the number of correct predictions
+  BufferId global = no_buffer;  ///< dice: the sums of p t, p², t² and the number of correct predictions
+  double share = 1;             ///< of `rest`: the part of the loss that this rank adds to the sum over ranks
+  views::Box region = {};       ///< of the output
+  double scale = 1;             ///< 1 / (number of summands of the mean)
+  bool counts = true;           ///< false: another rank contributes the same samples
+};
+
+/// One step of the optimiser over a range of tensors.
+struct OptimiserWork {
+  int segment = 0;  ///< of the parameters: tensors whose gradients are summed over the same ranks
+  Index elements = 0;
+};
+
+/// One source and one destination of a transfer; equal for a halo exchange.
+struct TransferItemPlan {
+  BufferId source = no_buffer, destination = no_buffer;
+  views::Box source_box, destination_box;  ///< the parts of the buffers that take part
+  halo::TransferPlan plan = {};
+  /// Positions in the buffers of the plan's channel 0; above 0 for inputs of a concatenation.
+  Index source_channels = 0, destination_channels = 0;
+};
+struct TransferWork {
+  bool adjoint = false;
+  std::string name;  ///< part of labels of kernels and messages
+  std::vector<TransferItemPlan> items = {};
+};
+
+/// A sum over ranks.
+struct ReductionWork {
+  std::vector<int> members = {};  ///< ascending; includes this rank
+  Index elements = 0;             ///< equal on all members
+  int element_bytes = 8;
+  std::vector<BufferId> buffers = {};  ///< the values
+  /// Of gradients: their range in a segment of the parameters; -1: not gradients.
+  int segment = -1;
+  Index first = 0;
+  /// The first bucket of gradients also carries the two sums of the loss.
+  bool with_loss = false;
+};
+
+using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,
+                          PoolingWork, ResamplingWork, NormalisationWork, GlobalAverageWork, DenseWork, PointwiseWork,
+                          DropoutWork, LossWork, OptimiserWork, TransferWork, ReductionWork>;
+
+/// "convolution", "filter_gradient", … For people and files.
+const char* kind(const Work& work);
+
+}  // namespace aloni::nn

@@ -1,0 +1,187 @@
+#include <aloni/nn/run/binder.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
+
+#include <algorithm>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace aloni::nn {
+
+using views::Box;
+
+template <class T, class Exec>
+Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue, PlanMemory<Exec>& memory,
+                        local::ConvolutionBackend backend, AllParameters* parameters)
+    : comm_(comm), queue_(queue), memory_(memory), backend_(backend), parameters_(parameters) {}
+
+template <class T, class Exec>
+void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
+  auto& add = bound_[{&plan, n}];
+  if (add) return add(step);
+  const PlanNode& planned = plan.nodes[static_cast<std::size_t>(n)];
+  const bool named = planned.label.starts_with("aloni::");
+  StepNode node{named ? planned.label : "aloni::nn::" + planned.label, planned.kind(), memory_.accesses(plan, planned),
+                n};
+  add = std::visit(
+      [&](const auto& work) -> AddToStep {
+        using W = std::decay_t<decltype(work)>;
+        if constexpr (std::is_same_v<W, TransferWork>) {
+          return bind_transfer(plan, work, std::move(node));
+        } else if constexpr (std::is_same_v<W, ReductionWork>) {
+          return bind_reduction(plan, work, std::move(node));
+        } else if constexpr (std::is_same_v<W, OptimiserWork>) {
+          throw Unsupported("aloni::nn::Binder::bind", "work of " + node.label, "optimiser",
+                            "Parameters::sgd for the update");
+        } else {
+          return [node = std::move(node), run = kernel(plan, work)](Step<Exec>& s) { s.kernel(node, run); };
+        }
+      },
+      planned.work);
+  add(step);
+}
+
+template <class T, class Exec>
+std::size_t Binder<T, Exec>::bytes() const {
+  std::size_t sum = scratch_->bytes();
+  for (const auto& [name, c] : convolutions_) {
+    sum += c->kernels.bytes() + c->sum_kernels.bytes();
+    for (const auto& part : c->parts)
+      if (part.copied()) sum += (part.w.size() + part.dw.size()) * sizeof(Parameter);
+  }
+  for (const auto& [name, transfer] : transfers_) sum += transfer.buffer_bytes();
+  return sum;
+}
+
+// --- transfers ---
+
+template <class T, class Exec>
+template <class U>
+halo::TransferItem<U, typename Exec::memory_space> Binder<T, Exec>::item_of(const StepPlan& plan,
+                                                                            const TransferItemPlan& item) const {
+  using Item = halo::TransferItem<U, Mem>;
+  const auto ref = [&](BufferId b, const Box& box, Index channels) {
+    return halo::TensorRef<U, Mem>{memory_.template view<U>(plan, b, box), shift_channels(box, -channels),
+                                   memory_.owner(plan, b)};
+  };
+  const auto source = ref(item.source, item.source_box, item.source_channels);
+  if (item.source == item.destination) return Item::in_place(source, item.plan);
+  return Item::between(source, ref(item.destination, item.destination_box, item.destination_channels), item.plan);
+}
+
+template <class T, class Exec>
+halo::AnyTransferItem<typename Exec::memory_space> Binder<T, Exec>::item(const StepPlan& plan,
+                                                                         const TransferItemPlan& item) const {
+  const bool of_sums = plan.buffers[static_cast<std::size_t>(item.destination)].role == BufferRole::partial_sums;
+  if (of_sums) return item_of<Parameter>(plan, item);
+  return item_of<T>(plan, item);
+}
+
+template <class T, class Exec>
+auto Binder<T, Exec>::bind_transfer(const StepPlan& plan, const TransferWork& work, StepNode node) -> AddToStep {
+  // Steps for training and evaluation move the same values between the same buffers: they share the transfer.
+  std::string key = work.name;
+  for (const TransferItemPlan& i : work.items)
+    for (const BufferId b : {i.source, i.destination}) key += ' ' + plan.buffers[static_cast<std::size_t>(b)].name;
+  key += ' ' + std::to_string(occurrences_[&plan][key]++);
+  auto found = transfers_.find(key);
+  if (found == transfers_.end()) {
+    std::vector<halo::AnyTransferItem<Mem>> items;
+    for (const TransferItemPlan& i : work.items) items.push_back(item(plan, i));
+    found = transfers_.emplace(key, halo::Transfer<Exec>(comm_, queue_, std::move(items), {.label = work.name})).first;
+  }
+  return [node = std::move(node), transfer = found->second, adjoint = work.adjoint](Step<Exec>& step) {
+    step.transfer(node, transfer, adjoint);
+  };
+}
+
+// --- sums over ranks ---
+
+template <class T, class Exec>
+template <class U>
+auto Binder<T, Exec>::sum_of(std::map<std::string, std::shared_ptr<Sum<U>>>& all, const std::string& name,
+                             const Flat<U>& values, const std::vector<int>& members) -> std::shared_ptr<Sum<U>> {
+  auto& sum = all[name];
+  if (!sum) {
+    sum = std::make_shared<Sum<U>>();
+    sum->group.emplace(comm_.subgroup(members));
+    sum->reduction.emplace(*sum->group, queue_, values, comm::BuiltInReduction<U>{}, false);
+  }
+  return sum;
+}
+
+template <class T, class Exec>
+void Binder<T, Exec>::make_gradient_sums() {
+  if (!gradient_sums_.empty()) return;
+  // On a host the collectives' engine is faster than kernels that read other ranks' memory, and its sums run beside
+  // the backward pass.
+  constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+  for (const auto& s : parameters_->segments()) {
+    gradient_sums_.push_back(std::make_shared<Sum<Parameter>>());
+    gradient_sums_.back()->reduction.emplace(s.sum ? *s.sum : comm_, queue_, s.gradients,
+                                             comm::BuiltInReduction<Parameter>{}, !on_host);
+  }
+}
+
+template <class T, class Exec>
+bool Binder<T, Exec>::sums_beside_backward() {
+  make_gradient_sums();
+  return std::ranges::all_of(gradient_sums_, [](const auto& sum) { return sum->reduction->can_start(); });
+}
+
+template <class T, class Exec>
+void Binder<T, Exec>::sum_gradients(const Queue<Exec>& queue) {
+  make_gradient_sums();
+  for (const auto& sum : gradient_sums_) sum->reduction->run(queue);
+}
+
+template <class T, class Exec>
+template <class U>
+auto Binder<T, Exec>::bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, Index first, Index count) -> AddToStep {
+  return [node = std::move(node), sum = std::move(sum), range = std::pair{first, count}](Step<Exec>& step) {
+    step.collective(
+        node,
+        [sum, range](const Queue<Exec>& queue) {
+          sum->pending[range] = sum->reduction->start(queue, range.first, range.second);
+        },
+        [sum, range](const Queue<Exec>& queue) {
+          sum->reduction->finish(queue, sum->pending[range], range.first, range.second);
+        });
+  };
+}
+
+template <class T, class Exec>
+auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& work, StepNode node) -> AddToStep {
+  if (work.segment >= 0) {
+    make_gradient_sums();
+    return bind_sum<Parameter>(std::move(node), gradient_sums_.at(static_cast<std::size_t>(work.segment)), work.first,
+                               work.elements);
+  }
+  const BufferId b = work.buffers.at(0);
+  const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
+  if (buffer.type == ElementType::float64) {
+    return bind_sum<double>(
+        std::move(node),
+        sum_of<double>(double_sums_, buffer.name, memory_.template flat<double>(plan, b), work.members), 0,
+        work.elements);
+  }
+  return bind_sum<Parameter>(
+      std::move(node),
+      sum_of<Parameter>(value_sums_, buffer.name, memory_.template flat<Parameter>(plan, b), work.members), 0,
+      work.elements);
+}
+
+#define INSTANTIATE(T, Exec)                                                                         \
+  template Binder<T, Exec>::Binder(const comm::Communicator&, const Queue<Exec>&, PlanMemory<Exec>&, \
+                                   local::ConvolutionBackend, AllParameters*);                       \
+  template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                            \
+  template std::size_t Binder<T, Exec>::bytes() const;                                               \
+  template bool Binder<T, Exec>::sums_beside_backward();                                             \
+  template void Binder<T, Exec>::sum_gradients(const Queue<Exec>&);
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::nn

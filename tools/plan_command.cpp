@@ -1,0 +1,101 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/tools/integer_option.hpp>
+#include <aloni/tools/model_argument.hpp>
+#include <aloni/tools/plan_command.hpp>
+#include <aloni/tools/plan_summary.hpp>
+#include <aloni/tools/result_file.hpp>
+#include <aloni/tools/strategy_argument.hpp>
+#include <aloni/tools/together.hpp>
+
+#include <fmt/format.h>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <cstdio>
+#include <map>
+#include <type_traits>
+
+namespace aloni::tools {
+
+namespace {
+
+const std::map<std::string, nn::ElementType> element_types{
+    {"float", nn::ElementType::float32}, {"double", nn::ElementType::float64}, {"bfloat16", nn::ElementType::bfloat16}};
+constexpr std::int64_t most_ranks = 1'000'000;
+
+}  // namespace
+
+PlanCommand::PlanCommand(CLI::App& app)
+    : command_(app.add_subcommand(
+          "plan", "Plan a training step on any number of ranks: messages, flops and memory, without running it")) {
+  // Of an option given twice the last one counts, so that a script can append its arguments to its defaults.
+  const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
+    CLI::Option* option = command_->add_option(name, value, text);
+    option->type_name(type)->capture_default_str()->take_last();
+    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option->check(fits_64_bits);
+  };
+  add("--model", model_, "Network: " + model_list(), "NAME");
+  add("--input", input_, "Extents of one sample, HxWxC or DxHxWxC; default: those of the model", "EXTENTS");
+  command_->add_option("--classes", classes_, "Classes of the last layer; default: those of the model")
+      ->type_name("N")
+      ->take_last()
+      ->check(fits_64_bits);
+  add("--batch", batch_, "Samples per step, summed over all ranks", "N");
+  add("--ranks", ranks_, "Ranks of the plan; not those of mpirun", "P");
+  add("--ranks-per-node", ranks_per_node_, "Ranks that share memory; 0: all", "K");
+  add("--strategy", strategy_,
+      "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
+      "FILE|GRID");
+  add("--precision", precision_, "Type of activations: float, double, bfloat16", "TYPE");
+  add("--json", json_, "Also write the results to this file, as JSON", "FILE");
+}
+
+bool PlanCommand::chosen() const { return command_->parsed(); }
+
+void PlanCommand::check() const {
+  check_model(model_);
+  if (command_->count("--input") > 0) check_input(input_);
+  if (command_->count("--classes") > 0) check_range("--classes", classes_, 1, most_of_an_option);
+  check_range("--batch", batch_, 1, most_of_an_option);
+  check_range("--ranks", ranks_, 1, most_ranks);
+  check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
+  if (!element_types.contains(precision_)) refuse("--precision", precision_, "one of: float, double, bfloat16");
+  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  if (command_->count("--strategy") > 0 && strategy_.empty())
+    refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
+}
+
+void PlanCommand::add_to(comm::ReplicatedValues& values) const {
+  values.add("--model", model_).add("--input", input_).add("--classes", classes_).add("--batch", batch_);
+  values.add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
+  values.add("--strategy", strategy_.empty() ? "not given" : strategy_).add("--precision", precision_);
+  values.add("--json", std::string(json_.empty() ? "not given" : "given"));
+}
+
+void PlanCommand::run(const comm::Communicator& comm) const {
+  const nn::Strategy strategy = strategy_from_argument(comm, strategy_, static_cast<int>(ranks_));
+  comm::collectively(comm, "aloni plan", [&] {
+    if (comm.rank() != 0) return;
+    if (!json_.empty()) check_result_file_can_be_written(json_);
+    nn::ModelOptions given;
+    if (!input_.empty()) given.input = parse_input(input_);
+    if (command_->count("--classes") > 0) given.classes = classes_;
+    const PlanRequest request{.model = model_,
+                              .network = nn::make_model(model_, given),
+                              .strategy = strategy,
+                              .batch = batch_,
+                              .ranks = static_cast<int>(ranks_),
+                              .ranks_per_node = static_cast<int>(ranks_per_node_),
+                              .activations = element_types.at(precision_)};
+    const PlanSummary summary = summarise(request);
+    fmt::print("{}", to_text(request, summary));
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");
+    }
+    if (!json_.empty()) write_result_file(json_, to_json(request, summary));
+  });
+}
+
+}  // namespace aloni::tools

@@ -1,0 +1,36 @@
+#pragma once
+// aloni plan: plans one training step of a named network on any number of ranks, and prints costs and memory. Only
+// arithmetic: the ranks of the plan need not exist, and no network is allocated.
+#include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/comm/communicator.hpp>
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace aloni::tools {
+
+class PlanCommand {
+ public:
+  /// Adds the subcommand and its options to `app`. @pre this object outlives `app`
+  explicit PlanCommand(CLI::App& app);
+
+  bool chosen() const;
+  /// Checks the ranges of values, which the parser does not know. Throws UsageError.
+  void check() const;
+  /// The options that all ranks must pass alike. Of paths, only whether they are given.
+  void add_to(comm::ReplicatedValues& values) const;
+  /// Rank 0 plans and prints. Collective. Throws UsageError, InvalidArgument, FileError on rank 0, PeerFailed on the
+  /// others.
+  void run(const comm::Communicator& comm) const;
+
+ private:
+  CLI::App* command_;
+  std::string model_ = "lenet5", input_, strategy_, precision_ = "float", json_;
+  Index classes_ = 0, batch_ = 64;  // classes_ counts only if it is given
+  std::int64_t ranks_ = 1, ranks_per_node_ = 0;
+};
+
+}  // namespace aloni::tools

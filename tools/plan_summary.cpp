@@ -1,0 +1,181 @@
+#include <aloni/core/version.hpp>
+#include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/plan/representatives.hpp>
+#include <aloni/tools/plan_summary.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+namespace aloni::tools {
+
+using views::Dim;
+using views::Extents;
+
+namespace {
+
+/// "8x28x28x1": samples, the spatial dimensions of the network, channels.
+std::string extents_text(const Extents& e, int spatial_rank) {
+  std::string text = std::to_string(e[Dim::sample]);
+  for (int i = 4 - spatial_rank; i < 5; ++i) text += "x" + std::to_string(e.values[static_cast<std::size_t>(i)]);
+  return text;
+}
+
+std::string bytes_text(Index bytes) {
+  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t u = 0;
+  for (; value >= 10240 && u + 1 < units.size(); ++u) value /= 1024;
+  return u == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[u]);
+}
+
+std::string number_text(double number) {
+  constexpr std::array units{"", " k", " M", " G", " T", " P"};
+  std::size_t u = 0;
+  for (; number >= 10000 && u + 1 < units.size(); ++u) number /= 1000;
+  return u == 0 ? fmt::format("{:.0f}", number) : fmt::format("{:.1f}{}", number, units[u]);
+}
+
+/// Columns of equal width; the first `left` are aligned to the left.
+std::string table(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
+  std::vector<std::size_t> widths(rows.front().size(), 0);
+  for (const auto& row : rows)
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      line += i == 0 ? "" : "  ";
+      line += i < left ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("{:>{}}", row[i], widths[i]);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+}  // namespace
+
+PlanSummary summarise(const PlanRequest& request) {
+  const nn::NetworkDescription& network = request.network;
+  const MachineDescription machine = machine_of_nodes(request.ranks, request.ranks_per_node);
+  const auto splits = nn::resolve(request.strategy, network, request.ranks);
+  const nn::NetworkPlan layers = nn::plan_network(network, splits, request.ranks, request.batch);
+  PlanSummary summary;
+  for (const auto& p : nn::parameters_of(network)) summary.parameters += p.extents.size();
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < network.layers.size(); ++i) {
+    names.push_back(network.layers[i].name);
+    summary.layers.push_back(
+        {.name = names.back(), .operation = kind(network.layers[i].operation), .grid = to_string(splits[i])});
+  }
+  std::vector<Index> most_read(names.size(), -1);
+  // The plan of a representative stands for those of many ranks. Their reductions differ by position.
+  const nn::Representatives few = nn::find_representatives(network, layers, machine);
+  nn::ReductionCosts reductions(network, layers, machine);
+  for (std::size_t k = 0; k < few.ranks.size(); ++k) {
+    const int rank = few.ranks[k];
+    const nn::StepPlan plan =
+        nn::plan_step(network, layers, rank, nn::StepKind::training, machine, {.activations = request.activations});
+    const nn::StepCost step = nn::cost_without_reductions(plan, machine);
+    const std::vector<Index> memory = nn::memory_by_layer(plan, names, machine);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      LayerSummary& layer = summary.layers[i];
+      const nn::CostByKind c = step.of(static_cast<int>(i));
+      layer.flops = std::max(layer.flops, c.kernels.flops);
+      layer.halo_bytes = std::max(layer.halo_bytes, c.transfers.bytes_sent);
+      layer.messages = std::max(layer.messages, c.transfers.messages_sent);
+      layer.memory_bytes = std::max(layer.memory_bytes, memory[i]);
+      const views::Box reads = layers.layers[i].input_needed(rank);
+      if (reads.size() <= most_read[i]) continue;
+      most_read[i] = reads.size();
+      layer.ghosted = extents_of(reads);
+      layer.owned = extents_of(layers.layers[i].input.owned(rank));
+    }
+    const nn::NodeCost local = step.total();
+    for (const nn::ReductionCost& sums : reductions.of(plan, few.members[k])) {
+      summary.flops = std::max(summary.flops, local.flops + sums.all.flops);
+      summary.bytes_sent = std::max(summary.bytes_sent, local.bytes_sent + sums.all.bytes_sent);
+      summary.messages = std::max(summary.messages, local.messages_sent + sums.all.messages_sent);
+      summary.gradient_bytes = std::max(summary.gradient_bytes, sums.gradients.bytes_sent);
+    }
+    const nn::PlanMemoryUse use = nn::memory_of(plan, machine);
+    if (use.separate > summary.memory.separate) {
+      summary.memory = use;
+      summary.memory_rank = rank;
+    }
+    if (use.peak > summary.peak_bytes) {
+      summary.peak_bytes = use.peak;
+      summary.peak_rank = rank;
+      summary.peak_node = use.peak_node < 0 ? "" : plan.nodes[static_cast<std::size_t>(use.peak_node)].label;
+    }
+  }
+  return summary;
+}
+
+std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
+  const int per_node = request.ranks_per_node > 0 ? request.ranks_per_node : request.ranks;
+  const int nodes = (request.ranks + per_node - 1) / per_node;
+  std::string text =
+      fmt::format("{}, {} parameters, {}, {} rank{} on {} node{}, strategy {}, batch {}\n\n", request.model,
+                  summary.parameters, name(request.activations), request.ranks, request.ranks == 1 ? "" : "s", nodes,
+                  nodes == 1 ? "" : "s", request.strategy.source, request.batch);
+  std::vector<std::vector<std::string>> rows{
+      {"layer", "operation", "grid", "owned input", "with ghosts", "messages", "bytes", "flops", "memory"}};
+  const int spatial = request.network.spatial_rank;
+  for (const LayerSummary& layer : summary.layers) {
+    rows.push_back({layer.name, layer.operation, layer.grid, extents_text(layer.owned, spatial),
+                    extents_text(layer.ghosted, spatial), std::to_string(layer.messages), bytes_text(layer.halo_bytes),
+                    number_text(layer.flops), bytes_text(layer.memory_bytes)});
+  }
+  text += table(rows, 5);
+  text += "\nEach number is that of the rank with the largest number, in one training step.\n";
+  text += fmt::format("flops      {}\n", number_text(summary.flops));
+  text += fmt::format("sent       {} in {} messages; {} of it are sums of gradients\n", bytes_text(summary.bytes_sent),
+                      summary.messages, bytes_text(summary.gradient_bytes));
+  text += fmt::format("memory     {} on rank {}; most of it is in use at \"{}\"\n", bytes_text(summary.peak_bytes),
+                      summary.peak_rank, summary.peak_node);
+  text += fmt::format("           {} if buffers did not share memory over time (rank {}):\n",
+                      bytes_text(summary.memory.separate), summary.memory_rank);
+  for (std::size_t i = 0; i < nn::PlanMemoryUse::roles; ++i) {
+    const auto role = static_cast<nn::BufferRole>(i);
+    if (summary.memory.of(role) == 0) continue;
+    std::string label = name(role);
+    std::ranges::replace(label, '_', ' ');
+    text += fmt::format("           {:<20}{:>12}\n", label, bytes_text(summary.memory.of(role)));
+  }
+  return text;
+}
+
+std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
+  nlohmann::ordered_json json;
+  json["layers"] = nlohmann::ordered_json::array();
+  for (const LayerSummary& layer : summary.layers) {
+    json["layers"].push_back({{"name", layer.name},
+                              {"operation", layer.operation},
+                              {"grid", layer.grid},
+                              {"flops", layer.flops},
+                              {"halo_bytes", layer.halo_bytes},
+                              {"messages", layer.messages}});
+  }
+  json["parameters"] = summary.parameters;
+  json["memory_bytes_per_rank"] = summary.peak_bytes;
+  json["separate_bytes_per_rank"] = summary.memory.separate;
+  json["bytes_sent"] = summary.bytes_sent;
+  json["messages"] = summary.messages;
+  json["run"] = {{"version", version()},
+                 {"model", request.model},
+                 {"batch", request.batch},
+                 {"ranks", request.ranks},
+                 {"ranks_per_node", request.ranks_per_node},
+                 {"strategy", request.strategy.source},
+                 {"precision", name(request.activations)}};
+  // A path may contain bytes that are not UTF-8.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace aloni::tools

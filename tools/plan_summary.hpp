@@ -1,0 +1,61 @@
+#pragma once
+// The plan of a network on any number of ranks, as a table for people and as JSON. Needs no MPI, allocates no tensor.
+#include <aloni/core/machine.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+
+/// The request of the user.
+struct PlanRequest {
+  std::string model;
+  nn::NetworkDescription network;
+  nn::Strategy strategy;
+  Index batch = 64;
+  int ranks = 1;
+  int ranks_per_node = 0;  ///< 0: all ranks on one node
+  nn::ElementType activations = nn::ElementType::float32;
+};
+
+/// One layer in one training step. Each number is that of the rank with the largest number.
+struct LayerSummary {
+  std::string name, operation, grid;
+  /// The input that a rank owns, and the input that it reads, on the rank that reads most.
+  views::Extents owned = {}, ghosted = {};
+  double flops = 0;
+  Index halo_bytes = 0, messages = 0;  ///< sent by the transfers of the layer
+  Index memory_bytes = 0;              ///< of its buffers and messages
+};
+
+/// One training step. Each number is that of the rank with the largest number.
+struct PlanSummary {
+  std::vector<LayerSummary> layers;
+  Index parameters = 0;  ///< of the network
+  double flops = 0;
+  Index bytes_sent = 0, messages = 0;  ///< by transfers and sums over ranks
+  Index gradient_bytes = 0;            ///< sent by sums of gradients
+  nn::PlanMemoryUse memory;            ///< of the rank that takes most memory, each buffer with its own
+  int memory_rank = 0;
+  Index peak_bytes = 0;  ///< as a Network takes them: buffers share memory over time
+  int peak_rank = 0;
+  std::string peak_node;  ///< label of the node where the peak stands
+};
+
+/// Plans the representatives of all ranks (nn/plan/representatives.hpp). Throws InvalidArgument.
+PlanSummary summarise(const PlanRequest& request);
+
+/// Several lines: one row for each layer, then totals.
+std::string to_text(const PlanRequest& request, const PlanSummary& summary);
+
+/// {"layers": [{"name", "operation", "grid", "flops", "halo_bytes", "messages"}], "parameters",
+/// "memory_bytes_per_rank", "separate_bytes_per_rank", "bytes_sent", "messages", "run": {version, members of
+/// PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent" and "messages" are those of
+/// one training step. All are the largest over ranks.
+std::string to_json(const PlanRequest& request, const PlanSummary& summary);
+
+}  // namespace aloni::tools

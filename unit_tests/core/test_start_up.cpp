@@ -1,0 +1,166 @@
+// from_mpi() where one rank fails, gives other options, or has no shared memory: no rank waits for ever.
+#include <aloni/core/comm/engine/start_up.hpp>
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
+
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+namespace test_start_up {
+
+using namespace aloni;
+using namespace aloni::comm;
+
+int world(int (*f)(MPI_Comm, int*)) {
+  int value = 0;
+  f(MPI_COMM_WORLD, &value);
+  return value;
+}
+int rank() { return world(MPI_Comm_rank); }
+int size() { return world(MPI_Comm_size); }
+
+/// Lowers a limit of this process while it lives.
+class Limit {
+ public:
+  Limit(__rlimit_resource resource, rlim_t value) : resource_(resource) {
+    getrlimit(resource_, &before_);
+    rlimit lower = before_;
+    lower.rlim_cur = value;
+    setrlimit(resource_, &lower);
+  }
+  ~Limit() { setrlimit(resource_, &before_); }
+
+ private:
+  __rlimit_resource resource_;
+  rlimit before_{};
+};
+
+/// The text of the error that from_mpi throws with these options, and how long it took.
+template <class E>
+std::string text_of(const TransportOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  std::string text;
+  try {
+    const Communicator comm = from_mpi(MPI_COMM_WORLD, options);
+    ADD_FAILURE() << "no error";
+  } catch (const E& error) {
+    text = error.what();
+  } catch (...) {
+    ADD_FAILURE() << "another type of error";
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  return text;
+}
+
+void expect_all_reduce_works(const Communicator& comm) {
+  EXPECT_EQ(comm.all_reduce(1, Reduction::sum), comm.size());
+  std::vector<float> large(100'000, 1.0f);
+  comm.all_reduce(std::span(large), Reduction::sum);
+  EXPECT_EQ(large.back(), static_cast<float>(comm.size()));
+}
+
+TEST(StartUp, NamesAnOptionThatDiffersOnAllRanks) {
+  if (size() < 2) GTEST_SKIP() << "needs a second rank";
+  const int last = size() - 1;
+  const std::string text =
+      text_of<InvalidArgument>({.mpi_fragment_bytes = rank() == last ? std::size_t{1000} : std::size_t{2000}});
+  EXPECT_NE(text.find("options.mpi_fragment_bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("2000 on rank 0, 1000 on rank " + std::to_string(last)), std::string::npos) << text;
+}
+
+TEST(StartUp, TellsTheOthersOfAWrongOptionOnOneRank) {
+  if (size() < 2) GTEST_SKIP() << "needs a second rank";
+  if (rank() == 1) {
+    const std::string text = text_of<InvalidArgument>({.faults = {.delay = 2}});
+    EXPECT_NE(text.find("options.faults.delay"), std::string::npos) << text;
+  } else {
+    const std::string text = text_of<PeerFailed>({});
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+    EXPECT_NE(text.find("options.faults.delay"), std::string::npos) << text;
+  }
+}
+
+TEST(StartUp, TellsTheOthersWhenOneRankHasNoMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need memory of their own";
+#endif
+  if (size() < 2) GTEST_SKIP() << "needs a second rank";
+  if (rank() == size() - 1) {
+    const Limit no_more_memory(RLIMIT_AS, 1 << 20);
+    (void)text_of<std::exception>({});
+  } else {
+    const std::string text = text_of<PeerFailed>({});
+    EXPECT_NE(text.find("rank " + std::to_string(size() - 1)), std::string::npos) << text;
+  }
+}
+
+/// A StartUp and its communicator.
+struct Start {
+  comm::detail::StartUp up{MPI_COMM_WORLD, std::chrono::seconds(5)};
+  MPI_Comm comm = up.duplicate();
+  Start() = default;
+  Start(const Start&) = delete;
+  Start& operator=(const Start&) = delete;
+  ~Start() { MPI_Comm_free(&comm); }
+};
+
+TEST(StartUp, GathersBytesOfAnyNumber) {
+  Start start;
+  for (const std::size_t each : {0, 7, 1000}) {
+    const std::vector<std::byte> mine(each * static_cast<std::size_t>(1 + rank()), static_cast<std::byte>(rank()));
+    std::vector<std::byte> all;
+    for (int r = 0; r < size(); ++r)
+      all.insert(all.end(), each * static_cast<std::size_t>(1 + r), static_cast<std::byte>(r));
+    EXPECT_EQ(start.up.all_gather(mine), all) << each;
+  }
+}
+
+TEST(StartUp, TellsTheOthersALongText) {
+  if (size() < 2) GTEST_SKIP() << "needs a second rank";
+  Start start;
+  const std::string what(700, 'x');
+  if (rank() == 1) return start.up.fail(what);
+  try {
+    (void)start.up.all_gather({});
+    ADD_FAILURE() << "no error";
+  } catch (const PeerFailed& error) {
+    EXPECT_EQ(error.root_rank(), 1);
+    EXPECT_EQ(error.value(), what);
+  }
+}
+
+TEST(StartUp, UsesMpiWhereOneRankMayNotMakeSharedMemory) {
+  const Limit small_files(RLIMIT_FSIZE, rank() == 0 ? 4096 : RLIM_INFINITY);
+  expect_all_reduce_works(from_mpi(MPI_COMM_WORLD));
+  expect_all_reduce_works(from_mpi(MPI_COMM_WORLD, {.shared_memory = false}));
+}
+
+TEST(StartUp, AChildThatDestroysACopyLeavesTheFamilyAlone) {
+  auto comm = std::make_unique<Communicator>(from_mpi(MPI_COMM_WORLD));
+  std::pmr::vector<float> values(1 << 20, 1.0f, comm->shared_memory().get());
+  const pid_t child = fork();
+  if (child == 0) {
+    auto memory = comm->shared_memory();
+    comm.reset();
+    // A block of the parent: its pages must not go back to the system.
+    memory->deallocate(values.data(), values.size() * sizeof(float), alignof(float));
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(values.back(), 1.0f);
+  expect_all_reduce_works(*comm);
+}
+
+}  // namespace test_start_up

@@ -1,0 +1,251 @@
+// Every loss: known values, and the same loss, correct predictions and gradients in every split.
+#include "random_network.hpp"
+#include "split_harness.hpp"
+#include "support/random_cases.hpp"
+#include "support/transport.hpp"
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/detail/convolution_direction.hpp>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::nn::test {
+namespace test_losses {
+
+constexpr std::array all_losses{Loss::softmax_cross_entropy, Loss::binary_cross_entropy, Loss::mean_squared_error,
+                                Loss::pixel_cross_entropy, Loss::dice};
+constexpr int classes = 3;
+
+int label_at(std::uint64_t seed, Index position) {
+  return static_cast<int>(random::integer(seed, 8, static_cast<std::uint64_t>(position)) % classes);
+}
+double target_at(std::uint64_t seed, Index position) {
+  return random::uniform<double>(seed, 9, static_cast<std::uint64_t>(position));
+}
+
+/// Fills the labels or targets of this rank by their global positions.
+template <class T>
+void fill_targets(Run<T>& run, Loss loss) {
+  auto& network = run.network;
+  const Box out = network.output_box();
+  const Extents whole = network.output_distribution().extents();
+  const auto upload = [](const auto& view, const auto& host) {
+    using Memory = typename std::decay_t<decltype(view)>::memory_space;
+    const auto dense = Kokkos::create_mirror_view_and_copy(Memory{}, host);
+    Kokkos::deep_copy(view, dense);
+  };
+  switch (targets_of(loss)) {
+    case LossTargets::sample_labels: {
+      auto host = Kokkos::create_mirror_view(network.labels());
+      for (std::size_t i = 0; i < host.extent(0); ++i)
+        host(i) = label_at(run.seed, out.lower(Dim::sample) + static_cast<Index>(i));
+      Kokkos::deep_copy(network.labels(), host);
+      EXPECT_EQ(network.pixel_labels().size() + network.targets().size(), 0u);
+      return;
+    }
+    case LossTargets::pixel_labels: {
+      Extents pixels = whole;
+      pixels[Dim::channel] = 1;
+      const auto host = on_host(network.pixel_labels());
+      if (!out.empty())
+        for_each_index(detail::with_channels(out, {0, 1}), pixels, [&](const auto& i, Index position) {
+          host(i[0], i[1], i[2], i[3], 0) = label_at(run.seed, position);
+        });
+      upload(network.pixel_labels(), host);
+      EXPECT_EQ(network.labels().size() + network.targets().size(), 0u);
+      return;
+    }
+    case LossTargets::elements:
+      break;
+  }
+  const auto host = on_host(network.targets());
+  for_each_index(out, whole, [&](const auto& i, Index position) {
+    host(i[0], i[1], i[2], i[3], i[4]) = static_cast<T>(target_at(run.seed, position));
+  });
+  upload(network.targets(), host);
+  EXPECT_EQ(network.labels().size() + network.pixel_labels().size(), 0u);
+}
+
+NetworkDescription net_of(Loss loss) {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {7, 6}, 2);
+  net.loss = loss;
+  net.layers = {{"conv", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
+                {"tanh", Tanh{}, {"conv"}},
+                {"last", Convolution{classes, square_window(2, 1)}, {"tanh"}}};
+  if (loss == Loss::softmax_cross_entropy) net.layers.push_back({"mean", GlobalAveragePooling{}, {"last"}});
+  return net;
+}
+
+template <class T>
+Run<T> run_of(const comm::Communicator& comm, const NetworkDescription& net, const Strategy& strategy, Index samples,
+              Weights weights = Weights::whole) {
+  return {comm, net, strategy, samples, Values::reals, 5, local::ConvolutionBackend::automatic, weights};
+}
+
+template <class T>
+StepResult train(Run<T>& run, Loss loss) {
+  fill<T>(run.network.input(), run.network.input_box(), run.network.input_distribution().extents(), Values::reals,
+          run.seed, 2);
+  fill_targets(run, loss);
+  return run.network.train_step(run.queue);
+}
+
+/// The loss of one rank, computed from the output by its formula.
+StepResult expected_result(Run<double>& run, Loss loss) {
+  const auto z = on_host(run.network.output());
+  const Extents e = run.network.output_distribution().extents();
+  const auto pixel_loss = [&](Index n, Index h, Index w, int label, bool& right) {
+    double total = 0, largest = z(n, 0, h, w, 0);
+    int best = 0;
+    for (int c = 0; c < classes; ++c) {
+      total += std::exp(z(n, 0, h, w, c));
+      if (z(n, 0, h, w, c) > largest) {
+        best = c;
+        largest = z(n, 0, h, w, c);
+      }
+    }
+    right = best == label;
+    return std::log(total) - z(n, 0, h, w, label);
+  };
+  StepResult r;
+  double intersection = 0, squares = 0;
+  Index count = 0;
+  for (Index n = 0; n < e[Dim::sample]; ++n) {
+    for (Index h = 0; h < e[Dim::height]; ++h) {
+      for (Index w = 0; w < e[Dim::width]; ++w) {
+        const Index pixel = (n * e[Dim::height] + h) * e[Dim::width] + w;
+        if (targets_of(loss) != LossTargets::elements) {
+          bool right = false;
+          r.loss += pixel_loss(n, h, w, label_at(run.seed, pixel), right);
+          r.correct += right ? 1 : 0;
+          ++count;
+          continue;
+        }
+        for (Index c = 0; c < classes; ++c) {
+          const double v = z(n, 0, h, w, c), t = target_at(run.seed, pixel * classes + c), p = 1 / (1 + std::exp(-v));
+          if (loss == Loss::mean_squared_error) {
+            r.loss += (v - t) * (v - t);
+          } else {
+            r.loss -= t * std::log(p) + (1 - t) * std::log(1 - p);
+            r.correct += (v > 0) == (t > 0.5) ? 1 : 0;
+          }
+          intersection += p * t;
+          squares += p * p + t * t;
+          ++count;
+        }
+      }
+    }
+  }
+  r.loss /= static_cast<double>(count);
+  if (loss == Loss::dice) r.loss = 1 - 2 * intersection / squares;
+  return r;
+}
+
+TEST(Losses, FollowTheirFormulas) {
+  const auto comm = aloni::test::make_communicator();
+  const auto self = comm.split(comm.rank(), 0);
+  for (const Loss loss : all_losses) {
+    SCOPED_TRACE(name(loss));
+    auto run = run_of<double>(self, net_of(loss), Strategy::uniform({}), 3);
+    const StepResult trained = train(run, loss), expected = expected_result(run, loss);
+    EXPECT_NEAR(trained.loss, expected.loss, 1e-12 * (1 + expected.loss));
+    EXPECT_EQ(trained.correct, expected.correct);
+    const StepResult evaluated = run.network.evaluate(run.queue);
+    EXPECT_NEAR(evaluated.loss, expected.loss, 1e-12 * (1 + expected.loss));
+    EXPECT_EQ(evaluated.correct, expected.correct);
+  }
+}
+
+TEST(Losses, AreEqualInEverySplit) {
+  const auto comm = aloni::test::make_communicator();
+  const auto self = comm.split(comm.rank(), 0);
+  int number = 0;
+  for (const Loss loss : all_losses) {
+    const NetworkDescription net = net_of(loss);
+    auto one = run_of<double>(self, net, Strategy::uniform({}), 3);
+    const StepResult expected = train(one, loss);
+    const auto alone = one.parameters.gather_gradients(one.queue);
+    for (const LayerSplit& split : splits_for(comm.size(), 2)) {
+      if (!aloni::test::is_in_share(number++)) continue;
+      SCOPED_TRACE(std::string(name(loss)) + ", " + to_string(split) + " " + std::string(name(split.overlap)));
+      const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
+      auto many = run_of<double>(comm, net, strategy, 3, number % 2 == 0 ? Weights::split : Weights::whole);
+      const StepResult result = train(many, loss);
+      EXPECT_NEAR(result.loss, expected.loss, 1e-10);
+      EXPECT_EQ(result.correct, expected.correct);
+      const auto gathered = many.parameters.gather_gradients(many.queue);
+      double worst = 0;
+      for (std::size_t k = 0; k < alone.extent(0); ++k) worst = std::max(worst, std::abs(gathered(k) - alone(k)));
+      EXPECT_LE(worst, 1e-10);
+      const StepResult evaluated = many.network.evaluate(many.queue);
+      EXPECT_NEAR(evaluated.loss, expected.loss, 1e-10);
+      EXPECT_EQ(evaluated.correct, expected.correct);
+      if (comm.all_reduce(testing::Test::HasFailure() ? 1 : 0, comm::Reduction::max) == 1) return;
+    }
+  }
+}
+
+TEST(Losses, AreFiniteAndFallInTraining) {
+  const auto comm = aloni::test::make_communicator();
+  const std::string p = std::to_string(comm.size());
+  for (const Loss loss : all_losses) {
+    SCOPED_TRACE(name(loss));
+    auto run = run_of<float>(comm, net_of(loss), Strategy::uniform(LayerSplit::parse("h" + p)), 4);
+    const double first = train(run, loss).loss;
+    double last = first;
+    for (int step = 0; step < 20; ++step) {
+      run.parameters.sgd(run.queue, {.learning_rate = 0.05});
+      last = run.network.train_step(run.queue).loss;
+    }
+    EXPECT_TRUE(std::isfinite(last));
+    EXPECT_LT(last, first);
+  }
+}
+
+TEST(Losses, OfDiceHasNoGradientWithoutForegroundAnywhere) {
+  const auto comm = aloni::test::make_communicator();
+  NetworkDescription net = net_of(Loss::dice);
+  net.layers = {{"layer", Convolution{1, square_window(2, 1)}, {"input"}}};
+  auto run = run_of<double>(comm, net, Strategy::uniform({}), 2);
+  Kokkos::deep_copy(run.parameters.values(), 0.0);
+  auto values = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, run.parameters.values());
+  values(values.extent(0) - 1) = -1e6;  // the bias: every sigmoid is exactly 0
+  Kokkos::deep_copy(run.parameters.values(), values);
+  Kokkos::deep_copy(run.network.targets(), 0.0);
+  const StepResult result = run.network.train_step(run.queue);
+  EXPECT_EQ(result.loss, 0.0);
+  EXPECT_EQ(result.correct, 2 * 7 * 6);
+  const auto gradients = run.parameters.gather_gradients(run.queue);
+  for (std::size_t k = 0; k < gradients.extent(0); ++k) EXPECT_EQ(gradients(k), 0.0);
+}
+
+TEST(Losses, OfPixelsMakeALabelOutsideTheClassesNaN) {
+  const auto comm = aloni::test::make_communicator();
+  auto run = run_of<double>(comm, net_of(Loss::pixel_cross_entropy), Strategy::uniform({}), 1);
+  Kokkos::deep_copy(run.network.pixel_labels(), classes);
+  EXPECT_TRUE(std::isnan(run.network.train_step(run.queue).loss));
+}
+
+TEST(Losses, OfSamplesRefuseAnOutputWithPixelsAndNameTheLossThatTakesIt) {
+  NetworkDescription net = net_of(Loss::pixel_cross_entropy);
+  EXPECT_NO_THROW(infer_extents(net, 1));
+  net.layers.back().operation = Convolution{1, square_window(2, 1)};
+  EXPECT_THROW(infer_extents(net, 1), InvalidArgument) << "one class";
+  net.loss = Loss::softmax_cross_entropy;
+  try {
+    infer_extents(net, 1);
+    FAIL() << "not refused";
+  } catch (const InvalidArgument& e) {
+    EXPECT_NE(std::string(e.what()).find("pixel_cross_entropy"), std::string::npos) << e.what();
+  }
+}
+
+}  // namespace test_losses
+}  // namespace aloni::nn::test

@@ -1,0 +1,67 @@
+// The bytes and messages of a training step, as the plan predicts them and as the communicator counts them.
+#include "random_network.hpp"
+#include "support/random_cases.hpp"
+#include "support/transport.hpp"
+
+#include <aloni/core/comm/running_machine.hpp>
+#include <aloni/nn/network.hpp>
+#include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+
+namespace aloni::nn::test {
+namespace test_traffic {
+
+using Exec = Kokkos::DefaultHostExecutionSpace;
+
+/// What this rank has exchanged with other ranks so far.
+NodeCost counted(const comm::Communicator& comm) {
+  NodeCost sum;
+  for (const comm::PeerTraffic& peer : comm.traffic_by_peer()) {
+    if (peer.rank == comm.rank()) continue;
+    for (const comm::TrafficCounters* c : {&peer.messages, &peer.collectives}) {
+      sum.bytes_sent += static_cast<Index>(c->bytes_sent);
+      sum.bytes_received += static_cast<Index>(c->bytes_received);
+      sum.messages_sent += static_cast<Index>(c->messages_sent);
+      sum.messages_received += static_cast<Index>(c->messages_received);
+    }
+  }
+  return sum;
+}
+
+TEST(Traffic, OfATrainingStepIsThatOfThePlan) {
+  const auto comm = aloni::test::make_communicator();
+  const MachineDescription machine = comm::describe_machine(comm, true);
+  const Queue<Exec> queue;
+  for (int i = 0; i < aloni::test::random_cases(25); ++i) {
+    Dice dice(static_cast<std::uint64_t>(i) + 1000 * static_cast<std::uint64_t>(comm.size()));
+    const NetworkDescription net = random_network(dice, Kinds::all);
+    const Index samples = dice(1, 5);
+    const Strategy strategy = random_strategy(dice, net, splits_for(comm.size(), net.spatial_rank));
+    const bool split = dice(0, 1) == 1;
+    SCOPED_TRACE("case " + std::to_string(i) + ", strategy " + to_string(strategy));
+    const auto splits = resolve(strategy, net, comm.size());
+    Parameters<float, Exec> parameters =
+        split ? Parameters<float, Exec>(comm, queue, net, splits, 1) : Parameters<float, Exec>(comm, queue, net, 1);
+    Network<float, Exec> network(comm, queue, net, strategy, samples, parameters);
+    network.train_step(queue);
+    const NodeCost before = counted(comm);
+    constexpr int steps = 2;
+    for (int step = 0; step < steps; ++step) network.train_step(queue);
+    const NodeCost after = counted(comm);
+    const StepPlan plan = plan_step(net, plan_network(net, splits, comm.size(), samples), comm.rank(),
+                                    StepKind::training, machine, {.split_parameters = split, .update = false});
+    const NodeCost planned = cost(plan, machine).total();
+    EXPECT_EQ(after.bytes_sent - before.bytes_sent, steps * planned.bytes_sent);
+    EXPECT_EQ(after.bytes_received - before.bytes_received, steps * planned.bytes_received);
+    EXPECT_EQ(after.messages_sent - before.messages_sent, steps * planned.messages_sent);
+    EXPECT_EQ(after.messages_received - before.messages_received, steps * planned.messages_received);
+  }
+}
+
+}  // namespace test_traffic
+}  // namespace aloni::nn::test

@@ -1,0 +1,124 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/tools/plan_summary.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+namespace test_plan_summary {
+
+using testing::HasSubstr;
+
+PlanRequest request(const std::string& split, int ranks, int ranks_per_node = 0) {
+  return {.model = "lenet5",
+          .network = nn::lenet5(views::make_extents(1, {28, 28}, 1), 10),
+          .strategy = nn::Strategy::uniform(nn::LayerSplit::parse(split)),
+          .batch = 64,
+          .ranks = ranks,
+          .ranks_per_node = ranks_per_node};
+}
+
+TEST(PlanSummary, OfOneRankSendsNothing) {
+  const PlanSummary s = summarise(request("1", 1));
+  EXPECT_EQ(s.parameters, 61706);
+  EXPECT_EQ(s.bytes_sent, 0);
+  EXPECT_EQ(s.messages, 0);
+  ASSERT_EQ(s.layers.size(), 12u);
+  EXPECT_EQ(s.layers[3].flops, 3 * 2.0 * 64 * 10 * 10 * 25 * 6 * 16);
+  EXPECT_GT(s.memory.separate, s.peak_bytes);
+  EXPECT_NE(s.peak_node, "");
+}
+
+TEST(PlanSummary, ShowsTheGhostsOfTheRankThatReadsMost) {
+  const PlanSummary s = summarise(request("h4", 4));
+  EXPECT_EQ(s.layers[0].owned, views::make_extents(64, {7, 28}, 1));
+  EXPECT_EQ(s.layers[0].ghosted, views::make_extents(64, {11, 28}, 1));
+  EXPECT_EQ(s.layers[0].halo_bytes, 64 * 4 * 28 * 4);  // two rows to each of two ranks
+  EXPECT_EQ(s.layers[0].messages, 2);
+  EXPECT_EQ(s.layers[0].grid, "h4");
+  EXPECT_EQ(s.layers[0].operation, "convolution");
+}
+
+TEST(PlanSummary, CountsPackedMessagesBetweenNodes) {
+  const PlanSummary together = summarise(request("h4", 4)), apart = summarise(request("h4", 4, 1));
+  EXPECT_EQ(together.memory.of(nn::BufferRole::messages), 0);
+  EXPECT_GT(apart.memory.of(nn::BufferRole::messages), 0);
+  for (std::size_t i = 0; i < together.layers.size(); ++i)
+    EXPECT_EQ(together.layers[i].halo_bytes, apart.layers[i].halo_bytes);
+}
+
+TEST(PlanSummary, HasTheSameFiguresAsItsText) {
+  const PlanRequest r = request("h2w2", 4, 2);
+  const PlanSummary s = summarise(r);
+  const std::string text = to_text(r, s);
+  EXPECT_THAT(text, HasSubstr("lenet5, 61706 parameters, float, 4 ranks on 2 nodes, strategy "));
+  EXPECT_THAT(text, HasSubstr("64x14x14x1   64x16x16x1"));
+  EXPECT_THAT(text, HasSubstr("in " + std::to_string(s.messages) + " messages"));
+  EXPECT_THAT(text, HasSubstr("at \"" + s.peak_node + "\""));
+  const auto json = nlohmann::json::parse(to_json(r, s));
+  EXPECT_EQ(json["layers"].size(), 12u);
+  for (const char* member : {"name", "operation", "grid", "flops", "halo_bytes", "messages"})
+    EXPECT_TRUE(json["layers"][0].contains(member)) << member;
+  EXPECT_EQ(json["parameters"], s.parameters);
+  EXPECT_EQ(json["memory_bytes_per_rank"], s.peak_bytes);
+  EXPECT_EQ(json["separate_bytes_per_rank"], s.memory.separate);
+  EXPECT_EQ(json["bytes_sent"], s.bytes_sent);
+  EXPECT_EQ(json["messages"], s.messages);
+}
+
+/// The representatives have the largest numbers of all ranks.
+TEST(PlanSummary, HasTheLargestNumbersOfAllRanks) {
+  for (const char* split : {"n2h4w2", "n3h2", "h3c2", "n4f3"}) {
+    for (const int ranks_per_node : {0, 1, 4, 5}) {
+      const nn::LayerSplit parsed = nn::LayerSplit::parse(split);
+      const PlanRequest r = request(split, parsed.size(), ranks_per_node);
+      const PlanSummary s = summarise(r);
+      const auto layers = nn::plan_network(r.network, nn::resolve(r.strategy, r.network, r.ranks), r.ranks, r.batch);
+      const MachineDescription machine = machine_of_nodes(r.ranks, ranks_per_node);
+      nn::NodeCost most;
+      Index gradients = 0, memory = 0, peak = 0;
+      int memory_rank = 0, peak_rank = 0;
+      std::vector<Index> halo_bytes(r.network.layers.size(), 0);
+      for (int rank = 0; rank < r.ranks; ++rank) {
+        const nn::StepPlan plan = nn::plan_step(r.network, layers, rank, nn::StepKind::training, machine);
+        const nn::StepCost cost = nn::cost(plan, machine);
+        most.flops = std::max(most.flops, cost.total().flops);
+        most.bytes_sent = std::max(most.bytes_sent, cost.total().bytes_sent);
+        most.messages_sent = std::max(most.messages_sent, cost.total().messages_sent);
+        gradients = std::max(gradients, cost.gradient_sums.bytes_sent);
+        for (std::size_t l = 0; l < halo_bytes.size(); ++l)
+          halo_bytes[l] = std::max(halo_bytes[l], cost.of(static_cast<int>(l)).transfers.bytes_sent);
+        const nn::PlanMemoryUse use = nn::memory_of(plan, machine);
+        if (use.separate > memory) memory_rank = rank;
+        if (use.peak > peak) peak_rank = rank;
+        memory = std::max(memory, use.separate);
+        peak = std::max(peak, use.peak);
+      }
+      const std::string place = std::string(split) + ", " + std::to_string(ranks_per_node) + " ranks per node";
+      EXPECT_EQ(s.flops, most.flops) << place;
+      EXPECT_EQ(s.bytes_sent, most.bytes_sent) << place;
+      EXPECT_EQ(s.messages, most.messages_sent) << place;
+      EXPECT_EQ(s.gradient_bytes, gradients) << place;
+      EXPECT_EQ(s.memory.separate, memory) << place;
+      EXPECT_EQ(s.memory_rank, memory_rank) << place;
+      EXPECT_EQ(s.peak_bytes, peak) << place;
+      EXPECT_EQ(s.peak_rank, peak_rank) << place;
+      for (std::size_t l = 0; l < halo_bytes.size(); ++l) EXPECT_EQ(s.layers[l].halo_bytes, halo_bytes[l]) << place;
+    }
+  }
+}
+
+TEST(PlanSummary, RefusesAnImpossibleStrategy) {
+  EXPECT_THROW(summarise(request("h2", 3)), InvalidArgument);
+  EXPECT_THROW(summarise(request("d2", 2)), InvalidArgument);
+}
+
+}  // namespace test_plan_summary
+}  // namespace aloni::tools
