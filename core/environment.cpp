@@ -1,19 +1,24 @@
 #include <aloni/core/environment.hpp>
 
+#include <aloni/core/comm/liveness/poison.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
 #include <mpi.h>
 #include <Kokkos_Core.hpp>
 
+#include <chrono>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 namespace aloni {
 
 namespace {
+
+constexpr auto patience_after_failure = std::chrono::seconds(1);
 
 bool user_chose_device(int argc, char** argv) {
   if (std::getenv("KOKKOS_DEVICE_ID") || std::getenv("KOKKOS_MAP_DEVICE_ID_BY")) return true;
@@ -51,6 +56,19 @@ void initialize_kokkos(int& argc, char**& argv) {
   argc = count;
 }
 
+/// Whether all ranks call this within `patience_after_failure`.
+bool all_ranks_come() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) return false;
+  const auto start = std::chrono::steady_clock::now();
+  for (int done = 0; std::chrono::steady_clock::now() - start < patience_after_failure;) {
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+    if (done) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
 }  // namespace
 
 Environment::Environment(int& argc, char**& argv) {
@@ -81,7 +99,7 @@ Environment::~Environment() {
   if (owns_kokkos_ && Kokkos::is_initialized()) Kokkos::finalize();
   int finalized = 0;
   MPI_Finalized(&finalized);
-  if (owns_mpi_ && !finalized) MPI_Finalize();
+  if (owns_mpi_ && !finalized && (!comm::detail::any_family_failed() || all_ranks_come())) MPI_Finalize();
 }
 
 }  // namespace aloni

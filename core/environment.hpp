@@ -18,7 +18,8 @@ class Environment {
   Environment(int& argc, char**& argv);
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;
-  /// Stops Kokkos, then MPI.
+  /// Stops Kokkos, then MPI. After a failure MPI is stopped only if all ranks come within a second: MPI_Finalize would
+  /// wait for ever for a dead rank. Otherwise the launcher ends the job when this process ends.
   ~Environment();
 
  private:

@@ -18,6 +18,7 @@ std::string one_line(const std::string& operation, const std::string& argument, 
 }
 
 std::string failed_rank(int rank, int root_rank) {
+  if (rank < 0 && root_rank < 0) return "a rank";
   const std::string root = "rank " + std::to_string(root_rank) + " of the root communicator";
   if (rank < 0) return root;
   const std::string own = "rank " + std::to_string(rank);

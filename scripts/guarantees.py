@@ -40,8 +40,8 @@ SECTIONS = {
         ("stop/end", "stopped after the last step", "test_killed.py", "3 + 5 s"),
     ],
     "library": [
-        ("failures/kill", "killed during communication", "test_failures.py", "2 s"),
-        ("failures/stop", "stopped during communication", "test_failures.py", "2 + 2 s"),
+        ("failures/kill", "killed during communication", "test_failures.py", "4 s"),
+        ("failures/stop", "stopped during communication", "test_failures.py", "2 + 4 s"),
     ],
     "calls": [
         ("wrong_calls", "one rank makes another call", "test_wrong_calls", MISSING),

@@ -30,6 +30,8 @@ constexpr auto first_looks = 1s;  // the launcher may still be starting processe
 // At the end of MPI processes end one after the other. MPI ends without ranks that have already left it, but not
 // without one that has failed. Open MPI sends SIGTERM one second after a failure, and SIGKILL one second later.
 constexpr auto patience_with_ended = 4s, hurried_patience = 1s;
+// The launcher sends SIGTERM to all ranks at once; some end of it before this one has noted its own.
+constexpr auto spread_of_signals = 20ms;
 // Another rank may have seen their order.
 constexpr auto patience_with_several = 100ms;
 // Until another rank that has told the same failure at the same time can be seen.
@@ -37,7 +39,9 @@ constexpr auto time_to_be_seen = 20ms;
 // Until all ranks have seen that this one is informed, and do not take its end for a failure.
 constexpr auto time_to_inform = 2 * look_pause + 100ms;
 
-std::atomic<bool> in_a_hurry{false};
+// When the launcher began to end the job, in ticks of Clock; 0: it has not. Set by a signal handler.
+std::atomic<Clock::rep> hurry_since{0};
+static_assert(std::atomic<Clock::rep>::is_always_lock_free);
 
 int number_in(const char* variable) {
   const char* const text = std::getenv(variable);
@@ -77,45 +81,50 @@ struct PhaseWatch::Seen {
   std::optional<Clock::time_point> ended{};  // when this was seen
 };
 
+// All variables of the environment are read here: while the thread runs, MPI may set some.
 PhaseWatch::PhaseWatch(Phase phase, int code, std::chrono::seconds stuck_after)
-    : phase_(phase), code_(code), stuck_after_(stuck_after), over_(eventfd(0, EFD_CLOEXEC)), thread_([this] {
-        look();
-      }) {}
+    : phase_(phase),
+      code_(code),
+      stuck_after_(stuck_after),
+      ranks_here_(number_in("OMPI_COMM_WORLD_SIZE")),
+      wake_(eventfd(0, EFD_CLOEXEC)) {
+  if (ranks_here_ != number_in("OMPI_COMM_WORLD_LOCAL_SIZE")) ranks_here_ = 0;
+  if (processes_.known()) thread_ = std::thread([this] { look(); });
+}
 
-void PhaseWatch::hurry() { in_a_hurry = true; }
+void PhaseWatch::hurry() {
+  Clock::rep none = 0;
+  hurry_since.compare_exchange_strong(none, Clock::now().time_since_epoch().count());
+}
 
 PhaseWatch::~PhaseWatch() {
-  eventfd_write(over_, 1);
-  thread_.join();
-  close(over_);
+  over_ = true;
+  if (wake_ >= 0) eventfd_write(wake_, 1);  // otherwise the thread sees the end at its next look
+  if (thread_.joinable()) thread_.join();
+  if (wake_ >= 0) close(wake_);
 }
 
 /// Waits for the end of the phase or of a process. Returns whether the phase is over.
 bool PhaseWatch::wait(std::vector<Seen>& seen, std::chrono::milliseconds pause) const {
-  std::vector<pollfd> handles{{.fd = over_, .events = POLLIN, .revents = 0}};
+  std::vector<pollfd> handles{{.fd = wake_, .events = POLLIN, .revents = 0}};
   for (const Seen& s : seen) handles.push_back({.fd = s.handle, .events = POLLIN, .revents = 0});  // below 0: ignored
-  if (poll(handles.data(), handles.size(), static_cast<int>(pause.count())) <= 0) return false;
+  if (poll(handles.data(), handles.size(), static_cast<int>(pause.count())) <= 0) return over_;
   const auto now = Clock::now();
   for (std::size_t i = 0; i < seen.size(); ++i) {
     if (!handles[i + 1].revents) continue;
     seen[i].ended = now;
     close(std::exchange(seen[i].handle, -1));
   }
-  return handles[0].revents != 0;
+  return over_;
 }
 
 void PhaseWatch::look() {
-  const JobProcesses processes;
-  if (!processes.known()) return;
-  const int all = number_in("OMPI_COMM_WORLD_SIZE");
   const auto begin = Clock::now();
   std::vector<Seen> seen;
-  // If the launcher has started all ranks on this machine, a rank may end before it is seen.
-  if (all == number_in("OMPI_COMM_WORLD_LOCAL_SIZE")) {
-    for (int r = 0; r < all; ++r) seen.push_back({.process = {.rank = r}, .runs = begin});
-  }
+  // A rank may end before it is seen.
+  for (int r = 0; r < ranks_here_; ++r) seen.push_back({.process = {.rank = r}, .runs = begin});
   for (bool over = false; !over;) {
-    const std::vector<JobProcess> alive = processes.alive();
+    const std::vector<JobProcess> alive = processes_.alive();
     const auto now = Clock::now();
     if (others_are_informed(alive)) {  // one of them tells the failure
       comm::detail::mark_as_informed(false);
@@ -154,14 +163,20 @@ void PhaseWatch::accuse(std::vector<Seen>& seen, Clock::time_point begin) const 
     return !s.ended && s.process.process >= 0 && stuck_after_.count() > 0 && now - s.runs > stuck_after_;
   });
   if (stopped != seen.end()) return tell(stopped->process, "is stopped");
-  // The first rank that has ended. One that was never seen comes last.
+  // The first rank that has ended. One that was never seen comes last. The launcher's SIGTERM ends ranks whose program
+  // has not begun: then only earlier ends count, and an unseen rank only if it is the only one.
+  const Clock::time_point hurry{Clock::duration(hurry_since.load())};
+  const bool hurried = hurry != Clock::time_point{};
+  const auto unseen = std::ranges::count_if(seen, [](const Seen& s) { return s.process.process < 0; });
   const auto end_of = [&](const Seen& s) {
-    return s.ended ? *s.ended : s.process.process < 0 ? Clock::time_point::max() - 1ns : Clock::time_point::max();
+    if (s.ended && (!hurried || *s.ended < hurry + spread_of_signals)) return *s.ended;
+    if (!s.ended && s.process.process < 0 && (!hurried || unseen == 1)) return Clock::time_point::max() - 1ns;
+    return Clock::time_point::max();
   };
   const auto first = std::ranges::min_element(seen, {}, end_of);
   if (first == seen.end() || end_of(*first) == Clock::time_point::max()) return;
   const auto waited = now - (first->ended ? *first->ended : begin);
-  const bool hurries = in_a_hurry && (phase_ == Phase::start || waited > hurried_patience);
+  const bool hurries = hurried && (phase_ == Phase::start || waited > hurried_patience);
   if (waited < patience_with_ended && !hurries) return;
   if (std::ranges::count(seen, end_of(*first), end_of) > 1) std::this_thread::sleep_for(patience_with_several);
   tell(first->process, "has ended");

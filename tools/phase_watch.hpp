@@ -4,6 +4,7 @@
 // other ranks see that this rank is informed (mark_as_informed()), and end without a word.
 #include <aloni/core/comm/liveness/job_processes.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -38,7 +39,10 @@ class PhaseWatch {
   Phase phase_;
   int code_;
   std::chrono::seconds stuck_after_;
-  int over_;  // becomes readable when the phase is over
+  comm::detail::JobProcesses processes_;
+  int ranks_here_;  // of the job, if all of them are on this machine; otherwise 0
+  int wake_;        // becomes readable when the phase is over; -1: no descriptor was free
+  std::atomic<bool> over_{false};
   std::thread thread_;
 };
 

@@ -55,7 +55,8 @@ void write_all(Descriptor& file, const std::string& path, const std::string& tex
 
 /// So that the new name survives a crash of the machine. Not all file systems can do it; the file is complete anyway.
 void flush_folder(const fs::path& file) {
-  const Descriptor folder(::open(file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const fs::path parent = file.has_parent_path() ? file.parent_path() : ".";
+  const Descriptor folder(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) ::fsync(folder.get());
 }
 

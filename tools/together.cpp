@@ -27,9 +27,9 @@ using Clock = std::chrono::steady_clock;
 // Grace period before the poison: an error that is equal on all ranks needs none.
 constexpr auto patience_before_poison = std::chrono::milliseconds(300);
 constexpr auto patience_before_abort = std::chrono::milliseconds(4000);
-constexpr auto patience_after_failure_of_another = std::chrono::milliseconds(2000);  // it may be dead or stopped
+constexpr auto patience_after_failure_of_another = std::chrono::milliseconds(1000);  // it may be dead or stopped
 constexpr auto pause_of_waits = std::chrono::microseconds(200);
-constexpr unsigned patience_with_mpi = 5;  // seconds
+constexpr unsigned patience_with_mpi = 2;  // seconds
 
 struct Outcome {
   int code = success;

@@ -29,7 +29,7 @@ class UsageError : public std::runtime_error {
 /// Runs `work` on every rank, with a communicator of all ranks. Returns the exit code, equal on all ranks.
 /// If `work` throws, one rank prints "aloni: …" to stderr: the lowest rank with an error of its own, not a PeerFailed.
 /// A rank that failed alone poisons the communicator. If the other ranks have not returned four seconds after the
-/// failure, or two seconds after the failure of another rank, the job is aborted with the exit code. If a rank ends or
+/// failure, or one second after the failure of another rank, the job is aborted with the exit code. If a rank ends or
 /// is stopped, one rank of each node prints which.
 /// `options`: of that communicator. Calls `leaving` with the exit code before the communicator ends; then no rank looks
 /// for failed ones any more.

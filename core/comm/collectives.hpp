@@ -38,7 +38,8 @@ struct CollectiveOptions {
   /// Unsupported with ring and hierarchical, which combine in another order.
   bool reproducible = false;
   /// Waits up to half a millisecond for more all-reduces of this type and reduction, and runs all of them as one.
-  /// For small data. Neighbouring pieces of one array are not copied for it.
+  /// For small data. Neighbouring pieces of one array are not copied for it. All ranks start the same fused operations
+  /// before they wait for one of them.
   bool fuse = false;
   /// Operations of a greater priority overtake this one at its next part.
   int priority = 0;

@@ -79,7 +79,7 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
   if (is_inter)
     throw InvalidArgument("aloni::comm::from_mpi", "comm", "an inter-communicator", "an intra-communicator");
 
-  detail::StartUp start_up(comm, options.stuck_after);
+  detail::StartUp start_up(comm, options.stuck_after, options.longest_wait);
   const MPI_Comm messages = start_up.duplicate(), poison = start_up.duplicate();
   std::shared_ptr<detail::CommunicatorRuntime> runtime;
   try {
@@ -90,6 +90,7 @@ Communicator from_mpi(MPI_Comm comm, const TransportOptions& options) {
     };
     runtime.reset(new detail::CommunicatorRuntime(start_up, messages, poison, options), end);
   } catch (const std::exception& e) {
+    start_up.use(nullptr);  // the watch was a part of the runtime
     start_up.fail(e.what());
     throw;
   }

@@ -1,11 +1,17 @@
 // environment_cases owner|guest|guest_of_mpi|guest_of_kokkos --ours --kokkos-num-threads=1 --theirs
 // Starts MPI, Kokkos, both or neither, then an aloni::Environment. Checks that Environment stops only the libraries
 // that it has started. Exit code 0 on success.
+//
+// environment_cases peer_dies
+// Rank 0 is killed. The other ranks end all the same, and soon.
+#include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
+#include <aloni/core/error.hpp>
 
 #include <mpi.h>
 #include <Kokkos_Core.hpp>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -27,10 +33,29 @@ bool mpi_is_up() {
   return initialized && !finalized;
 }
 
+int without_rank_0(int argc, char** argv) {
+  using namespace aloni::comm;
+  bool failed = false;
+  {
+    aloni::Environment environment(argc, argv);
+    const Communicator comm = from_mpi(MPI_COMM_WORLD);
+    comm.barrier();
+    if (comm.rank() == 0) std::raise(SIGKILL);
+    try {
+      for (;;) comm.barrier();
+    } catch (const aloni::PeerFailed& error) {
+      failed = error.rank() == 0;
+    }
+  }
+  std::fprintf(stderr, "environment_cases: %s\n", failed ? "a rank has ended without rank 0" : "wrong rank");
+  return failed ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   const std::string which = argc > 1 ? argv[1] : "";
+  if (which == "peer_dies") return without_rank_0(argc, argv);
   const bool own_mpi = which == "guest" || which == "guest_of_mpi";
   const bool own_kokkos = which == "guest" || which == "guest_of_kokkos";
   if (!own_mpi && !own_kokkos && which != "owner") return 2;

@@ -106,6 +106,19 @@ TEST_F(Contracts, FewerFusedAllReducesBeforeABarrierAreAnError) {
       {"fused members of rank 0 = 3, after those of this rank", "50 float", "expected 2, followed by"});
 }
 
+TEST_F(Contracts, FewerFusedAllReducesBeforeAWaitForOneAreAnError) {
+  std::vector<float> one(100);
+  expect_error(
+      [&] {
+        sums({100, 200}, {.fuse = true});
+      },
+      [&] {
+        const Request request = comm.start_all_reduce(std::span(one), Reduction::sum, {.fuse = true});
+        comm.wait(request);
+      },
+      {"fused members of rank 0 = 2, after those of this rank", "200 float", "followed by a wait for one of them"});
+}
+
 TEST_F(Contracts, AReproducibleAllReduceAndAnOrdinaryOneAreAnError) {
   for (const std::size_t count : {2u, 100'000u}) {
     expect_error([&] { sums({count}, {.reproducible = true}); }, [&] { sums({count}, {}); },

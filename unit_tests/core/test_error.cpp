@@ -49,6 +49,7 @@ TEST(PeerFailed, NamesTheRankOfTheRootCommunicatorIfItDiffers) {
   EXPECT_STREQ(member.what(), "f: rank 1 (rank 5 of the root communicator) failed: m");
   EXPECT_STREQ(stranger.what(), "f: rank 5 of the root communicator failed: m");
   EXPECT_STREQ(same.what(), "f: rank 2 failed: m");
+  EXPECT_STREQ(PeerFailed("f", -1, "m").what(), "f: a rank failed: m");
   EXPECT_EQ(stranger.rank(), -1);
   EXPECT_EQ(stranger.root_rank(), 5);
 }

@@ -59,7 +59,7 @@ def trial(kind, chance):
     victim, operation, after_ms = chance.randrange(ranks), chance.choice(operations), chance.randrange(200)
     transport = str(-(-ranks // nodes)) if nodes > 1 else chance.choice(["shared", "mpi"])
     lines, _ = run(kind, ranks, victim, operation, after_ms, transport)
-    allowed = (STUCK_AFTER[kind] if kind == "STOP" else 0) + 2.0 * slowdown
+    allowed = (STUCK_AFTER[kind] if kind == "STOP" else 0) + 4.0 * slowdown
     # The launcher forwards long lines in pieces, so the line of a rank may begin within that of another.
     answers = re.findall(r"rank (\d+): blames (-?\d+) after (-?[\d.]+) s: ", "\n".join(lines))
     blamed = {int(rank): (int(culprit), float(seconds)) for rank, culprit, seconds in answers}

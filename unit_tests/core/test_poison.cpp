@@ -49,7 +49,7 @@ class Poison : public testing::Test {
       EXPECT_THROW(comm.check_poison(), aloni::PeerFailed);
       EXPECT_THROW((void)comm.all_gather(1), aloni::PeerFailed);
     }
-    EXPECT_LT(Clock::now() - start, 2s);
+    EXPECT_LT(Clock::now() - start, 5s);  // on a busy machine too
   }
 };
 
@@ -204,7 +204,7 @@ TEST_F(Poison, AMessageOfTheWrongSizeFailsEveryRank) {
     EXPECT_EQ(error.rank(), 1);
     EXPECT_NE(error.value().find("message from rank 0, tag 9"), std::string::npos) << error.what();
   }
-  EXPECT_LT(Clock::now() - start, 2s);
+  EXPECT_LT(Clock::now() - start, 5s);  // on a busy machine too
 }
 
 // The buffers of pending receives end with the exception. Nothing may be written to them afterwards.

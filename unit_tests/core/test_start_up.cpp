@@ -125,6 +125,21 @@ TEST(StartUp, GathersBytesOfAnyNumber) {
   }
 }
 
+TEST(StartUp, WaitsForARankThatComputes) {
+  if (size() < 2) GTEST_SKIP() << "needs a second rank";
+  if (!comm::detail::JobProcesses().known()) GTEST_SKIP() << "needs a launcher that names the job";
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank() == 1) {
+    const auto start = std::chrono::steady_clock::now();
+    for (volatile double x = 1; std::chrono::steady_clock::now() - start < std::chrono::milliseconds(2500);)
+      x = x * 1.0000001;
+  }
+  comm::detail::StartUp up(MPI_COMM_WORLD, std::chrono::seconds(1), std::chrono::seconds(60));
+  MPI_Comm duplicate = up.duplicate();
+  EXPECT_NO_THROW(up.finish());
+  MPI_Comm_free(&duplicate);
+}
+
 TEST(StartUp, TellsTheOthersALongText) {
   if (size() < 2) GTEST_SKIP() << "needs a second rank";
   Start start;

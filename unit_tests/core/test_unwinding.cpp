@@ -114,6 +114,16 @@ TEST(Patience, ForARankThatComputes) {
   for (const bool shared : {true, false}) expect_patience([] { compute(5s); }, true, shared);
 }
 
+TEST(Patience, ForARankOfAnotherNodeThatComputesAndThenWaits) {
+  if (world_size() < 2) GTEST_SKIP() << "needs a second rank";
+  const Communicator comm = from_mpi(MPI_COMM_WORLD, {.ranks_per_node = 1, .stuck_after = 1s});
+  comm.barrier();
+  for (int round = 0; round < 3; ++round) {
+    if (comm.rank() == 1) compute(1500ms + 100ms * round);
+    EXPECT_NO_THROW(comm.barrier());
+  }
+}
+
 TEST(Patience, NotForARankThatSleeps) {
   expect_patience([] { std::this_thread::sleep_for(6s); }, false, true);
 }

@@ -97,14 +97,17 @@ def wait_for(condition, launcher, limit=60 * SLOWDOWN):
 
 
 def end_all(processes, launcher):
+    """Whether the launcher has ended by itself."""
     for process in processes:  # a launcher that does not clean up waits for the stopped rank
         if lives(process):
             os.kill(process, signal.SIGKILL)
     try:
         launcher.wait(timeout=20)
+        return True
     except subprocess.TimeoutExpired:
         os.killpg(launcher.pid, signal.SIGKILL)
         launcher.wait()
+        return False
 
 
 def trial(seed, kind):
@@ -142,13 +145,15 @@ def trial(seed, kind):
             time.sleep(0.01)
         took = time.monotonic() - begun
         left = [rank for rank in others if lives(known[rank])]
-        end_all(known.values(), launcher)
+        launcher_ended = end_all(known.values(), launcher)
         written = text()
     lines = [line for line in written.splitlines() if line.startswith("aloni: ")]
     named = {int(rank) for line in lines for rank in re.findall(r"\brank (\d+) failed\b", line)}
     problem = ""
     if left or took > MOST[kind]:
         problem = f"ranks {left or 'all'} ended after {took:.1f} s"
+    elif not launcher_ended:
+        problem = "the launcher does not end"
     elif named - {victim}:
         problem = f"ranks {sorted(named)} are named"
     elif not named and (phase != "end" or took > BY_THEMSELVES):

@@ -142,6 +142,8 @@ constexpr auto warning_pause = std::chrono::minutes(1);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
 // A waiting rank of another node answers within this time, even if it shares its core with many ranks.
 constexpr auto time_to_answer = std::chrono::milliseconds(1000);
+// A rank that has worked until now and waits at last: its messages arrive within this time.
+constexpr auto time_to_arrive = std::chrono::milliseconds(1000);
 constexpr auto time_between_questions = std::chrono::seconds(3);
 
 }  // namespace
@@ -204,7 +206,9 @@ CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, M
   std::ranges::sort(leaders);
   leaders.erase(std::ranges::unique(leaders).begin(), leaders.end());
   if (leaders.size() > 1) {
-    ring_.emplace(rank_, leaders, options.ranks_per_node > 0, among_all);
+    const bool one_machine =
+        std::ranges::all_of(hellos, [&](const Hello& h) { return h.machine == hellos.front().machine; });
+    ring_.emplace(rank_, leaders, one_machine, among_all);
   }
 
   Transport* shared = shared_ ? &*shared_ : nullptr;
@@ -273,12 +277,14 @@ void CommunicatorRuntime::look_around(bool waits) {
   if (!waits || waiting_since_ == Watch::Clock::time_point{} || now - last_look_ > longest_pause) waiting_since_ = now;
   last_look_ = now;
   if (board_.poisoned()) return;
+  if (watch_) {  // it knows more of a rank than the ring
+    if (const auto failure = watch_->failure()) return board_.hear(failure->what, failure->rank);
+    if (const auto verdict = watch_->dead()) return poison_after_last_words(*verdict);
+  }
   if (ring_) {
     if (const auto verdict = ring_->dead()) return poison_after_last_words(*verdict);
   }
   if (watch_) {
-    if (const auto failure = watch_->failure()) return board_.hear(failure->what, failure->rank);
-    if (const auto verdict = watch_->dead()) return poison_after_last_words(*verdict);
     if (waits && now - last_published_ > publishing_pause) {
       watch_->waiting(now, engine_->waiting_for());
       last_published_ = now;
@@ -302,7 +308,11 @@ void CommunicatorRuntime::look_around(bool waits) {
   if (now - waiting_since_ < stuck_after_) return;
   const std::vector<int> waited_for = engine_->ranks_waited_for();
   const int culprit = who_does_not_wait(now, waited_for);
-  if (now - waiting_since_ < longest_wait_ && works(culprit, now)) return;
+  if (now - waiting_since_ < longest_wait_ && works(culprit, now)) {
+    last_excused_ = now;
+    return;
+  }
+  if (now - last_excused_ < time_to_arrive) return;
   std::string text = "no progress for " + seconds_text(now - waiting_since_);
   if (const std::string state = state_of(culprit, now); !state.empty()) text += "; " + state;
   text += "; rank " + std::to_string(rank_) + " waits for " + engine_->waiting_for();
@@ -359,7 +369,8 @@ void CommunicatorRuntime::poison_unless_peer_failed(std::string_view message) {
 /// not wait; otherwise the first of `waited_for`.
 int CommunicatorRuntime::who_does_not_wait(Watch::Clock::time_point now, std::span<const int> waited_for) const {
   const auto silent = [&](int rank) {
-    return std::ranges::binary_search(elsewhere_, rank) && !board_.answered()[static_cast<std::size_t>(rank)];
+    return std::ranges::binary_search(elsewhere_, rank) && !(watch_ && watch_->sees(rank)) &&
+           !board_.answered()[static_cast<std::size_t>(rank)];
   };
   for (const int rank : waited_for) {
     if (silent(rank) || (watch_ && watch_->idle(rank, now))) return rank;
@@ -380,6 +391,20 @@ std::string CommunicatorRuntime::state_of(int rank, Watch::Clock::time_point now
   return watch_->state_of(rank, now);
 }
 
+/// An exception of the progress thread. This rank rethrows it from its next call. The other ranks of the node learn of
+/// it at once, as MPI may not be called here.
+void CommunicatorRuntime::publish(std::exception_ptr failure) {
+  failure_ = std::move(failure);
+  try {
+    std::rethrow_exception(failure_);
+  } catch (const PeerMemoryLost&) {  // another rank may have failed
+  } catch (const CommunicationError& error) {
+    if (watch_) watch_->fail(rank_, error.what());
+  } catch (...) {
+  }
+  failed_.store(true, std::memory_order_release);
+}
+
 void CommunicatorRuntime::make_progress() {
   if (watch_) watch_->leave_out_this_thread();
   int idle = 0;
@@ -391,8 +416,7 @@ void CommunicatorRuntime::make_progress() {
       busy = engine_->busy() || !services_.empty();
       if (busy && progress()) idle = 0;
     } catch (...) {
-      failure_ = std::current_exception();
-      failed_.store(true, std::memory_order_release);
+      publish(std::current_exception());
       return;
     }
     // Polls without sleeping while operations are pending and there was work recently; sleeps otherwise.

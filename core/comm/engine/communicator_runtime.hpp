@@ -100,6 +100,7 @@ class CommunicatorRuntime {
 
  private:
   void make_progress();
+  void publish(std::exception_ptr failure);
   bool end_together() noexcept;
   bool works(int rank, Watch::Clock::time_point now);
   void poison_after_last_words(const Watch::Verdict& verdict);
@@ -129,7 +130,7 @@ class CommunicatorRuntime {
   std::chrono::milliseconds stuck_after_, longest_wait_;
   int exceptions_ = std::uncaught_exceptions();  // at construction
   bool shares_cores_ = false;
-  Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{}, asked_{};
+  Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{}, asked_{}, last_excused_{};
 };
 
 }  // namespace aloni::comm::detail

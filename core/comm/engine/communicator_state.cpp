@@ -261,7 +261,10 @@ void Communicator::State::wait(detail::Engine::Handle handle, std::string_view o
   wait_until(operation, [&] {
     complete = complete || (engine.test(handle) && end());
     if (complete) return engine.flushed();
-    if (!fusion.empty()) fusion.service(true);
+    if (!fusion.empty()) {
+      fusion.service(true);
+      if (fusion.has(handle)) fusion.check_closed("a wait for one of them");
+    }
     return false;
   });
 }

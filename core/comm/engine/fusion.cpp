@@ -110,6 +110,12 @@ void Fusion::check_members(const Closing& ours) const {
           std::to_string(std::min<std::size_t>(ours.count, ours.first.size())) + " members have equal sizes and types");
 }
 
+bool Fusion::has(Engine::Handle handle) const {
+  return std::ranges::any_of(members_, [&](const Member& m) {
+    return m.handle.slot == handle.slot && m.handle.generation == handle.generation;
+  });
+}
+
 void Fusion::check_closed(const char* next) const {
   if (closing_.count <= members_.size()) return;
   const std::size_t i = members_.size();

@@ -26,8 +26,9 @@ namespace aloni::comm::detail {
 
 class StartUp {
  public:
-  /// `limit`: longest wait in one call; 0: none. Not collective.
-  StartUp(MPI_Comm comm, std::chrono::milliseconds limit);
+  /// `limit`: longest wait in one call; 0: none. `longest`: the same while a late rank of this machine uses the
+  /// processor or waits for a disk. Not collective.
+  StartUp(MPI_Comm comm, std::chrono::milliseconds limit, std::chrono::milliseconds longest = {});
   StartUp(const StartUp&) = delete;
   StartUp& operator=(const StartUp&) = delete;
 
@@ -62,7 +63,7 @@ class StartUp {
 
   MPI_Comm given_, comm_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
-  std::chrono::milliseconds limit_;
+  std::chrono::milliseconds limit_, longest_;
   const Watch* watch_ = nullptr;
   JobProcesses processes_;
   std::vector<int> world_ranks_;  // of the communicator's ranks; -1: not in MPI_COMM_WORLD

@@ -1,5 +1,7 @@
 #include <aloni/core/comm/liveness/job_processes.hpp>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -49,6 +51,11 @@ JobProcess look_at(int process) {
   return p;
 }
 
+std::filesystem::path program_of(int process) {
+  std::error_code none;
+  return std::filesystem::read_symlink("/proc/" + std::to_string(process) + "/exe", none);
+}
+
 }  // namespace
 
 char state_of_process(int process) { return look_at(process).state; }
@@ -65,6 +72,7 @@ std::vector<JobProcess> JobProcesses::alive() const {
   std::vector<JobProcess> found;
   if (!known()) return found;
   std::error_code none;
+  const auto program = program_of(getpid());
   for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
     const std::string name = entry.path().filename();
     const int process = number(name);
@@ -75,13 +83,15 @@ std::vector<JobProcess> JobProcesses::alive() const {
     JobProcess p = look_at(process);
     p.rank = number(value_in(block, rank_variable));
     if (p.rank < 0 || p.state == 'Z' || p.state == 'X' || p.state == '?') continue;
-    // Processes that a rank has started inherit its variables; the rank itself has the lowest number.
+    // Processes that a rank has started inherit its variables, and so does a rank that a script has started. The rank
+    // runs the program of this process; otherwise it is the process with the lowest number.
     const auto same = std::ranges::find(found, p.rank, &JobProcess::rank);
     if (same == found.end()) {
       found.push_back(p);
-    } else if (p.process < same->process) {
-      *same = p;
+      continue;
     }
+    const bool is_ours = program_of(p.process) == program, was_ours = program_of(same->process) == program;
+    if (is_ours != was_ours ? is_ours : p.process < same->process) *same = p;
   }
   std::ranges::sort(found, {}, &JobProcess::rank);
   return found;

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -44,6 +45,8 @@ struct Address {
 /// Addresses of a rank, sent to all ranks. Trivially copyable.
 struct Introduction {
   std::uint64_t token = 0;
+  std::int32_t process = 0;
+  char host[64] = "";
   std::uint32_t num_addresses = 0;
   Address addresses[max_addresses];
 
@@ -314,6 +317,8 @@ NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, 
   if (takes_part) {
     me = addresses_of_machine(one_machine);
     me.token = random_token();
+    me.process = getpid();
+    gethostname(me.host, sizeof me.host - 1);
   }
   const std::vector<Introduction> all = gather(all_gather, me);
   Introduction listens;
@@ -347,8 +352,11 @@ NodeRing::NodeRing(int rank, const std::vector<int>& leaders, bool one_machine, 
   if (success.next && successes[static_cast<std::size_t>(next_.rank)].previous) next_.socket = meeting.next.release();
   if (success.previous && successes[static_cast<std::size_t>(previous_.rank)].next)
     previous_.socket = meeting.previous.release();
-  for (const Link* link : {&next_, &previous_}) {
+  for (Link* link : {&next_, &previous_}) {
     if (link->socket < 0) continue;
+    const Introduction& them = all[static_cast<std::size_t>(link->rank)];
+    link->host = them.host;
+    link->process = "process " + std::to_string(them.process) + " on " + link->host;
     probe(link->socket);
     close_in_children(link->socket);
   }
@@ -377,9 +385,10 @@ std::optional<Watch::Verdict> NodeRing::dead() {
     const int rank = link->rank;
     link->close_socket();
     if (bytes == 1) continue;  // the farewell
-    return Watch::Verdict{rank, bytes == 0 || code == ECONNRESET
-                                    ? "its process on another node has ended"
-                                    : "its node does not answer: " + std::generic_category().message(code)};
+    return Watch::Verdict{
+        rank, bytes == 0 || code == ECONNRESET
+                  ? "its " + link->process + " has ended"
+                  : "its node " + link->host + " does not answer: " + std::generic_category().message(code)};
   }
   return {};
 }

@@ -7,6 +7,7 @@
 #include <aloni/core/comm/transport/gather_bytes.hpp>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace aloni::comm::detail {
@@ -33,6 +34,7 @@ class NodeRing {
   /// One connection. rank -1: none.
   struct Link {
     int rank = -1, socket = -1;
+    std::string host, process;  // for people
 
     void close_socket();
   };

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/mpi.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -19,6 +20,8 @@ void send_word(std::span<const int> word, int rank, int tag, MPI_Comm comm) {
   check_mpi(MPI_Send(word.data(), static_cast<int>(word.size()), MPI_INT, rank, tag, comm), "MPI_Send");
 }
 
+std::atomic<bool> any_failed{false};
+
 bool mpi_is_up() {
   int initialized = 0, finalized = 0;
   MPI_Initialized(&initialized);
@@ -27,6 +30,8 @@ bool mpi_is_up() {
 }
 
 }  // namespace
+
+bool any_family_failed() noexcept { return any_failed.load(std::memory_order_relaxed); }
 
 PoisonBoard::PoisonBoard(MPI_Comm comm) : comm_(comm), text_(sizeof(int) + max_message_bytes) {
   int size = 0;
@@ -50,6 +55,7 @@ PoisonBoard::~PoisonBoard() {
 
 void PoisonBoard::become_poisoned(int rank) noexcept {
   failed_rank_ = rank;
+  any_failed.store(true, std::memory_order_relaxed);
   if (when_poisoned_) when_poisoned_();
 }
 

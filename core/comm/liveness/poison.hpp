@@ -24,6 +24,9 @@
 
 namespace aloni::comm::detail {
 
+/// Whether any board of this process has been poisoned. Thread-safe.
+bool any_family_failed() noexcept;
+
 class PoisonBoard {
  public:
   // Far below the eager limit of any MPI, up to which a send needs no matching receive.
