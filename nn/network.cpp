@@ -64,6 +64,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   detail::add_to(values, strategy);
   values.add("backend", std::string(local::name(o.backend)));
   values.add("options.inference", o.inference);
+  values.add("options.update", o.update);
   values.add("options.input_gradient", o.input_gradient);
   values.add("options.fuse_inference", o.fuse_inference);
   values.add("options.schedule_seed", o.schedule_seed);
@@ -121,6 +122,8 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
     refuse("parameters", "made for inference, without gradients",
            "parameters made for training, or options.inference = true");
   }
+  if (options.update && options.inference)
+    refuse("options.update", "true", "false with options.inference, as there are no gradients");
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const WeightBlocks& blocks = parameters.blocks(static_cast<int>(i));
     if (blocks.count() == 1) continue;
@@ -155,9 +158,10 @@ struct Network<T, Exec>::Implementation {
   StepPlan training, inference;
   Step<Exec> forward_only, backward_only;  ///< of training, for losses of the user's
   Step<Exec> evaluation, evaluation_loss;
-  Step<Exec> train;          ///< to the gradients of this rank, or of all ranks
+  Step<Exec> train;          ///< to the gradients of this rank, of all ranks, or to the update
   Step<Exec> train_alone;    ///< to the gradients of this rank; empty if `train` does that
-  bool sums_beside = false;  ///< `train` includes the sums over ranks
+  Step<Exec> update_alone;   ///< empty if `train` does that
+  bool sums_beside = false;  ///< `train` includes the sums over ranks, and the update
   Kokkos::View<int*, Mem> labels;
   typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
   typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the correct predictions
@@ -234,7 +238,8 @@ struct Network<T, Exec>::Implementation {
                       .split_parameters = parameters.is_split(),
                       .input_gradient = options.input_gradient,
                       .fuse_inference = options.fuse_inference,
-                      .update = false,
+                      .update = options.update,
+                      .optimiser = parameters.optimiser(),
                       .largest_overhead = options.largest_overhead});
   }
 
@@ -242,7 +247,12 @@ struct Network<T, Exec>::Implementation {
     for (std::size_t i = 0; i < parameters.descriptions().size(); ++i) {
       const int p = static_cast<int>(i);
       memory.use(parameters.descriptions()[i].name, parameters.value(p).data());
-      if (trains()) memory.use(parameters.descriptions()[i].name + ".gradient", parameters.gradient(p).data());
+      if (!trains()) continue;
+      memory.use(parameters.descriptions()[i].name + ".gradient", parameters.gradient(p).data());
+      const auto& states = properties_of(parameters.optimiser()).states;
+      for (std::size_t k = 0; k < states.size(); ++k)
+        memory.use(parameters.descriptions()[i].name + '.' + std::string(states[k]),
+                   parameters.state(p, static_cast<int>(k)).data());
     }
   }
 
@@ -256,15 +266,18 @@ struct Network<T, Exec>::Implementation {
       for (int n = 0; n < static_cast<int>(p.nodes.size()); ++n)
         if (wanted(p.nodes[static_cast<std::size_t>(n)])) binder.bind(p, n, step);
     };
-    add(train, training, [&](const PlanNode& n) { return sums_beside || !is_gradient_sum(n); });
-    if (sums_beside) add(train_alone, training, [&](const PlanNode& n) { return !is_gradient_sum(n); });
+    const auto is_update = [](const PlanNode& n) { return n.phase == StepPhase::update; };
+    add(train, training, [&](const PlanNode& n) { return sums_beside || (!is_gradient_sum(n) && !is_update(n)); });
+    if (sums_beside && !options.update)
+      add(train_alone, training, [&](const PlanNode& n) { return !is_gradient_sum(n); });
+    if (!sums_beside) add(update_alone, training, is_update);
     add(forward_only, training, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
     add(backward_only, training,
         [&](const PlanNode& n) { return n.phase == StepPhase::backward && !is_gradient_sum(n); });
     add(evaluation, inference, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
     add(evaluation_loss, inference, [](const PlanNode& n) { return n.phase == StepPhase::loss; });
     for (Step<Exec>* const step :
-         {&train, &train_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss}) {
+         {&train, &train_alone, &update_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss}) {
       ScheduleOptions order{.kernels_ahead = on_host ? 0 : 1};
       // Each rank and each step draws a different order.
       if (options.schedule_seed > 0)
@@ -360,6 +373,10 @@ struct Network<T, Exec>::Implementation {
 
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>* partial) {
     require_training("train_step");
+    if (options.update) {
+      throw InvalidArgument("aloni::nn::Network::train_step", "options.update", "true",
+                            "false at construction, or an optimiser as an argument");
+    }
     binder.set_dropout_step(dropout_step++);
     execute(partial && sums_beside ? train_alone : train, queue);
     int contributions = comm.size();
@@ -369,6 +386,22 @@ struct Network<T, Exec>::Implementation {
       reduce_gradients(queue);
     }
     return result(queue, static_cast<double>(contributions) / comm.size());
+  }
+
+  StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) {
+    if (!options.update) {
+      throw InvalidArgument("aloni::nn::Network::train_step", "options.update", "false",
+                            "true at construction, or no optimiser here and Parameters::update() after the step");
+    }
+    parameters.check_update(optimiser, step, "aloni::nn::Network::train_step");
+    binder.set_dropout_step(dropout_step++);
+    binder.set_update(optimiser, step);
+    execute(train, queue);
+    if (!sums_beside) {
+      reduce_gradients(queue);
+      execute(update_alone, queue);
+    }
+    return result(queue, 1);
   }
 
   StepResult evaluate(const Queue<Exec>& queue) {
@@ -476,6 +509,11 @@ template <class T, class Exec>
 StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue,
                                         comm::PartialAllReduce<parameter_type_t<T>>* partial) {
   return implementation_->train_step(queue, partial);
+}
+
+template <class T, class Exec>
+StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) {
+  return implementation_->train_step(queue, optimiser, step);
 }
 
 template <class T, class Exec>

@@ -33,9 +33,6 @@ void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
           return bind_transfer(plan, work, std::move(node));
         } else if constexpr (std::is_same_v<W, ReductionWork>) {
           return bind_reduction(plan, work, std::move(node));
-        } else if constexpr (std::is_same_v<W, OptimiserWork>) {
-          throw Unsupported("aloni::nn::Binder::bind", "work of " + node.label, "optimiser",
-                            "Parameters::sgd for the update");
         } else {
           return [node = std::move(node), run = kernel(plan, work)](Step<Exec>& s) { s.kernel(node, run); };
         }

@@ -63,6 +63,11 @@ class Binder {
   void set_dropout_seed(std::uint64_t seed) { dropout_seed_ = seed; }
   /// Number of the step whose masks the next executions make, forward and backward.
   void set_dropout_step(std::uint64_t step) { dropout_step_ = step; }
+  /// Optimiser and number of the update of the next executions. @pre the parameters' check_update() throws nothing
+  void set_update(const Optimiser& optimiser, std::int64_t number) {
+    optimiser_ = optimiser;
+    update_number_ = number;
+  }
   /// Bytes of kernels and messages: what this rank holds besides the buffers of the plans.
   std::size_t bytes() const;
   /// Whether sums of gradients can be started beside the backward pass. Collective at the first call.
@@ -109,6 +114,7 @@ class Binder {
   Kernel kernel(const StepPlan& plan, const PointwiseWork& work);
   Kernel kernel(const StepPlan& plan, const DropoutWork& work);
   Kernel kernel(const StepPlan& plan, const LossWork& work);
+  Kernel kernel(const StepPlan& plan, const OptimiserWork& work);
 
   template <class Target>
   Kernel region(const StepPlan& plan, const ConvolutionWork& work, detail::ConvolutionKernels<Target, Exec>& kernels);
@@ -144,6 +150,8 @@ class Binder {
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;
   std::uint64_t dropout_seed_ = 0, dropout_step_ = 0;
+  Optimiser optimiser_;
+  std::int64_t update_number_ = 1;
   std::map<std::string, std::unique_ptr<Convolution>> convolutions_;  ///< by the name of the weights
   std::map<int, std::unique_ptr<Normalisation>> normalisations_;      ///< by layer
   std::map<std::string, halo::Transfer<Exec>> transfers_;  ///< by name, buffers and number of occurrences before
