@@ -1,6 +1,7 @@
 #include <aloni/nn/network.hpp>
 
 #include <aloni/core/comm/running_machine.hpp>
+#include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue_mark.hpp>
@@ -327,6 +328,32 @@ struct Network<T, Exec>::Implementation {
     step.execute(queue, on_host ? queue : communication, comm, stopwatch, times);
   }
 
+  /// At the begin of each call: the version of the filter values in the nodes of this call. Collective in builds with
+  /// debug checks.
+  void use_present_values(const Queue<Exec>& queue) {
+    if (parameters.writes() == ParameterWrites::at_any_time) {
+      parameters.values_changed();  // the caller may have written them
+    } else if constexpr (config::debug_checks) {
+      comm::collectively(comm, "aloni::nn::Network", [&] { parameters.check_announced(queue, "aloni::nn::Network"); });
+    }
+    binder.set_filter_version(parameters.version());
+  }
+
+  void forward(const Queue<Exec>& queue, Mode mode) {
+    if (mode == Mode::training) {
+      require_training("forward");
+      binder.set_dropout_step(dropout_step++);
+    }
+    use_present_values(queue);
+    execute(mode == Mode::training ? forward_only : evaluation, queue);
+  }
+
+  void backward(const Queue<Exec>& queue) {
+    require_training("backward");
+    use_present_values(queue);
+    execute(backward_only, queue);
+  }
+
   void record_times(StepTimes* recorder) {
     if (recorder && !timed_training) {
       timed_training = timed_nodes(training, description, priced);
@@ -378,6 +405,7 @@ struct Network<T, Exec>::Implementation {
                             "false at construction, or an optimiser as an argument");
     }
     binder.set_dropout_step(dropout_step++);
+    use_present_values(queue);
     execute(partial && sums_beside ? train_alone : train, queue);
     int contributions = comm.size();
     if (partial) {
@@ -396,6 +424,8 @@ struct Network<T, Exec>::Implementation {
     parameters.check_update(optimiser, step, "aloni::nn::Network::train_step");
     binder.set_dropout_step(dropout_step++);
     binder.set_update(optimiser, step);
+    use_present_values(queue);
+    parameters.values_changed();  // by this step, also if it fails
     execute(train, queue);
     if (!sums_beside) {
       reduce_gradients(queue);
@@ -405,6 +435,7 @@ struct Network<T, Exec>::Implementation {
   }
 
   StepResult evaluate(const Queue<Exec>& queue) {
+    use_present_values(queue);
     execute(evaluation, queue);
     execute(evaluation_loss, queue);
     const TimedSpan span(times, StepTimes::Row::compute, "result");
@@ -523,12 +554,7 @@ StepResult Network<T, Exec>::evaluate(const Queue<Exec>& queue) {
 
 template <class T, class Exec>
 void Network<T, Exec>::forward(const Queue<Exec>& queue, Mode mode) {
-  Implementation& i = *implementation_;
-  if (mode == Mode::training) {
-    i.require_training("forward");
-    i.binder.set_dropout_step(i.dropout_step++);
-  }
-  i.execute(mode == Mode::training ? i.forward_only : i.evaluation, queue);
+  implementation_->forward(queue, mode);
 }
 
 template <class T, class Exec>
@@ -560,8 +586,7 @@ halo::Field<typename Exec::memory_space> Network<T, Exec>::output_gradient_field
 
 template <class T, class Exec>
 void Network<T, Exec>::backward(const Queue<Exec>& queue) {
-  implementation_->require_training("backward");
-  implementation_->execute(implementation_->backward_only, queue);
+  implementation_->backward(queue);
 }
 
 template <class T, class Exec>
@@ -586,6 +611,11 @@ void Network<T, Exec>::synchronise_statistics(const Queue<Exec>& queue) {
 template <class T, class Exec>
 Index Network<T, Exec>::planned_bytes() const {
   return implementation_->planned_bytes;
+}
+
+template <class T, class Exec>
+std::uint64_t Network<T, Exec>::filter_refreshes() const {
+  return implementation_->binder.filter_refreshes();
 }
 
 template <class T, class Exec>

@@ -32,6 +32,10 @@
 //
 //   Network<float> network(comm, queue, description, strategy, 1, parameters, {}, density);   // a DistributedView
 //
+// Filters. oneDNN wants them in its own order. A call reorders the filters of a convolution once, although forward and
+// backward passes and several regions use them. With ParameterWrites::announced they are reordered only after a change
+// of the values (nn/parameters.hpp).
+//
 // Several networks may share one set of parameters, for example one for full and one for incomplete mini-batches.
 // Member functions that take a queue are collective over the communicator; the others are not. All calls of one
 // network use the same queue. Nothing is allocated after construction.
@@ -170,6 +174,8 @@ class Network {
   /// Bytes of this rank that the plans predict for the network: buffers, packed messages and copies of weights, without
   /// the parameters. The libraries' own memory is not included.
   Index planned_bytes() const;
+  /// How often convolutions of this rank have made their filters ready for their kernels, over all of them.
+  std::uint64_t filter_refreshes() const;
   /// Wall-clock time of the steps on this rank, by phase.
   Stopwatch& stopwatch();
   /// Steps add the times of their nodes to `times` from now on (nn/step_times.hpp); null, as at first: to nothing.

@@ -2,6 +2,7 @@
 
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/shared_view.hpp>
+#include <aloni/core/comm/transport/crc32c.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/local/pointwise.hpp>
@@ -158,6 +159,23 @@ Index Parameters<T, Exec>::count() const {
 }
 
 template <class T, class Exec>
+void Parameters<T, Exec>::check_announced(const Queue<Exec>& queue, const std::string& operation) const {
+  std::uint32_t checksum = 0;
+  for (const Segment& segment : segments_) {
+    const auto host = Kokkos::create_mirror_view(segment.values);
+    Kokkos::deep_copy(queue.space(), host, segment.values);
+    queue.fence("aloni::nn::Parameters::check_announced: the values are on the host");
+    checksum = checksum * 31 + comm::detail::crc32c(host.data(), host.size() * sizeof(T));
+  }
+  if (writes_->checked_version == version() && writes_->checksum != checksum) {
+    throw InvalidArgument(operation, "values of the parameters", "changed without values_changed()",
+                          "Parameters::values_changed() after each write, or ParameterWrites::at_any_time");
+  }
+  writes_->checked_version = version();
+  writes_->checksum = checksum;
+}
+
+template <class T, class Exec>
 Index Parameters<T, Exec>::bytes() const {
   std::size_t elements = 0;
   for (const Segment& s : segments_) {
@@ -230,6 +248,7 @@ auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, const std::vector<Fla
 
 template <class T, class Exec>
 void Parameters<T, Exec>::scatter_values(const Queue<Exec>& queue, const HostFlat& all) const {
+  values_changed();
   scatter(queue, "aloni::nn::Parameters::scatter_values", values_of_segments(), all);
 }
 
@@ -321,6 +340,7 @@ void Parameters<T, Exec>::check_update(const Optimiser& optimiser, std::int64_t 
 template <class T, class Exec>
 void Parameters<T, Exec>::update(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) const {
   check_update(optimiser, step, "aloni::nn::Parameters::update");
+  values_changed();
   for (std::size_t s = 0; s < segments_.size(); ++s) update_segment(queue.space(), s, optimiser, step);
 }
 

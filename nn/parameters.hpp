@@ -15,6 +15,15 @@
 // The optimiser's kind (nn/optimiser.hpp) is chosen at construction, as it determines the state tensors:
 //
 //   parameters.state(i, k)    // tensor descriptions()[i].name + "." + properties_of(optimiser()).states[k]
+//
+// Values have a version, by which convolutions know that filters in the order of their kernels are still right. The
+// library's functions that write values raise it. The caller may also write values through the Views. So every call of
+// a Network takes the values for new ones, and reorders each filter once in this call. A caller who promises to tell of
+// each write saves that, for example in the evaluation of many mini-batches:
+//
+//   parameters.set_writes(ParameterWrites::announced);
+//   Kokkos::deep_copy(queue.space(), parameters.value(i), other);   // a write by the caller
+//   parameters.values_changed();
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/layer_split.hpp>
@@ -37,6 +46,11 @@ namespace aloni::nn {
 /// inference: without gradients and the optimiser's state, a third of the memory of SGD. For networks with
 /// NetworkOptions::inference.
 enum class ParameterUse : std::uint8_t { training, inference };
+
+/// How the library learns that the caller has written values through value(), vector_value(), values() or segments().
+/// at_any_time: not at all. announced: the caller calls values_changed() after each write, before the next call of a
+/// Network. Builds with debug checks compare checksums at each call and throw InvalidArgument for a forgotten one.
+enum class ParameterWrites : std::uint8_t { at_any_time, announced };
 
 /// Running mean and variance per channel. Batch normalisation keeps them for evaluation.
 template <class Mem>
@@ -156,13 +170,31 @@ class Parameters {
   void sgd(const Queue<Exec>& queue, const SgdOptions& options) const { update(queue, options, 1); }
   /// The exceptions of update() without the update. `operation`: for the error text.
   void check_update(const Optimiser& optimiser, std::int64_t step, const std::string& operation) const;
-  /// update() of one segment, as one kernel and without checks. @pre check_update() throws nothing
+  /// update() of one segment, as one kernel, without checks and without values_changed(). @pre check_update() throws nothing
   void update_segment(const Exec& exec, std::size_t segment, const Optimiser& optimiser, std::int64_t step) const;
+
+  /// Number of the present values, above 0. Copies of this object share it, as they share the values.
+  std::uint64_t version() const { return writes_->version; }
+  /// The values are new ones. update(), sgd() and scatter_values() contain it.
+  void values_changed() const { ++writes_->version; }
+  ParameterWrites writes() const { return writes_->by; }
+  /// Equal on all ranks. Not collective.
+  void set_writes(ParameterWrites writes) const { writes_->by = writes; }
+  /// For ParameterWrites::announced: compares a checksum of the values with that of the first call in this version. Not
+  /// collective. Throws InvalidArgument on the ranks whose values have changed in between.
+  void check_announced(const Queue<Exec>& queue, const std::string& operation) const;
 
   /// Bytes of values, gradients, the optimiser's state and running statistics on this rank.
   Index bytes() const;
 
  private:
+  struct Writes {
+    std::uint64_t version = 1;
+    ParameterWrites by = ParameterWrites::at_any_time;
+    std::uint64_t checked_version = 0;  ///< of `checksum`
+    std::uint32_t checksum = 0;
+  };
+
   void allocate(const comm::Communicator* comm, const Queue<Exec>& queue);
   void initialise(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed);
   views::LocalView<T, Mem> tensor(const Flat& flat, int i) const;
@@ -181,6 +213,7 @@ class Parameters {
   OptimiserKind optimiser_;
   std::vector<Segment> segments_;
   std::vector<RunningStatistics<Mem>> statistics_;
+  std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
 };
 
 }  // namespace aloni::nn

@@ -360,6 +360,7 @@ TrainReport run(const comm::Communicator& comm, const NetworkDescription& descri
                                                   options.seed, ParameterUse::training, options.optimiser)
                     : Parameters<Parameter, Exec>(comm, queue, description, options.seed, ParameterUse::training,
                                                   options.optimiser);
+  parameters.set_writes(ParameterWrites::announced);  // only the library writes them here
   Networks<T> networks(comm, queue, description, strategy, parameters,
                        {.backend = options.backend, .update = waits_for_all}, options.seed);
   Optimiser optimiser = optimiser_of(options);

@@ -53,6 +53,13 @@ std::size_t Binder<T, Exec>::bytes() const {
   return sum;
 }
 
+template <class T, class Exec>
+std::uint64_t Binder<T, Exec>::filter_refreshes() const {
+  std::uint64_t sum = 0;
+  for (const auto& [name, c] : convolutions_) sum += c->refreshed;
+  return sum;
+}
+
 // --- transfers ---
 
 template <class T, class Exec>
@@ -176,6 +183,7 @@ auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& 
                                    local::ConvolutionBackend, AllParameters*);                       \
   template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                            \
   template std::size_t Binder<T, Exec>::bytes() const;                                               \
+  template std::uint64_t Binder<T, Exec>::filter_refreshes() const;                                  \
   template bool Binder<T, Exec>::sums_beside_backward();                                             \
   template void Binder<T, Exec>::sum_gradients(const Queue<Exec>&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)

@@ -59,6 +59,8 @@ class Binder {
 
   /// Version of the filter values of the next executions; 0, the default, disables caching.
   void set_filter_version(std::uint64_t version) { filters_version_ = version; }
+  /// How often convolutions have made their filters ready for their kernels, in all steps so far.
+  std::uint64_t filter_refreshes() const;
   /// Seed of the masks of dropout layers. Call it before bind().
   void set_dropout_seed(std::uint64_t seed) { dropout_seed_ = seed; }
   /// Number of the step whose masks the next executions make, forward and backward.
