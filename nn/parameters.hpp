@@ -1,7 +1,7 @@
 #pragma once
 // The learned tensors of a network: values, gradients and the state of the optimiser. Tensors whose gradients are
-// summed over the same ranks share one flat block of memory (ParameterSegment). Their all-reduce is then one collective,
-// and the optimiser one kernel.
+// summed over the same ranks share one flat block of memory (ParameterSegment). Their all-reduce is then one
+// collective, and the optimiser one kernel.
 //
 //   // Every rank keeps all; any strategy may use them:
 //   Parameters<float> all(comm, queue, net, seed);
@@ -170,7 +170,8 @@ class Parameters {
   void sgd(const Queue<Exec>& queue, const SgdOptions& options) const { update(queue, options, 1); }
   /// The exceptions of update() without the update. `operation`: for the error text.
   void check_update(const Optimiser& optimiser, std::int64_t step, const std::string& operation) const;
-  /// update() of one segment, as one kernel, without checks and without values_changed(). @pre check_update() throws nothing
+  /// update() of one segment, as one kernel, without checks and without values_changed().
+  /// @pre check_update() throws nothing
   void update_segment(const Exec& exec, std::size_t segment, const Optimiser& optimiser, std::int64_t step) const;
 
   /// Number of the present values, above 0. Copies of this object share it, as they share the values.

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/plan/detail/reduction_members.hpp>
 
 #include <algorithm>
 #include <span>
@@ -16,7 +17,7 @@ using views::Box;
 template <class T, class Exec>
 Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue, PlanMemory<Exec>& memory,
                         local::ConvolutionBackend backend, AllParameters* parameters)
-    : comm_(comm), queue_(queue), memory_(memory), backend_(backend), parameters_(parameters) {}
+    : comm_(comm), groups_(comm), queue_(queue), memory_(memory), backend_(backend), parameters_(parameters) {}
 
 template <class T, class Exec>
 void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
@@ -111,8 +112,7 @@ auto Binder<T, Exec>::sum_of(std::map<std::string, std::shared_ptr<Sum<U>>>& all
   auto& sum = all[name];
   if (!sum) {
     sum = std::make_shared<Sum<U>>();
-    sum->group.emplace(comm_.subgroup(members));
-    sum->reduction.emplace(*sum->group, queue_, values, comm::BuiltInReduction<U>{}, false);
+    sum->reduction.emplace(groups_.of(members), queue_, values, comm::BuiltInReduction<U>{}, false);
   }
   return sum;
 }
@@ -124,8 +124,10 @@ void Binder<T, Exec>::make_gradient_sums() {
   // the backward pass.
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
   for (const auto& s : parameters_->segments()) {
+    const std::vector<int> members = detail::members_of_gradients(s.blocks, comm_.size(), comm_.rank());
+    if (s.sum) groups_.use(members, *s.sum);
     gradient_sums_.push_back(std::make_shared<Sum<Parameter>>());
-    gradient_sums_.back()->reduction.emplace(s.sum ? *s.sum : comm_, queue_, s.gradients,
+    gradient_sums_.back()->reduction.emplace(groups_.of(members), queue_, s.gradients,
                                              comm::BuiltInReduction<Parameter>{}, !on_host);
   }
 }

@@ -21,6 +21,7 @@
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/run/convolution_kernels.hpp>
 #include <aloni/nn/run/plan_memory.hpp>
+#include <aloni/nn/run/subgroups.hpp>
 #include <aloni/nn/step.hpp>
 
 #include <cstddef>
@@ -96,7 +97,6 @@ class Binder {
   /// A sum of values of one buffer, or of one segment of gradients.
   template <class U>
   struct Sum {
-    std::optional<comm::Communicator> group;
     std::optional<comm::ViewAllReduce<U, Exec>> reduction;
     std::map<std::pair<Index, Index>, comm::Request> pending = {};  ///< by first element and number
   };
@@ -145,6 +145,7 @@ class Binder {
   halo::TransferItem<U, Mem> item_of(const StepPlan& plan, const TransferItemPlan& item) const;
 
   comm::Communicator comm_;
+  Subgroups groups_;  ///< of the sums
   Queue<Exec> queue_;
   PlanMemory<Exec>& memory_;
   local::ConvolutionBackend backend_;
