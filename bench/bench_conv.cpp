@@ -17,7 +17,8 @@
 //                                       recompute_halo exchanges ghosts once for all layers
 //
 // All cases reorder the filters into oneDNN's order before the clock starts. The library's cases do so because their
-// filter version stays the same.
+// filter version stays the same. A network gets this in evaluation with ParameterWrites::announced; a training step
+// reorders the filters of each pass once.
 //
 // SPLIT is h2, w2, c2, f2 or n2 with two ranks: height, width, channels, filters or samples. With n the number of
 // samples is the number of ranks. The ratio limit / shard bounds the speed of a split layer relative to the limit;

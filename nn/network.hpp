@@ -5,7 +5,13 @@
 //   Network<float> network(comm, queue, description, strategy, 64, parameters);
 //   // each step: fill network.input() (this rank's box network.input_box()) and network.labels(), then
 //   StepResult result = network.train_step(queue);   // forward, loss, backward, gradient all-reduce
-//   parameters.sgd(queue, {.learning_rate = 0.05});
+//   parameters.sgd(queue, {.learning_rate = 0.05});  // or parameters.update() with another optimiser
+//
+// With NetworkOptions::update the update is part of the step's graph: the update of a segment starts when its gradients
+// are summed. The options of the optimiser may differ from step to step.
+//
+//   Network<float> network(comm, queue, description, strategy, 64, parameters, {.update = true});
+//   StepResult result = network.train_step(queue, SgdOptions{.learning_rate = 0.05}, step);   // step = 1, 2, 3, …
 //
 // Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace> stores and sends activations and their gradients as
 // bfloat16, which halves the memory of float. Devices have no such network.
@@ -25,6 +31,10 @@
 // read a tensor of the caller where it lies (nn/adopted_input.hpp):
 //
 //   Network<float> network(comm, queue, description, strategy, 1, parameters, {}, density);   // a DistributedView
+//
+// Filters. oneDNN wants them in its own order. A call reorders the filters of a convolution once, although forward and
+// backward passes and several regions use them. With ParameterWrites::announced they are reordered only after a change
+// of the values (nn/parameters.hpp).
 //
 // Several networks may share one set of parameters, for example one for full and one for incomplete mini-batches.
 // Member functions that take a queue are collective over the communicator; the others are not. All calls of one
@@ -57,6 +67,9 @@ struct NetworkOptions {
   /// The network only evaluates: no gradients, and activations are kept only until their last reader is done. The
   /// parameters may be made for inference. Functions for training throw InvalidArgument.
   bool inference = false;
+  /// train_step() takes an optimiser of the kind for which the parameters were made, and ends with the update of the
+  /// parameters. Otherwise it ends with their gradients.
+  bool update = false;
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
   /// In evaluation a convolution also computes the ReLU that follows it. With oneDNN this ReLU turns NaN into 0.
   bool fuse_inference = true;
@@ -118,8 +131,12 @@ class Network {
   /// With `partial` the gradients are the result of one round of it, and the loss is the mean over the samples of
   /// that round.
   /// `partial` is made for as many elements as gradients() of the parameters has.
-  /// Collective. Throws InvalidArgument if `partial` is given and the parameters are split.
+  /// Collective. Throws InvalidArgument if `partial` is given and the parameters are split, and with options.update.
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<parameter_type_t<T>>* partial = nullptr);
+  /// As above, then the update of the parameters: the bits of Parameters::update(), in the same graph. The loss is that
+  /// before the update. `step`: number of the update, from 1.
+  /// Collective. Throws InvalidArgument without options.update, and as Parameters::update().
+  StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
   /// Forward with running statistics, then the loss. Collective.
   StepResult evaluate(const Queue<Exec>& queue);
 
@@ -157,6 +174,8 @@ class Network {
   /// Bytes of this rank that the plans predict for the network: buffers, packed messages and copies of weights, without
   /// the parameters. The libraries' own memory is not included.
   Index planned_bytes() const;
+  /// How often convolutions of this rank have made their filters ready for their kernels, over all of them.
+  std::uint64_t filter_refreshes() const;
   /// Wall-clock time of the steps on this rank, by phase.
   Stopwatch& stopwatch();
   /// Steps add the times of their nodes to `times` from now on (nn/step_times.hpp); null, as at first: to nothing.

@@ -2,6 +2,7 @@
 
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/shared_view.hpp>
+#include <aloni/core/comm/transport/crc32c.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/local/pointwise.hpp>
@@ -16,7 +17,9 @@
 #include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <variant>
 
 namespace aloni::nn {
 
@@ -49,16 +52,17 @@ void for_each_position(const Box& a, const Box& b, const Box& part, const F& f) 
 
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed,
-                                ParameterUse use)
-    : layout_(lay_out_parameters(network)), use_(use) {
+                                ParameterUse use, OptimiserKind optimiser)
+    : layout_(lay_out_parameters(network)), use_(use), optimiser_(optimiser) {
   allocate(nullptr, queue);
   initialise(queue, network, seed);
 }
 
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
-                                const NetworkDescription& network, std::uint64_t seed, ParameterUse use)
-    : layout_(lay_out_parameters(network)), use_(use) {
+                                const NetworkDescription& network, std::uint64_t seed, ParameterUse use,
+                                OptimiserKind optimiser)
+    : layout_(lay_out_parameters(network)), use_(use), optimiser_(optimiser) {
   allocate(&comm, queue);
   initialise(queue, network, seed);
 }
@@ -66,10 +70,11 @@ Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
                                 const NetworkDescription& network, const std::vector<LayerSplit>& splits,
-                                std::uint64_t seed, ParameterUse use)
+                                std::uint64_t seed, ParameterUse use, OptimiserKind optimiser)
     : comm_(comm),
       layout_(lay_out_parameters(network, plan_network(network, splits, comm.size(), 1), comm.rank())),
-      use_(use) {
+      use_(use),
+      optimiser_(optimiser) {
   allocate(&comm, queue);
   initialise(queue, network, seed);
 }
@@ -81,13 +86,13 @@ void Parameters<T, Exec>::allocate(const comm::Communicator* comm, const Queue<E
   const Exec& exec = queue.space();
   for (std::size_t s = 0; s < blocks.size(); ++s) {
     const auto length = static_cast<std::size_t>(lengths[s]), with_tail = length + (s == 0 ? tail : 0);
-    Segment segment{
-        .blocks = blocks[s], .sum = {}, .values = {}, .momenta = {}, .gradients = {}, .gradient_memory = {}};
+    Segment segment{.blocks = blocks[s], .sum = {}, .values = {}, .states = {}, .gradients = {}, .gradient_memory = {}};
     if (s > 0) segment.sum = comm->split(comm->rank() % blocks[s], comm->rank());
     segment.values = Flat(Kokkos::view_alloc(exec, "aloni::nn::parameters"), length);
-    if (trains()) segment.momenta = Flat(Kokkos::view_alloc(exec, "aloni::nn::momenta"), length);
+    for (const std::string_view state : properties_of(optimiser_).states)
+      if (trains()) segment.states.emplace_back(Kokkos::view_alloc(exec, "aloni::nn::" + std::string(state)), length);
     if (!trains()) {
-      // neither gradients nor momenta
+      // no gradients
     } else if (comm != nullptr) {
       std::tie(segment.gradients, segment.gradient_memory) =
           comm::allocate_shared<T>(s == 0 ? *comm : *segment.sum, exec, "aloni::nn::gradients", with_tail);
@@ -154,11 +159,71 @@ Index Parameters<T, Exec>::count() const {
 }
 
 template <class T, class Exec>
-auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, Flat Segment::*what) const -> HostFlat {
-  std::vector<typename Flat::HostMirror> hosts;
+void Parameters<T, Exec>::check_announced(const Queue<Exec>& queue, const std::string& operation) const {
+  std::uint32_t checksum = 0;
   for (const Segment& segment : segments_) {
-    hosts.push_back(Kokkos::create_mirror_view(segment.*what));
-    Kokkos::deep_copy(queue.space(), hosts.back(), segment.*what);
+    const auto host = Kokkos::create_mirror_view(segment.values);
+    Kokkos::deep_copy(queue.space(), host, segment.values);
+    queue.fence("aloni::nn::Parameters::check_announced: the values are on the host");
+    checksum = checksum * 31 + comm::detail::crc32c(host.data(), host.size() * sizeof(T));
+  }
+  if (writes_->checked_version == version() && writes_->checksum != checksum) {
+    throw InvalidArgument(operation, "values of the parameters", "changed without values_changed()",
+                          "Parameters::values_changed() after each write, or ParameterWrites::at_any_time");
+  }
+  writes_->checked_version = version();
+  writes_->checksum = checksum;
+}
+
+template <class T, class Exec>
+Index Parameters<T, Exec>::bytes() const {
+  std::size_t elements = 0;
+  for (const Segment& s : segments_) {
+    elements += s.values.size() + s.gradients.size();
+    for (const Flat& state : s.states) elements += state.size();
+  }
+  std::size_t bytes = elements * sizeof(T);
+  for (const auto& s : statistics_) bytes += (s.mean.size() + s.variance.size()) * sizeof(double);
+  return static_cast<Index>(bytes);
+}
+
+template <class T, class Exec>
+auto Parameters<T, Exec>::values_of_segments() const -> std::vector<Flat> {
+  std::vector<Flat> flats;
+  for (const Segment& s : segments_) flats.push_back(s.values);
+  return flats;
+}
+
+template <class T, class Exec>
+auto Parameters<T, Exec>::states_of_segments(int k) const -> std::vector<Flat> {
+  std::vector<Flat> flats;
+  for (const Segment& s : segments_) flats.push_back(s.states.at(static_cast<std::size_t>(k)));
+  return flats;
+}
+
+template <class T, class Exec>
+auto Parameters<T, Exec>::gather_values(const Queue<Exec>& queue) const -> HostFlat {
+  return gather(queue, values_of_segments());
+}
+
+template <class T, class Exec>
+auto Parameters<T, Exec>::gather_gradients(const Queue<Exec>& queue) const -> HostFlat {
+  std::vector<Flat> flats;
+  for (const Segment& s : segments_) flats.push_back(s.gradients);
+  return gather(queue, flats);
+}
+
+template <class T, class Exec>
+auto Parameters<T, Exec>::gather_state(const Queue<Exec>& queue, int k) const -> HostFlat {
+  return gather(queue, states_of_segments(k));
+}
+
+template <class T, class Exec>
+auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, const std::vector<Flat>& flats) const -> HostFlat {
+  std::vector<typename Flat::HostMirror> hosts;
+  for (const Flat& flat : flats) {
+    hosts.push_back(Kokkos::create_mirror_view(flat));
+    Kokkos::deep_copy(queue.space(), hosts.back(), flat);
   }
   queue.fence("aloni::nn::Parameters::gather: the values are on the host");
   const HostFlat all("aloni::nn::gathered_parameters", static_cast<std::size_t>(count()));
@@ -183,21 +248,33 @@ auto Parameters<T, Exec>::gather(const Queue<Exec>& queue, Flat Segment::*what) 
 
 template <class T, class Exec>
 void Parameters<T, Exec>::scatter_values(const Queue<Exec>& queue, const HostFlat& all) const {
+  values_changed();
+  scatter(queue, "aloni::nn::Parameters::scatter_values", values_of_segments(), all);
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::scatter_state(const Queue<Exec>& queue, int k, const HostFlat& all) const {
+  scatter(queue, "aloni::nn::Parameters::scatter_state", states_of_segments(k), all);
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::scatter(const Queue<Exec>& queue, const char* operation, const std::vector<Flat>& flats,
+                                  const HostFlat& all) const {
   if (static_cast<Index>(all.extent(0)) != count()) {
-    throw InvalidArgument("aloni::nn::Parameters::scatter_values", "extent of the values",
-                          std::to_string(all.extent(0)), std::to_string(count()) + ", the elements of all tensors");
+    throw InvalidArgument(operation, "extent of the values", std::to_string(all.extent(0)),
+                          std::to_string(count()) + ", the elements of all tensors");
   }
-  queue.fence("aloni::nn::Parameters::scatter_values: no kernel reads the old values");
+  queue.fence("aloni::nn::Parameters::scatter: no kernel reads the old values");
   std::vector<typename Flat::HostMirror> hosts;
-  for (const Segment& segment : segments_) hosts.push_back(Kokkos::create_mirror_view(segment.values));
+  for (const Flat& flat : flats) hosts.push_back(Kokkos::create_mirror_view(flat));
   for (std::size_t i = 0; i < layout_.places.size(); ++i) {
     const ParameterPlace& place = layout_.places[i];
     for_each_position(
         views::whole(layout_.descriptions[i].extents), place.kept, place.kept,
         [&](Index whole, Index kept) { hosts[place.segment](place.offset + kept) = all(place.first + whole); });
   }
-  for (std::size_t s = 0; s < segments_.size(); ++s) Kokkos::deep_copy(queue.space(), segments_[s].values, hosts[s]);
-  queue.fence("aloni::nn::Parameters::scatter_values: the host's values are released");
+  for (std::size_t s = 0; s < flats.size(); ++s) Kokkos::deep_copy(queue.space(), flats[s], hosts[s]);
+  queue.fence("aloni::nn::Parameters::scatter: the host's values are released");
 }
 
 template <class T, class Exec>
@@ -248,15 +325,36 @@ const RunningStatistics<typename Exec::memory_space>& Parameters<T, Exec>::runni
 }
 
 template <class T, class Exec>
-void Parameters<T, Exec>::sgd(const Queue<Exec>& queue, const SgdOptions& options) const {
+void Parameters<T, Exec>::check_update(const Optimiser& optimiser, std::int64_t step,
+                                       const std::string& operation) const {
   if (!trains()) {
-    throw InvalidArgument("aloni::nn::Parameters::sgd", "parameters", "made for inference",
-                          "ParameterUse::training at construction");
+    throw InvalidArgument(operation, "parameters", "made for inference", "ParameterUse::training at construction");
   }
-  for (const Segment& s : segments_) {
-    const auto gradients = Kokkos::subview(s.gradients, Kokkos::make_pair(std::size_t{0}, s.values.extent(0)));
-    local::sgd_step<T, Exec>(queue.space(), {options.learning_rate, options.momentum, options.weight_decay}, gradients,
-                             s.values, s.momenta);
+  if (kind_of(optimiser) != optimiser_) {
+    throw InvalidArgument(operation, "optimiser", name(kind_of(optimiser)),
+                          std::string(name(optimiser_)) + ", for which the parameters were made");
+  }
+  check(optimiser, step, operation);
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::update(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) const {
+  check_update(optimiser, step, "aloni::nn::Parameters::update");
+  values_changed();
+  for (std::size_t s = 0; s < segments_.size(); ++s) update_segment(queue.space(), s, optimiser, step);
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::update_segment(const Exec& exec, std::size_t segment, const Optimiser& optimiser,
+                                         std::int64_t step) const {
+  const Segment& s = segments_[segment];
+  const auto gradients = Kokkos::subview(s.gradients, Kokkos::make_pair(std::size_t{0}, s.values.extent(0)));
+  if (const auto* sgd = std::get_if<SgdOptions>(&optimiser)) {
+    local::sgd_step<T, Exec>(exec, {sgd->learning_rate, sgd->momentum, sgd->weight_decay}, gradients, s.values,
+                             s.states[0]);
+  } else {
+    local::adam_step<T, Exec>(exec, std::get<AdamOptions>(optimiser), step, gradients, s.values, s.states[0],
+                              s.states[1]);
   }
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// The learned tensors of a network: values, gradients and momenta. Tensors whose gradients are summed over the same
-// ranks share one flat block of memory (ParameterSegment). Their all-reduce is then one collective, and the optimiser
-// one kernel.
+// The learned tensors of a network: values, gradients and the state of the optimiser. Tensors whose gradients are
+// summed over the same ranks share one flat block of memory (ParameterSegment). Their all-reduce is then one
+// collective, and the optimiser one kernel.
 //
 //   // Every rank keeps all; any strategy may use them:
 //   Parameters<float> all(comm, queue, net, seed);
@@ -11,10 +11,24 @@
 // The second form splits the weights of convolutions whose channels or filters are split (stationary weights of
 // spatial-parallel-cnn, section III.D). A rank then stores, updates and reduces only its own blocks. All other
 // tensors are whole on every rank.
+//
+// The optimiser's kind (nn/optimiser.hpp) is chosen at construction, as it determines the state tensors:
+//
+//   parameters.state(i, k)    // tensor descriptions()[i].name + "." + properties_of(optimiser()).states[k]
+//
+// Values have a version, by which convolutions know that filters in the order of their kernels are still right. The
+// library's functions that write values raise it. The caller may also write values through the Views. So every call of
+// a Network takes the values for new ones, and reorders each filter once in this call. A caller who promises to tell of
+// each write saves that, for example in the evaluation of many mini-batches:
+//
+//   parameters.set_writes(ParameterWrites::announced);
+//   Kokkos::deep_copy(queue.space(), parameters.value(i), other);   // a write by the caller
+//   parameters.values_changed();
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/plan/parameter_layout.hpp>
 #include <aloni/views/box.hpp>
 #include <aloni/views/local_view.hpp>
@@ -29,15 +43,14 @@
 
 namespace aloni::nn {
 
-/// Stochastic gradient descent: v = momentum v + (g + weight_decay w); w = w - learning_rate v.
-struct SgdOptions {
-  double learning_rate = 0.05;
-  double momentum = 0.9;
-  double weight_decay = 0.0;
-};
-
-/// inference: without gradients and momenta, a third of the memory. For networks with NetworkOptions::inference.
+/// inference: without gradients and the optimiser's state, a third of the memory of SGD. For networks with
+/// NetworkOptions::inference.
 enum class ParameterUse : std::uint8_t { training, inference };
+
+/// How the library learns that the caller has written values through value(), vector_value(), values() or segments().
+/// at_any_time: not at all. announced: the caller calls values_changed() after each write, before the next call of a
+/// Network. Builds with debug checks compare checksums at each call and throw InvalidArgument for a forgotten one.
+enum class ParameterWrites : std::uint8_t { at_any_time, announced };
 
 /// Running mean and variance per channel. Batch normalisation keeps them for evaluation.
 template <class Mem>
@@ -52,8 +65,9 @@ struct ParameterSegment {
   using Flat = Kokkos::View<T*, Mem>;
   int blocks = 1;  ///< number of weight blocks; ranks that are equal modulo this number keep the same block
   std::optional<comm::Communicator> sum;  ///< the ranks that keep the same block; empty: all ranks of the network
-  Flat values, momenta;
-  Flat gradients;  ///< in the first segment followed by `Parameters::tail` more elements
+  Flat values;
+  std::vector<Flat> states;  ///< of the optimiser, in the order of its properties
+  Flat gradients;            ///< in the first segment followed by `Parameters::tail` more elements
   std::shared_ptr<void> gradient_memory;
 };
 
@@ -70,18 +84,20 @@ class Parameters {
   /// All tensors whole on every rank. Initial values depend only on the seed and the position in the tensor: uniform
   /// in ±1/sqrt(fan_in) for weights and biases, 1 for gamma, 0 for beta. Not collective.
   Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed,
-             ParameterUse use = ParameterUse::training);
+             ParameterUse use = ParameterUse::training, OptimiserKind optimiser = OptimiserKind::sgd);
   /// As above, but the gradients lie in memory that the ranks of a node share, so that their all-reduce takes one
   /// pass over them. Not collective.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
-             std::uint64_t seed, ParameterUse use = ParameterUse::training);
+             std::uint64_t seed, ParameterUse use = ParameterUse::training,
+             OptimiserKind optimiser = OptimiserKind::sgd);
   /// Weights of convolutions split as `splits` say, for example those of resolve(). For networks on this communicator
   /// whose strategies split the channels and filters of convolutions the same way.
   /// Collective.
   /// @pre splits.size() == network.layers.size()
   /// Throws InvalidArgument (equal on all ranks), CommunicationError.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
-             const std::vector<LayerSplit>& splits, std::uint64_t seed, ParameterUse use = ParameterUse::training);
+             const std::vector<LayerSplit>& splits, std::uint64_t seed, ParameterUse use = ParameterUse::training,
+             OptimiserKind optimiser = OptimiserKind::sgd);
 
   const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions; }
   /// Position in descriptions() of the k-th tensor of a layer. @pre the layer has a k-th tensor
@@ -93,13 +109,18 @@ class Parameters {
   /// the rank uses. Empty if the rank uses none.
   const views::Box& kept(int i) const { return layout_.places.at(i).kept; }
 
-  /// Whether there are gradients and momenta. All functions that name them require it.
+  /// Whether there are gradients and the optimiser's state. All functions that name them require it.
   bool trains() const { return use_ == ParameterUse::training; }
+  OptimiserKind optimiser() const { return optimiser_; }
 
   /// The kept box of tensor i, dense.
   views::LocalView<T, Mem> value(int i) const { return tensor(segments_[layout_.places.at(i).segment].values, i); }
   views::LocalView<T, Mem> gradient(int i) const {
     return tensor(segments_[layout_.places.at(i).segment].gradients, i);
+  }
+  /// The k-th state of the optimiser for tensor i. @pre trains(), 0 ≤ k < states of the optimiser
+  views::LocalView<T, Mem> state(int i, int k) const {
+    return tensor(segments_[layout_.places.at(i).segment].states.at(k), i);
   }
   /// A tensor with one dimension.
   Kokkos::View<T*, Mem> vector_value(int i) const { return vector(segments_[layout_.places.at(i).segment].values, i); }
@@ -120,14 +141,16 @@ class Parameters {
   /// Number of elements of values().
   Index size() const { return static_cast<Index>(values().extent(0)); }
 
-  /// All values, or all gradients, whole and in the order of descriptions(). Allocates. If is_split(), collective
-  /// over the ranks for which the tensors are split.
+  /// All values, gradients, or k-th states of the optimiser, whole and in the order of descriptions(). Allocates. If
+  /// is_split(), collective over the ranks for which the tensors are split.
   using HostFlat = Kokkos::View<T*, Kokkos::HostSpace>;
-  HostFlat gather_values(const Queue<Exec>& queue) const { return gather(queue, &Segment::values); }
-  HostFlat gather_gradients(const Queue<Exec>& queue) const { return gather(queue, &Segment::gradients); }
-  /// Sets the boxes that this rank keeps. `all`: all values, ordered as by gather_values(). Not collective.
+  HostFlat gather_values(const Queue<Exec>& queue) const;
+  HostFlat gather_gradients(const Queue<Exec>& queue) const;
+  HostFlat gather_state(const Queue<Exec>& queue, int k) const;
+  /// Sets the boxes that this rank keeps. `all`: all values or k-th states, ordered as gathered. Not collective.
   /// @pre all.extent(0) is the total number of elements
   void scatter_values(const Queue<Exec>& queue, const HostFlat& all) const;
+  void scatter_state(const Queue<Exec>& queue, int k, const HostFlat& all) const;
 
   /// Compares the values of each tensor between the ranks of `comm` that keep it, by checksums of 32 bits.
   /// `operation`: for the error text.
@@ -139,22 +162,59 @@ class Parameters {
   const RunningStatistics<Mem>& running_statistics(int layer) const;
   const std::vector<RunningStatistics<Mem>>& all_running_statistics() const { return statistics_; }
 
-  /// One optimiser step with the present gradients. @pre trains()
-  void sgd(const Queue<Exec>& queue, const SgdOptions& options) const;
+  /// One update with the present gradients. `step`: number of the update, from 1. Not collective.
+  /// Throws InvalidArgument for an optimiser of another kind than optimiser(), for members out of range, and without
+  /// trains().
+  void update(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) const;
+  /// update() by stochastic gradient descent, which does not depend on the number of the update.
+  void sgd(const Queue<Exec>& queue, const SgdOptions& options) const { update(queue, options, 1); }
+  /// The exceptions of update() without the update. `operation`: for the error text.
+  void check_update(const Optimiser& optimiser, std::int64_t step, const std::string& operation) const;
+  /// update() of one segment, as one kernel, without checks and without values_changed().
+  /// @pre check_update() throws nothing
+  void update_segment(const Exec& exec, std::size_t segment, const Optimiser& optimiser, std::int64_t step) const;
+
+  /// Number of the present values, above 0. Copies of this object share it, as they share the values.
+  std::uint64_t version() const { return writes_->version; }
+  /// The values are new ones. update(), sgd() and scatter_values() contain it.
+  void values_changed() const { ++writes_->version; }
+  ParameterWrites writes() const { return writes_->by; }
+  /// Equal on all ranks. Not collective.
+  void set_writes(ParameterWrites writes) const { writes_->by = writes; }
+  /// For ParameterWrites::announced: compares a checksum of the values with that of the first call in this version. Not
+  /// collective. Throws InvalidArgument on the ranks whose values have changed in between.
+  void check_announced(const Queue<Exec>& queue, const std::string& operation) const;
+
+  /// Bytes of values, gradients, the optimiser's state and running statistics on this rank.
+  Index bytes() const;
 
  private:
+  struct Writes {
+    std::uint64_t version = 1;
+    ParameterWrites by = ParameterWrites::at_any_time;
+    std::uint64_t checked_version = 0;  ///< of `checksum`
+    std::uint32_t checksum = 0;
+  };
+
   void allocate(const comm::Communicator* comm, const Queue<Exec>& queue);
   void initialise(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed);
   views::LocalView<T, Mem> tensor(const Flat& flat, int i) const;
   Kokkos::View<T*, Mem> vector(const Flat& flat, int i) const;
-  HostFlat gather(const Queue<Exec>& queue, Flat Segment::*what) const;
+  /// `flats`: of each segment.
+  HostFlat gather(const Queue<Exec>& queue, const std::vector<Flat>& flats) const;
+  void scatter(const Queue<Exec>& queue, const char* operation, const std::vector<Flat>& flats,
+               const HostFlat& all) const;
+  std::vector<Flat> values_of_segments() const;
+  std::vector<Flat> states_of_segments(int k) const;
   Index count() const;
 
   std::optional<comm::Communicator> comm_;
   ParameterLayout layout_;
   ParameterUse use_;
+  OptimiserKind optimiser_;
   std::vector<Segment> segments_;
   std::vector<RunningStatistics<Mem>> statistics_;
+  std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
 };
 
 }  // namespace aloni::nn

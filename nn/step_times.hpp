@@ -55,7 +55,7 @@ class StepTimes {
     TimedNodes nodes;
     std::size_t first = 0, count = 0;  ///< of actions
   };
-  /// Work beside the nodes: the input, the optimiser. `step` contains all other work of a training step.
+  /// Work beside the nodes, such as the input. `step` contains all other work of a training step.
   enum class Row : unsigned char { step, input, compute, communication };
   struct Span {
     Row row = Row::compute;

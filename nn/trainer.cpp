@@ -24,6 +24,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace aloni::nn {
@@ -38,16 +39,18 @@ void check(bool good, const char* argument, const std::string& value, const char
   if (!good) throw InvalidArgument("aloni::nn::train", argument, value, expectation);
 }
 
+Optimiser optimiser_of(const TrainOptions& o) {
+  if (o.optimiser == OptimiserKind::sgd) return SgdOptions{o.learning_rate, o.momentum, o.weight_decay};
+  return AdamOptions{o.learning_rate, o.beta1, o.beta2, o.epsilon, o.weight_decay, o.decay};
+}
+
 void check_arguments(const TrainOptions& o) {
   check(o.batch >= 1, "batch", std::to_string(o.batch), "at least 1 sample");
   check(o.epochs >= 0, "epochs", std::to_string(o.epochs), "at least 0");
   check(o.steps >= 0, "steps", std::to_string(o.steps), "at least 0 (0: all steps of the epochs)");
   check(std::isfinite(o.learning_rate) && o.learning_rate >= 0, "learning rate", std::to_string(o.learning_rate),
         "a finite number ≥ 0");
-  check(std::isfinite(o.momentum) && o.momentum >= 0 && o.momentum < 1, "momentum", std::to_string(o.momentum),
-        "a number in [0, 1)");
-  check(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "weight decay", std::to_string(o.weight_decay),
-        "a finite number ≥ 0");
+  check(optimiser_of(o), 1, "aloni::nn::train");
   check(o.shift >= 0, "shift", std::to_string(o.shift), "at least 0 pixels");
   check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
@@ -74,14 +77,16 @@ template <class T>
 void check_replicated(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
                       const std::vector<std::pair<const char*, const LabelledImages*>>& sets,
                       const TrainOptions& options) {
-  const auto& [batch, epochs, steps, seed, learning_rate, schedule, momentum, weight_decay, shift, backend, gradients,
-               check_replicas, allow_nonfinite, timed_steps] = options;
+  const auto& [batch, epochs, steps, seed, learning_rate, schedule, momentum, weight_decay, optimiser, beta1, beta2,
+               epsilon, decay, shift, backend, gradients, check_replicas, allow_nonfinite, timed_steps] = options;
   comm::ReplicatedValues values;
   values.add("element type", detail::element_name<T>());
   values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
   values.add("learning rate", learning_rate);
   values.add("schedule", std::string(schedule == LearningRateSchedule::constant ? "constant" : "linear"));
   values.add("momentum", momentum).add("weight decay", weight_decay).add("shift", shift);
+  values.add("optimiser", std::string(name(optimiser))).add("beta1", beta1).add("beta2", beta2);
+  values.add("epsilon", epsilon).add("decay", std::string(name(decay)));
   values.add("backend", std::string(local::name(backend)));
   values.add("gradients", std::string(gradients == GradientReduction::all ? "all" : "majority"));
   values.add("check_replicas", check_replicas).add("allow_nonfinite", allow_nonfinite);
@@ -148,11 +153,14 @@ class Networks {
   using AllParameters = Parameters<parameter_type_t<T>, Exec>;
 
   Networks(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
-           const Strategy& strategy, AllParameters& parameters, local::ConvolutionBackend backend, std::uint64_t seed)
-      : comm_(comm), queue_(queue), description_(description), strategy_(strategy), parameters_(parameters) {
-    options_.backend = backend;
-    seed_ = seed;
-  }
+           const Strategy& strategy, AllParameters& parameters, const NetworkOptions& options, std::uint64_t seed)
+      : comm_(comm),
+        queue_(queue),
+        description_(description),
+        strategy_(strategy),
+        parameters_(parameters),
+        options_(options),
+        seed_(seed) {}
 
   Network<T, Exec>& of(Index samples) {
     auto& network = networks_[samples];
@@ -184,7 +192,7 @@ class Networks {
   const Strategy& strategy_;
   AllParameters& parameters_;
   NetworkOptions options_;
-  std::uint64_t seed_ = 0;
+  std::uint64_t seed_;
   std::map<Index, std::unique_ptr<Network<T, Exec>>> networks_;
 };
 
@@ -330,12 +338,12 @@ std::uint64_t maximum(const comm::Communicator& comm, std::uint64_t value) {
 /// Adds the gradients that were too late for the last step of an epoch.
 template <class T, class Exec>
 void step_on_late_gradients(const Queue<Exec>& queue, comm::PartialAllReduce<T>& partial,
-                            Parameters<T, Exec>& parameters, const SgdOptions& sgd) {
+                            Parameters<T, Exec>& parameters, const Optimiser& optimiser, std::int64_t& updates) {
   const auto rest = Kokkos::create_mirror_view(parameters.gradients());
   const int contributions = partial.flush(std::span<T>(rest.data(), rest.extent(0)));
   if (contributions == 0) return;
   Kokkos::deep_copy(queue.space(), parameters.gradients(), rest);
-  parameters.sgd(queue, sgd);
+  parameters.update(queue, optimiser, ++updates);
   queue.fence("aloni::nn::train: the host's gradients are released");
 }
 
@@ -347,12 +355,17 @@ TrainReport run(const comm::Communicator& comm, const NetworkDescription& descri
   const Queue<Exec> queue;
   // Late gradients require whole parameters on every rank.
   const bool waits_for_all = options.gradients == GradientReduction::all;
-  auto parameters = waits_for_all
-                        ? Parameters<Parameter, Exec>(comm, queue, description,
-                                                      resolve(strategy, description, comm.size()), options.seed)
-                        : Parameters<Parameter, Exec>(comm, queue, description, options.seed);
-  Networks<T> networks(comm, queue, description, strategy, parameters, options.backend, options.seed);
-  SgdOptions sgd{options.learning_rate, options.momentum, options.weight_decay};
+  auto parameters =
+      waits_for_all ? Parameters<Parameter, Exec>(comm, queue, description, resolve(strategy, description, comm.size()),
+                                                  options.seed, ParameterUse::training, options.optimiser)
+                    : Parameters<Parameter, Exec>(comm, queue, description, options.seed, ParameterUse::training,
+                                                  options.optimiser);
+  parameters.set_writes(ParameterWrites::announced);  // only the library writes them here
+  Networks<T> networks(comm, queue, description, strategy, parameters,
+                       {.backend = options.backend, .update = waits_for_all}, options.seed);
+  Optimiser optimiser = optimiser_of(options);
+  std::int64_t updates = 0;
+  double learning_rate = options.learning_rate;  // of the last update
 
   const Index batch = std::min(options.batch, source.size());
   const Index steps_per_epoch = (source.size() + batch - 1) / batch;
@@ -394,23 +407,25 @@ TrainReport run(const comm::Communicator& comm, const NetworkDescription& descri
         if (times) queue.fence("aloni::nn::train: the time of the input ends");
       }
       const std::optional<Sent> sent_before = step == counted_step ? std::optional<Sent>(comm) : std::nullopt;
-      const StepResult result = network.train_step(queue, partial ? &*partial : nullptr);
+      const double done = static_cast<double>(report.losses.size()) / static_cast<double>(total_steps);
+      const double next_rate =
+          options.schedule == LearningRateSchedule::linear ? options.learning_rate * (1 - done) : learning_rate;
+      std::visit([&](auto& o) { o.learning_rate = next_rate; }, optimiser);
+      const StepResult result =
+          partial ? network.train_step(queue, &*partial) : network.train_step(queue, optimiser, ++updates);
       if (sent_before) {
         const Sent sent(comm);
         report.bytes_sent = sent.bytes - sent_before->bytes;
         report.messages = sent.messages - sent_before->messages;
       }
-      guard.check("loss of step " + std::to_string(report.losses.size() + 1), result.loss, sgd.learning_rate);
-      {
+      guard.check("loss of step " + std::to_string(report.losses.size() + 1), result.loss, learning_rate);
+      if (partial) {
         const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
         const TimedSpan span(times, StepTimes::Row::compute, "update");
-        if (options.schedule == LearningRateSchedule::linear) {
-          const double done = static_cast<double>(report.losses.size()) / static_cast<double>(total_steps);
-          sgd.learning_rate = options.learning_rate * (1 - done);
-        }
-        parameters.sgd(queue, sgd);
+        parameters.update(queue, optimiser, ++updates);
         if (times) queue.fence("aloni::nn::train: the time of the update ends");
       }
+      learning_rate = next_rate;
       if (times) {
         times->add({StepTimes::Row::step, "step " + std::to_string(step + 1), timed_from, trace_now()});
         network.record_times(nullptr);  // the network also evaluates
@@ -428,13 +443,13 @@ TrainReport run(const comm::Communicator& comm, const NetworkDescription& descri
       }
       if (observer) observer->after_step(std::ssize(report.losses), total_steps, result.loss, seconds);
     }
-    if (partial) step_on_late_gradients(queue, *partial, parameters, sgd);
+    if (partial) step_on_late_gradients(queue, *partial, parameters, optimiser, updates);
     add_difference(report.time, before, networks.time());
     train_seconds += epoch_seconds;
     trained += epoch_samples;
     networks.of(batch).synchronise_statistics(queue);
     const auto check_test_loss = [&](double loss) {
-      guard.check("loss of the test set after step " + std::to_string(report.losses.size()), loss, sgd.learning_rate);
+      guard.check("loss of the test set after step " + std::to_string(report.losses.size()), loss, learning_rate);
     };
     report.epochs.push_back(
         {loss_sum / static_cast<double>(epoch_steps), source.test(networks, queue, batch, check_test_loss)});

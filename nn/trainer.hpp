@@ -7,6 +7,7 @@
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <cstdint>
@@ -34,8 +35,11 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   double learning_rate = 0.05;
   LearningRateSchedule schedule = LearningRateSchedule::constant;
-  double momentum = 0.9;
+  double momentum = 0.9;  ///< of SGD
   double weight_decay = 0.0;
+  OptimiserKind optimiser = OptimiserKind::sgd;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< of Adam
+  WeightDecay decay = WeightDecay::l2;                ///< of Adam
   int shift = 0;  ///< each epoch moves each training image by at most this many random pixels in height and width
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   GradientReduction gradients = GradientReduction::all;
@@ -91,8 +95,8 @@ class TrainObserver {
 /// build.
 /// Collective. All ranks pass equal arguments, except for the observer; the ranks compare them, the data as checksums.
 /// Throws on all ranks: InvalidArgument for a wrong argument, or one that differs between ranks (the text names these
-/// ranks); Unsupported; NotFinite at the first loss of training or test set that is NaN or infinite, before the
-/// parameters change. Throws ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
+/// ranks); Unsupported; NotFinite after the first step or evaluation whose loss is NaN or infinite. Throws
+/// ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,

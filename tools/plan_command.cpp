@@ -23,6 +23,8 @@ namespace {
 
 const std::map<std::string, nn::ElementType> element_types{
     {"float", nn::ElementType::float32}, {"double", nn::ElementType::float64}, {"bfloat16", nn::ElementType::bfloat16}};
+const std::map<std::string, nn::OptimiserKind> optimisers{{"sgd", nn::OptimiserKind::sgd},
+                                                          {"adam", nn::OptimiserKind::adam}};
 constexpr std::int64_t most_ranks = 1'000'000;
 
 }  // namespace
@@ -49,6 +51,7 @@ PlanCommand::PlanCommand(CLI::App& app)
       "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
       "FILE|GRID");
   add("--precision", precision_, "Type of activations: float, double, bfloat16", "TYPE");
+  add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam", "NAME");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
 }
 
@@ -62,6 +65,7 @@ void PlanCommand::check() const {
   check_range("--ranks", ranks_, 1, most_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
   if (!element_types.contains(precision_)) refuse("--precision", precision_, "one of: float, double, bfloat16");
+  if (!optimisers.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--strategy") > 0 && strategy_.empty())
     refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
@@ -71,6 +75,7 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--model", model_).add("--input", input_).add("--classes", classes_).add("--batch", batch_);
   values.add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
   values.add("--strategy", strategy_.empty() ? "not given" : strategy_).add("--precision", precision_);
+  values.add("--optimiser", optimiser_);
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
 }
 
@@ -88,7 +93,8 @@ void PlanCommand::run(const comm::Communicator& comm) const {
                               .batch = batch_,
                               .ranks = static_cast<int>(ranks_),
                               .ranks_per_node = static_cast<int>(ranks_per_node_),
-                              .activations = element_types.at(precision_)};
+                              .activations = element_types.at(precision_),
+                              .optimiser = optimisers.at(optimiser_)};
     const PlanSummary summary = summarise(request);
     fmt::print("{}", to_text(request, summary));
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

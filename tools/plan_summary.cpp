@@ -79,8 +79,8 @@ PlanSummary summarise(const PlanRequest& request) {
   nn::ReductionCosts reductions(network, layers, machine);
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const int rank = few.ranks[k];
-    const nn::StepPlan plan =
-        nn::plan_step(network, layers, rank, nn::StepKind::training, machine, {.activations = request.activations});
+    const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine,
+                                            {.activations = request.activations, .optimiser = request.optimiser});
     const nn::StepCost step = nn::cost_without_reductions(plan, machine);
     const std::vector<Index> memory = nn::memory_by_layer(plan, names, machine);
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -173,7 +173,8 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
                  {"ranks", request.ranks},
                  {"ranks_per_node", request.ranks_per_node},
                  {"strategy", request.strategy.source},
-                 {"precision", name(request.activations)}};
+                 {"precision", name(request.activations)},
+                 {"optimiser", nn::name(request.optimiser)}};
   // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -2,6 +2,7 @@
 // The plan of a network on any number of ranks, as a table for people and as JSON. Needs no MPI, allocates no tensor.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -20,6 +21,7 @@ struct PlanRequest {
   int ranks = 1;
   int ranks_per_node = 0;  ///< 0: all ranks on one node
   nn::ElementType activations = nn::ElementType::float32;
+  nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
 };
 
 /// One layer in one training step. Each number is that of the rank with the largest number.

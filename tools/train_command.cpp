@@ -44,6 +44,13 @@ const std::map<std::string, ProgressStyle> progress_styles{{"automatic", Progres
 const std::map<std::string, nn::LearningRateSchedule> schedules{{"constant", nn::LearningRateSchedule::constant},
                                                                 {"linear", nn::LearningRateSchedule::linear}};
 
+const std::map<std::string, nn::OptimiserKind> optimisers{{"sgd", nn::OptimiserKind::sgd},
+                                                          {"adam", nn::OptimiserKind::adam}};
+constexpr double learning_rate_of_adam = nn::AdamOptions{}.learning_rate;
+
+const std::map<std::string, nn::WeightDecay> decays{{"l2", nn::WeightDecay::l2},
+                                                    {"decoupled", nn::WeightDecay::decoupled}};
+
 const std::map<std::string, nn::GradientReduction> reductions{{"all", nn::GradientReduction::all},
                                                               {"majority", nn::GradientReduction::majority}};
 
@@ -105,12 +112,19 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--precision", precision_,
       "Type of activations: " + listed(precisions, itself) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
   add("--seed", seed_, "Seed of the initial parameters and of the order of samples", "N");
-  add("--learning-rate", options_.learning_rate, "Initial learning rate of SGD", "X");
+  add("--optimiser", optimiser_, "Update of the parameters: " + listed(optimisers, key<nn::OptimiserKind>), "NAME");
+  add("--learning-rate", options_.learning_rate,
+      fmt::format("Initial learning rate; without this option {} with adam", learning_rate_of_adam), "X");
   add("--schedule", schedule_,
       "Learning rate over time: " + listed(schedules, key<nn::LearningRateSchedule>) + " (to zero at the last step)",
       "NAME");
   add("--momentum", options_.momentum, "Momentum of SGD", "X");
-  add("--weight-decay", options_.weight_decay, "Weight decay of SGD", "X");
+  add("--beta1", options_.beta1, "Decay rate of Adam's first moment", "X");
+  add("--beta2", options_.beta2, "Decay rate of Adam's second moment", "X");
+  add("--epsilon", options_.epsilon, "Summand of Adam's denominator", "X");
+  add("--weight-decay", options_.weight_decay, "Weight decay", "X");
+  add("--decay", decay_,
+      "Weight decay of Adam: " + listed(decays, key<nn::WeightDecay>) + " (l2: a summand of the gradient)", "NAME");
   add("--shift", options_.shift, "Largest random shift of training images, pixels; new in each epoch; 0: none", "N");
   add("--backend", backend_, "Backend of convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
   add("--gradients", gradients_,
@@ -161,6 +175,16 @@ void TrainCommand::check() const {
   check_number("--learning-rate", options_.learning_rate, options_.learning_rate > 0, "a finite number above 0");
   check_number("--momentum", options_.momentum, options_.momentum >= 0 && options_.momentum < 1,
                "a number of at least 0 and below 1");
+  for (const auto& [option, value] : {std::pair("--beta1", options_.beta1), std::pair("--beta2", options_.beta2)})
+    check_number(option, value, value >= 0 && value < 1, "a number of at least 0 and below 1");
+  check_number("--epsilon", options_.epsilon, options_.epsilon > 0, "a finite number above 0");
+  if (optimisers.count(optimiser_) == 0)
+    refuse("--optimiser", optimiser_, "one of: " + listed(optimisers, key<nn::OptimiserKind>));
+  if (decays.count(decay_) == 0) refuse("--decay", decay_, "one of: " + listed(decays, key<nn::WeightDecay>));
+  if (optimiser_ == "adam" && command_->count("--momentum") > 0)
+    refuse("--momentum", fmt::format("{}", options_.momentum), "only with --optimiser sgd; adam has --beta1");
+  for (const char* option : {"--beta1", "--beta2", "--epsilon", "--decay"})
+    if (optimiser_ != "adam" && command_->count(option) > 0) refuse(option, "given", "only with --optimiser adam");
   check_number("--weight-decay", options_.weight_decay, options_.weight_decay >= 0, "a finite number of at least 0");
   if (schedules.count(schedule_) == 0) {
     refuse("--schedule", schedule_, "one of: " + listed(schedules, key<nn::LearningRateSchedule>));
@@ -196,6 +220,8 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--batch", options_.batch).add("--strategy", strategy_.empty() ? "not given" : strategy_);
   values.add("--precision", precision_).add("--seed", seed_).add("--learning-rate", options_.learning_rate);
   values.add("--schedule", schedule_).add("--momentum", options_.momentum);
+  values.add("--optimiser", optimiser_).add("--beta1", options_.beta1).add("--beta2", options_.beta2);
+  values.add("--epsilon", options_.epsilon).add("--decay", decay_);
   values.add("--weight-decay", options_.weight_decay).add("--shift", options_.shift).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
@@ -210,6 +236,10 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   nn::TrainOptions options = options_;
   options.schedule = schedules.at(schedule_);
   options.backend = backends.at(backend_);
+  options.optimiser = optimisers.at(optimiser_);
+  options.decay = decays.at(decay_);
+  if (options.optimiser == nn::OptimiserKind::adam && command_->count("--learning-rate") == 0)
+    options.learning_rate = learning_rate_of_adam;
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
   options.timed_steps = trace_.empty() ? 0 : trace_steps_;

@@ -40,7 +40,7 @@ class TrainCommand {
 
   CLI::App* command_;
   std::string model_ = "lenet5", data_, strategy_, precision_ = "float", schedule_ = "linear", backend_ = "automatic",
-              gradients_ = "all", progress_ = "automatic", json_, tuning_, trace_;
+              gradients_ = "all", optimiser_ = "sgd", decay_ = "l2", progress_ = "automatic", json_, tuning_, trace_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;

@@ -3,6 +3,8 @@
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/elementwise.hpp>
 
+#include <cmath>
+
 namespace aloni::nn::local {
 
 namespace detail {
@@ -65,6 +67,21 @@ struct MomentumSgd {
     weights[i] -= rate * v;
   }
 };
+/// `rate`: learning rate / (1 - beta1^t). `correction`: 1 / (1 - beta2^t). Of the two decays one is 0.
+template <class T>
+struct Adam {
+  T rate, correction, epsilon, beta1, rest1, beta2, rest2, l2, decoupled;
+  const T* gradient;
+  T *weights, *first, *second;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    const T w = weights[i], g = gradient[i] + l2 * w;
+    const T m = beta1 * first[i] + rest1 * g;
+    const T v = beta2 * second[i] + rest2 * (g * g);
+    first[i] = m;
+    second[i] = v;
+    weights[i] = w - (rate * m / (Kokkos::sqrt(v * correction) + epsilon) + decoupled * w);
+  }
+};
 
 }  // namespace detail
 
@@ -115,6 +132,32 @@ void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec
                                                weights.data(), velocity.data()});
 }
 
+template <class T, class Exec>
+void adam_step(const Exec& exec, const AdamOptions& options, std::int64_t step, InArray<T, Exec> gradient,
+               Array<T, Exec> weights, OutArray<T, Exec> first_moment, OutArray<T, Exec> second_moment) {
+  const Index count = static_cast<Index>(weights.extent(0));
+  detail::check_extent("aloni::nn::local::adam_step", "gradient", gradient, count);
+  detail::check_extent("aloni::nn::local::adam_step", "first_moment", first_moment, count);
+  detail::check_extent("aloni::nn::local::adam_step", "second_moment", second_moment, count);
+  const auto t = static_cast<double>(step);
+  const bool is_l2 = options.decay == WeightDecay::l2;
+  detail::for_each_flat(
+      exec, "aloni::nn::adam_step", count,
+      detail::Adam<T>{.rate = static_cast<T>(options.learning_rate / (1 - std::pow(options.beta1, t))),
+                      .correction = static_cast<T>(1 / (1 - std::pow(options.beta2, t))),
+                      .epsilon = static_cast<T>(options.epsilon),
+                      .beta1 = static_cast<T>(options.beta1),
+                      .rest1 = static_cast<T>(1 - options.beta1),
+                      .beta2 = static_cast<T>(options.beta2),
+                      .rest2 = static_cast<T>(1 - options.beta2),
+                      .l2 = static_cast<T>(is_l2 ? options.weight_decay : 0),
+                      .decoupled = static_cast<T>(is_l2 ? 0 : options.learning_rate * options.weight_decay),
+                      .gradient = gradient.data(),
+                      .weights = weights.data(),
+                      .first = first_moment.data(),
+                      .second = second_moment.data()});
+}
+
 #define INSTANTIATE(T, Exec)                                                                      \
   template void copy<T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                   \
   template void add<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, Tensor<T, Exec>); \
@@ -126,11 +169,13 @@ using Host = Kokkos::DefaultHostExecutionSpace;
 template void convert<comm::bfloat16, float, Host>(const Host&, InTensor<float, Host>, Tensor<comm::bfloat16, Host>);
 template void convert<float, comm::bfloat16, Host>(const Host&, InTensor<comm::bfloat16, Host>, Tensor<float, Host>);
 
-#define INSTANTIATE(T, Exec)                                                                           \
-  template void convert<T, T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                  \
-  template void scale<T, Exec>(const Exec&, T, Array<T, Exec>);                                        \
-  template void sgd_step<T, Exec>(const Exec&, const SgdParameters&, InArray<T, Exec>, Array<T, Exec>, \
-                                  OutArray<T, Exec>);
+#define INSTANTIATE(T, Exec)                                                                                        \
+  template void convert<T, T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                               \
+  template void scale<T, Exec>(const Exec&, T, Array<T, Exec>);                                                     \
+  template void sgd_step<T, Exec>(const Exec&, const SgdParameters&, InArray<T, Exec>, Array<T, Exec>,              \
+                                  OutArray<T, Exec>);                                                               \
+  template void adam_step<T, Exec>(const Exec&, const AdamOptions&, std::int64_t, InArray<T, Exec>, Array<T, Exec>, \
+                                   OutArray<T, Exec>, OutArray<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -1,8 +1,11 @@
 #pragma once
 // Kernels that compute each element alone. Views of one call have equal extents (otherwise InvalidArgument) and any
 // strides, so a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given
-// instance. All except scale and sgd_step exist for comm::bfloat16 too, on the host.
+// instance. All except scale, sgd_step and adam_step exist for comm::bfloat16 too, on the host.
 #include <aloni/nn/local/local_types.hpp>
+#include <aloni/nn/optimiser.hpp>
+
+#include <cstdint>
 
 namespace aloni::nn::local {
 
@@ -33,5 +36,11 @@ struct SgdParameters {
 template <class T, class Exec>
 void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec> gradient, Array<T, Exec> weights,
               OutArray<T, Exec> velocity);
+
+/// One update by Adam, with the formulas of AdamOptions. The corrections 1 - beta^step are computed in double.
+/// `step`: number of the update. @pre step ≥ 1
+template <class T, class Exec>
+void adam_step(const Exec& exec, const AdamOptions& options, std::int64_t step, InArray<T, Exec> gradient,
+               Array<T, Exec> weights, OutArray<T, Exec> first_moment, OutArray<T, Exec> second_moment);
 
 }  // namespace aloni::nn::local

@@ -139,8 +139,7 @@ double flops(const LossWork& w) {
   return w.stage == LossStage::sums ? (sigmoid + 6) * n : 6 * n;
 }
 
-/// SGD with momentum and weight decay: three products with their sums.
-double flops(const OptimiserWork& w) { return 6 * static_cast<double>(w.elements); }
+double flops(const OptimiserWork& w) { return properties_of(w.kind).flops * static_cast<double>(w.elements); }
 
 // --- communication ---
 

@@ -38,7 +38,7 @@ struct PlanMemoryUse {
 PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine = {});
 
 /// Bytes of all buffers of plans of one rank with this layout, and of the packed messages of the first plan, without
-/// learned tensors, their gradients and momenta.
+/// learned tensors, their gradients and the optimiser's state.
 Index bytes_of(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout,
                const MachineDescription& machine = {});
 

@@ -39,7 +39,7 @@ struct MemoryLayout {
   Index bytes() const { return private_bytes + shared_bytes; }
 };
 
-/// Whether Parameters has the memory of a buffer: learned tensors, their gradients and momenta.
+/// Whether Parameters has the memory of a buffer: learned tensors, their gradients and the optimiser's state.
 bool is_learned(const PlanBuffer& buffer);
 /// Whether a buffer keeps its memory for itself: its contents outlive the step, or others allocate it.
 bool has_own_memory(const PlanBuffer& buffer);

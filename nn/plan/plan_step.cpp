@@ -12,6 +12,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -43,6 +44,7 @@ class StepPlanner {
             .kind = kind, .rank = rank, .ranks = layers.input.ranks(), .samples = layers.input.extents()[Dim::sample]},
         builder_(plan_, machine, options.activations),
         nodes_(network.layers.size()) {
+    if (kind == StepKind::training && options.update) plan_.update = options.optimiser;
     for (const LayerDescription& l : network.layers) properties_.push_back(properties_of(l.operation));
   }
 
@@ -65,7 +67,7 @@ class StepPlanner {
       }
       if (!options_.sums_beside_backward) add_sums(buckets, 0);
     }
-    if (plan_.kind == StepKind::training && options_.update) add_update();
+    if (plan_.update) add_update();
     set_lifetimes();
     mark_reads_beyond();
     return std::move(plan_);
@@ -145,8 +147,10 @@ class StepPlanner {
       };
       values_.push_back(add("", BufferRole::parameters));
       gradients_.push_back(trains() ? add(".gradient", BufferRole::parameter_gradients) : no_buffer);
-      momenta_.push_back(plan_.kind == StepKind::training && options_.update ? add(".momentum", BufferRole::optimiser)
-                                                                             : no_buffer);
+      states_.emplace_back();
+      if (!plan_.update) continue;
+      for (const std::string_view state : properties_of(*plan_.update).states)
+        states_.back().push_back(add('.' + std::string(state), BufferRole::optimiser));
     }
   }
 
@@ -581,15 +585,19 @@ class StepPlanner {
     for (std::size_t s = 0; s < parameters_.blocks.size(); ++s) {
       builder_.begin("update", -1, StepPhase::update);
       PlanBuilder::Regions reads, writes;
+      OptimiserWork work{.kind = *plan_.update, .segment = static_cast<int>(s), .elements = parameters_.lengths[s]};
       for (std::size_t p = 0; p < parameters_.places.size(); ++p) {
         if (parameters_.places[p].segment != s) continue;
+        work.tensors.push_back({values_[p], gradients_[p], states_[p]});
         reads.push_back(builder_.whole(gradients_[p]));
-        for (const BufferId b : {values_[p], momenta_[p]}) {
+        const auto change = [&](BufferId b) {
           reads.push_back(builder_.whole(b));
           writes.push_back(builder_.whole(b));
-        }
+        };
+        change(values_[p]);
+        std::ranges::for_each(states_[p], change);
       }
-      builder_.add("", OptimiserWork{static_cast<int>(s), parameters_.lengths[s]}, std::move(reads), std::move(writes));
+      builder_.add("", std::move(work), std::move(reads), std::move(writes));
     }
   }
 
@@ -658,9 +666,10 @@ class StepPlanner {
   StepPlan plan_;
   PlanBuilder builder_;
   std::vector<Node> nodes_;
-  std::vector<OperationProperties> properties_;         ///< per layer
-  std::vector<bool> wanted_;                            ///< per layer
-  std::vector<BufferId> values_, gradients_, momenta_;  ///< one per learned tensor
+  std::vector<OperationProperties> properties_;  ///< per layer
+  std::vector<bool> wanted_;                     ///< per layer
+  std::vector<BufferId> values_, gradients_;     ///< one per learned tensor
+  std::vector<std::vector<BufferId>> states_;    ///< of the optimiser, per learned tensor
   BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
   BufferId global_sums_ = no_buffer;  ///< of a loss with two stages
 };

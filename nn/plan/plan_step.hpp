@@ -25,13 +25,15 @@ struct StepOptions {
   /// Gradients are summed in buckets beside the backward pass; otherwise in one node per segment after it.
   bool sums_beside_backward = true;
   bool update = true;  ///< StepKind::training ends with the update of the parameters
+  OptimiserKind optimiser = OptimiserKind::sgd;
   /// Replaces the limits of the machine for the overhead of an interior that is computed first.
   std::optional<double> largest_overhead = {};
 };
 
 /// The buffers have these names: input, input_gradient, labels, targets, loss, loss_sums; for each layer NAME_y,
 /// NAME_dy, NAME_x and NAME_dx (with the number of the input if there are several), where the layer does not use the
-/// buffer of another one; for each learned tensor its name, NAME.gradient, NAME.momentum.
+/// buffer of another one; for each learned tensor its name, NAME.gradient, and a buffer for each state of the optimiser
+/// (nn/optimiser.hpp): NAME.momentum, or NAME.first_moment and NAME.second_moment.
 /// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
 /// Throws InvalidArgument.
 StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,

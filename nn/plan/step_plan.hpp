@@ -9,6 +9,7 @@
 #include <aloni/nn/plan/work.hpp>
 #include <aloni/nn/step_graph.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ enum class BufferRole : std::uint8_t {
   partial_sums,         ///< sums of one rank before they are added over ranks
   parameters,           ///< learned values
   parameter_gradients,  ///< and their gradients
-  optimiser,            ///< momenta
+  optimiser,            ///< state of the optimiser
   workspace,            ///< statistics, argmax, copies of weights
   messages              ///< packed values
 };
@@ -119,6 +120,8 @@ struct StepPlan {
   std::vector<ConvolutionWeights> convolution_weights = {};
   BufferId input = no_buffer, output = no_buffer;                    ///< of the network
   BufferId input_gradient = no_buffer, output_gradient = no_buffer;  ///< no_buffer: not computed
+  /// The optimiser that updates the parameters at the end of the step; empty: the plan ends with the gradients.
+  std::optional<OptimiserKind> update = {};
   int communications = 0;  ///< numbers given to communication; equal on all ranks
 
   /// Position of a buffer. Throws InvalidArgument for an unknown name.

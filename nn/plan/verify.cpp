@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/verify.hpp>
 
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/plan/detail/verify_update.hpp>
 
 #include <algorithm>
 #include <functional>
@@ -773,6 +774,7 @@ std::optional<PlanFault> verify(const NetworkPlan& layers, std::span<const StepP
     check_communication(plans);
     for (const StepPlan& plan : plans) Values(layers, plan).run();
     if (plans[0].kind != StepKind::inference) check_gradients(layers, plans);
+    if (const auto fault = detail::find_update_fault(plans)) return fault;
   } catch (const Found& found) {
     return found.fault;
   }

@@ -14,6 +14,8 @@
 //   layer that produces it. So nothing is overwritten that is still needed, and no node is missing.
 // * Gradients. The summands of each learned tensor cover each weight with each output once. They are summed over
 //   exactly the ranks that have one, before they are used.
+// * Updates. If the plan has an optimiser, each learned tensor is updated once, with its own gradient and states, after
+//   the sum of its gradient over the ranks. No node reads the new value.
 // * No deadlock. schedule() keeps its promise (nn/step_graph.hpp) if all ranks list the same communication in the same
 //   order, which is the first point.
 #include <aloni/nn/network_plan.hpp>

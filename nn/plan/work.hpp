@@ -10,6 +10,7 @@
 #include <aloni/nn/local/pooling_problem.hpp>
 #include <aloni/nn/local/resampling_problem.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/optimiser.hpp>
 #include <aloni/views/box.hpp>
 
 #include <cstdint>
@@ -194,10 +195,19 @@ struct LossWork {
   bool counts = true;           ///< false: another rank contributes the same samples
 };
 
-/// One step of the optimiser over a range of tensors.
+/// A learned tensor in an update.
+struct UpdatedTensor {
+  BufferId value = no_buffer, gradient = no_buffer;
+  std::vector<BufferId> states = {};  ///< in the order of the optimiser's properties
+};
+
+/// One update of all tensors of a segment by the optimiser. Its options, such as the learning rate, and the number of
+/// the update are arguments of the execution.
 struct OptimiserWork {
+  OptimiserKind kind = OptimiserKind::sgd;
   int segment = 0;  ///< of the parameters: tensors whose gradients are summed over the same ranks
   Index elements = 0;
+  std::vector<UpdatedTensor> tensors = {};
 };
 
 /// One source and one destination of a transfer; equal for a halo exchange.

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/plan/detail/reduction_members.hpp>
 
 #include <algorithm>
 #include <span>
@@ -16,7 +17,7 @@ using views::Box;
 template <class T, class Exec>
 Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue, PlanMemory<Exec>& memory,
                         local::ConvolutionBackend backend, AllParameters* parameters)
-    : comm_(comm), queue_(queue), memory_(memory), backend_(backend), parameters_(parameters) {}
+    : comm_(comm), groups_(comm), queue_(queue), memory_(memory), backend_(backend), parameters_(parameters) {}
 
 template <class T, class Exec>
 void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
@@ -33,9 +34,6 @@ void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
           return bind_transfer(plan, work, std::move(node));
         } else if constexpr (std::is_same_v<W, ReductionWork>) {
           return bind_reduction(plan, work, std::move(node));
-        } else if constexpr (std::is_same_v<W, OptimiserWork>) {
-          throw Unsupported("aloni::nn::Binder::bind", "work of " + node.label, "optimiser",
-                            "Parameters::sgd for the update");
         } else {
           return [node = std::move(node), run = kernel(plan, work)](Step<Exec>& s) { s.kernel(node, run); };
         }
@@ -53,6 +51,13 @@ std::size_t Binder<T, Exec>::bytes() const {
       if (part.copied()) sum += (part.w.size() + part.dw.size()) * sizeof(Parameter);
   }
   for (const auto& [name, transfer] : transfers_) sum += transfer.buffer_bytes();
+  return sum;
+}
+
+template <class T, class Exec>
+std::uint64_t Binder<T, Exec>::filter_refreshes() const {
+  std::uint64_t sum = 0;
+  for (const auto& [name, c] : convolutions_) sum += c->refreshed;
   return sum;
 }
 
@@ -107,8 +112,7 @@ auto Binder<T, Exec>::sum_of(std::map<std::string, std::shared_ptr<Sum<U>>>& all
   auto& sum = all[name];
   if (!sum) {
     sum = std::make_shared<Sum<U>>();
-    sum->group.emplace(comm_.subgroup(members));
-    sum->reduction.emplace(*sum->group, queue_, values, comm::BuiltInReduction<U>{}, false);
+    sum->reduction.emplace(groups_.of(members), queue_, values, comm::BuiltInReduction<U>{}, false);
   }
   return sum;
 }
@@ -120,8 +124,10 @@ void Binder<T, Exec>::make_gradient_sums() {
   // the backward pass.
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
   for (const auto& s : parameters_->segments()) {
+    const std::vector<int> members = detail::members_of_gradients(s.blocks, comm_.size(), comm_.rank());
+    if (s.sum) groups_.use(members, *s.sum);
     gradient_sums_.push_back(std::make_shared<Sum<Parameter>>());
-    gradient_sums_.back()->reduction.emplace(s.sum ? *s.sum : comm_, queue_, s.gradients,
+    gradient_sums_.back()->reduction.emplace(groups_.of(members), queue_, s.gradients,
                                              comm::BuiltInReduction<Parameter>{}, !on_host);
   }
 }
@@ -179,6 +185,7 @@ auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& 
                                    local::ConvolutionBackend, AllParameters*);                       \
   template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                            \
   template std::size_t Binder<T, Exec>::bytes() const;                                               \
+  template std::uint64_t Binder<T, Exec>::filter_refreshes() const;                                  \
   template bool Binder<T, Exec>::sums_beside_backward();                                             \
   template void Binder<T, Exec>::sum_gradients(const Queue<Exec>&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)

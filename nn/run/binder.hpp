@@ -21,6 +21,7 @@
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/run/convolution_kernels.hpp>
 #include <aloni/nn/run/plan_memory.hpp>
+#include <aloni/nn/run/subgroups.hpp>
 #include <aloni/nn/step.hpp>
 
 #include <cstddef>
@@ -59,10 +60,17 @@ class Binder {
 
   /// Version of the filter values of the next executions; 0, the default, disables caching.
   void set_filter_version(std::uint64_t version) { filters_version_ = version; }
+  /// How often convolutions have made their filters ready for their kernels, in all steps so far.
+  std::uint64_t filter_refreshes() const;
   /// Seed of the masks of dropout layers. Call it before bind().
   void set_dropout_seed(std::uint64_t seed) { dropout_seed_ = seed; }
   /// Number of the step whose masks the next executions make, forward and backward.
   void set_dropout_step(std::uint64_t step) { dropout_step_ = step; }
+  /// Optimiser and number of the update of the next executions. @pre the parameters' check_update() throws nothing
+  void set_update(const Optimiser& optimiser, std::int64_t number) {
+    optimiser_ = optimiser;
+    update_number_ = number;
+  }
   /// Bytes of kernels and messages: what this rank holds besides the buffers of the plans.
   std::size_t bytes() const;
   /// Whether sums of gradients can be started beside the backward pass. Collective at the first call.
@@ -89,7 +97,6 @@ class Binder {
   /// A sum of values of one buffer, or of one segment of gradients.
   template <class U>
   struct Sum {
-    std::optional<comm::Communicator> group;
     std::optional<comm::ViewAllReduce<U, Exec>> reduction;
     std::map<std::pair<Index, Index>, comm::Request> pending = {};  ///< by first element and number
   };
@@ -109,6 +116,7 @@ class Binder {
   Kernel kernel(const StepPlan& plan, const PointwiseWork& work);
   Kernel kernel(const StepPlan& plan, const DropoutWork& work);
   Kernel kernel(const StepPlan& plan, const LossWork& work);
+  Kernel kernel(const StepPlan& plan, const OptimiserWork& work);
 
   template <class Target>
   Kernel region(const StepPlan& plan, const ConvolutionWork& work, detail::ConvolutionKernels<Target, Exec>& kernels);
@@ -137,6 +145,7 @@ class Binder {
   halo::TransferItem<U, Mem> item_of(const StepPlan& plan, const TransferItemPlan& item) const;
 
   comm::Communicator comm_;
+  Subgroups groups_;  ///< of the sums
   Queue<Exec> queue_;
   PlanMemory<Exec>& memory_;
   local::ConvolutionBackend backend_;
@@ -144,6 +153,8 @@ class Binder {
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;
   std::uint64_t dropout_seed_ = 0, dropout_step_ = 0;
+  Optimiser optimiser_;
+  std::int64_t update_number_ = 1;
   std::map<std::string, std::unique_ptr<Convolution>> convolutions_;  ///< by the name of the weights
   std::map<int, std::unique_ptr<Normalisation>> normalisations_;      ///< by layer
   std::map<std::string, halo::Transfer<Exec>> transfers_;  ///< by name, buffers and number of occurrences before

@@ -44,6 +44,10 @@ void expect_clean_step(const comm::Communicator& comm, const NetworkDescription&
     const Queue<> queue;
     Parameters<T> parameters(queue, net, 1);
     Network<T> network(comm, queue, net, Strategy::uniform(ProcessGrid::parse(grid)), images.size(), parameters);
+    Parameters<T> others(queue, net, 1, ParameterUse::training, OptimiserKind::adam);
+    Network<T> updating(comm, queue, net, Strategy::uniform(ProcessGrid::parse(grid)), images.size(), others,
+                        {.update = true});
+    fill_batch(queue, images, std::vector<Index>(static_cast<std::size_t>(images.size()), 0), updating);
     std::vector<Index> order(images.size());
     for (Index i = 0; i < images.size(); ++i) order[i] = i;
     const auto step = [&] {
@@ -51,6 +55,7 @@ void expect_clean_step(const comm::Communicator& comm, const NetworkDescription&
       network.train_step(queue);
       parameters.sgd(queue, {});
       network.evaluate(queue);
+      updating.train_step(queue, AdamOptions{}, 1);
     };
     step();
     testing::FenceGuard guard;

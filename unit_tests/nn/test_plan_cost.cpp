@@ -132,6 +132,18 @@ TEST(PlanCost, CountsTheConvolutionsOfLenet5) {
                                  c.of(StepPhase::backward).flops + c.of(StepPhase::update).flops);
 }
 
+TEST(PlanCost, CountsTheUpdateByTheOptimiser) {
+  const NetworkDescription net = digits();
+  const NodeCost sgd = cost(step_of(net, "1", 1, 0, 8)).of(StepPhase::update);
+  const NodeCost adam = cost(step_of(net, "1", 1, 0, 8, {}, {.optimiser = OptimiserKind::adam})).of(StepPhase::update);
+  EXPECT_EQ(sgd.bytes_read, 3 * 61706 * 4);  // value, gradient, momentum
+  EXPECT_EQ(sgd.bytes_written, 2 * 61706 * 4);
+  EXPECT_EQ(adam.flops, 15 * 61706);
+  EXPECT_EQ(adam.bytes_read, 4 * 61706 * 4);
+  EXPECT_EQ(adam.bytes_written, 3 * 61706 * 4);
+  EXPECT_EQ(cost(step_of(net, "1", 1, 0, 8, {}, {.update = false})).of(StepPhase::update), NodeCost{});
+}
+
 TEST(PlanCost, SplitsTheConvolutionsOfLenet5AmongRanks) {
   const NetworkDescription net = digits();
   const StepCost one = cost(step_of(net, "1", 1, 0, 8));

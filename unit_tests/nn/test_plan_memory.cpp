@@ -117,10 +117,10 @@ TEST(PlanMemory, OfAPlanWithoutNodesHasNoPeakNode) {
 NetworkDescription digits() { return lenet5(views::make_extents(1, {28, 28}, 1), 10); }
 
 StepPlan step_of(const std::string& split, int ranks, int rank, Index samples, StepKind kind = StepKind::training,
-                 const MachineDescription& machine = {}) {
+                 const MachineDescription& machine = {}, const StepOptions& options = {}) {
   const NetworkDescription net = digits();
   const auto splits = resolve(Strategy::uniform(LayerSplit::parse(split)), net, ranks);
-  return plan_step(net, plan_network(net, splits, ranks, samples), rank, kind, machine);
+  return plan_step(net, plan_network(net, splits, ranks, samples), rank, kind, machine, options);
 }
 
 TEST(PlanMemory, OfLenet5HasTheSizesOfItsTensors) {
@@ -138,6 +138,23 @@ TEST(PlanMemory, OfLenet5HasTheSizesOfItsTensors) {
   EXPECT_EQ(use.of(BufferRole::messages), 0);
   EXPECT_LT(use.peak, use.separate);
   EXPECT_GE(use.peak, 3 * 61706 * 4 + n * activations * 4);  // all activations live until the backward pass
+}
+
+TEST(PlanMemory, CountsTheStateOfTheOptimiser) {
+  const auto use = [](const StepOptions& options) {
+    return memory_of(step_of("1", 1, 0, 16, StepKind::training, {}, options));
+  };
+  const PlanMemoryUse none = use({.update = false}), sgd = use({}), adam = use({.optimiser = OptimiserKind::adam});
+  EXPECT_EQ(none.of(BufferRole::optimiser), 0);
+  EXPECT_EQ(adam.of(BufferRole::optimiser), 2 * 61706 * 4);
+  EXPECT_EQ(sgd.peak - none.peak, 61706 * 4);
+  EXPECT_EQ(adam.peak - none.peak, 2 * 61706 * 4);
+  const StepPlan plan = step_of("f4", 4, 1, 16, StepKind::training, {}, {.optimiser = OptimiserKind::adam});
+  const PlanMemoryUse split = memory_of(plan);  // a rank keeps the state of its own weights only
+  EXPECT_EQ(split.of(BufferRole::optimiser), 2 * split.of(BufferRole::parameters));
+  EXPECT_LT(split.of(BufferRole::optimiser), adam.of(BufferRole::optimiser));
+  EXPECT_EQ(plan.buffers[static_cast<std::size_t>(plan.find("conv1.weight.second_moment"))].box,
+            plan.buffers[static_cast<std::size_t>(plan.find("conv1.weight"))].box);
 }
 
 TEST(PlanMemory, OfInferenceIsMuchSmallerThanOfTraining) {

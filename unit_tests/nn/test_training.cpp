@@ -76,6 +76,28 @@ TEST(Training, GivesTheSameLossesForAHundredStepsInEverySplit) {
   }
 }
 
+TEST(Training, ByAdamGivesTheSameLossesInEverySplit) {
+  const auto comm = aloni::test::make_communicator();
+  const auto self = comm.split(comm.rank(), 0);
+  const TrainOptions options{.batch = 64,
+                             .steps = 30,
+                             .seed = 3,
+                             .learning_rate = 5e-3,
+                             .schedule = LearningRateSchedule::linear,
+                             .weight_decay = 1e-3,
+                             .optimiser = OptimiserKind::adam,
+                             .epsilon = 1e-4,
+                             .decay = WeightDecay::decoupled};
+  const std::vector<double> expected = run(self, "1", options, 640).losses;
+  EXPECT_LT(expected.back(), 0.8 * expected.front());
+  for (const std::string& grid : grids(comm.size())) {
+    const std::vector<double> losses = run(comm, grid, options, 640).losses;
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      ASSERT_NEAR(losses[i], expected[i], 1e-9 * std::abs(expected[i])) << "step " << i << " over " << grid;
+  }
+}
+
 /// Delays one rank now and then.
 class Straggler : public TrainObserver {
  public:
@@ -142,6 +164,8 @@ TEST(Training, RefusesInvalidOptions) {
   EXPECT_THROW(run(comm, all, {.timed_steps = -1}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.learning_rate = std::numeric_limits<double>::quiet_NaN()}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.momentum = 1.0}), InvalidArgument);
+  EXPECT_THROW(run(comm, all, {.optimiser = OptimiserKind::adam, .beta2 = 1.0}), InvalidArgument);
+  EXPECT_THROW(run(comm, all, {.optimiser = OptimiserKind::adam, .epsilon = 0}), InvalidArgument);
   EXPECT_THROW(run(comm, "n64", {}), InvalidArgument);
   EXPECT_THROW(run(comm, "c" + std::to_string(2 * comm.size()), {}), Error);
 }
@@ -186,6 +210,8 @@ TEST(Training, NamesTheArgumentThatDiffersBetweenRanksAndTheRanks) {
               AllOf(HasSubstr("seed = 1 on rank"), HasSubstr("7 on rank"), last));
   EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.learning_rate = 0.06; }),
               AllOf(HasSubstr("learning rate"), HasSubstr("0.06"), last));
+  EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.optimiser = OptimiserKind::adam; }),
+              AllOf(HasSubstr("optimiser"), HasSubstr("sgd"), HasSubstr("adam"), last));
   EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.batch = 0; }),
               AllOf(HasSubstr("batch"), HasSubstr("50"), last));
   EXPECT_THAT(error_of_different_arguments([](Arguments& a) { a.options.steps = 3; }), AllOf(HasSubstr("steps"), last));

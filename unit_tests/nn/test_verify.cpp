@@ -59,7 +59,9 @@ Case random_case(std::uint64_t seed, int most_ranks) {
   StepOptions options{.activations = dice(0, 3) == 0 ? ElementType::bfloat16 : ElementType::float32,
                       .split_parameters = dice(0, 1) == 0,
                       .input_gradient = dice(0, 1) == 0,
-                      .sums_beside_backward = dice(0, 3) != 0};
+                      .sums_beside_backward = dice(0, 3) != 0,
+                      .update = other(0, 4) != 0,
+                      .optimiser = other(0, 1) == 0 ? OptimiserKind::sgd : OptimiserKind::adam};
   if (dice(0, 1) == 0) options.largest_overhead = 1;
   const auto kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
   for (int r = 0; r < ranks; ++r) c.plans.push_back(plan_step(c.network, c.layers, r, kind, machine, options));
@@ -442,6 +444,77 @@ std::map<std::string, Change> faults() {
     if (updates.empty() || sums.empty() || plan.nodes[updates[0]].reads.empty()) return false;
     const auto update = plan.nodes.begin() + static_cast<std::ptrdiff_t>(updates[0]);
     std::rotate(plan.nodes.begin() + static_cast<std::ptrdiff_t>(sums[0]), update, update + 1);
+    return true;
+  };
+  all["the parameters are updated before their gradients are computed"] = [](Case& c, Dice& dice) {
+    StepPlan& plan = any_plan(c, dice);
+    const auto updates = nodes_of<OptimiserWork>(plan, [](const auto& w) { return w.segment == 0; });
+    if (updates.empty() || plan.nodes[updates[0]].reads.empty()) return false;
+    const auto update = plan.nodes.begin() + static_cast<std::ptrdiff_t>(updates[0]);
+    std::rotate(plan.nodes.begin(), update, update + 1);
+    return true;
+  };
+  all["a segment is not updated"] = drop<OptimiserWork>([](const auto& w) { return !w.tensors.empty(); });
+  const auto tensor = [](const std::function<bool(OptimiserWork&, UpdatedTensor&, Dice&)>& f) {
+    return change<OptimiserWork>(
+        [f](OptimiserWork& w, Dice& dice) { return !w.tensors.empty() && f(w, pick(w.tensors, dice), dice); });
+  };
+  all["a parameter is not updated"] = tensor([](OptimiserWork& w, UpdatedTensor&, Dice&) {
+    w.tensors.pop_back();
+    return true;
+  });
+  all["a parameter is updated twice"] = tensor([](OptimiserWork& w, UpdatedTensor& t, Dice&) {
+    w.tensors.push_back(UpdatedTensor(t));
+    return true;
+  });
+  all["a segment is updated twice"] = [](Case& c, Dice& dice) {
+    StepPlan& plan = any_plan(c, dice);
+    const auto updates = nodes_of<OptimiserWork>(plan, [](const auto& w) { return !w.tensors.empty(); });
+    if (updates.empty()) return false;
+    plan.nodes.push_back(PlanNode(plan.nodes[updates[0]]));
+    return true;
+  };
+  all["a parameter is updated with the gradient of another one"] = tensor([](OptimiserWork& w, UpdatedTensor&, Dice&) {
+    if (w.tensors.size() < 2) return false;
+    std::swap(w.tensors[0].gradient, w.tensors[1].gradient);
+    return true;
+  });
+  all["a parameter is updated with the state of another one"] = tensor([](OptimiserWork& w, UpdatedTensor&, Dice&) {
+    if (w.tensors.size() < 2) return false;
+    std::swap(w.tensors[0].states, w.tensors[1].states);
+    return true;
+  });
+  all["an update lacks a state"] = tensor([](OptimiserWork&, UpdatedTensor& t, Dice&) {
+    t.states.pop_back();
+    return true;
+  });
+  all["an update has another optimiser"] = tensor([](OptimiserWork& w, UpdatedTensor&, Dice&) {
+    w.kind = w.kind == OptimiserKind::sgd ? OptimiserKind::adam : OptimiserKind::sgd;
+    return true;
+  });
+  all["a step without an optimiser updates"] = [](Case& c, Dice&) {
+    if (!c.plans[0].update || nodes_of<OptimiserWork>(c.plans[0]).empty()) return false;
+    for (StepPlan& plan : c.plans) plan.update.reset();
+    return true;
+  };
+  all["a rank has another optimiser"] = [](Case& c, Dice& dice) {
+    if (c.plans.size() < 2 || !c.plans[0].update) return false;
+    any_plan(c, dice).update.reset();
+    return true;
+  };
+  all["an update names less than it changes"] = [](Case& c, Dice& dice) {
+    StepPlan& plan = any_plan(c, dice);
+    const auto updates = nodes_of<OptimiserWork>(plan, [](const auto& w) { return !w.tensors.empty(); });
+    if (updates.empty() || plan.nodes[updates[0]].writes.empty()) return false;
+    auto& writes = plan.nodes[updates[0]].writes;
+    writes.erase(writes.begin() + dice(0, static_cast<Index>(writes.size()) - 1));
+    return true;
+  };
+  all["a parameter is read after its update"] = [](Case& c, Dice& dice) {
+    StepPlan& plan = any_plan(c, dice);
+    const auto readers = nodes_of<WeightsWork>(plan);
+    if (!plan.update || readers.empty()) return false;
+    plan.nodes.push_back(PlanNode(plan.nodes[readers.back()]));
     return true;
   };
   all["memory is smaller than the owned box"] = [](Case& c, Dice& dice) {

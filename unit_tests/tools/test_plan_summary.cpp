@@ -54,6 +54,12 @@ TEST(PlanSummary, CountsPackedMessagesBetweenNodes) {
     EXPECT_EQ(together.layers[i].halo_bytes, apart.layers[i].halo_bytes);
 }
 
+TEST(PlanSummary, CountsTheMemoryOfTheOptimiser) {
+  PlanRequest adam = request("h2", 2);
+  adam.optimiser = nn::OptimiserKind::adam;
+  EXPECT_EQ(summarise(adam).peak_bytes - summarise(request("h2", 2)).peak_bytes, 61706 * 4);
+}
+
 TEST(PlanSummary, HasTheSameFiguresAsItsText) {
   const PlanRequest r = request("h2w2", 4, 2);
   const PlanSummary s = summarise(r);

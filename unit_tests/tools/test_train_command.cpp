@@ -62,6 +62,22 @@ TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
   }
 }
 
+TEST(TrainCommand, TakesTheOptionsOfTheChosenOptimiserOnly) {
+  EXPECT_EQ(fault({"--optimiser", "sgd", "--momentum", "0.5", "--weight-decay", "0.1"}), "");
+  EXPECT_EQ(fault({"--optimiser", "adam", "--beta1", "0.8", "--beta2", "0.99", "--epsilon", "1e-6", "--weight-decay",
+                   "0.1", "--decay", "decoupled"}),
+            "");
+  EXPECT_THAT(fault({"--optimiser", "adam", "--momentum", "0.5"}), AllOf(HasSubstr("--momentum"), HasSubstr("beta1")));
+  for (const char* option : {"--beta1", "--beta2", "--epsilon"})
+    EXPECT_THAT(fault({option, "0.5"}), AllOf(HasSubstr(option), HasSubstr("--optimiser adam")));
+  EXPECT_THAT(fault({"--decay", "l2"}), AllOf(HasSubstr("--decay"), HasSubstr("--optimiser adam")));
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"--beta1", "1"}, {"--beta2", "-1"}, {"--epsilon", "0"}, {"--beta1", "nan"}, {"--decay", "l1"}};
+  for (const auto& [flag, value] : cases)
+    EXPECT_THAT(fault({"--optimiser", "adam", flag, value}), AllOf(HasSubstr(flag), HasSubstr(value)));
+  EXPECT_THAT(fault({"--optimiser", "lion"}), AllOf(HasSubstr("--optimiser"), HasSubstr("sgd"), HasSubstr("adam")));
+}
+
 TEST(TrainCommand, UsesTheLastOfTwoEqualFlags) {
   EXPECT_EQ(fault({"--epochs", "0", "--epochs", "2"}), "");
   EXPECT_THAT(fault({"--epochs", "2", "--epochs", "0"}), HasSubstr("--epochs"));

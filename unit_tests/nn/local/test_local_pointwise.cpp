@@ -228,6 +228,62 @@ TYPED_TEST(LocalPointwise, SgdFollowsItsFormulaOverTwoSteps) {
   }
 }
 
+TYPED_TEST(LocalPointwise, AdamFollowsItsAlgorithmOverSeveralSteps) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  for (const nn::WeightDecay decay : {nn::WeightDecay::l2, nn::WeightDecay::decoupled}) {
+    for (Index size : {1, 7, 5001}) {
+      std::mt19937 random(test_seed());
+      std::uniform_real_distribution<double> reals(-1, 1);
+      LocalArray<T> w(size), g(size), m(size), v(size);
+      w.fill([&] { return reals(random); });
+      std::vector<double> expected(size), first(size, 0), second(size, 0);
+      for (Index i = 0; i < size; ++i) expected[i] = static_cast<double>(w(i));
+      const nn::AdamOptions options{
+          .learning_rate = 0.02, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-4, .weight_decay = 0.05, .decay = decay};
+      for (int t = 1; t <= 5; ++t) {
+        g.fill([&] { return reals(random); });
+        adam_step<T>(exec, options, t, g, w.view(), m, v);
+        wait(exec);
+        for (Index i = 0; i < size; ++i) {
+          double gradient = static_cast<double>(g(i));
+          if (decay == nn::WeightDecay::l2) gradient += 0.05 * expected[i];
+          first[i] = 0.8 * first[i] + (1 - 0.8) * gradient;
+          second[i] = 0.95 * second[i] + (1 - 0.95) * gradient * gradient;
+          const double first_hat = first[i] / (1 - std::pow(0.8, t)), second_hat = second[i] / (1 - std::pow(0.95, t));
+          const double decayed = decay == nn::WeightDecay::decoupled ? 0.02 * 0.05 * expected[i] : 0;
+          expected[i] -= 0.02 * first_hat / (std::sqrt(second_hat) + 1e-4) + decayed;
+        }
+      }
+      w.download();
+      for (Index i = 0; i < size; ++i)
+        ASSERT_NEAR(static_cast<double>(w(i)), expected[i],
+                    16 * static_cast<double>(std::numeric_limits<T>::epsilon()));
+    }
+  }
+}
+
+/// w = 1, g = 0.5, then g = -0.25, with beta1 = beta2 = 0.5 and a learning rate of 0.1.
+/// Step 1: m = 0.25, v = 0.125; corrected 0.5 and 0.25: w = 1 - 0.1 (0.5 / 0.5) = 0.9.
+/// Step 2: m = 0, v = 0.09375: w = 0.9. Then g = 1: m = 0.5, v = 0.546875; corrected by 7/8: 4/7 and 0.625.
+TYPED_TEST(LocalPointwise, AdamComputesAKnownCase) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  LocalArray<T> w(1, T(1)), g(1), m(1), v(1);
+  const nn::AdamOptions options{.learning_rate = 0.1, .beta1 = 0.5, .beta2 = 0.5, .epsilon = 1e-30};
+  const auto step = [&](std::int64_t t, double gradient) {
+    g.fill([&] { return gradient; });
+    adam_step<T>(exec, options, t, g, w.view(), m, v);
+    wait(exec);
+    w.download();
+    return static_cast<double>(w(0));
+  };
+  const double tolerance = 4 * static_cast<double>(std::numeric_limits<T>::epsilon());
+  EXPECT_NEAR(step(1, 0.5), 0.9, tolerance);
+  EXPECT_NEAR(step(2, -0.25), 0.9, tolerance);
+  EXPECT_NEAR(step(3, 1), 0.9 - 0.1 * (4.0 / 7) / std::sqrt(0.625), tolerance);
+}
+
 TEST(LocalPointwiseArguments, RefusesLayersThatAreNotPointwise) {
   LocalTensor<float> a({1, 1, 2, 2, 1});
   EXPECT_THROW(pointwise_forward<float>(test_space(), nn::Flatten{}, a, a.view()), InvalidArgument);
@@ -242,6 +298,9 @@ TEST(LocalPointwiseArguments, RefusesDifferentExtents) {
   EXPECT_THROW(sgd_step<float>(test_space(), {}, g, w.view(), {}), InvalidArgument);
   EXPECT_THROW(sgd_step<float>(test_space(), {.momentum = 0.9}, w, w.view(), {}), InvalidArgument)
       << "needs a velocity";
+  EXPECT_THROW(adam_step<float>(test_space(), {}, 1, w, w.view(), w, g), InvalidArgument);
+  EXPECT_THROW(adam_step<float>(test_space(), {}, 1, w, w.view(), g, w), InvalidArgument);
+  EXPECT_THROW(adam_step<float>(test_space(), {}, 1, g, w.view(), w, w), InvalidArgument);
 }
 
 }  // namespace test_local_pointwise

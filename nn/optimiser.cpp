@@ -1,0 +1,52 @@
+#include <aloni/nn/optimiser.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <array>
+#include <cmath>
+#include <type_traits>
+
+namespace aloni::nn {
+
+static_assert(
+    std::is_same_v<std::variant_alternative_t<static_cast<std::size_t>(OptimiserKind::sgd), Optimiser>, SgdOptions>);
+static_assert(
+    std::is_same_v<std::variant_alternative_t<static_cast<std::size_t>(OptimiserKind::adam), Optimiser>, AdamOptions>);
+
+const char* name(WeightDecay decay) { return decay == WeightDecay::l2 ? "l2" : "decoupled"; }
+
+const OptimiserProperties& properties_of(OptimiserKind kind) {
+  static constexpr std::array<std::string_view, 1> momentum{"momentum"};
+  static constexpr std::array<std::string_view, 2> moments{"first_moment", "second_moment"};
+  // SGD: three products with their sums. Adam: 3 for the first moment, 4 for the second, 2 for the decay; then two
+  // products, a root, a sum, a division and a difference.
+  static constexpr std::array<OptimiserProperties, std::variant_size_v<Optimiser>> all{
+      {{"sgd", momentum, 6}, {"adam", moments, 15}}};
+  return all[static_cast<std::size_t>(kind)];
+}
+
+void check(const Optimiser& optimiser, std::int64_t step, const std::string& operation) {
+  const auto require = [&](bool good, const char* argument, double value, const char* expectation) {
+    if (!good) throw InvalidArgument(operation, argument, std::to_string(value), expectation);
+  };
+  const auto require_fraction = [&](const char* argument, double value) {
+    require(value >= 0 && value < 1, argument, value, "a number in [0, 1)");
+  };
+  if (step < 1) throw InvalidArgument(operation, "step", std::to_string(step), "at least 1, the first update");
+  std::visit(
+      [&](const auto& o) {
+        require(std::isfinite(o.learning_rate), "learning rate", o.learning_rate, "a finite number");
+        require(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "weight decay", o.weight_decay,
+                "a finite number ≥ 0");
+        if constexpr (std::is_same_v<std::decay_t<decltype(o)>, SgdOptions>) {
+          require_fraction("momentum", o.momentum);
+        } else {
+          require_fraction("beta1", o.beta1);
+          require_fraction("beta2", o.beta2);
+          require(std::isfinite(o.epsilon) && o.epsilon > 0, "epsilon", o.epsilon, "a finite number above 0");
+        }
+      },
+      optimiser);
+}
+
+}  // namespace aloni::nn

@@ -1,0 +1,28 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/run/binder.hpp>
+
+#include <cstddef>
+#include <string>
+
+namespace aloni::nn {
+
+/// Parameters has the tensors of a segment in one flat block, so that the update is one kernel.
+template <class T, class Exec>
+auto Binder<T, Exec>::kernel(const StepPlan&, const OptimiserWork& work) -> Kernel {
+  const auto segment = static_cast<std::size_t>(work.segment);
+  const bool fits = parameters_ && parameters_->trains() && parameters_->optimiser() == work.kind &&
+                    segment < parameters_->segments().size() &&
+                    static_cast<Index>(parameters_->segments()[segment].values.extent(0)) == work.elements;
+  if (!fits) {
+    throw InvalidArgument("aloni::nn::Binder::bind", "parameters", "made for another optimiser or another split",
+                          std::string("parameters made for ") + name(work.kind) + " and the split of the plan");
+  }
+  return [this, segment](const Exec& exec) { parameters_->update_segment(exec, segment, optimiser_, update_number_); };
+}
+
+#define INSTANTIATE(T, Exec) template auto Binder<T, Exec>::kernel(const StepPlan&, const OptimiserWork&)->Kernel;
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::nn

@@ -1,0 +1,136 @@
+#pragma once
+// The executor behind Network: the step plans of one mini-batch size, bound to memory and kernels, and the calls that
+// run them. It decides nothing: every choice is in the plans. Private to network.cpp and network_interface.cpp.
+#include <aloni/core/error.hpp>
+#include <aloni/core/machine.hpp>
+#include <aloni/core/stopwatch.hpp>
+#include <aloni/nn/network.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+#include <aloni/nn/run/binder.hpp>
+#include <aloni/nn/run/plan_memory.hpp>
+#include <aloni/nn/step.hpp>
+#include <aloni/nn/step_times.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <variant>
+
+namespace aloni::nn {
+
+/// Two step plans: one for training, one for evaluation.
+template <class T, class Exec>
+struct Network<T, Exec>::Implementation {
+  using Box = views::Box;
+  using Distribution = views::Distribution;
+  using Parameter = parameter_type_t<T>;
+  using AllParameters = Parameters<Parameter, Exec>;
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+
+  comm::Communicator comm;
+  NetworkDescription description;
+  NetworkPlan plan;
+  AllParameters& parameters;
+  NetworkOptions options;
+  Queue<Exec> communication;  ///< on devices, beside the queue of kernels
+  PlanMemory<Exec> memory;
+  Binder<T, Exec> binder;
+  StepPlan training, inference;
+  Step<Exec> forward_only, backward_only;  ///< of training, for losses of the user's
+  Step<Exec> evaluation, evaluation_loss;
+  Step<Exec> train;          ///< to the gradients of this rank, of all ranks, or to the update
+  Step<Exec> train_alone;    ///< to the gradients of this rank; empty if `train` does that
+  Step<Exec> update_alone;   ///< empty if `train` does that
+  bool sums_beside = false;  ///< `train` includes the sums over ranks, and the update
+  Kokkos::View<int*, Mem> labels;
+  typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
+  typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the correct predictions
+  Kokkos::View<double[2], Kokkos::HostSpace> host_loss{"aloni::nn::loss"};
+  Stopwatch stopwatch;
+  StepTimes* times = nullptr;  ///< null: nothing is recorded
+  MachineDescription machine;  ///< by which the steps were planned
+  TimedNodes timed_training, timed_inference;
+  std::uint64_t prepared = 0;
+  std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode
+  Box input_box;
+  LossWork loss;  ///< of main()
+  Index planned_bytes = 0;
+
+  Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
+                 const Strategy& strategy, Index samples, AllParameters& p, const NetworkOptions& o,
+                 const std::optional<AdoptedInput<T, Mem>>& input);
+
+  // --- the calls of Network ---
+
+  StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>* partial);
+  StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
+  StepResult evaluate(const Queue<Exec>& queue);
+  void forward(const Queue<Exec>& queue, Mode mode);
+  void backward(const Queue<Exec>& queue);
+  void reduce_gradients(const Queue<Exec>& queue);
+  void record_times(StepTimes* recorder);
+
+  // --- parts of them ---
+
+  /// On devices, the queue of transfers and sums over ranks.
+  static Queue<Exec> queue_beside(const Queue<Exec>& queue) {
+    if constexpr (on_host) {
+      return queue;
+    } else {
+      return Queue<Exec>(Kokkos::Experimental::partition_space(queue.space(), 1).front());
+    }
+  }
+  StepPlan planned(StepKind kind) const;
+  /// Every rank binds all nodes in the same order.
+  void bind_steps();
+  void execute(Step<Exec>& step, const Queue<Exec>& queue);
+  /// At the begin of each call: the version of the filter values in the nodes of this call. Collective in builds with
+  /// debug checks.
+  void use_present_values(const Queue<Exec>& queue);
+  /// Returns the number of contributions added, late ones included.
+  int reduce_partially(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>& partial);
+  /// The mean loss from the sums behind the gradients. `share`: of all samples.
+  StepResult result(const Queue<Exec>& queue, double share);
+
+  // --- buffers ---
+
+  bool trains() const { return !options.inference; }
+  /// The plan that names the buffers of the user.
+  const StepPlan& main() const { return trains() ? training : inference; }
+  void require_training(const char* function) const {
+    if (trains()) return;
+    throw InvalidArgument(std::string("aloni::nn::Network::") + function, "options.inference", "true",
+                          "false at construction; a network for inference has no gradients");
+  }
+
+  bool has(LossTargets targets) const { return targets_of(description.loss) == targets; }
+  template <class U>
+  views::LocalView<U, Mem> owned(const std::string& name) const {
+    const BufferId b = main().find(name);
+    return memory.template view<U>(main(), b, main().buffers[static_cast<std::size_t>(b)].owned);
+  }
+  halo::Field<Mem> field([[maybe_unused]] const char* name, [[maybe_unused]] const views::LocalView<T, Mem>& data,
+                         [[maybe_unused]] const Box& box, [[maybe_unused]] const Distribution& distribution,
+                         [[maybe_unused]] BufferId b) const {
+    if constexpr (std::is_same_v<T, comm::bfloat16>) {
+      throw Unsupported("aloni::nn::Network", std::string(name) + "_field", "bfloat16",
+                        "a network of float or double, or halo::Transfer, which moves bfloat16");
+    } else {
+      return {halo::TensorRef<T, Mem>{data, box, memory.owner(main(), b)}, distribution, comm.rank(),
+              std::string("aloni::nn::") + name};
+    }
+  }
+  /// y or dy of the last layer, where the loss is computed.
+  views::LocalView<T, Mem> last(BufferId LossWork::*buffer) const {
+    return memory.template view<T>(main(), loss.*buffer, loss.region);
+  }
+  static LossWork loss_of(const StepPlan& plan) {
+    for (const PlanNode& node : plan.nodes)
+      if (const auto* work = std::get_if<LossWork>(&node.work)) return *work;
+    throw InvalidArgument("aloni::nn::Network", "plan", "no loss", "a plan for training or inference");
+  }
+};
+
+}  // namespace aloni::nn

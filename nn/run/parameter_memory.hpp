@@ -1,0 +1,27 @@
+#pragma once
+// The memory of Parameters as that of the buffers of step plans.
+#include <aloni/nn/optimiser.hpp>
+#include <aloni/nn/parameters.hpp>
+#include <aloni/nn/run/plan_memory.hpp>
+
+#include <cstddef>
+#include <string>
+
+namespace aloni::nn::detail {
+
+/// Values, gradients and the optimiser's state, under their names in plans (nn/plan/plan_step.hpp).
+/// @pre `parameters` outlive all uses of the memory
+template <class T, class Exec>
+void use_parameters(const Parameters<T, Exec>& parameters, PlanMemory<Exec>& memory) {
+  for (int i = 0; i < static_cast<int>(parameters.descriptions().size()); ++i) {
+    const std::string& tensor = parameters.descriptions()[static_cast<std::size_t>(i)].name;
+    memory.use(tensor, parameters.value(i).data());
+    if (!parameters.trains()) continue;
+    memory.use(tensor + ".gradient", parameters.gradient(i).data());
+    const auto& states = properties_of(parameters.optimiser()).states;
+    for (int k = 0; k < static_cast<int>(states.size()); ++k)
+      memory.use(tensor + '.' + std::string(states[static_cast<std::size_t>(k)]), parameters.state(i, k).data());
+  }
+}
+
+}  // namespace aloni::nn::detail

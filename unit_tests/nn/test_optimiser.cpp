@@ -1,0 +1,49 @@
+#include <aloni/core/error.hpp>
+#include <aloni/nn/optimiser.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+namespace aloni::nn {
+namespace test_optimiser {
+
+/// The error of check(); empty if there is none.
+std::string fault(const Optimiser& optimiser, std::int64_t step = 1) {
+  try {
+    check(optimiser, step, "test");
+  } catch (const InvalidArgument& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Optimiser, HasAKindWithNamedStates) {
+  EXPECT_EQ(kind_of(SgdOptions{}), OptimiserKind::sgd);
+  EXPECT_EQ(kind_of(AdamOptions{}), OptimiserKind::adam);
+  EXPECT_STREQ(name(OptimiserKind::adam), "adam");
+  EXPECT_THAT(properties_of(OptimiserKind::sgd).states, testing::ElementsAre("momentum"));
+  EXPECT_THAT(properties_of(OptimiserKind::adam).states, testing::ElementsAre("first_moment", "second_moment"));
+}
+
+TEST(Optimiser, NamesTheMemberOutOfRange) {
+  using testing::HasSubstr;
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_EQ(fault(SgdOptions{}), "");
+  EXPECT_EQ(fault(AdamOptions{}), "");
+  EXPECT_THAT(fault(SgdOptions{.learning_rate = nan}), HasSubstr("learning rate"));
+  EXPECT_THAT(fault(SgdOptions{.momentum = 1}), HasSubstr("momentum"));
+  EXPECT_THAT(fault(SgdOptions{.weight_decay = -1}), HasSubstr("weight decay"));
+  EXPECT_THAT(fault(AdamOptions{.learning_rate = 1 / 0.0}), HasSubstr("learning rate"));
+  EXPECT_THAT(fault(AdamOptions{.beta1 = 1}), HasSubstr("beta1"));
+  EXPECT_THAT(fault(AdamOptions{.beta2 = -0.1}), HasSubstr("beta2"));
+  EXPECT_THAT(fault(AdamOptions{.epsilon = 0}), HasSubstr("epsilon"));
+  EXPECT_THAT(fault(AdamOptions{.weight_decay = nan}), HasSubstr("weight decay"));
+  EXPECT_THAT(fault(AdamOptions{}, 0), HasSubstr("step"));
+}
+
+}  // namespace test_optimiser
+}  // namespace aloni::nn

@@ -1,0 +1,232 @@
+// Updates of parameters: in the graph of a step and after it, by SGD and Adam, in every split.
+#include "split_harness.hpp"
+#include "support/transport.hpp"
+
+#include <aloni/core/comm/partial_all_reduce.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn::test {
+namespace test_update {
+
+using HostFlat = Kokkos::View<double*, Kokkos::HostSpace>;
+
+NetworkDescription net() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {8, 7}, 6);
+  net.loss = Loss::mean_squared_error;
+  net.layers = {{"conv", Convolution{10, square_window(2, 3, 1, 1)}, {"input"}},
+                {"norm", BatchNorm{}, {"conv"}},
+                {"relu", Relu{}, {"norm"}},
+                {"groups", Convolution{15, square_window(2, 3, 2, 1), true, 5}, {"relu"}},
+                {"up", TransposedConvolution{4, square_window(2, 2, 2, 0)}, {"groups"}}};
+  return net;
+}
+
+std::vector<LayerSplit> splits(int ranks) {
+  std::vector<LayerSplit> some;
+  for (const char* text : {"1", "n2", "h2", "c2", "f2", "h3", "f3", "n2f2", "c2f2", "h2w2"}) {
+    const LayerSplit split = LayerSplit::parse(text);
+    if (ranks % split.size() == 0) some.push_back(split);
+  }
+  return some;
+}
+
+double largest_difference(const HostFlat& a, const HostFlat& b) {
+  EXPECT_EQ(a.extent(0), b.extent(0));
+  double largest = 0;
+  for (std::size_t i = 0; i < a.extent(0); ++i) largest = std::max(largest, std::abs(a(i) - b(i)));
+  return largest;
+}
+
+/// The optimiser of a step: the learning rate falls.
+Optimiser sgd_at(std::int64_t step) {
+  return SgdOptions{.learning_rate = 0.1 / static_cast<double>(step), .momentum = 0.9, .weight_decay = 0.01};
+}
+Optimiser adam_at(std::int64_t step) {
+  return AdamOptions{.learning_rate = 0.01 / static_cast<double>(step),
+                     .epsilon = 1e-3,
+                     .weight_decay = 0.01,
+                     .decay = WeightDecay::decoupled};
+}
+using OptimiserAt = Optimiser (*)(std::int64_t);
+
+enum class Update { in_the_graph, after_the_step };
+
+/// A network with its parameters and one mini-batch.
+struct Learner {
+  Queue<> queue;
+  Parameters<double> parameters;
+  Network<double> network;
+
+  Learner(const comm::Communicator& comm, const LayerSplit& split, Weights weights, OptimiserKind kind,
+          const NetworkOptions& options)
+      : parameters(weights == Weights::whole
+                       ? Parameters<double>(comm, queue, net(), 6, ParameterUse::training, kind)
+                       : Parameters<double>(comm, queue, net(), resolve(Strategy::uniform(split), net(), comm.size()),
+                                            6, ParameterUse::training, kind)),
+        network(comm, queue, net(), Strategy::uniform(split), 4, parameters, options) {
+    fill<double>(network.input(), network.input_box(), network.input_distribution().extents(), Values::reals, 6, 2);
+    fill<double>(network.targets(), network.output_box(), network.output_distribution().extents(), Values::reals, 6, 3);
+  }
+};
+
+struct Learned {
+  HostFlat values;
+  std::vector<HostFlat> states;
+  std::vector<double> losses;
+};
+
+Learned learn(const comm::Communicator& comm, const LayerSplit& split, Weights weights, OptimiserAt optimiser_at,
+              Update update, std::uint64_t schedule_seed = 0) {
+  const OptimiserKind kind = kind_of(optimiser_at(1));
+  Learner l(comm, split, weights, kind, {.update = update == Update::in_the_graph, .schedule_seed = schedule_seed});
+  Learned learned;
+  for (std::int64_t step = 1; step <= 4; ++step) {
+    if (update == Update::in_the_graph) {
+      learned.losses.push_back(l.network.train_step(l.queue, optimiser_at(step), step).loss);
+    } else {
+      learned.losses.push_back(l.network.train_step(l.queue).loss);
+      l.parameters.update(l.queue, optimiser_at(step), step);
+    }
+  }
+  learned.values = l.parameters.gather_values(l.queue);
+  for (std::size_t k = 0; k < properties_of(kind).states.size(); ++k)
+    learned.states.push_back(l.parameters.gather_state(l.queue, static_cast<int>(k)));
+  return learned;
+}
+
+class UpdateBy : public testing::TestWithParam<OptimiserAt> {};
+INSTANTIATE_TEST_SUITE_P(Optimisers, UpdateBy, testing::Values(&sgd_at, &adam_at),
+                         [](const auto& p) { return std::string(name(kind_of(p.param(1)))); });
+
+TEST_P(UpdateBy, InEverySplitEqualsThatOfOneRank) {
+  const auto comm = aloni::test::make_communicator();
+  const Learned expected = learn(comm.split(comm.rank(), 0), {}, Weights::whole, GetParam(), Update::after_the_step);
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+  for (const LayerSplit& split : splits(comm.size())) {
+    for (const Weights weights : {Weights::whole, Weights::split}) {
+      SCOPED_TRACE(to_string(split) + (weights == Weights::split ? ", split weights" : ""));
+      const Learned found = learn(comm, split, weights, GetParam(), Update::in_the_graph);
+      EXPECT_LE(largest_difference(found.values, expected.values), 1e-10);
+      for (std::size_t k = 0; k < expected.states.size(); ++k)
+        EXPECT_LE(largest_difference(found.states[k], expected.states[k]), 1e-10) << "state " << k;
+      for (std::size_t i = 0; i < expected.losses.size(); ++i)
+        EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-10) << "step " << i;
+    }
+  }
+}
+
+TEST_P(UpdateBy, InTheGraphHasTheBitsOfTheOneAfterTheStep) {
+  const auto comm = aloni::test::make_communicator();
+  for (const LayerSplit& split : splits(comm.size())) {
+    SCOPED_TRACE(to_string(split));
+    const Learned after = learn(comm, split, Weights::split, GetParam(), Update::after_the_step);
+    for (const std::uint64_t schedule_seed : {0, 7}) {  // in random allowed orders too
+      const Learned inside = learn(comm, split, Weights::split, GetParam(), Update::in_the_graph, schedule_seed);
+      EXPECT_EQ(largest_difference(inside.values, after.values), 0);
+      for (std::size_t k = 0; k < after.states.size(); ++k)
+        EXPECT_EQ(largest_difference(inside.states[k], after.states[k]), 0);
+      EXPECT_EQ(inside.losses, after.losses);
+    }
+  }
+}
+
+/// Algorithm 1 of Kingma and Ba in double, with the gradients of the network.
+TEST(Update, ByAdamFollowsTheAlgorithm) {
+  const auto comm = aloni::test::make_communicator();
+  Learner l(comm, {}, Weights::whole, OptimiserKind::adam, {});
+  const HostFlat w = l.parameters.gather_values(l.queue), m("m", w.extent(0)), v("v", w.extent(0));
+  for (int t = 1; t <= 3; ++t) {
+    l.network.train_step(l.queue);
+    const HostFlat g = l.parameters.gather_gradients(l.queue);
+    l.parameters.update(l.queue, AdamOptions{.learning_rate = 0.02, .beta1 = 0.7, .beta2 = 0.9, .epsilon = 1e-2}, t);
+    for (std::size_t i = 0; i < w.extent(0); ++i) {
+      m(i) = 0.7 * m(i) + 0.3 * g(i);
+      v(i) = 0.9 * v(i) + 0.1 * g(i) * g(i);
+      w(i) -= 0.02 * (m(i) / (1 - std::pow(0.7, t))) / (std::sqrt(v(i) / (1 - std::pow(0.9, t))) + 1e-2);
+    }
+    EXPECT_LE(largest_difference(l.parameters.gather_values(l.queue), w), 1e-12) << "update " << t;
+  }
+}
+
+TEST(Update, BySgdHasTheBitsOfItsFormula) {
+  const auto comm = aloni::test::make_communicator();
+  Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {});
+  const HostFlat w = l.parameters.gather_values(l.queue);
+  l.network.train_step(l.queue);
+  const HostFlat g = l.parameters.gather_gradients(l.queue);
+  l.parameters.sgd(l.queue, {.learning_rate = 0.5, .momentum = 0, .weight_decay = 0});
+  for (std::size_t i = 0; i < w.extent(0); ++i) w(i) -= 0.5 * g(i);
+  EXPECT_EQ(largest_difference(l.parameters.gather_values(l.queue), w), 0);
+}
+
+TEST(Update, StateCanBeWrittenAndReadInEverySplit) {
+  const auto comm = aloni::test::make_communicator();
+  const Queue<> queue;
+  for (const LayerSplit& split : splits(comm.size())) {
+    const Parameters<double> parameters(comm, queue, net(), resolve(Strategy::uniform(split), net(), comm.size()), 1,
+                                        ParameterUse::training, OptimiserKind::adam);
+    const HostFlat numbers("aloni::test", parameters.gather_values(queue).extent(0));
+    for (std::size_t i = 0; i < numbers.extent(0); ++i) numbers(i) = static_cast<double>(i);
+    parameters.scatter_state(queue, 1, numbers);
+    EXPECT_EQ(largest_difference(parameters.gather_state(queue, 1), numbers), 0);
+    EXPECT_EQ(largest_difference(parameters.gather_state(queue, 0), HostFlat("zero", numbers.extent(0))), 0);
+    EXPECT_EQ(parameters.state(0, 1).size(), parameters.value(0).size());
+  }
+}
+
+TEST(Update, MemoryIsThatOfThePlan) {
+  const auto comm = aloni::test::make_communicator();
+  const Queue<> queue;
+  for (const OptimiserKind kind : {OptimiserKind::sgd, OptimiserKind::adam}) {
+    for (const LayerSplit& split : splits(comm.size())) {
+      const auto all = resolve(Strategy::uniform(split), net(), comm.size());
+      const Parameters<float> parameters(comm, queue, net(), all, 1, ParameterUse::training, kind);
+      const StepPlan plan = plan_step(net(), plan_network(net(), all, comm.size(), 4), comm.rank(), StepKind::training,
+                                      {}, {.optimiser = kind});
+      const PlanMemoryUse use = memory_of(plan);
+      const Index planned =
+          use.of(BufferRole::parameters) + use.of(BufferRole::parameter_gradients) + use.of(BufferRole::optimiser);
+      Index unused = 0;  // an empty tensor has one element, so that it has an address
+      for (int i = 0; i < static_cast<int>(parameters.descriptions().size()); ++i)
+        unused += parameters.kept(i).empty() ? 1 : 0;
+      const auto arrays = static_cast<Index>(2 + properties_of(kind).states.size());
+      EXPECT_EQ(parameters.bytes(), planned + (arrays * unused + Parameters<float>::tail) * 4) << to_string(split);
+    }
+  }
+}
+
+TEST(Update, RefusesAnOptimiserThatDoesNotFit) {
+  const auto comm = aloni::test::make_communicator();
+  Learner sgd(comm, {}, Weights::whole, OptimiserKind::sgd, {}),
+      inside(comm, {}, Weights::whole, OptimiserKind::adam, {.update = true});
+  EXPECT_THROW(sgd.parameters.update(sgd.queue, AdamOptions{}, 1), InvalidArgument);
+  EXPECT_THROW(sgd.parameters.update(sgd.queue, SgdOptions{}, 0), InvalidArgument);
+  EXPECT_THROW(sgd.parameters.sgd(sgd.queue, {.momentum = 1}), InvalidArgument);
+  EXPECT_THROW(inside.parameters.sgd(inside.queue, {}), InvalidArgument);
+  EXPECT_THROW(sgd.network.train_step(sgd.queue, SgdOptions{}, 1), InvalidArgument);  // without options.update
+  EXPECT_THROW(inside.network.train_step(inside.queue), InvalidArgument);
+  EXPECT_THROW(inside.network.train_step(inside.queue, SgdOptions{}, 1), InvalidArgument);
+  EXPECT_THROW(inside.network.train_step(inside.queue, AdamOptions{.beta1 = 1}, 1), InvalidArgument);
+  EXPECT_THROW(inside.network.train_step(inside.queue, AdamOptions{}, 0), InvalidArgument);
+  comm::PartialAllReduce<double> partial(comm, inside.parameters.gradients().extent(0));
+  EXPECT_THROW(inside.network.train_step(inside.queue, &partial), InvalidArgument);
+  EXPECT_THROW(Network<double>(comm, sgd.queue, net(), {}, 4, sgd.parameters, {.inference = true, .update = true}),
+               InvalidArgument);
+}
+
+}  // namespace test_update
+}  // namespace aloni::nn::test
