@@ -74,28 +74,25 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
 }
 
-void PlanCommand::run(const comm::Communicator& comm) const {
-  const nn::Strategy strategy = strategy_from_argument(comm, strategy_, static_cast<int>(ranks_));
-  comm::collectively(comm, "aloni plan", [&] {
-    if (comm.rank() != 0) return;
-    if (!json_.empty()) check_result_file_can_be_written(json_);
-    nn::ModelOptions given;
-    if (!input_.empty()) given.input = parse_input(input_);
-    if (command_->count("--classes") > 0) given.classes = classes_;
-    const PlanRequest request{.model = model_,
-                              .network = nn::make_model(model_, given),
-                              .strategy = strategy,
-                              .batch = batch_,
-                              .ranks = static_cast<int>(ranks_),
-                              .ranks_per_node = static_cast<int>(ranks_per_node_),
-                              .activations = element_types.at(precision_)};
-    const PlanSummary summary = summarise(request);
-    fmt::print("{}", to_text(request, summary));
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");
-    }
-    if (!json_.empty()) write_result_file(json_, to_json(request, summary));
-  });
+void PlanCommand::run() const {
+  const nn::Strategy strategy = read_strategy_argument(strategy_, static_cast<int>(ranks_));
+  if (!json_.empty()) check_result_file_can_be_written(json_);
+  nn::ModelOptions given;
+  if (!input_.empty()) given.input = parse_input(input_);
+  if (command_->count("--classes") > 0) given.classes = classes_;
+  const PlanRequest request{.model = model_,
+                            .network = nn::make_model(model_, given),
+                            .strategy = strategy,
+                            .batch = batch_,
+                            .ranks = static_cast<int>(ranks_),
+                            .ranks_per_node = static_cast<int>(ranks_per_node_),
+                            .activations = element_types.at(precision_)};
+  const PlanSummary summary = summarise(request);
+  fmt::print("{}", to_text(request, summary));
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");
+  }
+  if (!json_.empty()) write_result_file(json_, to_json(request, summary));
 }
 
 }  // namespace aloni::tools

@@ -7,6 +7,11 @@ import unittest
 
 from command import FAILURE, USAGE, aloni
 
+# Open MPI cannot start with WITHOUT_MPI: it has no transport of that name.
+LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MV2_", "FLUX_", "ALPS_", "PALS_", "JSM_")
+SHELL = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+WITHOUT_MPI = SHELL | {"OMPI_MCA_pml": "nonsense", "OMPI_MCA_btl": "nonsense"}
+
 
 class Plan(unittest.TestCase):
     def plan(self, *arguments, ranks=0):
@@ -43,6 +48,42 @@ class Plan(unittest.TestCase):
     def test_is_the_same_for_any_number_of_processes(self):
         arguments = ["--ranks", "6", "--strategy", "h3f2", "--precision", "double"]
         self.assertEqual(self.plan(*arguments, ranks=0), self.plan(*arguments, ranks=2))
+
+    def test_runs_where_mpi_cannot_start(self):
+        """As on a login node. The second run proves that the environment does what its name says."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "plan.json")
+            alone = aloni("plan", "--ranks", "4", "--json", str(path), ranks=0, env=WITHOUT_MPI)
+            self.assertEqual(alone.code, 0, alone.err)
+            self.assertEqual(alone.err, "")
+            self.assertEqual(json.loads(path.read_text())["run"]["ranks"], 4)
+        self.assertNotEqual(aloni("info", ranks=0, env=WITHOUT_MPI).code, 0)
+        self.assertEqual(alone.out, aloni("plan", "--ranks", "4", ranks=2).out)
+
+    def test_helps_and_refuses_where_mpi_cannot_start(self):
+        for arguments, word in ((["--version"], "aloni "), (["--help"], "Subcommands"), (["plan", "--help"], "--ranks")):
+            result = aloni(*arguments, ranks=0, env=WITHOUT_MPI)
+            self.assertEqual((result.code, result.err), (0, ""), arguments)
+            self.assertIn(word, result.out)
+        for arguments, word in (([], "--help"), (["plan", "--frobnicate"], "--frobnicate"), (["nonsense"], "nonsense"),
+                                (["plan", "--ranks", "0"], "--ranks = 0"), (["plan", "--strategy", "q2"], "q2"),
+                                (["--kokkos-num-threads=many", "plan"], "--kokkos-num-threads=many")):
+            result = aloni(*arguments, ranks=0, env=WITHOUT_MPI)
+            self.assertEqual((result.code, result.out), (USAGE, ""), result.err)
+            self.assertRegex(result.err, r"^aloni: [^\n]*\n$")
+            self.assertIn(word, result.err)
+
+    def test_starts_mpi_for_flags_of_kokkos(self):
+        self.assertNotEqual(aloni("--kokkos-num-threads=1", "plan", ranks=0, env=WITHOUT_MPI).code, 0)
+        self.assertEqual(aloni("--kokkos-num-threads=1", "plan", ranks=0, env=SHELL).code, 0)
+
+    def test_takes_less_time_than_the_start_of_mpi(self):
+        def fastest(*arguments):
+            return min(aloni(*arguments, ranks=0, env=SHELL).seconds for _ in range(5))
+
+        plan, info = fastest("plan"), fastest("info")
+        print(f"aloni plan took {plan:.3f} s; aloni info, which starts MPI, {info:.3f} s")
+        self.assertLess(plan, info)
 
     def test_refuses_bad_arguments(self):
         for arguments, words in ((["--model", "nonet"], ["--model", "nonet", "lenet5"]),
