@@ -3,6 +3,7 @@
 #include <aloni/tools/integer_option.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/plan_command.hpp>
+#include <aloni/tools/plan_drawing.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/strategy_argument.hpp>
@@ -50,6 +51,7 @@ PlanCommand::PlanCommand(CLI::App& app)
       "FILE|GRID");
   add("--precision", precision_, "Type of activations: float, double, bfloat16", "TYPE");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
+  add("--draw", drawing_, "Also draw the plan to this file, as SVG: blocks, ghosts, messages, memory", "FILE.svg");
 }
 
 bool PlanCommand::chosen() const { return command_->parsed(); }
@@ -63,6 +65,8 @@ void PlanCommand::check() const {
   check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
   if (!element_types.contains(precision_)) refuse("--precision", precision_, "one of: float, double, bfloat16");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
+  if (!drawing_.empty() && drawing_ == json_) refuse("--draw", drawing_, "another file than that of --json");
   if (command_->count("--strategy") > 0 && strategy_.empty())
     refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
 }
@@ -72,11 +76,13 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
   values.add("--strategy", strategy_.empty() ? "not given" : strategy_).add("--precision", precision_);
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
+  values.add("--draw", std::string(drawing_.empty() ? "not given" : "given"));
 }
 
 void PlanCommand::run() const {
   const nn::Strategy strategy = read_strategy_argument(strategy_, static_cast<int>(ranks_));
-  if (!json_.empty()) check_result_file_can_be_written(json_);
+  for (const std::string& path : {json_, drawing_})
+    if (!path.empty()) check_result_file_can_be_written(path);
   nn::ModelOptions given;
   if (!input_.empty()) given.input = parse_input(input_);
   if (command_->count("--classes") > 0) given.classes = classes_;
@@ -93,6 +99,7 @@ void PlanCommand::run() const {
     throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");
   }
   if (!json_.empty()) write_result_file(json_, to_json(request, summary));
+  if (!drawing_.empty()) write_result_file(drawing_, to_svg(drawing_of(request, summary)));
 }
 
 }  // namespace aloni::tools

@@ -4,6 +4,7 @@ import os
 import pathlib
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 from command import FAILURE, USAGE, aloni
 
@@ -84,6 +85,31 @@ class Plan(unittest.TestCase):
         plan, info = fastest("plan"), fastest("info")
         print(f"aloni plan took {plan:.3f} s; aloni info, which starts MPI, {info:.3f} s")
         self.assertLess(plan, info)
+
+    def test_draws_the_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "plan.svg")
+            arguments = ["plan", "--model", "unet2d", "--ranks", "4", "--strategy", "h2w2", "--draw", str(path)]
+            result = aloni(*arguments, ranks=0)
+            self.assertEqual((result.code, result.err), (0, ""))
+            root = xml.etree.ElementTree.parse(path).getroot()
+            self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+            text = "".join(root.itertext())
+            for word in ("unet2d on 4 ranks", "down1.conv1", "prediction", "Memory over the step"):
+                self.assertIn(word, text)
+            first = path.read_text()
+            self.assertEqual(aloni(*arguments, ranks=2).code, 0)
+            self.assertEqual(path.read_text(), first)
+
+    def test_draws_only_to_files_that_can_be_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "pipe")
+            os.mkfifo(pipe)
+            for path in (pipe, folder, "/dev/null", os.path.join("nowhere", "plan.svg")):
+                result = aloni("plan", "--draw", path, ranks=0)
+                self.assertEqual((result.code, result.out), (FAILURE, ""), result.err)
+                self.assertEqual(len(result.own_lines()), 1)
+                self.assertIn(path, result.err)
 
     def test_refuses_bad_arguments(self):
         for arguments, words in ((["--model", "nonet"], ["--model", "nonet", "lenet5"]),
