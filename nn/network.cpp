@@ -67,6 +67,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.input_gradient", o.input_gradient);
   values.add("options.fuse_inference", o.fuse_inference);
   values.add("options.schedule_seed", o.schedule_seed);
+  values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.dropout_seed", o.dropout_seed);
   values.add("adopted input", input ? text_of(*input) : "none");
@@ -150,6 +151,7 @@ struct Network<T, Exec>::Implementation {
   AllParameters& parameters;
   NetworkOptions options;
   Queue<Exec> communication;  ///< on devices, beside the queue of kernels
+  MachineDescription machine;
   PlanMemory<Exec> memory;
   Binder<T, Exec> binder;
   StepPlan training, inference;
@@ -164,7 +166,6 @@ struct Network<T, Exec>::Implementation {
   Kokkos::View<double[2], Kokkos::HostSpace> host_loss{"aloni::nn::loss"};
   Stopwatch stopwatch;
   StepTimes* times = nullptr;  ///< null: nothing is recorded
-  MachineDescription priced;   ///< the machine of the costs of timed nodes
   TimedNodes timed_training, timed_inference;
   std::uint64_t prepared = 0;
   std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode
@@ -180,6 +181,16 @@ struct Network<T, Exec>::Implementation {
     }
   }
 
+  static MachineDescription costs_of(const NetworkOptions& options) {
+    MachineDescription costs{.on_host = on_host};
+    if (options.direct_bytes) costs.direct_bytes = *options.direct_bytes;
+    if (costs.direct_bytes < 0) {
+      throw InvalidArgument("aloni::nn::Network", "options.direct_bytes", std::to_string(costs.direct_bytes),
+                            "at least 0");
+    }
+    return costs;
+  }
+
   Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
                  const Strategy& strategy, Index samples, AllParameters& p, const NetworkOptions& o,
                  const std::optional<AdoptedInput<T, Mem>>& input)
@@ -189,18 +200,17 @@ struct Network<T, Exec>::Implementation {
         parameters(p),
         options(o),
         communication(queue_beside(queue)),
+        machine(comm::describe_machine(comm, costs_of(options))),
         memory(comm, queue),
-        binder(comm, queue, memory, options.backend, &parameters) {
+        binder(comm, queue, memory, machine, options.backend, &parameters) {
     check_support<T, Exec>(options);
     check_parameters(comm, description, plan, parameters, options);
     parameters.check_replicas(comm, queue, "aloni::nn::Network");
-    const MachineDescription machine = comm::describe_machine(comm, on_host);
-    priced = machine;
     comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
       std::vector<const StepPlan*> plans{&inference};
-      inference = planned(StepKind::inference, machine);
+      inference = planned(StepKind::inference);
       if (trains()) {
-        training = planned(StepKind::training, machine);
+        training = planned(StepKind::training);
         plans.insert(plans.begin(), &training);
         host_gradients = Kokkos::create_mirror_view(parameters.gradients());
       }
@@ -228,7 +238,7 @@ struct Network<T, Exec>::Implementation {
     queue.fence("aloni::nn::Network: set-up is complete");
   }
 
-  StepPlan planned(StepKind kind, const MachineDescription& machine) const {
+  StepPlan planned(StepKind kind) const {
     return plan_step(description, plan, comm.rank(), kind, machine,
                      {.activations = element_type<T>,
                       .split_parameters = parameters.is_split(),
@@ -265,7 +275,7 @@ struct Network<T, Exec>::Implementation {
     add(evaluation_loss, inference, [](const PlanNode& n) { return n.phase == StepPhase::loss; });
     for (Step<Exec>* const step :
          {&train, &train_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss}) {
-      ScheduleOptions order{.kernels_ahead = on_host ? 0 : 1};
+      ScheduleOptions order{.kernels_ahead = machine.kernels_ahead()};
       // Each rank and each step draws a different order.
       if (options.schedule_seed > 0)
         order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(comm.rank()), ++prepared) | 1;
@@ -316,8 +326,8 @@ struct Network<T, Exec>::Implementation {
 
   void record_times(StepTimes* recorder) {
     if (recorder && !timed_training) {
-      timed_training = timed_nodes(training, description, priced);
-      timed_inference = timed_nodes(inference, description, priced);
+      timed_training = timed_nodes(training, description, machine);
+      timed_inference = timed_nodes(inference, description, machine);
     }
     times = recorder;
   }
