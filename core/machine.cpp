@@ -1,5 +1,7 @@
 #include <aloni/core/machine.hpp>
 
+#include <iomanip>
+#include <set>
 #include <sstream>
 
 namespace aloni {
@@ -11,28 +13,50 @@ MachineDescription machine_of_nodes(int ranks, int ranks_per_node) {
   return machine;
 }
 
-std::string to_string(const MachineDescription& m) {
-  std::ostringstream text;
-  int nodes = 1;
-  for (const int n : m.nodes) nodes = n + 1 > nodes ? n + 1 : nodes;
-  const auto line = [&](const char* name, const auto& value, const char* unit) {
-    text << name << ": " << value << (*unit ? " " : "") << unit << '\n';
+int number_of_nodes(const MachineDescription& machine) {
+  return machine.nodes.empty() ? 1 : static_cast<int>(std::set<int>(machine.nodes.begin(), machine.nodes.end()).size());
+}
+
+std::vector<MachineField> fields_of(const MachineDescription& m) {
+  return {
+      {"shared_memory", "ranks of a node share memory", m.shared_memory, ""},
+      {"direct_bytes", "values copied from another rank's memory, at least", m.direct_bytes, "bytes"},
+      {"fragment_bytes", "fragment of a message between nodes, at most", m.fragment_bytes, "bytes"},
+      {"on_host", "kernels run on the host", m.on_host, ""},
+      {"progress_thread", "progress thread", m.progress_thread, ""},
+      {"interior_overhead_beside_messages", "overhead of an interior beside messages, at most",
+       m.interior_overhead_beside_messages, "of the pass"},
+      {"interior_overhead_beside_copies", "overhead of an interior beside copies, at most",
+       m.interior_overhead_beside_copies, "of the pass"},
+      {"pixels_per_call", "cost of a kernel call", m.pixels_per_call, "pixels"},
+      {"multiplications_per_copied_element", "cost of copying an element", m.multiplications_per_copied_element,
+       "multiplications"},
+      {"chunk_bytes", "chunk of partial sums or gathered rows", m.chunk_bytes, "bytes"},
+      {"most_chunks", "chunks, at most", Index{m.most_chunks}, ""},
+      {"multiplications_per_slab", "slab of an interior", m.multiplications_per_slab, "multiplications"},
+      {"most_slabs", "slabs, at most", Index{m.most_slabs}, ""},
+      {"bucket_bytes", "bucket of gradients, at least", m.bucket_bytes, "bytes"},
   };
-  line("nodes", nodes, "");
-  line("ranks of a node share memory", m.shared_memory ? "yes" : "no", "");
-  line("values copied from another rank's memory, at least", m.direct_bytes, "bytes");
-  line("kernels run on the host", m.on_host ? "yes" : "no", "");
-  line("progress thread", m.progress_thread ? "yes" : "no", "");
-  line("overhead of an interior beside messages, at most", m.interior_overhead_beside_messages, "of the pass");
-  line("overhead of an interior beside copies, at most", m.interior_overhead_beside_copies, "of the pass");
-  line("cost of a kernel call", m.pixels_per_call, "pixels");
-  line("cost of copying an element", m.multiplications_per_copied_element, "multiplications");
-  line("chunk of partial sums or gathered rows", m.chunk_bytes, "bytes");
-  line("chunks, at most", m.most_chunks, "");
-  line("slab of an interior", m.multiplications_per_slab, "multiplications");
-  line("slabs, at most", m.most_slabs, "");
-  line("bucket of gradients, at least", m.bucket_bytes, "bytes");
+}
+
+std::string value_text(const MachineField& field) {
+  std::ostringstream text;
+  if (const bool* yes = std::get_if<bool>(&field.value)) return *yes ? "yes" : "no";
+  if (const Index* number = std::get_if<Index>(&field.value)) {
+    if (*number == unlimited_bytes) return "unlimited";
+    text << *number;
+  } else {
+    text << std::setprecision(12) << std::get<double>(field.value);
+  }
+  if (!field.unit.empty()) text << ' ' << field.unit;
   return text.str();
+}
+
+std::string to_string(const MachineDescription& machine) {
+  std::string text = "nodes: " + std::to_string(number_of_nodes(machine)) + "\n";
+  for (const MachineField& field : fields_of(machine))
+    text += std::string(field.description) + ": " + value_text(field) + "\n";
+  return text;
 }
 
 }  // namespace aloni

@@ -4,12 +4,18 @@
 // 4,096 ranks can be made on a laptop. Running ranks fill it in by describe_machine() (core/comm/running_machine.hpp).
 #include <aloni/core/index.hpp>
 
+#include <limits>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 namespace aloni {
 
 inline constexpr Index default_direct_bytes = 16 * 1024;
+inline constexpr Index fragment_bytes_over_tcp = 60 * 1024;
+/// Of MachineDescription::direct_bytes: nothing is copied.
+inline constexpr Index unlimited_bytes = std::numeric_limits<Index>::max();
 
 struct MachineDescription {
   // --- ranks ---
@@ -19,7 +25,12 @@ struct MachineDescription {
   bool shared_memory = true;
   /// Least size of the values for one rank, in bytes, that this rank copies from the sender's memory, if they share
   /// memory. Fewer are sent. Two short messages, before and after the copy, take as long as this many bytes.
+  /// unlimited_bytes: all are sent, because their messages carry checksums.
   Index direct_bytes = default_direct_bytes;
+  /// Largest fragment of a message between nodes, in bytes. The default is for TCP: Open MPI sends up to 64 KiB, its
+  /// header included, without asking the receiver first. With remote direct memory access it is 1 GiB: asking costs
+  /// little, and messages travel whole (TransportOptions::mpi_fragment_bytes).
+  Index fragment_bytes = fragment_bytes_over_tcp;
   /// Whether kernels run on the processor cores that also move messages. False for devices.
   bool on_host = true;
   /// Whether a thread makes progress with messages while kernels run (TransportOptions::progress_thread).
@@ -48,6 +59,10 @@ struct MachineDescription {
   /// Least size of the messages in which gradients are summed beside the backward pass, in bytes.
   Index bucket_bytes = Index{1} << 20;
 
+  /// Kernels that are submitted before communication that needs an earlier one starts (ScheduleOptions). On a device
+  /// they run while the communication is prepared. On the host a kernel ends before the next action begins.
+  int kernels_ahead() const { return on_host ? 0 : 1; }
+
   /// Whether `a` copies from the memory of `b`. @pre both are ranks of the machine
   bool share_memory(int a, int b) const {
     return a == b || (shared_memory &&
@@ -60,7 +75,22 @@ struct MachineDescription {
 /// A machine whose nodes have `ranks_per_node` consecutive ranks each; 0: all ranks on one node. @pre ranks ≥ 1
 MachineDescription machine_of_nodes(int ranks, int ranks_per_node);
 
-/// One line per field: name, value, unit. For people.
+/// Number of nodes. 1 if all ranks are on one node.
+int number_of_nodes(const MachineDescription& machine);
+
+/// A field of a MachineDescription.
+struct MachineField {
+  std::string_view name;  ///< of the member
+  std::string_view description;
+  std::variant<bool, Index, double> value;
+  std::string_view unit;  ///< empty: none
+};
+/// All fields but `nodes`, in their order.
+std::vector<MachineField> fields_of(const MachineDescription& machine);
+/// The value, with its unit: "16384 bytes", "yes", "unlimited".
+std::string value_text(const MachineField& field);
+
+/// One line per field: description, value, unit. For people.
 std::string to_string(const MachineDescription& machine);
 
 }  // namespace aloni

@@ -39,7 +39,7 @@ struct DistributedConvolution<T, Exec>::Implementation {
         plan{.rank = comm.rank(), .ranks = comm.size(), .samples = p.output.extents()[views::Dim::sample]},
         memory(comm, queue),
         builder(plan, machine, element_type<T>),
-        binder(comm, queue, memory, o.backend) {
+        binder(comm, queue, memory, machine, o.backend) {
     check_weights(t);
     layer.blocks = find_blocks(layer);  // the caller may have changed the plan
     planner.emplace(builder, layer, buffers_of(t),

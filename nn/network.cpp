@@ -32,12 +32,12 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
       parameters(p),
       options(o),
       communication(queue_beside(queue)),
+      machine(comm::describe_machine(comm, detail::costs_of(options, on_host))),
       memory(comm, queue),
-      binder(comm, queue, memory, options.backend, &parameters) {
+      binder(comm, queue, memory, machine, options.backend, &parameters) {
   detail::check_support<T, Exec>(options);
   detail::check_parameters(comm, description, plan, parameters, options);
   parameters.check_replicas(comm, queue, "aloni::nn::Network");
-  machine = comm::describe_machine(comm, on_host);
   comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
     std::vector<const StepPlan*> plans{&inference};
     inference = planned(StepKind::inference);
@@ -104,7 +104,7 @@ void Network<T, Exec>::Implementation::bind_steps() {
   add(evaluation_loss, inference, [](const PlanNode& n) { return n.phase == StepPhase::loss; });
   for (Step<Exec>* const step :
        {&train, &train_alone, &update_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss}) {
-    ScheduleOptions order{.kernels_ahead = on_host ? 0 : 1};
+    ScheduleOptions order{.kernels_ahead = machine.kernels_ahead()};
     // Each rank and each step draws a different order.
     if (options.schedule_seed > 0)
       order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(comm.rank()), ++prepared) | 1;

@@ -76,6 +76,9 @@ struct NetworkOptions {
   /// Above 0: each step runs in a random allowed order drawn from this seed, and memory starts as NaN. Tests use it to
   /// find accesses that layers did not declare.
   std::uint64_t schedule_seed = 0;
+  /// Replaces MachineDescription::direct_bytes: ghosts of at least this many bytes for one rank are copied from its
+  /// memory, fewer are sent. At least 0.
+  std::optional<Index> direct_bytes = {};
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
   std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
 };

@@ -73,7 +73,9 @@ class CommandLine {
   }
 
   /// The text to print instead of running a subcommand; empty if a subcommand is to run.
-  std::string parse(const std::vector<std::string>& arguments) {
+  /// `kokkos_error`: error of split_kokkos_flags(). Throws UsageError.
+  std::string parse(const std::vector<std::string>& arguments, const std::string& kokkos_error) {
+    if (!kokkos_error.empty()) throw UsageError(printable(kokkos_error));
     std::vector<const char*> argv;
     for (const auto& a : arguments) argv.push_back(a.c_str());
     try {
@@ -108,6 +110,14 @@ class CommandLine {
     return values;
   }
 
+  /// Whether a subcommand is to run that needs a communicator, or Kokkos. @pre parse() has returned
+  bool needs_ranks() const { return train_.chosen() || info_.chosen() || calibrate_.chosen(); }
+
+  /// @pre !needs_ranks()
+  void run_alone() const {
+    if (plan_.chosen()) plan_.run();
+  }
+
   void run(const comm::Communicator& comm) const {
     const std::chrono::seconds limit(stuck_after_);
     comm.set_stuck_after(std::min(limit, default_limit));
@@ -115,7 +125,10 @@ class CommandLine {
     if (train_.chosen()) train_.run(comm);
     if (info_.chosen()) info_.run(comm);
     if (calibrate_.chosen()) calibrate_.run(comm);
-    if (plan_.chosen()) plan_.run(comm);
+    if (needs_ranks()) return;
+    comm::collectively(comm, "aloni plan", [&] {
+      if (comm.rank() == 0) run_alone();
+    });
   }
 
  private:
@@ -137,23 +150,37 @@ class CommandLine {
   PlanCommand plan_{app_};
 };
 
+void print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
+
 }  // namespace
+
+bool run_without_ranks(const std::vector<std::string>& arguments, const std::string& kokkos_error) {
+  CommandLine command_line;
+  const std::string text = command_line.parse(arguments, kokkos_error);
+  if (text.empty() && command_line.needs_ranks()) return false;
+  if (text.empty()) {
+    command_line.run_alone();
+  } else {
+    print(text);
+  }
+  return true;
+}
 
 void run_command_line(const comm::Communicator& comm, const std::vector<std::string>& arguments,
                       const std::string& kokkos_error) {
   CommandLine command_line;
-  const std::string text = comm::collectively(comm, "command line", [&] {
-    if (!kokkos_error.empty()) throw UsageError(printable(kokkos_error));
-    return command_line.parse(arguments);
-  });
+  const std::string text =
+      comm::collectively(comm, "command line", [&] { return command_line.parse(arguments, kokkos_error); });
   comm::ReplicatedValues values = command_line.replicated();
   values.add("text to print", text);
   comm::check_equal(comm, "command line", values);
   if (text.empty()) {
     command_line.run(comm);
   } else if (comm.rank() == 0) {
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
+    print(text);
   }
 }
 

@@ -14,6 +14,11 @@ namespace aloni::tools {
 void run_command_line(const comm::Communicator& comm, const std::vector<std::string>& arguments,
                       const std::string& kokkos_error);
 
+/// The same in this process alone, without MPI and Kokkos: prints help or version, refuses wrong usage, or runs a
+/// subcommand that only computes (`plan`). Returns false, and has done nothing, if the subcommand needs ranks.
+/// Throws UsageError and the exceptions of the subcommand.
+bool run_without_ranks(const std::vector<std::string>& arguments, const std::string& kokkos_error);
+
 /// The options of the communicator, before the command line is parsed: MPI starts first. Options that are absent or
 /// have a wrong value keep their defaults: stuck_after is --stuck-after, at most 30 s; ranks_per_node is
 /// --ranks-per-node.

@@ -1,3 +1,4 @@
+#include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/version.hpp>
@@ -18,6 +19,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace aloni::tools {
@@ -64,9 +66,15 @@ std::vector<std::string> execution_spaces() {
 
 constexpr bool has_device = !std::is_same_v<Kokkos::DefaultExecutionSpace, Kokkos::DefaultHostExecutionSpace>;
 
+Json json_of(const MachineDescription& machine) {
+  Json json;
+  for (const MachineField& field : fields_of(machine))
+    std::visit([&](auto value) { json[std::string(field.name)] = value; }, field.value);
+  json["node_of_rank"] = machine.nodes;
+  return json;
+}
+
 Json collect(const comm::Communicator& comm) {
-  const comm::Communicator node = comm.node();
-  const std::int64_t nodes = comm.all_reduce(std::int64_t{node.rank() == 0 ? 1 : 0}, comm::Reduction::sum);
   Json info;
   info["version"] = version();
   info["commit"] = git_hash();
@@ -82,7 +90,7 @@ Json collect(const comm::Communicator& comm) {
                      {"device", has_device},
                      {"debug_checks", config::debug_checks}};
   info["ranks"] = comm.size();
-  info["nodes"] = nodes;
+  info["nodes"] = comm.ranks_by_node().size();
   const int threads = Kokkos::DefaultHostExecutionSpace().concurrency();
   info["threads_per_rank"] = threads;
   if (const nn::local::BlasLibrary blas = nn::local::blas_library(); !blas.name.empty()) {
@@ -137,11 +145,16 @@ void InfoCommand::add_to(comm::ReplicatedValues& values) const {
 }
 
 void InfoCommand::run(const comm::Communicator& comm) const {
-  const Json info = collect(comm);
+  Json info = collect(comm);
+  const MachineDescription machine = comm::describe_machine(comm, !has_device);
   comm::collectively(comm, "aloni info", [&] {
     if (comm.rank() != 0) return;
     if (!json_.empty()) check_result_file_can_be_written(json_);
     print_rows(info, "");
+    std::puts("machine, as plans see it");
+    for (const MachineField& field : fields_of(machine))
+      std::printf("  %-53s %s\n", std::string(field.description).c_str(), value_text(field).c_str());
+    info["machine"] = json_of(machine);
     if (std::fflush(stdout) != 0) {
       throw FileError("aloni info", "standard output", "cannot be written", "a device with free space for the results");
     }

@@ -1,8 +1,10 @@
-// The aloni command: starts MPI and Kokkos, then runs the command line on all ranks together.
+// The aloni command: starts MPI and Kokkos, then runs the command line on all ranks together. Without a launcher it runs
+// what needs no ranks at once: `aloni plan` also works where MPI cannot start, on a login node.
 #include <aloni/core/environment.hpp>
 #include <aloni/core/notice.hpp>
 #include <aloni/tools/command_line.hpp>
 #include <aloni/tools/kokkos_flags.hpp>
+#include <aloni/tools/launcher.hpp>
 #include <aloni/tools/phase_watch.hpp>
 #include <aloni/tools/together.hpp>
 
@@ -60,6 +62,12 @@ int main(int argc, char** argv) {
   char** kokkos_arguments = kokkos_argv.data();
 
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is then an error of write()
+  // Flags of Kokkos ask for its output or its tools, so it starts.
+  if (arguments.kokkos.empty() && !started_by_launcher(std::getenv)) {
+    bool done = true;
+    const int code = run_alone([&] { done = run_without_ranks(arguments.others, arguments.error); });
+    if (done) return code;
+  }
   std::signal(SIGTERM, end_soon);
   aloni::set_notice_handler([](const std::string& line) { std::fprintf(stderr, "aloni: %s\n", line.c_str()); });
   const aloni::comm::TransportOptions options = early_options(arguments.others);

@@ -3,6 +3,7 @@
 #include <aloni/tools/integer_option.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/plan_command.hpp>
+#include <aloni/tools/plan_drawing.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/strategy_argument.hpp>
@@ -53,6 +54,7 @@ PlanCommand::PlanCommand(CLI::App& app)
   add("--precision", precision_, "Type of activations: float, double, bfloat16", "TYPE");
   add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam", "NAME");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
+  add("--draw", drawing_, "Also draw the plan to this file, as SVG: blocks, ghosts, messages, memory", "FILE.svg");
 }
 
 bool PlanCommand::chosen() const { return command_->parsed(); }
@@ -67,6 +69,8 @@ void PlanCommand::check() const {
   if (!element_types.contains(precision_)) refuse("--precision", precision_, "one of: float, double, bfloat16");
   if (!optimisers.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
+  if (!drawing_.empty() && drawing_ == json_) refuse("--draw", drawing_, "another file than that of --json");
   if (command_->count("--strategy") > 0 && strategy_.empty())
     refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
 }
@@ -77,31 +81,31 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--strategy", strategy_.empty() ? "not given" : strategy_).add("--precision", precision_);
   values.add("--optimiser", optimiser_);
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
+  values.add("--draw", std::string(drawing_.empty() ? "not given" : "given"));
 }
 
-void PlanCommand::run(const comm::Communicator& comm) const {
-  const nn::Strategy strategy = strategy_from_argument(comm, strategy_, static_cast<int>(ranks_));
-  comm::collectively(comm, "aloni plan", [&] {
-    if (comm.rank() != 0) return;
-    if (!json_.empty()) check_result_file_can_be_written(json_);
-    nn::ModelOptions given;
-    if (!input_.empty()) given.input = parse_input(input_);
-    if (command_->count("--classes") > 0) given.classes = classes_;
-    const PlanRequest request{.model = model_,
-                              .network = nn::make_model(model_, given),
-                              .strategy = strategy,
-                              .batch = batch_,
-                              .ranks = static_cast<int>(ranks_),
-                              .ranks_per_node = static_cast<int>(ranks_per_node_),
-                              .activations = element_types.at(precision_),
-                              .optimiser = optimisers.at(optimiser_)};
-    const PlanSummary summary = summarise(request);
-    fmt::print("{}", to_text(request, summary));
-    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");
-    }
-    if (!json_.empty()) write_result_file(json_, to_json(request, summary));
-  });
+void PlanCommand::run() const {
+  const nn::Strategy strategy = read_strategy_argument(strategy_, static_cast<int>(ranks_));
+  for (const std::string& path : {json_, drawing_})
+    if (!path.empty()) check_result_file_can_be_written(path);
+  nn::ModelOptions given;
+  if (!input_.empty()) given.input = parse_input(input_);
+  if (command_->count("--classes") > 0) given.classes = classes_;
+  const PlanRequest request{.model = model_,
+                            .network = nn::make_model(model_, given),
+                            .strategy = strategy,
+                            .batch = batch_,
+                            .ranks = static_cast<int>(ranks_),
+                            .ranks_per_node = static_cast<int>(ranks_per_node_),
+                            .activations = element_types.at(precision_),
+                            .optimiser = optimisers.at(optimiser_)};
+  const PlanSummary summary = summarise(request);
+  fmt::print("{}", to_text(request, summary));
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");
+  }
+  if (!json_.empty()) write_result_file(json_, to_json(request, summary));
+  if (!drawing_.empty()) write_result_file(drawing_, to_svg(drawing_of(request, summary)));
 }
 
 }  // namespace aloni::tools

@@ -2,8 +2,9 @@
 // aloni plan: plans one training step of a named network on any number of ranks, and prints costs and memory. Only
 // arithmetic: the ranks of the plan need not exist, and no network is allocated.
 #include <aloni/core/comm/agreement.hpp>
-#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/index.hpp>
 
+#include <cstdint>
 #include <string>
 
 namespace CLI {
@@ -22,13 +23,13 @@ class PlanCommand {
   void check() const;
   /// The options that all ranks must pass alike. Of paths, only whether they are given.
   void add_to(comm::ReplicatedValues& values) const;
-  /// Rank 0 plans and prints. Collective. Throws UsageError, InvalidArgument, FileError on rank 0, PeerFailed on the
-  /// others.
-  void run(const comm::Communicator& comm) const;
+  /// Plans and prints. Needs neither MPI nor Kokkos; of several ranks only one calls it.
+  /// Throws UsageError, InvalidArgument, FileError.
+  void run() const;
 
  private:
   CLI::App* command_;
-  std::string model_ = "lenet5", input_, strategy_, precision_ = "float", optimiser_ = "sgd", json_;
+  std::string model_ = "lenet5", input_, strategy_, precision_ = "float", optimiser_ = "sgd", json_, drawing_;
   Index classes_ = 0, batch_ = 64;  // classes_ counts only if it is given
   std::int64_t ranks_ = 1, ranks_per_node_ = 0;
 };

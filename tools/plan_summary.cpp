@@ -3,11 +3,11 @@
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/tools/plan_summary.hpp>
+#include <aloni/tools/quantity_text.hpp>
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
@@ -17,28 +17,6 @@ using views::Dim;
 using views::Extents;
 
 namespace {
-
-/// "8x28x28x1": samples, the spatial dimensions of the network, channels.
-std::string extents_text(const Extents& e, int spatial_rank) {
-  std::string text = std::to_string(e[Dim::sample]);
-  for (int i = 4 - spatial_rank; i < 5; ++i) text += "x" + std::to_string(e.values[static_cast<std::size_t>(i)]);
-  return text;
-}
-
-std::string bytes_text(Index bytes) {
-  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = static_cast<double>(bytes);
-  std::size_t u = 0;
-  for (; value >= 10240 && u + 1 < units.size(); ++u) value /= 1024;
-  return u == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[u]);
-}
-
-std::string number_text(double number) {
-  constexpr std::array units{"", " k", " M", " G", " T", " P"};
-  std::size_t u = 0;
-  for (; number >= 10000 && u + 1 < units.size(); ++u) number /= 1000;
-  return u == 0 ? fmt::format("{:.0f}", number) : fmt::format("{:.1f}{}", number, units[u]);
-}
 
 /// Columns of equal width; the first `left` are aligned to the left.
 std::string table(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
@@ -59,6 +37,20 @@ std::string table(const std::vector<std::vector<std::string>>& rows, std::size_t
 }
 
 }  // namespace
+
+std::string extents_text(const Extents& e, int spatial_rank) {
+  std::string text = std::to_string(e[Dim::sample]);
+  for (int i = 4 - spatial_rank; i < 5; ++i) text += "x" + std::to_string(e.values[static_cast<std::size_t>(i)]);
+  return text;
+}
+
+std::string heading(const PlanRequest& request, const PlanSummary& summary) {
+  const int per_node = request.ranks_per_node > 0 ? request.ranks_per_node : request.ranks;
+  const int nodes = (request.ranks + per_node - 1) / per_node;
+  return fmt::format("{}, {} parameters, {}, {} rank{} on {} node{}, strategy {}, batch {}", request.model,
+                     summary.parameters, name(request.activations), request.ranks, request.ranks == 1 ? "" : "s", nodes,
+                     nodes == 1 ? "" : "s", request.strategy.source, request.batch);
+}
 
 PlanSummary summarise(const PlanRequest& request) {
   const nn::NetworkDescription& network = request.network;
@@ -118,12 +110,7 @@ PlanSummary summarise(const PlanRequest& request) {
 }
 
 std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
-  const int per_node = request.ranks_per_node > 0 ? request.ranks_per_node : request.ranks;
-  const int nodes = (request.ranks + per_node - 1) / per_node;
-  std::string text =
-      fmt::format("{}, {} parameters, {}, {} rank{} on {} node{}, strategy {}, batch {}\n\n", request.model,
-                  summary.parameters, name(request.activations), request.ranks, request.ranks == 1 ? "" : "s", nodes,
-                  nodes == 1 ? "" : "s", request.strategy.source, request.batch);
+  std::string text = heading(request, summary) + "\n\n";
   std::vector<std::vector<std::string>> rows{
       {"layer", "operation", "grid", "owned input", "with ghosts", "messages", "bytes", "flops", "memory"}};
   const int spatial = request.network.spatial_rank;

@@ -51,6 +51,12 @@ struct PlanSummary {
 /// Plans the representatives of all ranks (nn/plan/representatives.hpp). Throws InvalidArgument.
 PlanSummary summarise(const PlanRequest& request);
 
+/// "8x28x28x1": samples, the spatial dimensions of the network, channels.
+std::string extents_text(const views::Extents& extents, int spatial_rank);
+
+/// One line: the model, its parameters, the ranks, the strategy, the mini-batch.
+std::string heading(const PlanRequest& request, const PlanSummary& summary);
+
 /// Several lines: one row for each layer, then totals.
 std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 

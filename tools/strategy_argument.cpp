@@ -9,17 +9,6 @@ namespace aloni::tools {
 
 namespace {
 
-nn::Strategy file_or_grid(const std::string& argument) {
-  std::error_code error;
-  if (std::filesystem::exists(argument, error)) return nn::Strategy::read(argument);
-  try {
-    return nn::Strategy::uniform(nn::LayerSplit::parse(argument));
-  } catch (const InvalidArgument& e) {
-    throw UsageError("--strategy = " + printable(argument) +
-                     ": expected an existing strategy file, or a grid: " + e.expectation());
-  }
-}
-
 // Writes each rule on its original line, so that later errors name the lines of the file.
 std::string numbered_text(const nn::Strategy& strategy) {
   std::string text;
@@ -34,14 +23,27 @@ std::string numbered_text(const nn::Strategy& strategy) {
 
 }  // namespace
 
-nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument, int ranks) {
+nn::Strategy read_strategy_argument(const std::string& argument, int ranks) {
   if (argument.empty()) {
     views::ProcessGrid grid;
     grid[views::Dim::sample] = ranks;
     return nn::Strategy::uniform(grid);
   }
-  nn::Strategy strategy = comm::collectively(
-      comm, "aloni --strategy", [&] { return comm.rank() == 0 ? file_or_grid(argument) : nn::Strategy(); });
+  std::error_code error;
+  if (std::filesystem::exists(argument, error)) return nn::Strategy::read(argument);
+  try {
+    return nn::Strategy::uniform(nn::LayerSplit::parse(argument));
+  } catch (const InvalidArgument& e) {
+    throw UsageError("--strategy = " + printable(argument) +
+                     ": expected an existing strategy file, or a grid: " + e.expectation());
+  }
+}
+
+nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument) {
+  if (argument.empty()) return read_strategy_argument(argument, comm.size());
+  nn::Strategy strategy = comm::collectively(comm, "aloni --strategy", [&] {
+    return comm.rank() == 0 ? read_strategy_argument(argument, comm.size()) : nn::Strategy();
+  });
   std::string text = numbered_text(strategy), source = strategy.source;
   std::int64_t from_file = comm.rank() == 0 && strategy.rules.front().line > 0 ? 1 : 0;
   comm.broadcast(text, 0);

@@ -8,9 +8,12 @@
 namespace aloni::tools {
 
 /// The strategy in the file `argument` if the file exists, otherwise the grid `argument` for all layers. An empty
-/// argument splits samples over `ranks` ranks, which need not be those of `comm`. Only rank 0 reads the file, so all
-/// ranks get the same strategy.
+/// argument splits samples over `ranks` ranks.
+/// Throws UsageError, FileError, InvalidArgument.
+nn::Strategy read_strategy_argument(const std::string& argument, int ranks);
+
+/// The same for the ranks of `comm`. Only rank 0 reads the file, so all ranks get the same strategy.
 /// Collective. Throws UsageError, FileError, InvalidArgument on rank 0, PeerFailed on the others.
-nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument, int ranks);
+nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument);
 
 }  // namespace aloni::tools

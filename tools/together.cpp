@@ -170,6 +170,12 @@ void refuse(const char* option, const std::string& value, const std::string& exp
   throw UsageError(std::string(option) + " = " + printable(value) + ": expected " + expectation);
 }
 
+int run_alone(const std::function<void()>& work) {
+  const Outcome outcome = run(work);
+  if (outcome.code != success) say(outcome, 0);
+  return outcome.code;
+}
+
 int run_together(const std::function<void(const comm::Communicator&)>& work, const comm::TransportOptions& options,
                  const std::function<void(int code)>& leaving) {
   std::optional<Farewell> farewell;

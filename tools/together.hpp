@@ -1,5 +1,5 @@
 #pragma once
-// Ends the command on all ranks together. All ranks return the same exit code, at most one rank prints an error line,
+// Ends the command, alone or on all ranks together. All ranks return the same exit code, at most one rank prints an error line,
 // and no rank keeps waiting for a failed one.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/transport_options.hpp>
@@ -25,6 +25,9 @@ class UsageError : public std::runtime_error {
 
 /// Throws UsageError: "--batch = 0: expected …". Control characters of the value become escapes.
 [[noreturn]] void refuse(const char* option, const std::string& value, const std::string& expectation);
+
+/// Runs `work` in this process, without MPI. Returns the exit code. If `work` throws, prints "aloni: …" to stderr.
+int run_alone(const std::function<void()>& work);
 
 /// Runs `work` on every rank, with a communicator of all ranks. Returns the exit code, equal on all ranks.
 /// If `work` throws, one rank prints "aloni: …" to stderr: the lowest rank with an error of its own, not a PeerFailed.

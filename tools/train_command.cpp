@@ -275,7 +275,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     });
   }
   if (!tuning_.empty()) use_tuning_file(comm, tuning_);
-  const nn::Strategy strategy = strategy_from_argument(comm, strategy_, comm.size());
+  const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
   const nn::TrainAndTest data = comm::collectively(
       comm, "aloni train --data", [&] { return is_synthetic() ? nn::TrainAndTest{} : nn::read_mnist(data_); });
   const nn::NetworkDescription network = network_for(data);

@@ -1,6 +1,7 @@
 #include <aloni/core/comm/trace.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/nn/step_times.hpp>
+#include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/train_output.hpp>
 
 #include <fmt/format.h>
@@ -16,11 +17,6 @@ namespace {
 
 std::array<std::pair<const char*, double>, 4> phases(const nn::TimeReport& t) {
   return {{{"compute", t.compute}, {"halo", t.halo}, {"collective", t.collective}, {"input", t.input}}};
-}
-
-std::string bytes_text(std::uint64_t bytes) {
-  const double mebibytes = static_cast<double>(bytes) / (1 << 20);
-  return mebibytes < 10240 ? fmt::format("{:.1f} MiB", mebibytes) : fmt::format("{:.1f} GiB", mebibytes / 1024);
 }
 
 }  // namespace

@@ -115,6 +115,14 @@ bool Communicator::carries_device_memory(int peer) const {
 
 bool Communicator::has_progress_thread() const { return state_->runtime->has_thread(); }
 
+bool Communicator::has_checksums() const { return state_->runtime->engine().checksums(); }
+
+std::size_t Communicator::largest_fragment_between_nodes() const {
+  return std::min(max_message_bytes(), state_->runtime->fragment_bytes());
+}
+
+const std::vector<std::vector<int>>& Communicator::ranks_by_node() const { return state_->plans.topology().nodes; }
+
 bool Communicator::progress() const {
   state_->check_poison("aloni::comm::Communicator::progress", false);
   const auto guard = state_->runtime->guard();

@@ -235,6 +235,12 @@ class Communicator {
   std::vector<PeerTraffic> traffic_by_peer() const;
   /// TransportOptions::progress_thread.
   bool has_progress_thread() const;
+  /// TransportOptions::checksums.
+  bool has_checksums() const;
+  /// Largest fragment in which this rank sends messages to other nodes, in bytes.
+  std::size_t largest_fragment_between_nodes() const;
+  /// The ranks of each node, ascending; nodes in the order of their lowest ranks.
+  const std::vector<std::vector<int>>& ranks_by_node() const;
   /// TransportOptions::stuck_after.
   void set_stuck_after(std::chrono::milliseconds limit) const;
   /// TransportOptions::longest_wait.

@@ -1,17 +1,64 @@
+#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/running_machine.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
 
 namespace aloni::comm {
 
-MachineDescription describe_machine(const Communicator& comm, bool on_host) {
-  MachineDescription machine{.on_host = on_host, .progress_thread = comm.has_progress_thread()};
+namespace {
+
+/// The ranks that share memory with a lowest rank, in place of that rank: numbers from 0.
+std::vector<int> numbered(const std::vector<std::int64_t>& lowest) {
+  std::map<std::int64_t, int> numbers;
+  std::vector<int> nodes;
+  for (const std::int64_t l : lowest)
+    nodes.push_back(numbers.try_emplace(l, static_cast<int>(numbers.size())).first->second);
+  return nodes;
+}
+
+std::vector<int> nodes_of_ranks(const Communicator& comm) {
+  std::vector<std::int64_t> lowest(static_cast<std::size_t>(comm.size()));
+  for (const std::vector<int>& ranks : comm.ranks_by_node())
+    for (const int r : ranks) lowest[static_cast<std::size_t>(r)] = ranks.front();
+  return numbered(lowest);
+}
+
+void fill_nodes(const Communicator& comm, MachineDescription& machine) {
   int lowest = comm.rank();  // of the ranks that share memory with this one
   for (const PeerTraffic& peer : comm.traffic_by_peer())
     if (peer.transport == "shared") lowest = std::min(lowest, peer.rank);
-  for (const std::int64_t node : comm.all_gather(lowest)) machine.nodes.push_back(static_cast<int>(node));
+  const std::vector<int> sharing = numbered(comm.all_gather(lowest)), nodes = nodes_of_ranks(comm);
+  const bool nobody_shares = std::ranges::max(sharing) + 1 == comm.size();
+  machine.shared_memory = sharing == nodes || !nobody_shares;
+  machine.nodes = machine.shared_memory ? sharing : nodes;
+}
+
+}  // namespace
+
+MachineDescription describe_machine(const Communicator& comm, MachineDescription given) {
+  MachineDescription machine = std::move(given);
+  fill_nodes(comm, machine);
+  machine.progress_thread = comm.has_progress_thread();
+  if (comm.has_checksums()) machine.direct_bytes = unlimited_bytes;
+  // Nodes may have different networks. A message is divided by its sender, so the smallest fragments decide.
+  const std::size_t fragment = comm.largest_fragment_between_nodes();
+  const auto mine = static_cast<std::int64_t>(std::min<std::size_t>(fragment, unlimited_bytes));
+  machine.fragment_bytes = comm.all_reduce(mine, Reduction::min);
+  ReplicatedValues values;
+  for (const MachineField& field : fields_of(machine))
+    std::visit([&](auto value) { values.add(std::string(field.name), value); }, field.value);
+  check_equal(comm, "aloni::comm::describe_machine", values);
   return machine;
+}
+
+MachineDescription describe_machine(const Communicator& comm, bool on_host) {
+  return describe_machine(comm, MachineDescription{.on_host = on_host});
 }
 
 }  // namespace aloni::comm

@@ -20,32 +20,39 @@ Index message_bytes(const StepPlan& plan, const PlanNode& node, const MachineDes
 
 }  // namespace
 
-PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine) {
-  PlanMemoryUse use;
-  // changes[n]: bytes in use at node n minus bytes in use at node n - 1, without those that are always in use
-  std::vector<Index> changes(plan.nodes.size() + 1, 0);
+int MemoryOverNodes::peak_node() const {
+  return at_nodes.empty() ? -1 : static_cast<int>(std::ranges::max_element(at_nodes) - at_nodes.begin());
+}
+
+MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription& machine) {
+  MemoryOverNodes use;
+  std::vector<Index> changes(plan.nodes.size() + 1, 0);  // from the node before
   for (const PlanBuffer& buffer : plan.buffers) {
     if (buffer.alias != no_buffer || buffer.adopted) continue;
-    const Index bytes = buffer.bytes();
-    use.by_role[static_cast<std::size_t>(buffer.role)] += bytes;
     if (has_own_memory(buffer)) {
-      use.peak += bytes;
+      use.always += buffer.bytes();
     } else if (buffer.first >= 0) {
-      changes[static_cast<std::size_t>(buffer.first)] += bytes;
-      changes[static_cast<std::size_t>(buffer.last) + 1] -= bytes;
+      changes[static_cast<std::size_t>(buffer.first)] += buffer.bytes();
+      changes[static_cast<std::size_t>(buffer.last) + 1] -= buffer.bytes();
     }
   }
+  for (const PlanNode& node : plan.nodes) use.always += message_bytes(plan, node, machine);
+  use.at_nodes.resize(plan.nodes.size());
+  std::partial_sum(changes.begin(), changes.end() - 1, use.at_nodes.begin());
+  return use;
+}
+
+PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine) {
+  PlanMemoryUse use;
+  for (const PlanBuffer& buffer : plan.buffers)
+    if (buffer.alias == no_buffer && !buffer.adopted)
+      use.by_role[static_cast<std::size_t>(buffer.role)] += buffer.bytes();
   for (const PlanNode& node : plan.nodes)
     use.by_role[static_cast<std::size_t>(BufferRole::messages)] += message_bytes(plan, node, machine);
   use.separate = std::accumulate(use.by_role.begin(), use.by_role.end(), Index{0});
-  use.peak += use.of(BufferRole::messages) + lay_out_memory({&plan}, machine).bytes();
-  Index now = 0, most = -1;
-  for (std::size_t n = 0; n < plan.nodes.size(); ++n) {
-    now += changes[n];
-    if (now <= most) continue;
-    most = now;
-    use.peak_node = static_cast<int>(n);
-  }
+  const MemoryOverNodes over_nodes = memory_over_nodes(plan, machine);
+  use.peak = over_nodes.always + lay_out_memory({&plan}, machine).bytes();
+  use.peak_node = over_nodes.peak_node();
   return use;
 }
 

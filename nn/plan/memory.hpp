@@ -34,6 +34,18 @@ struct PlanMemoryUse {
   Index of(BufferRole role) const { return by_role[static_cast<std::size_t>(role)]; }
 };
 
+/// Bytes in use while a step runs.
+struct MemoryOverNodes {
+  Index always = 0;                  ///< of buffers with memory of their own, and of packed messages
+  std::vector<Index> at_nodes = {};  ///< of the other buffers, at each node of the plan
+
+  /// The first node at which most bytes are in use; -1 without nodes.
+  int peak_node() const;
+};
+
+/// @pre as memory_of()
+MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription& machine = {});
+
 /// @pre the lifetimes of the buffers are set; `machine` describes all ranks of the plan
 PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine = {});
 

@@ -42,7 +42,7 @@ struct Lifetime {
 /// Of root buffers.
 std::vector<Lifetime> lifetimes_of(const StepPlan& plan, const MachineDescription& machine) {
   std::vector<Lifetime> lifetimes(plan.buffers.size());
-  const std::vector<StepAction> actions = schedule(graph_of(plan), {.kernels_ahead = machine.on_host ? 0 : 1});
+  const std::vector<StepAction> actions = schedule(graph_of(plan), {.kernels_ahead = machine.kernels_ahead()});
   for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
     const int n = actions[static_cast<std::size_t>(a)].node;
     const PlanNode& node = plan.nodes[static_cast<std::size_t>(n)];

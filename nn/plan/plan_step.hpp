@@ -5,7 +5,7 @@
 //   const NetworkPlan layers = plan_network(net, resolve(strategy, net, ranks), ranks, 64);
 //   const StepPlan step = plan_step(net, layers, rank, StepKind::training, machine, {});
 //   memory_of(step).peak;                       // nn/plan/memory.hpp
-//   verify(plans_of_all_ranks);                 // nn/plan/verify.hpp
+//   verify(layers, plans_of_all_ranks);         // nn/plan/verify.hpp
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -30,10 +30,12 @@ struct StepOptions {
   std::optional<double> largest_overhead = {};
 };
 
-/// The buffers have these names: input, input_gradient, labels, targets, loss, loss_sums; for each layer NAME_y,
-/// NAME_dy, NAME_x and NAME_dx (with the number of the input if there are several), where the layer does not use the
-/// buffer of another one; for each learned tensor its name, NAME.gradient, and a buffer for each state of the optimiser
-/// (nn/optimiser.hpp): NAME.momentum, or NAME.first_moment and NAME.second_moment.
+/// The buffers have these names:
+///  - of the network: input, input_gradient, labels, targets, loss, loss_sums;
+///  - of each layer: NAME_y, NAME_dy, NAME_x and NAME_dx. If it has several inputs, their numbers follow. A layer that
+///    uses the buffer of another one has none of its own;
+///  - of each learned tensor: its name, NAME.gradient, and the states of the optimiser (nn/optimiser.hpp):
+///    NAME.momentum, or NAME.first_moment and NAME.second_moment.
 /// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
 /// Throws InvalidArgument.
 StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,

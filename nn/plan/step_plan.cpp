@@ -44,19 +44,22 @@ BufferId StepPlan::find(const std::string& name) const {
   return static_cast<BufferId>(found - buffers.begin());
 }
 
+std::vector<Access> accesses_of(const StepPlan& plan, const PlanNode& node) {
+  std::vector<Access> accesses;
+  const auto add = [&](const PlanRegion& r, bool writes) {
+    const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(r.buffer)];
+    const PlanBuffer& root = plan.buffers[static_cast<std::size_t>(plan.root(r.buffer))];
+    accesses.push_back({&root, buffer.other_indices ? root.box : r.box, writes});
+  };
+  for (const PlanRegion& r : node.reads) add(r, false);
+  for (const PlanRegion& r : node.writes) add(r, true);
+  return accesses;
+}
+
 StepGraph graph_of(const StepPlan& plan) {
   StepGraph graph;
-  for (const PlanNode& node : plan.nodes) {
-    StepNode step{.label = node.label, .kind = node.kind()};
-    const auto access = [&](const PlanRegion& r, bool writes) {
-      const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(r.buffer)];
-      const PlanBuffer& root = plan.buffers[static_cast<std::size_t>(plan.root(r.buffer))];
-      step.accesses.push_back({&root, buffer.other_indices ? root.box : r.box, writes});
-    };
-    for (const PlanRegion& r : node.reads) access(r, false);
-    for (const PlanRegion& r : node.writes) access(r, true);
-    graph.nodes.push_back(std::move(step));
-  }
+  for (const PlanNode& node : plan.nodes)
+    graph.nodes.push_back({.label = node.label, .kind = node.kind(), .accesses = accesses_of(plan, node)});
   return graph;
 }
 

@@ -65,7 +65,7 @@ struct PlanBuffer {
   /// these cells by zero, so the cells must be finite: the buffer shares its memory with no other one.
   bool read_beyond = false;
   bool adopted = false;       ///< memory of the caller, which no node writes; `box` is in any layout
-  int first = -1, last = -1;  ///< first and last node that uses it or an alias of it; set by finish()
+  int first = -1, last = -1;  ///< first and last node that uses it or an alias of it; set by plan_step()
 
   Index bytes() const { return box.size() * bytes_of(type); }
 };
@@ -131,7 +131,10 @@ struct StepPlan {
   }
 };
 
-/// The accesses of all nodes, or of those of one phase, for schedule(). Aliases are accesses to their root.
+/// The accesses of a node. Aliases are accesses to their root; Access::memory points to the root's PlanBuffer.
+std::vector<Access> accesses_of(const StepPlan& plan, const PlanNode& node);
+
+/// All nodes with their accesses, for schedule(). @pre the plan outlives the graph
 StepGraph graph_of(const StepPlan& plan);
 
 }  // namespace aloni::nn

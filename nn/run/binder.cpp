@@ -16,8 +16,14 @@ using views::Box;
 
 template <class T, class Exec>
 Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue, PlanMemory<Exec>& memory,
-                        local::ConvolutionBackend backend, AllParameters* parameters)
-    : comm_(comm), groups_(comm), queue_(queue), memory_(memory), backend_(backend), parameters_(parameters) {}
+                        const MachineDescription& machine, local::ConvolutionBackend backend, AllParameters* parameters)
+    : comm_(comm),
+      groups_(comm),
+      queue_(queue),
+      memory_(memory),
+      direct_bytes_(static_cast<std::size_t>(machine.direct_bytes)),
+      backend_(backend),
+      parameters_(parameters) {}
 
 template <class T, class Exec>
 void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
@@ -96,7 +102,8 @@ auto Binder<T, Exec>::bind_transfer(const StepPlan& plan, const TransferWork& wo
   if (found == transfers_.end()) {
     std::vector<halo::AnyTransferItem<Mem>> items;
     for (const TransferItemPlan& i : work.items) items.push_back(item(plan, i));
-    found = transfers_.emplace(key, halo::Transfer<Exec>(comm_, queue_, std::move(items), {.label = work.name})).first;
+    const halo::TransferOptions options{.label = work.name, .direct_bytes = direct_bytes_};
+    found = transfers_.emplace(key, halo::Transfer<Exec>(comm_, queue_, std::move(items), options)).first;
   }
   return [node = std::move(node), transfer = found->second, adjoint = work.adjoint](Step<Exec>& step) {
     step.transfer(node, transfer, adjoint);
@@ -180,13 +187,13 @@ auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& 
       work.elements);
 }
 
-#define INSTANTIATE(T, Exec)                                                                         \
-  template Binder<T, Exec>::Binder(const comm::Communicator&, const Queue<Exec>&, PlanMemory<Exec>&, \
-                                   local::ConvolutionBackend, AllParameters*);                       \
-  template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                            \
-  template std::size_t Binder<T, Exec>::bytes() const;                                               \
-  template std::uint64_t Binder<T, Exec>::filter_refreshes() const;                                  \
-  template bool Binder<T, Exec>::sums_beside_backward();                                             \
+#define INSTANTIATE(T, Exec)                                                                              \
+  template Binder<T, Exec>::Binder(const comm::Communicator&, const Queue<Exec>&, PlanMemory<Exec>&,      \
+                                   const MachineDescription&, local::ConvolutionBackend, AllParameters*); \
+  template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                                 \
+  template std::size_t Binder<T, Exec>::bytes() const;                                                    \
+  template std::uint64_t Binder<T, Exec>::filter_refreshes() const;                                       \
+  template bool Binder<T, Exec>::sums_beside_backward();                                                  \
   template void Binder<T, Exec>::sum_gradients(const Queue<Exec>&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE

@@ -2,7 +2,7 @@
 // Binds the nodes of step plans to kernels, transfers and sums over ranks, and adds them to steps that run
 // (nn/step.hpp). It decides nothing: every choice is in the plan.
 //
-//   Binder<float, Exec> binder(comm, queue, memory, backend);
+//   Binder<float, Exec> binder(comm, queue, memory, machine, backend);
 //   Step<Exec> step;
 //   for (int n = 0; n < size; ++n) binder.bind(plan, n, step);
 //   step.prepare();
@@ -10,6 +10,7 @@
 // Nodes of several plans share kernels, transfers and communicators where they do the same work on the same buffers.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/view_all_reduce.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/local/batch_norm.hpp>
@@ -48,8 +49,9 @@ class Binder {
 
   /// `memory` and `parameters` outlive this object and all steps. `parameters` is null for plans without statistics,
   /// sums of gradients and loss.
+  /// `machine`: the one for which the plans were made. Transfers have its limits, so they are as the plans say.
   Binder(const comm::Communicator& comm, const Queue<Exec>& queue, PlanMemory<Exec>& memory,
-         local::ConvolutionBackend backend, AllParameters* parameters = nullptr);
+         const MachineDescription& machine, local::ConvolutionBackend backend, AllParameters* parameters = nullptr);
   Binder(const Binder&) = delete;
   Binder& operator=(const Binder&) = delete;
 
@@ -148,6 +150,7 @@ class Binder {
   Subgroups groups_;  ///< of the sums
   Queue<Exec> queue_;
   PlanMemory<Exec>& memory_;
+  std::size_t direct_bytes_;  ///< MachineDescription::direct_bytes
   local::ConvolutionBackend backend_;
   std::shared_ptr<local::Scratch> scratch_ = std::make_shared<local::Scratch>();  ///< of all convolutions
   AllParameters* parameters_;

@@ -45,6 +45,16 @@ void check_support(const NetworkOptions& options) {
   }
 }
 
+MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
+  MachineDescription costs{.on_host = on_host};
+  if (options.direct_bytes) costs.direct_bytes = *options.direct_bytes;
+  if (costs.direct_bytes < 0) {
+    throw InvalidArgument("aloni::nn::Network", "options.direct_bytes", std::to_string(costs.direct_bytes),
+                          "at least 0");
+  }
+  return costs;
+}
+
 template <class T>
 const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDescription& description,
                                  const Strategy& strategy, Index samples, const NetworkOptions& o,
@@ -61,6 +71,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.input_gradient", o.input_gradient);
   values.add("options.fuse_inference", o.fuse_inference);
   values.add("options.schedule_seed", o.schedule_seed);
+  values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.dropout_seed", o.dropout_seed);
   values.add("adopted input", input ? text_of(*input) : "none");

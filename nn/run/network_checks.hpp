@@ -2,6 +2,7 @@
 // Checks and comparisons of the constructor of Network, before it allocates anything. Each function runs on all ranks,
 // and throws on all ranks.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/network_plan.hpp>
 
@@ -19,6 +20,9 @@ template <class T>
 const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDescription& description,
                                  const Strategy& strategy, Index samples, const NetworkOptions& options,
                                  OptimiserKind optimiser, const views::Distribution* input);
+
+/// The costs by which steps are planned: the defaults, replaced by those of the options. Throws InvalidArgument.
+MachineDescription costs_of(const NetworkOptions& options, bool on_host);
 
 /// What the plan needs to know of an adopted input. Collective. Throws InvalidArgument for a View of another box.
 template <class T, class Mem>

@@ -35,6 +35,7 @@ struct Network<T, Exec>::Implementation {
   AllParameters& parameters;
   NetworkOptions options;
   Queue<Exec> communication;  ///< on devices, beside the queue of kernels
+  MachineDescription machine;  ///< by which the steps were planned
   PlanMemory<Exec> memory;
   Binder<T, Exec> binder;
   StepPlan training, inference;
@@ -50,7 +51,6 @@ struct Network<T, Exec>::Implementation {
   Kokkos::View<double[2], Kokkos::HostSpace> host_loss{"aloni::nn::loss"};
   Stopwatch stopwatch;
   StepTimes* times = nullptr;  ///< null: nothing is recorded
-  MachineDescription machine;  ///< by which the steps were planned
   TimedNodes timed_training, timed_inference;
   std::uint64_t prepared = 0;
   std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode

@@ -102,19 +102,15 @@ class PlanMemory {
 
   /// The accesses of a node. Buffers are identified by their blocks.
   std::vector<Access> accesses(const StepPlan& plan, const PlanNode& node) const {
-    std::vector<Access> result;
-    const auto add = [&](const PlanRegion& r, bool writes) {
-      const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(r.buffer)];
-      const PlanBuffer& root = plan.buffers[static_cast<std::size_t>(plan.root(r.buffer))];
-      const auto found = blocks_.find(root.name);
-      if (found == blocks_.end()) return result.push_back({&root, buffer.other_indices ? root.box : r.box, writes});
-      const Block& block = found->second;
-      result.push_back({&block, buffer.other_indices ? root.box : r.box, writes,
-                        reinterpret_cast<std::uintptr_t>(block.data), block.shared_bytes});
-    };
-    for (const PlanRegion& r : node.reads) add(r, false);
-    for (const PlanRegion& r : node.writes) add(r, true);
-    return result;
+    std::vector<Access> accesses = accesses_of(plan, node);
+    for (Access& access : accesses) {
+      const auto found = blocks_.find(static_cast<const PlanBuffer*>(access.memory)->name);
+      if (found == blocks_.end()) continue;
+      access.memory = &found->second;
+      access.address = reinterpret_cast<std::uintptr_t>(found->second.data);
+      access.bytes = found->second.shared_bytes;
+    }
+    return accesses;
   }
 
  private:

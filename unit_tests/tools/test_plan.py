@@ -4,8 +4,14 @@ import os
 import pathlib
 import tempfile
 import unittest
+import xml.etree.ElementTree
 
 from command import FAILURE, USAGE, aloni
+
+# Open MPI cannot start with WITHOUT_MPI: it has no transport of that name.
+LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MV2_", "FLUX_", "ALPS_", "PALS_", "JSM_")
+SHELL = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+WITHOUT_MPI = SHELL | {"OMPI_MCA_pml": "nonsense", "OMPI_MCA_btl": "nonsense"}
 
 
 class Plan(unittest.TestCase):
@@ -43,6 +49,67 @@ class Plan(unittest.TestCase):
     def test_is_the_same_for_any_number_of_processes(self):
         arguments = ["--ranks", "6", "--strategy", "h3f2", "--precision", "double"]
         self.assertEqual(self.plan(*arguments, ranks=0), self.plan(*arguments, ranks=2))
+
+    def test_runs_where_mpi_cannot_start(self):
+        """As on a login node. The second run proves that the environment does what its name says."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "plan.json")
+            alone = aloni("plan", "--ranks", "4", "--json", str(path), ranks=0, env=WITHOUT_MPI)
+            self.assertEqual(alone.code, 0, alone.err)
+            self.assertEqual(alone.err, "")
+            self.assertEqual(json.loads(path.read_text())["run"]["ranks"], 4)
+        self.assertNotEqual(aloni("info", ranks=0, env=WITHOUT_MPI).code, 0)
+        self.assertEqual(alone.out, aloni("plan", "--ranks", "4", ranks=2).out)
+
+    def test_helps_and_refuses_where_mpi_cannot_start(self):
+        for arguments, word in ((["--version"], "aloni "), (["--help"], "Subcommands"), (["plan", "--help"], "--ranks")):
+            result = aloni(*arguments, ranks=0, env=WITHOUT_MPI)
+            self.assertEqual((result.code, result.err), (0, ""), arguments)
+            self.assertIn(word, result.out)
+        for arguments, word in (([], "--help"), (["plan", "--frobnicate"], "--frobnicate"), (["nonsense"], "nonsense"),
+                                (["plan", "--ranks", "0"], "--ranks = 0"), (["plan", "--strategy", "q2"], "q2"),
+                                (["--kokkos-num-threads=many", "plan"], "--kokkos-num-threads=many")):
+            result = aloni(*arguments, ranks=0, env=WITHOUT_MPI)
+            self.assertEqual((result.code, result.out), (USAGE, ""), result.err)
+            self.assertRegex(result.err, r"^aloni: [^\n]*\n$")
+            self.assertIn(word, result.err)
+
+    def test_starts_mpi_for_flags_of_kokkos(self):
+        self.assertNotEqual(aloni("--kokkos-num-threads=1", "plan", ranks=0, env=WITHOUT_MPI).code, 0)
+        self.assertEqual(aloni("--kokkos-num-threads=1", "plan", ranks=0, env=SHELL).code, 0)
+
+    def test_takes_less_time_than_the_start_of_mpi(self):
+        def fastest(*arguments):
+            return min(aloni(*arguments, ranks=0, env=SHELL).seconds for _ in range(5))
+
+        plan, info = fastest("plan"), fastest("info")
+        print(f"aloni plan took {plan:.3f} s; aloni info, which starts MPI, {info:.3f} s")
+        self.assertLess(plan, info)
+
+    def test_draws_the_plan(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "plan.svg")
+            arguments = ["plan", "--model", "unet2d", "--ranks", "4", "--strategy", "h2w2", "--draw", str(path)]
+            result = aloni(*arguments, ranks=0)
+            self.assertEqual((result.code, result.err), (0, ""))
+            root = xml.etree.ElementTree.parse(path).getroot()
+            self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
+            text = "".join(root.itertext())
+            for word in ("unet2d on 4 ranks", "down1.conv1", "prediction", "Memory over the step"):
+                self.assertIn(word, text)
+            first = path.read_text()
+            self.assertEqual(aloni(*arguments, ranks=2).code, 0)
+            self.assertEqual(path.read_text(), first)
+
+    def test_draws_only_to_files_that_can_be_written(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pipe = os.path.join(folder, "pipe")
+            os.mkfifo(pipe)
+            for path in (pipe, folder, "/dev/null", os.path.join("nowhere", "plan.svg")):
+                result = aloni("plan", "--draw", path, ranks=0)
+                self.assertEqual((result.code, result.out), (FAILURE, ""), result.err)
+                self.assertEqual(len(result.own_lines()), 1)
+                self.assertIn(path, result.err)
 
     def test_refuses_bad_arguments(self):
         for arguments, words in ((["--model", "nonet"], ["--model", "nonet", "lenet5"]),

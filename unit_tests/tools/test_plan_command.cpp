@@ -24,7 +24,7 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({}), "");
   EXPECT_EQ(fault({"--model", "lenet5", "--input", "32x48x3", "--classes=7", "--batch", "8", "--ranks", "4096",
                    "--ranks-per-node", "8", "--strategy", "h2w2", "--precision", "bfloat16", "--optimiser", "adam",
-                   "--json", "out.json"}),
+                   "--json", "out.json", "--draw", "out.svg"}),
             "");
   EXPECT_EQ(fault({"--input", "16x32x48x3"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");
@@ -42,6 +42,8 @@ TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
   for (const auto& [flag, value] : cases)
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));
+  EXPECT_THAT(fault({"--draw", ""}), HasSubstr("--draw"));
+  EXPECT_THAT(fault({"--draw", "a", "--json", "a"}), AllOf(HasSubstr("--draw = a"), HasSubstr("--json")));
   EXPECT_THAT(fault({"--strategy", ""}), HasSubstr("--strategy"));
   EXPECT_THAT(fault({"--ranks", "many"}), HasSubstr("--ranks"));
   EXPECT_THAT(fault({"--ranks", "99999999999999999999"}), HasSubstr("--ranks"));

@@ -183,6 +183,15 @@ class Command(unittest.TestCase):
         self.assertEqual(info["ranks"], 2)
         self.assertEqual(info["nodes"], 1)
         self.assertIn("lenet5", info["models"])
+        machine = info["machine"]
+        self.assertEqual(machine["node_of_rank"], [0, 0])
+        self.assertEqual(machine["direct_bytes"], 16384)
+        self.assertTrue(machine["shared_memory"])
+        self.assertFalse(machine["progress_thread"])
+        self.assertGreater(machine["fragment_bytes"], 0)
+        for line in ("values copied from another rank's memory, at least +16384 bytes", "cost of a kernel call +60 pixels",
+                     f"fragment of a message between nodes, at most +{machine['fragment_bytes']} bytes"):
+            self.assertRegex(result.out, line)
         for key in ("version", "commit", "compiler", "kokkos", "mpi"):
             self.assertIn(info[key], result.out)
         if "blas" in info:

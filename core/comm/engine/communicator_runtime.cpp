@@ -5,6 +5,7 @@
 #include <aloni/core/comm/transport/ucx_transport.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/machine.hpp>
 #include <aloni/core/notice.hpp>
 
 #include <unistd.h>
@@ -33,16 +34,15 @@ constexpr auto patience_at_the_end = std::chrono::seconds(1);
 constexpr std::size_t whole_message = std::numeric_limits<std::size_t>::max();
 
 /// Largest fragment of MPI messages between nodes, in bytes.
-std::size_t fragment_bytes(const TransportOptions& options) {
+std::size_t fragment_bytes_of(const TransportOptions& options) {
+  if (options.messages != MessageTransport::mpi) return whole_message;
   if (options.mpi_fragment_bytes > 0) return options.mpi_fragment_bytes;
   // Devices with remote direct memory access: InfiniBand, RoCE, Omni-Path and EFA; Slingshot.
   for (const char* const devices : {"/sys/class/infiniband", "/sys/class/cxi"}) {
     std::error_code none;
     if (!std::filesystem::is_empty(devices, none) && !none) return whole_message;
   }
-  // Open MPI sends messages of up to 64 KiB, its own header included, without asking the receiver first.
-  constexpr std::size_t over_tcp = 60 * 1024;
-  return over_tcp;
+  return static_cast<std::size_t>(fragment_bytes_over_tcp);
 }
 
 /// A sink that ignores all events.
@@ -155,7 +155,8 @@ CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, M
       size_(start_up.size()),
       board_(poison),
       stuck_after_(options.stuck_after),
-      longest_wait_(options.longest_wait) {
+      longest_wait_(options.longest_wait),
+      fragment_bytes_(fragment_bytes_of(options)) {
   const GatherBytes among_all = [&](std::span<const std::byte> mine) { return start_up.all_gather(mine); };
   const std::vector<Hello> hellos = gather(among_all, Hello(options));
   check_equal(hellos);
@@ -231,7 +232,7 @@ CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, M
   if (!others.empty() && !messages_) {
     std::vector<std::size_t> largest(static_cast<std::size_t>(size_), whole_message);
     for (std::size_t r = 0; r < largest.size(); ++r)
-      if (node_of_[r] != node_of_[static_cast<std::size_t>(rank_)]) largest[r] = fragment_bytes(options);
+      if (node_of_[r] != node_of_[static_cast<std::size_t>(rank_)]) largest[r] = fragment_bytes_;
     messages_ = std::make_unique<MpiTransport>(mpi_, std::move(largest));
   }
   Transport* messages_route = messages_.get();

@@ -93,6 +93,8 @@ class CommunicatorRuntime {
   /// True for one rank of this node: it prints the failure by which the family was poisoned.
   bool claim_report() { return !watch_ || watch_->claim_report(); }
 
+  /// Largest fragment of messages to other nodes, in bytes, as the transport between nodes has it.
+  std::size_t fragment_bytes() const { return fragment_bytes_; }
   /// For each rank, the lowest rank on its node.
   const std::vector<int>& node_of() const { return node_of_; }
   /// For each rank, the lowest rank of its island. The ranks of an island all reach each other's memory.
@@ -130,6 +132,7 @@ class CommunicatorRuntime {
   std::chrono::milliseconds stuck_after_, longest_wait_;
   int exceptions_ = std::uncaught_exceptions();  // at construction
   bool shares_cores_ = false;
+  std::size_t fragment_bytes_;
   Watch::Clock::time_point waiting_since_{}, last_look_{}, last_published_{}, last_notes_{}, asked_{}, last_excused_{};
 };
 

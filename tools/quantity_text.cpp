@@ -1,0 +1,25 @@
+#include <aloni/tools/quantity_text.hpp>
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstddef>
+
+namespace aloni::tools {
+
+std::string bytes_text(Index bytes) {
+  constexpr std::array units{"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  std::size_t u = 0;
+  for (; value >= 10240 && u + 1 < units.size(); ++u) value /= 1024;
+  return u == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, units[u]);
+}
+
+std::string number_text(double number) {
+  constexpr std::array units{"", " k", " M", " G", " T", " P"};
+  std::size_t u = 0;
+  for (; number >= 10000 && u + 1 < units.size(); ++u) number /= 1000;
+  return u == 0 ? fmt::format("{:.0f}", number) : fmt::format("{:.1f}{}", number, units[u]);
+}
+
+}  // namespace aloni::tools
