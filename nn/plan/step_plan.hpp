@@ -107,6 +107,7 @@ struct WeightPart {
 struct ConvolutionWeights {
   int layer = 0;
   BufferId w = no_buffer, dw = no_buffer;
+  BufferId filters = no_buffer;  ///< stands for what the kernels keep of the weights
   std::vector<WeightPart> parts = {};
 };
 

@@ -1,6 +1,10 @@
 #include <aloni/nn/plan/verify.hpp>
 
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/plan/detail/reduction_members.hpp>
+#include <aloni/nn/plan/detail/verify_fault.hpp>
+#include <aloni/nn/plan/detail/verify_partial_sums.hpp>
+#include <aloni/nn/plan/detail/verify_progress.hpp>
 
 #include <algorithm>
 #include <functional>
@@ -12,41 +16,14 @@ namespace aloni::nn {
 
 namespace {
 
+using detail::buffer_of;
+using detail::covered;
+using detail::Found;
+using detail::list_of;
+using detail::refuse;
+using detail::subtract;
 using views::Box;
 using views::Dim;
-
-/// Thrown inside this file only.
-struct Found {
-  PlanFault fault;
-};
-
-[[noreturn]] void refuse(const StepPlan& plan, const PlanNode* node, const std::string& what) {
-  throw Found{{what, node ? node->label : "", {plan.rank}}};
-}
-
-/// The parts of `boxes` outside `other`.
-void subtract(std::vector<Box>& boxes, const Box& other) {
-  std::vector<Box> rest;
-  for (const Box& box : boxes) {
-    const Box common = intersect(box, other);
-    if (common.empty()) {
-      rest.push_back(box);
-    } else {
-      for (const Box& part : difference(box, common)) rest.push_back(part);
-    }
-  }
-  boxes = std::move(rest);
-}
-
-bool covered(const Box& box, const std::vector<Box>& by) {
-  if (box.empty()) return true;
-  std::vector<Box> rest{box};
-  for (const Box& b : by) {
-    if (rest.empty()) return true;
-    subtract(rest, b);
-  }
-  return rest.empty();
-}
 
 /// The cells of `region` whose inputs lie within `valid`. `needed`: the inputs of a box of results.
 Box computable(Box region, const Box& valid, const std::function<Box(const Box&)>& needed) {
@@ -81,6 +58,8 @@ class Values {
     for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) {
       check_work(node(n));
       for (const PlanRegion& r : node(n).reads) read(n, r);
+      if (std::holds_alternative<ReductionWork>(node(n).work))
+        for (const PlanRegion& r : node(n).reads) addends_[{n, plan_.root(r.buffer)}] = writers_of(r);
       for (const PlanRegion& r : node(n).writes) write(n, r);
     }
     check_results();
@@ -99,6 +78,14 @@ class Values {
 
   const PlanNode& node(int n) const { return plan_.nodes[static_cast<std::size_t>(n)]; }
   const PlanBuffer& buffer(BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
+
+  /// The nodes that wrote the cells of this region last.
+  std::vector<int> writers_of(const PlanRegion& r) const {
+    std::vector<int> writers;
+    for (const Cells& c : cells_[static_cast<std::size_t>(plan_.root(r.buffer))])
+      if (c.through == through(r.buffer) && !intersect(c.box, r.box).empty()) writers.push_back(c.writer);
+    return writers;
+  }
 
   bool has_initial_value(BufferId b) const {
     const BufferRole role = buffer(b).role;
@@ -136,7 +123,6 @@ class Values {
   BufferId through(BufferId b) const { return buffer(b).other_indices ? b : plan_.root(b); }
 
   void read(int n, const PlanRegion& r) {
-    if (buffer(r.buffer).by_kernels) return;
     std::vector<Box> rest{r.box};
     const BufferId view = through(r.buffer);
     for (Cells& c : cells_[static_cast<std::size_t>(plan_.root(r.buffer))]) {
@@ -327,6 +313,8 @@ class Values {
     };
     if (plan_.kind != StepKind::gradients && std::ranges::none_of(plan_.nodes, is_loss))
       refuse(plan_, nullptr, "no node computes the loss");
+    for (const PlanNode& n : plan_.nodes)
+      if (is_loss(n)) check_summed(nullptr, std::get<LossWork>(n.work).sums, all_ranks(), is_loss);
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& result = plan_.buffers[b];
       const bool output = result.role == BufferRole::activation, gradient = result.role == BufferRole::gradient;
@@ -360,6 +348,29 @@ class Values {
   Box owned(BufferId b) const { return b == no_buffer ? Box{} : buffer(b).owned; }
   Box whole(BufferId b) const { return b == no_buffer ? Box{} : buffer(b).box; }
 
+  /// Whether a node computes what a sum over ranks is of.
+  using Makes = std::function<bool(const PlanNode&)>;
+
+  /// `b` holds the values of a node that `makes` them, summed once over exactly these ranks.
+  void check_summed(const PlanNode* n, BufferId b, const std::vector<int>& members, const Makes& makes) const {
+    const std::string verb = n ? "uses " : "ends with ";
+    for (const Cells& c : cells_[static_cast<std::size_t>(plan_.root(b))]) {
+      if (c.through != through(b)) continue;
+      const std::string name = buffer(b).name + " " + views::to_string(c.box);
+      const auto is_wrong = [&](int writer) { return writer == initial || !makes(node(writer)); };
+      const auto* sum = c.writer == initial ? nullptr : std::get_if<ReductionWork>(&node(c.writer).work);
+      if (!sum && members.size() > 1)
+        refuse(plan_, n, verb + name + " before it is summed over the ranks " + list_of(members));
+      if (sum && sum->members != members) {
+        refuse(plan_, n,
+               verb + name + ", which is summed over the ranks " + list_of(sum->members) + " and not over " +
+                   list_of(members));
+      }
+      if (sum ? std::ranges::any_of(addends_.at({c.writer, plan_.root(b)}), is_wrong) : is_wrong(c.writer))
+        refuse(plan_, n, verb + name + ", which is not the sum of the right values");
+    }
+  }
+
   void check_work(const PlanNode& n) const {
     std::visit([&](const auto& work) { check(n, work); }, n.work);
   }
@@ -376,6 +387,7 @@ class Values {
   void check(const PlanNode& n, const ConvolutionWork& w) const {
     writes(n, w.target, w.region);
     reads(n, w.bias, whole(w.bias));
+    check_filters(n, w.weights);
     const ConvolutionWeights& weights = plan_.convolution_weights[static_cast<std::size_t>(w.weights)];
     const LayerPlan& layer = layers_.layers[static_cast<std::size_t>(n.layer)];
     const detail::Direction direction{layer, w.backward};
@@ -417,9 +429,20 @@ class Values {
     writes(n, w.dw, whole(w.dw));
     writes(n, w.db, whole(w.db));
   }
+  /// The weights are made ready in each phase: forward and backward are also steps of their own.
+  void check_filters(const PlanNode& n, int weights) const {
+    const BufferId filters = plan_.convolution_weights[static_cast<std::size_t>(weights)].filters;
+    reads(n, filters, whole(filters));
+    for (const Cells& c : cells_[static_cast<std::size_t>(filters)]) {
+      const auto* work = c.writer == initial ? nullptr : std::get_if<WeightsWork>(&node(c.writer).work);
+      if (!work || work->weights != weights || node(c.writer).phase != n.phase)
+        refuse(plan_, &n, "reads " + buffer(filters).name + ", which no node of its phase has made ready");
+    }
+  }
   void check(const PlanNode& n, const WeightsWork& w) const {
-    const BufferId b = plan_.convolution_weights[static_cast<std::size_t>(w.weights)].w;
-    reads(n, b, whole(b));
+    const ConvolutionWeights& weights = plan_.convolution_weights[static_cast<std::size_t>(w.weights)];
+    reads(n, weights.w, whole(weights.w));
+    writes(n, weights.filters, whole(weights.filters));
   }
   void check(const PlanNode& n, const BiasWork& w) const {
     reads(n, w.bias, whole(w.bias));
@@ -471,7 +494,53 @@ class Values {
         refuse(plan_, &n, "the problem of a kernel does not fit its boxes: " + to_string(w.problem));
     }
   }
+  /// The ranks over which a normalisation sums, which must have each element of a mean once.
+  std::vector<int> members_of(const PlanNode& n, const NormalisationWork& w) const {
+    const LayerPlan& layer = layers_.layers[static_cast<std::size_t>(n.layer)];
+    if (w.kind == NormalisationKind::group) return members_over(n, layer, GroupNorm{.groups = w.groups}, w.count);
+    return members_over(n, layer, BatchNorm{.scope = w.scope, .ranks = w.scope_ranks}, w.count);
+  }
+  /// `count`: the elements of a mean, by the plan; negative: not to be checked.
+  std::vector<int> members_over(const PlanNode& n, const LayerPlan& layer, const Operation& op, Index count) const {
+    std::vector<int> members = detail::members_of_sums(op, layer, plan_.rank);
+    const Box mine = layer.input.owned(plan_.rank);
+    const auto channels_of = [](const Box& box) {
+      return halo::Range{box.lower(Dim::channel), box.upper(Dim::channel)};
+    };
+    std::vector<Box> parts;
+    Index elements = 0;
+    for (const int m : members) {
+      const Box part = layer.input.owned(m);
+      if (part.empty()) continue;
+      if (!mine.empty() && channels_of(part) != channels_of(mine))
+        refuse(plan_, &n,
+               "a sum over " + views::to_string(mine) + " includes other channels: " + views::to_string(part));
+      for (const Box& other : parts)
+        if (const Box twice = intersect(part, other); !twice.empty())
+          refuse(plan_, &n, "a sum includes " + views::to_string(twice) + " twice");
+      parts.push_back(part);
+      elements += part.size();
+    }
+    if (count < 0 || mine.extent(Dim::channel) == 0) return members;
+    const auto* group = std::get_if<GroupNorm>(&op);
+    const Index means = group ? group->groups * mine.extent(Dim::sample) : mine.extent(Dim::channel);
+    if (!mine.empty() && count * means != elements)
+      refuse(plan_, &n,
+             "a mean is over " + std::to_string(count) + " elements, and the ranks of its sum have " +
+                 std::to_string(elements) + " for " + std::to_string(means) + " means");
+    return members;
+  }
+  Makes stage_of_layer(const PlanNode& n, NormalisationStage stage) const {
+    return [layer = n.layer, stage](const PlanNode& maker) {
+      const auto* work = std::get_if<NormalisationWork>(&maker.work);
+      return work && maker.layer == layer && work->stage == stage;
+    };
+  }
+
   void check(const PlanNode& n, const NormalisationWork& w) const {
+    const Box mine = layers_.layers[static_cast<std::size_t>(n.layer)].input.owned(plan_.rank);
+    if (w.layer != n.layer || (w.region != mine && !(w.region.empty() && mine.empty())))
+      refuse(plan_, &n, "normalises " + views::to_string(w.region) + " and owns " + views::to_string(mine));
     switch (w.stage) {
       case NormalisationStage::statistics:
         reads(n, w.x, w.region);
@@ -479,6 +548,8 @@ class Values {
       case NormalisationStage::forward:
         reads(n, w.x, w.region);
         if (w.trains) reads(n, w.sums, whole(w.sums));
+        if (w.trains && w.sums != no_buffer)
+          check_summed(&n, w.sums, members_of(n, w), stage_of_layer(n, NormalisationStage::statistics));
         reads(n, w.gamma, whole(w.gamma));
         return writes(n, w.y, w.region);
       case NormalisationStage::gradient_sums:
@@ -493,11 +564,24 @@ class Values {
     reads(n, w.x, w.region);
     reads(n, w.dy, w.region);
     reads(n, w.sums, whole(w.sums));
+    if (w.sums != no_buffer)
+      check_summed(&n, w.sums, members_of(n, w), stage_of_layer(n, NormalisationStage::gradient_sums));
     writes(n, w.dx, w.region);
   }
   void check(const PlanNode& n, const GlobalAverageWork& w) const {
     reads(n, w.source, w.from);
     writes(n, w.target, w.to);
+    const LayerPlan& layer = layers_.layers[static_cast<std::size_t>(n.layer)];
+    const Box mine = layer.input.owned(plan_.rank), all = views::whole(layer.input.extents());
+    if (w.scale != 1 / static_cast<double>(all.extent(Dim::depth) * all.extent(Dim::height) * all.extent(Dim::width)))
+      refuse(plan_, &n, "the mean is over another number of pixels than the input has");
+    if (w.stage == GlobalAverageStage::sums && w.from != mine && !(w.from.empty() && mine.empty()))
+      refuse(plan_, &n, "sums " + views::to_string(w.from) + " and owns " + views::to_string(mine));
+    if (w.stage != GlobalAverageStage::mean) return;
+    check_summed(&n, w.source, members_over(n, layer, GlobalAveragePooling{}, -1), [&](const PlanNode& maker) {
+      const auto* work = std::get_if<GlobalAverageWork>(&maker.work);
+      return work && maker.layer == n.layer && work->stage == GlobalAverageStage::sums;
+    });
   }
   void check(const PlanNode& n, const DenseWork& w) const {
     if (w.pass != DensePass::data) reads(n, w.x, owned(w.x));
@@ -538,11 +622,12 @@ class Values {
     writes(n, w.sums, whole(w.sums));
     if (w.stage == LossStage::whole) return;
     reads(n, w.global, whole(w.global));
-    if (plan_.ranks == 1) return;
-    for (const Cells& c : cells_[static_cast<std::size_t>(plan_.root(w.global))])
-      if (c.writer == initial || !std::holds_alternative<ReductionWork>(node(c.writer).work))
-        refuse(plan_, &n, "uses " + buffer(w.global).name + " before it is summed over the ranks");
+    check_summed(&n, w.global, all_ranks(), [](const PlanNode& maker) {
+      const auto* work = std::get_if<LossWork>(&maker.work);
+      return work && work->stage == LossStage::sums;
+    });
   }
+  std::vector<int> all_ranks() const { return detail::members_of_gradients(1, plan_.ranks, plan_.rank); }
   void check(const PlanNode&, const OptimiserWork&) const {}
   void check(const PlanNode& n, const ReductionWork& w) const {
     Index elements = 0;
@@ -555,9 +640,30 @@ class Values {
       refuse(plan_, &n, "sums another number of elements than its buffers have");
     if (std::ranges::find(w.members, plan_.rank) == w.members.end()) refuse(plan_, &n, "the rank is not a member");
   }
+  /// An adjoint transfer adds each value that it reads to one owner.
+  void check_added_once(const PlanNode& n, const TransferItemPlan& item) const {
+    std::vector<Box> moved;
+    Index sum = 0, expected = 0;
+    const auto add = [&](const halo::Move& m) {
+      moved.push_back(shift_channels(m.destination, item.destination_channels));
+      sum += moved.back().size();
+    };
+    for (const halo::Message& m : item.plan.receives) std::ranges::for_each(m.moves, add);
+    std::ranges::for_each(item.plan.local, add);
+    for (const PlanRegion& r : n.reads) {
+      if (r.buffer != item.destination) continue;
+      expected += r.box.size();
+      if (!covered(r.box, moved))
+        refuse(plan_, &n,
+               "a part of " + buffer(r.buffer).name + " " + views::to_string(r.box) + " is not added to its owner");
+    }
+    if (sum != expected)
+      refuse(plan_, &n, "a part of " + buffer(item.destination).name + " is added to its owner twice");
+  }
   void check(const PlanNode& n, const TransferWork& w) const {
     std::map<BufferId, std::vector<Box>> filled;
     for (const TransferItemPlan& item : w.items) {
+      if (w.adjoint) check_added_once(n, item);
       if (!contains(whole(item.source), item.source_box) || !contains(whole(item.destination), item.destination_box))
         refuse(plan_, &n, "a transfer between boxes outside the memory of its buffers");
       const auto source = [&](const halo::Move& m) {
@@ -590,11 +696,11 @@ class Values {
   std::vector<std::vector<Cells>> cells_;   // by root buffer
   std::map<BufferId, int> last_write_;      // by buffer, or alias with other indices
   std::map<BufferId, int> read_by_others_;  // the last read by another layer than that of the last write
+  /// By sum over ranks and root buffer: the nodes whose values it adds.
+  std::map<std::pair<int, BufferId>, std::vector<int>> addends_;
 };
 
 // --- communication ---
-
-const PlanBuffer& buffer_of(const StepPlan& plan, BufferId b) { return plan.buffers[static_cast<std::size_t>(b)]; }
 
 /// The nodes of all ranks with one number.
 using Communication = std::vector<std::pair<const StepPlan*, const PlanNode*>>;
@@ -604,36 +710,83 @@ using Communication = std::vector<std::pair<const StepPlan*, const PlanNode*>>;
   throw Found{{what, a.second->label, {a.first->rank, b.first->rank}}};
 }
 
+/// The box around the cells that a message takes from its sender.
+Box cells_of(const halo::Message& m) {
+  Box cells;
+  for (const halo::Move& move : m.moves) cells = hull(cells, move.source);
+  return cells;
+}
+
 void check_messages(const Communication::value_type& sender, const TransferWork& work, const Communication& all) {
   for (std::size_t i = 0; i < work.items.size(); ++i) {
     const TransferItemPlan& item = work.items[i];
+    const std::string name = buffer_of(*sender.first, item.source).name + " ";
     const auto expects = [&](const halo::Message& m, bool sends) {
       const auto& peer = all[static_cast<std::size_t>(m.peer)];
       const TransferItemPlan& other = std::get<TransferWork>(peer.second->work).items[i];
       const auto& candidates = sends ? other.plan.receives : other.plan.sends;
       const auto found = std::ranges::find(candidates, sender.first->rank, &halo::Message::peer);
-      const char* const what =
-          sends ? "sends a message that the peer does not expect" : "expects a message that the peer does not send";
-      if (found == candidates.end()) refuse_pair(sender, peer, what);
-      if (found->moves != m.moves || found->elements != m.elements)
-        refuse_pair(sender, peer, "sends other boxes than the peer receives");
-      if (buffer_of(*sender.first, item.source).type != buffer_of(*peer.first, other.source).type)
-        refuse_pair(sender, peer, "sends another type than the peer receives");
+      const std::string cells = name + views::to_string(cells_of(m));
+      if (found == candidates.end()) {
+        refuse_pair(sender, peer,
+                    sends ? "sends " + cells + ", which the peer does not expect"
+                          : "expects " + cells + ", which the peer does not send");
+      }
+      if (found->moves != m.moves || found->elements != m.elements) {
+        std::string what = (sends ? "sends " : "expects ") + cells + ", and the peer " +
+                           (sends ? "expects " : "sends ") + views::to_string(cells_of(*found));
+        for (std::size_t k = 0; k < std::min(m.moves.size(), found->moves.size()); ++k) {
+          const halo::Move &mine = m.moves[k], &theirs = found->moves[k];
+          if (mine == theirs) continue;
+          what += "; move " + std::to_string(k) + " is " + views::to_string(mine.source) + " to " +
+                  views::to_string(mine.destination) + " here and " + views::to_string(theirs.source) + " to " +
+                  views::to_string(theirs.destination) + " there";
+          break;
+        }
+        refuse_pair(sender, peer, what);
+      }
+      const ElementType mine = buffer_of(*sender.first, item.source).type,
+                        theirs = buffer_of(*peer.first, other.source).type;
+      if (mine != theirs) {
+        refuse_pair(
+            sender, peer,
+            std::string("exchanges ") + cells + " as " + nn::name(mine) + ", and the peer as " + nn::name(theirs));
+      }
     };
     const auto check = [&](const std::vector<halo::Message>& messages, bool sends) {
       for (const halo::Message& m : messages) {
-        if (m.peer < 0 || m.peer >= static_cast<int>(all.size()) || m.peer == sender.first->rank)
-          throw Found{{"a message to rank " + std::to_string(m.peer), sender.second->label, {sender.first->rank}}};
+        const std::string cells = name + views::to_string(cells_of(m));
+        if (m.peer == sender.first->rank) refuse(*sender.first, sender.second, "a message of " + cells + " to itself");
         Index elements = 0;
         for (const halo::Move& move : m.moves) elements += move.source.size();
-        if (elements != m.elements)
-          throw Found{{"a message of another size than its boxes", sender.second->label, {sender.first->rank}}};
+        if (elements != m.elements) {
+          throw Found{{"a message of " + cells + " has " + std::to_string(m.elements) + " elements, and its boxes " +
+                           std::to_string(elements),
+                       sender.second->label,
+                       {sender.first->rank, m.peer}}};
+        }
         expects(m, sends);
       }
     };
     check(item.plan.sends, true);
     check(item.plan.receives, false);
   }
+}
+
+/// The source of a transfer, for people.
+std::string text_of(const StepPlan& plan, const TransferWork& work) {
+  std::string text = work.name;
+  for (const TransferItemPlan& item : work.items)
+    text += ", " + buffer_of(plan, item.source).name + " " + views::to_string(item.source_box);
+  return text;
+}
+
+/// The values of a sum, for people: "conv1.w.gradient, conv1.b.gradient".
+std::string values_of(const StepPlan& plan, const ReductionWork& sum) {
+  std::string text;
+  for (const BufferId b : sum.buffers)
+    text += (text.empty() ? "" : ", ") + buffer_of(plan, b).name + " " + views::to_string(buffer_of(plan, b).box);
+  return text;
 }
 
 void check_communication(std::span<const StepPlan> plans) {
@@ -647,8 +800,6 @@ void check_communication(std::span<const StepPlan> plans) {
       last = n.communication;
       all[n.communication].emplace_back(&plan, &n);
     }
-    if (plan.communications != plans[0].communications)
-      throw Found{{"another number of communications", "", {0, plan.rank}}};
   }
   for (const auto& [number, nodes] : all) {
     const auto& first = nodes.front();
@@ -657,12 +808,14 @@ void check_communication(std::span<const StepPlan> plans) {
         refuse_pair(first, other, "another kind of communication than " + other.second->label);
     if (const auto* transfer = std::get_if<TransferWork>(&first.second->work)) {
       if (nodes.size() != plans.size())
-        throw Found{{"only some ranks take part in a transfer", first.second->label, {first.first->rank}}};
+        throw Found{{"only some ranks take part in the transfer of " + text_of(*first.first, *transfer),
+                     first.second->label,
+                     {first.first->rank}}};
       for (const auto& other : nodes) {
         const auto& theirs = std::get<TransferWork>(other.second->work);
         if (theirs.items.size() != transfer->items.size() || theirs.adjoint != transfer->adjoint ||
             theirs.name != transfer->name)
-          refuse_pair(first, other, "ranks disagree on a transfer");
+          refuse_pair(first, other, "ranks disagree on the transfer of " + text_of(*first.first, *transfer));
       }
       for (const auto& sender : nodes) check_messages(sender, std::get<TransferWork>(sender.second->work), nodes);
       continue;
@@ -672,12 +825,17 @@ void check_communication(std::span<const StepPlan> plans) {
       for (const int member : mine.members) {
         const auto theirs = std::ranges::find_if(nodes, [&](const auto& n) { return n.first->rank == member; });
         if (theirs == nodes.end())
-          throw Found{{"a member does not take part in the sum", node->label, {plan->rank, member}}};
+          throw Found{{"a member does not take part in the sum of " + values_of(*plan, mine),
+                       node->label,
+                       {plan->rank, member}}};
         const auto& other = std::get<ReductionWork>(theirs->second->work);
         if (other.members != mine.members || other.elements != mine.elements ||
             other.element_bytes != mine.element_bytes || other.segment != mine.segment || other.first != mine.first ||
             other.with_loss != mine.with_loss)
-          refuse_pair({plan, node}, *theirs, "the members disagree on a sum");
+          refuse_pair({plan, node}, *theirs,
+                      "the members disagree on the sum of " + values_of(*plan, mine) + ": " +
+                          std::to_string(mine.elements) + " elements over the ranks " + list_of(mine.members) +
+                          ", and " + std::to_string(other.elements) + " over " + list_of(other.members));
       }
     }
   }
@@ -699,6 +857,8 @@ void check_gradients(const NetworkPlan& layers, std::span<const StepPlan> plans)
     Box whole;
     std::vector<int> members;
     std::vector<Summand> summands;
+    bool is_whole = false;   // each rank keeps all of it; otherwise `parts`
+    std::vector<Box> parts;  // by which a member multiplies
   };
   std::map<std::pair<std::string, int>, Tensor> tensors;
   for (const StepPlan& plan : plans) {
@@ -719,6 +879,15 @@ void check_gradients(const NetworkPlan& layers, std::span<const StepPlan> plans)
       Tensor& t = tensors[{b.name, mine.front()}];
       t.members = mine;
       t.whole = hull(t.whole, b.box);
+      // A rank's parts of a split tensor need not fill the box that it keeps.
+      const auto weights = std::ranges::find(plan.convolution_weights, g, &ConvolutionWeights::dw);
+      if (weights == plan.convolution_weights.end() ||
+          b.box != layers.layers[static_cast<std::size_t>(weights->layer)].weights_needed(plan.rank)) {
+        t.is_whole = true;
+      } else {
+        for (const WeightPart& part : weights->parts)
+          if (std::ranges::find(t.parts, part.box) == t.parts.end()) t.parts.push_back(part.box);
+      }
       bool written = false;
       for (const PlanNode& n : plan.nodes) {
         const auto writes_it = [&](const PlanRegion& r) { return r.buffer == g; };
@@ -733,12 +902,11 @@ void check_gradients(const NetworkPlan& layers, std::span<const StepPlan> plans)
   }
   for (const auto& [key, t] : tensors) {
     const Box outputs = views::whole(layers.layers[static_cast<std::size_t>(t.layer)].output.extents());
-    // A rank's parts of a split tensor need not fill the box that it keeps.
-    std::vector<Box> parts;
+    std::vector<Box> parts = t.parts;
     for (const Summand& s : t.summands)
       if (std::ranges::find(parts, s.part) == parts.end()) parts.push_back(s.part);
     Index expected = 0, sum = 0;
-    if (t.members.size() == plans.size() || plans.size() == 1) {
+    if (t.is_whole || t.members.size() == plans.size()) {
       expected = t.whole.size() * pixels_of(outputs);
     } else {
       for (const Box& p : parts) expected += p.size() * pixels_of(outputs);
@@ -755,8 +923,9 @@ void check_gradients(const NetworkPlan& layers, std::span<const StepPlan> plans)
       }
     }
     if (sum != expected)
-      throw Found{
-          {key.first + " lacks summands: " + std::to_string(sum) + " of " + std::to_string(expected), "", t.members}};
+      throw Found{{key.first + " " + views::to_string(t.whole) + " lacks summands: " + std::to_string(sum) + " of " +
+                       std::to_string(expected),
+                   "", t.members}};
   }
 }
 
@@ -770,8 +939,13 @@ std::string to_string(const PlanFault& fault) {
 
 std::optional<PlanFault> verify(const NetworkPlan& layers, std::span<const StepPlan> plans) {
   try {
+    for (const StepPlan& plan : plans)
+      if (plan.communications != plans[0].communications)
+        throw Found{{"another number of communications", "", {0, plan.rank}}};
+    detail::check_progress(plans);
     check_communication(plans);
     for (const StepPlan& plan : plans) Values(layers, plan).run();
+    detail::check_partial_sums(layers, plans);
     if (plans[0].kind != StepKind::inference) check_gradients(layers, plans);
   } catch (const Found& found) {
     return found.fault;

@@ -14,8 +14,11 @@
 //   layer that produces it. So nothing is overwritten that is still needed, and no node is missing.
 // * Gradients. The summands of each learned tensor cover each weight with each output once. They are summed over
 //   exactly the ranks that have one, before they are used.
-// * No deadlock. schedule() keeps its promise (nn/step_graph.hpp) if all ranks list the same communication in the same
-//   order, which is the first point.
+// * Sums. What a stage reads as a sum over ranks was summed once, over exactly the ranks that have a part: statistics
+//   of normalisations, means over pixels, losses. The owner of a partial sum of a convolution gets the products of each
+//   channel once.
+// * No deadlock. The plans of all ranks run to the end if each communication is a rendezvous. Then they do in every
+//   order of schedule() (nn/plan/detail/verify_progress.hpp has the proof).
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 

@@ -115,8 +115,11 @@ struct NormalisationWork {
   NormalisationStage stage = NormalisationStage::statistics;
   int layer = 0;
   bool trains = true;  ///< false: batch normalisation by running statistics
-  Index count = 0;     ///< elements that share a mean, over all ranks of the group
-  Index groups = 1;    ///< group normalisation
+  /// Of batch normalisation: the ranks over which sums are taken, as BatchNorm::scope and BatchNorm::ranks.
+  StatisticsScope scope = StatisticsScope::all;
+  int scope_ranks = 1;
+  Index count = 0;   ///< elements that share a mean, over all ranks of the group
+  Index groups = 1;  ///< group normalisation
   double epsilon = 1e-5, momentum = 0;
   bool counts = true;      ///< false: another rank contributes the same gradients of gamma and beta
   views::Box region = {};  ///< of x, y, dx and dy

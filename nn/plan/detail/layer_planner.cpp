@@ -234,6 +234,8 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
   if (const auto* bn = std::get_if<BatchNorm>(&description_.operation)) {
     work.epsilon = bn->epsilon;
     work.momentum = bn->momentum;
+    work.scope = bn->scope;
+    work.scope_ranks = bn->ranks;
   } else if (const auto* gn = std::get_if<GroupNorm>(&description_.operation)) {
     work.kind = NormalisationKind::group;
     work.groups = gn->groups;
