@@ -32,6 +32,7 @@ std::string to_string(const MachineDescription& m) {
   line("slab of an interior", m.multiplications_per_slab, "multiplications");
   line("slabs, at most", m.most_slabs, "");
   line("bucket of gradients, at least", m.bucket_bytes, "bytes");
+  line("all-reduces chosen by a tuning", m.tuning ? "yes" : "no", "");
   return text.str();
 }
 

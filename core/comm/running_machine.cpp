@@ -10,6 +10,7 @@ MachineDescription describe_machine(const Communicator& comm, bool on_host) {
   int lowest = comm.rank();  // of the ranks that share memory with this one
   for (const PeerTraffic& peer : comm.traffic_by_peer())
     if (peer.transport == "shared") lowest = std::min(lowest, peer.rank);
+  machine.tuning = comm.tuning();
   for (const std::int64_t node : comm.all_gather(lowest)) machine.nodes.push_back(static_cast<int>(node));
   return machine;
 }

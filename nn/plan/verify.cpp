@@ -635,7 +635,14 @@ class Values {
       reads(n, b, whole(b));
       writes(n, b, whole(b));
       elements += buffer(b).box.size();
+      // The sums of the loss travel behind the gradients, in their type.
+      if (buffer(b).type != w.type && !(w.with_loss && b == w.buffers.back()))
+        refuse(plan_, &n,
+               std::string("adds ") + buffer(b).name + " as " + nn::name(w.type) + ", and it is " +
+                   nn::name(buffer(b).type));
     }
+    if (w.plan.algorithm == comm::AllReduceAlgorithm::automatic || w.plan.part_elements < 1)
+      refuse(plan_, &n, "the algorithm of a sum is not chosen");
     if (w.segment < 0 && elements != w.elements)
       refuse(plan_, &n, "sums another number of elements than its buffers have");
     if (std::ranges::find(w.members, plan_.rank) == w.members.end()) refuse(plan_, &n, "the rank is not a member");
@@ -781,6 +788,12 @@ std::string text_of(const StepPlan& plan, const TransferWork& work) {
   return text;
 }
 
+/// "12 float over the ranks 0, 1 by ring in parts of 12".
+std::string text_of(const ReductionWork& sum) {
+  return std::to_string(sum.elements) + ' ' + nn::name(sum.type) + " over the ranks " + list_of(sum.members) + " by " +
+         to_string(sum.plan.algorithm) + " in parts of " + std::to_string(sum.plan.part_elements);
+}
+
 /// The values of a sum, for people: "conv1.w.gradient, conv1.b.gradient".
 std::string values_of(const StepPlan& plan, const ReductionWork& sum) {
   std::string text;
@@ -829,13 +842,12 @@ void check_communication(std::span<const StepPlan> plans) {
                        node->label,
                        {plan->rank, member}}};
         const auto& other = std::get<ReductionWork>(theirs->second->work);
-        if (other.members != mine.members || other.elements != mine.elements ||
-            other.element_bytes != mine.element_bytes || other.segment != mine.segment || other.first != mine.first ||
+        if (other.members != mine.members || other.elements != mine.elements || other.type != mine.type ||
+            other.plan != mine.plan || other.segment != mine.segment || other.first != mine.first ||
             other.with_loss != mine.with_loss)
           refuse_pair({plan, node}, *theirs,
-                      "the members disagree on the sum of " + values_of(*plan, mine) + ": " +
-                          std::to_string(mine.elements) + " elements over the ranks " + list_of(mine.members) +
-                          ", and " + std::to_string(other.elements) + " over " + list_of(other.members));
+                      "the members disagree on the sum of " + values_of(*plan, mine) + ": " + text_of(mine) + ", and " +
+                          text_of(other));
       }
     }
   }

@@ -658,7 +658,27 @@ std::map<std::string, Change> faults() {
     return true;
   });
   all["a sum over ranks has another type"] = change<ReductionWork>([](ReductionWork& w, Dice&) {
-    w.element_bytes *= 2;
+    w.type = w.type == ElementType::float64 ? ElementType::float32 : ElementType::float64;
+    return true;
+  });
+  all["a sum over ranks has another type on all ranks"] = [](Case& c, Dice& dice) {
+    const int number =
+        any_sum(c, dice, [](const auto&, const ReductionWork& w) { return w.segment < 0 || !w.with_loss; });
+    for (StepPlan& plan : c.plans)
+      for (PlanNode& n : plan.nodes)
+        if (n.communication == number && number >= 0) std::get<ReductionWork>(n.work).type = ElementType::int32;
+    return number >= 0;
+  };
+  all["a sum over ranks has another algorithm on one rank"] = change<ReductionWork>([](ReductionWork& w, Dice&) {
+    w.plan.algorithm = comm::AllReduceAlgorithm::ring;
+    return true;
+  });
+  all["a sum over ranks has other parts on one rank"] = change<ReductionWork>([](ReductionWork& w, Dice&) {
+    w.plan.part_elements /= 2;
+    return true;
+  });
+  all["a sum over ranks has no algorithm"] = change_on_all_ranks<ReductionWork>([](ReductionWork& w) {
+    w.plan = {};
     return true;
   });
   all["the parameters are updated before their gradients are summed"] = [](Case& c, Dice& dice) {
@@ -938,6 +958,10 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a sum over ranks lacks a member", disagree},
       {"a sum over ranks has another length", disagree},
       {"a sum over ranks has another type", disagree},
+      {"a sum over ranks has another algorithm on one rank", {" by ring in parts of "}},
+      {"a sum over ranks has other parts on one rank", disagree},
+      {"a sum over ranks has another type on all ranks", {" as int32, and it is "}},
+      {"a sum over ranks has no algorithm", {"the algorithm of a sum is not chosen"}},
       {"the parameters are updated before their gradients are summed",
        {not_summed[0], "before it is summed", missing[0]}},
       {"memory is smaller than the owned box", {"does not cover the owned box"}},

@@ -126,10 +126,7 @@ void LayerPlanner::prepare_statistics() {
 }
 
 ReductionWork LayerPlanner::sum_of(BufferId b) const {
-  return {.members = members_,
-          .elements = builder_[b].box.size(),
-          .element_bytes = static_cast<int>(bytes_of(builder_[b].type)),
-          .buffers = {b}};
+  return {.members = members_, .elements = builder_[b].box.size(), .type = builder_[b].type, .buffers = {b}};
 }
 
 void LayerPlanner::add_forward(bool trains) {
