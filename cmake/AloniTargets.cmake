@@ -155,6 +155,7 @@ function(aloni_add_library folder)
   set_property(GLOBAL APPEND PROPERTY aloni_folders ${folder})
   set_property(GLOBAL PROPERTY aloni_${folder}_pure_headers ${arg_PURE_HEADERS})
   set_property(GLOBAL PROPERTY aloni_${folder}_headers ${arg_HEADERS})
+  set_property(GLOBAL PROPERTY aloni_${folder}_pure_sources ${arg_PURE_SOURCES})
   set_property(GLOBAL PROPERTY aloni_${folder}_depends ${arg_PUBLIC_DEPENDS})
 
   install(TARGETS ${target} EXPORT aloniTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}

@@ -36,6 +36,7 @@ std::vector<MachineField> fields_of(const MachineDescription& m) {
       {"multiplications_per_slab", "slab of an interior", m.multiplications_per_slab, "multiplications"},
       {"most_slabs", "slabs, at most", Index{m.most_slabs}, ""},
       {"bucket_bytes", "bucket of gradients, at least", m.bucket_bytes, "bytes"},
+      {"tuning", "all-reduces chosen by a tuning", m.tuning.has_value(), ""},
   };
 }
 

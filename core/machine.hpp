@@ -2,9 +2,11 @@
 // What a plan needs to know about the machine: which ranks share memory, how messages make progress, and the costs by
 // which a planner chooses between equivalent plans. One value, equal on all ranks, without MPI and Kokkos. So plans for
 // 4,096 ranks can be made on a laptop. Running ranks fill it in by describe_machine() (core/comm/running_machine.hpp).
+#include <aloni/core/comm/tuning.hpp>
 #include <aloni/core/index.hpp>
 
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -58,6 +60,9 @@ struct MachineDescription {
   // --- collectives ---
   /// Least size of the messages in which gradients are summed beside the backward pass, in bytes.
   Index bucket_bytes = Index{1} << 20;
+  /// Measured all-reduces. They decide the algorithm and the parts of sums over as many ranks; without them
+  /// the size does.
+  std::optional<comm::Tuning> tuning = {};
 
   /// Kernels that are submitted before communication that needs an earlier one starts (ScheduleOptions). On a device
   /// they run while the communication is prepared. On the host a kernel ends before the next action begins.

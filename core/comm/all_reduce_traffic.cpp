@@ -61,6 +61,22 @@ class Count {
     rabenseifner(nodes, node, block(place));
   }
 
+  /// A block travels in messages of at most `segment` elements.
+  void ring(int size, int me, Index count, Index segment) {
+    if (size == 1) return;
+    const auto block = [&](int i) { return elements_of(count, (i + size) % size, (i + size) % size + 1, size); };
+    const auto messages = [&](Index elements) { return std::max<Index>(1, (elements + segment - 1) / segment); };
+    const Index larger = count % size;  // the first blocks have an element more
+    const Index all = larger * messages(count / size + 1) + (size - larger) * messages(count / size);
+    const auto send_but = [&](int i) { send(count - block(i), all - messages(block(i))); };
+    const auto receive_but = [&](int i) { receive(count - block(i), all - messages(block(i))); };
+    send_but(me);
+    receive_but(me - 1);
+    traffic_.elements_combined += times_ * (count - block(me - 1));
+    send_but(me + 1);
+    receive_but(me);
+  }
+
   /// All members touch the memory of all others. The other ranks read all of this rank's values but its block. The
   /// rank writes the result of its block into their memory.
   void direct(int size, int me, Index count) {
@@ -98,10 +114,12 @@ class Count {
   Index times_;
 };
 
-detail::Topology topology_of(const std::vector<std::vector<int>>& nodes, bool shared_memory, Index count,
-                             int element_bytes) {
+void check(Index count, int element_bytes) {
   if (count < 0) throw InvalidArgument(operation, "count", std::to_string(count), "at least 0");
   if (element_bytes < 1) throw InvalidArgument(operation, "element_bytes", std::to_string(element_bytes), "at least 1");
+}
+
+detail::Topology topology_of(const std::vector<std::vector<int>>& nodes, bool shared_memory) {
   detail::Topology topology{.nodes = nodes, .one_island = shared_memory && nodes.size() == 1};
   for (const auto& node : nodes) topology.root_ranks.insert(topology.root_ranks.end(), node.begin(), node.end());
   return topology;
@@ -111,68 +129,96 @@ detail::Topology topology_of(const std::vector<std::vector<int>>& nodes, bool sh
 class Traffic {
  public:
   /// @pre several positions, count ≥ 1
-  Traffic(detail::Topology topology, Index count, int element_bytes) : plans_(std::move(topology)), count_(count) {
-    const auto bytes = static_cast<std::size_t>(count) * static_cast<std::size_t>(element_bytes);
-    algorithm_ = plans_.choose(operation, AllReduceAlgorithm::automatic, bytes, false).algorithm;
-    part_ = plans_.part_elements({.kind = OperationKind::all_reduce,
-                                  .algorithm = algorithm_,
-                                  .element_bytes = static_cast<std::uint32_t>(element_bytes),
-                                  .count = count});
+  Traffic(const std::vector<std::vector<int>>& nodes, Index count, int element_bytes, const AllReducePlan& plan)
+      : nodes_(nodes),
+        count_(count),
+        segment_(detail::Plans::ring_segment(static_cast<std::size_t>(element_bytes))),
+        plan_(plan) {
+    for (const auto& node : nodes) size_ += static_cast<int>(node.size());
   }
 
   /// `node`, `place`: those of the position.
   AllReduceTraffic of(int position, int node, int place) const {
-    const auto& topology = plans_.topology();
-    const int size = static_cast<int>(topology.root_ranks.size());
-    AllReduceTraffic traffic{.algorithm = algorithm_};
+    AllReduceTraffic traffic{.algorithm = plan_.algorithm};
     const auto add = [&](Index count, Index times) {
       if (count == 0 || times == 0) return;
       Count part(traffic, times);
-      switch (algorithm_) {
+      switch (plan_.algorithm) {
         case AllReduceAlgorithm::direct:
-          return part.direct(size, position, count);
+          return part.direct(size_, position, count);
         case AllReduceAlgorithm::hierarchical:
-          return part.hierarchical(static_cast<int>(topology.nodes.size()), node,
-                                   static_cast<int>(topology.nodes.front().size()), place, count);
+          return part.hierarchical(static_cast<int>(nodes_.size()), node, static_cast<int>(nodes_.front().size()),
+                                   place, count);
         case AllReduceAlgorithm::rabenseifner:
-          return part.rabenseifner(size, position, count);
+          return part.rabenseifner(size_, position, count);
+        case AllReduceAlgorithm::ring:
+          return part.ring(size_, position, count, segment_);
         default:
-          return part.recursive_doubling(size, position, count);
+          return part.recursive_doubling(size_, position, count);
       }
     };
-    const Index parts = (count_ + part_ - 1) / part_;
-    add(part_, parts - 1);
-    add(count_ - (parts - 1) * part_, 1);
+    const Index parts = (count_ + plan_.part_elements - 1) / plan_.part_elements;
+    add(plan_.part_elements, parts - 1);
+    add(count_ - (parts - 1) * plan_.part_elements, 1);
     return traffic;
   }
 
  private:
-  detail::Plans plans_;
-  Index count_, part_ = 0;
-  AllReduceAlgorithm algorithm_ = AllReduceAlgorithm::automatic;
+  const std::vector<std::vector<int>>& nodes_;
+  Index count_, segment_;
+  AllReducePlan plan_;
+  int size_ = 0;
 };
 
 }  // namespace
 
+AllReduceChooser::AllReduceChooser(const std::vector<std::vector<int>>& nodes, bool shared_memory,
+                                   const std::optional<Tuning>& tuning) {
+  const auto plans = std::make_shared<detail::Plans>(topology_of(nodes, shared_memory));
+  const auto ranks = static_cast<int>(plans->topology().root_ranks.size());
+  if (tuning && tuning->ranks == ranks) plans->set_tuning(*tuning);
+  plans_ = plans;
+}
+
+AllReducePlan AllReduceChooser::operator()(Index count, int element_bytes) const {
+  check(count, element_bytes);
+  if (plans_->topology().root_ranks.size() < 2 || count == 0) return {};
+  const auto bytes = static_cast<std::size_t>(count) * static_cast<std::size_t>(element_bytes);
+  AllReducePlan plan{.algorithm = plans_->choose(operation, AllReduceAlgorithm::automatic, bytes, false).algorithm};
+  plan.part_elements = plans_->part_elements({.kind = OperationKind::all_reduce,
+                                              .algorithm = plan.algorithm,
+                                              .element_bytes = static_cast<std::uint32_t>(element_bytes),
+                                              .count = count});
+  return plan;
+}
+
 AllReduceTraffic all_reduce_traffic(const std::vector<std::vector<int>>& nodes, bool shared_memory, int position,
                                     Index count, int element_bytes) {
-  detail::Topology topology = topology_of(nodes, shared_memory, count, element_bytes);
+  return all_reduce_traffic(nodes, position, count, element_bytes,
+                            AllReduceChooser(nodes, shared_memory)(count, element_bytes));
+}
+
+AllReduceTraffic all_reduce_traffic(const std::vector<std::vector<int>>& nodes, int position, Index count,
+                                    int element_bytes, const AllReducePlan& plan) {
+  check(count, element_bytes);
   for (std::size_t node = 0; node < nodes.size(); ++node) {
     const auto found = std::ranges::find(nodes[node], position);
     if (found == nodes[node].end()) continue;
-    if (topology.root_ranks.size() < 2 || count == 0) return {};
-    return Traffic(std::move(topology), count, element_bytes)
+    if (count == 0 || (nodes.size() == 1 && nodes[0].size() < 2)) return {};
+    return Traffic(nodes, count, element_bytes, plan)
         .of(position, static_cast<int>(node), static_cast<int>(found - nodes[node].begin()));
   }
   throw InvalidArgument(operation, "position", std::to_string(position), "a position that is on a node");
 }
 
 std::vector<AllReduceTraffic> all_reduce_traffic(const std::vector<std::vector<int>>& nodes, bool shared_memory,
-                                                 Index count, int element_bytes) {
-  detail::Topology topology = topology_of(nodes, shared_memory, count, element_bytes);
-  std::vector<AllReduceTraffic> all(topology.root_ranks.size());
-  if (all.size() < 2 || count == 0) return all;
-  const Traffic traffic(std::move(topology), count, element_bytes);
+                                                 Index count, int element_bytes, const std::optional<Tuning>& tuning) {
+  const AllReducePlan plan = AllReduceChooser(nodes, shared_memory, tuning)(count, element_bytes);
+  std::size_t size = 0;
+  for (const auto& node : nodes) size += node.size();
+  std::vector<AllReduceTraffic> all(size);
+  if (size < 2 || count == 0) return all;
+  const Traffic traffic(nodes, count, element_bytes, plan);
   for (std::size_t node = 0; node < nodes.size(); ++node)
     for (std::size_t place = 0; place < nodes[node].size(); ++place) {
       const int position = nodes[node][place];

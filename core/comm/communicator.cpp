@@ -272,6 +272,17 @@ void Communicator::set_tuning(const Tuning& tuning) const {
   state_->plans.set_tuning(tuning);
 }
 
+std::optional<std::string> Communicator::unsupported_reason(AllReduceAlgorithm algorithm) const {
+  try {
+    (void)state_->plans.choose("aloni::comm::Communicator::unsupported_reason", algorithm, 0, false);
+    return std::nullopt;
+  } catch (const Unsupported& error) {
+    return error.expectation();
+  }
+}
+
+const std::optional<Tuning>& Communicator::tuning() const { return state_->plans.tuning(); }
+
 void Communicator::poison(std::string_view message) const noexcept { state_->runtime->poison(message); }
 
 void Communicator::check_poison(bool waits) const {

@@ -209,6 +209,10 @@ class Communicator {
   /// only. Throws InvalidArgument for a tuning of other numbers of ranks or nodes, CommunicationError when ranks pass
   /// different ones.
   void set_tuning(const Tuning& tuning) const;
+  /// Why these ranks cannot use an algorithm for an all-reduce, and the alternative; none if they can.
+  std::optional<std::string> unsupported_reason(AllReduceAlgorithm algorithm) const;
+  /// What set_tuning() was given last; none before.
+  const std::optional<Tuning>& tuning() const;
 
   // --- memory of the node's ranks ---
 

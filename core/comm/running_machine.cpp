@@ -45,6 +45,7 @@ MachineDescription describe_machine(const Communicator& comm, MachineDescription
   MachineDescription machine = std::move(given);
   fill_nodes(comm, machine);
   machine.progress_thread = comm.has_progress_thread();
+  machine.tuning = comm.tuning();
   if (comm.has_checksums()) machine.direct_bytes = unlimited_bytes;
   // Nodes may have different networks. A message is divided by its sender, so the smallest fragments decide.
   const std::size_t fragment = comm.largest_fragment_between_nodes();

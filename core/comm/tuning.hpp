@@ -22,6 +22,8 @@ struct Measurement {
   std::size_t bytes = 0;
   double seconds = 0;          ///< time of the slowest rank
   std::size_t part_bytes = 0;  ///< fastest part size; 0: the library's default
+
+  friend bool operator==(const Measurement&, const Measurement&) = default;
 };
 
 struct Tuning {
@@ -35,6 +37,8 @@ struct Tuning {
   double measured_seconds(AllReduceAlgorithm algorithm, std::size_t bytes) const;
   /// Part size, in bytes, of the largest measured size not above `bytes`; 0 if there is none.
   std::size_t part_bytes(AllReduceAlgorithm algorithm, std::size_t bytes) const;
+
+  friend bool operator==(const Tuning&, const Tuning&) = default;
 };
 
 /// Text form for files, one value per line.

@@ -26,6 +26,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -151,7 +152,9 @@ class ViewAllReduce {
   /// pending; all ranks start them in the same order.
   /// Collective. Asynchronous: the part belongs to the operation until finish() with the same arguments.
   /// @pre can_start(). Throws like run().
-  [[nodiscard]] Request start(const Queue<Exec>& queue, Index first, Index count) const requires built_in {
+  /// `options`: of the collective of the way on_host; equal on all ranks.
+  [[nodiscard]] Request start(const Queue<Exec>& queue, Index first, Index count,
+                              const CollectiveOptions& options = {}) const requires built_in {
     if (comm_.size() == 1 || count == 0) return {};
     if (library_) {
       library_->start_all_reduce(comm_, data_.data() + first, static_cast<std::size_t>(count), element_type<T>(),
@@ -161,7 +164,12 @@ class ViewAllReduce {
     if constexpr (!on_host) Kokkos::deep_copy(queue.space(), part(host_, first, count), part(data_, first, count));
     static const std::string reason = "aloni::comm::ViewAllReduce: this rank's values are complete on the host";
     queue.fence(reason);
-    return comm_.start_all_reduce(on_the_host(first, count), f_.reduction);
+    return comm_.start_all_reduce(on_the_host(first, count), f_.reduction, options);
+  }
+  /// Why start() cannot use an algorithm, and the alternative; none if it can, or if the way has no algorithms.
+  std::optional<std::string> unsupported_reason(AllReduceAlgorithm algorithm) const {
+    if (way_ != ViewAllReduceWay::on_host || library_) return std::nullopt;
+    return comm_.unsupported_reason(algorithm);
   }
   /// Ends start(). Kernels submitted to `queue` later see the result. Throws like run().
   void finish(const Queue<Exec>& queue, Request& request, Index first, Index count) const requires built_in {

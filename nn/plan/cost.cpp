@@ -176,12 +176,13 @@ NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const Mac
 
 NodeCost reduction_cost(const StepPlan& plan, const ReductionWork& work, const MachineDescription& machine) {
   const auto place = std::ranges::find(work.members, plan.rank) - work.members.begin();
+  const Index bytes = bytes_of(work.type);
   const comm::AllReduceTraffic t =
-      comm::all_reduce_traffic(detail::positions_by_node(work.members, machine), machine.shared_memory,
-                               static_cast<int>(place), work.elements, work.element_bytes);
+      comm::all_reduce_traffic(detail::positions_by_node(work.members, machine), static_cast<int>(place), work.elements,
+                               static_cast<int>(bytes), work.plan);
   return {.flops = static_cast<double>(t.elements_combined),
-          .bytes_sent = t.elements_sent * work.element_bytes,
-          .bytes_received = t.elements_received * work.element_bytes,
+          .bytes_sent = t.elements_sent * bytes,
+          .bytes_received = t.elements_received * bytes,
           .messages_sent = t.messages_sent,
           .messages_received = t.messages_received};
 }

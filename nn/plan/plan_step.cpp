@@ -442,7 +442,7 @@ class StepPlanner {
   }
 
   void add_sum_of_all_ranks(BufferId b) {
-    ReductionWork sum{.elements = builder_[b].box.size(), .element_bytes = 8, .buffers = {b}};
+    ReductionWork sum{.elements = builder_[b].box.size(), .buffers = {b}};
     sum.members = detail::members_of_gradients(1, plan_.ranks, rank());
     builder_.reduction("sums over ranks", std::move(sum), {builder_.whole(b)});
   }
@@ -540,13 +540,12 @@ class StepPlanner {
     for (std::size_t p = 0; p < parameters_.places.size(); ++p)
       if (parameters_.places[p].segment == s) mine.push_back(p);
     const bool has_loss = segment == 0 && plan_.kind == StepKind::training;
-    const auto element_bytes = static_cast<int>(bytes_of(builder_.parameters()));
     Index end = parameters_.lengths[s], size = 0;
     ReductionWork work;
     const auto close = [&](int layer, Index first) {
       work.members = members;
       work.elements = end - first;
-      work.element_bytes = element_bytes;
+      work.type = builder_.parameters();
       work.segment = segment;
       work.first = first;
       work.with_loss = has_loss && end == parameters_.lengths[s];
@@ -562,7 +561,7 @@ class StepPlanner {
       const ParameterDescription& d = parameters_.descriptions[mine[k]];
       work.buffers.push_back(gradients_[mine[k]]);
       // Ranks may keep blocks of slightly different sizes. Buckets must be equal on all ranks: the mean size counts.
-      size += d.extents.size() / blocks * element_bytes;
+      size += d.extents.size() / blocks * bytes_of(builder_.parameters());
       const bool ends_layer = k == 0 || parameters_.descriptions[mine[k - 1]].layer != d.layer;
       if (!ends_layer || (k > 0 && size < builder_.machine().bucket_bytes && options_.sums_beside_backward)) continue;
       if (k > 0 && !options_.sums_beside_backward) continue;

@@ -293,7 +293,8 @@ class ReductionCosts::Cache {
     for (const PlanNode& node : plan.nodes) {
       const auto* work = std::get_if<ReductionWork>(&node.work);
       if (work == nullptr) continue;
-      ++reductions[{&groups_of(node, *work), work->elements, work->element_bytes, work->segment >= 0}];
+      ++reductions[{&groups_of(node, *work), work->elements, static_cast<int>(bytes_of(work->type)),
+                    work->segment >= 0}];
       const NodeCost cost = cost_of_regions(plan, node);
       regions.all += cost;
       if (work->segment >= 0) regions.gradients += cost;
@@ -366,7 +367,8 @@ class ReductionCosts::Cache {
   const std::vector<comm::AllReduceTraffic>& traffic_of(std::size_t topology, Index elements, int element_bytes) {
     const auto [place, added] = traffic_.try_emplace({topology, elements, element_bytes});
     if (added)
-      place->second = comm::all_reduce_traffic(topologies_[topology], machine_.shared_memory, elements, element_bytes);
+      place->second = comm::all_reduce_traffic(topologies_[topology], machine_.shared_memory, elements, element_bytes,
+                                               machine_.tuning);
     return place->second;
   }
 

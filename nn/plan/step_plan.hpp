@@ -19,21 +19,6 @@ namespace aloni::nn {
 /// the user's in place of the loss. inference: forward alone.
 enum class StepKind : std::uint8_t { training, gradients, inference };
 
-enum class ElementType : std::uint8_t { float32, float64, bfloat16, int32 };
-constexpr Index bytes_of(ElementType type) {
-  switch (type) {
-    case ElementType::float32:
-    case ElementType::int32:
-      return 4;
-    case ElementType::float64:
-      return 8;
-    case ElementType::bfloat16:
-      break;
-  }
-  return 2;
-}
-const char* name(ElementType type);
-
 enum class BufferRole : std::uint8_t {
   input,                ///< what the user fills: input, labels, targets, and for StepKind::gradients dL/dy
   activation,           ///< outputs of layers
@@ -108,6 +93,7 @@ struct WeightPart {
 struct ConvolutionWeights {
   int layer = 0;
   BufferId w = no_buffer, dw = no_buffer;
+  BufferId filters = no_buffer;  ///< stands for what the kernels keep of the weights
   std::vector<WeightPart> parts = {};
 };
 

@@ -16,8 +16,11 @@
 //   exactly the ranks that have one, before they are used.
 // * Updates. If the plan has an optimiser, each learned tensor is updated once, with its own gradient and states, after
 //   the sum of its gradient over the ranks. No node reads the new value.
-// * No deadlock. schedule() keeps its promise (nn/step_graph.hpp) if all ranks list the same communication in the same
-//   order, which is the first point.
+// * Sums. What a stage reads as a sum over ranks was summed once, over exactly the ranks that have a part: statistics
+//   of normalisations, means over pixels, losses. The owner of a partial sum of a convolution gets the products of each
+//   channel once.
+// * No deadlock. The plans of all ranks run to the end if each communication is a rendezvous. Then they do in every
+//   order of schedule() (nn/plan/detail/verify_progress.hpp has the proof).
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 

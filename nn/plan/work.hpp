@@ -3,6 +3,7 @@
 // reduction with its members. nn/run/ binds each to a kernel, transfer or collective; cost() prices it.
 //
 // A work names buffers of its plan (StepPlan::buffers). Boxes are global indices of these buffers.
+#include <aloni/core/comm/all_reduce_traffic.hpp>
 #include <aloni/halo/stencil.hpp>
 #include <aloni/halo/transfer_plan.hpp>
 #include <aloni/nn/layer.hpp>
@@ -18,6 +19,21 @@
 #include <vector>
 
 namespace aloni::nn {
+
+enum class ElementType : std::uint8_t { float32, float64, bfloat16, int32 };
+constexpr Index bytes_of(ElementType type) {
+  switch (type) {
+    case ElementType::float32:
+    case ElementType::int32:
+      return 4;
+    case ElementType::float64:
+      return 8;
+    case ElementType::bfloat16:
+      break;
+  }
+  return 2;
+}
+const char* name(ElementType type);
 
 /// Index in StepPlan::buffers.
 using BufferId = int;
@@ -116,8 +132,11 @@ struct NormalisationWork {
   NormalisationStage stage = NormalisationStage::statistics;
   int layer = 0;
   bool trains = true;  ///< false: batch normalisation by running statistics
-  Index count = 0;     ///< elements that share a mean, over all ranks of the group
-  Index groups = 1;    ///< group normalisation
+  /// Of batch normalisation: the ranks over which sums are taken, as BatchNorm::scope and BatchNorm::ranks.
+  StatisticsScope scope = StatisticsScope::all;
+  int scope_ranks = 1;
+  Index count = 0;   ///< elements that share a mean, over all ranks of the group
+  Index groups = 1;  ///< group normalisation
   double epsilon = 1e-5, momentum = 0;
   bool counts = true;      ///< false: another rank contributes the same gradients of gamma and beta
   views::Box region = {};  ///< of x, y, dx and dy
@@ -228,7 +247,9 @@ struct TransferWork {
 struct ReductionWork {
   std::vector<int> members = {};  ///< ascending; includes this rank
   Index elements = 0;             ///< equal on all members
-  int element_bytes = 8;
+  ElementType type = ElementType::float64;
+  /// How collectives on host memory add them; set by PlanBuilder::reduction(). A device's library has its own ways.
+  comm::AllReducePlan plan = {};
   std::vector<BufferId> buffers = {};  ///< the values
   /// Of gradients: their range in a segment of the parameters; -1: not gradients.
   int segment = -1;

@@ -153,12 +153,18 @@ void Binder<T, Exec>::sum_gradients(const Queue<Exec>& queue) {
 
 template <class T, class Exec>
 template <class U>
-auto Binder<T, Exec>::bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, Index first, Index count) -> AddToStep {
-  return [node = std::move(node), sum = std::move(sum), range = std::pair{first, count}](Step<Exec>& step) {
+auto Binder<T, Exec>::bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, const ReductionWork& work) -> AddToStep {
+  const comm::CollectiveOptions options{.algorithm = work.plan.algorithm, .part_elements = work.plan.part_elements};
+  if (const auto needed = sum->reduction->unsupported_reason(work.plan.algorithm)) {
+    throw Unsupported("aloni::nn::Binder::bind", "algorithm of " + node.label, to_string(work.plan.algorithm),
+                      "a plan for this machine: the algorithm needs " + *needed);
+  }
+  return [node = std::move(node), sum = std::move(sum), range = std::pair{work.first, work.elements},
+          options](Step<Exec>& step) {
     step.collective(
         node,
-        [sum, range](const Queue<Exec>& queue) {
-          sum->pending[range] = sum->reduction->start(queue, range.first, range.second);
+        [sum, range, options](const Queue<Exec>& queue) {
+          sum->pending[range] = sum->reduction->start(queue, range.first, range.second, options);
         },
         [sum, range](const Queue<Exec>& queue) {
           sum->reduction->finish(queue, sum->pending[range], range.first, range.second);
@@ -170,21 +176,18 @@ template <class T, class Exec>
 auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& work, StepNode node) -> AddToStep {
   if (work.segment >= 0) {
     make_gradient_sums();
-    return bind_sum<Parameter>(std::move(node), gradient_sums_.at(static_cast<std::size_t>(work.segment)), work.first,
-                               work.elements);
+    return bind_sum<Parameter>(std::move(node), gradient_sums_.at(static_cast<std::size_t>(work.segment)), work);
   }
   const BufferId b = work.buffers.at(0);
   const PlanBuffer& buffer = plan.buffers[static_cast<std::size_t>(b)];
-  if (buffer.type == ElementType::float64) {
+  if (work.type == ElementType::float64) {
     return bind_sum<double>(
         std::move(node),
-        sum_of<double>(double_sums_, buffer.name, memory_.template flat<double>(plan, b), work.members), 0,
-        work.elements);
+        sum_of<double>(double_sums_, buffer.name, memory_.template flat<double>(plan, b), work.members), work);
   }
   return bind_sum<Parameter>(
       std::move(node),
-      sum_of<Parameter>(value_sums_, buffer.name, memory_.template flat<Parameter>(plan, b), work.members), 0,
-      work.elements);
+      sum_of<Parameter>(value_sums_, buffer.name, memory_.template flat<Parameter>(plan, b), work.members), work);
 }
 
 #define INSTANTIATE(T, Exec)                                                                              \

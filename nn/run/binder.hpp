@@ -57,7 +57,8 @@ class Binder {
 
   /// Binds node `n` and adds it to the step. The plan, this object and the step's queue outlive the step.
   /// Collective over the ranks of the plan: every rank binds the same communication in the same order.
-  /// Throws Unsupported if a backend cannot compute a convolution (on the ranks with that part).
+  /// Throws Unsupported if a backend cannot compute a convolution (on the ranks with that part), or if the ranks of a
+  /// sum cannot use its algorithm.
   void bind(const StepPlan& plan, int n, Step<Exec>& step);
 
   /// Version of the filter values of the next executions; 0, the default, disables caching.
@@ -129,7 +130,7 @@ class Binder {
   AddToStep bind_transfer(const StepPlan& plan, const TransferWork& work, StepNode node);
   AddToStep bind_reduction(const StepPlan& plan, const ReductionWork& work, StepNode node);
   template <class U>
-  static AddToStep bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, Index first, Index count);
+  static AddToStep bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, const ReductionWork& work);
   template <class U>
   std::shared_ptr<Sum<U>> sum_of(std::map<std::string, std::shared_ptr<Sum<U>>>& all, const std::string& name,
                                  const Flat<U>& values, const std::vector<int>& members);

@@ -146,5 +146,39 @@ TEST(AllReduceTraffic, RefusesArgumentsThatDoNotFit) {
   EXPECT_THROW(all_reduce_traffic(even_nodes(1, 4), true, 0, 10, 0), InvalidArgument);
 }
 
+/// A tuning in which one algorithm is the fastest, in parts of this size.
+Tuning tuning_for(AllReduceAlgorithm fastest, int ranks, int nodes, std::size_t part_bytes) {
+  Tuning tuning{.ranks = ranks, .nodes = nodes};
+  for (const AllReduceAlgorithm a : {AllReduceAlgorithm::recursive_doubling, AllReduceAlgorithm::ring})
+    tuning.measurements.push_back({a, 1024, a == fastest ? 1e-6 : 1e-3, part_bytes});
+  return tuning;
+}
+
+TEST(AllReduceTraffic, FollowsATuningOfTheSameRanks) {
+  const Tuning tuning = tuning_for(AllReduceAlgorithm::ring, 4, 4, 8192);
+  const AllReducePlan ring{AllReduceAlgorithm::ring, 2048};
+  EXPECT_EQ(AllReduceChooser(even_nodes(4, 1), true, tuning)(100'000, 4), ring);
+  EXPECT_EQ(AllReduceChooser(even_nodes(3, 1), true, tuning)(100'000, 4),
+            AllReduceChooser(even_nodes(3, 1), true)(100'000, 4));
+  EXPECT_EQ(AllReduceChooser(even_nodes(2, 2), true, tuning)(100'000, 4), ring);
+  EXPECT_EQ(AllReduceChooser(even_nodes(1, 1), true)(100'000, 4), AllReducePlan{});
+}
+
+TEST(AllReduceTraffic, OfARingIsThatOfTheSchedule) {
+  constexpr Index segment = 256 * 1024 / 4;
+  for (const int p : {2, 3, 5, 8}) {
+    for (const Index count : {Index{3}, Index{1000}, 5 * segment + 7, Index{2} * 8 * segment}) {
+      for (int me = 0; me < p; ++me) {
+        AllReduceTraffic expected{.algorithm = AllReduceAlgorithm::ring};
+        Builder b(me);
+        ring_all_reduce(b, Team::all(me, p), b.output(count), segment);
+        add(expected, b.finish());
+        const AllReducePlan plan{AllReduceAlgorithm::ring, count};
+        EXPECT_EQ(all_reduce_traffic(even_nodes(p, 1), me, count, 4, plan), expected) << p << ' ' << count << ' ' << me;
+      }
+    }
+  }
+}
+
 }  // namespace test_all_reduce_traffic
 }  // namespace aloni::comm

@@ -1,5 +1,6 @@
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/detail/reduction_members.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/strategy.hpp>
 
@@ -95,22 +96,32 @@ TEST(PlanCost, SwapsSendsAndReceivesOfAdjointsAndCountsTheirSums) {
   EXPECT_EQ(c.flops, 5 + 6 + 1 + 4);
 }
 
+/// A sum with the algorithm of the machine.
+ReductionWork sum_over(const std::vector<int>& members, Index elements, ElementType type,
+                       const MachineDescription& machine = {}) {
+  const comm::AllReduceChooser choose(detail::positions_by_node(members, machine), machine.shared_memory);
+  const auto bytes = static_cast<int>(bytes_of(type));
+  return {.members = members, .elements = elements, .type = type, .plan = choose(elements, bytes)};
+}
+
 TEST(PlanCost, TakesTheAlgorithmOfAReductionFromTheNodesOfItsMembers) {
   const StepPlan plan = small_plan();
-  const PlanNode few = node_of(ReductionWork{.members = {0, 1, 2, 3}, .elements = 10, .element_bytes = 8});
+  const PlanNode few = node_of(sum_over({0, 1, 2, 3}, 10, ElementType::float64));
   EXPECT_EQ(cost(plan, few).messages_sent, 2);  // recursive doubling
   EXPECT_EQ(cost(plan, few).bytes_sent, 2 * 10 * 8);
   const Index n = 1 << 16;
-  const PlanNode many = node_of(ReductionWork{.members = {0, 1, 2, 3}, .elements = n, .element_bytes = 4});
-  EXPECT_EQ(cost(plan, many).messages_sent, 2 * 3);  // in shared memory
-  EXPECT_EQ(cost(plan, many).bytes_sent, 2 * n * 3 / 4 * 4);
+  const auto many = [&](const MachineDescription& machine) {
+    return cost(plan, node_of(sum_over({0, 1, 2, 3}, n, ElementType::float32, machine)), machine);
+  };
+  EXPECT_EQ(many({}).messages_sent, 2 * 3);  // in shared memory
+  EXPECT_EQ(many({}).bytes_sent, 2 * n * 3 / 4 * 4);
   MachineDescription apart;
   apart.shared_memory = false;
-  EXPECT_EQ(cost(plan, many, apart).messages_sent, 4);  // Rabenseifner
-  EXPECT_EQ(cost(plan, many, apart).bytes_sent, 2 * n * 3 / 4 * 4);
+  EXPECT_EQ(many(apart).messages_sent, 4);  // Rabenseifner
+  EXPECT_EQ(many(apart).bytes_sent, 2 * n * 3 / 4 * 4);
   // Within a node half of the data, between nodes a quarter, and the same back.
-  EXPECT_EQ(cost(plan, many, machine_of_nodes(4, 2)).bytes_sent, 2 * (n / 2 + n / 4) * 4);
-  const PlanNode pair = node_of(ReductionWork{.members = {1, 3}, .elements = 10, .element_bytes = 8});
+  EXPECT_EQ(many(machine_of_nodes(4, 2)).bytes_sent, 2 * (n / 2 + n / 4) * 4);
+  const PlanNode pair = node_of(sum_over({1, 3}, 10, ElementType::float64));
   EXPECT_EQ(cost(plan, pair).messages_sent, 1);
 }
 

@@ -7,6 +7,7 @@
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/run/binder.hpp>
 
 #include <gtest/gtest.h>
 
@@ -33,14 +34,13 @@ NodeCost counted(const comm::Communicator& comm) {
   return sum;
 }
 
-TEST(Traffic, OfATrainingStepIsThatOfThePlan) {
-  const auto comm = aloni::test::make_communicator();
+/// Random networks from seeds above `first`.
+void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint64_t first) {
   const MachineDescription by_default = comm::describe_machine(comm, true);
   const Queue<Exec> queue;
   int copies_more = 0;  // networks with more copies from other ranks' memory than by default
-  // The default run has 201 networks: on 2 and 8 ranks with shared memory, and on 2 with messages.
-  for (int i = 0; i < aloni::test::random_cases(67); ++i) {
-    Dice dice(static_cast<std::uint64_t>(i) + 1000 * static_cast<std::uint64_t>(comm.size()));
+  for (int i = 0; i < cases; ++i) {
+    Dice dice(first + static_cast<std::uint64_t>(i) + 1000 * static_cast<std::uint64_t>(comm.size()));
     const NetworkDescription net = random_network(dice, Kinds::all);
     const Index samples = dice(1, 5);
     const Strategy strategy = random_strategy(dice, net, splits_for(comm.size(), net.spatial_rank));
@@ -72,6 +72,48 @@ TEST(Traffic, OfATrainingStepIsThatOfThePlan) {
   // The direct_bytes of the options reach both the plan and the transfers, or the messages would differ.
   const int copies_more_somewhere = comm.all_reduce(copies_more, comm::Reduction::sum);
   EXPECT_EQ(copies_more_somewhere > 0, by_default.shared_memory);
+}
+
+/// The default run has 201 networks: on 2 and 8 ranks with shared memory, and on 2 with messages.
+TEST(Traffic, OfATrainingStepIsThatOfThePlan) {
+  expect_planned_traffic(aloni::test::make_communicator(), aloni::test::random_cases(67), 0);
+}
+
+/// Every algorithm and part size of the plan is that of the tuning, also where no all-reduce would take it by itself.
+TEST(Traffic, WithATuningIsThatOfThePlan) {
+  const auto comm = aloni::test::make_communicator();
+  const std::int64_t nodes = comm.all_reduce(std::int64_t{comm.node().rank() == 0 ? 1 : 0}, comm::Reduction::sum);
+  comm::Tuning tuning{.ranks = comm.size(), .nodes = static_cast<int>(nodes)};
+  tuning.measurements.push_back({comm::AllReduceAlgorithm::ring, 8, 1e-6, 512});
+  tuning.measurements.push_back({comm::AllReduceAlgorithm::recursive_doubling, 8, 1e-3, 0});
+  comm.set_tuning(tuning);
+  EXPECT_EQ(comm::describe_machine(comm, true).tuning, tuning);
+  expect_planned_traffic(comm, aloni::test::random_cases(5), 500);
+}
+
+/// A plan for ranks that share memory, on ranks that do not: the error comes at set-up and names the node.
+TEST(Traffic, OfAnotherMachineIsRefusedAtSetUp) {
+  const auto comm = aloni::test::make_communicator();
+  if (!comm.unsupported_reason(comm::AllReduceAlgorithm::direct)) GTEST_SKIP() << "the ranks share memory";
+  const Queue<Exec> queue;
+  const views::Box box{{0, 0, 0, 0, 0}, {1, 1, 1, 1, 4096}};
+  StepPlan plan{.rank = comm.rank(), .ranks = comm.size(), .communications = 1};
+  plan.buffers.push_back({.name = "sums", .type = ElementType::float64, .owned = box, .box = box, .persistent = true});
+  ReductionWork sum{.elements = box.size(), .buffers = {0}};
+  for (int r = 0; r < comm.size(); ++r) sum.members.push_back(r);
+  sum.plan = {comm::AllReduceAlgorithm::direct, box.size()};
+  plan.nodes.push_back({.label = "loss: sums over ranks", .work = sum, .reads = {{0, box}}, .writes = {{0, box}}});
+  PlanMemory<Exec> memory(comm, queue);
+  memory.allocate({&plan}, {});
+  Binder<float, Exec> binder(comm, queue, memory, {}, local::ConvolutionBackend::automatic);
+  Step<Exec> step;
+  try {
+    binder.bind(plan, 0, step);
+    FAIL() << "bound";
+  } catch (const Unsupported& error) {
+    EXPECT_NE(std::string(error.what()).find("loss: sums over ranks"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("ranks that share memory"), std::string::npos) << error.what();
+  }
 }
 
 }  // namespace test_traffic

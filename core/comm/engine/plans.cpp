@@ -129,7 +129,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
         direct_all_reduce(b, team, data, key.staged);
         break;
       case AllReduceAlgorithm::ring:
-        ring_all_reduce(b, team, data, elements(ring_segment_bytes));
+        ring_all_reduce(b, team, data, ring_segment(key.element_bytes));
         break;
       case AllReduceAlgorithm::rabenseifner:
         rabenseifner_all_reduce(b, team, data);
@@ -156,7 +156,7 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
       break;
     }
     case OperationKind::reduce_scatter:
-      ring_reduce_scatter(b, team, b.output(count), elements(ring_segment_bytes));
+      ring_reduce_scatter(b, team, b.output(count), ring_segment(key.element_bytes));
       break;
     case OperationKind::all_gather:
       if (method == Method::Kind::bruck) {
@@ -231,6 +231,10 @@ std::vector<AlgorithmReport> Plans::reports(std::size_t bytes, bool reproducible
     reports.push_back(report);
   }
   return reports;
+}
+
+Index Plans::ring_segment(std::size_t element_bytes) {
+  return std::max<Index>(1, static_cast<Index>(ring_segment_bytes / element_bytes));
 }
 
 Index Plans::part_elements(const PlanKey& key) const {

@@ -73,10 +73,13 @@ class Plans {
     entries_.clear();  // the part sizes may change
     oldest_ = latest_ = 0;
   }
+  const std::optional<Tuning>& tuning() const { return tuning_; }
   /// All algorithms for an all-reduce of `bytes`; `chosen` is marked.
   std::vector<AlgorithmReport> reports(std::size_t bytes, bool reproducible, AllReduceAlgorithm chosen) const;
   /// Seconds predicted by the tuning's model; negative without tuning.
   double predict(double messages, double bytes, double combined_bytes) const;
+  /// Elements of one message of a ring, at most.
+  static Index ring_segment(std::size_t element_bytes);
   /// Elements of one part of an operation; the last part may have fewer.
   Index part_elements(const PlanKey& key) const;
   /// Plan for `key`, from the cache of the latest plans or newly compiled.

@@ -1,5 +1,7 @@
 #include <aloni/nn/plan/detail/builder.hpp>
 
+#include <aloni/nn/plan/detail/reduction_members.hpp>
+
 #include <algorithm>
 
 namespace aloni::nn::detail {
@@ -39,6 +41,13 @@ PlanNode& PlanBuilder::transfer(const std::string& what, TransferWork work, Regi
 void PlanBuilder::reduction(const std::string& what, ReductionWork work, Regions regions) {
   const int number = plan_.communications++;
   if (work.members.size() < 2 || work.elements == 0) return;
+  auto chooser = choosers_.find(work.members);
+  if (chooser == choosers_.end()) {
+    const comm::AllReduceChooser choose(positions_by_node(work.members, machine_), machine_.shared_memory,
+                                        machine_.tuning);
+    chooser = choosers_.emplace(work.members, choose).first;
+  }
+  work.plan = chooser->second(work.elements, static_cast<int>(bytes_of(work.type)));
   add(what, std::move(work), regions, regions).communication = number;
 }
 

@@ -4,6 +4,7 @@
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,13 +46,15 @@ class PlanBuilder {
   PlanNode& add(const std::string& what, Work work, Regions reads, Regions writes);
   /// A transfer. Every rank adds it, also with empty plans: its messages and its set-up are collective.
   PlanNode& transfer(const std::string& what, TransferWork work, Regions reads, Regions writes);
-  /// Every rank calls it; a node is added if the rank is one of several members and there are elements.
+  /// Every rank calls it; a node is added if the rank is one of several members and there are elements. Chooses the
+  /// algorithm.
   void reduction(const std::string& what, ReductionWork work, Regions regions);
 
  private:
   StepPlan& plan_;
   const MachineDescription& machine_;
   ElementType activations_;
+  std::map<std::vector<int>, comm::AllReduceChooser> choosers_ = {};  ///< by members
   std::string scope_;
   int layer_ = -1;
   StepPhase phase_ = StepPhase::forward;

@@ -74,13 +74,14 @@ void ConvolutionPlanner::plan_weights() {
     if (weights.parts.back().copied) copied += mine.size();
   }
   covers_weights_ = covered == box.size();
-  weights_ = static_cast<int>(builder_.plan().convolution_weights.size());
-  builder_.plan().convolution_weights.push_back(std::move(weights));
   // The kernels keep the weights in an order of their own: one for y, another for dL/dx.
   const Index orders = buffers_.dx == no_buffer ? 1 : 2;
   filters_ = builder_.add_array(options_.label + "_filters", BufferRole::workspace, builder_.parameters(),
                                 orders * covered + (buffers_.dw == no_buffer ? 1 : 2) * copied);
   builder_.at(filters_).by_kernels = true;
+  weights.filters = filters_;
+  weights_ = static_cast<int>(builder_.plan().convolution_weights.size());
+  builder_.plan().convolution_weights.push_back(std::move(weights));
 }
 
 bool ConvolutionPlanner::fuses_relu() const {

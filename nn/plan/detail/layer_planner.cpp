@@ -126,10 +126,7 @@ void LayerPlanner::prepare_statistics() {
 }
 
 ReductionWork LayerPlanner::sum_of(BufferId b) const {
-  return {.members = members_,
-          .elements = builder_[b].box.size(),
-          .element_bytes = static_cast<int>(bytes_of(builder_[b].type)),
-          .buffers = {b}};
+  return {.members = members_, .elements = builder_[b].box.size(), .type = builder_[b].type, .buffers = {b}};
 }
 
 void LayerPlanner::add_forward(bool trains) {
@@ -234,6 +231,8 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
   if (const auto* bn = std::get_if<BatchNorm>(&description_.operation)) {
     work.epsilon = bn->epsilon;
     work.momentum = bn->momentum;
+    work.scope = bn->scope;
+    work.scope_ranks = bn->ranks;
   } else if (const auto* gn = std::get_if<GroupNorm>(&description_.operation)) {
     work.kind = NormalisationKind::group;
     work.groups = gn->groups;

@@ -1,0 +1,318 @@
+#include <aloni/nn/plan/detail/verify_values.hpp>
+
+#include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/plan/detail/verify_history.hpp>
+#include <aloni/nn/plan/detail/verify_work.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn::detail {
+
+namespace {
+
+using views::Box;
+using views::Dim;
+
+/// The cells of `region` whose inputs lie within `valid`. `needed`: the inputs of a box of results.
+Box computable(Box region, const Box& valid, const std::function<Box(const Box&)>& needed) {
+  if (region.empty() || contains(valid, needed(region))) return region;
+  for (const Dim d : views::all_dims) {
+    Index lo = region.lower(d), hi = region.upper(d);
+    for (Index i = region.lower(d); i < region.upper(d); ++i) {
+      // With a stride an index may need nothing while its neighbours do.
+      const Box inputs = needed(with_range(region, d, i, i + 1));
+      if (inputs.empty()) continue;
+      if (inputs.lower(d) < valid.lower(d)) lo = i + 1;
+      if (inputs.upper(d) > valid.upper(d)) hi = std::min(hi, i);
+    }
+    if (lo >= hi) return {};
+    region.set(d, lo, hi);
+  }
+  return region;  // the inputs of a window are a product of ranges
+}
+
+/// Runs the nodes of one rank in the order of the list, and keeps for each cell the node that wrote it last.
+class Values : History {
+ public:
+  Values(const NetworkPlan& layers, const StepPlan& plan) : History(plan), layers_(layers) {}
+
+  void run() {
+    check_buffers();
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+      const PlanBuffer& buffer = plan_.buffers[b];
+      if (buffer.alias == no_buffer && has_initial_value(static_cast<BufferId>(b)) && !buffer.owned.empty())
+        cells_[b].push_back({buffer.owned, initial, static_cast<BufferId>(b), {buffer.owned}});
+    }
+    for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) {
+      check_work(layers_, *this, node(n));
+      for (const PlanRegion& r : node(n).reads) read(n, r);
+      if (std::holds_alternative<ReductionWork>(node(n).work))
+        for (const PlanRegion& r : node(n).reads) addends_[{n, plan_.root(r.buffer)}] = writers_of(r);
+      for (const PlanRegion& r : node(n).writes) write(n, r);
+    }
+    check_results();
+    check_unread();
+  }
+
+ private:
+  using Cells = WrittenCells;
+  static constexpr int initial = WrittenCells::initial;
+
+  bool has_initial_value(BufferId b) const {
+    const BufferRole role = buffer(b).role;
+    return role == BufferRole::input || role == BufferRole::parameters || role == BufferRole::optimiser ||
+           (plan_.kind == StepKind::gradients && b == plan_.output_gradient);
+  }
+
+  void check_buffers() const {
+    for (const PlanBuffer& b : plan_.buffers) {
+      if (!b.owned.empty() && !contains(b.box, b.owned))
+        refuse(plan_, nullptr,
+               b.name + ": the memory of " + views::to_string(b.box) + " does not cover the owned box " +
+                   views::to_string(b.owned));
+      if (b.alias == no_buffer) continue;
+      const PlanBuffer& root = buffer(b.alias);
+      if (root.alias != no_buffer || root.bytes() < b.bytes())
+        refuse(plan_, nullptr, b.name + ": does not fit into the memory of " + root.name);
+    }
+    for (const PlanNode& n : plan_.nodes) {
+      for (const auto* regions : {&n.reads, &n.writes}) {
+        for (const PlanRegion& r : *regions) {
+          if (r.buffer < 0 || r.buffer >= static_cast<BufferId>(plan_.buffers.size()))
+            refuse(plan_, &n, "buffer " + std::to_string(r.buffer) + " does not exist");
+          if (regions == &n.writes && buffer(plan_.root(r.buffer)).adopted)
+            refuse(plan_, &n, buffer(r.buffer).name + ": writes the memory of the caller");
+          if (!contains(buffer(r.buffer).box, r.box))
+            refuse(plan_, &n,
+                   buffer(r.buffer).name + ": " + views::to_string(r.box) + " is outside the memory of " +
+                       views::to_string(buffer(r.buffer).box));
+        }
+      }
+    }
+  }
+
+  void read(int n, const PlanRegion& r) {
+    std::vector<Box> rest{r.box};
+    const BufferId view = through(r.buffer);
+    for (Cells& c : cells_[static_cast<std::size_t>(plan_.root(r.buffer))]) {
+      if (c.through != view || intersect(c.box, r.box).empty()) continue;
+      check_writer(n, r, c);
+      subtract(rest, c.box);
+      subtract(c.unread, r.box);
+      if (rest.empty()) break;
+    }
+    if (!rest.empty()) {
+      refuse(plan_, &node(n),
+             "reads " + buffer(r.buffer).name + " " + views::to_string(rest.front()) + ", which no node has written");
+    }
+    if (node(n).layer != node_layer_of_last_write(view)) read_by_others_[view] = n;
+  }
+  int node_layer_of_last_write(BufferId view) const {
+    const auto found = last_write_.find(view);
+    return found == last_write_.end() ? -2 : node(found->second).layer;
+  }
+
+  void write(int n, const PlanRegion& r) {
+    auto& cells = cells_[static_cast<std::size_t>(plan_.root(r.buffer))];
+    const BufferId view = through(r.buffer);
+    // Before another layer reads a result, it must be complete.
+    const auto last = last_write_.find(view);
+    const auto reader = read_by_others_.find(view);
+    if (last != last_write_.end() && reader != read_by_others_.end() && reader->second > last->second &&
+        node(last->second).layer == node(n).layer && node(n).phase == StepPhase::forward &&
+        node(last->second).phase == StepPhase::forward)
+      refuse(plan_, &node(n),
+             "changes " + buffer(r.buffer).name + " after " + node(reader->second).label + " has read it");
+    std::vector<Cells> rest;
+    for (const Cells& c : cells) {
+      if (c.through != view) {
+        if (!buffer(r.buffer).other_indices && !buffer(c.through).other_indices) rest.push_back(c);
+        continue;  // other indices of the same memory: overwritten
+      }
+      std::vector<Box> boxes{c.box};
+      subtract(boxes, r.box);
+      for (const Box& b : boxes) {
+        rest.push_back({b, c.writer, c.through, {}});
+        for (const Box& u : c.unread)
+          if (const Box part = intersect(u, b); !part.empty()) rest.back().unread.push_back(part);
+      }
+    }
+    cells = std::move(rest);
+    const Box valid = valid_part(node(n), r);
+    if (!valid.empty()) cells.push_back({valid, n, view, {valid}});
+    last_write_[view] = n;
+  }
+
+  /// The cells of a written region that get their final value: those of a window whose whole input is valid.
+  Box valid_part(const PlanNode& n, const PlanRegion& r) const {
+    const auto* work = std::get_if<ConvolutionWork>(&n.work);
+    if (!work || r.buffer != work->target) return r.box;
+    const LayerPlan& layer = layers_.layers[static_cast<std::size_t>(n.layer)];
+    const Direction direction{layer, work->backward};
+    Box valid = r.box;
+    for (const PlanRegion& source : n.reads) {
+      if (source.buffer != work->source) continue;
+      valid = intersect(valid, computable(r.box, source.box,
+                                          [&](const Box& part) { return direction.needed_for(part, plan_.rank); }));
+    }
+    return valid;
+  }
+
+  bool reads_output_of(int layer, int source) const {
+    const auto& readers = layers_.readers_of(source);
+    return std::ranges::find(readers, layer) != readers.end();
+  }
+  int last_layer() const { return static_cast<int>(layers_.layers.size()) - 1; }
+
+  /// A node of layer j reads activations of the layer's inputs and its own, and gradients of its readers, its own, and
+  /// of others that read the same tensor. A convolution with ReLU also writes for the layer of that ReLU.
+  void check_writer(int n, const PlanRegion& r, const Cells& c) const {
+    const BufferRole role = buffer(plan_.root(r.buffer)).role;
+    const PlanNode& reader = node(n);
+    if (role == BufferRole::parameter_gradients && std::holds_alternative<OptimiserWork>(reader.work)) {
+      for (const PlanNode& other : plan_.nodes) {
+        const auto* sum = std::get_if<ReductionWork>(&other.work);
+        if (sum && &other != &node(c.writer) && std::ranges::find(sum->buffers, r.buffer) != sum->buffers.end())
+          refuse(plan_, &reader, "uses " + buffer(r.buffer).name + " before it is summed over the ranks");
+      }
+      return;
+    }
+    const bool activation = role == BufferRole::activation || role == BufferRole::ghosts || role == BufferRole::input;
+    if (c.writer == initial && plan_.root(r.buffer) == plan_.output_gradient && reader.layer != last_layer())
+      refuse(plan_, &reader, "reads the gradient of the output before the last layer has replaced it");
+    if (c.writer == initial || (!activation && role != BufferRole::gradient)) return;
+    const PlanNode& writer = node(c.writer);
+    const int j = reader.layer, w = writer.layer;
+    bool right = w == j;
+    if (activation && buffer(r.buffer).role != BufferRole::gradient) {
+      if (reader.phase == StepPhase::loss) {
+        right = computes(writer, last_layer());
+      } else if (j >= 0) {
+        for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
+          right = right || computes(writer, input.source);
+        // Copies with ghosts of dy belong to the reader itself.
+      }
+    }
+    if (!right && j >= 0 && reader.phase == StepPhase::backward) {
+      right = writer.phase == StepPhase::loss ? j == last_layer()
+                                              : reads_output_of(w, j) && writer.phase == StepPhase::backward;
+      for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
+        right = right || (writer.phase == StepPhase::backward && reads_output_of(w, input.source) &&
+                          is_sum_of_gradients(reader));
+    }
+    if (!right) {
+      refuse(plan_, &reader,
+             "reads " + buffer(r.buffer).name + " " + views::to_string(intersect(c.box, r.box)) +
+                 ", which another layer has overwritten: " + writer.label);
+    }
+  }
+
+  static bool is_sum_of_gradients(const PlanNode& n) {
+    const auto* work = std::get_if<PointwiseWork>(&n.work);
+    return work && work->function == PointwiseFunction::add;
+  }
+  /// Whether the node computes the output of the layer: it belongs to the layer, or the layer has no node of its own.
+  bool computes(const PlanNode& writer, int layer) const {
+    if (writer.layer == layer || fused_into(writer, layer)) return true;
+    if (layer < 0 || plan_.kind != StepKind::inference) return false;
+    const LayerPlan& plan = layers_.layers[static_cast<std::size_t>(layer)];
+    return plan.is_identity_in_inference && computes(writer, plan.inputs[0].source);
+  }
+  /// Whether the node is a convolution that also computes the ReLU `layer`.
+  bool fused_into(const PlanNode& writer, int layer) const {
+    const auto* work = std::get_if<ConvolutionWork>(&writer.work);
+    return work && work->relu && layer >= 0 && reads_output_of(layer, writer.layer);
+  }
+
+  /// Each gradient is added to something, except on a rank without pixels of a tensor that all ranks average.
+  void check_unread() const {
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+      const PlanBuffer& written = plan_.buffers[b];
+      const bool is_output = static_cast<BufferId>(b) == plan_.output_gradient;
+      if (written.role != BufferRole::gradient || (written.persistent && !is_output)) continue;
+      // The gradient of the output is there for the user, also if no layer reads it. A concatenation reads each part.
+      if (is_output && (layers_.layers.back().inputs.back().channel_offset == 0 || has_unwanted_part(last_layer())))
+        continue;
+      for (const Cells& c : cells_[b]) {
+        if (c.unread.empty()) continue;
+        const PlanNode* const writer = c.writer == initial ? nullptr : &node(c.writer);
+        if (writer && (may_be_unread(writer->layer) || is_halo_exchange(*writer))) continue;
+        refuse(plan_, writer,
+               "no node reads " + written.name + " " + views::to_string(c.unread.front()) + " after it was written");
+      }
+    }
+  }
+
+  static bool is_halo_exchange(const PlanNode& n) {
+    const auto* transfer = std::get_if<TransferWork>(&n.work);
+    return transfer && !transfer->items.empty() && transfer->items[0].source == transfer->items[0].destination;
+  }
+  /// Whether the backward pass visits the layer; for -1, whether the gradient of the input is computed.
+  bool wants_gradient(int layer) const {
+    if (layer < 0) return plan_.input_gradient != no_buffer;
+    return std::ranges::any_of(plan_.nodes, [&](const PlanNode& n) {
+      return n.layer == layer && n.phase == StepPhase::backward && !std::holds_alternative<ReductionWork>(n.work);
+    });
+  }
+  /// A concatenation passes on only the gradients that somebody wants.
+  bool has_unwanted_part(int layer) const {
+    const auto& inputs = layers_.layers[static_cast<std::size_t>(layer)].inputs;
+    return inputs.back().channel_offset > 0 &&
+           std::ranges::any_of(inputs, [&](const LayerInput& input) { return !wants_gradient(input.source); });
+  }
+  /// Whether a part of dL/dx of the layer may have no reader on this rank.
+  bool may_be_unread(int layer) const {
+    if (layer < 0) return false;
+    for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(layer)].inputs)
+      if (input.source >= 0 && has_unwanted_part(input.source)) return true;
+    // The mean over space of no pixels passes no gradient on.
+    return std::ranges::any_of(layers_.layers[static_cast<std::size_t>(layer)].inputs, [&](const LayerInput& input) {
+      if (input.source < 0) return false;
+      const LayerPlan& producer = layers_.layers[static_cast<std::size_t>(input.source)];
+      const auto is_replicated = [&](Dim d) { return producer.output.replicated(d); };
+      return std::ranges::any_of(views::all_dims, is_replicated) && producer.input.owned(plan_.rank).empty();
+    });
+  }
+
+  /// The output of the network and the gradient of its input are complete, and written by the right layer.
+  void check_results() const {
+    const auto is_loss = [](const PlanNode& n) {
+      const auto* work = std::get_if<LossWork>(&n.work);
+      return work && work->stage != LossStage::sums;
+    };
+    if (plan_.kind != StepKind::gradients && std::ranges::none_of(plan_.nodes, is_loss))
+      refuse(plan_, nullptr, "no node computes the loss");
+    for (const PlanNode& n : plan_.nodes)
+      if (is_loss(n)) check_summed(nullptr, std::get<LossWork>(n.work).sums, all_ranks(), is_loss);
+    for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
+      const PlanBuffer& result = plan_.buffers[b];
+      const bool output = result.role == BufferRole::activation, gradient = result.role == BufferRole::gradient;
+      if (!result.persistent || result.alias != no_buffer || (!output && !gradient)) continue;
+      std::vector<Box> written;
+      for (const Cells& c : cells_[b]) {
+        const PlanNode& writer = node(c.writer);
+        if (output && !computes(writer, last_layer()))
+          refuse(plan_, &writer, "writes " + result.name + " last, which is the output of the network");
+        written.push_back(c.box);
+      }
+      if (!covered(result.owned, written))
+        refuse(plan_, nullptr, "a part of " + result.name + " " + views::to_string(result.owned) + " is not written");
+    }
+  }
+
+  const NetworkPlan& layers_;
+  std::map<BufferId, int> last_write_;      // by buffer, or alias with other indices
+  std::map<BufferId, int> read_by_others_;  // the last read by another layer than that of the last write
+};
+
+}  // namespace
+
+void check_values(const NetworkPlan& layers, const StepPlan& plan) { Values(layers, plan).run(); }
+
+}  // namespace aloni::nn::detail
