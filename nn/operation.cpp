@@ -252,7 +252,7 @@ OperationProperties describe(const Dense& op) {
                 if (op.bias) tensors.push_back({"bias", vector_of(op.features), channels});
                 return tensors;
               },
-          .splits_samples_only = true,
+          .convolution_if_split = ConvolutionShape{false, features, 1},
           .backward_reads_input = true,
           .writes_dense = true,
           .output_may_be_overwritten = true};

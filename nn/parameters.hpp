@@ -8,9 +8,9 @@
 //   // Each rank keeps the weights that it multiplies by:
 //   Parameters<float> own(comm, queue, net, resolve(strategy, net, comm.size()), seed);
 //
-// The second form splits the weights of convolutions whose channels or filters are split (stationary weights of
-// spatial-parallel-cnn, section III.D). A rank then stores, updates and reduces only its own blocks. All other
-// tensors are whole on every rank.
+// The second form splits the weights of convolutions and dense layers whose channels or filters are split (stationary
+// weights of spatial-parallel-cnn, section III.D). A rank then stores, updates and reduces only its own blocks. All
+// other tensors are whole on every rank.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/layer_split.hpp>
@@ -75,8 +75,8 @@ class Parameters {
   /// pass over them. Not collective.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
              std::uint64_t seed, ParameterUse use = ParameterUse::training);
-  /// Weights of convolutions split as `splits` say, for example those of resolve(). For networks on this communicator
-  /// whose strategies split the channels and filters of convolutions the same way.
+  /// Weights of convolutions and dense layers split as `splits` say, for example those of resolve(). For networks on
+  /// this communicator whose strategies split the channels and filters of these layers the same way.
   /// Collective.
   /// @pre splits.size() == network.layers.size()
   /// Throws InvalidArgument (equal on all ranks), CommunicationError.
