@@ -35,7 +35,7 @@ ProcessGrid tensor_grid(const OperationProperties& op, const LayerSplit& split, 
   const bool flat = has_no_spatial_extent(in) && has_no_spatial_extent(out);
   // Flatten changes the order of channels and pixels, unless there is one pixel only.
   if (op.splits_samples_only && !flat) return fold_into_samples(grid);
-  if (op.needs_all_channels || last_before_softmax) {
+  if (last_before_softmax) {
     grid[Dim::sample] *= grid[Dim::channel];
     grid[Dim::channel] = 1;
   }

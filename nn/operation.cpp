@@ -154,7 +154,6 @@ OperationProperties describe(const GroupNorm& op) {
   OperationProperties p{.kind = "group_norm",
                         .text = Text().add("groups", groups).add("epsilon", epsilon).add("affine", Index{affine}),
                         .output_extents = extents_of(op),
-                        .needs_all_channels = true,
                         .has_statistics = true,
                         .backward_reads_input = true,
                         .output_may_be_overwritten = true};
@@ -167,7 +166,6 @@ OperationProperties describe(const LayerNorm& op) {
   OperationProperties p{.kind = "layer_norm",
                         .text = Text().add("epsilon", epsilon).add("affine", Index{affine}),
                         .output_extents = extents_of(op),
-                        .needs_all_channels = true,
                         .has_statistics = true,
                         .backward_reads_input = true,
                         .output_may_be_overwritten = true};

@@ -77,7 +77,6 @@ struct OperationProperties {
   bool is_identity_in_inference = false;
 
   bool splits_samples_only = false;  ///< an input with pixels cannot be split in space or by channels
-  bool needs_all_channels = false;   ///< of a pixel on one rank
   bool reduces_space = false;        ///< all ranks that share samples have the same output
   bool concatenates = false;         ///< the output is the inputs' channels side by side; moved without a kernel
   /// Computes statistics of a batch, a sample or a pixel, and only for the owned box: cannot recompute a halo.

@@ -17,8 +17,8 @@
 // then computed by ranks / blocks ranks, with identical results.
 // Layers whose tensors have no spatial extent (dense) fold the spatial grid into the sample dimension: h2w2 acts as n4,
 // h2c2 as n2c2. A flatten of several pixels folds channels and filters too: h2c2 acts as n4.
-// Layers that need all channels of a pixel fold blocks of channels and filters into it: group and layer
-// normalisation, and the last layer before a softmax over classes, of samples or of pixels.
+// The last layer before a softmax over classes, of samples or of pixels, folds blocks of channels and filters into the
+// sample dimension.
 #include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/network_description.hpp>
 

@@ -476,6 +476,10 @@ class Values {
       case NormalisationStage::statistics:
         reads(n, w.x, w.region);
         return writes(n, w.sums, whole(w.sums));
+      case NormalisationStage::squares:
+        reads(n, w.x, w.region);
+        reads(n, w.sums, whole(w.sums));
+        return writes(n, w.squares, whole(w.squares));
       case NormalisationStage::forward:
         reads(n, w.x, w.region);
         if (w.trains) reads(n, w.sums, whole(w.sums));

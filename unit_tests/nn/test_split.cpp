@@ -237,6 +237,15 @@ TEST(Split, NormalisesSamplesAndPixelsOnEveryGrid) {
   }
 }
 
+TEST(Split, NormalisesSamplesAndPixelsWithSplitChannels) {
+  const auto comm = aloni::test::make_communicator();
+  for (const LayerSplit& split : some_splits_of_channels(comm.size())) {
+    expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(split), 3, Values::reals, 19, 1e-10);
+    if (!expect_split_equals_unsplit<float>(comm, normalised(), Strategy::uniform(split), 2, Values::reals, 20, 1e-3))
+      return;
+  }
+}
+
 TEST(Split, NormalisesWhenLayersHaveDifferentGrids) {
   const auto comm = aloni::test::make_communicator();
   const auto grids = grids_for(comm.size(), 2);
