@@ -112,7 +112,7 @@ struct GroupNorm {
   bool affine = true;  ///< whether gamma and beta are learned, per channel; otherwise they are 1 and 0
 };
 
-/// Like GroupNorm, but over the channels of each pixel alone, as in transformers. Needs no data of other ranks.
+/// Like GroupNorm, but over the channels of each pixel alone, as in transformers.
 struct LayerNorm {
   double epsilon = 1e-5;
   bool affine = true;

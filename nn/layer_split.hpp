@@ -1,6 +1,6 @@
 #pragma once
 // How the work of one layer is split, as plain data with a text form: a process grid, and blocks of filters for
-// convolutions.
+// convolutions. Of a dense layer the inputs are its channels, and the features its filters.
 //
 //   const LayerSplit split = LayerSplit::parse("h2f2");
 //   split.size();                    // 4 ranks share the layer

@@ -32,16 +32,16 @@ ProcessGrid fold_into_samples(const ProcessGrid& grid) {
 ProcessGrid tensor_grid(const OperationProperties& op, const LayerSplit& split, const Extents& in, const Extents& out,
                         bool last_before_softmax) {
   ProcessGrid grid = split.tensor_grid();
-  // A pointwise layer between dense layers can only split samples. Up-sampling and transposed convolution have
-  // spatial extents in their outputs.
-  if (op.splits_samples_only) return fold_into_samples(grid);
-  if (op.needs_all_channels || last_before_softmax) {
+  const bool flat = has_no_spatial_extent(in) && has_no_spatial_extent(out);
+  // Flatten changes the order of channels and pixels, unless there is one pixel only.
+  if (op.splits_samples_only && !flat) return fold_into_samples(grid);
+  if (last_before_softmax) {
     grid[Dim::sample] *= grid[Dim::channel];
     grid[Dim::channel] = 1;
   }
-  if (has_no_spatial_extent(in) && has_no_spatial_extent(out)) {
-    const int channels = op.convolution ? grid[Dim::channel] : 1;
-    grid[Dim::channel] /= channels;
+  // Up-sampling and transposed convolution have spatial extents in their outputs.
+  if (flat) {
+    const int channels = std::exchange(grid[Dim::channel], 1);
     grid = fold_into_samples(grid);
     grid[Dim::channel] = channels;
   }
@@ -50,13 +50,15 @@ ProcessGrid tensor_grid(const OperationProperties& op, const LayerSplit& split, 
 
 std::optional<ConvolutionPlan> convolution_plan(const OperationProperties& op, const LayerSplit& split,
                                                 const Extents& in, const ProcessGrid& grid) {
-  if (!op.convolution) return std::nullopt;
-  ConvolutionPlan plan{.transposed = op.convolution->transposed,
+  const bool splits_channels = grid[Dim::channel] > 1;
+  const auto& shape = splits_channels && op.convolution_if_split ? op.convolution_if_split : op.convolution;
+  if (!shape) return std::nullopt;
+  ConvolutionPlan plan{.transposed = shape->transposed,
                        .channels = in[Dim::channel],
-                       .filters = op.convolution->filters,
-                       .groups = op.convolution->groups,
+                       .filters = shape->filters,
+                       .groups = shape->groups,
                        .overlap = split.overlap};
-  if (grid[Dim::channel] > 1) {
+  if (splits_channels) {
     plan.channel_blocks = split.grid[Dim::channel];
     plan.filter_blocks = split.filters;
   }
@@ -386,7 +388,7 @@ NetworkPlan plan_network(const NetworkDescription& network, const std::vector<La
     const ProcessGrid grid = tensor_grid(operation, splits[i], in, extents[i], last_before_softmax);
     layer.convolution = convolution_plan(operation, splits[i], in, grid);
     layer.is_identity_in_inference = operation.is_identity_in_inference;
-    layer.windowed = operation.stencil || operation.range_rule;
+    layer.windowed = operation.stencil || operation.range_rule || layer.convolution;
     if (operation.stencil) layer.stencil = *operation.stencil;
     if (operation.range_rule) layer.range_map = halo::RangeMap{*operation.range_rule, in, extents[i]};
     layer.input = Distribution::block(in, grid, ranks);

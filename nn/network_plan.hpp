@@ -8,7 +8,8 @@
 // Channels are split as described in nn/layer_split.hpp. Spatial layers (convolution, pooling, pointwise) split input
 // and output by the same grid.
 // So only halos move for windows that keep the extents (spatial-parallel-cnn, section III.A). Layers without spatial
-// extent split the samples only.
+// extent split samples and channels. A dense layer with split channels or filters is planned as a convolution over one
+// pixel.
 #include <aloni/halo/range_map.hpp>
 #include <aloni/halo/stencil.hpp>
 #include <aloni/nn/layer_blocks.hpp>
@@ -49,7 +50,8 @@ struct ConvolutionPart {
   friend bool operator==(const ConvolutionPart&, const ConvolutionPart&) = default;
 };
 
-/// The plan of a convolution, transposed or not: an addition to the plan of its layer.
+/// The plan of a convolution, transposed or not, or of a dense layer with split channels or filters: an addition to
+/// the plan of its layer.
 struct ConvolutionPlan {
   bool transposed = false;  ///< if so, the layer's stencil is that of the mirrored convolution, from output to input
   Index channels = 1, filters = 1, groups = 1;  ///< of the whole layer

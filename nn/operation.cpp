@@ -154,7 +154,6 @@ OperationProperties describe(const GroupNorm& op) {
   OperationProperties p{.kind = "group_norm",
                         .text = Text().add("groups", groups).add("epsilon", epsilon).add("affine", Index{affine}),
                         .output_extents = extents_of(op),
-                        .needs_all_channels = true,
                         .has_statistics = true,
                         .backward_reads_input = true,
                         .output_may_be_overwritten = true};
@@ -167,7 +166,6 @@ OperationProperties describe(const LayerNorm& op) {
   OperationProperties p{.kind = "layer_norm",
                         .text = Text().add("epsilon", epsilon).add("affine", Index{affine}),
                         .output_extents = extents_of(op),
-                        .needs_all_channels = true,
                         .has_statistics = true,
                         .backward_reads_input = true,
                         .output_may_be_overwritten = true};
@@ -252,7 +250,7 @@ OperationProperties describe(const Dense& op) {
                 if (op.bias) tensors.push_back({"bias", vector_of(op.features), channels});
                 return tensors;
               },
-          .splits_samples_only = true,
+          .convolution_if_split = ConvolutionShape{false, features, 1},
           .backward_reads_input = true,
           .writes_dense = true,
           .output_may_be_overwritten = true};

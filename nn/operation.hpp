@@ -67,14 +67,16 @@ struct OperationProperties {
   /// The windows, if they follow from the input and output extents.
   std::optional<halo::RangeRule> range_rule = {};
   std::optional<ConvolutionShape> convolution = {};
+  /// Dense layers: the convolution over one pixel that the layer is where its channels or filters are split. Where they
+  /// are not, it is one matrix product.
+  std::optional<ConvolutionShape> convolution_if_split = {};
 
   /// y = f(x), element by element, with the kernels of nn/local/pointwise_layers.hpp. The backward pass reads either
   /// the input or the output.
   std::optional<PointwiseCost> pointwise = {};
   bool is_identity_in_inference = false;
 
-  bool splits_samples_only = false;  ///< cannot be split in space or by channels
-  bool needs_all_channels = false;   ///< of a pixel on one rank
+  bool splits_samples_only = false;  ///< an input with pixels cannot be split in space or by channels
   bool reduces_space = false;        ///< all ranks that share samples have the same output
   bool concatenates = false;         ///< the output is the inputs' channels side by side; moved without a kernel
   /// Computes statistics of a batch, a sample or a pixel, and only for the owned box: cannot recompute a halo.

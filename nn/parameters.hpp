@@ -8,9 +8,9 @@
 //   // Each rank keeps the weights that it multiplies by:
 //   Parameters<float> own(comm, queue, net, resolve(strategy, net, comm.size()), seed);
 //
-// The second form splits the weights of convolutions whose channels or filters are split (stationary weights of
-// spatial-parallel-cnn, section III.D). A rank then stores, updates and reduces only its own blocks. All other
-// tensors are whole on every rank.
+// The second form splits the weights of convolutions and dense layers whose channels or filters are split (stationary
+// weights of spatial-parallel-cnn, section III.D). A rank then stores, updates and reduces only its own blocks. All
+// other tensors are whole on every rank.
 //
 // The optimiser's kind (nn/optimiser.hpp) is chosen at construction, as it determines the state tensors:
 //
@@ -90,8 +90,8 @@ class Parameters {
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
              std::uint64_t seed, ParameterUse use = ParameterUse::training,
              OptimiserKind optimiser = OptimiserKind::sgd);
-  /// Weights of convolutions split as `splits` say, for example those of resolve(). For networks on this communicator
-  /// whose strategies split the channels and filters of convolutions the same way.
+  /// Weights of convolutions and dense layers split as `splits` say, for example those of resolve(). For networks on
+  /// this communicator whose strategies split the channels and filters of these layers the same way.
   /// Collective.
   /// @pre splits.size() == network.layers.size()
   /// Throws InvalidArgument (equal on all ranks), CommunicationError.

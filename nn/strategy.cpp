@@ -131,7 +131,8 @@ std::string refusal_of_recomputation(const Operation& op, const LayerSplit& spli
   if (properties.has_statistics) {
     return "interior_first or blocking, as layers with statistics compute only the owned box";
   }
-  if (properties.convolution && split.tensor_grid()[Dim::channel] > 1)
+  const bool multiplies = properties.convolution || properties.convolution_if_split;
+  if (multiplies && split.tensor_grid()[Dim::channel] > 1)
     return "interior_first or blocking, as its channels or filters are split";
   return {};
 }

@@ -1,6 +1,7 @@
 #include <aloni/nn/detail/convolution_direction.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace aloni::nn::detail {
 
@@ -45,6 +46,17 @@ Box chunk_of(const Box& box, Dim d, int k, int count) {
   return with_range(box, d, lo + extent * k / count, lo + extent * (k + 1) / count);
 }
 
+namespace {
+
+/// Whether the layer multiplies one pixel of each sample by the weights: a dense layer.
+bool multiplies_one_pixel(const LayerPlan& plan) {
+  return std::ranges::all_of(views::spatial_dims, [&](Dim d) {
+    return plan.stencil[d].identity() && plan.input.extents()[d] == 1 && plan.output.extents()[d] == 1;
+  });
+}
+
+}  // namespace
+
 local::ConvolutionProblem problem_of(const LayerPlan& plan, const ConvolutionPart& part, const Box& x, const Box& y) {
   const bool transposed = plan.convolution->transposed;
   // A transposed convolution is a convolution from y to x.
@@ -65,6 +77,8 @@ local::ConvolutionProblem problem_of(const LayerPlan& plan, const ConvolutionPar
     p.dilation[i] = s.dilation;
     p.offset[i] = local::local_offset(to.lower(d), from.lower(d), s.stride, s.pad_low);
   }
+  // As the pixels of one sample, samples share a load of the weights.
+  if (multiplies_one_pixel(plan)) p.input[2] = p.output[2] = std::exchange(p.samples, 1);
   return p;
 }
 

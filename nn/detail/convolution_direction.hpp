@@ -61,7 +61,7 @@ struct Direction {
 };
 
 /// The local problem of one part. `x` and `y`: boxes of the layer's tensors with the channels and filters of the
-/// part.
+/// part. Where a layer multiplies one pixel of each sample, the problem has one sample, and the samples as its width.
 local::ConvolutionProblem problem_of(const LayerPlan& plan, const ConvolutionPart& part, const views::Box& x,
                                      const views::Box& y);
 

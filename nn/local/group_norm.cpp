@@ -11,38 +11,48 @@ namespace aloni::nn::local {
 namespace detail {
 
 /// Adds the two sums of the channels of each sample over the channels of each group, weighted by gamma if there is one.
+/// A group without channels in this tensor gets zeros.
 template <class T, class Exec>
 struct AddChannels {
-  Index samples, channels, groups;
+  Index samples, channels;
+  ChannelGroups groups;
   Array<const double, Exec> channel_sums;
   Array<const parameter_type_t<T>, Exec> gamma;
   Array<double, Exec> sums;
   KOKKOS_FUNCTION void operator()(const Index i) const {
-    const Index n = i / groups, g = i % groups, width = channels / groups;
+    const Index n = i / groups.groups, g = i % groups.groups;
+    const Index begin = Kokkos::max<Index>(0, g * groups.channels - groups.first);
+    const Index end = Kokkos::min<Index>(channels, (g + 1) * groups.channels - groups.first);
     const bool weighted = gamma.extent(0) > 0;
     double first = 0, second = 0;
-    for (Index c = g * width; c < (g + 1) * width; ++c) {
+    for (Index c = begin; c < end; ++c) {
       const double weight = weighted ? static_cast<double>(gamma(c)) : 1.0;
       first += weight * channel_sums(2 * n * channels + c);
       second += weight * channel_sums((2 * n + 1) * channels + c);
     }
     sums(i) = first;
-    sums(samples * groups + i) = second;
+    sums(samples * groups.groups + i) = second;
   }
 };
+
+/// The group of a channel of a sample, by their index.
+KOKKOS_INLINE_FUNCTION Index group_of(const ChannelGroups& groups, Index channels, Index i) {
+  return i / channels * groups.groups + (groups.first + i % channels) / groups.channels;
+}
 
 /// Copies the mean and deviation of a group to each of its channels, so loops over elements need no division by the
 /// group size.
 template <class Exec>
 struct FinishGroups {
-  Index samples, channels, groups;
+  Index samples, channels;
+  ChannelGroups groups;
   double count, epsilon;
   Array<const double, Exec> sums;
   Array<double, Exec> mean, inv_std;
   KOKKOS_FUNCTION void operator()(const Index i) const {
-    const Index group = i / channels * groups + i % channels / (channels / groups);
+    const Index group = group_of(groups, channels, i);
     const double m = sums(group) / count;
-    const double variance = Kokkos::fmax(0.0, sums(samples * groups + group) / count - m * m);
+    const double variance = Kokkos::fmax(0.0, sums(samples * groups.groups + group) / count - m * m);
     mean(i) = m;
     inv_std(i) = 1.0 / Kokkos::sqrt(variance + epsilon);
   }
@@ -50,14 +60,15 @@ struct FinishGroups {
 
 template <class Exec>
 struct GroupMeans {
-  Index samples, channels, groups;
+  Index samples, channels;
+  ChannelGroups groups;
   double inverse_count;
   Array<const double, Exec> sums;
   Array<double, Exec> means;  ///< of gamma·dy for each sample's channels, then of gamma·dy·x̂
   KOKKOS_FUNCTION void operator()(const Index i) const {
-    const Index group = i / channels * groups + i % channels / (channels / groups);
+    const Index group = group_of(groups, channels, i);
     means(i) = sums(group) * inverse_count;
-    means(samples * channels + i) = sums(samples * groups + group) * inverse_count;
+    means(samples * channels + i) = sums(samples * groups.groups + group) * inverse_count;
   }
 };
 
@@ -77,13 +88,25 @@ struct GroupGradient {
   }
 };
 
+inline ChannelGroups whole_groups(Index channels, Index groups) {
+  check(groups > 0 && channels % groups == 0, "aloni::nn::local::LocalGroupNorm", "groups", std::to_string(groups),
+        "a divisor of the channels");
+  return {groups, channels / groups, 0};
+}
+
 }  // namespace detail
 
 template <class T, class Exec>
 LocalGroupNorm<T, Exec>::LocalGroupNorm(const Exec& exec, const std::array<Index, 5>& extents, Index groups)
+    : LocalGroupNorm(exec, extents, detail::whole_groups(extents[4], groups)) {}
+
+template <class T, class Exec>
+LocalGroupNorm<T, Exec>::LocalGroupNorm(const Exec& exec, const std::array<Index, 5>& extents,
+                                        const ChannelGroups& groups)
     : extents_(extents), groups_(groups) {
-  detail::check(groups > 0 && extents[4] % groups == 0, "aloni::nn::local::LocalGroupNorm", "groups",
-                std::to_string(groups), "a divisor of the channels");
+  detail::check(groups.first >= 0 && groups.first + extents[4] <= groups.groups * groups.channels,
+                "aloni::nn::local::LocalGroupNorm", "first channel", std::to_string(groups.first),
+                "a channel of the groups, with all channels of the tensor behind it");
   const Index shares = detail::shares_of(extents[0], extents[1] * extents[2]).total(), each = extents[0] * extents[4];
   const auto doubles = [&](const std::string& label, Index size) {
     return Doubles(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), static_cast<std::size_t>(size));
@@ -104,7 +127,8 @@ void LocalGroupNorm<T, Exec>::statistics(const Exec& exec, InTensor<T, Exec> x, 
   detail::reduce_channels<T, Exec, false>(exec, "aloni::nn::group_norm_statistics", rows,
                                           detail::shares_of(rows.samples, rows.depth * rows.height),
                                           detail::PerChannel{}, x, {}, {}, {}, partial_, channel_sums_);
-  Kokkos::parallel_for("aloni::nn::group_norm_add_channels", detail::Range<Exec>(exec, 0, rows.samples * groups_),
+  Kokkos::parallel_for("aloni::nn::group_norm_add_channels",
+                       detail::Range<Exec>(exec, 0, rows.samples * groups_.groups),
                        detail::AddChannels<T, Exec>{rows.samples, rows.channels, groups_, channel_sums_, {}, sums});
 }
 
@@ -144,7 +168,8 @@ void LocalGroupNorm<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> x, I
   detail::reduce_channels<T, Exec, true>(
       exec, "aloni::nn::group_norm_gradients", rows, detail::shares_of(rows.samples, rows.depth * rows.height),
       detail::PerChannel{rows.channels}, x, dy, mean_, inv_std_, partial_, channel_sums_);
-  Kokkos::parallel_for("aloni::nn::group_norm_add_channels", detail::Range<Exec>(exec, 0, rows.samples * groups_),
+  Kokkos::parallel_for("aloni::nn::group_norm_add_channels",
+                       detail::Range<Exec>(exec, 0, rows.samples * groups_.groups),
                        detail::AddChannels<T, Exec>{rows.samples, rows.channels, groups_, channel_sums_, gamma, sums});
 }
 

@@ -1,9 +1,9 @@
 #pragma once
 // The local parts of group normalisation: the channels of a group and all pixels of one sample share a mean and a
-// variance. The layer does the rest: it adds sums over the ranks that share the samples.
+// variance. The layer does the rest: it adds sums over the ranks that share samples and groups.
 //
 //   LocalGroupNorm<float> norm(exec, {n, d, h, w, c}, groups);
-//   norm.statistics(exec, x, sums);                     // of this rank's pixels, in double
+//   norm.statistics(exec, x, sums);                     // of this rank's pixels and channels, in double
 //   … all-reduce sums …
 //   norm.finish(exec, count, 1e-5, sums);               // count: channels of a group × pixels of a whole sample
 //   norm.forward(exec, x, gamma, beta, y);
@@ -17,11 +17,20 @@
 // As in batch_norm.hpp, statistics are double for both precisions, and the order of sums depends on the extents only.
 // One group is layer normalisation over whole samples. One group per channel is instance normalisation. layer_norm.hpp
 // normalises over the channels of each pixel.
+//
+// Where the channels of groups are split over ranks, all of these ranks have sums of all these groups (ChannelGroups).
 #include <aloni/nn/local/local_types.hpp>
 
 #include <array>
 
 namespace aloni::nn::local {
+
+/// The groups of a tensor that may have only a part of their channels.
+struct ChannelGroups {
+  Index groups = 1;    ///< number of groups
+  Index channels = 1;  ///< of each group, on all ranks together
+  Index first = 0;     ///< position of the tensor's first channel among the channels of the groups
+};
 
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class LocalGroupNorm {
@@ -29,9 +38,11 @@ class LocalGroupNorm {
   /// For tensors of exactly these extents, which may be 0. Allocates the workspace; no call allocates.
   /// @pre groups ≥ 1 divides the channels
   LocalGroupNorm(const Exec& exec, const std::array<Index, 5>& extents, Index groups);
+  /// For a part of the channels. @pre the channels of the tensor are channels of the groups
+  LocalGroupNorm(const Exec& exec, const std::array<Index, 5>& extents, const ChannelGroups& groups);
 
   /// Elements of `sums`: two for each sample and group.
-  Index sums() const { return 2 * extents_[0] * groups_; }
+  Index sums() const { return 2 * extents_[0] * groups_.groups; }
 
   /// sums: Σx of all samples' groups, then Σx².
   void statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums);
@@ -57,7 +68,7 @@ class LocalGroupNorm {
  private:
   using Doubles = Kokkos::View<double*, typename Exec::memory_space>;
   std::array<Index, 5> extents_;
-  Index groups_;
+  ChannelGroups groups_;
   Doubles partial_, channel_sums_, mean_, inv_std_, group_means_;
 };
 

@@ -62,6 +62,97 @@ struct CellGradient {
   }
 };
 
+// Cells whose channels are split over ranks: each sum is over the channels of this tensor, and becomes one over all.
+
+template <class T, class Exec>
+struct CellSum {
+  Rows rows;
+  Tensor<const T, Exec> x;
+  Array<double, Exec> sums;
+  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
+    double sum = 0;
+    for (Index c = 0; c < rows.channels; ++c) sum += static_cast<double>(x(n, d, h, w, c));
+    sums(i) = sum;
+  }
+};
+
+template <class T, class Exec>
+struct CellSquares {
+  Rows rows;
+  double channels;
+  Tensor<const T, Exec> x;
+  Array<const double, Exec> sums;
+  Array<double, Exec> mean, squares;
+  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
+    const double m = sums(i) / channels;
+    double sum = 0;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double distance = static_cast<double>(x(n, d, h, w, c)) - m;
+      sum += distance * distance;
+    }
+    mean(i) = m;
+    squares(i) = sum;
+  }
+};
+
+template <class T, class Exec>
+struct NormalisePartOfCell {
+  Rows rows;
+  double channels, epsilon;
+  Tensor<const T, Exec> x;
+  Array<const parameter_type_t<T>, Exec> gamma, beta;
+  Array<const double, Exec> mean, squares;
+  Array<double, Exec> inv_std;
+  Tensor<T, Exec> y;
+  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
+    const double m = mean(i), inverse = 1.0 / Kokkos::sqrt(squares(i) / channels + epsilon);
+    inv_std(i) = inverse;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
+      y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
+    }
+  }
+};
+
+template <class T, class Exec>
+struct CellGradientSums {
+  Rows rows;
+  Tensor<const T, Exec> x, dy;
+  Array<const parameter_type_t<T>, Exec> gamma;
+  Array<const double, Exec> mean, inv_std;
+  Array<double, Exec> sums;
+  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
+    const double m = mean(i), inverse = inv_std(i);
+    double first = 0, second = 0;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
+      first += g;
+      second += g * ((static_cast<double>(x(n, d, h, w, c)) - m) * inverse);
+    }
+    sums(i) = first;
+    sums(rows.rows() * rows.width + i) = second;
+  }
+};
+
+template <class T, class Exec>
+struct PartOfCellGradient {
+  Rows rows;
+  double channels;
+  Tensor<const T, Exec> x, dy;
+  Array<const parameter_type_t<T>, Exec> gamma;
+  Array<const double, Exec> mean, inv_std, sums;
+  Tensor<T, Exec> dx;
+  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
+    const double m = mean(i), inverse = inv_std(i);
+    const double first = sums(i) / channels, second = sums(rows.rows() * rows.width + i) / channels;
+    for (Index c = 0; c < rows.channels; ++c) {
+      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
+      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
+      dx(n, d, h, w, c) = static_cast<T>(inverse * (g - (first + normal * second)));
+    }
+  }
+};
+
 /// One index is a row on a host, a cell on a device.
 template <class Exec, class Kernel>
 struct EachCell {
@@ -81,8 +172,8 @@ struct EachCell {
 
 template <class Exec, class Kernel>
 void for_each_cell(const Exec& exec, const char* label, const Kernel& kernel) {
-  if (kernel.rows.elements() == 0) return;
   const Index rows = kernel.rows.rows();
+  if (rows * kernel.rows.width == 0) return;  // a cell without channels has sums, too
   Kokkos::parallel_for(label, Range<Exec>(exec, 0, runs_on_host<Exec> ? rows : rows * kernel.rows.width),
                        EachCell<Exec, Kernel>{kernel});
 }
@@ -142,6 +233,74 @@ void LocalLayerNorm<T, Exec>::parameter_gradients(const Exec& exec, InTensor<T, 
                                          partial_, sums_);
   Kokkos::parallel_for("aloni::nn::layer_norm_parameter_gradients", detail::Range<Exec>(exec, 0, rows.channels),
                        detail::ParameterGradients<parameter_type_t<T>, Exec>{1, rows.channels, sums_, dgamma, dbeta});
+}
+
+// --- channels split over ranks ---
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::sums(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums) const {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::sums";
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extent(operation, "sums", sums, cells());
+  detail::for_each_cell(exec, "aloni::nn::layer_norm_cell_sums", detail::CellSum<T, Exec>{detail::rows_of(x), x, sums});
+}
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::squares(const Exec& exec, Index channels, InTensor<T, Exec> x, InArray<double, Exec> sums,
+                                      OutArray<double, Exec> squares) {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::squares";
+  detail::check(channels > 0, operation, "channels", std::to_string(channels), "at least one channel per cell");
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extent(operation, "sums", sums, cells());
+  detail::check_extent(operation, "squares", squares, cells());
+  detail::for_each_cell(
+      exec, "aloni::nn::layer_norm_cell_squares",
+      detail::CellSquares<T, Exec>{detail::rows_of(x), static_cast<double>(channels), x, sums, mean_, squares});
+}
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::forward(const Exec& exec, Index channels, InTensor<T, Exec> x,
+                                      InArray<parameter_type_t<T>, Exec> gamma, InArray<parameter_type_t<T>, Exec> beta,
+                                      InArray<double, Exec> squares, OutTensor<T, Exec> y) {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::forward";
+  detail::check(channels > 0, operation, "channels", std::to_string(channels), "at least one channel per cell");
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extent(operation, "gamma", gamma, extents_[4]);
+  detail::check_extent(operation, "beta", beta, extents_[4]);
+  detail::check_extent(operation, "squares", squares, cells());
+  detail::check_extents(operation, "y", y, extents_);
+  detail::for_each_cell(exec, "aloni::nn::layer_norm_forward",
+                        detail::NormalisePartOfCell<T, Exec>{detail::rows_of(y), static_cast<double>(channels),
+                                                             epsilon_, x, gamma, beta, mean_, squares, inv_std_, y});
+}
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::gradient_sums(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                                            InArray<parameter_type_t<T>, Exec> gamma,
+                                            OutArray<double, Exec> sums) const {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::gradient_sums";
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extents(operation, "dy", dy, extents_);
+  detail::check_extent(operation, "gamma", gamma, extents_[4]);
+  detail::check_extent(operation, "sums", sums, 2 * cells());
+  detail::for_each_cell(exec, "aloni::nn::layer_norm_gradient_sums",
+                        detail::CellGradientSums<T, Exec>{detail::rows_of(x), x, dy, gamma, mean_, inv_std_, sums});
+}
+
+template <class T, class Exec>
+void LocalLayerNorm<T, Exec>::backward(const Exec& exec, Index channels, InTensor<T, Exec> x, InTensor<T, Exec> dy,
+                                       InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums,
+                                       OutTensor<T, Exec> dx) const {
+  constexpr auto operation = "aloni::nn::local::LocalLayerNorm::backward";
+  detail::check(channels > 0, operation, "channels", std::to_string(channels), "at least one channel per cell");
+  detail::check_extents(operation, "x", x, extents_);
+  detail::check_extents(operation, "dy", dy, extents_);
+  detail::check_extent(operation, "gamma", gamma, extents_[4]);
+  detail::check_extent(operation, "sums", sums, 2 * cells());
+  detail::check_extents(operation, "dx", dx, extents_);
+  detail::for_each_cell(exec, "aloni::nn::layer_norm_backward",
+                        detail::PartOfCellGradient<T, Exec>{detail::rows_of(dx), static_cast<double>(channels), x, dy,
+                                                            gamma, mean_, inv_std_, sums, dx});
 }
 
 #define INSTANTIATE(T, Exec) template class LocalLayerNorm<T, Exec>;

@@ -86,16 +86,18 @@ double flops(const NormalisationWork& w) {
   // With z = (x - mean) / deviation. Sums of x and x² take 3, z takes 2, a sum over z dy and dy takes 3.
   constexpr double sums = 3, normalise = 2, scale = 2, gradient_sums = normalise + 3, gradient = normalise + 5;
   const double n = number_of(w.region);
-  const bool finds_own_sums = w.kind == NormalisationKind::layer;
+  const bool is_layer = w.kind == NormalisationKind::layer, finds_own_sums = is_layer && !w.splits_cells;
   switch (w.stage) {
     case NormalisationStage::statistics:
+      return is_layer ? n : sums * n;
+    case NormalisationStage::squares:
       return sums * n;
     case NormalisationStage::forward:
       return (normalise + scale + (finds_own_sums ? sums : 0)) * n;
     case NormalisationStage::gradient_sums:
       return gradient_sums * n;
     case NormalisationStage::scale_gradients:  // group normalisation adds sums that it has
-      return finds_own_sums && w.counts ? gradient_sums * n : 0;
+      return is_layer && w.counts ? gradient_sums * n : 0;
     case NormalisationStage::backward:
       break;
   }

@@ -10,7 +10,7 @@
 
 namespace aloni::nn {
 
-/// Numbers of blocks into which a convolution's weights are split, by channels and by filters.
+/// Numbers of blocks into which the weights of a convolution or dense layer are split, by channels and by filters.
 struct WeightBlocks {
   int channels = 1, filters = 1;
 
@@ -42,7 +42,7 @@ struct ParameterLayout {
 
 /// All tensors whole on every rank.
 ParameterLayout lay_out_parameters(const NetworkDescription& network);
-/// Weights of convolutions with split channels or filters split likewise. @pre 0 ≤ rank < ranks of the plan
+/// Weights of layers with split channels or filters split likewise. @pre 0 ≤ rank < ranks of the plan
 ParameterLayout lay_out_parameters(const NetworkDescription& network, const NetworkPlan& plan, int rank);
 
 }  // namespace aloni::nn

@@ -236,8 +236,20 @@ class RepresentativeFinder {
     description.push_back(intersect(box, own).size());
   }
 
-  /// The groups of some scopes differ: one may be alone, or have no data.
+  /// Group normalisation: how many groups the ranks of a block have, and whether they have them alone.
+  void add_groups(const GroupNorm& op, const LayerPlan& layer) {
+    Numbers<std::pair<Index, bool>> numbers;
+    std::vector<int> classes;
+    for (int c = 0; c < layer.input.grid()[Dim::channel]; ++c) {
+      const detail::LinkedBlocks linked = detail::linked_blocks(op, layer, c);  // channels vary fastest
+      classes.push_back(numbers.of({length(linked.channels), linked.end - linked.first > 1}));
+    }
+    add_classes(layer.input.grid(), position(Dim::channel), classes);
+  }
+
+  /// The ranks that add sums differ for some operations: one may be alone, or have no data.
   void add_statistics(const Operation& operation, const LayerPlan& layer) {
+    if (const auto* gn = std::get_if<GroupNorm>(&operation)) return add_groups(*gn, layer);
     const auto* bn = std::get_if<BatchNorm>(&operation);
     if (bn == nullptr || bn->scope != StatisticsScope::neighbours) return;
     if (!seen_neighbour_statistics_.emplace(layer.input.grid().blocks, bn->ranks, has_data_of_each(layer)).second)
@@ -337,8 +349,13 @@ class ReductionCosts::Cache {
     const auto layer = static_cast<std::size_t>(node.layer);
     const Operation& operation = network_.layers[layer].operation;
     const LayerPlan& plan = layers_.layers[layer];
-    std::vector<int> key{0, 0};  // the rest of members_of_sums()'s arguments
-    if (const auto* bn = std::get_if<BatchNorm>(&operation)) key = {1 + static_cast<int>(bn->scope), bn->ranks};
+    // The rest of members_of_sums()'s arguments, and borders between blocks of channels that cut groups.
+    std::vector<int> key{0, 0, 0};
+    const bool splits_channels = plan.input.grid()[Dim::channel] > 1;
+    if (const auto* bn = std::get_if<BatchNorm>(&operation)) key = {1 + static_cast<int>(bn->scope), bn->ranks, 0};
+    if (const auto* gn = std::get_if<GroupNorm>(&operation); gn != nullptr && splits_channels)
+      key = {-1, static_cast<int>(gn->groups), static_cast<int>(plan.input.extents()[Dim::channel])};
+    if (std::holds_alternative<LayerNorm>(operation)) key = {-2, 0, 0};
     key.insert(key.end(), plan.input.grid().blocks.begin(), plan.input.grid().blocks.end());
     return groups(std::move(key), [&](int r) { return detail::members_of_sums(operation, plan, r); });
   }

@@ -120,6 +120,7 @@ struct ResamplingWork {
 /// A stage of batch, group or layer normalisation. Sums travel between stages in `sums`, by a ReductionWork.
 enum class NormalisationStage : std::uint8_t {
   statistics,       ///< sums of x
+  squares,          ///< layer normalisation with split channels: sums of (x - mean)², from the sums of x
   forward,          ///< y from x and the sums
   gradient_sums,    ///< sums for the gradient; batch normalisation writes dgamma and dbeta too
   scale_gradients,  ///< dgamma and dbeta (group and layer normalisation)
@@ -135,14 +136,18 @@ struct NormalisationWork {
   /// Of batch normalisation: the ranks over which sums are taken, as BatchNorm::scope and BatchNorm::ranks.
   StatisticsScope scope = StatisticsScope::all;
   int scope_ranks = 1;
-  Index count = 0;   ///< elements that share a mean, over all ranks of the group
-  Index groups = 1;  ///< group normalisation
+  Index count = 0;  ///< elements that share a mean, on all ranks together
+  /// Group normalisation: the groups whose sums the rank has, the channels of a group, and the position of the rank's
+  /// first channel among the channels of these groups.
+  Index groups = 1, group_channels = 1, first_channel = 0;
+  bool splits_cells = false;  ///< layer normalisation: other ranks have other channels of the rank's cells
   double epsilon = 1e-5, momentum = 0;
   bool counts = true;      ///< false: another rank contributes the same gradients of gamma and beta
   views::Box region = {};  ///< of x, y, dx and dy
   BufferId x = no_buffer, y = no_buffer, dx = no_buffer, dy = no_buffer;
   BufferId gamma = no_buffer, beta = no_buffer, dgamma = no_buffer, dbeta = no_buffer;  ///< no_buffer: 1 and 0
-  BufferId sums = no_buffer;
+  BufferId sums = no_buffer;        ///< that the stage writes or reads
+  BufferId squares = no_buffer;     ///< that the stage `squares` writes
   BufferId statistics = no_buffer;  ///< means and deviations that the backward pass reads
   BufferId running = no_buffer;     ///< running mean and variance
 };

@@ -79,6 +79,19 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const WeightsWork& work) -> K
   };
 }
 
+namespace {
+
+/// The view of a box as a kernel of the problem takes it: samples are the width of a problem with one sample.
+template <class View>
+View as_in_problem(const View& view, const local::ConvolutionProblem& problem) {
+  if (view.extent(0) == static_cast<std::size_t>(problem.samples)) return view;
+  return View(view.data(),
+              Kokkos::LayoutStride(1, view.extent(0) * view.stride(0), view.extent(1), view.stride(1), view.extent(2),
+                                   view.stride(2), view.extent(0), view.stride(0), view.extent(4), view.stride(4)));
+}
+
+}  // namespace
+
 template <class T, class Exec>
 template <class Target>
 auto Binder<T, Exec>::region(const StepPlan& plan, const ConvolutionWork& work,
@@ -100,7 +113,8 @@ auto Binder<T, Exec>::region(const StepPlan& plan, const ConvolutionWork& work,
     Call call{.w = w.w, .target = memory_.template view<Target>(plan, work.target, planned.target)};
     call.bias = filters(plan, work.bias, w.part);
     if (planned.computes) {
-      call.source = memory_.template view<T>(plan, work.source, planned.source);
+      call.source = as_in_problem(memory_.template view<T>(plan, work.source, planned.source), planned.problem);
+      call.target = as_in_problem(call.target, planned.problem);
       if constexpr (copies_source) {
         call.given = local::dense_tensor<Target, Exec>(
             memory_.template data<Target>(plan, work.copy), call.source.extent(0), call.source.extent(1),
@@ -156,8 +170,8 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const FilterGradientWork& wor
   for (const ConvolutionCall& planned : work.calls) {
     if (!planned.computes) continue;
     const detail::PartWeights<Parameter, Exec>& w = c.parts[static_cast<std::size_t>(planned.part)];
-    Call call{.x = memory_.template view<T>(plan, work.x, planned.source),
-              .dy = memory_.template view<T>(plan, work.dy, planned.target),
+    Call call{.x = as_in_problem(memory_.template view<T>(plan, work.x, planned.source), planned.problem),
+              .dy = as_in_problem(memory_.template view<T>(plan, work.dy, planned.target), planned.problem),
               .dw = w.dw,
               .original_dw = w.original_dw,
               .copied = w.copied()};

@@ -124,7 +124,7 @@ auto Binder<T, Exec>::normalisation(const StepPlan&, const NormalisationWork& wo
       n->batch.emplace(exec, extents[0], extents[1], extents[2], extents[4]);
       break;
     case NormalisationKind::group:
-      n->group.emplace(exec, extents, work.groups);
+      n->group.emplace(exec, extents, local::ChannelGroups{work.groups, work.group_channels, work.first_channel});
       break;
     case NormalisationKind::layer:
       n->layer.emplace(exec, extents, work.epsilon);
@@ -236,6 +236,7 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
         }
         if (count == 0 || !v.counts) v.zero_gradients(exec);
       };
+    case NormalisationStage::squares:
     case NormalisationStage::scale_gradients:
     case NormalisationStage::backward:
       break;
@@ -262,12 +263,10 @@ auto Binder<T, Exec>::group_norm(const StepPlan& plan, const NormalisationWork& 
       return [v, norm](const Exec& exec) { norm->gradients(exec, v.x, v.dy, v.gamma, v.sums); };
     case NormalisationStage::scale_gradients:
       return [v, norm](const Exec& exec) {
-        if (v.counts) {
-          norm->parameter_gradients(exec, v.dgamma, v.dbeta);
-        } else {
-          v.zero_gradients(exec);
-        }
+        if (!v.counts || v.has_others()) v.zero_gradients(exec);
+        if (v.counts) norm->parameter_gradients(exec, v.dgamma, v.dbeta);
       };
+    case NormalisationStage::squares:
     case NormalisationStage::backward:
       break;
   }
@@ -278,21 +277,32 @@ template <class T, class Exec>
 auto Binder<T, Exec>::layer_norm(const StepPlan& plan, const NormalisationWork& work) -> Kernel {
   const auto v = views_of<NormalisationViews<T, Exec>>(plan, work);
   local::LocalLayerNorm<T, Exec>* const norm = &*normalisation(plan, work).layer;
+  const bool splits = work.splits_cells;
+  const Index count = work.count;
   switch (work.stage) {
+    case NormalisationStage::statistics:
+      return [v, norm](const Exec& exec) { norm->sums(exec, v.x, v.sums); };
+    case NormalisationStage::squares:
+      return [v, norm, count, squares = memory_.template flat<double>(plan, work.squares)](const Exec& exec) {
+        norm->squares(exec, count, v.x, v.sums, squares);
+      };
     case NormalisationStage::forward:
+      if (splits) {
+        return [v, norm, count](const Exec& exec) { norm->forward(exec, count, v.x, v.gamma, v.beta, v.sums, v.y); };
+      }
       return [v, norm](const Exec& exec) { norm->forward(exec, v.x, v.gamma, v.beta, v.y); };
+    case NormalisationStage::gradient_sums:
+      return [v, norm](const Exec& exec) { norm->gradient_sums(exec, v.x, v.dy, v.gamma, v.sums); };
     case NormalisationStage::scale_gradients:
       return [v, norm](const Exec& exec) {
-        if (v.counts) {
-          norm->parameter_gradients(exec, v.x, v.dy, v.dgamma, v.dbeta);
-        } else {
-          v.zero_gradients(exec);
-        }
+        if (!v.counts || v.has_others()) v.zero_gradients(exec);
+        if (v.counts) norm->parameter_gradients(exec, v.x, v.dy, v.dgamma, v.dbeta);
       };
-    case NormalisationStage::statistics:
-    case NormalisationStage::gradient_sums:
     case NormalisationStage::backward:
       break;
+  }
+  if (splits) {
+    return [v, norm, count](const Exec& exec) { norm->backward(exec, count, v.x, v.dy, v.gamma, v.sums, v.dx); };
   }
   return [v, norm](const Exec& exec) { norm->backward(exec, v.x, v.dy, v.gamma, v.dx); };
 }

@@ -170,10 +170,11 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
   const bool many_channels = !large && dice(0, 11) == 0;
   net.input = Extents{{1, 1, 1, 1, large ? dice(1, 2) : random_channels(dice, many_channels)}};
   for (int i = 3 - net.spatial_rank; i < 3; ++i) net.input.values[1 + i] = dice(smallest, largest);
+  bool flat = dice(0, 7) == 0;
+  if (flat) net.input = Extents{{1, 1, 1, 1, dice(1, 16)}};
   const Index layers = dice(1, 5);
   Index convolutions = 0;
   std::string previous = "input";
-  bool flat = false;
   for (Index l = 0; l < layers; ++l) {
     const Extents in = l == 0 ? net.input : infer_extents(net, 1).back();
     const std::string name = "layer" + std::to_string(l);
@@ -187,7 +188,7 @@ inline NetworkDescription random_network(Dice& dice, Kinds kinds) {
         if (convolutions == (many_channels ? 1 : 2)) break;  // more might exceed the integers that float holds exactly
         ++convolutions;
         if (flat) {
-          op = Dense{dice(1, 9), dice(0, 1) == 1};
+          op = Dense{dice(1, 16), dice(0, 1) == 1};
         } else if (dice(0, 2) == 0) {
           op = random_transposed(dice, net.spatial_rank, in, random_channels(dice, many_channels));
         } else {

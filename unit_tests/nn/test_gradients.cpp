@@ -41,7 +41,7 @@ double central_difference(const std::function<double(double)>& f) {
 void expect_gradients(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid,
                       Index samples, std::uint64_t seed) {
   SCOPED_TRACE("grid " + grid + ", seed " + std::to_string(seed));
-  Run<double> run(comm, net, Strategy::uniform(ProcessGrid::parse(grid)), samples, Values::reals, seed,
+  Run<double> run(comm, net, Strategy::uniform(LayerSplit::parse(grid)), samples, Values::reals, seed,
                   local::ConvolutionBackend::automatic);
   run.step();
   const Probe probe{comm, run};
@@ -122,6 +122,16 @@ void check_all_grids(const NetworkDescription& net, Index samples = 3) {
   for (const auto& grid : grids(comm, net.spatial_rank)) expect_gradients(comm, net, grid, samples, ++seed);
 }
 
+/// Also with split channels and filters.
+void check_all_splits(const NetworkDescription& net, Index samples = 3) {
+  check_all_grids(net, samples);
+  const auto comm = aloni::test::make_communicator();
+  if (comm.size() == 1) return;
+  std::uint64_t seed = 71;
+  for (const char* letter : {"c", "f"})
+    expect_gradients(comm, net, letter + std::to_string(comm.size()), samples, ++seed);
+}
+
 TEST(Gradients, OfConvolutionMatchFiniteDifferences) {
   check_all_grids(single(Convolution{4, window({1, 1, 3}, {1, 1, 2}, {0, 0, 1}, {0, 0, 0}), true}, 1));
   check_all_grids(single(Convolution{4, window({1, 3, 2}, {1, 1, 1}, {0, 1, 0}, {0, 1, 1}), true}));
@@ -169,13 +179,13 @@ TEST(Gradients, OfBatchNormMatchFiniteDifferencesInEveryScope) {
 }
 
 TEST(Gradients, OfGroupNormMatchFiniteDifferences) {
-  for (Index groups : {1, 3}) check_all_grids(single(GroupNorm{groups, 1e-3}));
+  for (Index groups : {1, 3}) check_all_splits(single(GroupNorm{groups, 1e-3}));
   check_all_grids(single(GroupNorm{1, 1e-3, false}, 1));
   check_all_grids(single(GroupNorm{1, 1e-3}, 3), 2);
 }
 
 TEST(Gradients, OfLayerNormMatchFiniteDifferences) {
-  check_all_grids(single(LayerNorm{1e-3}));
+  check_all_splits(single(LayerNorm{1e-3}));
   check_all_grids(single(LayerNorm{1e-3, false}, 1));
   check_all_grids(single(LayerNorm{1e-3}, 3), 2);
 }
@@ -185,7 +195,7 @@ TEST(Gradients, OfReluFlattenDenseAndGlobalAverageMatchFiniteDifferences) {
   check_all_grids(single(GlobalAveragePooling{}));
   auto net = single(Flatten{});
   net.layers.push_back({"fc", Dense{4, true}, {"layer"}});
-  check_all_grids(net);
+  check_all_splits(net);
 }
 
 TEST(Gradients, OfPointwiseLayersMatchFiniteDifferences) {

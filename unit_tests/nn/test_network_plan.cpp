@@ -39,6 +39,43 @@ TEST(NetworkPlan, SplitsSpatialLayersByTheGridAndOtherLayersBySamples) {
   }
 }
 
+TEST(NetworkPlan, SplitsDenseLayersByInputsAndFeatures) {
+  const auto net = digits();
+  const Strategy strategy = Strategy::uniform(LayerSplit::parse("h2c3f2"));
+  const auto plan = plan_network(net, resolve(strategy, net, 12), 12, 8);
+  EXPECT_EQ(plan.layers[layer(net, "flatten")].output.grid(), ProcessGrid::parse("n12"));
+  const LayerPlan& fc1 = plan.layers[layer(net, "fc1")];
+  EXPECT_EQ(fc1.output.grid(), ProcessGrid::parse("n2c6"));
+  ASSERT_TRUE(fc1.convolution);
+  EXPECT_EQ(fc1.convolution->channel_blocks, 3);
+  EXPECT_EQ(fc1.convolution->filter_blocks, 2);
+  // The ranks that share samples keep each weight once, and each of them reads one block of the inputs.
+  Index kept = 0;
+  for (int r = 0; r < 6; ++r) {
+    kept += fc1.weights_needed(r).size();
+    EXPECT_EQ(fc1.input_needed(r).extent(Dim::channel), fc1.weights_needed(r).extent(Dim::channel));
+    EXPECT_EQ(fc1.output_work(r).extent(Dim::channel), fc1.weights_needed(r).extent(Dim::sample));
+  }
+  EXPECT_EQ(kept, fc1.weights().size());
+  // Layers between dense layers keep the blocks, and nothing is sent. A softmax needs all classes.
+  const LayerPlan& relu = plan.layers[static_cast<std::size_t>(plan.readers[layer(net, "fc1")][0])];
+  EXPECT_EQ(relu.inputs[0].mode, InputMode::shared);
+  EXPECT_EQ(plan.layers.back().output.grid(), ProcessGrid::parse("n12"));
+  EXPECT_FALSE(plan.layers.back().convolution);
+}
+
+TEST(NetworkPlan, KeepsBlocksOfChannelsThroughAFlattenOfOnePixel) {
+  NetworkDescription net = digits();
+  net.loss = Loss::binary_cross_entropy;
+  net.layers = {{"one", AdaptivePooling{PoolingKind::average, {1, 1, 1}}, {"input"}},
+                {"flatten", Flatten{}, {"one"}},
+                {"fc", Dense{6}, {"flatten"}}};
+  net.input[Dim::channel] = 4;
+  const auto plan = plan_of(net, "c2", 2, 3);
+  for (const LayerPlan& l : plan.layers) EXPECT_EQ(l.inputs[0].mode, InputMode::shared);
+  EXPECT_EQ(plan.layers[2].output.grid(), ProcessGrid::parse("c2"));
+}
+
 TEST(NetworkPlan, NeedsNoExchangeWhenSamplesAreSplit) {
   const auto plan = plan_of(digits(), "n4", 4, 64);
   for (const auto& l : plan.layers) EXPECT_EQ(l.inputs[0].mode, InputMode::shared);

@@ -26,7 +26,10 @@ NetworkDescription net_of_convolutions() {
                 {"norm", BatchNorm{}, {"conv"}},
                 {"groups", Convolution{15, square_window(2, 3, 2, 1), true, 5}, {"norm"}},
                 {"depthwise", Convolution{15, square_window(2, 3, 1, 1), false, 15}, {"groups"}},
-                {"up", TransposedConvolution{4, square_window(2, 2, 2, 0)}, {"depthwise"}}};
+                {"up", TransposedConvolution{4, square_window(2, 2, 2, 0)}, {"depthwise"}},
+                {"sigmoid", Sigmoid{}, {"up"}},  // the dense layer learns from values of one magnitude
+                {"flatten", Flatten{}, {"sigmoid"}},
+                {"fc", Dense{7}, {"flatten"}}};
   return net;
 }
 

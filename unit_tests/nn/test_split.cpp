@@ -95,6 +95,33 @@ TEST(Split, EqualsUnsplitOnEveryGridOfTheRanks) {
   }
 }
 
+/// Up to six of the splits that cut channels or filters, drawn from all of them.
+std::vector<LayerSplit> some_splits_of_channels(int ranks) {
+  std::vector<LayerSplit> all = splits_for(ranks, 2), some;
+  std::erase_if(all, [](const LayerSplit& s) {
+    return s.tensor_grid()[Dim::channel] == 1 || s.overlap != Overlap::interior_first;
+  });
+  Dice dice(64);
+  while (!all.empty() && some.size() < 6) {
+    const auto k = static_cast<std::ptrdiff_t>(dice(0, std::ssize(all) - 1));
+    some.push_back(all[static_cast<std::size_t>(k)]);
+    all.erase(all.begin() + k);
+  }
+  return some;
+}
+
+TEST(Split, EqualsUnsplitWithDenseLayersInBlocksOfInputsAndFeatures) {
+  const auto comm = aloni::test::make_communicator();
+  NetworkDescription net = lenet_like();
+  net.loss = Loss::binary_cross_entropy;  // the last layer needs no softmax, and is split too
+  for (const LayerSplit& split : some_splits_of_channels(comm.size())) {
+    Strategy strategy{.rules = {{"fc*", split, 0}, {"relu3", split, 0}, {"*", LayerSplit{}, 0}}};
+    expect_split_equals_unsplit<double>(comm, net, strategy, 5, Values::reals, 51, 1e-11);
+    expect_split_equals_unsplit<float>(comm, net, strategy, 3, Values::integers, 52, 0.0);
+    if (!expect_split_equals_unsplit<double>(comm, net, Strategy::uniform(split), 2, Values::reals, 53, 1e-11)) return;
+  }
+}
+
 NetworkDescription chain(int spatial_rank, std::vector<LayerDescription> layers) {
   NetworkDescription net;
   net.spatial_rank = spatial_rank;
@@ -207,6 +234,15 @@ TEST(Split, NormalisesSamplesAndPixelsOnEveryGrid) {
   for (const auto& grid : grids_for(comm.size(), 2)) {
     expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(grid), 3, Values::reals, 17, 1e-10);
     expect_split_equals_unsplit<float>(comm, normalised(), Strategy::uniform(grid), 2, Values::reals, 18, 1e-3);
+  }
+}
+
+TEST(Split, NormalisesSamplesAndPixelsWithSplitChannels) {
+  const auto comm = aloni::test::make_communicator();
+  for (const LayerSplit& split : some_splits_of_channels(comm.size())) {
+    expect_split_equals_unsplit<double>(comm, normalised(), Strategy::uniform(split), 3, Values::reals, 19, 1e-10);
+    if (!expect_split_equals_unsplit<float>(comm, normalised(), Strategy::uniform(split), 2, Values::reals, 20, 1e-3))
+      return;
   }
 }
 

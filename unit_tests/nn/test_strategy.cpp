@@ -177,6 +177,9 @@ TEST(Strategy, RefusesRecomputeHaloForLayersWithStatisticsOrSplitChannels) {
   EXPECT_THAT(resolve_refusal("* h2f2 recompute_halo", 4),
               AllOf(HasSubstr("overlap of layer \"conv1\""), HasSubstr("filters")));
   auto net = lenet();
+  const LayerSplit by_features(ProcessGrid{}, 2, Overlap::recompute_halo);
+  const int dense = find_layer(net, "fc1");
+  EXPECT_THAT(supports(net, dense, by_features, 2).reason, AllOf(HasSubstr("\"fc1\""), HasSubstr("filters")));
   net.layers.insert(net.layers.begin() + 1, {"norm", BatchNorm{}, {"conv1"}});
   const LayerSplit recomputing(ProcessGrid::parse("h2"), 1, Overlap::recompute_halo);
   EXPECT_THAT(supports(net, 1, recomputing, 2).reason, AllOf(HasSubstr("\"norm\""), HasSubstr("statistics")));

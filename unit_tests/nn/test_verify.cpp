@@ -550,6 +550,8 @@ std::map<std::string, Change> faults() {
       PlanRegion& r = pick(regions, dice);
       const PlanBuffer& b = plan.buffers[static_cast<std::size_t>(r.buffer)];
       const bool counts = b.role == BufferRole::activation || b.role == BufferRole::gradient;
+      // A sum of a tensor with itself names it twice.
+      if (std::ranges::count(regions, r.buffer, &PlanRegion::buffer) > 1) return false;
       return counts && n.phase != StepPhase::update && shrink(r.box, dice);
     };
   };

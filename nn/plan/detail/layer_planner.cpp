@@ -108,13 +108,24 @@ void LayerPlanner::prepare_statistics() {
                              .box = flat(2 * e[Dim::channel]),
                              .persistent = true});
   } else if (const auto* gn = std::get_if<GroupNorm>(&description_.operation)) {
-    count_ = pixels_of(e) * (e[Dim::channel] / gn->groups);
-    sums_ = add("_sums", 2 * mine.extent(Dim::sample) * gn->groups);
+    const halo::Range channels = linked_blocks(*gn, plan_, rank).channels;
+    group_channels_ = e[Dim::channel] / gn->groups;
+    groups_ = (channels.hi - channels.lo) / group_channels_;
+    first_channel_ = mine.lower(Dim::channel) - channels.lo;
+    count_ = pixels_of(e) * group_channels_;
+    sums_ = add("_sums", 2 * mine.extent(Dim::sample) * groups_);
     statistics_ = add("_statistics", 2 * mine.extent(Dim::sample) * mine.extent(Dim::channel));
     builder_.at(statistics_).by_kernels = true;
   } else if (std::holds_alternative<LayerNorm>(description_.operation)) {
-    statistics_ = add("_statistics", 2 * pixels(mine));
+    const Index cells = with_channels(mine, {0, 1}).size();
+    count_ = e[Dim::channel];
+    statistics_ = add("_statistics", 2 * cells);
     builder_.at(statistics_).by_kernels = true;
+    if (splits_cells()) {
+      sums_ = add("_sums", cells);
+      squares_ = add("_squares", cells);
+      if (dx() != no_buffer) gradient_sums_ = add("_gradient_sums", 2 * cells);
+    }
   } else if (std::holds_alternative<GlobalAveragePooling>(description_.operation)) {
     const Box out = builder_[buffers_.y].owned;
     sums_ = builder_.add({.name = description_.name + "_sums",
@@ -215,6 +226,9 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
   NormalisationWork work{.stage = stage,
                          .layer = layer_,
                          .count = count_,
+                         .groups = groups_,
+                         .group_channels = group_channels_,
+                         .first_channel = first_channel_,
                          .counts = counts(),
                          .region = plan_.input.owned(builder_.rank()),
                          .x = x(),
@@ -235,10 +249,10 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
     work.scope_ranks = bn->ranks;
   } else if (const auto* gn = std::get_if<GroupNorm>(&description_.operation)) {
     work.kind = NormalisationKind::group;
-    work.groups = gn->groups;
     work.epsilon = gn->epsilon;
   } else {
     work.kind = NormalisationKind::layer;
+    work.splits_cells = splits_cells();
     work.epsilon = std::get<LayerNorm>(description_.operation).epsilon;
   }
   return work;
@@ -289,8 +303,8 @@ void LayerPlanner::add_batch_norm_backward() {
                {owned(dx())});
 }
 
-/// The ranks that share samples add the sums over their pixels. Each of them has all channels. A rank without pixels
-/// contributes zeros.
+/// The ranks that share samples and groups add the sums over their pixels and channels. A rank without pixels, or
+/// without channels of one of the groups, contributes zeros.
 void LayerPlanner::add_group_norm_forward() {
   NormalisationWork work = normalisation(NormalisationStage::statistics);
   builder_.add("sums of this rank", work, {owned(x())}, {all(sums_), all(statistics_)});
@@ -317,21 +331,44 @@ void LayerPlanner::add_group_norm_backward() {
                {owned(dx()), all(statistics_)});
 }
 
-/// The rank that owns a pixel normalises it.
+/// The rank that owns a pixel normalises it. Where several ranks own channels of a pixel, they first add its channels,
+/// then the squares of the distances from the mean: sums of x² would lose the digits of values far from zero.
 void LayerPlanner::add_layer_norm_forward() {
-  const NormalisationWork work = normalisation(NormalisationStage::forward);
+  NormalisationWork work = normalisation(NormalisationStage::forward);
+  if (splits_cells()) {
+    work.stage = NormalisationStage::statistics;
+    builder_.add("sums of this rank", work, {owned(x())}, {all(sums_)});
+    builder_.reduction("sums over ranks", sum_of(sums_), {all(sums_)});
+    work.stage = NormalisationStage::squares;
+    work.squares = squares_;
+    builder_.add("squares of this rank", work, {owned(x()), all(sums_)}, {all(squares_), all(statistics_)});
+    builder_.reduction("squares over ranks", sum_of(squares_), {all(squares_)});
+    work.stage = NormalisationStage::forward;
+    work.sums = squares_;
+    builder_.add("normalise", work, {owned(x()), all(squares_), all(work.gamma), all(work.beta), all(statistics_)},
+                 {owned(buffers_.y), all(statistics_)});
+    return;
+  }
   builder_.add("", work, {owned(x()), all(work.gamma), all(work.beta)}, {owned(buffers_.y), all(statistics_)});
 }
 
 void LayerPlanner::add_layer_norm_backward() {
-  NormalisationWork work = normalisation(NormalisationStage::scale_gradients);
+  NormalisationWork work = normalisation(NormalisationStage::gradient_sums);
+  work.sums = gradient_sums_;
+  if (gradient_sums_ != no_buffer) {
+    builder_.add("sums of this rank", work, {owned(x()), owned(buffers_.dy), all(work.gamma), all(statistics_)},
+                 {all(gradient_sums_)});
+    builder_.reduction("sums over ranks", sum_of(gradient_sums_), {all(gradient_sums_)});
+  }
+  work.stage = NormalisationStage::scale_gradients;
   if (work.dgamma != no_buffer) {
     add_summands(builder_.add("scale", work, {owned(x()), owned(buffers_.dy), all(statistics_)},
                               {all(work.dgamma), all(work.dbeta)}));
   }
   if (dx() == no_buffer) return;
   work.stage = NormalisationStage::backward;
-  builder_.add("data", work, {owned(x()), owned(buffers_.dy), all(work.gamma), all(statistics_)}, {owned(dx())});
+  builder_.add("data", work, {owned(x()), owned(buffers_.dy), all(work.gamma), all(gradient_sums_), all(statistics_)},
+               {owned(dx())});
 }
 
 // --- the others ---

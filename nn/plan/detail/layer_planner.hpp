@@ -40,6 +40,8 @@ class LayerPlanner {
   ReductionWork sum_of(BufferId b) const;
 
   void prepare_statistics();
+  /// Layer normalisation: whether several ranks have channels of a pixel.
+  bool splits_cells() const { return members_.size() > 1; }
   template <class WindowWork, class ProblemOf>
   void add_window(WindowWork work, const ProblemOf& problem_of);
   void add_pooling(bool backward);
@@ -74,8 +76,11 @@ class LayerPlanner {
   BufferId argmax_ = no_buffer;
   BufferId input_copy_ = no_buffer, output_copy_ = no_buffer;  ///< dense layers whose activations are rounded
   BufferId sums_ = no_buffer, statistics_ = no_buffer, running_ = no_buffer;
-  std::vector<int> members_;  ///< ranks whose sums are added
-  Index count_ = 0;           ///< elements that share a mean
+  BufferId squares_ = no_buffer, gradient_sums_ = no_buffer;  ///< layer normalisation with split channels
+  std::vector<int> members_;                                  ///< ranks whose sums are added
+  Index count_ = 0;                                           ///< elements that share a mean
+  /// Group normalisation: as in NormalisationWork.
+  Index groups_ = 1, group_channels_ = 1, first_channel_ = 0;
 };
 
 }  // namespace aloni::nn::detail

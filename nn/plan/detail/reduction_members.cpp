@@ -13,6 +13,7 @@ using views::Dim;
 namespace {
 
 const std::vector<Dim> pixels_only{Dim::depth, Dim::height, Dim::width};
+const std::vector<Dim> pixels_and_channels{Dim::depth, Dim::height, Dim::width, Dim::channel};
 const std::vector<Dim> samples_and_pixels{Dim::sample, Dim::depth, Dim::height, Dim::width};
 
 std::vector<int> members_of(const BatchNorm& op, const LayerPlan& plan, int rank) {
@@ -26,13 +27,38 @@ std::vector<int> members_of(const BatchNorm& op, const LayerPlan& plan, int rank
   return {members.begin() + first, members.begin() + last};
 }
 
+/// The pixels of the samples of the rank, and the channels of its groups.
+std::vector<int> members_of(const GroupNorm& op, const LayerPlan& plan, int rank) {
+  const LinkedBlocks blocks = linked_blocks(op, plan, rank);
+  std::vector<int> members = plan.input.group(rank, pixels_and_channels);
+  std::erase_if(members, [&](int r) {
+    const int block = plan.input.grid().coordinate(r)[views::position(Dim::channel)];
+    return block < blocks.first || block >= blocks.end;
+  });
+  return members;
+}
+
 }  // namespace
+
+LinkedBlocks linked_blocks(const GroupNorm& op, const LayerPlan& plan, int rank) {
+  const std::vector<Index>& borders = plan.input.borders(Dim::channel);
+  const Index width = plan.input.extents()[Dim::channel] / op.groups;
+  const int mine = plan.input.grid().coordinate(rank)[views::position(Dim::channel)];
+  const auto border = [&](int block) { return borders[static_cast<std::size_t>(block)]; };
+  const auto cuts_a_group = [&](int block) { return border(block) % width != 0; };
+  LinkedBlocks blocks{mine, mine + 1, {}};
+  while (cuts_a_group(blocks.first)) --blocks.first;
+  while (cuts_a_group(blocks.end)) ++blocks.end;
+  blocks.channels = {border(blocks.first), border(blocks.end)};
+  return blocks;
+}
 
 std::vector<int> members_of_sums(const Operation& operation, const LayerPlan& plan, int rank) {
   if (const auto* bn = std::get_if<BatchNorm>(&operation)) return members_of(*bn, plan, rank);
-  const bool over_pixels =
-      std::holds_alternative<GroupNorm>(operation) || std::holds_alternative<GlobalAveragePooling>(operation);
-  return over_pixels ? plan.input.group(rank, pixels_only) : std::vector<int>{rank};
+  if (const auto* gn = std::get_if<GroupNorm>(&operation)) return members_of(*gn, plan, rank);
+  if (std::holds_alternative<LayerNorm>(operation)) return plan.input.group(rank, {Dim::channel});
+  if (std::holds_alternative<GlobalAveragePooling>(operation)) return plan.input.group(rank, pixels_only);
+  return {rank};
 }
 
 Index count_of(const BatchNorm& op, const LayerPlan& plan, const std::vector<int>& members) {

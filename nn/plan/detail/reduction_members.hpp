@@ -12,6 +12,15 @@ namespace aloni::nn::detail {
 /// layers without sums over ranks.
 std::vector<int> members_of_sums(const Operation& operation, const LayerPlan& plan, int rank);
 
+/// Group normalisation: the ranks that add sums have consecutive blocks of the channels, because a group may have
+/// channels in several blocks, and a block channels of several groups. Together they have whole groups.
+struct LinkedBlocks {
+  int first = 0, end = 1;  ///< blocks: grid coordinates of the channel dimension
+  halo::Range channels;    ///< of these blocks, a multiple of a group
+};
+/// Those of a rank; its own block alone if no border between blocks cuts a group.
+LinkedBlocks linked_blocks(const GroupNorm& op, const LayerPlan& plan, int rank);
+
 /// Elements of a channel over which batch normalisation takes mean and variance. @pre `members`: members_of_sums()
 Index count_of(const BatchNorm& op, const LayerPlan& plan, const std::vector<int>& members);
 

@@ -167,34 +167,46 @@ class WorkCheck {
   /// The ranks over which a normalisation sums, which must have each element of a mean once.
   std::vector<int> members_of(const PlanNode& n, const NormalisationWork& w) const {
     const LayerPlan& layer = layers_.layers[static_cast<std::size_t>(n.layer)];
-    if (w.kind == NormalisationKind::group) return members_over(n, layer, GroupNorm{.groups = w.groups}, w.count);
-    return members_over(n, layer, BatchNorm{.scope = w.scope, .ranks = w.scope_ranks}, w.count);
+    const Box mine = layer.input.owned(plan_.rank);
+    switch (w.kind) {
+      case NormalisationKind::group: {
+        const GroupNorm op{.groups = layer.input.extents()[Dim::channel] / w.group_channels};
+        const halo::Range channels = linked_blocks(op, layer, plan_.rank).channels;
+        return members_over(n, layer, op, with_channels(mine, channels), w.count, w.groups * mine.extent(Dim::sample));
+      }
+      case NormalisationKind::layer: {
+        const Index cells = mine.empty() ? 0 : mine.size() / mine.extent(Dim::channel);
+        return members_over(n, layer, LayerNorm{}, with_channels(mine, all_channels(layer)), w.count, cells);
+      }
+      case NormalisationKind::batch:
+        break;
+    }
+    return members_over(n, layer, BatchNorm{.scope = w.scope, .ranks = w.scope_ranks}, mine, w.count,
+                        mine.extent(Dim::channel));
   }
-  /// `count`: the elements of a mean, by the plan; negative: not to be checked.
-  std::vector<int> members_over(const PlanNode& n, const LayerPlan& layer, const Operation& op, Index count) const {
+  static halo::Range all_channels(const LayerPlan& layer) { return {0, layer.input.extents()[Dim::channel]}; }
+  /// `channels`: a box with the channels of the means. `count`: the elements of a mean, by the plan; negative: not to be
+  /// checked. `means`: their number.
+  std::vector<int> members_over(const PlanNode& n, const LayerPlan& layer, const Operation& op, const Box& channels,
+                                Index count, Index means) const {
     std::vector<int> members = members_of_sums(op, layer, plan_.rank);
     const Box mine = layer.input.owned(plan_.rank);
-    const auto channels_of = [](const Box& box) {
-      return halo::Range{box.lower(Dim::channel), box.upper(Dim::channel)};
-    };
     std::vector<Box> parts;
     Index elements = 0;
     for (const int m : members) {
       const Box part = layer.input.owned(m);
       if (part.empty()) continue;
-      if (!mine.empty() && channels_of(part) != channels_of(mine))
+      if (!mine.empty() && (part.lower(Dim::channel) < channels.lower(Dim::channel) ||
+                            part.upper(Dim::channel) > channels.upper(Dim::channel)))
         refuse(plan_, &n,
-               "a sum over " + views::to_string(mine) + " includes other channels: " + views::to_string(part));
+               "a sum over " + views::to_string(channels) + " includes other channels: " + views::to_string(part));
       for (const Box& other : parts)
         if (const Box twice = intersect(part, other); !twice.empty())
           refuse(plan_, &n, "a sum includes " + views::to_string(twice) + " twice");
       parts.push_back(part);
       elements += part.size();
     }
-    if (count < 0 || mine.extent(Dim::channel) == 0) return members;
-    const auto* group = std::get_if<GroupNorm>(&op);
-    const Index means = group ? group->groups * mine.extent(Dim::sample) : mine.extent(Dim::channel);
-    if (!mine.empty() && count * means != elements)
+    if (count >= 0 && !mine.empty() && count * means != elements)
       refuse(plan_, &n,
              "a mean is over " + std::to_string(count) + " elements, and the ranks of its sum have " +
                  std::to_string(elements) + " for " + std::to_string(means) + " means");
@@ -215,11 +227,18 @@ class WorkCheck {
       case NormalisationStage::statistics:
         reads(n, w.x, w.region);
         return writes(n, w.sums, whole(w.sums));
+      case NormalisationStage::squares:
+        reads(n, w.x, w.region);
+        reads(n, w.sums, whole(w.sums));
+        history_.check_summed(&n, w.sums, members_of(n, w), stage_of_layer(n, NormalisationStage::statistics));
+        return writes(n, w.squares, whole(w.squares));
       case NormalisationStage::forward:
         reads(n, w.x, w.region);
         if (w.trains) reads(n, w.sums, whole(w.sums));
         if (w.trains && w.sums != no_buffer)
-          history_.check_summed(&n, w.sums, members_of(n, w), stage_of_layer(n, NormalisationStage::statistics));
+          history_.check_summed(
+              &n, w.sums, members_of(n, w),
+              stage_of_layer(n, w.splits_cells ? NormalisationStage::squares : NormalisationStage::statistics));
         reads(n, w.gamma, whole(w.gamma));
         return writes(n, w.y, w.region);
       case NormalisationStage::gradient_sums:
@@ -248,10 +267,11 @@ class WorkCheck {
     if (w.stage == GlobalAverageStage::sums && w.from != mine && !(w.from.empty() && mine.empty()))
       refuse(plan_, &n, "sums " + views::to_string(w.from) + " and owns " + views::to_string(mine));
     if (w.stage != GlobalAverageStage::mean) return;
-    history_.check_summed(&n, w.source, members_over(n, layer, GlobalAveragePooling{}, -1), [&](const PlanNode& maker) {
-      const auto* work = std::get_if<GlobalAverageWork>(&maker.work);
-      return work && maker.layer == n.layer && work->stage == GlobalAverageStage::sums;
-    });
+    history_.check_summed(&n, w.source, members_over(n, layer, GlobalAveragePooling{}, mine, -1, 0),
+                          [&](const PlanNode& maker) {
+                            const auto* work = std::get_if<GlobalAverageWork>(&maker.work);
+                            return work && maker.layer == n.layer && work->stage == GlobalAverageStage::sums;
+                          });
   }
   void check(const PlanNode& n, const DenseWork& w) const {
     if (w.pass != DensePass::data) reads(n, w.x, owned(w.x));

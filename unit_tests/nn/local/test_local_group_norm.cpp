@@ -114,6 +114,63 @@ TYPED_TEST(LocalGroupNormalisation, SumsOfPartsAddUpToTheSumsOfTheSample) {
   EXPECT_EQ(added, sums_of(whole));
 }
 
+TYPED_TEST(LocalGroupNormalisation, PartsOfTheChannelsGiveTheResultOfAllChannels) {
+  // As ranks do: blocks of 6 channels that cut the groups of 3, each with the sums of all groups.
+  using T = TypeParam;
+  const Exec exec = test_space();
+  std::mt19937 random(test_seed());
+  LocalTensor<T> whole({2, 1, 4, 3, 6}), dy({2, 1, 4, 3, 6}), y(whole.extents()), dx(whole.extents());
+  whole.fill_integers(random, 9);
+  dy.fill_integers(random, 9);
+  const LocalArray<T> gamma(6, 1), beta(6, 2);
+  constexpr Index count = 3 * 12;
+  LocalGroupNorm<T> all(exec, whole.extents(), 2);
+  LocalArray<double> sums(8), gradient_sums(8);
+  all.statistics(exec, whole, sums);
+  all.finish(exec, count, epsilon, sums);
+  all.forward(exec, whole, gamma, beta, y);
+  all.gradients(exec, whole, dy, gamma, gradient_sums);
+  all.backward(exec, count, whole, dy, gamma, gradient_sums, dx);
+  wait(exec);
+  y.download();
+  dx.download();
+  sums.download();
+  gradient_sums.download();
+  std::vector<double> added(8, 0), gradients_added(8, 0);
+  for (const auto& [first, channels] : std::vector<std::pair<Index, Index>>{{0, 2}, {2, 3}, {5, 1}, {6, 0}}) {
+    const std::array<Index, 5> extents{2, 1, 4, 3, channels};
+    LocalTensor<T> x(extents), part_dy(extents), part_y(extents), part_dx(extents);
+    x.for_each([&, first = first](Index n, Index d, Index h, Index w, Index c) {
+      x(n, d, h, w, c) = whole(n, d, h, w, c + first);
+      part_dy(n, d, h, w, c) = dy(n, d, h, w, c + first);
+    });
+    x.upload();
+    part_dy.upload();
+    const LocalArray<T> part_gamma(channels, 1), part_beta(channels, 2);
+    LocalArray<double> mine(8, 5), my_gradients(8, 5);
+    LocalGroupNorm<T> part(exec, extents, ChannelGroups{2, 3, first});
+    part.statistics(exec, x, mine);
+    part.finish(exec, count, epsilon, sums);
+    part.forward(exec, x, part_gamma, part_beta, part_y);
+    part.gradients(exec, x, part_dy, part_gamma, my_gradients);
+    part.backward(exec, count, x, part_dy, part_gamma, gradient_sums, part_dx);
+    wait(exec);
+    mine.download();
+    my_gradients.download();
+    part_y.download();
+    part_dx.download();
+    for (Index i = 0; i < 8; ++i) added[static_cast<std::size_t>(i)] += mine(i);
+    for (Index i = 0; i < 8; ++i) gradients_added[static_cast<std::size_t>(i)] += my_gradients(i);
+    x.for_each([&, first = first](Index n, Index d, Index h, Index w, Index c) {
+      EXPECT_EQ(part_y(n, d, h, w, c), y(n, d, h, w, c + first));
+      EXPECT_EQ(part_dx(n, d, h, w, c), dx(n, d, h, w, c + first));
+    });
+  }
+  for (Index i = 0; i < 8; ++i) EXPECT_EQ(added[static_cast<std::size_t>(i)], sums(i));
+  for (Index i = 0; i < 8; ++i) EXPECT_NEAR(gradients_added[static_cast<std::size_t>(i)], gradient_sums(i), 1e-9);
+  EXPECT_THROW(LocalGroupNorm<T>(exec, {2, 1, 4, 3, 2}, ChannelGroups{2, 3, 5}), InvalidArgument);
+}
+
 TEST(LocalGroupNormalisationLayer, TakesEmptyBoxes) {
   const Exec exec = test_space();
   for (const auto& extents : std::vector<std::array<Index, 5>>{{0, 1, 4, 4, 4}, {2, 1, 0, 4, 4}, {2, 1, 4, 0, 4}}) {

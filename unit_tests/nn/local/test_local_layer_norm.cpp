@@ -92,6 +92,75 @@ TEST(LocalLayerNormalisationCells, KeepTheirDigitsFarFromZero) {
   y.for_each([&](auto... i) { EXPECT_NEAR(y_far(i...), y(i...), 1e-6); });
 }
 
+TYPED_TEST(LocalLayerNormalisation, PartsOfTheChannelsGiveTheResultOfAllChannels) {
+  // As ranks do: sums of blocks of the channels are added, and each block is normalised with the sums of all.
+  using T = TypeParam;
+  const Exec exec = test_space();
+  std::mt19937 random(test_seed());
+  const std::array<Index, 5> extents{2, 1, 3, 2, 5};
+  LocalTensor<T> whole(extents), dy(extents), y(extents), dx(extents);
+  whole.fill_reals(random);
+  dy.fill_reals(random);
+  const LocalArray<T> gamma(5, 2), beta(5, 1);
+  LocalLayerNorm<T> all(exec, extents, epsilon);
+  all.forward(exec, whole, gamma, beta, y);
+  all.backward(exec, whole, dy, gamma, dx);
+  wait(exec);
+  y.download();
+  dx.download();
+  struct Part {
+    Index first;
+    LocalTensor<T> x, dy, y, dx;
+    LocalArray<T> gamma, beta;
+    LocalLayerNorm<T> norm;
+  };
+  std::vector<Part> parts;
+  for (const auto& [first, channels] : std::vector<std::pair<Index, Index>>{{0, 2}, {2, 3}, {5, 0}}) {
+    const std::array<Index, 5> e{2, 1, 3, 2, channels};
+    parts.push_back({first, LocalTensor<T>(e), LocalTensor<T>(e), LocalTensor<T>(e), LocalTensor<T>(e),
+                     LocalArray<T>(channels, 2), LocalArray<T>(channels, 1), LocalLayerNorm<T>(exec, e, epsilon)});
+    Part& p = parts.back();
+    p.x.for_each([&](Index n, Index d, Index h, Index w, Index c) {
+      p.x(n, d, h, w, c) = whole(n, d, h, w, c + p.first);
+      p.dy(n, d, h, w, c) = dy(n, d, h, w, c + p.first);
+    });
+    p.x.upload();
+    p.dy.upload();
+  }
+  /// Calls add(part, sums) for each part, and adds the results.
+  const auto add = [&](Index elements, const auto& sum) {
+    LocalArray<double> total(elements, 0);
+    for (Part& p : parts) {
+      LocalArray<double> mine(elements, 7);
+      sum(p, mine);
+      wait(exec);
+      mine.download();
+      for (Index i = 0; i < elements; ++i) total(i) += mine(i);
+    }
+    total.upload();
+    return total;
+  };
+  const Index cells = all.cells();
+  ASSERT_EQ(cells, 12);
+  const auto sums = add(cells, [&](Part& p, auto& mine) { p.norm.sums(exec, p.x, mine); });
+  const auto squares = add(cells, [&](Part& p, auto& mine) { p.norm.squares(exec, 5, p.x, sums, mine); });
+  for (Part& p : parts) p.norm.forward(exec, 5, p.x, p.gamma, p.beta, squares, p.y);
+  const auto both = add(2 * cells, [&](Part& p, auto& mine) { p.norm.gradient_sums(exec, p.x, p.dy, p.gamma, mine); });
+  const double tolerance = std::is_same_v<T, double> ? 1e-12 : 1e-5;
+  for (Part& p : parts) {
+    p.norm.backward(exec, 5, p.x, p.dy, p.gamma, both, p.dx);
+    wait(exec);
+    p.y.download();
+    p.dx.download();
+    p.x.for_each([&](Index n, Index d, Index h, Index w, Index c) {
+      EXPECT_NEAR(p.y(n, d, h, w, c), y(n, d, h, w, c + p.first), tolerance);
+      EXPECT_NEAR(p.dx(n, d, h, w, c), dx(n, d, h, w, c + p.first), tolerance);
+    });
+  }
+  EXPECT_THROW(all.squares(exec, 0, whole, sums, LocalArray<double>(cells)), InvalidArgument);
+  EXPECT_THROW(all.sums(exec, whole, LocalArray<double>(cells + 1)), InvalidArgument);
+}
+
 TEST(LocalLayerNormalisationCells, MayBeAbsent) {
   const Exec exec = test_space();
   for (const auto& extents : std::vector<std::array<Index, 5>>{{0, 1, 4, 4, 4}, {2, 1, 0, 4, 4}, {2, 1, 4, 0, 4}}) {
