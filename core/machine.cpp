@@ -31,6 +31,10 @@ std::string to_string(const MachineDescription& m) {
   line("chunks, at most", m.most_chunks, "");
   line("slab of an interior", m.multiplications_per_slab, "multiplications");
   line("slabs, at most", m.most_slabs, "");
+  line("code and tables that the first step touches", m.library_bytes, "bytes");
+  line("code of a convolution kernel", m.kernel_bytes, "bytes");
+  line("node of a plan", m.node_bytes, "bytes");
+  line("page", m.page_bytes, "bytes");
   line("bucket of gradients, at least", m.bucket_bytes, "bytes");
   return text.str();
 }

@@ -11,6 +11,7 @@
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/plan/process_memory.hpp>
 #include <aloni/nn/run/binder.hpp>
 #include <aloni/nn/step_times.hpp>
 
@@ -170,7 +171,7 @@ struct Network<T, Exec>::Implementation {
   std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode
   Box input_box;
   LossWork loss;  ///< of main()
-  Index planned_bytes = 0;
+  Index planned_bytes = 0, planned_resident_bytes = 0;
 
   static Queue<Exec> queue_beside(const Queue<Exec>& queue) {
     if constexpr (on_host) {
@@ -210,6 +211,7 @@ struct Network<T, Exec>::Implementation {
       const MemoryLayout layout = lay_out_memory(plans, machine);
       memory.allocate(plans, layout, options.schedule_seed > 0);
       planned_bytes = bytes_of(plans, layout, machine);
+      planned_resident_bytes = process_memory(plans, layout, machine).total();
       labels = memory.template flat<int>(main(), has(LossTargets::sample_labels) ? main().find("labels") : no_buffer);
       input_box = main().buffers[static_cast<std::size_t>(main().input)].owned;
       host_sums = decltype(host_sums)("aloni::nn::sums", AllParameters::tail);
@@ -548,6 +550,11 @@ void Network<T, Exec>::synchronise_statistics(const Queue<Exec>& queue) {
 template <class T, class Exec>
 Index Network<T, Exec>::planned_bytes() const {
   return implementation_->planned_bytes;
+}
+
+template <class T, class Exec>
+Index Network<T, Exec>::planned_resident_bytes() const {
+  return implementation_->planned_resident_bytes;
 }
 
 template <class T, class Exec>

@@ -157,6 +157,10 @@ class Network {
   /// Bytes of this rank that the plans predict for the network: buffers, packed messages and copies of weights, without
   /// the parameters. The libraries' own memory is not included.
   Index planned_bytes() const;
+  /// Bytes by which the plans predict the resident set of this process to grow, from before the network is made to the
+  /// end of the first step: planned_bytes(), code, and pages of other ranks that this rank reads
+  /// (nn/plan/process_memory.hpp).
+  Index planned_resident_bytes() const;
   /// Wall-clock time of the steps on this rank, by phase.
   Stopwatch& stopwatch();
   /// Steps add the times of their nodes to `times` from now on (nn/step_times.hpp); null, as at first: to nothing.

@@ -124,6 +124,7 @@ struct NormalisationWork {
   BufferId gamma = no_buffer, beta = no_buffer, dgamma = no_buffer, dbeta = no_buffer;  ///< no_buffer: 1 and 0
   BufferId sums = no_buffer;
   BufferId statistics = no_buffer;  ///< means and deviations that the backward pass reads
+  BufferId partial = no_buffer;     ///< batch normalisation: sums of shares of the rows
   BufferId running = no_buffer;     ///< running mean and variance
 };
 

@@ -74,8 +74,9 @@ class LayerPlanner {
   BufferId argmax_ = no_buffer;
   BufferId input_copy_ = no_buffer, output_copy_ = no_buffer;  ///< dense layers whose activations are rounded
   BufferId sums_ = no_buffer, statistics_ = no_buffer, running_ = no_buffer;
-  std::vector<int> members_;  ///< ranks whose sums are added
-  Index count_ = 0;           ///< elements that share a mean
+  BufferId partial_ = no_buffer, gradient_partial_ = no_buffer;  ///< of batch normalisation
+  std::vector<int> members_;                                     ///< ranks whose sums are added
+  Index count_ = 0;                                              ///< elements that share a mean
 };
 
 }  // namespace aloni::nn::detail
