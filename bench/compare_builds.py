@@ -3,8 +3,8 @@
 
   bench/compare_builds.py BEFORE AFTER [--only GROUP …] [--turns N] [--record FOLDER]
 
-BEFORE and AFTER are build folders of two trees with equal options. Every turn runs each program of both builds once; the
-build that comes first alternates. Prints for each case the median and the best time over turns, and the ratios AFTER /
+BEFORE and AFTER are build folders of two trees with equal options. Every turn runs each program of both builds once;
+the build that comes first alternates. Prints for each case the median and the best time over turns, and the ratios AFTER /
 BEFORE, with the largest ratio that is allowed. Groups and the programs that they need:
 
   communication   bench_collectives, bench_exchange, aloni_command: short messages, two ranks

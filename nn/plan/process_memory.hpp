@@ -25,8 +25,8 @@ struct ProcessMemory {
   Index total() const { return network + messages + kernels + libraries + other_ranks; }
 };
 
-/// `plans` and `layout`: as for bytes_of(). The learned tensors are not included, but the pages of other ranks' gradients
-/// are. @pre `machine` describes all ranks of the plans
+/// `plans` and `layout`: as for bytes_of(). The learned tensors are not included, but the pages of other ranks'
+/// gradients are. @pre `machine` describes all ranks of the plans
 ProcessMemory process_memory(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout,
                              const MachineDescription& machine = {});
 
