@@ -106,8 +106,8 @@ def main():
     for name, (ranks, arguments) in CASES.items():
         if options.only not in name:
             continue
-        all_figures[name] = figures_of(options, ranks, arguments)
-        print(f"{name}: " + ", ".join(f"{key} {text_of(value)}" for key, value in all_figures[name].items()), flush=True)
+        figures = all_figures[name] = figures_of(options, ranks, arguments)
+        print(f"{name}: " + ", ".join(f"{key} {text_of(value)}" for key, value in figures.items()), flush=True)
     if options.python:
         done = subprocess.run([options.python, "-c", PYTORCH], env=clean_environment() | ONE_THREAD, check=False,
                               capture_output=True, text=True)
