@@ -1,24 +1,32 @@
-// Times a whole training step of LeNet-5 (28x28 digits): forward, loss, backward, gradient all-reduce and optimiser.
-// The input is in place before the step.
+// Times whole steps of the networks by name: a training step with forward, loss, backward, gradient all-reduce and
+// optimiser, and an inference step. The input is in place before the step.
 //
-//   train_step/lenet5/PRECISION/GRID-bBATCH    split over all ranks; GRID with two ranks: n2 (samples) or h2 (height)
-//   train_step/lenet5/PRECISION/timed-GRID-b64   the same step with times of all its nodes (nn/step_times.hpp)
-//   train_step/lenet5/PRECISION/alone-bBATCH   limit: every rank runs its share of the samples, without messages
+//   train_step/lenet5/PRECISION/GRID-bBATCH        GRID with two ranks: n2 (samples) or h2 (height)
+//   train_step/lenet5/PRECISION/timed-GRID-b64     the same step with times of all its nodes (nn/step_times.hpp)
+//   train_step/lenet5/PRECISION/alone-bBATCH       limit: every rank runs its share of the samples, without messages
+//   train_step/MODEL/float/GRID-bBATCH             the other networks, with the inputs of zoo() below
+//   infer_step/MODEL/float/GRID-bBATCH             a network for inference, lenet5 included
 //
-// PRECISION: float, double. BATCH: 64 or 1024 samples per step, of all ranks together. The ratio of the two times is
-// the cost of the split.
+// PRECISION: float, double. BATCH: samples per step, of all ranks together; 64 and 1024 for LeNet-5. The ratio of the
+// times of GRID and alone is the cost of the split.
+//
+// Before the clock starts, LeNet-5 must learn its mini-batch. The other networks must give the loss that one rank alone
+// gets.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/random.hpp>
+#include <aloni/nn/data/synthetic.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/step_times.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 namespace aloni::bench {
 namespace {
@@ -82,13 +90,78 @@ void add_step(const comm::Communicator& comm, const comm::Communicator& world, c
   });
 }
 
+/// A network of the zoo with an input that two cores train in about a second.
+struct Model {
+  std::string name;
+  views::Extents input;
+  Index batch;
+};
+
+std::vector<Model> zoo() {
+  const auto image = [](Index size, Index channels) { return views::make_extents(1, {size, size}, channels); };
+  const auto volume = [](Index size) { return views::make_extents(1, {size, size, size}, 1); };
+  return {{"vgg16", image(32, 3), 8},       {"resnet18", image(32, 3), 16}, {"resnet50", image(32, 3), 16},
+          {"densenet121", image(32, 3), 8}, {"mesh1k", image(128, 18), 2},  {"mesh2k", image(128, 18), 2},
+          {"unet2d", image(64, 1), 2},      {"unet3d", volume(16), 2},      {"cosmoflow", volume(32), 2}};
+}
+
+/// A training or inference step of one network on made-up data.
+class ZooStep {
+ public:
+  ZooStep(const comm::Communicator& comm, const Model& model, const ProcessGrid& grid, bool infers)
+      : net_(nn::make_model(model.name, {.input = model.input})),
+        parameters_(comm, queue_, net_, 1, infers ? nn::ParameterUse::inference : nn::ParameterUse::training),
+        network_(comm, queue_, net_, nn::Strategy::uniform(grid), model.batch, parameters_, {.inference = infers}),
+        infers_(infers) {
+    nn::fill_synthetic(queue_, net_, 1, 0, network_);
+    queue_.fence("aloni::bench: input is in place");
+  }
+
+  double run() {
+    const double loss = infers_ ? network_.evaluate(queue_).loss : network_.train_step(queue_).loss;
+    if (!infers_) parameters_.sgd(queue_, {.learning_rate = 1e-3});
+    queue_.fence("aloni::bench: the step is complete");
+    return loss;
+  }
+
+ private:
+  Queue<> queue_;
+  nn::NetworkDescription net_;
+  nn::Parameters<float> parameters_;
+  nn::Network<float> network_;
+  bool infers_;
+};
+
+/// Throws std::runtime_error unless the loss is finite and that of one rank alone. All ranks have equal losses.
+void check_loss(const std::string& name, double loss, double alone) {
+  if (std::isfinite(loss) && std::abs(loss - alone) <= 1e-3 * std::max(1.0, std::abs(alone))) return;
+  throw std::runtime_error("bench_train_step: the loss of " + name + " is " + std::to_string(loss) +
+                           ", but that of one rank alone " + std::to_string(alone));
+}
+
+void add_zoo_step(const comm::Communicator& world, const comm::Communicator& self, const Model& model,
+                  const ProcessGrid& grid, bool infers) {
+  const std::string name = std::string(infers ? "infer_step/" : "train_step/") + model.name + "/float/" +
+                           to_string(grid) + "-b" + std::to_string(model.batch);
+  add_timed(world, name, [world, self, model, grid, infers, name]() -> Case {
+    const double alone = world.size() > 1 ? ZooStep(self, model, {}, infers).run() : 0;
+    auto step = std::make_shared<ZooStep>(world, model, grid, infers);
+    const double loss = step->run();
+    check_loss(name, loss, world.size() > 1 ? alone : loss);
+    return {.run = [step] { step->run(); }, .items = static_cast<double>(model.batch)};
+  });
+}
+
+/// One rank, or all ranks by samples and by height.
+std::vector<ProcessGrid> grids_of(int ranks) {
+  if (ranks == 1) return {{}};
+  return {ProcessGrid::parse("n" + std::to_string(ranks)), ProcessGrid::parse("h" + std::to_string(ranks))};
+}
+
 template <class T>
 void add_all(const comm::Communicator& world, const comm::Communicator& self, const std::string& precision) {
   const int ranks = world.size();
-  std::vector<ProcessGrid> grids{{}};
-  if (ranks > 1) {
-    grids = {ProcessGrid::parse("n" + std::to_string(ranks)), ProcessGrid::parse("h" + std::to_string(ranks))};
-  }
+  const std::vector<ProcessGrid> grids = grids_of(ranks);
   const std::string prefix = "train_step/lenet5/" + precision + "/";
   for (Index batch : {64, 1024}) {
     const std::string suffix = "-b" + std::to_string(batch);
@@ -107,6 +180,12 @@ void register_benchmarks(const comm::Communicator& world) {
   const comm::Communicator self = world.split(world.rank(), 0);
   add_all<float>(world, self, "float");
   add_all<double>(world, self, "double");
+  const auto add_grids = [&](const Model& model, bool infers) {
+    for (const ProcessGrid& grid : grids_of(world.size())) add_zoo_step(world, self, model, grid, infers);
+  };
+  for (const Index batch : {64, 1024}) add_grids({"lenet5", views::make_extents(1, {28, 28}, 1), batch}, true);
+  for (const Model& model : zoo())
+    for (const bool infers : {false, true}) add_grids(model, infers);
 }
 
 }  // namespace aloni::bench

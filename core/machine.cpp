@@ -35,6 +35,10 @@ std::vector<MachineField> fields_of(const MachineDescription& m) {
       {"most_chunks", "chunks, at most", Index{m.most_chunks}, ""},
       {"multiplications_per_slab", "slab of an interior", m.multiplications_per_slab, "multiplications"},
       {"most_slabs", "slabs, at most", Index{m.most_slabs}, ""},
+      {"library_bytes", "code and tables that the first step touches", m.library_bytes, "bytes"},
+      {"kernel_bytes", "code of a convolution kernel", m.kernel_bytes, "bytes"},
+      {"node_bytes", "node of a plan", m.node_bytes, "bytes"},
+      {"page_bytes", "page", m.page_bytes, "bytes"},
       {"bucket_bytes", "bucket of gradients, at least", m.bucket_bytes, "bytes"},
       {"tuning", "all-reduces chosen by a tuning", m.tuning.has_value(), ""},
   };

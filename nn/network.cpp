@@ -9,6 +9,7 @@
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/plan/process_memory.hpp>
 #include <aloni/nn/run/network_checks.hpp>
 #include <aloni/nn/run/network_implementation.hpp>
 #include <aloni/nn/run/parameter_memory.hpp>
@@ -52,6 +53,7 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
     const MemoryLayout layout = lay_out_memory(plans, machine);
     memory.allocate(plans, layout, options.schedule_seed > 0);
     planned_bytes = bytes_of(plans, layout, machine);
+    planned_resident_bytes = process_memory(plans, layout, machine).total();
     labels = memory.template flat<int>(main(), has(LossTargets::sample_labels) ? main().find("labels") : no_buffer);
     input_box = main().buffers[static_cast<std::size_t>(main().input)].owned;
     host_sums = decltype(host_sums)("aloni::nn::sums", AllParameters::tail);

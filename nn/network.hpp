@@ -177,6 +177,10 @@ class Network {
   /// Bytes of this rank that the plans predict for the network: buffers, packed messages and copies of weights, without
   /// the parameters. The libraries' own memory is not included.
   Index planned_bytes() const;
+  /// Bytes by which the plans predict the resident set of this process to grow, from before the network is made to the
+  /// end of the first step: planned_bytes(), code, and pages of other ranks that this rank reads
+  /// (nn/plan/process_memory.hpp).
+  Index planned_resident_bytes() const;
   /// How often convolutions of this rank have made their filters ready for their kernels, over all of them.
   std::uint64_t filter_refreshes() const;
   /// Wall-clock time of the steps on this rank, by phase.

@@ -162,6 +162,11 @@ std::uint64_t Network<T, Exec>::filter_refreshes() const {
 }
 
 template <class T, class Exec>
+Index Network<T, Exec>::planned_resident_bytes() const {
+  return implementation_->planned_resident_bytes;
+}
+
+template <class T, class Exec>
 Stopwatch& Network<T, Exec>::stopwatch() {
   return implementation_->stopwatch;
 }

@@ -380,7 +380,7 @@ TrainReport run(const comm::Communicator& comm, const NetworkDescription& descri
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
   // Its set-up is not part of the first step's time.
   report.predicted_memory_bytes =
-      maximum(comm, resident + static_cast<std::uint64_t>(networks.of(batch).planned_bytes()));
+      maximum(comm, resident + static_cast<std::uint64_t>(networks.of(batch).planned_resident_bytes()));
   // The first step may set up what later ones use.
   const std::int64_t counted_step = steps_per_epoch > 2 && total_steps > 1 ? 1 : 0;
   const TimedSteps timed(options.timed_steps, total_steps);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
@@ -19,12 +20,16 @@
 
 namespace aloni::comm {
 
-/// Returns a View of `elements` zeros, set on `exec`, and its owner. In host space the View lies in
+/// Whether the elements of new memory are set to zero. Pages that nobody touches take no memory.
+enum class SharedViewContents : std::uint8_t { zeros, undefined };
+
+/// Returns a View of `elements` zeros, set on `exec`, or of undefined values, and its owner. In host space the View lies in
 /// comm.shared_memory() and is valid as long as the owner lives. In other spaces it is an ordinary View and the owner
 /// is null. Not collective. Throws InvalidArgument above max_bytes, CommunicationError if the system has no memory.
 template <class T, class Exec>
 std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> allocate_shared(
-    const Communicator& comm, const Exec& exec, const std::string& label, std::size_t elements) {
+    const Communicator& comm, const Exec& exec, const std::string& label, std::size_t elements,
+    SharedViewContents contents = SharedViewContents::zeros) {
   using View = Kokkos::View<T*, typename Exec::memory_space>;
   constexpr std::size_t most = static_cast<std::size_t>(max_bytes) / sizeof(T);
   if (elements > most)
@@ -35,7 +40,7 @@ std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> 
     const std::size_t bytes = std::max<std::size_t>(elements, 1) * sizeof(T);
     std::shared_ptr<void> memory(heap->allocate(bytes, 64), [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
     const View view(static_cast<T*>(memory.get()), elements);
-    Kokkos::deep_copy(exec, view, T{0});
+    if (contents == SharedViewContents::zeros) Kokkos::deep_copy(exec, view, T{0});
     return {view, std::move(memory)};
   } else {
     return {View(Kokkos::view_alloc(exec, label), elements), nullptr};

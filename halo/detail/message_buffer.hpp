@@ -81,7 +81,8 @@ struct MessageBuffer {
       peer.offset = aligned(n, 64);                // each message begins on a cache line of its own
       n = peer.offset + peer.bytes;
     }
-    std::tie(data, memory) = comm::allocate_shared<char>(comm, exec, label, n);
+    // Values that a peer copies from View to View never come here: their pages stay untouched.
+    std::tie(data, memory) = comm::allocate_shared<char>(comm, exec, label, n, comm::SharedViewContents::undefined);
     if constexpr (staged)
       host = decltype(host)(Kokkos::view_alloc(label + ", host"), n);
     else

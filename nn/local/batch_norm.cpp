@@ -1,8 +1,11 @@
 #include <aloni/nn/local/batch_norm.hpp>
 
+#include <aloni/nn/local/channel_sums.hpp>
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/detail/normalisation.hpp>
+
+#include <utility>
 
 namespace aloni::nn::local {
 
@@ -58,10 +61,18 @@ struct NormaliseGradient {
 template <class T, class Exec>
 BatchNormReduction<T, Exec>::BatchNormReduction(const Exec& exec, Index samples, Index depth, Index height,
                                                 Index channels)
-    : max_rows_(samples * depth * height),
-      channels_(channels),
-      partial_(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::batch_norm_partial_sums"),
-               static_cast<std::size_t>(detail::shares_of(1, samples * depth * height).total() * 2 * channels)) {}
+    : BatchNormReduction(
+          samples, depth, height, channels,
+          Kokkos::View<double*, typename Exec::memory_space>(
+              Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::batch_norm_partial_sums"),
+              static_cast<std::size_t>(partial_sums(samples * depth * height, channels)))) {}
+
+template <class T, class Exec>
+BatchNormReduction<T, Exec>::BatchNormReduction(Index samples, Index depth, Index height, Index channels,
+                                                Kokkos::View<double*, typename Exec::memory_space> partial)
+    : max_rows_(samples * depth * height), channels_(channels), partial_(std::move(partial)) {
+  detail::check_extent("aloni::nn::local::BatchNormReduction", "partial", partial_, partial_sums(max_rows_, channels));
+}
 
 template <class T, class Exec>
 void BatchNormReduction<T, Exec>::statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums) {

@@ -18,13 +18,16 @@
 
 namespace aloni::nn::local {
 
-/// Sums per channel over samples and pixels. The constructor allocates the workspace for partial sums; no call
-/// allocates.
+/// Sums per channel over samples and pixels. The constructor allocates the workspace for partial sums, or gets it; no
+/// call allocates.
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class BatchNormReduction {
  public:
   /// For tensors of up to `samples` × `rows` × … with `channels` channels, where a row is one (sample, depth, height).
   BatchNormReduction(const Exec& exec, Index samples, Index depth, Index height, Index channels);
+  /// With memory of the caller: partial_sums(samples × depth × height, channels) elements (nn/local/channel_sums.hpp).
+  BatchNormReduction(Index samples, Index depth, Index height, Index channels,
+                     Kokkos::View<double*, typename Exec::memory_space> partial);
 
   /// sums (2C): Σx, Σx². @pre x.extent(0..2) at most those of the constructor
   void statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums);

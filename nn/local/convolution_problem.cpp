@@ -35,6 +35,23 @@ double flops(const ConvolutionProblem& p) {
   return product;
 }
 
+Index scratch_bytes(const ConvolutionProblem& p, const ConvolutionPasses& passes, int activation_bytes,
+                    int filter_bytes) {
+  Index input = p.samples * p.channels, output = p.samples * p.filters, filters = p.channels_per_group() * p.filters;
+  bool contiguous = true, one_before = p.samples == 1;
+  for (int s = 0; s < 3; ++s) {
+    const Index end = (p.output[s] - 1) * p.stride[s] + (p.kernel[s] - 1) * p.dilation[s] + p.offset[s] + 1;
+    const Index read = std::max<Index>(0, std::min(p.input[s], end) - std::max<Index>(0, p.offset[s]));
+    contiguous = contiguous && (read == p.input[s] || one_before);
+    one_before = one_before && read == 1;
+    input *= read;
+    output *= p.output[s];
+    filters *= p.kernel[s];
+  }
+  return (passes.dense_input && contiguous ? 0 : input * activation_bytes) +
+         (passes.dense_output ? 0 : output * activation_bytes) + (passes.backward_filter ? filters * filter_bytes : 0);
+}
+
 std::string to_string(const ConvolutionProblem& p) {
   return std::to_string(p.samples) + "x" + triple(p.input) + "x" + std::to_string(p.channels) + " -> " +
          triple(p.output) + "x" + std::to_string(p.filters) +

@@ -71,6 +71,13 @@ std::optional<ConvolutionBackend> convolution_backend_named(std::string_view nam
 /// × filters (padding counted as if it were data, the usual convention).
 double flops(const ConvolutionProblem& problem);
 
+/// Bytes of scratch memory that a kernel of one pass takes, as an estimate: dense copies, and the gradient of the
+/// filters in the order of the kernel. Copied are views with gaps (not `dense_input`, not `dense_output`), and the part
+/// of the input that outputs read if it is not contiguous: the last row of an even input with stride 2 is not read.
+/// `activation_bytes`, `filter_bytes`: of an element.
+Index scratch_bytes(const ConvolutionProblem& problem, const ConvolutionPasses& passes, int activation_bytes,
+                    int filter_bytes);
+
 /// One line: "32x(1,28,28)x1 -> (1,28,28)x6, kernel (1,5,5), stride (1,1,1), dilation (1,1,1), offset (0,-2,-2)";
 /// with groups, "…x6, groups 3, kernel …".
 std::string to_string(const ConvolutionProblem& problem);

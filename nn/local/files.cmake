@@ -1,6 +1,7 @@
 # The local kernels: included by nn/CMakeLists.txt, paths relative to it. A backend that is off is not compiled.
 set(ALONI_NN_LOCAL_PURE_HEADERS
     local/blas_library.hpp
+    local/channel_sums.hpp
     local/convolution_problem.hpp
     local/filter_orders.hpp
     local/pooling_problem.hpp

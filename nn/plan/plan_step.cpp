@@ -68,6 +68,7 @@ class StepPlanner {
       if (!options_.sums_beside_backward) add_sums(buckets, 0);
     }
     if (plan_.update) add_update();
+    add_scratch();
     set_lifetimes();
     mark_reads_beyond();
     return std::move(plan_);
@@ -598,6 +599,45 @@ class StepPlanner {
       }
       builder_.add("", std::move(work), std::move(reads), std::move(writes));
     }
+  }
+
+  /// One scratch memory for all convolutions, as large as the largest of them needs.
+  void add_scratch() {
+    const auto dense = [&](BufferId b, const Box& part) { return detail::is_dense(part, builder_[b].box); };
+    Index most = 0;
+    const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type) {
+      if (call.computes)
+        most = std::max(most, local::scratch_bytes(call.problem, passes, static_cast<int>(bytes_of(type)),
+                                                   static_cast<int>(bytes_of(builder_.parameters()))));
+    };
+    for (const PlanNode& node : plan_.nodes) {
+      if (const auto* work = std::get_if<ConvolutionWork>(&node.work)) {
+        for (const ConvolutionCall& call : work->calls) {
+          const bool source = work->copy != no_buffer || dense(work->source, call.source);
+          const bool target = dense(work->target, call.target);
+          add(call,
+              {.forward = work->gathers,
+               .backward_data = !work->gathers,
+               .dense_input = work->gathers ? source : target,
+               .dense_output = work->gathers ? target : source},
+              builder_[work->target].type);
+        }
+      } else if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) {
+        for (const ConvolutionCall& call : gradient->calls) {
+          const bool x = dense(gradient->x, call.source), dy = dense(gradient->dy, call.target);
+          add(call,
+              {.backward_filter = true,
+               .dense_input = gradient->transposed ? dy : x,
+               .dense_output = gradient->transposed ? x : dy},
+              builder_.activations());
+        }
+      }
+    }
+    if (most == 0) return;
+    const BufferId scratch =
+        builder_.add_array("convolution_scratch", BufferRole::workspace, builder_.parameters(),
+                           (most + bytes_of(builder_.parameters()) - 1) / bytes_of(builder_.parameters()));
+    builder_.at(scratch).by_kernels = true;
   }
 
   void set_lifetimes() {

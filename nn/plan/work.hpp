@@ -149,6 +149,7 @@ struct NormalisationWork {
   BufferId sums = no_buffer;        ///< that the stage writes or reads
   BufferId squares = no_buffer;     ///< that the stage `squares` writes
   BufferId statistics = no_buffer;  ///< means and deviations that the backward pass reads
+  BufferId partial = no_buffer;     ///< batch normalisation: sums of shares of the rows
   BufferId running = no_buffer;     ///< running mean and variance
 };
 

@@ -120,8 +120,7 @@ auto Binder<T, Exec>::normalisation(const StepPlan&, const NormalisationWork& wo
   const Exec& exec = queue_.space();
   const auto extents = views::extents_of(work.region).values;
   switch (work.kind) {
-    case NormalisationKind::batch:
-      n->batch.emplace(exec, extents[0], extents[1], extents[2], extents[4]);
+    case NormalisationKind::batch:  // has no state
       break;
     case NormalisationKind::group:
       n->group.emplace(exec, extents, local::ChannelGroups{work.groups, work.group_channels, work.first_channel});
@@ -209,7 +208,9 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const NormalisationWork& work
 template <class T, class Exec>
 auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& work) -> Kernel {
   const auto v = views_of<NormalisationViews<T, Exec>>(plan, work);
-  local::BatchNormReduction<T, Exec>* const reduction = &*normalisation(plan, work).batch;
+  const auto extents = views::extents_of(work.region).values;
+  const auto reduction = std::make_shared<local::BatchNormReduction<T, Exec>>(
+      extents[0], extents[1], extents[2], extents[4], memory_.template flat<double>(plan, work.partial));
   const Index count = work.count;
   switch (work.stage) {
     case NormalisationStage::statistics:

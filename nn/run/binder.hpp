@@ -92,7 +92,6 @@ class Binder {
     std::uint64_t seen_version = 0, refreshed = 0;
   };
   struct Normalisation {
-    std::optional<local::BatchNormReduction<T, Exec>> batch;
     std::optional<local::LocalGroupNorm<T, Exec>> group;
     std::optional<local::LocalLayerNorm<T, Exec>> layer;
     Flat<Parameter> ones, zeros;  ///< gamma and beta that are not learned

@@ -34,7 +34,7 @@ struct Network<T, Exec>::Implementation {
   NetworkPlan plan;
   AllParameters& parameters;
   NetworkOptions options;
-  Queue<Exec> communication;  ///< on devices, beside the queue of kernels
+  Queue<Exec> communication;   ///< on devices, beside the queue of kernels
   MachineDescription machine;  ///< by which the steps were planned
   PlanMemory<Exec> memory;
   Binder<T, Exec> binder;
@@ -56,7 +56,7 @@ struct Network<T, Exec>::Implementation {
   std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode
   Box input_box;
   LossWork loss;  ///< of main()
-  Index planned_bytes = 0;
+  Index planned_bytes = 0, planned_resident_bytes = 0;
 
   Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
                  const Strategy& strategy, Index samples, AllParameters& p, const NetworkOptions& o,

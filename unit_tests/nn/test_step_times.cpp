@@ -1,4 +1,5 @@
 // Times of the nodes of a step: every node once, in a valid order, and their sum is the step.
+#include "support/sanitizer.hpp"
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/running_machine.hpp>
@@ -109,10 +110,12 @@ TEST(StepTimes, KeepsTheOrderOfTheDependencies) {
   EXPECT_GT(checked, 20);
 }
 
+// A process that gets the core between two nodes takes its share of a step. The best of many steps has none.
 TEST(StepTimes, AddUpToTheStep) {
   Fixture f;
-  double best = 0;
-  for (int i = 0; i < 10; ++i) {
+  constexpr double least = aloni::test::sanitized ? 0.5 : 0.97;
+  double best = 0;  // the step of this rank with the largest share
+  for (int i = 0; i < 500 && f.comm.all_reduce(best, comm::Reduction::min) < least; ++i) {
     StepTimes times;
     f.network.record_times(&times);
     const std::int64_t start = trace_now();
@@ -122,7 +125,7 @@ TEST(StepTimes, AddUpToTheStep) {
     EXPECT_LE(sum_of(times), total);
     best = std::max(best, static_cast<double>(sum_of(times)) / static_cast<double>(total));
   }
-  EXPECT_GT(best, 0.5);  // 0.99 on an idle machine; a process that gets the core between two nodes takes its share
+  EXPECT_GE(best, least);
 }
 
 TEST(StepTimes, RecordsEvaluationsWithTheirOwnNodesAndNothingAfterNull) {

@@ -2,6 +2,7 @@
 // Shared by the normalisations: two sums per channel over rows of a tensor, and loops that apply mean and deviation to
 // each element. Mean and deviation belong to a channel (batch), to a channel of a sample (group) or to a cell (layer
 // normalisation).
+#include <aloni/nn/local/channel_sums.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
@@ -36,8 +37,7 @@ struct Shares {
 };
 
 inline Shares shares_of(Index segments, Index rows_of_segment) {
-  constexpr Index enough = 64;  // shares for the threads of every host; on a device each channel is a thread too
-  const Index wanted = segments == 0 ? 0 : (enough + segments - 1) / segments;
+  const Index wanted = segments == 0 ? 0 : (most_channel_shares + segments - 1) / segments;
   return {segments, rows_of_segment, std::min(wanted, rows_of_segment)};
 }
 

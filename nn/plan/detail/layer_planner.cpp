@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/detail/layer_planner.hpp>
 
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/local/channel_sums.hpp>
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 
@@ -101,6 +102,10 @@ void LayerPlanner::prepare_statistics() {
     count_ = count_of(*bn, plan_, members_);
     sums_ = add("_sums", 2 * channels);
     statistics_ = add("_statistics", 2 * channels);
+    const Index rows = mine.extent(Dim::sample) * mine.extent(Dim::depth) * mine.extent(Dim::height);
+    // Two buffers: one would be in use from the forward to the backward pass.
+    partial_ = add("_partial_sums", local::partial_sums(rows, channels));
+    gradient_partial_ = add("_gradient_partial_sums", local::partial_sums(rows, channels));
     running_ = builder_.add({.name = description_.name + "_running",
                              .role = BufferRole::parameters,
                              .type = ElementType::float64,
@@ -241,6 +246,7 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
                          .dbeta = gradient(1),
                          .sums = sums_,
                          .statistics = statistics_,
+                         .partial = partial_,
                          .running = running_};
   if (const auto* bn = std::get_if<BatchNorm>(&description_.operation)) {
     work.epsilon = bn->epsilon;
@@ -270,7 +276,9 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
   work.trains = trains;
   const bool computes = !trains || count_ > 0;  // else no rank of the group has data
   if (trains) {
-    if (computes) builder_.add("sums of this rank", work, {owned(x())}, {all(sums_), all(statistics_)});
+    if (computes) {
+      builder_.add("sums of this rank", work, {owned(x())}, {all(sums_), all(statistics_), all(partial_)});
+    }
     ReductionWork sum = sum_of(sums_);
     if (!computes) sum.elements = 0;
     builder_.reduction("sums over ranks", std::move(sum), {all(sums_)});
@@ -289,10 +297,12 @@ void LayerPlanner::add_batch_norm_forward(bool trains) {
 
 void LayerPlanner::add_batch_norm_backward() {
   NormalisationWork work = normalisation(NormalisationStage::gradient_sums);
+  work.partial = gradient_partial_;
   PlanBuilder::Regions reads{owned(x()), owned(buffers_.dy)};
   if (count_ > 0) reads.push_back(all(statistics_));
-  add_summands(
-      builder_.add("sums of this rank", work, std::move(reads), {all(sums_), all(work.dgamma), all(work.dbeta)}));
+  PlanBuilder::Regions writes{all(sums_), all(work.dgamma), all(work.dbeta)};
+  if (count_ > 0) writes.push_back(all(gradient_partial_));
+  add_summands(builder_.add("sums of this rank", work, std::move(reads), std::move(writes)));
   const bool computes = count_ > 0 && dx() != no_buffer;
   ReductionWork sum = sum_of(sums_);
   if (!computes) sum.elements = 0;

@@ -76,9 +76,10 @@ class LayerPlanner {
   BufferId argmax_ = no_buffer;
   BufferId input_copy_ = no_buffer, output_copy_ = no_buffer;  ///< dense layers whose activations are rounded
   BufferId sums_ = no_buffer, statistics_ = no_buffer, running_ = no_buffer;
-  BufferId squares_ = no_buffer, gradient_sums_ = no_buffer;  ///< layer normalisation with split channels
-  std::vector<int> members_;                                  ///< ranks whose sums are added
-  Index count_ = 0;                                           ///< elements that share a mean
+  BufferId partial_ = no_buffer, gradient_partial_ = no_buffer;  ///< of batch normalisation
+  BufferId squares_ = no_buffer, gradient_sums_ = no_buffer;     ///< layer normalisation with split channels
+  std::vector<int> members_;                                     ///< ranks whose sums are added
+  Index count_ = 0;                                              ///< elements that share a mean
   /// Group normalisation: as in NormalisationWork.
   Index groups_ = 1, group_channels_ = 1, first_channel_ = 0;
 };

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Prints the memory of a training: predicted, measured, and their ratio, for several networks and ranks.
+
+  bench/memory.py                      LeNet-5, mesh1k at 512², ResNet-50 and U-Net
+  bench/memory.py --only mesh          cases whose name contains `mesh`
+  bench/memory.py --before FOLDER      LeNet-5 in another build as well (build/host of an older tree)
+  bench/memory.py --python PYTHON      PyTorch as well, if this Python has it
+  bench/memory.py --json FILE          the figures as JSON too
+
+Needs aloni_command of the host preset. `planned`: memory of the plan of a training step, learned tensors included.
+`unshared`: its memory if each buffer had its own. Trees before buffers shared memory have no models by name, so
+`unshared` stands for them. Of several ranks, the largest counts.
+"""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+
+from figures.run import ONE_THREAD, ROOT, clean_environment
+
+MESH = ["--model", "mesh1k", "--input", "512x512x18", "--batch", "1"]
+CASES = {  # name: (ranks, arguments)
+    "lenet5 b1024": (1, ["--batch", "1024"]),
+    "lenet5 b1024 h2": (2, ["--batch", "1024", "--strategy", "h2"]),
+    "mesh1k 512² b1": (1, MESH),
+    "mesh1k 512² b1 h2": (2, [*MESH, "--strategy", "h2"]),
+    "resnet50 b8": (1, ["--model", "resnet50", "--batch", "8"]),
+    "resnet50 b8 h2": (2, ["--model", "resnet50", "--batch", "8", "--strategy", "h2"]),
+    "unet2d b1": (1, ["--model", "unet2d", "--batch", "1"]),
+    "unet2d b1 h2": (2, ["--model", "unet2d", "--batch", "1", "--strategy", "h2"]),
+}
+PYTORCH = """
+import resource, sys, torch
+from torch import nn
+torch.set_num_threads(1)
+layers, channels = [], 18
+for block, filters in enumerate((128, 160, 192, 256, 384, 128)):
+    for i in range(3):
+        size = 5 if block == 0 and i == 0 else 3
+        layers += [nn.Conv2d(channels, filters, size, 2 if i == 0 else 1, size // 2, bias=False),
+                   nn.BatchNorm2d(filters), nn.ReLU(inplace=True)]
+        channels = filters
+net = nn.Sequential(*layers, nn.Conv2d(channels, 1, 1))
+x = torch.rand(1, 18, 512, 512)
+optimiser = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+for _ in range(2):
+    optimiser.zero_grad()
+    y = net(x)
+    nn.functional.binary_cross_entropy_with_logits(y, torch.ones_like(y)).backward()
+    optimiser.step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def aloni(build, ranks, *arguments):
+    """What the command writes with --json. None: it does not know the arguments."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "out.json"
+        launcher = [str(ROOT / "scripts/mpirun"), "-n", str(ranks)]
+        done = subprocess.run([*launcher, str(build / "bin/aloni"), *arguments, "--json", str(path)], cwd=ROOT,
+                              env=clean_environment() | ONE_THREAD, capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return json.loads(path.read_text(encoding="utf-8"))
+        print(f"{build} {' '.join(arguments)}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+        return None
+
+
+def figures_of(options, ranks, arguments):
+    """{figure: bytes or a ratio}"""
+    figures = {}
+    report = aloni(options.build, ranks, "train", "--data", "synthetic", "--steps", "2", "--progress", "none",
+                   *arguments)
+    if report:
+        figures["measured"], figures["predicted"] = report["peak_memory_bytes"], report["predicted_memory_bytes"]
+        figures["measured / predicted"] = figures["measured"] / figures["predicted"]
+    plan = aloni(options.build, 1, "plan", "--ranks", str(ranks), *arguments)
+    if plan:
+        figures["planned"], figures["unshared"] = plan["memory_bytes_per_rank"], plan["separate_bytes_per_rank"]
+    if options.before and "--model" not in arguments:
+        before = aloni(options.before, ranks, "train", "--data", str(ROOT / "examples/data/mnist_subset"), "--steps",
+                       "2", "--progress", "none", *arguments)
+        if before:
+            figures["measured before"] = before["peak_memory_bytes"]
+    return figures
+
+
+def text_of(value):
+    return f"{value:.3f}" if isinstance(value, float) else f"{value / 2**20:.1f} MiB"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/host")
+    parser.add_argument("--before", type=pathlib.Path, help="build folder of another tree")
+    parser.add_argument("--only", default="", help="part of the names of the cases to run")
+    parser.add_argument("--python", help="a Python with PyTorch")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    options.before = options.before and options.before.resolve()
+    all_figures = {}
+    for name, (ranks, arguments) in CASES.items():
+        if options.only not in name:
+            continue
+        figures = all_figures[name] = figures_of(options, ranks, arguments)
+        print(f"{name}: " + ", ".join(f"{key} {text_of(value)}" for key, value in figures.items()), flush=True)
+    if options.python:
+        done = subprocess.run([options.python, "-c", PYTORCH], env=clean_environment() | ONE_THREAD, check=False,
+                              capture_output=True, text=True)
+        if done.returncode == 0:
+            all_figures["PyTorch, mesh1k 512² b1"] = {"measured": int(done.stdout)}
+            print(f"PyTorch, mesh1k 512² b1, one process: measured {text_of(int(done.stdout))}")
+        else:
+            print(f"PyTorch: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
+    if options.json:
+        options.json.write_text(json.dumps(all_figures, indent=2, ensure_ascii=False), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

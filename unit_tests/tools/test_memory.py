@@ -1,0 +1,56 @@
+"""aloni train predicts its memory: the largest resident set of a rank is within 5 % of the prediction of the plans.
+
+Large networks take seconds and gigabytes: only nightly."""
+import json
+import os
+import shutil
+import tempfile
+import unittest
+
+from command import aloni
+
+NIGHTLY = os.environ.get("ALONI_NIGHTLY", "0") not in ("", "0")
+MESH = ["--model", "mesh1k", "--batch", "1", "--input"]
+
+
+class Memory(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="aloni-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def check(self, ranks, *arguments):
+        path = os.path.join(self.folder, "out.json")
+        result = aloni("train", "--data", "synthetic", "--steps", "2", "--json", path, *arguments, ranks=ranks,
+                       limit=200)
+        self.assertEqual(result.code, 0, result.out + result.err)
+        with open(path) as file:
+            report = json.load(file)
+        ratio = report["peak_memory_bytes"] / report["predicted_memory_bytes"]
+        print(f"{' '.join(arguments)} on {ranks}: {ratio:.3f} of the prediction")
+        self.assertLess(abs(ratio - 1), 0.05, f"{arguments} on {ranks} ranks")
+
+    def test_of_lenet5_is_as_predicted(self):
+        self.check(1, "--batch", "1024")
+
+    def test_of_lenet5_split_by_samples_and_by_height_is_as_predicted(self):
+        self.check(2, "--batch", "1024", "--strategy", "n2")
+        self.check(2, "--batch", "1024", "--strategy", "h2")
+
+    def test_of_a_mesh_is_as_predicted(self):
+        self.check(1, *MESH, "128x128x18")
+
+    def test_of_a_mesh_split_by_height_is_as_predicted(self):
+        self.check(2, *MESH, "128x128x18", "--strategy", "h2")
+
+    @unittest.skipUnless(NIGHTLY, "only nightly")
+    def test_of_large_networks_is_as_predicted(self):
+        self.check(1, *MESH, "512x512x18")
+        self.check(2, *MESH, "512x512x18", "--strategy", "h2")
+        self.check(1, "--model", "resnet50", "--batch", "8")
+        self.check(2, "--model", "resnet50", "--batch", "8", "--strategy", "h2")
+        self.check(1, "--model", "unet2d", "--batch", "1")
+        self.check(2, "--model", "unet2d", "--batch", "1", "--strategy", "h2")
+
+
+if __name__ == "__main__":
+    unittest.main()
