@@ -1,5 +1,5 @@
-// The aloni command: starts MPI and Kokkos, then runs the command line on all ranks together. Without a launcher it runs
-// what needs no ranks at once: `aloni plan` also works where MPI cannot start, on a login node.
+// The aloni command: starts MPI and Kokkos, then runs the command line on all ranks together. Without a launcher
+// `aloni plan` starts neither: it also works where MPI cannot start, on a login node.
 #include <aloni/core/environment.hpp>
 #include <aloni/core/notice.hpp>
 #include <aloni/tools/command_line.hpp>

@@ -1,6 +1,6 @@
 #pragma once
-// Ends the command, alone or on all ranks together. All ranks return the same exit code, at most one rank prints an error line,
-// and no rank keeps waiting for a failed one.
+// Ends the command, alone or on all ranks together. All ranks return the same exit code. At most one rank prints an
+// error line, and no rank keeps waiting for a failed one.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/transport_options.hpp>
 

@@ -1,5 +1,6 @@
-#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/running_machine.hpp>
+
+#include <aloni/core/comm/agreement.hpp>
 
 #include <algorithm>
 #include <cstddef>

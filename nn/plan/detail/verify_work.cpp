@@ -185,7 +185,7 @@ class WorkCheck {
                         mine.extent(Dim::channel));
   }
   static halo::Range all_channels(const LayerPlan& layer) { return {0, layer.input.extents()[Dim::channel]}; }
-  /// `channels`: a box with the channels of the means. `count`: the elements of a mean, by the plan; negative: not to be
+  /// `channels`: a box with the channels of the means. `count`: the elements of a mean, by the plan; negative: not
   /// checked. `means`: their number.
   std::vector<int> members_over(const PlanNode& n, const LayerPlan& layer, const Operation& op, const Box& channels,
                                 Index count, Index means) const {
