@@ -458,6 +458,10 @@ function(aloni_set_up_test name processors timeout)
     set_property(
       TEST ${name} APPEND PROPERTY ENVIRONMENT
                                    "ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:strict_init_order=1")
+  elseif(aloni_SANITIZE MATCHES "address")
+    # The data store that scripts/mpirun chooses, against ranks that are killed, leaks in a module that is closed before the leak
+    # check. These are the defaults.
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "PMIX_MCA_gds=ds21,ds12,hash")
   endif()
 endfunction()
 
