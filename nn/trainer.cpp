@@ -427,7 +427,7 @@ TrainReport run(const comm::Communicator& comm, const NetworkDescription& descri
       }
       learning_rate = next_rate;
       if (times) {
-        times->add({StepTimes::Row::step, "step " + std::to_string(step + 1), timed_from, trace_now()});
+        times->add(StepTimes::Span{StepTimes::Row::step, "step " + std::to_string(step + 1), timed_from, trace_now()});
         network.record_times(nullptr);  // the network also evaluates
       }
       const double seconds = seconds_since(start);
