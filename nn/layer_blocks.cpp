@@ -1,5 +1,6 @@
 #include <aloni/nn/layer_blocks.hpp>
 
+#include <aloni/nn/detail/block_range.hpp>
 #include <aloni/nn/network_plan.hpp>
 
 #include <algorithm>
@@ -12,6 +13,7 @@ namespace aloni::nn {
 
 namespace {
 
+using detail::block_range;
 using halo::Range;
 using views::Box;
 using views::Dim;
@@ -23,13 +25,6 @@ bool overlap(const Range& a, const Range& b) { return std::max(a.lo, b.lo) < std
 Range hull(const Range& a, const Range& b) {
   if (a.empty() || b.empty()) return a.empty() ? b : a;
   return {std::min(a.lo, b.lo), std::max(a.hi, b.hi)};
-}
-
-/// The indices of one block.
-Range block(const Distribution& distribution, Dim d, int coordinate) {
-  if (distribution.replicated(d)) return {0, distribution.extents()[d]};
-  const auto& borders = distribution.borders(d);
-  return {borders[static_cast<std::size_t>(coordinate)], borders[static_cast<std::size_t>(coordinate) + 1]};
 }
 
 /// One kind of box: the ranges of each coordinate. Where the box is empty, so is the range.
@@ -91,7 +86,7 @@ class Finder {
     };
     if (owns_all_it_needs(d)) {
       for (int c = 0; c < blocks; ++c) {
-        const Range own = block(layer_.input, d, c);
+        const Range own = block_range(layer_.input, d, c);
         found.classes[static_cast<std::size_t>(c)] = class_of({own.hi - own.lo});
       }
       return found;
@@ -159,7 +154,7 @@ class Finder {
 
   /// All numbers that plans take from a coordinate, relative to its first input and its first output.
   std::vector<Index> description(Dim d, int c, const std::vector<int>& neighbours) const {
-    const Index input = block(layer_.input, d, c).lo, output = block(layer_.output, d, c).lo;
+    const Index input = block_range(layer_.input, d, c).lo, output = block_range(layer_.output, d, c).lo;
     std::vector<Index> numbers;
     const auto add = [&](const Range& range, Index base) {
       numbers.push_back(range.empty() ? 0 : range.lo - base);
@@ -167,8 +162,8 @@ class Finder {
     };
     for (const int other : neighbours) {
       numbers.push_back(other - c);
-      add(block(layer_.input, d, other), input);
-      add(block(layer_.output, d, other), output);
+      add(block_range(layer_.input, d, other), input);
+      add(block_range(layer_.output, d, other), output);
       for (const Kind& kind : kinds_)
         add(kind.ranges[static_cast<std::size_t>(other)], kind.of_output ? output : input);
     }
@@ -179,7 +174,8 @@ class Finder {
     // How windows lie. A window that is clipped at an end of the tensor shows in the ranges above.
     if (layer_.range_map) {
       const halo::RangeMap1D map = (*layer_.range_map)[d];
-      const Range outputs = hull(block(layer_.output, d, c), kinds_[forward_kind].ranges[static_cast<std::size_t>(c)]);
+      const Range outputs =
+          hull(block_range(layer_.output, d, c), kinds_[forward_kind].ranges[static_cast<std::size_t>(c)]);
       for (Index o = outputs.lo; o < outputs.hi; ++o) add(map.window(o), input);
     } else if (layer_.windowed) {
       const Index stride = layer_.stencil[d].stride;
@@ -255,7 +251,7 @@ std::vector<Range> needed_ranges(const LayerPlan& layer, std::size_t input, Dim 
   const LayerInput& in = layer.inputs[input];
   std::vector<Range> ranges = layer.blocks.dimensions[position(d)].needed;
   if (ranges.empty())
-    for (int c = 0; c < layer.input.grid()[d]; ++c) ranges.push_back(block(layer.input, d, c));
+    for (int c = 0; c < layer.input.grid()[d]; ++c) ranges.push_back(block_range(layer.input, d, c));
   if (d != Dim::channel || in.distribution.extents() == layer.input.extents()) return ranges;
   for (Range& range : ranges)
     range = {std::max<Index>(0, range.lo - in.channel_offset),

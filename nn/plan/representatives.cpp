@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/representatives.hpp>
 
 #include <aloni/core/comm/all_reduce_traffic.hpp>
+#include <aloni/nn/detail/block_range.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 
 #include <algorithm>
@@ -17,6 +18,7 @@ namespace aloni::nn {
 
 namespace {
 
+using detail::block_range;
 using halo::Range;
 using views::Box;
 using views::Dim;
@@ -27,12 +29,6 @@ using views::ProcessGrid;
 
 Index length(const Range& r) { return std::max<Index>(0, r.hi - r.lo); }
 Index overlap(const Range& a, const Range& b) { return length({std::max(a.lo, b.lo), std::min(a.hi, b.hi)}); }
-
-Range block(const Distribution& distribution, Dim d, int coordinate) {
-  if (distribution.replicated(d)) return {0, distribution.extents()[d]};
-  const auto& borders = distribution.borders(d);
-  return {borders[static_cast<std::size_t>(coordinate)], borders[static_cast<std::size_t>(coordinate) + 1]};
-}
 
 /// Numbers equal values from 0.
 template <class Value>
@@ -106,7 +102,8 @@ class RepresentativeFinder {
       if (distribution.grid()[d] == 1 || distribution.replicated(d)) continue;
       Numbers<Index> numbers;
       std::vector<int> classes;
-      for (int c = 0; c < distribution.grid()[d]; ++c) classes.push_back(numbers.of(length(block(distribution, d, c))));
+      for (int c = 0; c < distribution.grid()[d]; ++c)
+        classes.push_back(numbers.of(length(block_range(distribution, d, c))));
       add_classes(distribution.grid(), position(d), classes);
     }
   }
@@ -176,10 +173,10 @@ class RepresentativeFinder {
         for (int other = 0; other < number; ++other) {
           // Of a replicated dimension a rank reads its own copy.
           const bool reads = !from.replicated(d) || c == other;
-          const std::array<Index, 4> moved{reads ? overlap(needed_of(c), block(from, d, other)) : 0,
-                                           reads ? overlap(needed_of(other), block(from, d, c)) : 0,
-                                           overlap(block(to, d, other), block(from, d, c)),
-                                           overlap(block(to, d, c), block(from, d, other))};
+          const std::array<Index, 4> moved{reads ? overlap(needed_of(c), block_range(from, d, other)) : 0,
+                                           reads ? overlap(needed_of(other), block_range(from, d, c)) : 0,
+                                           overlap(block_range(to, d, other), block_range(from, d, c)),
+                                           overlap(block_range(to, d, c), block_range(from, d, other))};
           if (c != other && std::ranges::all_of(moved, [](Index n) { return n == 0; })) continue;
           dimension.neighbours[static_cast<std::size_t>(c)].push_back(other);
           description.push_back(other - c);
