@@ -49,7 +49,7 @@ enum class ParameterUse : std::uint8_t { training, inference };
 
 /// How the library learns that the caller has written values through value(), vector_value(), values() or segments().
 /// at_any_time: not at all. announced: the caller calls values_changed() after each write, before the next call of a
-/// Network. Builds with debug checks compare checksums at each call and throw InvalidArgument for a forgotten one.
+/// Network. Builds with debug checks compare checksums at each call. They throw InvalidArgument on the ranks that forgot.
 enum class ParameterWrites : std::uint8_t { at_any_time, announced };
 
 /// Running mean and variance per channel. Batch normalisation keeps them for evaluation.

@@ -7,6 +7,8 @@
 #include <aloni/core/error.hpp>
 #include <aloni/halo/redistribution.hpp>
 
+#include <gmock/gmock.h>
+
 #include <limits>
 #include <optional>
 #include <string>
