@@ -57,6 +57,15 @@ struct MachineDescription {
   double multiplications_per_slab = 100e6;
   int most_slabs = 16;
 
+  // --- implementations of convolutions (nn/local/convolution_choice.hpp) ---
+  /// Whether the build has oneDNN, and whether oneDNN has kernels for bfloat16 on the processors of all ranks.
+  bool onednn = true;
+  bool onednn_bfloat16 = true;
+  bool kokkos_kernels = true;
+  /// Largest gradient of filters whose sums one thread keeps in its second-level cache beside the activations, in
+  /// bytes. With smaller ones the direct kernels are faster than oneDNN.
+  Index filter_gradient_bytes = 256 * 1024;
+
   // --- memory of a process, besides buffers: measured with oneDNN 2.6 on x86-64 ---
   /// Pages of code and tables of this library, oneDNN, BLAS and MPI that a process first touches in the set-up of a
   /// network and in its first step, in bytes.

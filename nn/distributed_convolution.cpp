@@ -35,11 +35,11 @@ struct DistributedConvolution<T, Exec>::Implementation {
   Implementation(const comm::Communicator& comm, const Queue<Exec>& queue, const LayerPlan& p,
                  const ConvolutionTensors<T, Exec>& t, const DistributedConvolutionOptions& o)
       : layer(p),
-        machine(comm::describe_machine(comm, on_host)),
+        machine(comm::describe_machine(comm, local::machine_of_this_build(on_host))),
         plan{.rank = comm.rank(), .ranks = comm.size(), .samples = p.output.extents()[views::Dim::sample]},
         memory(comm, queue),
-        builder(plan, machine, element_type<T>),
-        binder(comm, queue, memory, machine, o.backend) {
+        builder(plan, machine, element_type<T>, o.backend),
+        binder(comm, queue, memory, machine) {
     check_weights(t);
     layer.blocks = find_blocks(layer);  // the caller may have changed the plan
     planner.emplace(builder, layer, buffers_of(t),

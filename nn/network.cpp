@@ -35,7 +35,7 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
       communication(queue_beside(queue)),
       machine(comm::describe_machine(comm, detail::costs_of(options, on_host))),
       memory(comm, queue),
-      binder(comm, queue, memory, machine, options.backend, &parameters) {
+      binder(comm, queue, memory, machine, &parameters) {
   detail::check_support<T, Exec>(options);
   detail::check_parameters(comm, description, plan, parameters, options);
   parameters.check_replicas(comm, queue, "aloni::nn::Network");
@@ -76,6 +76,7 @@ template <class T, class Exec>
 StepPlan Network<T, Exec>::Implementation::planned(StepKind kind) const {
   return plan_step(description, plan, comm.rank(), kind, machine,
                    {.activations = element_type<T>,
+                    .backend = options.backend,
                     .split_parameters = parameters.is_split(),
                     .input_gradient = options.input_gradient,
                     .fuse_inference = options.fuse_inference,

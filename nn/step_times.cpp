@@ -20,6 +20,7 @@ std::vector<TraceArgument> name_arguments(const TimedNode& node) {
 
 std::vector<TraceArgument> kernel_arguments(const TimedNode& node, std::int64_t nanoseconds) {
   auto arguments = name_arguments(node);
+  if (!node.implementations.empty()) arguments.push_back({"implementation", node.implementations});
   arguments.push_back({"flops", node.cost.flops});
   arguments.push_back({"bytes_read", node.cost.bytes_read});
   arguments.push_back({"bytes_written", node.cost.bytes_written});
@@ -69,7 +70,8 @@ TimedNodes timed_nodes(const StepPlan& plan, const NetworkDescription& network, 
   auto nodes = std::make_shared<std::vector<TimedNode>>();
   for (const PlanNode& node : plan.nodes) {
     const std::string layer = node.layer < 0 ? "" : network.layers[static_cast<std::size_t>(node.layer)].name;
-    nodes->push_back({node.label, layer, node.phase, node.kind(), kind(node.work), cost(plan, node, machine)});
+    nodes->push_back({node.label, layer, node.phase, node.kind(), kind(node.work), implementations(node.work),
+                      cost(plan, node, machine)});
   }
   return nodes;
 }

@@ -34,7 +34,8 @@ struct TimedNode {
   std::string label, layer;  ///< layer: empty for nodes of no layer
   StepPhase phase = StepPhase::forward;
   NodeKind kind = NodeKind::kernel;
-  std::string work;  ///< kind(Work)
+  std::string work;             ///< kind(Work)
+  std::string implementations;  ///< implementations(Work)
   NodeCost cost;
 };
 using TimedNodes = std::shared_ptr<const std::vector<TimedNode>>;

@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/nn/local/blas_library.hpp>
+#include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/info_command.hpp>
 #include <aloni/tools/result_file.hpp>
@@ -146,7 +147,7 @@ void InfoCommand::add_to(comm::ReplicatedValues& values) const {
 
 void InfoCommand::run(const comm::Communicator& comm) const {
   Json info = collect(comm);
-  const MachineDescription machine = comm::describe_machine(comm, !has_device);
+  const MachineDescription machine = comm::describe_machine(comm, nn::local::machine_of_this_build(!has_device));
   comm::collectively(comm, "aloni info", [&] {
     if (comm.rank() != 0) return;
     if (!json_.empty()) check_result_file_can_be_written(json_);

@@ -3,9 +3,11 @@
 #include <aloni/core/comm/agreement.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -50,8 +52,12 @@ MachineDescription describe_machine(const Communicator& comm, MachineDescription
   if (comm.has_checksums()) machine.direct_bytes = unlimited_bytes;
   // Nodes may have different networks. A message is divided by its sender, so the smallest fragments decide.
   const std::size_t fragment = comm.largest_fragment_between_nodes();
-  const auto mine = static_cast<std::int64_t>(std::min<std::size_t>(fragment, unlimited_bytes));
-  machine.fragment_bytes = comm.all_reduce(mine, Reduction::min);
+  // Likewise they may have different processors.
+  std::array<std::int64_t, 2> least{static_cast<std::int64_t>(std::min<std::size_t>(fragment, unlimited_bytes)),
+                                    machine.onednn_bfloat16};
+  comm.all_reduce(std::span<std::int64_t>(least), Reduction::min);
+  machine.fragment_bytes = least[0];
+  machine.onednn_bfloat16 = least[1] != 0;
   ReplicatedValues values;
   for (const MachineField& field : fields_of(machine))
     std::visit([&](auto value) { values.add(std::string(field.name), value); }, field.value);

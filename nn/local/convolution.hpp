@@ -23,6 +23,7 @@
 //
 // Backward-data of a distributed layer has a problem of its own: x is the box of dx to write, y is the box of dy that
 // it needs (with ghosts), and offset relates these two boxes.
+#include <aloni/core/machine.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/filter_orders.hpp>
 #include <aloni/nn/local/local_types.hpp>
@@ -102,8 +103,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(
     ConvolutionBackend backend, const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,
     const std::shared_ptr<FilterOrders>& orders = nullptr);
 
-/// The backend that `automatic` takes for a pass; never `automatic`.
+/// The backend that `automatic` takes for a pass in this build on this processor (convolution_choice.hpp).
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 ConvolutionBackend automatic_backend(const ConvolutionProblem& problem, ConvolutionPass pass);
+
+/// The default description, with the implementations that this build has and this processor can run.
+MachineDescription machine_of_this_build(bool on_host);
 
 }  // namespace aloni::nn::local

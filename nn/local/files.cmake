@@ -2,7 +2,9 @@
 set(ALONI_NN_LOCAL_PURE_HEADERS
     local/blas_library.hpp
     local/channel_sums.hpp
+    local/convolution_choice.hpp
     local/convolution_problem.hpp
+    local/element_type.hpp
     local/filter_orders.hpp
     local/pooling_problem.hpp
     local/resampling_problem.hpp)
@@ -23,9 +25,11 @@ set(ALONI_NN_LOCAL_HEADERS
     local/resampling.hpp)
 set(ALONI_NN_LOCAL_PURE_SOURCES
     local/blas_library.cpp
+    local/convolution_choice.cpp
     local/convolution_problem.cpp
     local/detail/depthwise_kernels.cpp
     local/detail/direct_kernels.cpp
+    local/detail/onednn_problem.cpp
     local/detail/pool_kernels.cpp
     local/pooling_problem.cpp
     local/resampling_problem.cpp)

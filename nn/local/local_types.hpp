@@ -3,6 +3,7 @@
 // template argument. Its other views convert: managed, unmanaged, const and mutable views are all accepted.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/index.hpp>
+#include <aloni/nn/local/element_type.hpp>
 #include <aloni/views/local_view.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -16,6 +17,12 @@ namespace aloni::nn {
 /// activations in float.
 template <class T>
 using parameter_type_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, float, T>;
+
+/// T: float, double, comm::bfloat16.
+template <class T>
+inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16> ? ElementType::bfloat16
+                                            : std::is_same_v<T, double>       ? ElementType::float64
+                                                                              : ElementType::float32;
 
 /// The execution space for activations of type T. bfloat16 runs on the host.
 template <class T>

@@ -42,7 +42,7 @@ class StepPlanner {
         parameters_(options.split_parameters ? lay_out_parameters(network, layers, rank) : lay_out_parameters(network)),
         plan_{
             .kind = kind, .rank = rank, .ranks = layers.input.ranks(), .samples = layers.input.extents()[Dim::sample]},
-        builder_(plan_, machine, options.activations),
+        builder_(plan_, machine, options.activations, options.backend),
         nodes_(network.layers.size()) {
     if (kind == StepKind::training && options.update) plan_.update = options.optimiser;
     for (const LayerDescription& l : network.layers) properties_.push_back(properties_of(l.operation));
@@ -601,12 +601,12 @@ class StepPlanner {
     }
   }
 
-  /// One scratch memory for all convolutions, as large as the largest of them needs.
+  /// One scratch memory for all convolutions by oneDNN, as large as the largest of them needs.
   void add_scratch() {
     const auto dense = [&](BufferId b, const Box& part) { return detail::is_dense(part, builder_[b].box); };
     Index most = 0;
     const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type) {
-      if (call.computes)
+      if (call.computes && call.backend == local::ConvolutionBackend::onednn)
         most = std::max(most, local::scratch_bytes(call.problem, passes, static_cast<int>(bytes_of(type)),
                                                    static_cast<int>(bytes_of(builder_.parameters()))));
     };

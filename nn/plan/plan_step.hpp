@@ -18,6 +18,8 @@ namespace aloni::nn {
 
 struct StepOptions {
   ElementType activations = ElementType::float32;
+  /// Of all convolutions. `automatic`: the fastest for each.
+  local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   /// Weights of convolutions with split channels or filters are split too, as Parameters made with splits.
   bool split_parameters = true;
   bool input_gradient = false;  ///< the gradient of the network's input is computed too

@@ -4,6 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
 
 namespace aloni::nn {
 
@@ -30,6 +35,19 @@ const char* kind(const Work& work) {
                              "transfer",    "reduction"};
   static_assert(names.size() == std::variant_size_v<Work>);
   return names[work.index()];
+}
+
+std::string implementations(const Work& work) {
+  const std::vector<ConvolutionCall>* calls = nullptr;
+  if (const auto* region = std::get_if<ConvolutionWork>(&work)) calls = &region->calls;
+  if (const auto* gradient = std::get_if<FilterGradientWork>(&work)) calls = &gradient->calls;
+  std::set<std::string_view> names;
+  if (calls)
+    for (const ConvolutionCall& call : *calls)
+      if (call.computes) names.insert(local::name(call.backend));
+  std::string text;
+  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
 }
 
 NodeKind PlanNode::kind() const {

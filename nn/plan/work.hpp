@@ -8,6 +8,7 @@
 #include <aloni/halo/transfer_plan.hpp>
 #include <aloni/nn/layer.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/local/pooling_problem.hpp>
 #include <aloni/nn/local/resampling_problem.hpp>
 #include <aloni/nn/network_description.hpp>
@@ -15,24 +16,12 @@
 #include <aloni/views/box.hpp>
 
 #include <cstdint>
+#include <string>
 #include <variant>
 #include <vector>
 
 namespace aloni::nn {
 
-enum class ElementType : std::uint8_t { float32, float64, bfloat16, int32 };
-constexpr Index bytes_of(ElementType type) {
-  switch (type) {
-    case ElementType::float32:
-    case ElementType::int32:
-      return 4;
-    case ElementType::float64:
-      return 8;
-    case ElementType::bfloat16:
-      break;
-  }
-  return 2;
-}
 const char* name(ElementType type);
 
 /// Index in StepPlan::buffers.
@@ -45,6 +34,8 @@ struct ConvolutionCall {
   /// False: no input reaches the box, which becomes zero, or the bias.
   bool computes = true;
   local::ConvolutionProblem problem = {};
+  /// The implementation; never `automatic`.
+  local::ConvolutionBackend backend = local::ConvolutionBackend::reference;
   views::Box source = {}, target = {};  ///< with the channels and filters of the part
 };
 
@@ -270,5 +261,9 @@ using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, Bias
 
 /// "convolution", "filter_gradient", … For people and files.
 const char* kind(const Work& work);
+
+/// Implementations of a convolution or of the gradient of its filters, each once: "onednn", "direct, onednn". Empty for
+/// other work, and where no kernel runs.
+std::string implementations(const Work& work);
 
 }  // namespace aloni::nn

@@ -42,7 +42,7 @@ auto Binder<T, Exec>::convolution(const StepPlan& plan, int weights) -> Convolut
                                                 view.extent(3), view.extent(4));
   };
   if (!c) {
-    c.reset(new Convolution{{exec, backend_, scratch_}, {exec, backend_, scratch_}, {}});
+    c.reset(new Convolution{{exec, scratch_}, {exec, scratch_}, {}});
     for (const WeightPart& part : planned.parts) {
       detail::PartWeights<Parameter, Exec> w{.part = part.part,
                                              .w = memory_.template view<Parameter>(plan, planned.w, part.box)};
@@ -124,8 +124,8 @@ auto Binder<T, Exec>::region(const StepPlan& plan, const ConvolutionWork& work,
       }
       call.local =
           work.gathers
-              ? kernels.of(planned.problem, ConvolutionPass::forward, call.given, call.target, w.w.data(), work.relu)
-              : kernels.of(planned.problem, ConvolutionPass::backward_data, call.target, call.given, w.w.data());
+              ? kernels.of(planned, ConvolutionPass::forward, call.given, call.target, w.w.data(), work.relu)
+              : kernels.of(planned, ConvolutionPass::backward_data, call.target, call.given, w.w.data());
     }
     calls.push_back(std::move(call));
   }
@@ -177,7 +177,7 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const FilterGradientWork& wor
               .copied = w.copied()};
     call.db = filters(plan, work.db, w.part);
     if (work.transposed) std::swap(call.x, call.dy);
-    call.local = c.kernels.of(planned.problem, ConvolutionPass::backward_filter, call.x, call.dy, nullptr);
+    call.local = c.kernels.of(planned, ConvolutionPass::backward_filter, call.x, call.dy, nullptr);
     calls.push_back(std::move(call));
   }
   return [calls = std::move(calls), zeroes_weights = work.zeroes_weights, zeroes_bias = work.zeroes_bias,

@@ -16,13 +16,12 @@ using views::Box;
 
 template <class T, class Exec>
 Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue, PlanMemory<Exec>& memory,
-                        const MachineDescription& machine, local::ConvolutionBackend backend, AllParameters* parameters)
+                        const MachineDescription& machine, AllParameters* parameters)
     : comm_(comm),
       groups_(comm),
       queue_(queue),
       memory_(memory),
       direct_bytes_(static_cast<std::size_t>(machine.direct_bytes)),
-      backend_(backend),
       parameters_(parameters) {}
 
 template <class T, class Exec>
@@ -190,13 +189,13 @@ auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& 
       sum_of<Parameter>(value_sums_, buffer.name, memory_.template flat<Parameter>(plan, b), work.members), work);
 }
 
-#define INSTANTIATE(T, Exec)                                                                              \
-  template Binder<T, Exec>::Binder(const comm::Communicator&, const Queue<Exec>&, PlanMemory<Exec>&,      \
-                                   const MachineDescription&, local::ConvolutionBackend, AllParameters*); \
-  template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                                 \
-  template std::size_t Binder<T, Exec>::bytes() const;                                                    \
-  template std::uint64_t Binder<T, Exec>::filter_refreshes() const;                                       \
-  template bool Binder<T, Exec>::sums_beside_backward();                                                  \
+#define INSTANTIATE(T, Exec)                                                                         \
+  template Binder<T, Exec>::Binder(const comm::Communicator&, const Queue<Exec>&, PlanMemory<Exec>&, \
+                                   const MachineDescription&, AllParameters*);                       \
+  template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                            \
+  template std::size_t Binder<T, Exec>::bytes() const;                                               \
+  template std::uint64_t Binder<T, Exec>::filter_refreshes() const;                                  \
+  template bool Binder<T, Exec>::sums_beside_backward();                                             \
   template void Binder<T, Exec>::sum_gradients(const Queue<Exec>&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE

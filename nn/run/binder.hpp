@@ -2,7 +2,7 @@
 // Binds the nodes of step plans to kernels, transfers and sums over ranks, and adds them to steps that run
 // (nn/step.hpp). It decides nothing: every choice is in the plan.
 //
-//   Binder<float, Exec> binder(comm, queue, memory, machine, backend);
+//   Binder<float, Exec> binder(comm, queue, memory, machine);
 //   Step<Exec> step;
 //   for (int n = 0; n < size; ++n) binder.bind(plan, n, step);
 //   step.prepare();
@@ -51,7 +51,7 @@ class Binder {
   /// sums of gradients and loss.
   /// `machine`: the one for which the plans were made. Transfers have its limits, so they are as the plans say.
   Binder(const comm::Communicator& comm, const Queue<Exec>& queue, PlanMemory<Exec>& memory,
-         const MachineDescription& machine, local::ConvolutionBackend backend, AllParameters* parameters = nullptr);
+         const MachineDescription& machine, AllParameters* parameters = nullptr);
   Binder(const Binder&) = delete;
   Binder& operator=(const Binder&) = delete;
 
@@ -151,7 +151,6 @@ class Binder {
   Queue<Exec> queue_;
   PlanMemory<Exec>& memory_;
   std::size_t direct_bytes_;  ///< MachineDescription::direct_bytes
-  local::ConvolutionBackend backend_;
   std::shared_ptr<local::Scratch> scratch_ = std::make_shared<local::Scratch>();  ///< of all convolutions
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;

@@ -2,6 +2,7 @@
 // The local kernels of one convolution on one rank, and the weights by which they multiply.
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/work.hpp>
 #include <aloni/views/local_view.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -26,7 +27,7 @@ struct PartWeights {
   bool copied() const { return memory != nullptr; }
 };
 
-/// Local kernels by problem, pass and filters; equal ones are shared. Parts with equal extents have separate kernels,
+/// Local kernels by problem, implementation, pass and filters; equal ones are shared. Parts with equal extents have separate kernels,
 /// because a kernel may cache its filters. Kernels with the same filters share that cache.
 template <class T, class Exec>
 class ConvolutionKernels {
@@ -35,12 +36,12 @@ class ConvolutionKernels {
   using Local = std::shared_ptr<local::LocalConvolution<T, Exec>>;
 
   /// `scratch`: shared by all kernels of the queue. The caller counts its bytes.
-  ConvolutionKernels(const Exec& exec, local::ConvolutionBackend backend, std::shared_ptr<local::Scratch> scratch)
-      : exec_(exec), backend_(backend), scratch_(std::move(scratch)) {}
+  ConvolutionKernels(const Exec& exec, std::shared_ptr<local::Scratch> scratch)
+      : exec_(exec), scratch_(std::move(scratch)) {}
 
   /// `input`, `output`: views that the kernel will get for these sides of the problem. `filters`: address of the
   /// filters that it will get, null if they are its result.
-  Local of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass, const View& input, const View& output,
+  Local of(const ConvolutionCall& call, local::ConvolutionPass pass, const View& input, const View& output,
            const void* filters, bool relu = false) {
     const local::ConvolutionPasses wanted{.forward = pass == local::ConvolutionPass::forward,
                                           .backward_data = pass == local::ConvolutionPass::backward_data,
@@ -49,11 +50,13 @@ class ConvolutionKernels {
                                           .dense_input = views::is_dense(input),
                                           .dense_output = views::is_dense(output)};
     for (const Cached& known : all_)
-      if (known.filters == filters && known.kernel->passes() == wanted && known.kernel->problem() == problem)
+      if (known.filters == filters && known.backend == call.backend && known.kernel->passes() == wanted &&
+          known.kernel->problem() == call.problem)
         return known.kernel;
     std::shared_ptr<local::FilterOrders>& orders = orders_[filters];
     if (!orders) orders = local::make_filter_orders(scratch_);
-    all_.push_back({local::make_local_convolution<T, Exec>(backend_, problem, exec_, wanted, orders), filters});
+    all_.push_back({local::make_local_convolution<T, Exec>(call.backend, call.problem, exec_, wanted, orders),
+                    call.backend, filters});
     return all_.back().kernel;
   }
   void set_filter_version(std::uint64_t version) {
@@ -69,11 +72,11 @@ class ConvolutionKernels {
  private:
   struct Cached {
     Local kernel;
+    local::ConvolutionBackend backend;
     const void* filters;
   };
 
   Exec exec_;
-  local::ConvolutionBackend backend_;
   std::shared_ptr<local::Scratch> scratch_;
   std::vector<Cached> all_;
   std::map<const void*, std::shared_ptr<local::FilterOrders>> orders_;

@@ -46,7 +46,7 @@ void check_support(const NetworkOptions& options) {
 }
 
 MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
-  MachineDescription costs{.on_host = on_host};
+  MachineDescription costs = local::machine_of_this_build(on_host);
   if (options.direct_bytes) costs.direct_bytes = *options.direct_bytes;
   if (costs.direct_bytes < 0) {
     throw InvalidArgument("aloni::nn::Network", "options.direct_bytes", std::to_string(costs.direct_bytes),

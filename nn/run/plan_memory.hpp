@@ -25,12 +25,6 @@
 
 namespace aloni::nn {
 
-/// T: float, double, comm::bfloat16.
-template <class T>
-inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16> ? ElementType::bfloat16
-                                            : std::is_same_v<T, double>       ? ElementType::float64
-                                                                              : ElementType::float32;
-
 template <class Exec>
 class PlanMemory {
  public:

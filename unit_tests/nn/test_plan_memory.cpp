@@ -165,6 +165,33 @@ TEST(PlanMemory, OfInferenceIsMuchSmallerThanOfTraining) {
   EXPECT_LT(inference.peak, inference.separate);
 }
 
+TEST(PlanMemory, HasOrdersOfFiltersAndScratchForOnednnOnly) {
+  using local::ConvolutionBackend;
+  const auto workspace = [](ConvolutionBackend backend, StepKind kind) {
+    return memory_of(step_of("1", 1, 0, 16, kind, {}, {.backend = backend})).of(BufferRole::workspace);
+  };
+  const auto more = [&](StepKind kind) {
+    return workspace(ConvolutionBackend::onednn, kind) - workspace(ConvolutionBackend::direct, kind);
+  };
+  const Index conv1 = 6 * 25 * 4, conv2 = 16 * 25 * 6 * 4, versions = 2 * 4;  // an element for each convolution
+  EXPECT_EQ(more(StepKind::inference), conv1 + conv2 - versions);
+  // Backward-data of conv2 has an order of its own. The gradient of its filters, the larger one, is scratch.
+  EXPECT_EQ(more(StepKind::training), conv1 + 3 * conv2 - versions);
+}
+
+TEST(PlanMemory, LetsChunksOfPartialSumsTakeTurnsInTwoBuffers) {
+  MachineDescription machine;
+  machine.chunk_bytes = 1024;
+  const StepPlan plan = step_of("c2", 2, 0, 64, StepKind::training, machine);
+  std::vector<BufferId> roots;  // of the chunks of conv2
+  for (const PlanNode& node : plan.nodes)
+    if (const auto* work = std::get_if<ConvolutionWork>(&node.work); work && work->partial_sums && !work->backward)
+      roots.push_back(plan.root(work->target));
+  ASSERT_GT(roots.size(), 2u);
+  EXPECT_NE(roots[0], roots[1]);  // one is sent while the other is computed
+  EXPECT_EQ(roots[0], roots[2]);
+}
+
 TEST(PlanMemory, DoesNotExceedSeparateMemoryForAnySplit) {
   for (const std::string split : {"n4", "h4", "h2w2", "c4", "f4", "c2f2", "n2h2"}) {
     for (int r = 0; r < 4; ++r) {
@@ -191,7 +218,8 @@ TEST(PlanMemory, OfAllLayersIsTheSum) {
   std::vector<std::string> names;
   for (const auto& layer : digits().layers) names.push_back(layer.name);
   const MachineDescription machine = machine_of_nodes(4, 2);
-  const StepPlan plan = step_of("h4", 4, 1, 8, StepKind::training, machine);
+  const StepPlan plan =
+      step_of("h4", 4, 1, 8, StepKind::training, machine, {.backend = local::ConvolutionBackend::onednn});
   const auto bytes = memory_by_layer(plan, names, machine);
   const PlanMemoryUse use = memory_of(plan, machine);
   EXPECT_GT(use.of(BufferRole::messages), 0);

@@ -105,7 +105,7 @@ TEST(Traffic, OfAnotherMachineIsRefusedAtSetUp) {
   plan.nodes.push_back({.label = "loss: sums over ranks", .work = sum, .reads = {{0, box}}, .writes = {{0, box}}});
   PlanMemory<Exec> memory(comm, queue);
   memory.allocate({&plan}, {});
-  Binder<float, Exec> binder(comm, queue, memory, {}, local::ConvolutionBackend::automatic);
+  Binder<float, Exec> binder(comm, queue, memory, {});
   Step<Exec> step;
   try {
     binder.bind(plan, 0, step);

@@ -574,6 +574,11 @@ std::map<std::string, Change> faults() {
     ++w.calls[0].problem.offset[2];
     return true;
   });
+  all["nobody has chosen the implementation of a kernel"] = change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
+    if (w.calls.empty() || !w.calls[0].computes) return false;
+    w.calls[0].backend = local::ConvolutionBackend::automatic;
+    return true;
+  });
   all["a kernel has a wrong number of channels"] = change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
     if (w.calls.empty() || !w.calls[0].computes) return false;
     ++w.calls[0].problem.channels;
@@ -1018,6 +1023,7 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a kernel gets a source one too small", problem},
       {"a kernel computes one row too few", problem},
       {"a kernel has a wrong offset", problem},
+      {"nobody has chosen the implementation of a kernel", {"the implementation of a kernel is not chosen"}},
       {"a kernel has a wrong number of channels", problem},
       {"a pooling has a wrong offset", problem},
       {"a pooling gets a window one too small", problem},

@@ -2,6 +2,7 @@
 // Convolution through oneDNN on dense host memory. Only this header's .cpp includes oneDNN. It does not include Kokkos,
 // so the C++ compiler builds it in every configuration.
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/local/detail/onednn_problem.hpp>
 #include <aloni/nn/local/filter_orders.hpp>
 
 #include <cstddef>
@@ -11,21 +12,6 @@
 #include <string>
 
 namespace aloni::nn::local::detail {
-
-/// Type of x, y and their gradients. With bfloat16, reordering rounds the weights; sums, bias and the gradients of
-/// weights and bias stay float.
-enum class OnednnActivations : std::uint8_t { float32, bfloat16 };
-
-/// A problem in the terms of oneDNN: the part of the input that outputs read, and zeros around it.
-struct OnednnProblem {
-  Index samples = 0, channels = 0, filters = 0, groups = 1;
-  std::array<Index, 3> first{0, 0, 0};  ///< where this part starts in the problem's input
-  std::array<Index, 3> input{0, 0, 0}, output{0, 0, 0};
-  std::array<Index, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
-  std::array<Index, 3> padding_before{0, 0, 0}, padding_after{0, 0, 0};  ///< ≥ 0
-};
-
-OnednnProblem onednn_problem(const ConvolutionProblem& problem);
 
 /// Why this pass must not run through oneDNN; none if it may.
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass,

@@ -1,5 +1,7 @@
 #include <aloni/nn/plan/detail/builder.hpp>
 
+#include <aloni/nn/local/convolution_choice.hpp>
+
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 
 #include <algorithm>
@@ -9,6 +11,12 @@ namespace aloni::nn::detail {
 BufferId PlanBuilder::add(PlanBuffer buffer) {
   plan_.buffers.push_back(std::move(buffer));
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
+}
+
+local::ConvolutionBackend PlanBuilder::backend_of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass,
+                                                  ElementType type) const {
+  if (backend_ != local::ConvolutionBackend::automatic) return backend_;
+  return local::choose_backend(problem, pass, type, machine_);
 }
 
 BufferId PlanBuilder::add_array(std::string name, BufferRole role, ElementType type, Index elements) {

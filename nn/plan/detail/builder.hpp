@@ -13,8 +13,10 @@ namespace aloni::nn::detail {
 
 class PlanBuilder {
  public:
-  PlanBuilder(StepPlan& plan, const MachineDescription& machine, ElementType activations)
-      : plan_(plan), machine_(machine), activations_(activations) {}
+  /// `backend`: of all convolutions; automatic: the fastest for each (nn/local/convolution_choice.hpp).
+  PlanBuilder(StepPlan& plan, const MachineDescription& machine, ElementType activations,
+              local::ConvolutionBackend backend = local::ConvolutionBackend::automatic)
+      : plan_(plan), machine_(machine), activations_(activations), backend_(backend) {}
 
   StepPlan& plan() { return plan_; }
   const MachineDescription& machine() const { return machine_; }
@@ -24,6 +26,9 @@ class PlanBuilder {
   ElementType activations() const { return activations_; }
   /// Type of parameters and of sums.
   ElementType parameters() const { return activations_ == ElementType::bfloat16 ? ElementType::float32 : activations_; }
+  /// The implementation of a pass of a convolution. `type`: of x and y. Never `automatic`.
+  local::ConvolutionBackend backend_of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass,
+                                       ElementType type) const;
 
   const PlanBuffer& operator[](BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
   PlanBuffer& at(BufferId b) { return plan_.buffers[static_cast<std::size_t>(b)]; }
@@ -54,6 +59,7 @@ class PlanBuilder {
   StepPlan& plan_;
   const MachineDescription& machine_;
   ElementType activations_;
+  local::ConvolutionBackend backend_;
   std::map<std::vector<int>, comm::AllReduceChooser> choosers_ = {};  ///< by members
   std::string scope_;
   int layer_ = -1;

@@ -51,10 +51,11 @@ ConvolutionPlanner::ConvolutionPlanner(PlanBuilder& builder, const LayerPlan& pl
   plan_weights();
   forward_.emplace(Pass{{plan_, false}, buffers_.x, buffers_.y});
   plan_pass(*forward_, options_.input_is_complete ? Supply::complete : Supply::in_place);
-  if (buffers_.dy == no_buffer) return;
-  if (buffers_.dx == no_buffer && !other_filters_) return;
-  backward_.emplace(Pass{{plan_, true}, buffers_.dy, buffers_.dx});
-  plan_pass(*backward_, plan_.output_gradient_in_place ? Supply::in_place : Supply::copy);
+  if (buffers_.dy != no_buffer && (buffers_.dx != no_buffer || other_filters_)) {
+    backward_.emplace(Pass{{plan_, true}, buffers_.dy, buffers_.dx});
+    plan_pass(*backward_, plan_.output_gradient_in_place ? Supply::in_place : Supply::copy);
+  }
+  plan_filters();
 }
 
 void ConvolutionPlanner::plan_weights() {
@@ -66,22 +67,41 @@ void ConvolutionPlanner::plan_weights() {
                               views::to_string(plan_.weights()));
   }
   ConvolutionWeights weights{.layer = options_.layer, .w = buffers_.w, .dw = buffers_.dw};
-  Index covered = 0, copied = 0;
+  Index covered = 0;
   for (const ConvolutionPart& part : plan_.convolution->parts(rank)) {
     const Box mine = plan_.convolution->weights_of(part, plan_.weights());
     weights.parts.push_back({part, mine, !is_dense(mine, box)});
     covered += mine.size();
-    if (weights.parts.back().copied) copied += mine.size();
   }
   covers_weights_ = covered == box.size();
-  // The kernels keep the weights in an order of their own: one for y, another for dL/dx.
-  const Index orders = buffers_.dx == no_buffer ? 1 : 2;
+  // One element stands for the version of the weights.
   filters_ = builder_.add_array(options_.label + "_filters", BufferRole::workspace, builder_.parameters(),
-                                orders * covered + (buffers_.dw == no_buffer ? 1 : 2) * copied);
+                                weights.parts.empty() ? 0 : 1);
   builder_.at(filters_).by_kernels = true;
   weights.filters = filters_;
   weights_ = static_cast<int>(builder_.plan().convolution_weights.size());
   builder_.plan().convolution_weights.push_back(std::move(weights));
+}
+
+/// Adds to filters_ the weights that kernels keep: dense copies, and parts in oneDNN's orders. A pass that computes y
+/// has another order than a pass that computes dL/dx.
+void ConvolutionPlanner::plan_filters() {
+  const auto& parts = builder_.plan().convolution_weights[static_cast<std::size_t>(weights_)].parts;
+  Index elements = 0;
+  for (const WeightPart& part : parts)
+    if (part.copied) elements += (buffers_.dw == no_buffer ? 1 : 2) * part.box.size();
+  for (const std::optional<Pass>* pass : {&forward_, &backward_}) {
+    if (!*pass) continue;
+    std::vector<bool> reordered(parts.size());
+    for (const auto* regions : {&(*pass)->interior, &(*pass)->border, &(*pass)->partial})
+      for (const Region& region : *regions)
+        for (const ConvolutionCall& call : region.work.calls)
+          if (call.computes && call.backend == local::ConvolutionBackend::onednn)
+            reordered[static_cast<std::size_t>(call.part)] = true;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (reordered[i]) elements += parts[i].box.size();
+  }
+  if (elements > 0) builder_.at(filters_).owned = builder_.at(filters_).box = flat(elements);
 }
 
 bool ConvolutionPlanner::fuses_relu() const {
@@ -357,6 +377,9 @@ ConvolutionPlanner::Region ConvolutionPlanner::region(const Pass& pass, const Bo
         call.source = intersect(with_range(from, Dim::sample, n, n + step), from_memory);
         call.problem =
             problem_of(d.plan, part, d.backward ? call.target : call.source, d.backward ? call.source : call.target);
+        const auto pass = d.gathers() ? local::ConvolutionPass::forward : local::ConvolutionPass::backward_data;
+        call.backend =
+            builder_.backend_of(call.problem, pass, partial_sums ? builder_.parameters() : builder_.activations());
       }
       region.work.calls.push_back(std::move(call));
     }
@@ -441,7 +464,11 @@ void ConvolutionPlanner::add_backward_filter() {
     call.target = with_channels(work, parts[i].part.filters);
     call.source = with_channels(builder_[buffers_.x].box, parts[i].part.channels);
     call.computes = !call.target.empty() && reads_pixels && counts;
-    if (call.computes) call.problem = problem_of(plan_, parts[i].part, call.source, call.target);
+    if (call.computes) {
+      call.problem = problem_of(plan_, parts[i].part, call.source, call.target);
+      call.backend =
+          builder_.backend_of(call.problem, local::ConvolutionPass::backward_filter, builder_.activations());
+    }
     if (counts && !call.target.empty()) {
       summands.push_back({buffers_.dw, parts[i].box, call.target});
       if (adds_bias) summands.push_back({buffers_.db, channels_of(call.target), call.target});

@@ -84,6 +84,7 @@ class ConvolutionPlanner {
   Index multiplications_per_pixel() const { return plan_.weights().size() / plan_.convolution->groups; }
 
   void plan_weights();
+  void plan_filters();
   void plan_pass(Pass& pass, Supply supply);
   int count_chunks(const Pass& pass, const halo::NeededBox& needed) const;
   void exchange_in_chunks(Pass& pass, const halo::NeededBox& needed, int chunks);

@@ -52,6 +52,8 @@ class WorkCheck {
     const ConvolutionPart& part = weights.parts[static_cast<std::size_t>(call.part)].part;
     if (call.problem != problem_of(layer, part, x, y))
       refuse(plan_, &n, "the problem of a kernel does not fit its boxes: " + to_string(call.problem));
+    if (call.backend == local::ConvolutionBackend::automatic)
+      refuse(plan_, &n, "the implementation of a kernel is not chosen");
   }
 
   void check(const PlanNode& n, const ConvolutionWork& w) const {

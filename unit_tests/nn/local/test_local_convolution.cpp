@@ -853,7 +853,7 @@ TEST(LocalConvolution, RefusesWrongExtentsNamingThem) {
   }
   LocalTensor<float> dx({1, 1, 4, 4, 2}), dy({1, 1, 2, 2, 3});
   EXPECT_THROW(convolution->backward_data(exec, dy, w, dx), InvalidArgument) << "a pass that was not asked for";
-  EXPECT_THROW((LocalTensor<float>({1, 1, 4, 4, 2}), validate({.samples = -1})), InvalidArgument);
+  EXPECT_THROW((LocalTensor<float>({1, 1, 4, 4, 2}), validate(ConvolutionProblem{.samples = -1})), InvalidArgument);
 }
 
 TEST(LocalConvolution, GroupsAreCheckedCountedAndNamed) {

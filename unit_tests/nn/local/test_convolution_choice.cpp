@@ -1,0 +1,144 @@
+// Which implementation a convolution gets: by the rule of plans, and as oneDNN has it on this processor.
+#include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/local/convolution_choice.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn::local::test {
+namespace test_convolution_choice {
+
+using Host = Kokkos::DefaultHostExecutionSpace;
+
+constexpr auto forward = ConvolutionPass::forward, backward_data = ConvolutionPass::backward_data,
+               backward_filter = ConvolutionPass::backward_filter;
+constexpr auto direct = ConvolutionBackend::direct, onednn = ConvolutionBackend::onednn,
+               kokkos_kernels = ConvolutionBackend::kokkos_kernels, reference = ConvolutionBackend::reference;
+constexpr auto float32 = ElementType::float32;
+
+ConvolutionProblem of(Index channels, Index filters, Index kernel, Index groups = 1) {
+  return {.samples = 2,
+          .channels = channels,
+          .filters = filters,
+          .groups = groups,
+          .input = {1, 32, 32},
+          .output = {1, 32, 32},
+          .kernel = {1, kernel, kernel},
+          .offset = {0, -(kernel / 2), -(kernel / 2)}};
+}
+
+TEST(ConvolutionChoice, FollowsTheShapeOnTheHost) {
+  const MachineDescription host;
+  EXPECT_EQ(choose_backend(of(64, 64, 3), forward, float32, host), onednn);
+  EXPECT_EQ(choose_backend(of(3, 64, 7), forward, float32, host), onednn);
+  EXPECT_EQ(choose_backend(of(1, 16, 5), forward, float32, host), direct);
+  EXPECT_EQ(choose_backend(of(18, 128, 5), forward, float32, host), onednn);
+  EXPECT_EQ(choose_backend(of(18, 128, 5), backward_data, float32, host), direct);  // 18 channels are no whole vectors
+  EXPECT_EQ(choose_backend(of(64, 64, 3, 64), forward, float32, host), direct);     // depthwise
+  EXPECT_EQ(choose_backend(of(64, 64, 3), forward, ElementType::float64, host), direct);
+  EXPECT_EQ(choose_backend(of(3, 6, 5), backward_filter, ElementType::bfloat16, host), onednn);
+}
+
+TEST(ConvolutionChoice, FollowsTheCacheInBackwardFilter) {
+  const ConvolutionProblem p = of(64, 64, 3);  // sums of 144 KiB
+  MachineDescription machine;
+  EXPECT_EQ(choose_backend(p, backward_filter, float32, machine), direct);
+  machine.filter_gradient_bytes = 144 * 1024 - 1;
+  EXPECT_EQ(choose_backend(p, backward_filter, float32, machine), onednn);
+  machine.filter_gradient_bytes = 144 * 1024;
+  EXPECT_EQ(choose_backend(p, backward_filter, float32, machine), direct);
+}
+
+TEST(ConvolutionChoice, FollowsTheImplementationsOfTheMachine) {
+  MachineDescription machine{.onednn = false};
+  EXPECT_EQ(choose_backend(of(64, 64, 3), forward, float32, machine), direct);
+  machine.on_host = false;
+  EXPECT_EQ(choose_backend(of(64, 64, 3), forward, float32, machine), kokkos_kernels);
+  EXPECT_EQ(choose_backend(of(64, 64, 3, 64), forward, float32, machine), reference);
+  EXPECT_EQ(choose_backend(of(64, 64, 3, 64), backward_filter, float32, machine), kokkos_kernels);
+  machine.kokkos_kernels = false;
+  EXPECT_EQ(choose_backend(of(64, 64, 3), forward, float32, machine), reference);
+}
+
+TEST(ConvolutionChoice, RefusesWhatOnednnComputesWrongly) {
+  ConvolutionProblem p = of(64, 64, 5);
+  p.offset[2] = -4;  // two columns read padding more than half a kernel deep
+  EXPECT_EQ(choose_backend(p, forward, float32, {}), direct);
+  EXPECT_EQ(choose_backend(p, backward_data, float32, {}), onednn);
+  p = of(64, 64, 3);
+  p.samples = Index{1} << 20;  // beyond 32 bits
+  EXPECT_EQ(choose_backend(p, forward, float32, {}), direct);
+}
+
+/// All passes of the convolutions of a training step, by the text of their problem.
+std::map<std::string, std::pair<ConvolutionCall, ConvolutionPass>> convolutions_of(const NetworkDescription& network,
+                                                                                   const std::string& strategy, int ranks) {
+  std::map<std::string, std::pair<ConvolutionCall, ConvolutionPass>> all;
+  const NetworkPlan layers = plan_network(network, resolve(Strategy::parse("* " + strategy, "test"), network, ranks), ranks, ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const StepPlan plan = plan_step(network, layers, rank, StepKind::training, {});
+    const auto add = [&](const std::vector<ConvolutionCall>& calls, ConvolutionPass pass) {
+      for (const ConvolutionCall& call : calls)
+        if (call.computes)
+          all.try_emplace(std::string(name(pass)) + ' ' + to_string(call.problem), std::pair{call, pass});
+    };
+    for (const PlanNode& node : plan.nodes) {
+      if (const auto* work = std::get_if<ConvolutionWork>(&node.work)) {
+        add(work->calls, work->gathers ? forward : backward_data);
+      } else if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) {
+        add(gradient->calls, backward_filter);
+      }
+    }
+  }
+  return all;
+}
+
+/// A plan names the kernels that run: with AVX-512 oneDNN has its own for all that the rule gives it. With less it lacks
+/// a few for large volumes, and the kernel says which one runs instead.
+TEST(ConvolutionChoice, OfPlansIsWhatRuns) {
+  if (!machine_of_this_build(true).onednn) GTEST_SKIP() << "this build has no oneDNN";
+  const Host exec;
+  std::map<ConvolutionBackend, int> seen;
+  bool has_avx512 = false;
+  std::vector<std::string> lacking;
+  for (const char* model : {"lenet5", "resnet18", "densenet121", "mesh1k", "unet2d", "unet3d", "cosmoflow"}) {
+    ModelOptions small;
+    if (std::string(model) == "mesh1k") small.input = views::make_extents(1, {64, 64}, 18);
+    for (const auto& [strategy, ranks] : std::map<std::string, int>{{"n1", 1}, {"h2", 2}, {"c2", 2}, {"h2w2", 4}}) {
+      for (const auto& [text, planned] : convolutions_of(make_model(model, small), strategy, ranks)) {
+        const auto& [call, pass] = planned;
+        ++seen[call.backend];
+        EXPECT_EQ((automatic_backend<float, Host>(call.problem, pass)), call.backend);
+        if (call.backend != onednn) continue;
+        const ConvolutionPasses passes{.forward = pass == forward,
+                                       .backward_data = pass == backward_data,
+                                       .backward_filter = pass == backward_filter};
+        const auto kernel = make_local_convolution<float, Host>(onednn, call.problem, exec, passes);
+        const std::string runs = kernel->implementation(pass);
+        EXPECT_THAT(runs, testing::AnyOf(testing::StartsWith("onednn "), testing::HasSubstr("(oneDNN has ")));
+        if (runs.starts_with("onednn ")) {
+          has_avx512 = has_avx512 || runs.find("avx512") != std::string::npos;
+        } else {
+          lacking.push_back(std::string(model) + ' ' + text + ": " + runs);
+        }
+      }
+    }
+  }
+  if (has_avx512) {
+    EXPECT_THAT(lacking, testing::IsEmpty());
+  }
+  EXPECT_GT(seen[onednn], 50);
+  EXPECT_GT(seen[direct], 50);
+}
+
+}  // namespace test_convolution_choice
+}  // namespace aloni::nn::local::test
