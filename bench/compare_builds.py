@@ -4,8 +4,8 @@
   bench/compare_builds.py BEFORE AFTER [--only GROUP …] [--turns N] [--record FOLDER]
 
 BEFORE and AFTER are build folders of two trees with equal options. Every turn runs each program of both builds once;
-the build that comes first alternates. Prints for each case the median and the best time over turns, and the ratios AFTER /
-BEFORE, with the largest ratio that is allowed. Groups and the programs that they need:
+the build that comes first alternates. Prints for each case the median and the best time over turns, and the ratios
+AFTER / BEFORE, with the largest ratio that is allowed. Groups and the programs that they need:
 
   communication   bench_collectives, bench_exchange, aloni_command: short messages, two ranks
   steps           bench_train_step: LeNet-5 with 64 and 1,024 samples on one rank, and on two ranks by h2 and n2

@@ -96,7 +96,8 @@ def draw(context, times, output):
         axes.set_title(PANELS[panel])
         axes.legend(fontsize="small")
     figure.suptitle(f"{context.get('processor', 'unknown processor')}, {context.get('cores', '?')} cores, "
-                    f"{context.get('ranks', '?')} ranks, {context.get('mpi', 'MPI')}, aloni {context.get('aloni', '?')}",
+                    f"{context.get('ranks', '?')} ranks, {context.get('mpi', 'MPI')}, "
+                    f"aloni {context.get('aloni', '?')}",
                     fontsize="medium")
     try:
         figure.savefig(output, dpi=150)

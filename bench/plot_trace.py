@@ -152,7 +152,8 @@ def main():
     for rank, rows in sorted(ranks.items()):
         for step in rows["step"]:
             by_name.setdefault(step["name"], {})[rank] = step
-            print(f"rank {rank}, {step['name']}: {step['dur'] / 1000:.3f} ms, {100 * share(rows, step):.1f} % in slices")
+            print(f"rank {rank}, {step['name']}: {step['dur'] / 1000:.3f} ms, "
+                  f"{100 * share(rows, step):.1f} % in slices")
     complete = {name: steps for name, steps in by_name.items() if len(steps) == len(ranks)}
     name = f"step {options.step}" if options.step else min(
         complete, key=lambda n: max(end(s) for s in complete[n].values()) - min(s["ts"] for s in complete[n].values()))

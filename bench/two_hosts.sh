@@ -8,7 +8,8 @@
 #   bench/two_hosts.sh sent                 prints the bytes that each host sent over the link since `up`, with frames
 #   bench/two_hosts.sh down                 removes the hosts
 # Needs root, iproute2 and Open MPI. The hosts share the machine's cores: rank r is pinned to core r modulo their
-# number, because unpinned messages took 4 ms. Ranks 0 … N - 1 are on h0. With PLACE=node even ranks are on h0, odd ones on h1.
+# number, because unpinned messages took 4 ms. Ranks 0 … N - 1 are on h0. With PLACE=node even ranks are on h0, odd ones
+# on h1.
 #   bench/two_hosts.sh run 2 build/host/bin/bench_collectives --time_oversubscribed \
 #     --benchmark_filter='allreduce/(mpi|hierarchical)/'
 set -euo pipefail

@@ -46,8 +46,10 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/aloni.pc.in ${aloni_BINARY_DIR}/aloni.p
 install(FILES ${aloni_BINARY_DIR}/aloni.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 function(aloni_print_summary)
-  feature_summary(WHAT REQUIRED_PACKAGES_FOUND OPTIONAL_PACKAGES_FOUND QUIET_ON_EMPTY DESCRIPTION "aloni: packages found")
+  feature_summary(WHAT REQUIRED_PACKAGES_FOUND OPTIONAL_PACKAGES_FOUND QUIET_ON_EMPTY
+                  DESCRIPTION "aloni: packages found")
   feature_summary(WHAT ENABLED_FEATURES QUIET_ON_EMPTY DESCRIPTION "aloni: on")
   feature_summary(WHAT DISABLED_FEATURES QUIET_ON_EMPTY DESCRIPTION "aloni: off")
-  message(STATUS "aloni ${aloni_VERSION}: ${CMAKE_BUILD_TYPE}, Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}) in ${Kokkos_DIR}")
+  message(STATUS
+          "aloni ${aloni_VERSION}: ${CMAKE_BUILD_TYPE}, Kokkos ${Kokkos_VERSION} (${Kokkos_DEVICES}) in ${Kokkos_DIR}")
 endfunction()

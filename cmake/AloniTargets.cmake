@@ -1,4 +1,5 @@
-# aloni_add_library, aloni_add_test, aloni_add_benchmark, aloni_add_program: how every target of the project is declared.
+# How every target of the project is declared: aloni_add_library, aloni_add_test, aloni_add_benchmark,
+# aloni_add_program.
 
 # What the compiler is told about our own sources, and about nobody else's: linked privately, never exported.
 add_library(aloni_build_flags INTERFACE)
@@ -47,9 +48,9 @@ function(aloni_mark_kokkos_sources)
   endif()
 endfunction()
 
-# aloni_unite(<variable> <name>): with CMAKE_UNITY_BUILD, replaces the Kokkos sources in the variable by files that include
-# CMAKE_UNITY_BUILD_BATCH_SIZE of them each, in a CUDA build: CMake itself does so for CUDA only since 3.31. nvcc, which knows no
-# precompiled headers, then reads those of Kokkos a tenth as often.
+# aloni_unite(<variable> <name>): with CMAKE_UNITY_BUILD, replaces the Kokkos sources in the variable by files that
+# include CMAKE_UNITY_BUILD_BATCH_SIZE of them each, in a CUDA build: CMake itself does so for CUDA only since 3.31.
+# nvcc, which knows no precompiled headers, then reads those of Kokkos a tenth as often.
 function(aloni_unite variable name)
   if(NOT CMAKE_UNITY_BUILD OR NOT aloni_ENABLE_CUDA OR NOT ${variable})
     return()
@@ -74,9 +75,9 @@ function(aloni_unite variable name)
   set(${variable} "${files}" PARENT_SCOPE)
 endfunction()
 
-# aloni_precompile(<target> <carrier> [<pure sources>]): with aloni_ENABLE_PRECOMPILED_HEADERS all files of the target but the pure ones
-# begin with the precompiled headers of `carrier`, which has the same compiler flags; if that is the target itself, with
-# Kokkos_Core.hpp and what follows the pure sources behind HEADERS.
+# aloni_precompile(<target> <carrier> [<pure sources>]): with aloni_ENABLE_PRECOMPILED_HEADERS all files of the target
+# but the pure ones begin with the precompiled headers of `carrier`, which has the same compiler flags; if that is the
+# target itself, with Kokkos_Core.hpp and what follows the pure sources behind HEADERS.
 function(aloni_precompile target carrier)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "" HEADERS)
   if(NOT aloni_ENABLE_PRECOMPILED_HEADERS)
@@ -137,7 +138,8 @@ function(aloni_add_library folder)
   list(TRANSFORM arg_PUBLIC_DEPENDS PREPEND aloni_ OUTPUT_VARIABLE depends)
   target_link_libraries(${target} PUBLIC ${depends} ${arg_PUBLIC_LIBRARIES})
   foreach(library IN LISTS arg_PRIVATE_DEPENDS)
-    if(library MATCHES "^(fmt::|nlohmann_json::|UCX::)") # headers only: nothing of them is left for the linker of a user
+    # Headers only: nothing of them is left for the linker of a user.
+    if(library MATCHES "^(fmt::|nlohmann_json::|UCX::)")
       target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:${library}>)
     else()
       target_link_libraries(${target} PRIVATE ${library})
@@ -177,7 +179,8 @@ function(aloni_add_umbrella)
   install(TARGETS aloni EXPORT aloniTargets)
 endfunction()
 
-# aloni_add_program(NAME <name> [SOURCES …] [PURE_SOURCES …] LIBRARIES <folders or libraries>): an executable in <build>/bin.
+# aloni_add_program(NAME <name> [SOURCES …] [PURE_SOURCES …] LIBRARIES <folders or libraries>): an executable in
+# <build>/bin.
 function(aloni_add_program)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" NAME "SOURCES;PURE_SOURCES;LIBRARIES")
   add_executable(${arg_NAME} ${arg_SOURCES} ${arg_PURE_SOURCES})
@@ -185,7 +188,8 @@ function(aloni_add_program)
   aloni_mark_kokkos_sources(${arg_SOURCES})
   aloni_link_folders(${arg_NAME} ${arg_LIBRARIES})
   set_target_properties(${arg_NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${aloni_BINARY_DIR}/bin"
-                                               INSTALL_RPATH_USE_LINK_PATH ON INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+                                               INSTALL_RPATH_USE_LINK_PATH ON
+                                               INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
 endfunction()
 
 # Folder names mean the folders' targets; everything else is taken as it is.
@@ -229,7 +233,8 @@ endif()
 
 # How tests are compiled.
 function(aloni_set_test_flags target)
-  # Optimising the tests themselves takes longer than running them, and so do these checks of their own functions; the library has both.
+  # Optimising the tests themselves takes longer than running them, and so do these checks of their own functions; the
+  # library has both.
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(aloni_SANITIZE MATCHES "undefined")
     target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
@@ -239,19 +244,23 @@ function(aloni_set_test_flags target)
   endif()
 endfunction()
 
-# aloni_add_test(NAME test_x [SOURCES test_x.cpp | PURE_SOURCES test_x.cpp] LIBRARIES <folders or libraries> [RANKS 1 2 …]
-#                [LABELS …] [TRANSPORTS mpi ucx …] [TIMEOUT seconds] [REQUIRES ONEDNN ZLIB …] [THREADED | PURE] [SEPARATE])
-# Adds a file of tests to the program of its folder, which aloni_add_test_programs() makes, and one ctest entry per rank count,
-# named test_x.np4. PURE_SOURCES include no Kokkos.
-# PURE: the test uses neither MPI nor Kokkos. It goes to the folder's program test_<folder>_pure and runs as one process.
-# SEPARATE: a program of its own, for tests that replace parts of the process (operator new, wrapped symbols, Kokkos Tools).
-# THREADED: once more with 3 threads per rank, named test_x.np2.threads3; not under sanitizers: ThreadSanitizer takes the barriers
-# of GCC's OpenMP for races.
-# TRANSPORTS: once more over each of these that the build has (support/transport.hpp), named test_x.np4.ucx. "thread" has a
-# thread that makes progress, "nodes" has nodes of two ranks, "faulty" and "faulty-shared" delay and reorder messages.
+# aloni_add_test(NAME test_x [SOURCES test_x.cpp | PURE_SOURCES test_x.cpp] LIBRARIES <folders or libraries>
+#                [RANKS 1 2 …] [LABELS …] [TRANSPORTS mpi ucx …] [TIMEOUT seconds] [REQUIRES ONEDNN ZLIB …]
+#                [THREADED | PURE] [SEPARATE])
+# Adds a file of tests to the program of its folder, which aloni_add_test_programs() makes, and one ctest entry per rank
+# count, named test_x.np4. PURE_SOURCES include no Kokkos.
+# PURE: the test uses neither MPI nor Kokkos. It goes to the folder's program test_<folder>_pure and runs as one
+# process.
+# SEPARATE: a program of its own, for tests that replace parts of the process (operator new, wrapped symbols, Kokkos
+# Tools).
+# THREADED: once more with 3 threads per rank, named test_x.np2.threads3. Not under sanitizers: ThreadSanitizer takes
+# the barriers of GCC's OpenMP for races.
+# TRANSPORTS: once more over each of these that the build has (support/transport.hpp), named test_x.np4.ucx. "thread"
+# has a thread that makes progress, "nodes" has nodes of two ranks, "faulty" and "faulty-shared" delay and reorder
+# messages.
 # REQUIRES: left out when one of these options is OFF.
-# Each (test, rank count) runs in one configuration, so that nothing is run twice: pure tests, 1, 2 and the most ranks up to 8 in
-# Release, 1, 3 and 4 ranks under AddressSanitizer, 2 ranks with a progress thread under ThreadSanitizer.
+# Each (test, rank count) runs in one configuration, so that nothing is run twice: pure tests, 1, 2 and the most ranks
+# up to 8 in Release, 1, 3 and 4 ranks under AddressSanitizer, 2 ranks with a progress thread under ThreadSanitizer.
 # aloni_TEST_ALL_RANKS runs all of them everywhere (scripts/test_nightly.sh).
 function(aloni_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED;SEPARATE" "NAME;TIMEOUT"
@@ -299,7 +308,8 @@ function(aloni_add_test)
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
   if(arg_SEPARATE)
     set(program ${arg_NAME})
-    aloni_add_test_program(${program} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES} LIBRARIES ${arg_LIBRARIES})
+    aloni_add_test_program(${program} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES}
+                           LIBRARIES ${arg_LIBRARIES})
     set(select "")
   else()
     set(program test_${folder})
@@ -320,21 +330,24 @@ function(aloni_add_test)
   endif()
   foreach(ranks IN LISTS ranks_here)
     set(name ${arg_NAME}.np${ranks})
-    add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${program}> ${select})
+    add_test(NAME ${name}
+             COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${program}> ${select})
     aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
     if(aloni_SANITIZE STREQUAL "thread")
       set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ALONI_TEST_TRANSPORT=thread)
     endif()
     if(aloni_SANITIZE MATCHES "address" AND ranks EQUAL 1)
       # The main of the tests keeps the start and the end of MPI out of the leak check: no slow unwinding.
-      set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1")
+      set_property(TEST ${name} APPEND PROPERTY
+                   ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_init_order=1")
     endif()
   endforeach()
   foreach(run IN LISTS transports_here)
     string(REGEX MATCH "^[0-9]+" ranks ${run})
     string(REGEX REPLACE "^[0-9]+[.]" "" transport ${run})
     set(name ${arg_NAME}.np${run})
-    add_test(NAME ${name} COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${program}> ${select})
+    add_test(NAME ${name}
+             COMMAND ${aloni_TEST_LAUNCHER} "${aloni_MPIRUN}" -n ${ranks} $<TARGET_FILE:${program}> ${select})
     aloni_set_up_test(${name} ${ranks} ${arg_TIMEOUT} ${folder} ${arg_LABELS})
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ALONI_TEST_TRANSPORT=${transport})
   endforeach()
@@ -406,8 +419,8 @@ function(aloni_choose_transport_ranks variable transport)
   set(${variable} "${chosen}" PARENT_SCOPE)
 endfunction()
 
-# aloni_add_test_programs(): the programs of the folder whose CMakeLists.txt calls it last, from what aloni_add_test has collected.
-# Several files are compiled as one, so each has a namespace of its own.
+# aloni_add_test_programs(): the programs of the folder whose CMakeLists.txt calls it last, from what aloni_add_test has
+# collected. Several files are compiled as one, so each has a namespace of its own.
 function(aloni_add_test_programs)
   get_property(programs DIRECTORY PROPERTY aloni_test_programs)
   list(REMOVE_DUPLICATES programs)
@@ -436,7 +449,8 @@ function(aloni_add_test_program program)
     set(CMAKE_UNITY_BUILD_BATCH_SIZE 4) # as many batches as cores have work with
   endif()
   aloni_unite(arg_SOURCES ${program})
-  aloni_add_program(NAME ${program} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES} LIBRARIES ${arg_LIBRARIES} ${main})
+  aloni_add_program(NAME ${program} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES}
+                    LIBRARIES ${arg_LIBRARIES} ${main})
   set_target_properties(${program} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${CMAKE_UNITY_BUILD_BATCH_SIZE})
   aloni_precompile(${program} ${main})
   target_include_directories(${program} PRIVATE "${aloni_SOURCE_DIR}/unit_tests")
@@ -453,20 +467,20 @@ function(aloni_set_up_test name processors timeout)
   set_tests_properties(${name} PROPERTIES PROCESSORS ${processors} TIMEOUT ${timeout} LABELS "${ARGN}"
                                           ENVIRONMENT "${aloni_TEST_ENVIRONMENT}")
   if(aloni_SANITIZE MATCHES "address" AND processors GREATER 1)
-    # Leaks are looked for on one rank: with several, the leak checker itself crashed now and then in the threads that MPI leaves
-    # behind at exit.
+    # Leaks are looked for on one rank: with several, the leak checker itself crashed now and then in the threads that
+    # MPI leaves behind at exit.
     set_property(
       TEST ${name} APPEND PROPERTY ENVIRONMENT
                                    "ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=1:strict_init_order=1")
   elseif(aloni_SANITIZE MATCHES "address")
-    # The data store that scripts/mpirun chooses, against ranks that are killed, leaks in a module that is closed before the leak
-    # check. These are the defaults.
+    # The data store that scripts/mpirun chooses, against ranks that are killed, leaks in a module that is closed before
+    # the leak check. These are the defaults.
     set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT "PMIX_MCA_gds=ds21,ds12,hash")
   endif()
 endfunction()
 
-# aloni_add_benchmark(NAME bench_x SOURCES … [LIBRARIES …] [SMOKE_ARGUMENTS …] [TIMEOUT seconds]): a Google Benchmark program and a
-# smoke run of it on two ranks in ctest.
+# aloni_add_benchmark(NAME bench_x SOURCES … [LIBRARIES …] [SMOKE_ARGUMENTS …] [TIMEOUT seconds]): a Google Benchmark
+# program and a smoke run of it on two ranks in ctest.
 function(aloni_add_benchmark)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "NAME;TIMEOUT" "SOURCES;PURE_SOURCES;LIBRARIES;SMOKE_ARGUMENTS")
   if(arg_UNPARSED_ARGUMENTS)

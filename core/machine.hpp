@@ -1,7 +1,8 @@
 #pragma once
-// What a plan needs to know about the machine: which ranks share memory, how messages make progress, and the costs by
-// which a planner chooses between equivalent plans. One value, equal on all ranks, without MPI and Kokkos. So plans for
-// 4,096 ranks can be made on a laptop. Running ranks fill it in by describe_machine() (core/comm/running_machine.hpp).
+// The facts about the machine that a plan needs: which ranks share memory, and how messages make progress. It also has
+// the costs by which a planner chooses between equivalent plans. One value, equal on all ranks, without MPI and Kokkos.
+// So plans for 4,096 ranks can be made on a laptop. Running ranks fill it in by describe_machine()
+// (core/comm/running_machine.hpp).
 #include <aloni/core/comm/tuning.hpp>
 #include <aloni/core/index.hpp>
 
@@ -67,8 +68,8 @@ struct MachineDescription {
   Index filter_gradient_bytes = 256 * 1024;
 
   // --- memory of a process, besides buffers: measured with oneDNN 2.6 on x86-64 ---
-  /// Pages of code and tables of this library, oneDNN, BLAS and MPI that a process first touches in the set-up of a
-  /// network and in its first step, in bytes.
+  /// Bytes of the pages that a process first touches in the set-up of a network and in its first step. They hold code
+  /// and tables of this library, oneDNN, BLAS and MPI.
   Index library_bytes = 6 << 20;
   /// Compiled code and descriptions of one kernel of a convolution: one problem and one pass. In bytes.
   Index kernel_bytes = 96 * 1024;

@@ -6,7 +6,7 @@
 namespace aloni {
 
 /// The text with escapes instead of control characters and of bytes that are not UTF-8: "\n", "\x1b".
-/// Such bytes could hide a message, or change the state of a terminal.
+/// Without escapes these bytes could hide a message, or change the state of a terminal.
 std::string printable(std::string_view text);
 
 }  // namespace aloni

@@ -4,7 +4,7 @@
 
 namespace aloni {
 
-/// A descriptor for reading the regular file `path`, without waiting: to open a pipe would wait for its writer, and a
+/// A descriptor for reading the regular file `path`, without waiting. To open a pipe would wait for its writer, and a
 /// device may have no end. Not collective. `operation` and `what` ("a strategy file") are for the error text. Throws
 /// FileError if the file is missing, a folder, a pipe, a device, or unreadable.
 int open_regular_file(const char* operation, const std::string& path, const char* what);

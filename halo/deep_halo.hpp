@@ -21,14 +21,14 @@
 // halos pay off if latency dominates: little work per cell, small blocks, slow links. If the interior of a block hides
 // the exchange, exchange in every step.
 //
-// Bits. The result has the bits of an exchange in every step if a cell's new value is the same function of its inputs
-// on every rank. In a periodic dimension that is split, cells beyond the ends of the domain are computed too: a
-// coefficient that depends on the position must be taken from the position inside the domain.
+// Bits. The result has the bits of an exchange in every step. The condition is that a cell's new value is the same
+// function of its inputs on every rank. In a periodic dimension that is split, cells beyond the ends of the domain are
+// computed too. For these cells, take a coefficient that depends on the position from the position inside the domain.
 //
 // Refill. Some ghosts are copied within the rank before each step instead of computed (refill()); they are one radius
-// wide. These are ghosts beyond an end of the domain that is not periodic, which follow from cells inside. And ghosts
-// of a dimension that is not split, periodic or not, which follow from the rank's own cells. Beyond an end of kind
-// `none`, the caller fills the ghosts as usual.
+// wide. Ghosts beyond an end of the domain that is not periodic follow from cells inside. Ghosts of a dimension that is
+// not split, periodic or not, follow from the rank's own cells. Beyond an end of kind `none`, the caller fills the
+// ghosts as usual.
 //
 // C. Ding, Y. He, "A Ghost Cell Expansion Method for Reducing Communications in Solving PDE Problems", SC 2001;
 // J. Demmel, M. Hoemmen, M. Mohiyuddin, K. Yelick, "Avoiding Communication in Sparse Matrix Computations", IPDPS 2008
@@ -46,8 +46,9 @@ class DeepHalo {
   /// radius: number of cells that a step reads beyond the cell it computes, in each dimension and on each side.
   /// steps: number of steps after each exchange; 1 is an ordinary halo.
   /// @pre 0 ≤ rank < distribution.ranks(), radius ≥ 0, steps ≥ 1. Throws InvalidArgument.
-  /// Throws Unsupported (equal on all ranks) if steps > 1 and a dimension that is split and read on both sides is
-  /// periodic on one side only: the cells beyond that side would not evolve as the cells they are images of.
+  /// Throws Unsupported (equal on all ranks) if steps > 1 and a dimension is periodic on one side only. This concerns
+  /// dimensions that are split and read on both sides. The cells beyond that side would not evolve as the cells inside
+  /// that they copy.
   DeepHalo(const views::Distribution& distribution, int rank, const views::GhostWidths& radius, int steps,
            const BoundaryConditions& boundaries = {});
 

@@ -21,9 +21,9 @@ struct MethodTime {
 std::string to_string(const std::vector<MethodTime>& times);
 
 /// The median time of each method that these Views support, over `repetitions` runs. Fastest first, equal on all ranks.
-/// The default method comes first if no other method is more than 2 % faster. Methods: fused or not, if there are
-/// several Views; by dimension or not, if several dimensions have ghosts; consolidated or not, if a node has several
-/// ranks and there are several nodes. Each run fills the Views' ghosts with their right values.
+/// The default method comes first if no other method is more than 2 % faster. The methods are fused or not, if there
+/// are several Views. They go by dimension or not, if several dimensions have ghosts. They are consolidated or not, if
+/// there are several nodes and a node has several ranks. Each run fills the Views' ghosts with their right values.
 /// Collective.
 /// @pre repetitions ≥ 1, equal on all ranks. Throws InvalidArgument on all ranks. Throws as Exchange does.
 template <class Exec>

@@ -40,8 +40,8 @@ struct Field {
         boundaries(boundary_conditions),
         needed(std::move(needed_box)) {}
 
-  /// A tensor without a DistributedView, such as the input of a network. Its owned box alone is filled.
-  /// @pre `owned` covers what `rank` owns in the distribution
+  /// A tensor without a DistributedView, for example the input of a network. Its owned box alone is filled.
+  /// @pre `owned` covers the box that `rank` owns in the distribution
   template <class T>
   Field(const TensorRef<T, MemorySpace>& owned, const views::Distribution& of, int rank_of_field, std::string name)
       : tensor(owned),

@@ -6,7 +6,7 @@
 //   const Transfer<> refill = make_refill(comm, queue, deep, {{u, boundaries}});
 //   (deep.exchange_due(n) ? exchange.start(queue) : refill.start(queue)).finish();
 //
-// Afterwards the ghost state is fresh, as after an exchange, also on ranks without ghosts to fill: all values that the
+// Afterwards the ghost state is fresh, as after an exchange, also on ranks without ghosts to fill. All values that the
 // next step reads agree with their owners. Ghosts further out keep old values.
 #include <aloni/halo/deep_halo.hpp>
 #include <aloni/halo/field.hpp>

@@ -99,9 +99,9 @@ struct PeerTransfer {
 
 struct TransferOptions {
   std::string label = "transfer";  ///< part of kernel and profiling labels: aloni::halo::<label>: pack
-  /// Messages of at least this many bytes are not sent between ranks that share memory: the receiver copies the values
-  /// from the sender's memory. If the tensor itself is in shared memory (core/comm/shared_view.hpp), it copies in one
-  /// pass. Equal on all ranks.
+  /// Messages of at least this many bytes are not sent between ranks that share memory. The receiver copies the values
+  /// from the sender's memory instead. If the tensor itself is in shared memory (core/comm/shared_view.hpp), it copies
+  /// in one pass. Equal on all ranks.
   std::size_t direct_bytes = default_direct_bytes;
   /// Two or more messages from one node to another are joined into one if their mean length is below this many bytes;
   /// 0: never. The ranks of a node must share memory (see TransportOptions: shared memory on, without checksums). Equal
@@ -140,7 +140,7 @@ class Transfer {
   [[nodiscard]] Pending start(const Queue<Exec>& queue) const;
 
   /// The adjoint, collective and asynchronous as start(). In place: adds each ghost value to the cell it came from,
-  /// then sets the ghosts that the plan fills to zero. Between two tensors: overwrites the whole source tensor; each
+  /// then sets the ghosts that the plan fills to zero. Between two tensors: overwrites the whole source tensor. Each
   /// cell becomes the sum of the destination cells that took their value from it, or zero if there are none. The
   /// destination does not change. The order of sums is fixed: equal inputs give equal bits.
   [[nodiscard]] Pending start_adjoint(const Queue<Exec>& queue) const;

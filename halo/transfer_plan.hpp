@@ -8,9 +8,13 @@
 //   count(plan).sent_elements;
 //
 // Plans are plain data made by pure arithmetic. Every rank makes its own plan without communication, in O(ranks) time.
-// The messages that one rank plans to send have the content and order that the other rank plans to receive. None of
-// these is a special case: uneven or empty blocks; blocks thinner than the halo, where several ranks send to one ghost
-// region; corners; ghosts wider than the domain; replicated tensors; one or two ranks on a periodic axis.
+// The messages that one rank plans to send have the content and order that the other rank plans to receive. There are
+// no special cases for these:
+// - uneven or empty blocks;
+// - blocks thinner than the halo, where several ranks send to one ghost region;
+// - corners, and ghosts wider than the domain;
+// - replicated tensors;
+// - one or two ranks on a periodic axis.
 // halo/transfer.hpp runs a plan.
 #include <aloni/halo/boundary.hpp>
 #include <aloni/halo/stencil.hpp>

@@ -1,6 +1,6 @@
 #pragma once
-// A convolution, transposed or not, with samples, space, channels and filters split over ranks: the local kernels and
-// the communication of its passes, as nodes of a step graph. Network builds its convolution layers from it.
+// A convolution, transposed or not, with samples, space, channels and filters split over ranks. Its local kernels and
+// the communication of its passes are nodes of a step graph. Network builds its convolution layers from it.
 // Benchmarks, and applications with a convolution of their own, use it alone.
 //
 //   const NetworkPlan plan = plan_network(net, resolve(strategy, net, comm.size()), comm.size(), samples);
@@ -19,7 +19,7 @@
 //     ones. This is cheaper than a copy of the tensor that leaves them out.
 //   - Where the interior is not worth a kernel of its own, the pass is computed at once.
 // * Ghosts of dL/dy are exchanged in place if the owned box stays contiguous with ghosts around it
-//   (output_gradient_box). Otherwise they go to thin copies of the faces or to a full copy, whichever costs less.
+//   (output_gradient_box). Otherwise they go to thin copies of the faces, or to a full copy if that costs less.
 // * Channels and filters: input rows are gathered, and partial sums reduced, in chunks. While one chunk travels the
 //   next is computed. Partial sums of at most two chunks exist at a time.
 // * Weights: a rank holds all of them, or only those that it uses. Their gradient is this rank's share; gradients of

@@ -1,5 +1,5 @@
 #pragma once
-// Layers as plain data: what a layer computes, not where or how. A network is a graph of layers
+// Layers as plain data: the computation of a layer, without its place and its kernels. A network is a graph of layers
 // (nn/network_description.hpp).
 // A strategy splits each layer over ranks (nn/strategy.hpp). Network runs them.
 #include <aloni/core/index.hpp>

@@ -7,9 +7,10 @@
 //
 // Each box of a layer (owned, needed, computed; see LayerPlan) is the product of one range per dimension. That range
 // depends on the rank's grid coordinate in this dimension alone. A box is empty exactly if one of its ranges is. Two
-// coordinates are in one class if all ranges are equal but for a translation: those of the coordinate itself, and those
-// of the coordinates that overlap with it. A translation may differ between input and output, if windows are translated
-// with them. So work, messages and memory are equal on ranks whose coordinates are in equal classes.
+// coordinates are in one class if all their ranges are equal except for a translation. This includes the ranges of the
+// coordinate itself and the ranges of the coordinates that overlap with it. A translation may differ between input and
+// output, if windows are translated with them. So work, messages and memory are equal on ranks whose coordinates are in
+// equal classes.
 #include <aloni/halo/stencil.hpp>
 #include <aloni/views/process_grid.hpp>
 

@@ -13,8 +13,8 @@
 //   f    stationary output: the input is gathered; each rank computes the complete outputs of its filters
 //   c f  stationary weights: the input is gathered among the ranks with the same block of channels; partial sums are
 //        reduced and scattered among the ranks with the same block of filters
-// Among the ranks that share a sample and a part of space, rank q·c + p has block p of the channels and block q of the
-// filters.
+// Consider the ranks that share a sample and a part of space. Among them, rank q·c + p has block p of the channels and
+// block q of the filters.
 #include <aloni/views/process_grid.hpp>
 
 #include <cstdint>
@@ -26,10 +26,10 @@ namespace aloni::nn {
 /// How a layer overlaps its halo exchange with computation. Where sums are exact, all give the same bits.
 enum class Overlap : std::uint8_t {
   interior_first,  ///< the interior is computed while ghosts travel
-  blocking,        ///< all is computed after the ghosts have arrived, the gradient of the weights too
-  /// Consecutive layers with this overlap and the same split exchange ghosts once. The first layer fetches all that
-  /// the last one depends on. Each layer also computes what its readers need beyond the owned box. The backward pass
-  /// exchanges as with interior_first, hidden beside the gradient of the weights.
+  blocking,        ///< computed after the ghosts have arrived, the gradient of the weights too
+  /// Consecutive layers with this overlap and the same split exchange ghosts once. The first layer fetches all inputs
+  /// that the last one depends on. Each layer also computes the outputs that its readers need beyond the owned box. The
+  /// backward pass exchanges as with interior_first, hidden beside the gradient of the weights.
   recompute_halo
 };
 

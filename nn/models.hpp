@@ -21,8 +21,8 @@ struct ModelOptions {
   std::optional<Index> classes = {};
 };
 
-/// LeNet-5 (LeCun et al. 1998, section II.B), with ReLU and max pooling as is usual today: conv1 5x5x6 pad 2, pool
-/// 2x2, conv2 5x5x16, pool 2x2, dense 120, 84, classes. 61,706 parameters for 28x28x1 and 10 classes.
+/// LeNet-5 (LeCun et al. 1998, section II.B), with ReLU and max pooling as is usual today. Layers: conv1 5x5x6 pad 2,
+/// pool 2x2, conv2 5x5x16, pool 2x2, dense 120, 84, classes. It has 61,706 parameters for 28x28x1 and 10 classes.
 NetworkDescription lenet5(const views::Extents& image, Index classes);
 
 /// model           default input    outputs   parameters   loss                        publication
@@ -38,7 +38,7 @@ NetworkDescription lenet5(const views::Extents& image, Index classes);
 /// cosmoflow       128³ × 1         4          9,437,348   mean squared error          Mathuriya et al. 2018
 ///
 /// vgg16 has no batch normalisation. The stride of a bottleneck of resnet50 is in its 3×3 convolution. For images with
-/// at most 64 rows and 64 columns, resnet18, resnet50 and densenet121 begin with a 3×3 convolution and no pooling, and
+/// at most 64 rows and 64 columns, resnet18, resnet50 and densenet121 begin with a 3×3 convolution and no pooling. They
 /// have 10 classes by default.
 /// mesh1k and mesh2k: six blocks of 3 or 5 convolutions, each with batch normalisation and ReLU, and filters 128, 160,
 /// 192, 256, 384, 128. The first convolution is 5×5, all others are 3×3. Each block begins with stride 2. A 1×1

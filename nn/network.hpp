@@ -14,21 +14,21 @@
 //   StepResult result = network.train_step(queue, SgdOptions{.learning_rate = 0.05}, step);   // step = 1, 2, 3, …
 //
 // Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace> stores and sends activations and their gradients as
-// bfloat16, which halves the memory of float. Devices have no such network.
+// bfloat16, which halves the memory of float. On devices a network cannot have this type.
 // * Parameters, their gradients, statistics and sums stay float (Parameters<float>) or double. A layer computes in
 //   float or double and rounds once, when it writes a result.
-// * Three sums are in bfloat16, with one rounding per summand: the gradients that several readers return to a tensor,
-//   Add, and the ghost gradients of overlapping windows. Each has few summands.
+// * Three sums are in bfloat16, with one rounding per summand. These are the gradients that several readers return to a
+//   tensor, Add, and the ghost gradients of overlapping windows. Each has few summands.
 // * Convolutions use oneDNN. On processors for which oneDNN has no bfloat16 the constructor throws Unsupported,
 //   unless the backend is `reference`.
 //
-// Number of threads: with the backends reference, direct and onednn, the activations of a forward pass have the same
-// bits for every number of threads, up to the first Dense layer. BLAS (Dense, kokkos_kernels), the loss and the
+// Number of threads. With the backends reference, direct and onednn, activations of a forward pass have the same bits
+// for every number of threads. This holds up to the first Dense layer. BLAS (Dense, kokkos_kernels), the loss and the
 // backward pass sum in an order that depends on the number of threads. Equal runs with equal numbers of threads give
 // equal bits.
 //
-// The data of a simulation. input_field() and output_field() are what halo::Redistribution takes. A network can also
-// read a tensor of the caller where it lies (nn/adopted_input.hpp):
+// The data of a simulation. halo::Redistribution takes input_field() and output_field(). A network can also read a
+// tensor of the caller where it lies (nn/adopted_input.hpp):
 //
 //   Network<float> network(comm, queue, description, strategy, 1, parameters, {}, density);   // a DistributedView
 //
@@ -177,9 +177,9 @@ class Network {
   /// Bytes of this rank that the plans predict for the network: buffers, packed messages and copies of weights, without
   /// the parameters. The libraries' own memory is not included.
   Index planned_bytes() const;
-  /// Bytes by which the plans predict the resident set of this process to grow, from before the network is made to the
-  /// end of the first step: planned_bytes(), code, and pages of other ranks that this rank reads
-  /// (nn/plan/process_memory.hpp).
+  /// Growth of the resident set of this process that the plans predict, in bytes. It is counted from before the network
+  /// is made to the end of the first step. It consists of planned_bytes(), code, and pages of other ranks that this
+  /// rank reads (nn/plan/process_memory.hpp).
   Index planned_resident_bytes() const;
   /// How often convolutions of this rank have made their filters ready for their kernels, over all of them.
   std::uint64_t filter_refreshes() const;

@@ -1,6 +1,6 @@
 #pragma once
-// Where every tensor of a network lives, and what each rank needs to compute its part. Pure arithmetic between a
-// description with a strategy and the running Network: no communication, equal on every rank.
+// Where every tensor of a network lives, and the inputs that each rank needs to compute its part. Pure arithmetic
+// between a description with a strategy and the running Network: no communication, equal on every rank.
 //
 //   const NetworkPlan plan = plan_network(net, resolve(strategy, net, ranks), ranks, 64);
 //   plan.layers[2].input_needed(rank);   // rows of conv2's input that `rank` reads, ghosts included
@@ -50,8 +50,8 @@ struct ConvolutionPart {
   friend bool operator==(const ConvolutionPart&, const ConvolutionPart&) = default;
 };
 
-/// The plan of a convolution, transposed or not, or of a dense layer with split channels or filters: an addition to
-/// the plan of its layer.
+/// The plan of a convolution, transposed or not, or of a dense layer with split channels or filters. It adds to the
+/// plan of its layer.
 struct ConvolutionPlan {
   bool transposed = false;  ///< if so, the layer's stencil is that of the mirrored convolution, from output to input
   Index channels = 1, filters = 1, groups = 1;  ///< of the whole layer
@@ -116,7 +116,7 @@ struct LayerPlan {
   /// Gradients cover the owned outputs only.
   views::Box forward_work(int rank) const;
 
-  /// The inputs that the rank reads. Windowed layers: what forward_work() depends on, clipped to the tensor; empty if
+  /// The inputs that the rank reads. Windowed layers: the inputs of forward_work(), clipped to the tensor; empty if
   /// there is no output. Other layers: `recomputed`, or the owned inputs where that is empty.
   views::Box input_needed(int rank) const;
   /// input_needed() in the indices of one of `inputs`, which differ from those of the layer in a concatenation.

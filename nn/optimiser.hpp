@@ -54,7 +54,7 @@ enum class OptimiserKind : std::uint8_t { sgd, adam };
 
 inline OptimiserKind kind_of(const Optimiser& optimiser) { return static_cast<OptimiserKind>(optimiser.index()); }
 
-/// What plans and Parameters need to know of a kind.
+/// The facts about a kind that plans and Parameters need.
 struct OptimiserProperties {
   const char* name;  ///< "sgd"
   /// State tensors of each learned tensor, in the order in which the kernel takes them. The state "momentum" of the

@@ -18,8 +18,8 @@
 //
 // Values have a version, by which convolutions know that filters in the order of their kernels are still right. The
 // library's functions that write values raise it. The caller may also write values through the Views. So every call of
-// a Network takes the values for new ones, and reorders each filter once in this call. A caller who promises to tell of
-// each write saves that, for example in the evaluation of many mini-batches:
+// a Network treats the values as new, and reorders each filter once in this call. A caller who announces each write
+// avoids this, for example in the evaluation of many mini-batches:
 //
 //   parameters.set_writes(ParameterWrites::announced);
 //   Kokkos::deep_copy(queue.space(), parameters.value(i), other);   // a write by the caller
@@ -49,7 +49,8 @@ enum class ParameterUse : std::uint8_t { training, inference };
 
 /// How the library learns that the caller has written values through value(), vector_value(), values() or segments().
 /// at_any_time: not at all. announced: the caller calls values_changed() after each write, before the next call of a
-/// Network. Builds with debug checks compare checksums at each call. They throw InvalidArgument on the ranks that forgot.
+/// Network. Builds with debug checks compare checksums at each call. They throw InvalidArgument on the ranks where a
+/// call is missing.
 enum class ParameterWrites : std::uint8_t { at_any_time, announced };
 
 /// Running mean and variance per channel. Batch normalisation keeps them for evaluation.
@@ -81,8 +82,8 @@ class Parameters {
   /// number of correct predictions.
   static constexpr Index tail = 2;
 
-  /// All tensors whole on every rank. Initial values depend only on the seed and the position in the tensor: uniform
-  /// in ±1/sqrt(fan_in) for weights and biases, 1 for gamma, 0 for beta. Not collective.
+  /// All tensors whole on every rank. Initial values depend only on the seed and the position in the tensor. They are
+  /// uniform in ±1/sqrt(fan_in) for weights and biases, 1 for gamma, 0 for beta. Not collective.
   Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed,
              ParameterUse use = ParameterUse::training, OptimiserKind optimiser = OptimiserKind::sgd);
   /// As above, but the gradients lie in memory that the ranks of a node share, so that their all-reduce takes one
@@ -105,8 +106,8 @@ class Parameters {
 
   /// How tensor i is split; {1, 1} if it is whole on every rank.
   const WeightBlocks& blocks(int i) const { return layout_.places.at(i).blocks; }
-  /// The box of tensor i that this rank keeps: all of it if it is whole, else the bounding box of the weights that
-  /// the rank uses. Empty if the rank uses none.
+  /// The box of tensor i that this rank keeps. If the tensor is whole, the box contains all of it. Otherwise it is the
+  /// bounding box of the weights that the rank uses. Empty if the rank uses none.
   const views::Box& kept(int i) const { return layout_.places.at(i).kept; }
 
   /// Whether there are gradients and the optimiser's state. All functions that name them require it.

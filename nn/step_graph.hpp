@@ -1,6 +1,7 @@
 #pragma once
 // A step as a graph: kernels, transfers and collectives, each with the memory that it reads and writes. From these
-// accesses alone follow the dependencies, and the order of actions on a rank. Layers say what they compute, not when.
+// accesses alone follow the dependencies, and the order of actions on a rank. Layers name their computations, not the
+// order.
 //
 //   StepGraph graph;
 //   graph.nodes.push_back({"halo of x", NodeKind::transfer, {{x, owned, false}, {x, ghosts, true}}});
@@ -47,9 +48,8 @@ struct StepGraph {
   std::vector<StepNode> nodes;
 };
 
-/// For each node, the earlier nodes that must be complete before it starts, ascending: those that write what it
-/// accesses, and those that read what it writes. Blocks that overlap count as one cell. Transitive dependencies are
-/// left out.
+/// For each node, the earlier nodes that must be complete before it starts, ascending. They write cells that the node
+/// accesses, or read cells that it writes. Blocks that overlap count as one cell. Transitive dependencies are left out.
 std::vector<std::vector<int>> dependencies(const StepGraph& graph);
 
 enum class StepActionKind : std::uint8_t { run, start, finish };
@@ -89,9 +89,9 @@ struct ScheduleOptions {
 /// finished no later transfer and waits for none. No rank waits for anything earlier. So all ranks get to it.
 std::vector<StepAction> schedule(const StepGraph& graph, const ScheduleOptions& options = {});
 
-/// For each action, the index in `actions` of the action on the other queue that it must wait for; -1 if there is
-/// none, or if an earlier action has waited for it. Kernels have one queue and communication another. Each queue
-/// works in the order of its actions.
+/// For each action, the action on the other queue for which it must wait, as an index in `actions`. -1 if there is
+/// none, or if an earlier action has waited for it. Kernels have one queue and communication another. Each queue works
+/// in the order of its actions.
 std::vector<int> waits_between_queues(const StepGraph& graph, const std::vector<StepAction>& actions);
 
 }  // namespace aloni::nn

@@ -56,7 +56,7 @@ class StepTimes {
     TimedNodes nodes;
     std::size_t first = 0, count = 0;  ///< of actions
   };
-  /// Work beside the nodes, such as the input. `step` contains all other work of a training step.
+  /// Work beside the nodes, for example the input. `step` contains all other work of a training step.
   enum class Row : unsigned char { step, input, compute, communication };
   struct Span {
     Row row = Row::compute;
@@ -129,9 +129,9 @@ class [[nodiscard]] TimedSpan {
   std::size_t span_;
 };
 
-/// The times of one rank. Rows: step, input, compute, communication, and "in flight": each communication from its start
-/// to its end, in as many rows as needed to show overlapping ones beside each other. Arguments of a slice: layer,
-/// phase, work, and from its cost flops, bytes and messages.
+/// The times of one rank. Rows: step, input, compute, communication, and "in flight". The latter has each communication
+/// from its start to its end, in as many rows as overlapping ones need. Arguments of a slice: layer, phase, work, and
+/// from its cost flops, bytes and messages.
 Trace trace_of(const StepTimes& times, int rank);
 
 }  // namespace aloni::nn

@@ -46,8 +46,8 @@ struct TrainOptions {
   /// If above 0: after each so many steps the ranks compare checksums of the parameters that they keep.
   std::int64_t check_replicas = 0;
   bool allow_nonfinite = false;  ///< goes on after a loss that is NaN or infinite
-  /// Number of training steps whose nodes are timed (TrainReport::times): those after the first five steps, or the last
-  /// ones of a shorter training.
+  /// Number of training steps whose nodes are timed (TrainReport::times). These are the steps after the first five, or
+  /// the last steps of a shorter training.
   std::int64_t timed_steps = 0;
 };
 
@@ -94,9 +94,9 @@ class TrainObserver {
 /// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp), which run on the host in every
 /// build.
 /// Collective. All ranks pass equal arguments, except for the observer; the ranks compare them, the data as checksums.
-/// Throws on all ranks: InvalidArgument for a wrong argument, or one that differs between ranks (the text names these
-/// ranks); Unsupported; NotFinite after the first step or evaluation whose loss is NaN or infinite. Throws
-/// ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
+/// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks; the text names these
+/// ranks. Throws Unsupported on all ranks. Throws NotFinite on all ranks after the first step or evaluation whose loss
+/// is NaN or infinite. Throws ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,

@@ -96,7 +96,9 @@ def cost_text(data):
     entries = data["cost"]
     rows = [[e["what"], f"{e['median_ratio']:.3f} ×", f"{e['best_ratio']:.3f} ×", str(e["turns"])] for e in entries]
     text = table(["operation, two ranks", "median", "best", "turns"], rows)
-    return text + (f"\nAgainst commit {entries[0]['before']}; " + origin(entries) if entries else "\nNot measured yet.\n")
+    if not entries:
+        return text + "\nNot measured yet.\n"
+    return text + f"\nAgainst commit {entries[0]['before']}; " + origin(entries)
 
 
 def tables_of(data, name):
@@ -148,7 +150,8 @@ def main():
         enter(data, options.folder, {"date": datetime.date.today().isoformat(), "commit": git_commit()})
         FIGURES.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     text = DOCUMENT.read_text(encoding="utf-8")
-    DOCUMENT.write_text(MARKED.sub(lambda match: match[1] + tables_of(data, match[2]) + match[4], text), encoding="utf-8")
+    text = MARKED.sub(lambda match: match[1] + tables_of(data, match[2]) + match[4], text)
+    DOCUMENT.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,14 +3,31 @@
 # sanitizers, eight times as many random cases from a new seed, 200 kills and 100 stops, and the deliberate faults of
 # unit_tests/mutation, none of which may survive. The trials of host become the figures of docs/guarantees.md.
 #   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [mutations]   (without arguments: all four)
+# mutations keeps its build and its results in build/nightly-mutations.
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 scripts/setup.sh || exit 1
-export ALONI_NIGHTLY=1 ALONI_FUZZ_SEED="${ALONI_FUZZ_SEED:-$(date +%s)}" ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000
+export ALONI_NIGHTLY=1 ALONI_FUZZ_SEED="${ALONI_FUZZ_SEED:-$(date +%s)}"
+export ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000
 echo "nightly: seed $ALONI_FUZZ_SEED"
 (($#)) || set -- host host-debug host-tsan mutations
+
+# The deliberate faults take hours. An interrupted run goes on if commit and changes of the tree are still the same.
+mutations() {
+  local folder=build/nightly-mutations state status
+  state=$({ git rev-parse HEAD && git diff HEAD; } | sha256sum)
+  if [[ $(cat "$folder/state" 2>/dev/null) != "$state" ]]; then
+    rm -rf "$folder" && mkdir -p "$folder" && echo "$state" >"$folder/state" || return 1
+  fi
+  env -u ALONI_NIGHTLY unit_tests/mutation/mutate.py --build "$folder/tree" --json "$folder/results.json" --resume \
+    -- -D aloni_CXX_ARCH=native
+  status=$?
+  ((status > 128)) || rm -f "$folder/state" # not interrupted: the next run begins with the first fault
+  return $status
+}
+
 failed=() records=$root/build/nightly-guarantees
 rm -rf "$records"
 for part in "$@"; do
@@ -20,10 +37,11 @@ for part in "$@"; do
       folder=build/nightly-$part
       unset ALONI_GUARANTEES
       [[ $part == host ]] && export ALONI_GUARANTEES=$records # sanitizers change times
-      cmake --preset "$part" -B "$folder" -D aloni_CXX_ARCH=native -D aloni_TEST_ALL_RANKS=ON && cmake --build "$folder" &&
+      cmake --preset "$part" -B "$folder" -D aloni_CXX_ARCH=native -D aloni_TEST_ALL_RANKS=ON &&
+        cmake --build "$folder" &&
         ctest --test-dir "$folder" --output-on-failure -j 4 || failed+=("$part")
       ;;
-    mutations) env -u ALONI_NIGHTLY unit_tests/mutation/mutate.py -- -D aloni_CXX_ARCH=native || failed+=("$part") ;;
+    mutations) mutations || failed+=("$part") ;;
     *) echo "test_nightly: $part is none of host, host-debug, host-tsan, mutations" >&2 && exit 2 ;;
   esac
 done

@@ -46,8 +46,8 @@ class PhaseWatch {
   std::thread thread_;
 };
 
-/// Marks this process as informed. Whether it is the one on this machine to print the failure of a rank; two ranks that
-/// ask at the same moment get different answers.
+/// Marks this process as informed. True if this process is the one on this machine that prints the failure of a rank.
+/// Two ranks that ask at the same moment get different answers.
 bool claim_failure();
 
 /// Waits until the other ranks on this machine can have seen that this one is informed.

@@ -1,6 +1,6 @@
 #pragma once
-// A picture of the plan of a training step, as SVG: for each layer its blocks with their ghosts, its messages and its
-// memory, and the memory over the nodes of the step.
+// A picture of the plan of a training step, as SVG. It shows for each layer its blocks with their ghosts, its messages
+// and its memory. It also shows the memory over the nodes of the step.
 //
 //   const PlanSummary summary = summarise(request);
 //   write_result_file("plan.svg", to_svg(drawing_of(request, summary)));
@@ -15,7 +15,7 @@
 
 namespace aloni::tools {
 
-/// What the picture shows.
+/// The contents of the picture.
 struct PlanDrawing {
   /// The part of a layer's input that one rank owns, and the part that it reads.
   struct Block {

@@ -15,7 +15,7 @@ enum class ProgressStyle {
   none,
 };
 
-/// Text such as "3:07" or "1:02:09"; "-:--" for negative, non-finite or huge `seconds`.
+/// Text like "3:07" or "1:02:09"; "-:--" for negative, non-finite or huge `seconds`.
 std::string clock_time(double seconds);
 
 /// A bar and the first `parts` that fit in `width` columns. `parts` are ASCII, the most important first.

@@ -31,11 +31,11 @@ int run_alone(const std::function<void()>& work);
 
 /// Runs `work` on every rank, with a communicator of all ranks. Returns the exit code, equal on all ranks.
 /// If `work` throws, one rank prints "aloni: …" to stderr: the lowest rank with an error of its own, not a PeerFailed.
-/// A rank that failed alone poisons the communicator. If the other ranks have not returned four seconds after the
-/// failure, or one second after the failure of another rank, the job is aborted with the exit code. If a rank ends or
-/// is stopped, one rank of each node prints which.
-/// `options`: of that communicator. Calls `leaving` with the exit code before the communicator ends; then no rank looks
-/// for failed ones any more.
+/// A rank that failed alone poisons the communicator. It then waits four seconds for the outcomes of the others. A rank
+/// that throws because of another rank waits one second. If outcomes are missing after that, it aborts the job with the
+/// exit code. If a rank ends or is stopped, one rank of each node prints the number of that rank.
+/// `options`: of that communicator. Calls `leaving` with the exit code before the communicator ends. After that no rank
+/// looks for failed ranks any more.
 /// Collective over all ranks of the job, once per program.
 int run_together(const std::function<void(const comm::Communicator&)>& work, const comm::TransportOptions& options = {},
                  const std::function<void(int code)>& leaving = {});

@@ -1,6 +1,6 @@
 #pragma once
-// Which rank owns which box of a tensor: the global extents, a process grid, and for each dimension either the
-// borders of its blocks or a mark that it is replicated. Pure arithmetic; equal on all ranks.
+// Which rank owns which box of a tensor. A distribution has the global extents and a process grid. Each dimension has
+// the borders of its blocks, or a mark that it is replicated. Pure arithmetic; equal on all ranks.
 //
 //   const auto x = Distribution::block(make_extents(8, {28, 28}, 6), ProcessGrid::parse("h3"), 3);
 //   x.owned(0);                                    // rows [0,10): the first 28 mod 3 blocks have one row more

@@ -73,8 +73,8 @@ constexpr Extents make_extents(Index samples, const std::array<Index, SpatialRan
   return e;
 }
 
-/// Throws InvalidArgument with `operation` if an extent is below 0, or the product of the extents other than 0 is above
-/// max_elements: then the product of no subset of the extents overflows.
+/// Throws InvalidArgument with `operation` if an extent is below 0, or if the product of the extents other than 0 is
+/// above max_elements. Extents that pass have no subset whose product overflows.
 void check_extents(const std::string& operation, const Extents& e);
 
 /// "8x1x28x28x1": all five extents in the order of Dim.

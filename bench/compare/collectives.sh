@@ -21,18 +21,13 @@ ranks=2
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mapfile -t cores < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-((${#cores[@]} >= ranks)) ||
+(($(env -u OMP_NUM_THREADS nproc) >= ranks)) ||
   { echo "collectives.sh: fewer cores than $ranks ranks: bench_collectives gives no times" >&2; exit 1; }
-export CORES="${cores[*]}" OMP_NUM_THREADS=1 OMP_PROC_BIND=false
-
-# Binding options differ between MPI implementations; taskset does not.
-pinned='cores=($CORES); rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-0}}
-exec taskset -c "${cores[$rank % ${#cores[@]}]}" "$@"'
+export OMP_NUM_THREADS=1 OMP_PROC_BIND=false
 
 sizes=$(IFS='|' && echo "$*")
 for ((turn = 0; turn < turns; ++turn)); do
-  "$root/scripts/mpirun" -n $ranks bash -c "$pinned" pinned "$bench" --benchmark_min_time=0.1 \
+  "$root/scripts/mpirun" -n $ranks "$here/pinned.sh" "$bench" --benchmark_min_time=0.1 \
     "--benchmark_filter=^allreduce/(private|shared|mpi)/($sizes)(/|\$)" \
     "--benchmark_out=$work/aloni.$turn.json" --benchmark_out_format=json >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; exit 1; }

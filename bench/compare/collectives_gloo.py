@@ -16,14 +16,13 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 
+import gloo_rank
+
 BATCHES = 10
 
 
 def work(rank, options, meeting, results):
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.ranks)
+    gloo_rank.join(rank, options.ranks, meeting)
 
     def slowest(seconds):
         longest = torch.tensor([seconds], dtype=torch.float64)

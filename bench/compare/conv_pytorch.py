@@ -17,6 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch.nn import functional
 
+import gloo_rank
 from conv_layers import LAYERS, arguments, best_milliseconds
 
 
@@ -58,10 +59,7 @@ def split(rank, options, meeting):
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     ranks = options.ranks
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+    gloo_rank.join(rank, ranks, meeting)
     mesh = init_device_mesh("cpu", (ranks,))
     for layer in LAYERS:
         plain = operands(layer)

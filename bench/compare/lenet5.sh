@@ -17,14 +17,9 @@ ranks=2
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mapfile -t cores < <(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)), sep="\n")')
-((${#cores[@]} >= ranks)) ||
+(($(env -u OMP_NUM_THREADS nproc) >= ranks)) ||
   echo "lenet5.sh: fewer cores than $ranks ranks: ranks share cores, and times mean little" >&2
-export CORES="${cores[*]}" OMP_NUM_THREADS=1 OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
-
-# Binding options differ between MPI implementations; taskset does not.
-pinned='cores=($CORES); rank=${OMPI_COMM_WORLD_LOCAL_RANK:-${MPI_LOCALRANKID:-0}}
-exec taskset -c "${cores[$rank % ${#cores[@]}]}" "$@"'
+export OMP_NUM_THREADS=1 OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
 
 step_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["step_seconds"])' "$1"; }
 
@@ -32,7 +27,7 @@ for batch in "$@"; do
   steps=$((batch < 512 ? 500 : 100))
   : >"$work/aloni.times" && : >"$work/pytorch.times"
   for ((turn = 0; turn < turns; ++turn)); do
-    "$root/scripts/mpirun" -n $ranks bash -c "$pinned" pinned "$aloni" train --model lenet5 \
+    "$root/scripts/mpirun" -n $ranks "$here/pinned.sh" "$aloni" train --model lenet5 \
       --data "$root/examples/data/mnist_subset" --batch "$batch" --steps "$steps" --strategy n$ranks --shift 0 \
       --progress none --json "$work/aloni.json" >/dev/null
     step_of "$work/aloni.json" >>"$work/aloni.times"

@@ -18,6 +18,8 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
 
+import gloo_rank
+
 
 def lenet5():
     return nn.Sequential(
@@ -28,10 +30,7 @@ def lenet5():
 
 
 def work(rank, options, meeting, results):
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[rank % len(cores)]})
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=options.ranks)
+    gloo_rank.join(rank, options.ranks, meeting)
     torch.manual_seed(1)
     samples = options.batch // options.ranks
     images = torch.randn(samples, 1, 28, 28).to(memory_format=torch.channels_last)

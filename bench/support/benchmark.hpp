@@ -19,8 +19,8 @@
 // cases.
 //
 // Rank 0 reports, the others are silent. With more ranks than cores a case is set up, checked and run once, and
-// reported without a time. --time_oversubscribed times it all the same: for runs whose bottleneck is not the cores, as
-// with the shaped link of two_hosts.sh.
+// reported without a time. --time_oversubscribed reports the time anyway: for runs whose bottleneck is not the cores,
+// as with the shaped link of two_hosts.sh.
 //
 // The time reported is the mean per repetition, in microseconds; the counter repetitions has their number. The counter
 // best_us is the mean of the fastest batch, which a busy machine disturbs least.

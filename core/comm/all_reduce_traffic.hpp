@@ -20,7 +20,7 @@ namespace detail {
 class Plans;
 }
 
-/// How an all-reduce runs: what determines the schedules of all its ranks.
+/// How an all-reduce runs: the facts that determine the schedules of all its ranks.
 struct AllReducePlan {
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;  ///< automatic: there is nothing to reduce
   Index part_elements = 0;  ///< of one part of a large all-reduce, as CollectiveOptions::part_elements

@@ -11,7 +11,7 @@
 
 namespace aloni::comm {
 
-/// schedule/algorithms.hpp says what each algorithm does and costs.
+/// schedule/algorithms.hpp has the steps and the cost of each algorithm.
 enum class AllReduceAlgorithm : std::uint8_t {
   automatic,
   direct,

@@ -26,8 +26,8 @@
 //   PeerFailed          on all ranks that wait, once the family is poisoned. Names the failed rank and its message.
 //
 // Failing together. A failure that only one rank can see (a file, its memory) must be wrapped in collectively() or end
-// in poison(). Poison reaches the whole family: the communicator from from_mpi() and all that were split from it, in
-// any depth, because a rank that waits in one of them may wait for a rank that waits in another.
+// in poison(). Poison reaches the whole family: the communicator from from_mpi() and all communicators split from it,
+// in any depth. The reason: a rank that waits in one of them may wait for a rank that waits in another.
 // A rank that can't poison any more is found as well. Ranks of its node notice within milliseconds that its process has
 // ended; other nodes notice it if it is the lowest rank of its node. A rank that is stopped or takes no part is found
 // after TransportOptions::stuck_after, one that computes after TransportOptions::longest_wait. The others then throw
@@ -122,10 +122,10 @@ class Communicator {
   /// Tags are 0 … max_tag.
   static constexpr int max_tag = 16383;
 
-  /// Asynchronous. The k-th send with a tag meets the k-th receive with that tag; both have the same size in bytes, and
-  /// the same element type if both are spans of numbers.
-  /// Flow control: data arrive at once, but beyond 4 MiB (256 bytes more for each message) a send completes only when
-  /// the peer has received the earlier ones. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
+  /// Asynchronous. The k-th send with a tag meets the k-th receive with that tag. Both have the same size in bytes. If
+  /// both are spans of numbers, they have the same element type.
+  /// Flow control: data arrive at once. But beyond 4 MiB a send completes only when the peer has received the earlier
+  /// messages; each message counts 256 bytes more than its size. @pre 0 ≤ peer < size(), 0 ≤ tag ≤ max_tag
   [[nodiscard]] Request send(std::span<const std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
   [[nodiscard]] Request receive(std::span<std::byte> data, int peer, int tag, const MessageOptions& o = {}) const;
   template <MessageElement T, std::size_t N>
@@ -211,7 +211,7 @@ class Communicator {
   void set_tuning(const Tuning& tuning) const;
   /// Why these ranks cannot use an algorithm for an all-reduce, and the alternative; none if they can.
   std::optional<std::string> unsupported_reason(AllReduceAlgorithm algorithm) const;
-  /// What set_tuning() was given last; none before.
+  /// The tuning of the last set_tuning(); none before.
   const std::optional<Tuning>& tuning() const;
 
   // --- memory of the node's ranks ---

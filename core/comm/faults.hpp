@@ -1,6 +1,6 @@
 #pragma once
-// Faults of the messages of a rank, for tests: by a FaultyTransport around one transport (faulty_transport.hpp), or
-// around the transports of a family of communicators (TransportOptions::faults).
+// Faults of the messages of a rank, for tests. A FaultyTransport makes them around one transport
+// (faulty_transport.hpp), or around the transports of a family of communicators (TransportOptions::faults).
 #include <chrono>
 #include <cstdint>
 #include <limits>

@@ -25,7 +25,7 @@ class FaultyTransport final : public Transport, private Transport::Sink {
 
   static std::chrono::nanoseconds steady_time() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
-  /// `faults`: of this rank (Faults::of_rank); slow_by above 0 makes this transport slow, whatever slow_rank is.
+  /// `faults`: of this rank (Faults::of_rank); slow_by above 0 makes this transport slow, for every value of slow_rank.
   /// `clock`: times the pauses of a slow rank.
   /// @pre `inner` outlives this object, and nothing else polls it
   FaultyTransport(Transport& inner, const Faults& faults, Clock clock = steady_time)

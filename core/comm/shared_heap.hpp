@@ -14,8 +14,8 @@
 // mappings of a heap than the heap had segments at one time. A mapping that is out of date shows the file, as all
 // mappings do: no rank can read the memory of another segment instead.
 //
-// Why one file and not one for each segment: a process may open few files (1024 by default), and a descriptor that is
-// closed and used again would lead other ranks to a wrong file.
+// Why one file and not one for each segment: a process may open few files, 1024 by default. And if a descriptor is
+// closed and used again, it leads other ranks to a wrong file.
 //
 // Why not MPI's shared windows: creating one is collective, so allocating a View would be a collective operation. Open
 // MPI also keeps them in named files. A memfd has no name and vanishes with its last process, even after kill -9. It is

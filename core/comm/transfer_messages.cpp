@@ -42,6 +42,14 @@ struct TransferMessages::Implementation {
     const auto guard = state->runtime->guard();
     state->runtime->engine().remove_transfer(slot);
   }
+
+  /// `operation(engine)` under the guard. An error poisons the family.
+  template <class Operation>
+  auto run(const Operation& operation) const {
+    state->check_poison(name, false);
+    const auto guard = state->runtime->guard();
+    return state->poisoning([&] { return operation(state->runtime->engine()); });
+  }
 };
 
 TransferMessages::TransferMessages(const Communicator& comm, std::span<const ElementType> types, std::string name) {
@@ -53,31 +61,22 @@ TransferMessages::TransferMessages(const Communicator& comm, std::span<const Ele
 }
 
 void TransferMessages::begin(TransferDirection direction) const {
-  const auto& state = implementation_->state;
-  state->check_poison(implementation_->name, false);
-  const auto guard = state->runtime->guard();
-  state->poisoning([&] { state->runtime->engine().begin_round(implementation_->slot, direction); });
+  implementation_->run([&](detail::Engine& engine) { engine.begin_round(implementation_->slot, direction); });
 }
 
 Request TransferMessages::send(std::span<const std::byte> data, int peer, TransferMessage kind,
                                const MessageOptions& options) const {
-  const auto& state = implementation_->state;
-  state->check_poison(implementation_->name, false);
-  const auto guard = state->runtime->guard();
-  return state->poisoning([&] {
+  return implementation_->run([&](detail::Engine& engine) {
     return detail::request_of(
-        state->runtime->engine().send(implementation_->slot, data, peer, static_cast<std::uint32_t>(kind), options));
+        engine.send(implementation_->slot, data, peer, static_cast<std::uint32_t>(kind), options));
   });
 }
 
 Request TransferMessages::receive(std::span<std::byte> data, int peer, TransferMessage kind,
                                   const MessageOptions& options) const {
-  const auto& state = implementation_->state;
-  state->check_poison(implementation_->name, false);
-  const auto guard = state->runtime->guard();
-  return state->poisoning([&] {
+  return implementation_->run([&](detail::Engine& engine) {
     return detail::request_of(
-        state->runtime->engine().receive(implementation_->slot, data, peer, static_cast<std::uint32_t>(kind), options));
+        engine.receive(implementation_->slot, data, peer, static_cast<std::uint32_t>(kind), options));
   });
 }
 

@@ -8,8 +8,8 @@
 //   Request s = messages.send(cells, right, TransferMessage::values);
 //
 // In one round, a rank sends at most one message of each kind to another rank. Each message carries direction, bytes
-// and element types. A difference throws CommunicationError on the rank that finds it, and PeerFailed on the others:
-// also if this rank expects no message of the sender in its own direction.
+// and element types. A difference throws CommunicationError on the rank that finds it, and PeerFailed on the others. A
+// rank finds it also if it expects no message of the sender in its own direction.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/message.hpp>
 #include <aloni/core/comm/reduction.hpp>

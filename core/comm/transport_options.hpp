@@ -33,14 +33,15 @@ struct TransportOptions {
   /// Above 0: each group of this many ranks counts as a node of its own, to try several nodes on one machine.
   /// 0: nodes are machines.
   int ranks_per_node = 0;
-  /// Limit of time for an operation for which nothing arrives, because a rank is stopped or sleeps outside of all
-  /// operations, or because all ranks wait. Then every rank of the family throws PeerFailed, which names the rank to
-  /// blame and what it does. 0: no limit, of longest_wait neither. Also the limit of each step of from_mpi().
+  /// Limit of time for an operation for which nothing arrives. It applies if a rank is stopped or sleeps outside of all
+  /// operations, or if all ranks wait. Then every rank of the family throws PeerFailed, which names the rank to blame
+  /// and its state. 0: no limit; longest_wait is no limit then either. Also the limit of each step of from_mpi().
   std::chrono::milliseconds stuck_after{30'000};
-  /// The limit while the rank to blame uses the processor or waits for a disk, or while nobody knows: it is alone on
-  /// its node and does not answer. After stuck_after, and then once a minute, a notice says so (core/notice.hpp).
+  /// The limit while the rank to blame uses the processor or waits for a disk. Also the limit while its state is
+  /// unknown: it is alone on its node and does not answer. After stuck_after, and then once a minute, a notice says so
+  /// (core/notice.hpp).
   std::chrono::milliseconds longest_wait{600'000};
-  /// Faults of all messages between ranks, to try how an application stands them; each rank draws from a seed of its
+  /// Faults of all messages between ranks, to try how an application reacts to them. Each rank draws from a seed of its
   /// own.
   /// Delays change no result. Lost, truncated or, with checksums, corrupted messages end in an exception on all ranks
   /// that wait for them. Copies within shared memory meet no faults.

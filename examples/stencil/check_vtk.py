@@ -36,7 +36,8 @@ def read(path):
         arrays[array.get("Name")] = (4 * components, data[offset + 8:offset + 8 + size])
         assert offset == end, f"{path}: {array.get('Name')} begins at {offset}, the one before ends at {end}"
         end = offset + 8 + size
-    assert data[end:] in (b"", b"\n</AppendedData>\n</VTKFile>\n"), f"{path}: {len(data)} bytes of arrays that take {end}"
+    rest = data[end:]
+    assert rest in (b"", b"\n</AppendedData>\n</VTKFile>\n"), f"{path}: {len(data)} bytes of arrays that take {end}"
     return root, root[0], arrays
 
 

@@ -1,7 +1,7 @@
 #pragma once
 // The equations: a compressible, magnetised gas in a periodic box, as in codes for the interior of stars and for the
-// interstellar medium. Eight quantities per cell, derivatives of sixth order (three cells to each side, and along the
-// diagonals), Runge-Kutta of third order with the low storage of Williamson (1980).
+// interstellar medium. There are eight quantities per cell. Derivatives are of sixth order: three cells to each side,
+// and along the diagonals. Time steps are by Runge-Kutta of third order with the low storage of Williamson (1980).
 //
 //   ∂ρ/∂t = −u·∇ρ − ρ ∇·u + κ ∇²ρ                  ρ density
 //   ∂u/∂t = −u·∇u + (j × B − ∇p) / ρ + κ ∇²u        u velocity
@@ -158,7 +158,7 @@ void run(const Exec& exec, const Substep<T>& substep) {
   }
 }
 
-/// The start values at a position. Each is a function of few terms: equal bits on whichever rank computes it.
+/// The start values at a position. Each is a function of few terms, with equal bits on every rank.
 template <class T>
 KOKKOS_FUNCTION Kokkos::Array<T, quantities> start_at(double x, double y, double z) {
   constexpr double gamma = 5. / 3;

@@ -89,7 +89,7 @@ Placed place(const comm::Communicator& comm, const Options& options) {
   compare("estimated, all links one after the other",
           halo::placement_cost(traffic_of(options.grid), links.seconds_per_byte, in_order), placement.cost);
   if (grid == options.grid && placement.rank_of == in_order) {
-    say("measured: the choice is what the stencil does without --place");
+    say("measured: the choice is the one without --place");
   } else {
     const double before = exchange_seconds<T>(comm, options.grid, options);
     const double after = exchange_seconds<T>(placed.comm, grid, options);

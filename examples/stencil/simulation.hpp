@@ -129,7 +129,7 @@ class Simulation {
   const Field& now() const { return fields_[now_]; }
   void allocate(Field& field, const Distribution& domain) const;
   using ExchangeFields = std::vector<halo::Exchange<>::field_type>;
-  /// What the exchanges of a field fill.
+  /// The ghosts that the exchanges of a field fill.
   struct Ghosts {
     ExchangeFields within, between;
   };

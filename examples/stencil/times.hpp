@@ -29,7 +29,7 @@ class Times {
     std::nth_element(sorted.begin(), at, sorted.end());
     return *at;
   }
-  /// Turn by turn, the time of this work over the time of `other`: what disturbs a machine for long cancels out.
+  /// Turn by turn, the time of this work over the time of `other`. A long disturbance of the machine cancels out.
   Times over(const Times& other) const {
     Times ratios;
     for (std::size_t i = 0; i < seconds_.size(); ++i) ratios.seconds_.push_back(seconds_[i] / other.seconds_[i]);

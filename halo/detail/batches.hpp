@@ -1,5 +1,5 @@
 #pragma once
-// Which sums may run at the same time. Two sums into the same cell must run one after another in a fixed order, so that
+// Which sums may run at the same time. Two sums into the same cell must run one after another in a fixed order. Then
 // equal inputs give equal bits for any number of threads.
 #include <aloni/views/box.hpp>
 

@@ -84,22 +84,24 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
   const auto labels = network.labels();
   const auto label_of = [&](Index i) { return static_cast<int>(images.labels[chosen[out.lower(Dim::sample) + i]]); };
   const auto label_count = static_cast<Index>(labels.extent(0));
-  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible) {
-    using HostExec = std::conditional_t<Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible, Exec,
-                                        Kokkos::DefaultHostExecutionSpace>;
-    if constexpr (std::is_same_v<HostExec, Exec>) {
-      convert<T>(queue.space(), images, chosen, shifts, box, network.input());
+  constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
+  using HostExec = std::conditional_t<on_host, Exec, Kokkos::DefaultHostExecutionSpace>;
+  const HostExec host_space = [&] {
+    if constexpr (on_host) {
+      return queue.space();
     } else {
-      convert<T>(HostExec(), images, chosen, shifts, box, network.input());
+      return HostExec();
     }
+  }();
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible) {
+    convert<T>(host_space, images, chosen, shifts, box, network.input());
     for (Index i = 0; i < label_count; ++i) labels(i) = label_of(i);
   } else {
     const auto e = views::extents_of(box).values;
     Kokkos::View<T*, Mem> staged(
         Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::staged_input"), box.size());
     const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, staged);
-    using HostExec = Kokkos::DefaultHostExecutionSpace;
-    convert<T>(HostExec(), images, chosen, shifts, box,
+    convert<T>(host_space, images, chosen, shifts, box,
                local::dense_tensor<T, HostExec>(host.data(), e[0], e[1], e[2], e[3], e[4]));
     const auto host_labels = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, labels);
     for (Index i = 0; i < label_count; ++i) host_labels(i) = label_of(i);

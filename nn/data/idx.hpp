@@ -16,9 +16,9 @@ struct IdxArray {
 /// A file whose extents are known before its values are read, so that a wrong file costs no memory.
 class IdxFile {
  public:
-  /// Reads the header. Throws FileError naming the path and the defect: missing, no regular file, truncated header,
-  /// magic number, more elements than a file of this size can hold. Throws Unsupported for a gzip file if the build has
-  /// no zlib.
+  /// Reads the header. Throws FileError naming the path and the defect. Defects are: missing, no regular file,
+  /// truncated header, magic number, more elements than a file of this size can hold. Throws Unsupported for a gzip
+  /// file if the build has no zlib.
   explicit IdxFile(const std::string& path);
   IdxFile(IdxFile&&) noexcept;
   ~IdxFile();

@@ -1,6 +1,6 @@
 #pragma once
-// One direction of a convolution (x to y, or dL/dy to dL/dx) as arithmetic on boxes: the box that each rank
-// computes, the box it needs for that, and the box it can compute without ghosts.
+// One direction of a convolution (x to y, or dL/dy to dL/dx) as arithmetic on boxes. There are three: the box that each
+// rank computes, the box it needs for that, and the box it can compute without ghosts.
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/network_plan.hpp>
 

@@ -65,6 +65,8 @@ if(aloni_ENABLE_KOKKOSKERNELS)
 endif()
 
 # The vector kernels are the library's inner loops: they keep their optimisation in debug and sanitizer builds.
-# A sanitizer in them would spill every accumulator and compile for minutes: their bounds are tested with guarded arrays.
-set_source_files_properties(local/detail/depthwise_kernels.cpp local/detail/direct_kernels.cpp local/detail/pool_kernels.cpp
+# A sanitizer in them would spill every accumulator and compile for minutes: their bounds are tested with guarded
+# arrays.
+set_source_files_properties(local/detail/depthwise_kernels.cpp local/detail/direct_kernels.cpp
+                            local/detail/pool_kernels.cpp
                             PROPERTIES COMPILE_OPTIONS "-O3;-ffp-contract=fast;-fno-sanitize=all")

@@ -10,6 +10,57 @@ namespace aloni::nn::local {
 
 namespace detail {
 
+/// The channels of one cell that this rank has. m: the mean. inverse: 1 / deviation.
+struct Cell {
+  Index channels = 0, n = 0, d = 0, h = 0, w = 0;
+
+  template <class In>
+  KOKKOS_FUNCTION double sum(const In& x) const {
+    double sum = 0;
+    for (Index c = 0; c < channels; ++c) sum += static_cast<double>(x(n, d, h, w, c));
+    return sum;
+  }
+  template <class In>
+  KOKKOS_FUNCTION double squares(const In& x, double m) const {
+    double sum = 0;
+    for (Index c = 0; c < channels; ++c) {
+      const double distance = static_cast<double>(x(n, d, h, w, c)) - m;
+      sum += distance * distance;
+    }
+    return sum;
+  }
+  template <class In, class Parameters, class Out>
+  KOKKOS_FUNCTION void normalise(const In& x, double m, double inverse, const Parameters& gamma, const Parameters& beta,
+                                 const Out& y) const {
+    using T = typename Out::value_type;
+    for (Index c = 0; c < channels; ++c) {
+      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
+      y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
+    }
+  }
+  /// Adds g and g·x̂ to the sums, with g = gamma·dy.
+  template <class In, class Parameters>
+  KOKKOS_FUNCTION void add_gradients(const In& x, const In& dy, double m, double inverse, const Parameters& gamma,
+                                     double& first, double& second) const {
+    for (Index c = 0; c < channels; ++c) {
+      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
+      first += g;
+      second += g * ((static_cast<double>(x(n, d, h, w, c)) - m) * inverse);
+    }
+  }
+  /// `first`, `second`: the means of g and g·x̂ over all channels of the cell.
+  template <class In, class Parameters, class Out>
+  KOKKOS_FUNCTION void gradient(const In& x, const In& dy, double m, double inverse, const Parameters& gamma,
+                                double first, double second, const Out& dx) const {
+    using T = typename Out::value_type;
+    for (Index c = 0; c < channels; ++c) {
+      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
+      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
+      dx(n, d, h, w, c) = static_cast<T>(inverse * (g - (first + normal * second)));
+    }
+  }
+};
+
 template <class T, class Exec>
 struct NormaliseCell {
   Rows rows;
@@ -18,22 +69,12 @@ struct NormaliseCell {
   Array<const parameter_type_t<T>, Exec> gamma, beta;
   Array<double, Exec> mean, inv_std;
   Tensor<T, Exec> y;
-  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
-    const double channels = static_cast<double>(rows.channels);
-    double sum = 0, squares = 0;
-    for (Index c = 0; c < rows.channels; ++c) sum += static_cast<double>(x(n, d, h, w, c));
-    const double m = sum / channels;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double distance = static_cast<double>(x(n, d, h, w, c)) - m;
-      squares += distance * distance;
-    }
-    const double inverse = 1.0 / Kokkos::sqrt(squares / channels + epsilon);
+  KOKKOS_FUNCTION void cell(Index i, const Cell& cell) const {
+    const double channels = static_cast<double>(cell.channels), m = cell.sum(x) / channels;
+    const double inverse = 1.0 / Kokkos::sqrt(cell.squares(x, m) / channels + epsilon);
     mean(i) = m;
     inv_std(i) = inverse;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
-      y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
-    }
+    cell.normalise(x, m, inverse, gamma, beta, y);
   }
 };
 
@@ -44,21 +85,11 @@ struct CellGradient {
   Array<const parameter_type_t<T>, Exec> gamma;
   Array<const double, Exec> mean, inv_std;
   Tensor<T, Exec> dx;
-  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
-    const double channels = static_cast<double>(rows.channels), m = mean(i), inverse = inv_std(i);
+  KOKKOS_FUNCTION void cell(Index i, const Cell& cell) const {
+    const double channels = static_cast<double>(cell.channels), m = mean(i), inverse = inv_std(i);
     double first = 0, second = 0;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
-      first += g;
-      second += g * ((static_cast<double>(x(n, d, h, w, c)) - m) * inverse);
-    }
-    first /= channels;
-    second /= channels;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
-      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
-      dx(n, d, h, w, c) = static_cast<T>(inverse * (g - (first + normal * second)));
-    }
+    cell.add_gradients(x, dy, m, inverse, gamma, first, second);
+    cell.gradient(x, dy, m, inverse, gamma, first / channels, second / channels, dx);
   }
 };
 
@@ -69,11 +100,7 @@ struct CellSum {
   Rows rows;
   Tensor<const T, Exec> x;
   Array<double, Exec> sums;
-  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
-    double sum = 0;
-    for (Index c = 0; c < rows.channels; ++c) sum += static_cast<double>(x(n, d, h, w, c));
-    sums(i) = sum;
-  }
+  KOKKOS_FUNCTION void cell(Index i, const Cell& cell) const { sums(i) = cell.sum(x); }
 };
 
 template <class T, class Exec>
@@ -83,15 +110,9 @@ struct CellSquares {
   Tensor<const T, Exec> x;
   Array<const double, Exec> sums;
   Array<double, Exec> mean, squares;
-  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
-    const double m = sums(i) / channels;
-    double sum = 0;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double distance = static_cast<double>(x(n, d, h, w, c)) - m;
-      sum += distance * distance;
-    }
-    mean(i) = m;
-    squares(i) = sum;
+  KOKKOS_FUNCTION void cell(Index i, const Cell& cell) const {
+    mean(i) = sums(i) / channels;
+    squares(i) = cell.squares(x, mean(i));
   }
 };
 
@@ -104,13 +125,9 @@ struct NormalisePartOfCell {
   Array<const double, Exec> mean, squares;
   Array<double, Exec> inv_std;
   Tensor<T, Exec> y;
-  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
-    const double m = mean(i), inverse = 1.0 / Kokkos::sqrt(squares(i) / channels + epsilon);
-    inv_std(i) = inverse;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
-      y(n, d, h, w, c) = static_cast<T>(normal * static_cast<double>(gamma(c)) + static_cast<double>(beta(c)));
-    }
+  KOKKOS_FUNCTION void cell(Index i, const Cell& cell) const {
+    inv_std(i) = 1.0 / Kokkos::sqrt(squares(i) / channels + epsilon);
+    cell.normalise(x, mean(i), inv_std(i), gamma, beta, y);
   }
 };
 
@@ -121,14 +138,9 @@ struct CellGradientSums {
   Array<const parameter_type_t<T>, Exec> gamma;
   Array<const double, Exec> mean, inv_std;
   Array<double, Exec> sums;
-  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
-    const double m = mean(i), inverse = inv_std(i);
+  KOKKOS_FUNCTION void cell(Index i, const Cell& cell) const {
     double first = 0, second = 0;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
-      first += g;
-      second += g * ((static_cast<double>(x(n, d, h, w, c)) - m) * inverse);
-    }
+    cell.add_gradients(x, dy, mean(i), inv_std(i), gamma, first, second);
     sums(i) = first;
     sums(rows.rows() * rows.width + i) = second;
   }
@@ -142,14 +154,9 @@ struct PartOfCellGradient {
   Array<const parameter_type_t<T>, Exec> gamma;
   Array<const double, Exec> mean, inv_std, sums;
   Tensor<T, Exec> dx;
-  KOKKOS_FUNCTION void cell(Index i, Index n, Index d, Index h, Index w) const {
-    const double m = mean(i), inverse = inv_std(i);
+  KOKKOS_FUNCTION void cell(Index i, const Cell& cell) const {
     const double first = sums(i) / channels, second = sums(rows.rows() * rows.width + i) / channels;
-    for (Index c = 0; c < rows.channels; ++c) {
-      const double g = static_cast<double>(gamma(c)) * static_cast<double>(dy(n, d, h, w, c));
-      const double normal = (static_cast<double>(x(n, d, h, w, c)) - m) * inverse;
-      dx(n, d, h, w, c) = static_cast<T>(inverse * (g - (first + normal * second)));
-    }
+    cell.gradient(x, dy, mean(i), inv_std(i), gamma, first, second, dx);
   }
 };
 
@@ -158,14 +165,15 @@ template <class Exec, class Kernel>
 struct EachCell {
   Kernel kernel;
   KOKKOS_FUNCTION void operator()(const Index i) const {
-    Index n, d, h;
     const Index width = kernel.rows.width;
+    Cell cell{.channels = kernel.rows.channels};
     if constexpr (runs_on_host<Exec>) {
-      kernel.rows.row(i, n, d, h);
-      for (Index w = 0; w < width; ++w) kernel.cell(i * width + w, n, d, h, w);
+      kernel.rows.row(i, cell.n, cell.d, cell.h);
+      for (cell.w = 0; cell.w < width; ++cell.w) kernel.cell(i * width + cell.w, cell);
     } else {
-      kernel.rows.row(i / width, n, d, h);
-      kernel.cell(i, n, d, h, i % width);
+      kernel.rows.row(i / width, cell.n, cell.d, cell.h);
+      cell.w = i % width;
+      kernel.cell(i, cell);
     }
   }
 };

@@ -1,6 +1,6 @@
 #pragma once
 // Kernels that compute each element alone. Views of one call have equal extents (otherwise InvalidArgument) and any
-// strides, so a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given
+// strides. So a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given
 // instance. All except scale, sgd_step and adam_step exist for comm::bfloat16 too, on the host.
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/optimiser.hpp>

@@ -2,6 +2,7 @@
 // Adaptive pooling and interpolation of one rank's local boxes.
 //
 //   ResamplingProblem p{.samples = 8, .channels = 16};
+//   p.map[0].rule = halo::RangeRule::linear;   // all dimensions have one rule
 //   for (int s = 1; s < 3; ++s) p.map[s] = {halo::RangeRule::linear, 14, 28}, p.input[s] = 14, p.output[s] = 28;
 //   resample_forward<float>(exec, p, x, y);
 //   resample_backward<float>(exec, p, dy, dx);

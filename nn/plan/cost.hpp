@@ -7,14 +7,14 @@
 //   all.total().flops;                                  // of this rank in one step
 //   all.of(find_layer(net, "conv1")).transfers.bytes_sent;
 //
-// Flops. An addition, a multiplication, a division, a comparison and a function (exp, log, root) count as one each; so
-// a multiplication with its addition counts as two. Convolutions count as local::flops of their calls: padding counts
-// as data, and a bias or ReLU that the kernel computes on the way does not count. A bias with a node of its own counts.
-// Where dL/dx is gathered, by forward kernels, each of its pixels counts with all taps; a border counts again where the
-// interior covers it. The sum over ranks may therefore exceed the flops of one rank without a split. Random numbers of
-// dropout do not count.
+// Flops. An addition, a multiplication, a division, a comparison and a function (exp, log, root) count as one each. So
+// a multiplication with its addition counts as two. Convolutions count as local::flops of their calls. Padding counts
+// as data. A bias or ReLU that the kernel of a convolution computes does not count. A bias with a node of its own
+// counts. Where dL/dx is gathered, by forward kernels, each of its pixels counts with all taps; a border counts again
+// where the interior covers it. The sum over ranks may therefore exceed the flops of one rank without a split. Random
+// numbers of dropout do not count.
 //
-// Bytes. bytes_read and bytes_written are the regions of the node, each once, whatever the caches do.
+// Bytes. bytes_read and bytes_written are the regions of the node, each once; caches are not considered.
 //
 // Messages. bytes_sent is payload, whether it travels in a message or the receiver copies it from the sender's memory.
 // A transfer has one message for each rank that it sends to, also if several tensors travel. If the receiver copies
@@ -33,14 +33,14 @@
 
 namespace aloni::nn {
 
-/// The cost of one node on one rank, or a sum of such costs.
+/// The cost of one node on one rank, or a sum of costs.
 struct NodeCost {
   double flops = 0;
   Index bytes_read = 0, bytes_written = 0;   ///< of buffers
   Index bytes_sent = 0, bytes_received = 0;  ///< payload to and from other ranks
   Index messages_sent = 0, messages_received = 0;
-  /// Bytes of the buffers with role workspace or partial_sums that the node uses, and of the packed messages to and
-  /// from ranks whose memory it cannot read. In a sum: the largest of its nodes.
+  /// Bytes of buffers and packed messages. Buffers: those with role workspace or partial_sums that the node uses.
+  /// Messages: those to and from ranks whose memory this rank cannot read. In a sum: the largest of its nodes.
   Index workspace = 0;
 
   NodeCost& operator+=(const NodeCost& other);

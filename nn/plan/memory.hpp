@@ -8,7 +8,7 @@
 //   use.separate;                          // bytes if each buffer had its own memory
 //
 // Counted are the buffers of the plan, and the packed messages of its transfers. Not counted are the libraries, message
-// buffers of the collectives, and what kernels allocate beyond their buffers in the plan.
+// buffers of the collectives, and memory that kernels allocate beyond their buffers in the plan.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
@@ -49,8 +49,8 @@ MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription
 /// @pre the lifetimes of the buffers are set; `machine` describes all ranks of the plan
 PlanMemoryUse memory_of(const StepPlan& plan, const MachineDescription& machine = {});
 
-/// Bytes of all buffers of plans of one rank with this layout, and of the packed messages of the first plan, without
-/// learned tensors, their gradients and the optimiser's state.
+/// Bytes of all buffers of plans of one rank with this layout, and of the packed messages of the first plan. Learned
+/// tensors, their gradients and the optimiser's state are not included.
 Index bytes_of(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout,
                const MachineDescription& machine = {});
 

@@ -6,13 +6,13 @@
 //   layout.private_bytes + layout.shared_bytes;          // instead of the sum of all buffers
 //   layout.places.at("conv1_dy").offset;
 //
-// A buffer is in use from the first to the last node that touches it, in the list of the plan and in the order of
-// schedule(). A transfer uses its buffers from its start to its finish. Two buffers share memory only if one is done
+// A buffer is in use from the first to the last node that uses it. This holds in the list of the plan, and in the order
+// of schedule(). A transfer uses its buffers from its start to its finish. Two buffers share memory only if one is done
 // before the other begins, in both orders. So the dependencies that sharing adds hold in the schedule already, and the
 // order of the actions stays as it was.
 //
-// The buffers are placed by descending size, each into the smallest gap that is free while it is in use (Pisarchyk and
-// Lee, Efficient memory management for deep neural net inference, 2020, section 5.2).
+// The buffers are placed by descending size, each into the smallest gap that is free while it is in use. Source:
+// Pisarchyk and Lee, Efficient memory management for deep neural net inference, 2020, section 5.2.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 

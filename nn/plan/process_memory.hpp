@@ -2,7 +2,7 @@
 // By how much the resident set of a process grows when a Network is made and runs a step. Pure arithmetic.
 //
 //   const ProcessMemory memory = process_memory({&training, &inference}, layout, machine);
-//   memory.total();          // what the system reports as resident, minus what it reported before
+//   memory.total();          // resident bytes that the system reports, minus those before
 //   memory.other_ranks;      // of this: pages that belong to other ranks and count there too
 //
 // The system counts a page in each process that has touched it. So a rank that reads the memory of another rank of the

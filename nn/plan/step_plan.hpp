@@ -3,7 +3,7 @@
 // Made by plan_step() (nn/plan/plan_step.hpp) without MPI, Kokkos or memory; checked by verify(), sized by memory_of(),
 // executed by Network.
 //
-// The nodes are listed in a valid sequential order. What a node reads and writes decides all else: dependencies,
+// The nodes are listed in a valid sequential order. The reads and writes of the nodes decide all else: dependencies,
 // overlap (nn/step_graph.hpp), lifetimes and memory.
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/work.hpp>
@@ -20,7 +20,7 @@ namespace aloni::nn {
 enum class StepKind : std::uint8_t { training, gradients, inference };
 
 enum class BufferRole : std::uint8_t {
-  input,                ///< what the user fills: input, labels, targets, and for StepKind::gradients dL/dy
+  input,                ///< filled by the user: input, labels, targets, and for StepKind::gradients dL/dy
   activation,           ///< outputs of layers
   gradient,             ///< gradients of activations
   ghosts,               ///< copies with ghosts
@@ -37,7 +37,7 @@ struct PlanBuffer {
   std::string name;  ///< unique in the plan
   BufferRole role = BufferRole::activation;
   ElementType type = ElementType::float32;
-  views::Box owned = {}, box = {};  ///< what this rank owns, and what the memory covers
+  views::Box owned = {}, box = {};  ///< the box that this rank owns, and the box of the memory
   /// Root buffer whose memory this one uses; no_buffer: memory of its own. A root has no alias itself.
   BufferId alias = no_buffer;
   /// Of an alias: whether its boxes have other coordinates than those of the root. Then each access is an access to
@@ -47,7 +47,7 @@ struct PlanBuffer {
   bool by_kernels = false;  ///< the kernels allocate it when they are made; the extent is an estimate
   bool persistent = false;  ///< its contents outlive the step, or are there before it
   /// Convolutions get views that reach beyond the cells that their nodes name, so that memory is dense. They multiply
-  /// these cells by zero, so the cells must be finite: the buffer shares its memory with no other one.
+  /// these cells by zero, so the cells must be finite. Therefore the buffer shares its memory with no other one.
   bool read_beyond = false;
   bool adopted = false;       ///< memory of the caller, which no node writes; `box` is in any layout
   int first = -1, last = -1;  ///< first and last node that uses it or an alias of it; set by plan_step()
@@ -93,7 +93,7 @@ struct WeightPart {
 struct ConvolutionWeights {
   int layer = 0;
   BufferId w = no_buffer, dw = no_buffer;
-  BufferId filters = no_buffer;  ///< stands for what the kernels keep of the weights
+  BufferId filters = no_buffer;  ///< stands for the weights in the kernels' order
   std::vector<WeightPart> parts = {};
 };
 

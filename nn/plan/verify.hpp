@@ -6,7 +6,7 @@
 //   const auto fault = verify(layers, plans);
 //   if (fault) std::cerr << to_string(*fault);
 //
-// What is proved:
+// Proved are:
 // * Messages. All ranks list their communication in the same order. Each message that one rank sends is the message
 //   that its peer receives: same moves, elements and type. The members of a sum agree on members, elements and type.
 // * Values. No node reads a cell that no node has written, ghosts and recomputed cells included. A result of a window
@@ -14,11 +14,11 @@
 //   layer that produces it. So nothing is overwritten that is still needed, and no node is missing.
 // * Gradients. The summands of each learned tensor cover each weight with each output once. They are summed over
 //   exactly the ranks that have one, before they are used.
-// * Updates. If the plan has an optimiser, each learned tensor is updated once, with its own gradient and states, after
-//   the sum of its gradient over the ranks. No node reads the new value.
-// * Sums. What a stage reads as a sum over ranks was summed once, over exactly the ranks that have a part: statistics
-//   of normalisations, means over pixels, losses. The owner of a partial sum of a convolution gets the products of each
-//   channel once.
+// * Updates. If the plan has an optimiser, each learned tensor is updated once, with its own gradient and states. The
+//   update comes after the sum of the gradient over the ranks. No node reads the new value.
+// * Sums. A sum over ranks that a stage reads was made once, over exactly the ranks that have a part. These are
+//   statistics of normalisations, means over pixels, and losses. The owner of a partial sum of a convolution gets the
+//   products of each channel once.
 // * No deadlock. The plans of all ranks run to the end if each communication is a rendezvous. Then they do in every
 //   order of schedule() (nn/plan/detail/verify_progress.hpp has the proof).
 #include <aloni/nn/network_plan.hpp>

@@ -1,5 +1,5 @@
 #pragma once
-// The work of one node of a step plan, as plain data: a kernel with its problem, a transfer with its plan, or a
+// The work of one node of a step plan, as plain data. It is a kernel with its problem, a transfer with its plan, or a
 // reduction with its members. nn/run/ binds each to a kernel, transfer or collective; cost() prices it.
 //
 // A work names buffers of its plan (StepPlan::buffers). Boxes are global indices of these buffers.
@@ -128,8 +128,8 @@ struct NormalisationWork {
   StatisticsScope scope = StatisticsScope::all;
   int scope_ranks = 1;
   Index count = 0;  ///< elements that share a mean, on all ranks together
-  /// Group normalisation: the groups whose sums the rank has, the channels of a group, and the position of the rank's
-  /// first channel among the channels of these groups.
+  /// Group normalisation: the number of groups whose sums the rank has, the channels of a group, and the first channel.
+  /// The latter is the position of the rank's first channel among the channels of these groups.
   Index groups = 1, group_channels = 1, first_channel = 0;
   bool splits_cells = false;  ///< layer normalisation: other ranks have other channels of the rank's cells
   double epsilon = 1e-5, momentum = 0;
@@ -217,8 +217,8 @@ struct UpdatedTensor {
   std::vector<BufferId> states = {};  ///< in the order of the optimiser's properties
 };
 
-/// One update of all tensors of a segment by the optimiser. Its options, such as the learning rate, and the number of
-/// the update are arguments of the execution.
+/// One update of all tensors of a segment by the optimiser. Its options (for example the learning rate) and the number
+/// of the update are arguments of the execution.
 struct OptimiserWork {
   OptimiserKind kind = OptimiserKind::sgd;
   int segment = 0;  ///< of the parameters: tensors whose gradients are summed over the same ranks

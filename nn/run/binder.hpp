@@ -57,8 +57,8 @@ class Binder {
 
   /// Binds node `n` and adds it to the step. The plan, this object and the step's queue outlive the step.
   /// Collective over the ranks of the plan: every rank binds the same communication in the same order.
-  /// Throws Unsupported if a backend cannot compute a convolution (on the ranks with that part), or if the ranks of a
-  /// sum cannot use its algorithm.
+  /// Throws Unsupported if a backend cannot compute a convolution, on the ranks with that part. Also throws it if the
+  /// ranks of a sum cannot use its algorithm.
   void bind(const StepPlan& plan, int n, Step<Exec>& step);
 
   /// Version of the filter values of the next executions; 0, the default, disables caching.
@@ -74,7 +74,7 @@ class Binder {
     optimiser_ = optimiser;
     update_number_ = number;
   }
-  /// Bytes of kernels and messages: what this rank holds besides the buffers of the plans.
+  /// Bytes of kernels and messages: the memory of this rank besides the buffers of the plans.
   std::size_t bytes() const;
   /// Whether sums of gradients can be started beside the backward pass. Collective at the first call.
   bool sums_beside_backward();

@@ -24,7 +24,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
 /// The costs by which steps are planned: the defaults, replaced by those of the options. Throws InvalidArgument.
 MachineDescription costs_of(const NetworkOptions& options, bool on_host);
 
-/// What the plan needs to know of an adopted input. Collective. Throws InvalidArgument for a View of another box.
+/// The facts of an adopted input that the plan needs. Collective. Throws InvalidArgument for a View of another box.
 template <class T, class Mem>
 std::optional<AdoptedInputPlan> plan_of(const comm::Communicator& comm,
                                         const std::optional<AdoptedInput<T, Mem>>& input);

@@ -42,9 +42,9 @@ class PlanMemory {
     blocks_[name] = {data.data(), std::move(owner), 0, data.layout()};
   }
   /// Memory for all buffers of the plans that have none, except learned tensors, which belong to Parameters, and those
-  /// that kernels allocate. Buffers with a place in `layout` share memory; the others have their own. What other ranks
-  /// read lies in memory that the node shares. The memory is zero; with `poison`, that of the layout is NaN (tests).
-  /// Not collective.
+  /// that kernels allocate. Buffers with a place in `layout` share memory; the others have their own. Buffers that
+  /// other ranks read lie in memory that the node shares. The memory is zero; with `poison`, that of the layout is NaN
+  /// (tests). Not collective.
   void allocate(const std::vector<const StepPlan*>& plans, const MemoryLayout& layout, bool poison = false) {
     const auto arena = [&](const std::string& name, Index bytes, bool in_shared_memory) {
       const Block all = allocate<double>(name, bytes / 8, in_shared_memory);

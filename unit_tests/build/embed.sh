@@ -57,5 +57,5 @@ fi
 # Backends serve nn; the other folders' tests run with the same objects at night.
 only='^test_(nn|nn_pure|local)$'
 [[ -z ${ALONI_NIGHTLY:-} ]] || only=
-python3 "$source/unit_tests/build/relink_tests.py" --main "$main" --libraries "$scratch/aloni" --scratch "$scratch/tests" \
-  --only "$only"
+python3 "$source/unit_tests/build/relink_tests.py" --main "$main" --libraries "$scratch/aloni" \
+  --scratch "$scratch/tests" --only "$only"

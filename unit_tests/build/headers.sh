@@ -21,8 +21,10 @@ printf '#include <aloni/%s>\n' "${pure[@]}" >"$scratch/pure.cpp"
 if ! "$compiler" -std=c++20 -M "${links[@]/#/-I}" "$scratch/pure.cpp" >"$scratch/pure.d" ||
   grep -qE "$foreign" "$scratch/pure.d"; then
   for header in "${pure[@]}"; do
-    echo "#include <aloni/$header>" | "$compiler" -std=c++20 -M -x c++ "${links[@]/#/-I}" - >"$scratch/one.d" 2>/dev/null &&
-      ! grep -oE "$foreign" "$scratch/one.d" || { echo "<aloni/$header> is pure, but includes Kokkos, MPI or the like" && failures=1; }
+    echo "#include <aloni/$header>" |
+      "$compiler" -std=c++20 -M -x c++ "${links[@]/#/-I}" - >"$scratch/one.d" 2>/dev/null &&
+      ! grep -oE "$foreign" "$scratch/one.d" ||
+      { echo "<aloni/$header> is pure, but includes Kokkos, MPI or the like" && failures=1; }
   done
 fi
 

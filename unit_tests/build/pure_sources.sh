@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that sources listed as pure reach neither Kokkos nor MPI. The compiler lists the headers of all of them at once,
-# which reads each header once. Only if that fails, it lists the headers of each source.
+# Checks that sources listed as pure reach neither Kokkos nor MPI. The compiler lists the headers of all of them at
+# once, which reads each header once. Only if that fails, it lists the headers of each source.
 # pure_sources.sh <source> <compiler> <folder of include_dirs.*> <folder>/<source file>…
 set -uo pipefail
 source=$1 compiler=$2 lists=$3

@@ -2,7 +2,7 @@
 # Rules that no compiler checks. Each is tried on a sample first: a pattern that matches nothing would never complain.
 # - Good guest: the library's sources do not use MPI_COMM_WORLD, print nothing and end no process.
 # - Words of CUDA and NCCL appear only in files named for them, and in a short list of others.
-# - Lines of C++ have at most 120 columns, comments too.
+# - Lines of C++, CMake, Python and shell have at most 120 columns, comments too.
 #   source_rules.sh <source folder>
 set -euo pipefail
 cd "$1"
@@ -18,6 +18,9 @@ code_with() {
     sed -E 's,//.*$,,' "$file" | grep -nE "$pattern" | sed "s,^,$file:," || true
   done
 }
+
+# long_lines <files…>: "file:line" of the lines with more than 120 columns. A line of one word has no place to break.
+long_lines() { LC_ALL=C.UTF-8 grep -HnE '^.{121,}' "$@" | grep -vE '^[^:]*:[0-9]+:\s*\S+$' | cut -d: -f1,2; }
 
 # try <rule> <matches> <lines of code…>
 try() {
@@ -40,12 +43,13 @@ sources() { find "$@" \( -name '*.hpp' -o -name '*.cpp' \) -print | sort; }
 mapfile -t library < <(sources core views halo nn)
 ((${#library[@]} > 200)) || { echo "found only ${#library[@]} files in $1: have the folders moved?"; exit 1; }
 
-# Exempt: core/environment starts and stops MPI; ucx_library restores the signal handlers that UCX replaces; start_up names
-# processes by the launcher's numbers, which are ranks of MPI_COMM_WORLD.
+# Exempt: core/environment starts and stops MPI; ucx_library restores the signal handlers that UCX replaces; start_up
+# names processes by the launcher's numbers, which are ranks of MPI_COMM_WORLD.
 guest='MPI_COMM_WORLD|std::(cout|cerr|clog|printf|puts|exit|_Exit|quick_exit|abort|terminate)'
 guest+='|\b(f?printf|puts|fputs|exit|_exit|abort|signal|sigaction|MPI_Abort|MPI_Finalize)\('
 try guest 3 'void f() { MPI_Comm_rank(MPI_COMM_WORLD, &r); }' 'void g() { std::cout << 1; }' 'void h() { exit(1); }'
-mapfile -t files < <(printf '%s\n' "${library[@]}" | grep -vE '^core/(environment|comm/transport/ucx_library|comm/engine/start_up)\.')
+exempt='^core/(environment|comm/transport/ucx_library|comm/engine/start_up)\.'
+mapfile -t files < <(printf '%s\n' "${library[@]}" | grep -vE "$exempt")
 complain "library sources must not print, end the process or use MPI_COMM_WORLD" "$(code_with "$guest" "${files[@]}")"
 
 # Exempt: queue_mark includes its specialisation, native_stream asks an instance for its stream, instantiate asks which
@@ -56,7 +60,13 @@ mapfile -t files < <({ printf '%s\n' "${library[@]}"; sources tools; } | grep -v
   grep -vE '^(core/queue_mark|core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$')
 complain "words of CUDA belong into files named for it" "$(code_with "$device" "${files[@]}")"
 
-mapfile -t files < <(sources core views halo nn tools bench examples unit_tests)
-complain "lines of more than 120 columns" "$(LC_ALL=C.UTF-8 grep -nE '^.{121,}' "${files[@]}" | cut -d: -f1,2)"
+mapfile -t files < <(sources core views halo nn tools bench examples unit_tests
+  find CMakeLists.txt .ci cmake core views halo nn tools bench examples unit_tests scripts -type f \
+    \( -name CMakeLists.txt -o -name '*.cmake' -o -name '*.py' -o -name '*.sh' -o ! -name '*.*' \) \
+    ! -name test_killed.py | sort)
+((${#files[@]} > 600)) || { echo "found only ${#files[@]} files of all kinds: have the folders moved?"; exit 1; }
+printf '# %0119d\n# %0118d\n%0121d\n' 0 0 0 >"$sample"
+[[ $(long_lines "$sample") == "$sample:1" ]] || { echo "the rule of long lines does not find them"; exit 1; }
+complain "lines of more than 120 columns" "$(long_lines "${files[@]}")"
 ((failures == 0)) && echo "${#files[@]} files follow the rules"
 exit "$failures"

@@ -81,7 +81,8 @@ def main():
         results = [trial(kind, chance) for _ in range(count)]
         failures, times = [error for _, error in results if error], [took for took, _ in results if took is not None]
         record(f"failures/{kind.lower()}", count, len(failures), times)
-        print(f"{kind}: {count} runs, {len(failures)} failures, slowest answer {max(times, default=0):.2f} s", flush=True)
+        print(f"{kind}: {count} runs, {len(failures)} failures, slowest answer {max(times, default=0):.2f} s",
+              flush=True)
         errors += failures
     if left := own_files() - before:
         errors.append(f"left behind: {sorted(left)}")

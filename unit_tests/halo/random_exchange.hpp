@@ -1,6 +1,6 @@
 #pragma once
-// An exchange of several Views with random types, memory, layouts, extents, grids, uneven blocks, ghost widths per side
-// and rank, boundaries and methods, all drawn from one generator. It knows the right value of every ghost.
+// An exchange of several random Views. One generator draws types, memory, layouts, extents, grids, uneven blocks, ghost
+// widths per side and rank, boundaries and methods. It knows the right value of every ghost.
 #include <aloni/halo/exchange.hpp>
 
 #include <gtest/gtest.h>

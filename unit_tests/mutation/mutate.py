@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Whether the tests notice faults: mutate.py [--build FOLDER] [--only TEXT] [--json FILE [--resume]] [--check]
 
-Applies each fault of mutations.txt to a copy of the tree, builds the tests of the faulty file's folder, and runs them until one fails.
-Prints a table; fails when a fault survives, or when a line of the list isn't found exactly once.
+Applies each fault of mutations.txt to a copy of the tree, builds the tests of the faulty file's folder, and runs them
+until one fails. Prints a table; fails when a fault survives, or when a line of the list isn't found exactly once.
+Compiles with ccache if the machine has it, so that the restored file after a fault costs nothing.
 
---build FOLDER  keeps the copy and its build there, so that a later run compiles only what has changed (default: a temporary folder)
+--build FOLDER  keeps the copy and its build there, so that a later run compiles only the files that have changed
+                (default: a temporary folder)
 --only TEXT     faults whose name or file contains the text; may come several times
 --json FILE     the table for programs
 --resume        skips the faults that FILE has already: a long run in several parts
@@ -25,12 +27,14 @@ import time
 
 root = pathlib.Path(__file__).resolve().parents[2]
 LIST = pathlib.Path(__file__).with_name("mutations.txt")
-# The programs that hold the tests of a folder, and runs of their files: (program, files, ranks), 0 ranks without a launcher. From the
-# fastest to find something to the slowest. A fault that needs more is a fault that the tests are too weak for.
+# The programs that hold the tests of a folder, and runs of their files: (program, files, ranks), 0 ranks without a
+# launcher. From the fastest to find something to the slowest. A fault that needs more is a fault that the tests are too
+# weak for.
 NN_PURE = [("test_nn_pure", "test_step_graph,test_network_plan", 0)]
 LOCAL = [("test_local", "test_filter_orders", 0)]
-NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6), ("test_nn", "test_split", 4),
-      ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2), ("test_nn", "test_bfloat16", 3),
+NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6),
+      ("test_nn", "test_split", 4), ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2),
+      ("test_nn", "test_bfloat16", 3),
       ("test_nn", "test_gradients", 1)]  # the last: a fault of the split and of the unsplit network
 PARTS = [("test_nn", "fuzz_split", 4), ("test_nn", "test_bfloat16", 3)]
 CORE_PURE = [("test_core_pure", "", 0), ("test_core", "test_engine", 0)]
@@ -58,10 +62,11 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/network_plan", [NN_PURE, NN]), 
           ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),
           ("core/comm/shared_heap", [SHARED_HEAP, CORE]), ("core/comm/transfer_messages", [CONTRACT, HALO]),
-          ("core/comm/agreement", [AGREEMENT]), ("core/comm/liveness/watch", [WATCH]), ("core/comm/engine/start_up", [START_UP]),
+          ("core/comm/agreement", [AGREEMENT]), ("core/comm/liveness/watch", [WATCH]),
+          ("core/comm/engine/start_up", [START_UP]),
           ("core", [CORE_PURE, CORE])]
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_mpi_yield_when_idle": "1",
-               "ALONI_FUZZ_SECONDS": "20"}
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1",
+               "OMPI_MCA_mpi_yield_when_idle": "1", "ALONI_FUZZ_SECONDS": "20"}
 # A fault may leave ranks waiting for each other. A test that takes this many times as long as without a fault hangs.
 PATIENCE, LEAST_PATIENCE, MOST_PATIENCE = 6, 40, 400  # the last two in seconds
 patience = {}  # by run, in seconds
@@ -108,14 +113,25 @@ def check(faults):
 
 def copy_tree(target):
     """What git knows and what it would add."""
-    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, check=True,
-                           capture_output=True, text=True).stdout.split("\0")
+    files = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root,
+                           check=True, capture_output=True, text=True).stdout.split("\0")
     for name in filter(None, files):
         source, copy = root / name, target / name
         if not source.is_file() or (copy.is_file() and copy.read_bytes() == source.read_bytes()):
             continue
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, copy)
+
+
+def launcher(tree):
+    """Options of cmake that compile with ccache; none without it. A setting of the caller's environment counts."""
+    if not shutil.which("ccache"):
+        return []
+    # Without the sloppiness it does not cache files that begin with precompiled headers, or include a new header.
+    for name, value in {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1",
+                        "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime"}.items():
+        os.environ.setdefault(name, value)
+    return ["-D", "CMAKE_CXX_COMPILER_LAUNCHER=ccache"]
 
 
 def build(tree, targets):
@@ -193,9 +209,9 @@ def main():
         tree.mkdir(parents=True, exist_ok=True)
         copy_tree(tree)
         # Without unity builds a fault compiles one file.
-        subprocess.run(["cmake", "--preset", "host", "-D", "CMAKE_UNITY_BUILD=OFF", *options.cmake], cwd=tree, check=True,
-                       stdout=subprocess.DEVNULL)
-        runs = list(dict.fromkeys(run for fault in chosen for stages in [stages_of(fault[1])] for stage in stages for run in stage))
+        subprocess.run(["cmake", "--preset", "host", "-D", "CMAKE_UNITY_BUILD=OFF", *launcher(tree), *options.cmake],
+                       cwd=tree, check=True, stdout=subprocess.DEVNULL)
+        runs = list(dict.fromkeys(run for fault in chosen for stage in stages_of(fault[1]) for run in stage))
         error = build(tree, sorted({program for program, _, _ in runs}))
         if error:
             sys.exit(error)

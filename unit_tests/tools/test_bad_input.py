@@ -101,7 +101,8 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["--kokkos-dance"], "--kokkos-dance")
 
     def test_names_the_file_missing_in_an_absent_folder(self):
-        self.train_refused(FAILURE, ["no-such-folder/" + IMAGES, "missing"], data=self.path("no-such-folder"), ranks=RANKS)
+        self.train_refused(FAILURE, ["no-such-folder/" + IMAGES, "missing"], data=self.path("no-such-folder"),
+                           ranks=RANKS)
 
     def test_names_a_missing_file(self):
         data = self.damaged_data("t10k-labels-idx1-ubyte", lambda bytes: None)
@@ -154,7 +155,8 @@ class BadInput(unittest.TestCase):
         with open(images, "wb") as file:
             file.write(changed)
         good, bad = (["train", "--steps", "1", "--data", data] for data in (DATA, other))
-        self.check(aloni_each(good, bad, limit=LIMIT), USAGE, "training set's images", "8000 on rank 0", "7990 on rank 1")
+        self.check(aloni_each(good, bad, limit=LIMIT), USAGE, "training set's images", "8000 on rank 0",
+                   "7990 on rank 1")
 
     def check_different_data(self, name, change, *words):
         good, bad = (["train", "--steps", "1", "--data", data] for data in (DATA, self.damaged_data(name, change)))

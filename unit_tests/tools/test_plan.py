@@ -62,7 +62,8 @@ class Plan(unittest.TestCase):
         self.assertEqual(alone.out, aloni("plan", "--ranks", "4", ranks=2).out)
 
     def test_helps_and_refuses_where_mpi_cannot_start(self):
-        for arguments, word in ((["--version"], "aloni "), (["--help"], "Subcommands"), (["plan", "--help"], "--ranks")):
+        words = ((["--version"], "aloni "), (["--help"], "Subcommands"), (["plan", "--help"], "--ranks"))
+        for arguments, word in words:
             result = aloni(*arguments, ranks=0, env=WITHOUT_MPI)
             self.assertEqual((result.code, result.err), (0, ""), arguments)
             self.assertIn(word, result.out)

@@ -189,7 +189,8 @@ class Command(unittest.TestCase):
         self.assertTrue(machine["shared_memory"])
         self.assertFalse(machine["progress_thread"])
         self.assertGreater(machine["fragment_bytes"], 0)
-        for line in ("values copied from another rank's memory, at least +16384 bytes", "cost of a kernel call +60 pixels",
+        for line in ("values copied from another rank's memory, at least +16384 bytes",
+                     "cost of a kernel call +60 pixels",
                      f"fragment of a message between nodes, at most +{machine['fragment_bytes']} bytes"):
             self.assertRegex(result.out, line)
         for key in ("version", "commit", "compiler", "kokkos", "mpi"):

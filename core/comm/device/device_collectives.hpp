@@ -19,7 +19,7 @@ class DeviceCollectives {
   virtual void finish(const Communicator& comm, void* stream) = 0;
 };
 
-/// Returns null on all ranks if the build has no such library, or if two ranks share a device. Collective.
+/// Returns null on all ranks if the build has no device library, or if two ranks share a device. Collective.
 std::shared_ptr<DeviceCollectives> make_device_collectives(const Communicator& comm);
 
 }  // namespace aloni::comm::detail

@@ -1,6 +1,6 @@
 #pragma once
-// The state that all communicators of a family share (one from from_mpi() and all split from it): transports, engine,
-// shared memory, failure detection and the poison board.
+// The state that all communicators of a family share: transports, engine, shared memory, failure detection and the
+// poison board. A family is a communicator from from_mpi() and all communicators split from it.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/engine/engine.hpp>
 #include <aloni/core/comm/engine/start_up.hpp>
@@ -65,7 +65,7 @@ class CommunicatorRuntime {
     const auto held = guard();
     board_.poison(message);
   }
-  /// For errors that the end of another rank may have caused: poisons with that rank if its failure shows within a
+  /// For errors that the end of another rank may have caused. Poisons with that rank if its failure shows within a
   /// second, otherwise with this rank.
   void poison_unless_peer_failed(std::string_view message);
   Engine& engine() { return *engine_; }
@@ -82,8 +82,8 @@ class CommunicatorRuntime {
   void add_service(Service& service) { services_.push_back(&service); }
   void remove_service(Service& service) { std::erase(services_, &service); }
   const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
-  /// Checks the other ranks; called from time to time by waits without progress. Poisons the family in two cases: a
-  /// process of the node or a neighbouring node has died, or pending operations have not advanced within the limit.
+  /// Checks the other ranks; called from time to time by waits without progress. Poisons the family in two cases. A
+  /// process of the node or a neighbouring node has died; or pending operations have not advanced within the limit.
   /// `waits`: whether this rank waits for other ranks; false skips the time limit.
   void look_around(bool waits = true);
   /// Whether this machine has more ranks of the family than cores.

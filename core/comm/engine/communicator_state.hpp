@@ -50,8 +50,8 @@ struct Communicator::State {
   /// A communicator of this one's ranks `members`, in this order.
   Communicator child(std::uint64_t salt, const std::vector<int>& members) const;
 
-  /// Whether an all-reduce must combine in the order of ranks. A user's function need not be commutative: it gets
-  /// another order only if the options name such an algorithm.
+  /// Whether an all-reduce must combine in the order of ranks. A user's function need not be commutative. It gets
+  /// another order only if the options name an algorithm with another order.
   static bool keeps_order(const CollectiveOptions& options, const ElementOperation& operation) {
     return options.reproducible ||
            (operation.type == ElementType::user && options.algorithm == AllReduceAlgorithm::automatic);

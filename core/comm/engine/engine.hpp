@@ -157,10 +157,11 @@ class Engine final : private Transport::Sink {
   }
   const std::vector<Transport*>& routes() const { return routes_; }
   Transport& route(int peer) { return *routes_[static_cast<std::size_t>(peer)]; }
-  /// Sends this rank's contract to each rank that it expects a message of a collective from. A rank in a different
+  /// Sends this rank's contract to each rank from which it expects a message of a collective. A rank in a different
   /// operation then finds the mismatch, even if both ranks wait for each other's first message. For long waits.
-  /// During begin_wait() it also finds two ranks that wait for each other: each needs a message of an operation that
-  /// the other has not started, and cannot start before its own wait ends. progress() then throws CommunicationError.
+  /// Between begin_wait() and end_wait() it also finds two ranks that wait for each other. Each of them needs a message
+  /// of an operation that the other has not started. The other cannot start it before its own wait ends. progress()
+  /// then throws CommunicationError.
   void compare_notes();
   /// Where start() notes the latest operation, for other ranks to read: (1 + kind) << 32 | number in its context.
   void set_journal(std::atomic<std::uint64_t>* journal) { journal_ = journal; }

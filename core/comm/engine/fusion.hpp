@@ -37,8 +37,8 @@ class Fusion {
   bool empty() const { return members_.empty(); }
   /// Makes progress without waiting. `wanted`: this rank waits, so rank 0 closes the group at once.
   void service(bool wanted);
-  /// Before another operation `next` starts, or before a wait for a member: throws CommunicationError if rank 0 has
-  /// fused more members than this rank has started.
+  /// Throws CommunicationError if rank 0 has fused more members than this rank has started. Called before another
+  /// operation `next` starts, and before a wait for a member.
   void check_closed(const char* next) const;
   /// Whether the handle is that of a member that has not been launched.
   bool has(Engine::Handle handle) const;

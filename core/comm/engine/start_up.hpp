@@ -1,6 +1,7 @@
 #pragma once
 // StartUp: the collective calls that make a family of communicators, over MPI, before any transport exists. No rank
-// waits for ever: a rank that fails tells the others, and a rank that has ended, is stopped or does not come is named.
+// waits for ever. A rank that fails tells the others. The error names a rank that has ended, is stopped or does not
+// come.
 //
 //   StartUp start_up(comm, limit);
 //   try {

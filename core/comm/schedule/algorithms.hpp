@@ -1,6 +1,6 @@
 #pragma once
 // The collective algorithms. Each is a function that appends the steps of the calling rank to a builder. They work on
-// regions, so that algorithms can be composed: a ring all-reduce is a reduce-scatter and an all-gather; the
+// regions, so that algorithms can be composed. A ring all-reduce is a reduce-scatter and an all-gather. The
 // hierarchical all-reduce combines three algorithms on subsets of the ranks.
 //
 //   Builder b(rank);

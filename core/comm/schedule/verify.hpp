@@ -12,9 +12,9 @@
 // It proves, for every order of message arrival and step execution:
 //  - Each send has one receive of the same size, and each receive has one send.
 //  - There is no deadlock, even without buffering (a send is complete only after its receive has started).
-//  - The result does not depend on the order: if two steps of a rank touch an element and one writes it, one depends on
+//  - The result does not depend on the order. If two steps of a rank use an element and one writes it, one depends on
 //    the other.
-//  - The same holds between ranks for combine steps: messages order all steps that touch the same memory.
+//  - The same holds between ranks for combine steps: messages order all steps that use the same memory.
 //  - No element is read before it has a value. Each contribution is reduced exactly once: the operands of a reduction
 //    have no contributing rank in common. At the end every element has the content of the goal.
 #include <aloni/core/comm/schedule/schedule.hpp>

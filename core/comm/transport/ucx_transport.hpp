@@ -1,12 +1,12 @@
 #pragma once
 // Transport over UCX, between any ranks. UCX chooses the network (InfiniBand, RoCE, TCP, …); its variables (UCX_TLS,
 // UCX_NET_DEVICES, …) restrict the choice. As over MPI, envelopes with payloads of up to 4 KiB arrive in a ring of
-// posted receives; a larger payload follows as a separate message. The 64-bit tag of a message has the sender, and for
-// a payload its number.
+// posted receives. A larger payload follows as a separate message. The 64-bit tag of a message contains the sender, and
+// for a payload its number.
 //
 // All peers are connected at the start, because UCX needs both sides to complete a connection. A lost connection
-// becomes an error only after a delay: a failing peer usually sends poison, which says more, and a peer that ends
-// normally sends a farewell.
+// becomes an error only after a delay. Before it, a failing peer usually sends poison, which says more, and a peer that
+// ends normally sends a farewell.
 #include <aloni/core/comm/transport.hpp>
 #include <aloni/core/comm/transport/gather_bytes.hpp>
 

@@ -7,7 +7,7 @@ namespace aloni::halo::detail {
 
 /// The bound of Gilmore 1962 and Lawler 1963. Subdomain i on rank a costs at least its flows, largest first, times the
 /// distances of a, smallest first. The best placement by these costs is a linear assignment problem. Beyond 256 ranks
-/// solving it takes too long; then the bound is the larger of two sums: each subdomain on its cheapest rank, and each
+/// the solution takes too long. Then the bound is the larger of two sums: each subdomain on its cheapest rank, and each
 /// rank with its cheapest subdomain. The bound equals the optimum if all distances between ranks are equal, and all
 /// distances of a rank to itself. @pre equal sizes
 double lower_bound(const TrafficMatrix& traffic, const SquareMatrix& distance);

@@ -17,7 +17,7 @@ class ByteSource {
   virtual bool has_exact_size() const { return false; }  ///< whether largest_size() is their number
 };
 
-/// The bytes of the file. Decompressed if the file starts with the gzip magic number, whatever its name. Throws
+/// The bytes of the file. Decompressed if the file starts with the gzip magic number; its name does not matter. Throws
 /// FileError; Unsupported for a gzip file if the build has no zlib.
 std::unique_ptr<ByteSource> open_bytes(const std::string& path);
 

@@ -12,7 +12,7 @@
 
 namespace aloni::nn::local::detail {
 
-/// One input row of the sum for an output row: `x` is the address of pixel 0, tap 0; `w` points to the packed weights
+/// One input row of the sum for an output row. `x` is the address of pixel 0, tap 0. `w` points to the packed weights
 /// of tap 0.
 template <class T>
 struct RowTerm {

@@ -108,8 +108,8 @@ struct RowScratch {
   T* sums_of(Index thread) const { return row_of(thread) + row; }
   RowTerm<T>* terms_of(Index thread) { return terms_.of(thread); }
 
-  /// For each result row in [begin, end): terms with the rows source(n, d, h) and the weights of the kernel row, then
-  /// body(n, d, h, number of terms).
+  /// For each result row in [begin, end): makes terms of the rows source(n, d, h) and the weights of the kernel row.
+  /// Then calls body(n, d, h, number of terms).
   template <ConvolutionPass pass, class Source, class Body>
   void walk(const ConvolutionProblem& p, Index thread, Index begin, Index end, const T* weights,
             Index weights_of_kernel_row, const Source& source, const Body& body) {

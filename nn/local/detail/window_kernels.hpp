@@ -16,8 +16,8 @@
 //   gather(exec, "aloni::nn::max_pool_forward", y, MaxForward<Windows, T, Exec>{windows, x, y, argmax, wants_argmax});
 //
 // Each element of the result gathers from its sources: y from inputs, dx from outputs. There are no atomics, and the
-// order of sums is fixed: depth, height, width. On a host an index of the loop is a row of results, and blocks of
-// channels share the search for windows and fill vectors; on a device it is one element.
+// order of sums is fixed: depth, height, width. On a host an index of the loop is a row of results. Blocks of channels
+// share the search for windows there, and fill vectors. On a device an index is one element.
 #include <aloni/halo/stencil.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>

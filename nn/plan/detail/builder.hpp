@@ -1,6 +1,6 @@
 #pragma once
-// A step plan under construction. Planners of layers add buffers and nodes; the builder names nodes, numbers the
-// communication and knows what all planners need: the rank, the machine, the types.
+// A step plan under construction. Planners of layers add buffers and nodes. The builder names nodes and numbers the
+// communication. It knows the facts that all planners need: the rank, the machine, the types.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 

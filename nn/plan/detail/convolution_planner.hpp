@@ -1,7 +1,7 @@
 #pragma once
-// Plans the passes of one convolution, transposed or not, on one rank: interior and border, ghosts in place, in copies
-// of the faces or in one copy, chunks of gathered rows and of partial sums, slabs between which messages progress.
-// nn/distributed_convolution.hpp tells when each is used.
+// Plans the passes of one convolution, transposed or not, on one rank. It plans interior and border, and the place of
+// the ghosts: in place, in copies of the faces, or in one copy. It plans the chunks of gathered rows and of partial
+// sums, and the slabs between which messages progress. nn/distributed_convolution.hpp says when each is used.
 #include <aloni/nn/detail/convolution_direction.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/detail/builder.hpp>
@@ -113,7 +113,7 @@ class ConvolutionPlanner {
   /// of dy too.
   bool other_filters_, other_channels_;
   int weights_ = 0;               ///< index in StepPlan::convolution_weights
-  BufferId filters_ = no_buffer;  ///< stands for what kernels keep of the weights
+  BufferId filters_ = no_buffer;  ///< stands for the weights in the kernels' order
   bool covers_weights_ = true;    ///< every weight in the buffer belongs to a part
   std::optional<Pass> forward_, backward_;
 };

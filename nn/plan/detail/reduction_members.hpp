@@ -12,8 +12,8 @@ namespace aloni::nn::detail {
 /// layers without sums over ranks.
 std::vector<int> members_of_sums(const Operation& operation, const LayerPlan& plan, int rank);
 
-/// Group normalisation: the ranks that add sums have consecutive blocks of the channels, because a group may have
-/// channels in several blocks, and a block channels of several groups. Together they have whole groups.
+/// Group normalisation: the ranks that add sums have consecutive blocks of the channels, and together they have whole
+/// groups. A group may have channels in several blocks, and a block may have channels of several groups.
 struct LinkedBlocks {
   int first = 0, end = 1;  ///< blocks: grid coordinates of the channel dimension
   halo::Range channels;    ///< of these blocks, a multiple of a group

@@ -1,6 +1,6 @@
 #pragma once
-// Proves that the summands of each learned tensor cover each weight with each output once, and that they are summed
-// over exactly the ranks that have one.
+// Proves that the summands of each learned tensor cover each weight with each output once. Also proves that they are
+// summed over exactly the ranks that have one.
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 

@@ -1,5 +1,5 @@
 #pragma once
-// What the nodes of one rank have written so far, as verify() knows it while it goes through their list.
+// The cells that the nodes of one rank have written so far, as verify() knows them while it goes through the list.
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 #include <aloni/nn/plan/detail/verify_fault.hpp>
 
@@ -20,7 +20,7 @@ struct WrittenCells {
   std::vector<views::Box> unread;  ///< parts that no node has read so far
 };
 
-/// Whether a node computes what a sum over ranks is of.
+/// Whether a node computes the summand of a sum over ranks.
 using Makes = std::function<bool(const PlanNode&)>;
 
 /// For each cell the node that wrote it last. The plan outlives this object.

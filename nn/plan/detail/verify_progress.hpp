@@ -1,10 +1,10 @@
 #pragma once
-// Proves that no rank waits forever, whatever order of schedule() (nn/step_graph.hpp) each rank takes.
+// Proves that no rank waits forever, in every order of schedule() (nn/step_graph.hpp) that a rank takes.
 //
-// The check runs the lists of all ranks together. A rank goes on to its next communication only when all ranks with
-// which it exchanges a message, or all members of its sum, have come to the same communication: each one is a
-// rendezvous. If all ranks come to the end, the order in which the rendezvous took place is one order of all
-// communication, and each rank's list agrees with it.
+// The check runs the lists of all ranks together. Each communication is a rendezvous: a rank goes on only when all its
+// partners have come to the same communication. Partners are the ranks with which it exchanges a message, or the
+// members of its sum. If all ranks come to the end, the order of the rendezvous is one order of all communication. Each
+// rank's list agrees with it.
 //
 // That is enough for every other order. schedule() starts communication in the order of the list, and starting does not
 // wait. It finishes transfers in the order of the list, and waits for a sum only after it has started all that comes

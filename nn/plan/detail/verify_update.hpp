@@ -8,9 +8,10 @@
 
 namespace aloni::nn::detail {
 
-/// The first fault: a learned tensor that is not updated or updated twice, by another optimiser than the plan's, with
-/// another tensor's gradient or states, before the sum of its gradient, or before its last reader; a plan without an
-/// optimiser that updates; ranks with different optimisers. Otherwise nothing. @pre buffers of all works exist
+/// The first fault, or nothing. Faults of one update: it has another optimiser than the plan, or another tensor's
+/// gradient or states. It comes before the sum of its gradient, or before the last reader of the tensor. Faults of a
+/// plan: a learned tensor is not updated, or updated twice; the plan updates without an optimiser; ranks have different
+/// optimisers. @pre buffers of all works exist
 std::optional<PlanFault> find_update_fault(std::span<const StepPlan> plans);
 
 }  // namespace aloni::nn::detail

@@ -1,6 +1,7 @@
 #pragma once
 // Normalisation by its definition, in double: elements with equal keys share a mean and a variance. The gradient of the
-// input is the sum over all pairs of elements of a set, with the derivative of one element with respect to the other.
+// input is a sum over all pairs of elements of a set. Each term has the derivative of one element with respect to the
+// other.
 #include <gtest/gtest.h>
 
 #include <algorithm>
