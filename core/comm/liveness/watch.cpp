@@ -243,7 +243,7 @@ std::string Watch::state_of(int rank, Clock::time_point now) const {
   if (is_stopped(state)) return who + " is stopped" + last_start_of(*p->page);
   if (state == 'Z' || state == '?') return who + " has ended";
   const std::int64_t seen = p->page->seen_waiting.load(std::memory_order_relaxed);
-  return who + (state == 'R' ? " runs" : " sleeps") + " outside of all operations" +
+  return who + " " + std::string(text_of_state(state)) + " outside of all operations" +
          (seen == 0 ? ""
                     : ", last seen in one " + seconds_text(std::chrono::nanoseconds(nanoseconds(now) - seen)) + " ago");
 }
