@@ -20,6 +20,7 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -248,7 +249,9 @@ TEST(ReplicatedArguments, ThatDifferOnOneRankAreAnErrorThatNamesTheValueAndTheRa
   comm.set_stuck_after(std::chrono::seconds(20));
   const std::vector<Change> changes = all_changes();
   const int trials = aloni::test::random_cases(4 * static_cast<int>(changes.size()));
-  aloni::test::Experiment experiment("arguments", std::to_string(comm.size()), comm.rank() == 0);
+  const char* const transport = std::getenv("ALONI_TEST_TRANSPORT");
+  aloni::test::Experiment experiment("arguments", std::to_string(comm.size()) + (transport ? transport : ""),
+                                     comm.rank() == 0);
   for (int trial = 0; trial < trials; ++trial) {
     Dice dice(static_cast<std::uint64_t>(trial));  // equal on all ranks
     const Change& change = changes[static_cast<std::size_t>(trial) % changes.size()];

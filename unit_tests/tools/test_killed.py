@@ -19,7 +19,7 @@ PMIx 4.2 may lock a mutex of a freed object when ranks have ended while MPI star
 its own end: all ranks have ended, and all lines have been printed. These runs are counted, but are no failures.
 
 ALONI_CALL_FAULTS is the library that acts in a call (support/call_faults.cpp). Without it, as under sanitizers, the
-phases are those of random times: start and training.
+phases have random times: start, training, and farewell, which then includes MPI_Finalize.
 
 ALONI_KILLS and ALONI_STOPS set the numbers of runs. The seed is printed; ALONI_SEED repeats the draws.
 """
@@ -51,6 +51,8 @@ MOST = {"KILL": 10 * SLOWDOWN, "STOP": STUCK_AFTER + 5 * SLOWDOWN}  # seconds fr
 CALL_FAULTS = os.environ.get("ALONI_CALL_FAULTS")
 # Phases of random times: number of epochs, the text after which it has begun, seconds of the latest signal after that.
 TIMES = {"start": (1, "", 0.6 * SLOWDOWN), "training": (1000, "test images of", 1.0)}
+if not CALL_FAULTS:
+    TIMES["farewell"] = (1, "accuracy", 0.1 * SLOWDOWN)
 PHASES = ("start", "set_up", "exchange", "training", "farewell", "finalize") if CALL_FAULTS else tuple(TIMES)
 SIZES = {1: (2, 3, 4, 5, 6, 7, 8), 3: (3, 5, 6, 7, 8)}  # nodes: numbers of ranks
 
@@ -241,7 +243,8 @@ def trial_in(folder, seed, kind):
         left = [rank for rank in others if lives(known[rank])]
         launcher_ended = end_all(known.values(), launcher)
         written = text()
-    may_be_quiet = phase == "finalize" or (phase == "farewell" and fault.delay > 0)
+    # Before its farewell begins, the others still need the rank.
+    may_be_quiet = phase == "finalize" or (phase == "farewell" and not (fault and fault.delay == 0))
     lines = [line for line in written.splitlines() if line.startswith("aloni: ")]
     named = {int(rank) for line in lines for rank in re.findall(r"\brank (\d+) failed\b", line)}
     problem = ""
