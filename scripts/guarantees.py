@@ -33,11 +33,17 @@ DOCUMENT = ROOT / "docs/guarantees.md"
 SECTIONS = {
     "command": [
         ("kill/start", "killed while MPI starts", "test_killed.py", "10 s"),
+        ("kill/set_up", "killed in a call of the set-up", "test_killed.py", "10 s"),
+        ("kill/exchange", "killed in the first exchanges", "test_killed.py", "10 s"),
         ("kill/training", "killed in the training", "test_killed.py", "10 s"),
-        ("kill/end", "killed after the last step", "test_killed.py", "10 s"),
+        ("kill/farewell", "killed in the farewell", "test_killed.py", "10 s"),
+        ("kill/finalize", "killed in `MPI_Finalize`", "test_killed.py", "10 s"),
         ("stop/start", "stopped while MPI starts", "test_killed.py", "3 + 5 s"),
+        ("stop/set_up", "stopped in a call of the set-up", "test_killed.py", "3 + 5 s"),
+        ("stop/exchange", "stopped in the first exchanges", "test_killed.py", "3 + 5 s"),
         ("stop/training", "stopped in the training", "test_killed.py", "3 + 5 s"),
-        ("stop/end", "stopped after the last step", "test_killed.py", "3 + 5 s"),
+        ("stop/farewell", "stopped in the farewell", "test_killed.py", "3 + 5 s"),
+        ("stop/finalize", "stopped in `MPI_Finalize`", "test_killed.py", "3 + 5 s"),
     ],
     "library": [
         ("failures/kill", "killed during communication", "test_failures.py", "4 s"),
@@ -45,6 +51,7 @@ SECTIONS = {
     ],
     "calls": [
         ("wrong_calls", "one rank makes another call", "test_wrong_calls", MISSING),
+        ("arguments", "one rank passes another argument", "test_replicated", MISSING),
         ("faulty_exchanges", "messages late, lost or damaged", "test_faulty_exchanges", MISSING),
     ],
     "input": [

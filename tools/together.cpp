@@ -29,7 +29,7 @@ constexpr auto patience_before_poison = std::chrono::milliseconds(300);
 constexpr auto patience_before_abort = std::chrono::milliseconds(4000);
 constexpr auto patience_after_failure_of_another = std::chrono::milliseconds(1000);  // it may be dead or stopped
 constexpr auto pause_of_waits = std::chrono::microseconds(200);
-constexpr unsigned patience_with_mpi = 2;  // seconds
+constexpr unsigned patience_with_mpi = 1;  // seconds
 
 struct Outcome {
   int code = success;

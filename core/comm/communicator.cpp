@@ -260,9 +260,7 @@ void Communicator::set_tuning(const Tuning& tuning) const {
   int number = 0;
   for (std::string line; std::getline(text, line);)
     lines.add("line " + std::to_string(++number) + " of the tuning", line);
-  if (const auto d = find_disagreement(*this, name, lines)) {
-    state_->poisoning([&] { throw CommunicationError(name, d->name, d->found, "the same tuning on all ranks"); });
-  }
+  check_equal(*this, name, lines);
   const auto nodes = static_cast<int>(state_->plans.topology().nodes.size());
   if (tuning.ranks != size() || tuning.nodes != nodes) {
     throw InvalidArgument(name, "tuning",

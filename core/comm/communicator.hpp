@@ -206,7 +206,7 @@ class Communicator {
   void barrier() const { run(Barrier{}); }
 
   /// Collective. From now on `automatic` takes the algorithm that was measured as the fastest; in this communicator
-  /// only. Throws InvalidArgument for a tuning of other numbers of ranks or nodes, CommunicationError when ranks pass
+  /// only. Throws InvalidArgument on all ranks for a tuning of other numbers of ranks or nodes, and when ranks pass
   /// different ones.
   void set_tuning(const Tuning& tuning) const;
   /// Why these ranks cannot use an algorithm for an all-reduce, and the alternative; none if they can.

@@ -44,16 +44,18 @@ void operate(const Communicator& comm, const std::string& operation, std::vector
 /// The victim ends between sending an address in its memory and the first access to it.
 void lose_memory(const Communicator& comm, int victim, int signal, std::vector<float>& values) {
   const std::size_t bytes = std::size_t{65} << 20;  // a segment of its own, which no rank has opened
-  const auto sent = std::span(static_cast<float*>(comm.shared_memory()->allocate(bytes)), 10'000);
+  constexpr std::size_t count = 10'000;
   std::vector<Request> requests;
   if (comm.rank() == victim) {
+    // Not on the other ranks: after the failure they copy the shared memory that they use.
+    const auto sent = std::span(static_cast<float*>(comm.shared_memory()->allocate(bytes)), count);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));  // the others have left the barrier
     for (int r = 0; r < comm.size(); ++r)
       if (r != victim) requests.push_back(comm.send(std::span<const float>(sent), r, 1));
     kill(getpid(), signal);
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(150));
-  comm.wait(comm.receive(std::span(values).first(sent.size()), victim, 1));
+  comm.wait(comm.receive(std::span(values).first(count), victim, 1));
 }
 
 }  // namespace

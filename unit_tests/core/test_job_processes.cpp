@@ -109,6 +109,28 @@ TEST_F(JobProcessesTest, ShowWhichOfThemAreInformedOfAFailure) {
   EXPECT_TRUE(found[2].informed && found[2].telling);
 }
 
+// A process cannot be made to wait for a disk at will.
+TEST(JobProcess, HasTheStateBehindItsNameInTheFileOfTheKernel) {
+  const JobProcess waits = process_in_stat(42, "42 (my program) D 1 42 42 0 -1 4194304 100 0");
+  EXPECT_EQ(waits.process, 42);
+  EXPECT_EQ(waits.state, 'D');
+  EXPECT_FALSE(waits.informed || waits.telling);
+  EXPECT_EQ(process_in_stat(7, "7 (a) R (b) S 1 7").state, 'S');
+  EXPECT_EQ(process_in_stat(7, "7 (a\n) D 1) T 1 7").state, 'T');
+  EXPECT_TRUE(process_in_stat(7, "7 (aloni: informed) S 1 7").informed);
+  EXPECT_TRUE(process_in_stat(7, "7 (aloni: telling) R 1 7").telling);
+  for (const char* const incomplete : {"", "7", "7 (name", "7 (name)", "7 (name) "})
+    EXPECT_EQ(process_in_stat(7, incomplete).state, '?') << incomplete;
+}
+
+TEST(JobProcess, HasAStateInWords) {
+  EXPECT_EQ(text_of_state('R'), "runs");
+  EXPECT_EQ(text_of_state('S'), "sleeps");
+  EXPECT_EQ(text_of_state('D'), "waits for a disk");
+  EXPECT_EQ(text_of_state('T'), "is stopped");
+  EXPECT_EQ(text_of_state('t'), "is stopped");
+}
+
 TEST_F(JobProcessesTest, AreMarkedByTheirName) {
   const auto name = [] {
     std::string text;

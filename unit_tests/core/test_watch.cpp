@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <thread>
@@ -20,27 +21,29 @@ namespace test_watch {
 using namespace std::chrono_literals;
 using aloni::comm::detail::Watch;
 
-/// Two ranks as threads of this process.
-class Pair {
+/// Ranks as threads of this process.
+class Group {
  public:
+  explicit Group(std::size_t ranks) : said_(ranks), barrier_(static_cast<std::ptrdiff_t>(ranks)) {}
+
   aloni::comm::detail::GatherBytes gather(std::size_t rank) {
     return [this, rank](std::span<const std::byte> mine) {
       said_[rank].assign(mine.begin(), mine.end());
       barrier_.arrive_and_wait();
-      std::vector<std::byte> all = said_[0];
-      all.insert(all.end(), said_[1].begin(), said_[1].end());
+      std::vector<std::byte> all;
+      for (const auto& bytes : said_) all.insert(all.end(), bytes.begin(), bytes.end());
       barrier_.arrive_and_wait();
       return all;
     };
   }
 
  private:
-  std::vector<std::byte> said_[2];
-  std::barrier<> barrier_{2};
+  std::vector<std::vector<std::byte>> said_;
+  std::barrier<> barrier_;
 };
 
 TEST(Watch, ReadersNeverSeePartsOfTwoTexts) {
-  Pair pair;
+  Group pair(2);
   std::atomic<bool> stop = false;
   std::thread writer([&] {
     Watch watch(0, {0, 1}, pair.gather(0));
@@ -65,20 +68,24 @@ TEST(Watch, ReadersNeverSeePartsOfTwoTexts) {
   EXPECT_GT(texts, 0);
 }
 
-/// The watches of both ranks, in one process.
+/// The watches of all ranks, in one process.
 class Watches : public testing::Test {
  protected:
-  Watches() {
-    std::thread other([&] { watches_[1] = std::make_unique<Watch>(1, std::vector{0, 1}, pair_.gather(1)); });
-    watches_[0] = std::make_unique<Watch>(0, std::vector{0, 1}, pair_.gather(0));
-    other.join();
+  explicit Watches(int ranks = 2) : group_(static_cast<std::size_t>(ranks)), watches_(static_cast<std::size_t>(ranks)) {
+    std::vector<int> all(watches_.size());
+    std::iota(all.begin(), all.end(), 0);
+    std::vector<std::thread> threads;
+    for (std::size_t r = 0; r < watches_.size(); ++r)
+      threads.emplace_back(
+          [&, r] { watches_[r] = std::make_unique<Watch>(static_cast<int>(r), all, group_.gather(r)); });
+    for (auto& thread : threads) thread.join();
   }
   void SetUp() override {
     if (!watches_[0]->sees(1) || !watches_[1]->sees(0)) GTEST_SKIP() << "needs shared memory";
   }
 
-  Pair pair_;
-  std::unique_ptr<Watch> watches_[2];
+  Group group_;
+  std::vector<std::unique_ptr<Watch>> watches_;
   const Watch::Clock::time_point now_ = Watch::Clock::now();
 };
 
@@ -89,6 +96,18 @@ TEST_F(Watches, ReadTheFailureThatTheOtherRankPublishes) {
   ASSERT_TRUE(failure);
   EXPECT_EQ(failure->rank, 0);
   EXPECT_EQ(failure->what, "disk full");
+}
+
+class WatchesOfThree : public Watches {
+ protected:
+  WatchesOfThree() : Watches(3) {}
+};
+
+TEST_F(WatchesOfThree, ReadTheFirstOfSeveralFailures) {
+  watches_[1]->fail(1, "disk full");
+  watches_[0]->fail(0, "out of memory");
+  EXPECT_EQ(watches_[2]->failure()->rank, 1);
+  EXPECT_EQ(watches_[0]->failure()->rank, 1);
 }
 
 TEST_F(Watches, LetOneRankReport) {

@@ -11,7 +11,8 @@ namespace aloni::test {
 struct FaultCase {
   const char* name;
   comm::Faults faults;
-  bool harmless;  ///< messages arrive late, but whole
+  bool harmless;       ///< messages arrive late, but whole
+  bool waits = false;  ///< an error comes at the time limit only
 };
 
 /// The name that GoogleTest prints.
@@ -22,8 +23,8 @@ inline std::vector<FaultCase> fault_cases() {
           {"NoRoom", {.no_room = 0.5}, true},
           {"Truncate", {.truncate = 0.2}, false},
           {"Corrupt", {.corrupt = 0.2}, false},
-          {"Lose", {.lose = 0.2}, false},
-          {"Death", {.dies_after = 1}, false},
+          {"Lose", {.lose = 0.2}, false, true},
+          {"Death", {.dies_after = 1}, false, true},
           {"Slow", {.slow_rank = 1, .slow_by = std::chrono::microseconds(40)}, true}};
 }
 

@@ -1,4 +1,5 @@
 """aloni train as a user runs it: it learns, every split gives the same losses, the JSON has its documented form."""
+import errno
 import json
 import os
 import re
@@ -14,9 +15,9 @@ class Train(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="aloni-test-")
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def train(self, *arguments, ranks):
+    def train(self, *arguments, ranks, **options):
         path = os.path.join(self.folder, "out.json")
-        result = aloni("train", "--data", DATA, "--json", path, *arguments, ranks=ranks, limit=100)
+        result = aloni("train", "--data", DATA, "--json", path, *arguments, ranks=ranks, limit=100, **options)
         self.assertEqual(result.code, 0, result.out + result.err)
         with open(path) as file:
             return json.load(file), result
@@ -141,6 +142,21 @@ class Train(unittest.TestCase):
         wide = self.train("--precision", "float", *arguments, ranks=2)[0]["losses"]
         self.assertLess(sum(narrow[-10:]) / 10, 0.8 * narrow[0])
         self.assertAlmostEqual(sum(narrow[-10:]) / 10, sum(wide[-10:]) / 10, delta=0.2 * wide[0])
+
+    @unittest.skipUnless("ALONI_CALL_FAULTS" in os.environ, "sanitizers wrap system calls themselves")
+    def test_trains_through_mpi_where_the_system_refuses_shared_memory(self):
+        expected, _ = self.train("--steps", "3", "--strategy", "h2", ranks=2)
+        for rank, error in (-1, errno.EPERM), (-1, errno.ENOSYS), (-1, errno.EMFILE), (1, errno.EPERM):
+            refused = os.environ | {"LD_PRELOAD": os.environ["ALONI_CALL_FAULTS"],
+                                    "ALONI_CALL_FAULT": f"{rank} {error} memfd_create 0 0"}
+            report, result = self.train("--steps", "3", "--strategy", "h2", "--progress", "none", ranks=2, env=refused)
+            # The losses differ by the order of sums in an all-reduce over messages.
+            for mine, theirs in zip(report["losses"], expected["losses"], strict=True):
+                self.assertAlmostEqual(mine, theirs, places=4)
+            lines = [line for line in result.own_lines() if line.startswith("aloni: ")]
+            self.assertEqual(len(lines), 1, result.err)
+            self.assertIn("shared memory is refused", lines[0])
+            self.assertIn(os.strerror(error) if rank < 0 else f"on rank {rank}", lines[0])
 
     def test_trains_with_the_gradients_of_a_majority(self):
         report, _ = self.train("--steps", "20", "--gradients", "majority", ranks=3)

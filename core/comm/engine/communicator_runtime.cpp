@@ -98,11 +98,12 @@ struct Hello {
   }
 };
 
-/// Once per process and node, because each family of communicators finds it again.
-void say_why_not_shared() {
+/// Once per process and node, because each family of communicators finds it again. Another rank's reason is not known.
+void say_why_not_shared(int refused_rank) {
   static bool said = false;
   if (std::exchange(said, true)) return;
-  notice("shared memory is refused (" + SharedSegment::why_not_available() +
+  const std::string reason = SharedSegment::why_not_available();
+  notice("shared memory is refused (" + (reason.empty() ? "on rank " + std::to_string(refused_rank) : reason) +
          "); ranks of this node exchange messages through MPI");
 }
 
@@ -164,6 +165,7 @@ CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, M
   std::map<std::pair<std::uint64_t, int>, int> lowest;
   std::vector<int> ranks, on_machine;  // of this node, of this machine
   bool share_memory = options.shared_memory;
+  int refused_rank = -1;  // of this node
   const auto key = [&](int r) {
     return std::pair{hellos[static_cast<std::size_t>(r)].machine,
                      options.ranks_per_node > 0 ? r / options.ranks_per_node : 0};
@@ -173,11 +175,14 @@ CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, M
     if (key(r).first == key(rank_).first) on_machine.push_back(r);
     if (key(r) != key(rank_)) continue;
     ranks.push_back(r);
-    if (!hellos[static_cast<std::size_t>(r)].shares_memory) share_memory = false;
+    if (hellos[static_cast<std::size_t>(r)].shares_memory) continue;
+    share_memory = false;
+    if (refused_rank < 0) refused_rank = r;
   }
   shares_cores_ = static_cast<long>(on_machine.size()) > sysconf(_SC_NPROCESSORS_ONLN);
   heap_ = std::make_shared<SharedHeap>(hellos[static_cast<std::size_t>(rank_)].shares_memory != 0);
-  if (options.shared_memory && !share_memory && ranks.size() > 1 && ranks.front() == rank_) say_why_not_shared();
+  if (options.shared_memory && refused_rank >= 0 && ranks.size() > 1 && ranks.front() == rank_)
+    say_why_not_shared(refused_rank);
   bool complete = false;  // whether all ranks of the node reach each other's memory
   if (size_ > 1) {
     const auto among = [&](const std::vector<int>& some) {

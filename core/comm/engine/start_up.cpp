@@ -123,10 +123,8 @@ void StartUp::look(Clock::duration waited) {
     const bool stops = is_stopped(p.state);
     if (stops && stopped < 0) stopped = p.rank;
     works = works || p.state == 'R' || p.state == 'D';
-    states += "; rank " + std::to_string(p.rank) + ": process " + std::to_string(p.process) +
-              (stops            ? " is stopped"
-               : p.state == 'R' ? " runs"
-                                : " sleeps");
+    states += "; rank " + std::to_string(p.rank) + ": process " + std::to_string(p.process) + " " +
+              std::string(text_of_state(p.state));
   }
   if (stopped < 0 && works && waited < longest_) return;
   throw_failed(stopped, "not all ranks have come within " + seconds_text(waited) + states);

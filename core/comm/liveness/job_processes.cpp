@@ -37,18 +37,10 @@ int number(std::string_view text) {
 // The kernel keeps 15 characters.
 constexpr std::string_view name_of_informed = "aloni: informed", name_of_telling = "aloni: telling";
 
-/// A process without rank.
 JobProcess look_at(int process) {
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   const std::string text((std::istreambuf_iterator<char>(file)), {});
-  const auto name = text.find('('), end_of_name = text.rfind(')');  // a name may contain any character
-  JobProcess p{.process = process};
-  if (end_of_name == std::string::npos || end_of_name + 2 >= text.size()) return p;
-  p.state = text[end_of_name + 2];
-  const std::string_view called = std::string_view(text).substr(name + 1, end_of_name - name - 1);
-  p.telling = called == name_of_telling;
-  p.informed = p.telling || called == name_of_informed;
-  return p;
+  return process_in_stat(process, text);
 }
 
 std::filesystem::path program_of(int process) {
@@ -57,6 +49,22 @@ std::filesystem::path program_of(int process) {
 }
 
 }  // namespace
+
+JobProcess process_in_stat(int process, std::string_view text) {
+  const auto name = text.find('('), end_of_name = text.rfind(')');  // a name may contain any character
+  JobProcess p{.process = process};
+  if (end_of_name == std::string_view::npos || end_of_name + 2 >= text.size()) return p;
+  p.state = text[end_of_name + 2];
+  const std::string_view called = text.substr(name + 1, end_of_name - name - 1);
+  p.telling = called == name_of_telling;
+  p.informed = p.telling || called == name_of_informed;
+  return p;
+}
+
+std::string_view text_of_state(char state) {
+  if (is_stopped(state)) return "is stopped";
+  return state == 'R' ? "runs" : state == 'D' ? "waits for a disk" : "sleeps";
+}
 
 char state_of_process(int process) { return look_at(process).state; }
 

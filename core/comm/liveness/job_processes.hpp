@@ -2,6 +2,7 @@
 // The processes of this job on this machine, as the launcher's environment variables name them. For failures while MPI
 // starts or ends: then no rank knows the others yet, or no longer.
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace aloni::comm::detail {
@@ -15,6 +16,12 @@ struct JobProcess {
 };
 
 inline bool is_stopped(char state) { return state == 'T' || state == 't'; }
+
+/// "is stopped", "runs", "waits for a disk", "sleeps".
+std::string_view text_of_state(char state);
+
+/// A process without rank, by the text of its file /proc/PID/stat. Pure.
+JobProcess process_in_stat(int process, std::string_view text);
 
 /// State of a process as the kernel's letter; '?' if there is none.
 char state_of_process(int process);

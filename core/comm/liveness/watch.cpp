@@ -101,7 +101,8 @@ class SharedText {
 struct Watch::Page {
   std::uint64_t token;
   std::atomic<std::uint32_t> left;
-  std::atomic<std::int32_t> failed;  // 1 + the failed rank by which the family was poisoned; 0: none
+  std::atomic<std::int32_t> failed;     // 1 + the failed rank by which the family was poisoned; 0: none
+  std::atomic<std::int64_t> failed_at;  // time of fail(), in ns
   SharedText<1024> failure;
   std::atomic<std::uint32_t> told;     // of the lowest rank of the node: a rank has taken it over to print the failure
   std::atomic<std::int64_t> warned;    // of the lowest rank of the node: time of the last warning, in ns
@@ -194,16 +195,19 @@ void Watch::waiting(Clock::time_point now, const std::string& text) {
 
 void Watch::fail(int rank, const std::string& what) {
   page_->failure.write(what);
+  page_->failed_at.store(nanoseconds(Clock::now()), std::memory_order_relaxed);
   page_->failed.store(rank + 1, std::memory_order_release);
 }
 
 std::optional<Watch::Verdict> Watch::failure() const {
+  const Page* first = nullptr;
   for (const auto& p : peers_) {
-    if (!p->page) continue;
-    if (const int failed = p->page->failed.load(std::memory_order_acquire); failed != 0)
-      return Verdict{failed - 1, p->page->failure.read()};
+    if (!p->page || p->page->failed.load(std::memory_order_acquire) == 0) continue;
+    if (!first || p->page->failed_at.load(std::memory_order_relaxed) < first->failed_at.load(std::memory_order_relaxed))
+      first = p->page;
   }
-  return {};
+  if (!first) return {};
+  return Verdict{first->failed.load(std::memory_order_acquire) - 1, first->failure.read()};
 }
 
 bool Watch::claim_report() {
@@ -239,7 +243,7 @@ std::string Watch::state_of(int rank, Clock::time_point now) const {
   if (is_stopped(state)) return who + " is stopped" + last_start_of(*p->page);
   if (state == 'Z' || state == '?') return who + " has ended";
   const std::int64_t seen = p->page->seen_waiting.load(std::memory_order_relaxed);
-  return who + (state == 'R' ? " runs" : " sleeps") + " outside of all operations" +
+  return who + " " + std::string(text_of_state(state)) + " outside of all operations" +
          (seen == 0 ? ""
                     : ", last seen in one " + seconds_text(std::chrono::nanoseconds(nanoseconds(now) - seen)) + " ago");
 }

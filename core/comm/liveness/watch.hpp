@@ -39,7 +39,8 @@ class Watch {
   void waiting(Clock::time_point now, const std::string& text);
   /// Publishes that the family is poisoned: the failed rank in the root communicator and its message.
   void fail(int rank, const std::string& what);
-  /// What another rank of the node has published by fail(), even if its process has ended since.
+  /// What another rank of the node has published by fail(), even if its process has ended since. Of several ranks the
+  /// first one by time.
   std::optional<Verdict> failure() const;
   /// True for one rank of the node: it reports the failure for all.
   bool claim_report();
