@@ -28,14 +28,14 @@ bool suits_onednn(const ConvolutionProblem& p, ConvolutionPass pass, Index cache
   const bool channels = channels_of_group >= 16 && channels_of_group % 16 == 0;
   const bool filters = filters_of_group >= 16 && filters_of_group % 16 == 0;
   const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
+  const Index sum_bytes = taps * channels_of_group * filters_of_group * Index{sizeof(float)};
   switch (pass) {
     case ConvolutionPass::forward:
       return filters && (channels_of_group > 3 || (channels_of_group > 1 && filters_of_group > 16));
     case ConvolutionPass::backward_data:
       return channels;
     case ConvolutionPass::backward_filter:
-      return channels && filters &&
-             (taps == 1 || filters_of_group < 32 || taps * channels_of_group * filters_of_group * Index{sizeof(float)} > cached_bytes);
+      return channels && filters && (taps == 1 || filters_of_group < 32 || sum_bytes > cached_bytes);
   }
   return false;
 }

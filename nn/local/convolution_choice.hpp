@@ -1,6 +1,6 @@
 #pragma once
-// The implementation that computes a pass of a convolution fastest. A pure rule: it uses the shape, the type and what the
-// machine has (MachineDescription). So all ranks choose the same, and a plan made anywhere names the kernels that run.
+// The implementation that computes a pass of a convolution fastest. A pure rule: it uses the shape, the type and what
+// the machine has (MachineDescription). So all ranks choose the same, and any plan names the kernels that run.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/element_type.hpp>

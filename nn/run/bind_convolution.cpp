@@ -122,10 +122,9 @@ auto Binder<T, Exec>::region(const StepPlan& plan, const ConvolutionWork& work,
       } else {
         call.given = call.source;
       }
-      call.local =
-          work.gathers
-              ? kernels.of(planned, ConvolutionPass::forward, call.given, call.target, w.w.data(), work.relu)
-              : kernels.of(planned, ConvolutionPass::backward_data, call.target, call.given, w.w.data());
+      call.local = work.gathers
+                       ? kernels.of(planned, ConvolutionPass::forward, call.given, call.target, w.w.data(), work.relu)
+                       : kernels.of(planned, ConvolutionPass::backward_data, call.target, call.given, w.w.data());
     }
     calls.push_back(std::move(call));
   }

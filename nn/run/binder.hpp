@@ -150,7 +150,7 @@ class Binder {
   Subgroups groups_;  ///< of the sums
   Queue<Exec> queue_;
   PlanMemory<Exec>& memory_;
-  std::size_t direct_bytes_;  ///< MachineDescription::direct_bytes
+  std::size_t direct_bytes_;                                                      ///< MachineDescription::direct_bytes
   std::shared_ptr<local::Scratch> scratch_ = std::make_shared<local::Scratch>();  ///< of all convolutions
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;

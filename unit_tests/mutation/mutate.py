@@ -32,6 +32,9 @@ LIST = pathlib.Path(__file__).with_name("mutations.txt")
 # weak for.
 NN_PURE = [("test_nn_pure", "test_step_graph,test_network_plan", 0)]
 LOCAL = [("test_local", "test_filter_orders", 0)]
+CHOICE = [("test_local", "test_convolution_choice", 0)]
+GEMM = [("test_local", "test_local_convolution", 0)]
+PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify", 0)]
 NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6),
       ("test_nn", "test_split", 4), ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2),
       ("test_nn", "test_bfloat16", 3),
@@ -57,7 +60,8 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/network_plan", [NN_PURE, NN]), 
           ("nn/local/detail/onednn", [LOCAL, NN]), ("nn/local/convolution_onednn", [LOCAL, NN]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),
-          ("nn", [NN]),
+          ("nn/local/convolution_choice", [CHOICE]), ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
+          ("nn/plan", [PLAN, NN]), ("nn", [NN]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
           ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),

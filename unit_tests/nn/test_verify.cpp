@@ -574,11 +574,12 @@ std::map<std::string, Change> faults() {
     ++w.calls[0].problem.offset[2];
     return true;
   });
-  all["nobody has chosen the implementation of a kernel"] = change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
-    if (w.calls.empty() || !w.calls[0].computes) return false;
-    w.calls[0].backend = local::ConvolutionBackend::automatic;
-    return true;
-  });
+  all["nobody has chosen the implementation of a kernel"] =
+      change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
+        if (w.calls.empty() || !w.calls[0].computes) return false;
+        w.calls[0].backend = local::ConvolutionBackend::automatic;
+        return true;
+      });
   all["a kernel has a wrong number of channels"] = change<FilterGradientWork>([](FilterGradientWork& w, Dice&) {
     if (w.calls.empty() || !w.calls[0].computes) return false;
     ++w.calls[0].problem.channels;

@@ -466,8 +466,7 @@ void ConvolutionPlanner::add_backward_filter() {
     call.computes = !call.target.empty() && reads_pixels && counts;
     if (call.computes) {
       call.problem = problem_of(plan_, parts[i].part, call.source, call.target);
-      call.backend =
-          builder_.backend_of(call.problem, local::ConvolutionPass::backward_filter, builder_.activations());
+      call.backend = builder_.backend_of(call.problem, local::ConvolutionPass::backward_filter, builder_.activations());
     }
     if (counts && !call.target.empty()) {
       summands.push_back({buffers_.dw, parts[i].box, call.target});

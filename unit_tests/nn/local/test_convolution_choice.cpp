@@ -81,9 +81,11 @@ TEST(ConvolutionChoice, RefusesWhatOnednnComputesWrongly) {
 
 /// All passes of the convolutions of a training step, by the text of their problem.
 std::map<std::string, std::pair<ConvolutionCall, ConvolutionPass>> convolutions_of(const NetworkDescription& network,
-                                                                                   const std::string& strategy, int ranks) {
+                                                                                   const std::string& strategy,
+                                                                                   int ranks) {
   std::map<std::string, std::pair<ConvolutionCall, ConvolutionPass>> all;
-  const NetworkPlan layers = plan_network(network, resolve(Strategy::parse("* " + strategy, "test"), network, ranks), ranks, ranks);
+  const NetworkPlan layers =
+      plan_network(network, resolve(Strategy::parse("* " + strategy, "test"), network, ranks), ranks, ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     const StepPlan plan = plan_step(network, layers, rank, StepKind::training, {});
     const auto add = [&](const std::vector<ConvolutionCall>& calls, ConvolutionPass pass) {
