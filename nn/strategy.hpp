@@ -13,8 +13,8 @@
 // recompute_halo joins the halo exchanges of consecutive layers into one (nn/layer_split.hpp). It is refused for
 // layers that compute statistics, and for convolutions and dense layers with split channels or filters.
 //
-// A split may have fewer blocks than there are ranks. Their number must divide the number of ranks; each block is
-// then computed by ranks / blocks ranks, with identical results.
+// A split may have fewer blocks than there are ranks. The number of blocks must divide the number of ranks. Then
+// ranks / blocks ranks compute each block, with identical results.
 // Layers whose tensors have no spatial extent (dense) fold the spatial grid into the sample dimension: h2w2 acts as n4,
 // h2c2 as n2c2. A flatten of several pixels folds channels and filters too: h2c2 acts as n4.
 // The last layer before a softmax over classes, of samples or of pixels, folds blocks of channels and filters into the

@@ -27,8 +27,8 @@ struct PartWeights {
   bool copied() const { return memory != nullptr; }
 };
 
-/// Local kernels by problem, implementation, pass and filters; equal ones are shared. Parts with equal extents have separate kernels,
-/// because a kernel may cache its filters. Kernels with the same filters share that cache.
+/// Local kernels by problem, implementation, pass and filters; equal ones are shared. Parts with equal extents have
+/// separate kernels, because a kernel may cache its filters. Kernels with the same filters share that cache.
 template <class T, class Exec>
 class ConvolutionKernels {
  public:

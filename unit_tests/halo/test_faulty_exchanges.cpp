@@ -1,8 +1,8 @@
 // Random exchanges (random_exchange.hpp) while messages are late, lost, truncated or corrupted, or a rank stops
 // sending. On each rank all ghosts are right, or an exception names the error; no number is ever wrong, and no wait is
 // endless. A seed determines the exchange and the rate of faults; which messages they hit also depends on time.
-// ALONI_EXCHANGES sets the number of cases of each kind; the default is 10. A kind whose errors come at the time limit has
-// a quarter of it.
+// ALONI_EXCHANGES sets the number of cases of each kind; the default is 10. A kind whose errors come at the time limit
+// has a quarter of it.
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>

@@ -104,8 +104,8 @@ std::map<std::string, std::pair<ConvolutionCall, ConvolutionPass>> convolutions_
   return all;
 }
 
-/// A plan names the kernels that run: with AVX-512 oneDNN has its own for all that the rule gives it. With less it lacks
-/// a few for large volumes, and the kernel says which one runs instead.
+/// A plan names the kernels that run: with AVX-512 oneDNN has its own for all that the rule gives it. With less it
+/// lacks a few for large volumes, and the kernel says which one runs instead.
 TEST(ConvolutionChoice, OfPlansIsWhatRuns) {
   if (!machine_of_this_build(true).onednn) GTEST_SKIP() << "this build has no oneDNN";
   const Host exec;
