@@ -388,7 +388,10 @@ TEST(RandomWrongCalls, AreAnErrorThatNamesBothCallsOrHaveNoEffect) {
     std::printf("%d trials, %d without effect; time to the error: median %.0f ms, longest %.0f ms\n", trials, harmless,
                 1e3 * median, 1e3 * times.back());
   if (!test::sanitized) {
-    EXPECT_LE(median, 0.1) << "seconds, the median of " << times.size() << " wrong calls";
+    // Over MPI half of the errors come when ranks compare their calls, 200 ms after the begin of a wait, if other
+    // programs use the cores. On idle cores their median is a few milliseconds too.
+    const double limit = transport && std::string(transport) == "mpi" ? 0.3 : 0.1;
+    EXPECT_LE(median, limit) << "seconds, the median of " << times.size() << " wrong calls";
   }
 }
 
