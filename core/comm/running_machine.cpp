@@ -65,8 +65,4 @@ MachineDescription describe_machine(const Communicator& comm, MachineDescription
   return machine;
 }
 
-MachineDescription describe_machine(const Communicator& comm, bool on_host) {
-  return describe_machine(comm, MachineDescription{.on_host = on_host});
-}
-
 }  // namespace aloni::comm

@@ -1,7 +1,7 @@
 #pragma once
 // The machine on which ranks run, as planners see it.
 //
-//   const MachineDescription machine = comm::describe_machine(comm, {.on_host = true});
+//   const MachineDescription machine = comm::describe_machine(comm, nn::local::machine_of_this_build(true));
 //   to_string(machine);                     // "aloni info" prints it
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/machine.hpp>
@@ -9,13 +9,12 @@
 namespace aloni::comm {
 
 /// `given` with all that the ranks know: nodes, shared_memory, fragment_bytes, progress_thread, and direct_bytes if
-/// messages carry checksums. The other fields are the caller's: on_host, costs. Equal on all ranks.
+/// messages carry checksums. The other fields are the caller's: on_host, costs, implementations of convolutions.
+/// Ranks may differ in onednn_bfloat16: it becomes true if it is true on all. Equal on all ranks.
 /// A node is a machine, or TransportOptions::ranks_per_node ranks. If only some ranks of a node reach each other's
 /// memory, each set of these ranks counts as a node of its own.
 /// Collective. Throws InvalidArgument on all ranks if a field differs between ranks; it names the field and the ranks.
 /// Throws PeerFailed.
 MachineDescription describe_machine(const Communicator& comm, MachineDescription given);
-/// The same with the default costs. `on_host`: MachineDescription::on_host.
-MachineDescription describe_machine(const Communicator& comm, bool on_host);
 
 }  // namespace aloni::comm

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 
 TEST(RunningMachine, KnowsItsNodesAndWhoSharesMemory) {
   const Communicator comm = aloni::test::make_communicator();
-  const MachineDescription machine = describe_machine(comm, true);
+  const MachineDescription machine = describe_machine(comm, {});
   const TransportOptions options = aloni::test::transport_options();
   const int ranks_per_node = options.ranks_per_node > 0 ? options.ranks_per_node : comm.size();
   EXPECT_EQ(machine.nodes, machine_of_nodes(comm.size(), ranks_per_node).nodes);
@@ -43,6 +43,12 @@ TEST(RunningMachine, KeepsTheCostsOfTheCaller) {
   EXPECT_EQ(machine.direct_bytes, 7);
   EXPECT_EQ(machine.pixels_per_call, 0.5);
   EXPECT_GT(machine.fragment_bytes, 0);
+}
+
+TEST(RunningMachine, HasTheKernelsOfTheProcessorsOfAllRanks) {
+  const Communicator comm = aloni::test::make_communicator();
+  EXPECT_TRUE(describe_machine(comm, {.onednn_bfloat16 = true}).onednn_bfloat16);
+  EXPECT_FALSE(describe_machine(comm, {.onednn_bfloat16 = comm.rank() > 0}).onednn_bfloat16);
 }
 
 TEST(RunningMachine, NamesTheFieldAndTheRanksThatDiffer) {

@@ -5,6 +5,7 @@
 #include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
@@ -41,7 +42,7 @@ struct Fixture {
     return plan_step(net, layers, comm.rank(), StepKind::training, machine(),
                      {.split_parameters = parameters.is_split(), .update = false, .largest_overhead = 1000});
   }
-  MachineDescription machine() const { return comm::describe_machine(comm, on_host); }
+  MachineDescription machine() const { return comm::describe_machine(comm, local::machine_of_this_build(on_host)); }
 
   StepTimes timed_step() {
     StepTimes times;

@@ -4,6 +4,7 @@
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/running_machine.hpp>
+#include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
@@ -36,7 +37,7 @@ NodeCost counted(const comm::Communicator& comm) {
 
 /// Random networks from seeds above `first`.
 void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint64_t first) {
-  const MachineDescription by_default = comm::describe_machine(comm, true);
+  const MachineDescription by_default = comm::describe_machine(comm, local::machine_of_this_build(true));
   const Queue<Exec> queue;
   int copies_more = 0;  // networks with more copies from other ranks' memory than by default
   for (int i = 0; i < cases; ++i) {
@@ -87,7 +88,7 @@ TEST(Traffic, WithATuningIsThatOfThePlan) {
   tuning.measurements.push_back({comm::AllReduceAlgorithm::ring, 8, 1e-6, 512});
   tuning.measurements.push_back({comm::AllReduceAlgorithm::recursive_doubling, 8, 1e-3, 0});
   comm.set_tuning(tuning);
-  EXPECT_EQ(comm::describe_machine(comm, true).tuning, tuning);
+  EXPECT_EQ(comm::describe_machine(comm, local::machine_of_this_build(true)).tuning, tuning);
   expect_planned_traffic(comm, aloni::test::random_cases(5), 500);
 }
 
