@@ -4,8 +4,8 @@
 
 #include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/random.hpp>
-#include <aloni/nn/models.hpp>
 #include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/models.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
