@@ -18,7 +18,8 @@
 namespace aloni::nn::test {
 namespace test_traffic {
 
-using Exec = Kokkos::DefaultHostExecutionSpace;
+using Exec = Kokkos::DefaultExecutionSpace;
+constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Exec::memory_space>::accessible;
 
 /// What this rank has exchanged with other ranks so far.
 NodeCost counted(const comm::Communicator& comm) {
@@ -37,7 +38,7 @@ NodeCost counted(const comm::Communicator& comm) {
 
 /// Random networks from seeds above `first`.
 void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint64_t first) {
-  const MachineDescription by_default = comm::describe_machine(comm, local::machine_of_this_build(true));
+  const MachineDescription by_default = comm::describe_machine(comm, local::machine_of_this_build(on_host));
   const Queue<Exec> queue;
   int copies_more = 0;  // networks with more copies from other ranks' memory than by default
   for (int i = 0; i < cases; ++i) {
@@ -88,7 +89,7 @@ TEST(Traffic, WithATuningIsThatOfThePlan) {
   tuning.measurements.push_back({comm::AllReduceAlgorithm::ring, 8, 1e-6, 512});
   tuning.measurements.push_back({comm::AllReduceAlgorithm::recursive_doubling, 8, 1e-3, 0});
   comm.set_tuning(tuning);
-  EXPECT_EQ(comm::describe_machine(comm, local::machine_of_this_build(true)).tuning, tuning);
+  EXPECT_EQ(comm::describe_machine(comm, local::machine_of_this_build(on_host)).tuning, tuning);
   expect_planned_traffic(comm, aloni::test::random_cases(5), 500);
 }
 
