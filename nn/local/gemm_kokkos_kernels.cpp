@@ -56,8 +56,8 @@ GemmArguments<T> columns_of(GemmArguments<T> g, Index lo, Index hi) {
 }
 
 /// Number of parts of the longer side of c that threads compute on their own; 1: BLAS divides the product. BLAS' own
-/// division copies both matrices on all threads and waits for them several times. On two threads, products of the
-/// dense layers of LeNet-5 took 0.6 of the time of one thread by it.
+/// division copies both matrices on all threads and waits for them several times. With parts, a step of LeNet-5 on two
+/// threads takes 0.96 of the time with 64 samples, and 0.99 with 1,024.
 template <class T>
 Index count_parts(const GemmArguments<T>& g, Index threads) {
   constexpr double least_multiplications = 1 << 17;  // of a part: a few microseconds
