@@ -174,10 +174,6 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
   Floats zeros_, unwanted_;  // in place of a missing bias, and of an unwanted gradient
 };
 
-std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass) {
-  return onednn_unsupported_reason(problem, pass, OnednnActivations::float32);
-}
-
 std::optional<std::string> onednn_bfloat16_unsupported_reason() {
   if (onednn_has_bfloat16()) return std::nullopt;
   return "oneDNN has no bfloat16 kernels for this processor (it needs AVX-512, for example); use float or reference";

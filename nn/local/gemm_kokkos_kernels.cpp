@@ -30,14 +30,17 @@ void blas_gemm(const GemmArguments<T>& g) {
   const auto text = [](Transpose op) { return op == Transpose::yes ? "T" : "N"; };
   const int m = static_cast<int>(g.c.columns), n = static_cast<int>(g.c.rows), k = static_cast<int>(g.k);
   const int a = static_cast<int>(g.b.stride), b = static_cast<int>(g.a.stride), c = static_cast<int>(g.c.stride);
+  const auto call = [&](auto* gemm) {
+    gemm(text(g.op_b), text(g.op_a), &m, &n, &k, &g.alpha, g.b.data, &a, g.a.data, &b, &g.beta, g.c.data, &c);
+  };
   if constexpr (std::is_same_v<T, float>) {
-    F77_BLAS_MANGLE(sgemm, SGEMM)
-    (text(g.op_b), text(g.op_a), &m, &n, &k, &g.alpha, g.b.data, &a, g.a.data, &b, &g.beta, g.c.data, &c);
+    call(F77_BLAS_MANGLE(sgemm, SGEMM));
   } else {
-    F77_BLAS_MANGLE(dgemm, DGEMM)
-    (text(g.op_b), text(g.op_a), &m, &n, &k, &g.alpha, g.b.data, &a, g.a.data, &b, &g.beta, g.c.data, &c);
+    call(F77_BLAS_MANGLE(dgemm, DGEMM));
   }
 }
+
+constexpr Index rows_per_unit = 16;  // parts are whole units of rows, or of columns
 
 /// Rows, or columns, [lo, hi) of the product.
 template <class T>
@@ -61,10 +64,10 @@ GemmArguments<T> columns_of(GemmArguments<T> g, Index lo, Index hi) {
 template <class T>
 Index count_parts(const GemmArguments<T>& g, Index threads) {
   constexpr double least_multiplications = 1 << 17;  // of a part: a few microseconds
-  constexpr Index unit = 16;                         // rows or columns
   const double all = static_cast<double>(g.c.rows) * static_cast<double>(g.c.columns) * static_cast<double>(g.k);
   const Index longer = std::max(g.c.rows, g.c.columns);
-  return std::clamp(std::min(static_cast<Index>(all / least_multiplications), longer / unit), Index{1}, threads);
+  return std::clamp(std::min(static_cast<Index>(all / least_multiplications), longer / rows_per_unit), Index{1},
+                    threads);
 }
 
 #endif
@@ -78,9 +81,10 @@ void kokkos_kernels_gemm(const Exec& exec, const GemmArguments<T>& g) {
     const Index threads = exec.concurrency(), parts = threads == 1 ? 1 : count_parts(g, threads);
     if (parts > 1) {
       const bool by_rows = g.c.rows >= g.c.columns;
-      const Index length = std::max(g.c.rows, g.c.columns), unit = 16, units = (length + unit - 1) / unit;
+      const Index length = std::max(g.c.rows, g.c.columns), units = (length + rows_per_unit - 1) / rows_per_unit;
       Kokkos::parallel_for("aloni::nn::gemm", Range<Exec>(exec, 0, parts, Kokkos::ChunkSize(1)), [=](const Index i) {
-        const Index lo = i * units / parts * unit, hi = std::min(length, (i + 1) * units / parts * unit);
+        const Index lo = i * units / parts * rows_per_unit,
+                    hi = std::min(length, (i + 1) * units / parts * rows_per_unit);
         blas_gemm(by_rows ? rows_of(g, lo, hi) : columns_of(g, lo, hi));
       });
       return;

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
+#include <cstddef>
 #include <utility>
 
 namespace aloni::nn::detail {

@@ -25,7 +25,6 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const Convolu
                                                                    ConvolutionPasses passes,
                                                                    const std::shared_ptr<FilterOrders>& orders);
 std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Scratch>& scratch);
-std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass);
 /// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the `automatic` backend of
 /// float.
 template <class T, class Exec>
