@@ -63,24 +63,25 @@ std::vector<std::int64_t> steps_in(io::FileSystem& files, const std::string& dir
   return steps;
 }
 
-RankPart copy_part(std::span<const TensorSource> tensors, int rank, Index most_block_bytes) {
+RankPart copy_part(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes) {
   struct Piece {
     std::size_t tensor;
     views::Box box;
   };
-  std::map<int, std::vector<Piece>> pieces;  // by number of keepers: these ranks have equal lists
+  std::map<int, std::vector<Piece>> pieces;  // by TensorSource::blocks: ranks with equal pieces have equal lists
   for (std::size_t t = 0; t < tensors.size(); ++t)
     for (const views::Box& box : tensors[t].own)
       for (const views::Box& piece : cut_box(box, bytes_of(tensors[t].type), most_block_bytes))
-        pieces[tensors[t].keepers].push_back({t, piece});
+        pieces[tensors[t].blocks].push_back({t, piece});
   std::vector<std::vector<views::Box>> mine(tensors.size());
   Index total = 0;
-  for (const auto& [keepers, group] : pieces) {
+  for (const auto& [blocks, group] : pieces) {
+    const int keepers = static_cast<int>(ceil_div(ranks - rank % blocks, blocks)), keeper = rank / blocks;
     std::vector<Index> bytes;
     for (const Piece& p : group) bytes.push_back(p.box.size() * bytes_of(tensors[p.tensor].type));
     const std::vector<int> writers = assign_blocks(bytes, keepers);
     for (std::size_t i = 0; i < group.size(); ++i) {
-      if (writers[i] != tensors[group[i].tensor].keeper) continue;
+      if (writers[i] != keeper) continue;
       mine[group[i].tensor].push_back(group[i].box);
       total += bytes[i];
     }

@@ -3,7 +3,7 @@
 // these functions on all ranks in the right order:
 //
 //   begin_folder(files, "run1", 1200);                                 // one rank, before all others
-//   RankPart part = copy_part(tensors, rank);                          // each rank; then the tensors may change
+//   RankPart part = copy_part(tensors, rank, 4);                       // each rank; then the tensors may change
 //   write_part(files, "run1/step-000000001200", part);                 // each rank, in a thread
 //   finish_folder(files, "run1", manifest);                            // one rank, with the merged parts of all ranks
 //   remove_older(files, "run1", 1200, 3);
@@ -38,9 +38,8 @@ struct TensorSource {
   ElementType type = ElementType::float32;
   views::Extents extents;
   views::Box kept;                   ///< the box of the tensor that `data` contains, dense
-  std::vector<views::Box> own = {};  ///< disjoint boxes within `kept` that this rank and its equals keep
-  int keepers = 1;                   ///< number of ranks with equal `own`, which divide the writing
-  int keeper = 0;                    ///< number of this rank among them
+  std::vector<views::Box> own = {};  ///< disjoint boxes within `kept`; of all ranks together, they cover the tensor
+  int blocks = 1;  ///< ranks that are equal modulo this number have equal `own`, and divide the writing
   const std::byte* data = nullptr;
 };
 
@@ -55,7 +54,8 @@ struct RankPart {
 inline constexpr Index block_bytes = Index{4} << 20;
 
 /// Copies the blocks that this rank writes. Ranks with equal `own` pass equal lists of these tensors.
-RankPart copy_part(std::span<const TensorSource> tensors, int rank, Index most_block_bytes = block_bytes);
+/// @pre 0 ≤ rank < ranks
+RankPart copy_part(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes = block_bytes);
 
 /// Makes an empty folder for a checkpoint, and removes an unfinished or refused one of the same step.
 void begin_folder(io::FileSystem& files, const std::string& directory, std::int64_t step);

@@ -39,6 +39,10 @@ std::string manifest_path(const std::string& directory, std::int64_t step) {
   return folder_path(directory, step) + "/" + manifest_name;
 }
 
+bool is_unfinished(io::FileSystem& files, const std::string& directory, std::int64_t step) {
+  return files.size(manifest_path(directory, step)) < 0;
+}
+
 Checkpoint parse(io::FileSystem& files, const std::string& directory, std::int64_t step, const std::string& text) {
   const std::string path = manifest_path(directory, step);
   Manifest manifest = parse_manifest(text, path);
@@ -132,7 +136,7 @@ Newest find_newest(io::FileSystem& files, const std::string& directory) {
       result.checkpoint = std::move(candidate);
       break;
     }
-    result.refused.push_back({step, failure});
+    result.refused.push_back({step, failure, is_unfinished(files, directory, step)});
   }
   return result;
 }
@@ -163,7 +167,8 @@ Newest find_newest(const comm::Communicator& comm, io::FileSystem& files, const 
       return result;
     }
     comm.broadcast(failure, static_cast<int>(speaker));
-    result.refused.push_back({step, failure});
+    const std::int64_t unfinished = reads && is_unfinished(files, directory, step);
+    result.refused.push_back({step, failure, comm.all_reduce(unfinished, comm::Reduction::max) != 0});
   }
 }
 

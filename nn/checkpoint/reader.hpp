@@ -52,7 +52,8 @@ class Checkpoint {
 /// A checkpoint that cannot be used.
 struct Refusal {
   std::int64_t step = 0;
-  std::string reason;  ///< one line with file and block
+  std::string reason;          ///< one line with file and block
+  bool is_unfinished = false;  ///< it has no manifest: the program ended while it wrote the checkpoint
 };
 
 struct Newest {

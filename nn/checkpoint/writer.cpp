@@ -30,10 +30,11 @@ void CheckpointWriter::start(std::function<void()> work) {
 
 void CheckpointWriter::begin(Manifest head, std::span<const TensorSource> tensors) {
   finish();
+  failure_.clear();
   head_ = std::move(head);
   head_.tensors.clear();
   try {
-    part_ = copy_part(tensors, comm_.rank());
+    part_ = copy_part(tensors, comm_.rank(), comm_.size());
     // No rank writes into the folder before it is empty.
     if (comm_.rank() == 0) begin_folder(files_, directory_, head_.step);
   } catch (const std::exception& e) {

@@ -24,6 +24,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace aloni::nn::checkpoint {
 
@@ -51,8 +52,8 @@ class CheckpointWriter {
 
   /// Step of the newest checkpoint that is whole and durable; -1: none by this object. Equal on all ranks.
   std::int64_t newest() const { return newest_; }
-  /// Why the last checkpoint failed; empty if it did not. Equal on all ranks.
-  const std::string& failure() const { return failure_; }
+  /// Why a checkpoint failed since the last call; empty if none did. Equal on all ranks. Not collective.
+  std::string take_failure() { return std::exchange(failure_, {}); }
 
  private:
   enum class Phase : std::uint8_t { idle, data, manifest };

@@ -34,14 +34,13 @@ struct RankMemory {
       weight[i] = value_at(step, i + weight.size() * static_cast<std::size_t>(half));
     for (std::size_t i = 0; i < bias.size(); ++i) bias[i] = value_at(step, i);
     const auto bytes = [](std::vector<float>& v) { return std::as_bytes(std::span(v)).data(); };
-    sources = {{"weight", ElementType::float32, weight_extents, kept, {kept}, 2, rank / 2, bytes(weight)},
+    sources = {{"weight", ElementType::float32, weight_extents, kept, {kept}, 2, bytes(weight)},
                {"bias",
                 ElementType::float32,
                 bias_extents,
                 views::whole(bias_extents),
                 {views::whole(bias_extents)},
-                ranks,
-                rank,
+                1,
                 bytes(bias)}};
   }
 };
@@ -62,7 +61,7 @@ void write_checkpoint(io::FileSystem& files, std::int64_t step, int keep) {
   run([&] { begin_folder(files, "run", step); });
   for (int r = 0; r < ranks && failure.empty(); ++r) {
     RankMemory memory(step, r);
-    RankPart part = copy_part(memory.sources, r, 100);
+    RankPart part = copy_part(memory.sources, r, ranks, 100);
     run([&] { write_part(files, "run/" + folder_name(step), part); });
     merge(manifest, part.blocks);
   }
