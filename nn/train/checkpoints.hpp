@@ -15,7 +15,7 @@ namespace aloni::nn {
 
 class Checkpoints {
  public:
-  /// Collective. @pre the arguments outlive this object, and options.folder is not empty
+  /// Collective. @pre the arguments outlive this object; options.folder is not empty
   Checkpoints(const comm::Communicator& comm, const CheckpointOptions& options);
 
   /// The checkpoint to resume from: the newest whole one. None if the folder has none. Tells of refused ones by
