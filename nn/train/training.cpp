@@ -108,8 +108,8 @@ void Training<T>::run_epoch(int epoch) {
   const auto check_test_loss = [&](double loss) {
     guard_.check("loss of the test set after step " + std::to_string(progress_.steps), loss, learning_rate(optimiser_));
   };
-  report_.epochs.push_back(
-      {sums.loss / static_cast<double>(sums.steps), source_.test(networks_, queue_, batch_, check_test_loss)});
+  const TestResult test = source_.test(networks_, queue_, batch_, check_test_loss);
+  report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss});
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
   }
