@@ -56,7 +56,7 @@ TrainCommand::TrainCommand(CLI::App& app)
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     return add_option(*command_, name, value, text, type);
   };
-  add("--model", model_, "Network: " + model_list(), "NAME");
+  add("--model", model_, model_help(), "NAME|FILE.json");
   add("--data", data_,
       "Folder with the files {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], or `synthetic`: made-up data for any "
       "network, without a test set, for time and memory; needs --steps",
@@ -102,6 +102,8 @@ bool TrainCommand::chosen() const { return command_->parsed(); }
 
 void TrainCommand::check() const {
   check_model(model_);
+  for (const char* option : {"--input", "--classes"})
+    check_not_with_model_file(model_, option, command_->count(option) > 0);
   if (data_.empty()) refuse("--data", "\"\"", "the path of a folder, or synthetic");
   if (command_->count("--input") > 0) check_input(input_);
   if (command_->count("--classes") > 0) check_range("--classes", classes_, 1, most_of_an_option);
@@ -179,11 +181,11 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
 }
 
 nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTest& data) const {
-  if (!is_synthetic()) return nn::make_model(model_, data.train.image, data.train.classes);
+  if (!is_synthetic()) return network_of_model(model_, {data.train.image, data.train.classes});
   nn::ModelOptions given;
   if (!input_.empty()) given.input = parse_input(input_);
   if (command_->count("--classes") > 0) given.classes = classes_;
-  return nn::make_model(model_, given);
+  return network_of_model(model_, given);
 }
 
 std::string TrainCommand::describe(const nn::TrainAndTest& data, const nn::NetworkDescription& network) const {
@@ -209,7 +211,8 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
   const nn::TrainAndTest data = comm::collectively(
       comm, "aloni train --data", [&] { return is_synthetic() ? nn::TrainAndTest{} : nn::read_mnist(data_); });
-  const nn::NetworkDescription network = network_for(data);
+  const nn::NetworkDescription network =
+      comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
 
   std::optional<TrainSpeaker> speaker;

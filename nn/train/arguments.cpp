@@ -60,6 +60,11 @@ void check_arguments(const NetworkDescription& network, const LabelledImages& tr
         "aloni::nn::train", "loss", name(network.loss),
         "softmax_cross_entropy, as labelled images have class labels; Network::train_step has all losses");
   }
+  const Index outputs = infer_extents(network, 1).back()[views::Dim::channel];
+  for (const LabelledImages* set : {&train_set, &test_set}) {
+    check(set->classes <= outputs, "classes of the images", std::to_string(set->classes),
+          "at most the number of outputs of the last layer");
+  }
 }
 
 void check_arguments(const NetworkDescription& network, const Dataset& train_set,
