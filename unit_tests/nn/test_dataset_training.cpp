@@ -57,6 +57,7 @@ LabelledImages made_up_images() {
   images.image = {{1, 1, 12, 8, 2}};
   images.pixels = test::counted<std::uint8_t>(samples * images.image.size());
   for (Index i = 0; i < samples; ++i) images.labels.push_back(static_cast<std::uint8_t>(i * i % 5));
+  images.classes = 5;
   images.mean = 0.25;
   images.deviation = 0.5;
   return images;
