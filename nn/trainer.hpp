@@ -101,12 +101,18 @@ struct TrainReport {
   std::shared_ptr<const StepTimes> times = nullptr;
 };
 
+struct StepReport {
+  std::int64_t step = 0, total_steps = 0;  ///< from 1 to total_steps, over the whole training
+  double loss = 0;                         ///< mean over the mini-batch, before the update
+  double learning_rate = 0;                ///< of the update
+  double seconds = 0;
+};
+
 /// Called on every rank. Only rank 0 should print.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  /// `step` counts from 1 to `total_steps`, over the whole training.
-  virtual void after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) = 0;
+  virtual void after_step(const StepReport& step) = 0;
   /// `epoch` counts from 1.
   virtual void after_epoch(int epoch, int epochs, const EpochReport& report, double samples_per_second) = 0;
 };

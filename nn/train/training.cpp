@@ -262,7 +262,8 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
   if (options_.check_replicas > 0 && progress_.steps % options_.check_replicas == 0) {
     parameters_.check_replicas(comm_, queue_, "aloni::nn::train: after step " + std::to_string(progress_.steps));
   }
-  if (observer_) observer_->after_step(progress_.steps, total_steps_, result.loss, seconds);
+  if (observer_)
+    observer_->after_step({progress_.steps, total_steps_, result.loss, learning_rate(optimiser_), seconds});
 }
 
 template <class T>
