@@ -4,6 +4,7 @@
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/result_file.hpp>
+#include <aloni/tools/stop_signals.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
@@ -82,6 +83,7 @@ TrainCommand::TrainCommand(CLI::App& app)
       "NAME");
   add("--check-replicas", options_.check_replicas,
       "Compare checksums of the parameters between ranks after each N steps; 0: never", "N");
+  checkpoint_.add_options(*command_);
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
   add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
@@ -122,6 +124,7 @@ void TrainCommand::check() const {
     refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
   }
   optimiser_.check();
+  checkpoint_.check();
   if (backends.count(backend_) == 0) refuse("--backend", backend_, "one of: " + listed(backends));
   if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, "one of: " + listed(reductions));
   if (progress_styles.count(progress_) == 0) {
@@ -151,6 +154,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--batch", options_.batch).add("--strategy", strategy_.empty() ? "not given" : strategy_);
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
+  checkpoint_.add_to(values);
   values.add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
@@ -170,6 +174,12 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
   options.timed_steps = trace_.empty() ? 0 : trace_steps_;
+  options.checkpoint = checkpoint_.options();
+  std::optional<StopSignals> signals;
+  if (checkpoint_.given()) {
+    signals.emplace();
+    options.checkpoint.stop = StopSignals::came;
+  }
   if (data_.is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, strategy, options, observer);
   return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
 }
@@ -249,6 +259,10 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     }
     if (error) std::rethrow_exception(error);
   });
+  if (report.stopped) {
+    throw Stopped(fmt::format("stopped after step {}; --checkpoint {} --resume continues", report.losses.size(),
+                              printable(checkpoint_.folder())));
+  }
 }
 
 }  // namespace aloni::tools

@@ -4,6 +4,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
+#include <aloni/tools/checkpoint_arguments.hpp>
 #include <aloni/tools/data_arguments.hpp>
 #include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/progress.hpp>
@@ -27,7 +28,7 @@ class TrainCommand {
   void check() const;
   /// The options that all ranks must pass alike. Of paths, only whether they are given.
   void add_to(comm::ReplicatedValues& values) const;
-  /// Collective. Throws UsageError and the exceptions of the library.
+  /// Collective. Throws UsageError, the exceptions of the library, and Stopped on all ranks after a signal.
   void run(const comm::Communicator& comm) const;
 
  private:
@@ -49,6 +50,7 @@ class TrainCommand {
   std::int64_t seed_ = 1;  // signed, because the parser would turn -1 into a large number
   DataArguments data_;
   OptimiserArguments optimiser_;
+  CheckpointArguments checkpoint_;
   nn::TrainOptions options_;
 };
 

@@ -4,6 +4,8 @@
 #include <aloni/nn/data/host_batch.hpp>
 #include <aloni/nn/detail/replicated.hpp>
 
+#include <cmath>
+
 namespace aloni::nn {
 
 namespace {
@@ -17,7 +19,7 @@ void check(bool good, const char* argument, const std::string& value, const char
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, epochs, steps, seed, optimiser, schedule, shift, flip, brightness, contrast, backend, gradients,
-               check_replicas, allow_nonfinite, timed_steps] = options;
+               check_replicas, allow_nonfinite, timed_steps, checkpoint] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -28,6 +30,9 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("gradients", std::string(gradients == GradientReduction::all ? "all" : "majority"));
   values.add("check_replicas", check_replicas).add("allow_nonfinite", allow_nonfinite);
   values.add("timed_steps", timed_steps);
+  values.add("checkpoint folder", checkpoint.folder).add("checkpoint every_steps", checkpoint.every_steps);
+  values.add("checkpoint every_seconds", checkpoint.every_seconds).add("checkpoint keep", checkpoint.keep);
+  values.add("checkpoint resume", checkpoint.resume);
   // The images determine the input of most networks. Their number is the better explanation.
   for (const auto& [name, text] : data.values()) values.add(name, text);
   detail::add_to(values, network);
@@ -45,6 +50,18 @@ void check_arguments(const TrainOptions& o) {
   nn::check(augmentation_of(o), "aloni::nn::train");
   check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
+  const CheckpointOptions& c = o.checkpoint;
+  check(c.every_steps >= 0, "checkpoint every_steps", std::to_string(c.every_steps), "at least 0 (0: only the last)");
+  check(c.every_seconds >= 0 && std::isfinite(c.every_seconds), "checkpoint every_seconds",
+        std::to_string(c.every_seconds), "a finite number of at least 0 (0: not by time)");
+  check(c.keep >= 0, "checkpoint keep", std::to_string(c.keep), "at least 0 (0: all)");
+  if (c.folder.empty()) {
+    check(!c.resume && c.every_steps == 0 && c.every_seconds == 0, "checkpoint folder", "\"\"",
+          "the path of a folder, to resume and to write checkpoints");
+  } else if (o.gradients != GradientReduction::all) {
+    throw Unsupported("aloni::nn::train", "gradients", "majority",
+                      "all, as gradients that are late for a checkpoint cannot be saved");
+  }
 }
 
 void check_arguments(const NetworkDescription& network, const LabelledImages& train_set, const LabelledImages& test_set,

@@ -32,6 +32,7 @@ class DatasetSource : public Source<T> {
   }
 
   Index size() const override { return train_set_.size(); }
+  std::optional<Index> set_size() const override { return train_set_.size(); }
   void begin_epoch(int epoch) override { epoch_ = static_cast<std::uint64_t>(epoch); }
 
   void fill(const Queue<Exec>& queue, Index first, Index, Network<T, Exec>& network) override {

@@ -24,6 +24,8 @@ class Source {
   virtual Index size() const = 0;
   /// `epoch` counts from 0. The order of its samples depends on the seed and on it alone.
   virtual void begin_epoch(int epoch) = 0;
+  /// Number of samples in the training set; none if the samples are made up and have no end.
+  virtual std::optional<Index> set_size() const = 0;
   /// The samples first … first + samples - 1 of the epoch. Asynchronous on the queue.
   virtual void fill(const Queue<Exec>& queue, Index first, Index samples, Network<T, Exec>& network) = 0;
   /// Bytes of host memory that this rank takes for mini-batches of the network. Part of the predicted memory.
@@ -43,6 +45,7 @@ class SyntheticSource : public Source<T> {
       : network_(network), options_(options) {}
 
   Index size() const override { return options_.steps * options_.batch; }
+  std::optional<Index> set_size() const override { return std::nullopt; }
   void begin_epoch(int) override {}
   void fill(const Queue<Exec>& queue, Index first, Index, Network<T, Exec>& network) override {
     fill_synthetic(queue, network_, options_.seed, static_cast<std::uint64_t>(first / options_.batch), network);
