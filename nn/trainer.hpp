@@ -91,7 +91,8 @@ struct TrainReport {
   TimeReport time;
   // Each is the maximum over all ranks.
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident set
-  /// The resident set before the network for full mini-batches was made, and Network::planned_resident_bytes().
+  /// The resident set before the network for full mini-batches was made, Network::planned_resident_bytes(), and the
+  /// host batches of data sets.
   std::uint64_t predicted_memory_bytes = 0;
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;

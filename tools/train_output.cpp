@@ -43,8 +43,10 @@ void TrainSpeaker::after_step(const nn::StepReport& report) {
 
 void TrainSpeaker::after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) {
   progress_.clear();
-  const std::string accuracy =
-      report.test_accuracy ? fmt::format(", test accuracy {:.2f} %", 100 * *report.test_accuracy) : "";
+  const std::string accuracy = report.test_accuracy
+                                   ? fmt::format(", test accuracy {:.2f} %", 100 * *report.test_accuracy)
+                               : report.test_loss ? fmt::format(", test loss {:.4f}", *report.test_loss)
+                                                  : "";
   fmt::print("epoch {}/{}: loss {:.4f}{}, {:.0f} samples/s\n", epoch, epochs, report.loss, accuracy,
              samples_per_second);
   std::fflush(stdout);
@@ -74,6 +76,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
   for (const auto& epoch : report.epochs) {
     nlohmann::ordered_json entry{{"loss", epoch.loss}};
     if (epoch.test_accuracy) entry["test_accuracy"] = *epoch.test_accuracy;
+    if (epoch.test_loss) entry["test_loss"] = *epoch.test_loss;
     json["epochs"].push_back(entry);
   }
   json["step_seconds"] = report.step_seconds;

@@ -94,7 +94,8 @@ template <class T>
 void Training<T>::prepare() {
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
   Network<T, Exec>& network = networks_.of(batch_);
-  report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(network.planned_resident_bytes()));
+  const Index planned = network.planned_resident_bytes() + source_.resident_bytes(network);
+  report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(planned));
   network.record_times(timed_.times().get());  // prices its nodes
   network.record_times(nullptr);
   if (!waits_for_all()) partial_.emplace(comm_, parameters_.gradients().extent(0));
