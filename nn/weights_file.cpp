@@ -30,9 +30,10 @@ void write_weights(const comm::Communicator& comm, const Queue<Exec>& queue, con
         values.data() + first);
     first += d.extents.size();
   }
-  std::vector<Kokkos::View<double*, Kokkos::HostSpace>> statistics;  // until the file is written
-  const auto add_statistics = [&](const std::string& name, const auto& view) {
-    statistics.emplace_back("aloni::nn::statistics", view.extent(0));
+  using Statistics = Kokkos::View<double*, typename Exec::memory_space>;
+  std::vector<typename Statistics::HostMirror> statistics;  // until the file is written
+  const auto add_statistics = [&](const std::string& name, const Statistics& view) {
+    statistics.push_back(Kokkos::create_mirror_view(view));
     Kokkos::deep_copy(queue.space(), statistics.back(), view);
     add(name, ElementType::float64, {{1, 1, 1, 1, static_cast<Index>(view.extent(0))}}, statistics.back().data());
   };
