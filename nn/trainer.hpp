@@ -66,6 +66,9 @@ struct TrainOptions {
   /// the last steps of a shorter training.
   std::int64_t timed_steps = 0;
   CheckpointOptions checkpoint = {};
+  /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
+  std::string initial_weights = {};
+  std::string export_weights = {};  ///< file for the last weights; empty: none
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);
@@ -130,6 +133,8 @@ class TrainObserver {
 /// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks; the text names these
 /// ranks. Throws Unsupported on all ranks. Throws NotFinite on all ranks after the first step or evaluation whose loss
 /// is NaN or infinite. Throws ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
+/// Throws InvalidArgument on all ranks if options.initial_weights are those of another network, FileError or PeerFailed
+/// if a file of weights cannot be read or written.
 /// Throws FileError on all ranks if no checkpoint of options.checkpoint is whole, or if the last one cannot be written.
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,

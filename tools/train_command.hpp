@@ -1,6 +1,6 @@
 #pragma once
-// aloni train: trains a named network with a strategy, on the data sets of a folder or on made-up data; prints and writes
-// the results.
+// aloni train: trains a network with a strategy, on the data sets of a folder or on made-up data; prints and writes the
+// results.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
@@ -43,7 +43,7 @@ class TrainCommand {
 
   CLI::App* command_;
   std::string model_ = "lenet5", strategy_, precision_ = "float", backend_ = "automatic", gradients_ = "all",
-              progress_ = "automatic", json_, tuning_, trace_;
+              progress_ = "automatic", json_, tuning_, trace_, weights_, export_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;
