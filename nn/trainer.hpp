@@ -94,7 +94,8 @@ struct TrainReport {
   TimeReport time;
   // Each is the maximum over all ranks.
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident set
-  /// The resident set before the network for full mini-batches was made, and Network::planned_resident_bytes().
+  /// The resident set before the network for full mini-batches was made, Network::planned_resident_bytes(), and the
+  /// host batches of data sets.
   std::uint64_t predicted_memory_bytes = 0;
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;
@@ -104,12 +105,18 @@ struct TrainReport {
   std::shared_ptr<const StepTimes> times = nullptr;
 };
 
+struct StepReport {
+  std::int64_t step = 0, total_steps = 0;  ///< from 1 to total_steps, over the whole training
+  double loss = 0;                         ///< mean over the mini-batch, before the update
+  double learning_rate = 0;                ///< of the update
+  double seconds = 0;
+};
+
 /// Called on every rank. Only rank 0 should print.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  /// `step` counts from 1 to `total_steps`, over the whole training.
-  virtual void after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) = 0;
+  virtual void after_step(const StepReport& step) = 0;
   /// `epoch` counts from 1.
   virtual void after_epoch(int epoch, int epochs, const EpochReport& report, double samples_per_second) = 0;
 };

@@ -95,7 +95,8 @@ template <class T>
 void Training<T>::prepare() {
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
   Network<T, Exec>& network = networks_.of(batch_);
-  report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(network.planned_resident_bytes()));
+  const Index planned = network.planned_resident_bytes() + source_.resident_bytes(network);
+  report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(planned));
   network.record_times(timed_.times().get());  // prices its nodes
   network.record_times(nullptr);
   if (!waits_for_all()) partial_.emplace(comm_, parameters_.gradients().extent(0));
@@ -269,7 +270,8 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
   if (options_.check_replicas > 0 && progress_.steps % options_.check_replicas == 0) {
     parameters_.check_replicas(comm_, queue_, "aloni::nn::train: after step " + std::to_string(progress_.steps));
   }
-  if (observer_) observer_->after_step(progress_.steps, total_steps_, result.loss, seconds);
+  if (observer_)
+    observer_->after_step({progress_.steps, total_steps_, result.loss, learning_rate(optimiser_), seconds});
 }
 
 template <class T>

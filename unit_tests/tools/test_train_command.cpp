@@ -101,7 +101,7 @@ TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
       {"--learning-rate", "inf"}, {"--momentum", "1"},       {"--momentum", "-0.1"},     {"--momentum", "nan"},
       {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"}, {"--model", "resnet9000"},  {"--precision", "half"},
       {"--check-replicas", "-1"}, {"--backend", "magic"},    {"--progress", "loud"},     {"--schedule", "cosine"},
-      {"--shift", "-1"},
+      {"--shift", "-1"},          {"--brightness", "-0.5"},  {"--contrast", "1.5"},      {"--contrast", "nan"},
   };
   for (const auto& [flag, value] : cases) {
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));
