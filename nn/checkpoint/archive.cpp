@@ -9,14 +9,14 @@ namespace aloni::nn::checkpoint {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::checkpoint";
+constexpr const char* archive_operation = "aloni::nn::checkpoint";
 
 template <class Value>
 void load(const std::map<std::string, Value>& saved, const Checkpoint& checkpoint, const std::string& name,
           Value& value) {
   const auto found = saved.find(name);
   if (found == saved.end())
-    throw InvalidArgument(operation, "state", name, "the name of a value in " + checkpoint.folder());
+    throw InvalidArgument(archive_operation, "state", name, "the name of a value in " + checkpoint.folder());
   value = found->second;
 }
 
@@ -26,7 +26,7 @@ void Archive::values(const std::string& name, std::vector<double>& values) {
   auto count = static_cast<std::int64_t>(values.size());
   value(name + ".count", count);
   if (count < 0 || count > max_elements)
-    throw InvalidArgument(operation, name + ".count", std::to_string(count), "a number of elements");
+    throw InvalidArgument(archive_operation, name + ".count", std::to_string(count), "a number of elements");
   values.resize(static_cast<std::size_t>(count));
   const views::Extents extents{{1, 1, 1, 1, count}};
   tensor({name, ElementType::float64, extents, views::whole(extents), {views::whole(extents)}},
@@ -36,7 +36,7 @@ void Archive::values(const std::string& name, std::vector<double>& values) {
 void Archive::expect(const std::string& name, const std::string& given) {
   std::string saved = given;
   value(name, saved);
-  if (saved != given) throw InvalidArgument(operation, name, given, saved + ", as in the checkpoint");
+  if (saved != given) throw InvalidArgument(archive_operation, name, given, saved + ", as in the checkpoint");
 }
 
 void Saver::tensor(TensorSource tensor, std::byte* data) {

@@ -13,7 +13,7 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::train";
+constexpr const char* train_operation = "aloni::nn::train";
 
 }  // namespace
 
@@ -23,14 +23,15 @@ Checkpoints::Checkpoints(const comm::Communicator& comm, const CheckpointOptions
 std::optional<checkpoint::Checkpoint> Checkpoints::find() const {
   io::FileSystem& files = io::real_file_system();
   // Now, not after hours.
-  comm::collectively(comm_, operation, [&] {
+  comm::collectively(comm_, train_operation, [&] {
     if (comm_.rank() == 0) files.make_folder(options_.folder);
   });
   if (!options_.resume) {
-    const bool is_used = comm::collectively(
-        comm_, operation, [&] { return comm_.rank() == 0 && !checkpoint::steps_in(files, options_.folder).empty(); });
+    const bool is_used = comm::collectively(comm_, train_operation, [&] {
+      return comm_.rank() == 0 && !checkpoint::steps_in(files, options_.folder).empty();
+    });
     if (comm_.all_reduce(std::int64_t{is_used}, comm::Reduction::max) > 0)
-      throw InvalidArgument(operation, "checkpoint folder", options_.folder,
+      throw InvalidArgument(train_operation, "checkpoint folder", options_.folder,
                             "a folder without checkpoints, or to resume from the newest one");
     return std::nullopt;
   }
@@ -43,7 +44,7 @@ std::optional<checkpoint::Checkpoint> Checkpoints::find() const {
   }
   const auto lost = std::ranges::count_if(found.refused, [](const auto& r) { return !r.is_unfinished; });
   if (!found.checkpoint && lost > 0)
-    throw FileError(operation, options_.folder, "all " + std::to_string(lost) + " finished checkpoints refused",
+    throw FileError(train_operation, options_.folder, "all " + std::to_string(lost) + " finished checkpoints refused",
                     "a whole checkpoint, or to remove the refused ones and to start from the beginning");
   return std::move(found.checkpoint);
 }
@@ -84,7 +85,7 @@ void Checkpoints::end(std::int64_t step) {
   writer_.finish();
   const std::string failure = writer_.take_failure();
   if (!failure.empty())
-    throw FileError(operation, "checkpoint of step " + std::to_string(step), failure,
+    throw FileError(train_operation, "checkpoint of step " + std::to_string(step), failure,
                     "a folder that can be written; older checkpoints are whole");
 }
 
