@@ -84,6 +84,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--check-replicas", options_.check_replicas,
       "Compare checksums of the parameters between ranks after each N steps; 0: never", "N");
   checkpoint_.add_options(*command_);
+  add("--weights", weights_, "Start from the weights in this safetensors file, unless a checkpoint is resumed", "FILE");
+  add("--export", export_, "Write the last weights to this safetensors file", "FILE");
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
   add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
@@ -138,6 +140,10 @@ void TrainCommand::check() const {
     refuse("--trace-steps", std::to_string(trace_steps_), "from 1 to " + std::to_string(most_traced));
   if (command_->count("--trace-steps") > 0 && trace_.empty())
     refuse("--trace-steps", std::to_string(trace_steps_), "together with --trace FILE");
+  for (const auto& [option, path] : {std::pair("--weights", weights_), std::pair("--export", export_)})
+    if (command_->count(option) > 0 && path.empty()) refuse(option, "\"\"", "the path of a file");
+  if (!export_.empty() && (export_ == json_ || export_ == trace_))
+    refuse("--export", export_, "a path that differs from --json and --trace");
   if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
   if (command_->count("--strategy") > 0 && strategy_.empty())
     refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
@@ -155,7 +161,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
   checkpoint_.add_to(values);
-  values.add("--backend", backend_);
+  values.add("--weights", weights_).add("--export", export_).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--tuning", given(tuning_)).add("--json", given(json_));
@@ -175,6 +181,8 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.seed = static_cast<std::uint64_t>(seed_);
   options.timed_steps = trace_.empty() ? 0 : trace_steps_;
   options.checkpoint = checkpoint_.options();
+  options.initial_weights = weights_;
+  options.export_weights = export_;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();
@@ -204,7 +212,8 @@ TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strat
 
 void TrainCommand::run(const comm::Communicator& comm) const {
   const bool speaks = comm.rank() == 0;
-  for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_)}) {
+  for (const auto& [option, path] :
+       {std::pair("--json", json_), std::pair("--trace", trace_), std::pair("--export", export_)}) {
     if (path.empty()) continue;
     comm::collectively(comm, std::string("aloni train ") + option, [&, &file = path] {
       if (speaks) check_result_file_can_be_written(file);

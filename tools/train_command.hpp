@@ -43,7 +43,7 @@ class TrainCommand {
 
   CLI::App* command_;
   std::string model_ = "lenet5", strategy_, precision_ = "float", backend_ = "automatic", gradients_ = "all",
-              progress_ = "automatic", json_, tuning_, trace_;
+              progress_ = "automatic", json_, tuning_, trace_, weights_, export_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;

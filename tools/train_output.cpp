@@ -26,7 +26,8 @@ TrainSpeaker::TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_e
       batch_(std::min(batch, samples_per_epoch)),
       steps_per_epoch_((samples_per_epoch + batch_ - 1) / batch_) {}
 
-void TrainSpeaker::after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) {
+void TrainSpeaker::after_step(const nn::StepReport& report) {
+  const auto& [step, total_steps, loss, learning_rate, seconds] = report;
   // A mean over about twenty steps: steady enough to read, and it adapts soon when other programs slow the machine.
   constexpr double weight = 0.05;
   step_seconds_ = step_seconds_ == 0 ? seconds : (1 - weight) * step_seconds_ + weight * seconds;

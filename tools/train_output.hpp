@@ -20,7 +20,7 @@ class TrainSpeaker : public nn::TrainObserver {
  public:
   TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_epoch);
 
-  void after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) override;
+  void after_step(const nn::StepReport& report) override;
   void after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) override;
 
  private:

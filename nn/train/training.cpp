@@ -7,6 +7,7 @@
 #include <aloni/nn/checkpoint/archive_parameters.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/detail/replicated.hpp>
+#include <aloni/nn/weights_file.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -103,10 +104,15 @@ void Training<T>::prepare() {
 
 template <class T>
 TrainReport Training<T>::run() {
-  resume();
+  if (!resume() && !options_.initial_weights.empty()) {
+    comm::collectively(comm_, "aloni::nn::train",
+                       [&] { read_weights(queue_, description_, parameters_, options_.initial_weights); });
+  }
   prepare();
   const auto first = static_cast<int>(progress_.steps / steps_per_epoch_);
   for (int epoch = first; progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
+  if (!options_.export_weights.empty())
+    write_weights(comm_, queue_, description_, parameters_, options_.export_weights);
   finish_report();
   return report_;
 }
@@ -149,11 +155,11 @@ auto Training<T>::sums_of(int epoch) const -> Epoch {
 }
 
 template <class T>
-void Training<T>::resume() {
-  if (options_.checkpoint.folder.empty()) return;
+bool Training<T>::resume() {
+  if (options_.checkpoint.folder.empty()) return false;
   checkpoints_.emplace(comm_, options_.checkpoint);
   const auto found = checkpoints_->find();
-  if (!found) return;
+  if (!found) return false;
   comm::collectively(comm_, "aloni::nn::train", [&] {
     checkpoint::Loader loader(*found);
     archive(loader);
@@ -165,6 +171,7 @@ void Training<T>::resume() {
   report_.epochs.resize(std::min(report_.epochs.size(), static_cast<std::size_t>(progress_.steps / steps_per_epoch_)));
   report_.resumed_at = progress_.steps;
   timed_ = TimedSteps(options_.timed_steps, total_steps_, progress_.steps);
+  return true;
 }
 
 template <class T>
@@ -263,7 +270,8 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
   if (options_.check_replicas > 0 && progress_.steps % options_.check_replicas == 0) {
     parameters_.check_replicas(comm_, queue_, "aloni::nn::train: after step " + std::to_string(progress_.steps));
   }
-  if (observer_) observer_->after_step(progress_.steps, total_steps_, result.loss, seconds);
+  if (observer_)
+    observer_->after_step({progress_.steps, total_steps_, result.loss, learning_rate(optimiser_), seconds});
 }
 
 template <class T>
