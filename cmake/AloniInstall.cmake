@@ -16,6 +16,7 @@ write_basic_package_version_file(${aloni_BINARY_DIR}/aloniConfigVersion.cmake CO
 install(FILES ${aloni_BINARY_DIR}/aloniConfig.cmake ${aloni_BINARY_DIR}/aloniConfigVersion.cmake
               ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake
               ${CMAKE_CURRENT_LIST_DIR}/Finddnnl.cmake
+              ${CMAKE_CURRENT_LIST_DIR}/Findhdf5_serial.cmake
         DESTINATION ${config_folder})
 install(
   EXPORT aloniTargets
@@ -38,6 +39,9 @@ if(aloni_IS_STATIC)
   endif()
   if(aloni_ENABLE_ZLIB)
     string(APPEND pc_private " -lz")
+  endif()
+  if(aloni_ENABLE_HDF5)
+    string(APPEND pc_private " ${hdf5_serial_LIBRARY}")
   endif()
 endif()
 # The prefix is relative to the .pc file, so that `cmake --install --prefix` and a moved installation work.

@@ -9,7 +9,7 @@ packages=(
   g++ cmake ninja-build git python3 python3-pip
   libopenmpi-dev openmpi-bin libucx-dev
   libopenblas-openmp-dev # the variant that computes on the threads of OpenMP, which are those of Kokkos
-  libdnnl-dev zlib1g-dev libfmt-dev
+  libdnnl-dev zlib1g-dev libfmt-dev libhdf5-dev
   libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )

@@ -1,6 +1,6 @@
 #pragma once
-// aloni train: trains a network with a strategy, on the data sets of a folder or on made-up data; prints and writes the
-// results.
+// aloni train: trains a named network with a strategy, on the data sets of a folder or on made-up data. Prints and
+// writes the results.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>

@@ -33,10 +33,10 @@ class TrainSpeaker : public nn::TrainObserver {
 /// Text for stdout, several lines: speed, time of each phase, memory.
 std::string summary(const nn::TrainReport& report);
 
-/// {"losses": [per step], "epochs": [{"loss", "test_accuracy", "test_loss"}], "step_seconds", "samples_per_second", "time":
-/// {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "predicted_memory_bytes", "bytes_sent", "messages",
-/// "run": {version, members of TrainRun}}. Without a test set there is neither "test_accuracy" nor "test_loss". "bytes_sent" and "messages"
-/// are those of one training step. Numbers that are not finite become null.
+/// {"losses": [per step], "epochs": [{"loss", "test_accuracy", "test_loss"}], "step_seconds", "samples_per_second",
+/// "time": {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "predicted_memory_bytes", "bytes_sent",
+/// "messages", "run": {version, members of TrainRun}}. Without a test set there is neither "test_accuracy" nor
+/// "test_loss". "bytes_sent" and "messages" are those of one training step. Numbers that are not finite become null.
 std::string to_json(const nn::TrainReport& report, const TrainRun& run);
 
 /// The times of all ranks as Chrome trace events (core/trace.hpp) on rank 0; empty on the other ranks.

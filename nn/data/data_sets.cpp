@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/data/cifar10.hpp>
+#include <aloni/nn/data/hdf5_array.hpp>
 #include <aloni/nn/data/idx.hpp>
 #include <aloni/nn/data/idx_array.hpp>
 #include <aloni/nn/data/npy.hpp>
@@ -10,6 +11,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 
 namespace aloni::nn {
 
@@ -50,11 +52,11 @@ class Folder {
 };
 
 /// Reports contradictions of a set as defects of the folder.
-Dataset checked(const Folder& folder, Dataset set) {
+Dataset checked(const std::string& path, Dataset set) {
   try {
     check(set, operation);
   } catch (const InvalidArgument& e) {
-    throw FileError(operation, folder.path(), e.argument() + " " + e.value(), e.expectation());
+    throw FileError(operation, path, e.argument() + " " + e.value(), e.expectation());
   }
   return set;
 }
@@ -80,11 +82,11 @@ Dataset mnist(const Folder& folder, const std::string& prefix) {
     throw FileError(operation, labels, std::to_string(count(labels)) + " labels",
                     std::to_string(count(images)) + ", as there are images in " + images);
   }
-  return with_checked_labels(checked(folder, {.inputs = open_idx(images),
-                                              .targets = open_idx(labels),
-                                              .target_kind = TargetKind::sample_labels,
-                                              .classes = 10,
-                                              .normalisation = {1.0 / 255.0, {0.1307}, {0.3081}}}));
+  return with_checked_labels(checked(folder.path(), {.inputs = open_idx(images),
+                                                     .targets = open_idx(labels),
+                                                     .target_kind = TargetKind::sample_labels,
+                                                     .classes = 10,
+                                                     .normalisation = {1.0 / 255.0, {0.1307}, {0.3081}}}));
 }
 
 std::vector<std::string> cifar10_batches(const Folder& folder) {
@@ -112,47 +114,77 @@ std::string own_array(const Folder& folder, const std::vector<std::string>& name
   return found.empty() ? "" : folder.path_of(found);
 }
 
-std::shared_ptr<const SampleArray> open(const std::string& path) {
-  return path.ends_with(".npy") ? open_npy(path) : open_raw(path);
+/// The arrays of a folder or of one file, by their names.
+struct OwnArrays {
+  std::string path;  ///< of the folder or the file
+  /// The array whose name is one of the names; null if there is none.
+  std::function<std::shared_ptr<const SampleArray>(const std::vector<std::string>& names)> find;
+
+  [[noreturn]] void refuse(const std::string& found, const std::string& expectation) const {
+    throw FileError(operation, path, found, expectation);
+  }
+};
+
+OwnArrays arrays_of(const Folder& folder) {
+  return {folder.path(), [&folder](const std::vector<std::string>& names) -> std::shared_ptr<const SampleArray> {
+            const std::string path = own_array(folder, names);
+            if (path.empty()) return nullptr;
+            return path.ends_with(".npy") ? open_npy(path) : open_raw(path);
+          }};
 }
 
-std::optional<Dataset> own_set(const Folder& folder, const std::vector<std::string>& prefixes) {
+OwnArrays arrays_of_hdf5(const std::string& path) {
+  return {path,
+          [path, all = hdf5_names(path)](const std::vector<std::string>& names) -> std::shared_ptr<const SampleArray> {
+            std::string found;
+            for (const auto& name : names) {
+              if (!std::binary_search(all.begin(), all.end(), name)) continue;
+              if (!found.empty()) throw FileError(operation, path, "both " + found + " and " + name, "one of them");
+              found = name;
+            }
+            return found.empty() ? nullptr : open_hdf5(path, found);
+          }};
+}
+
+std::optional<Dataset> own_set(const OwnArrays& arrays, const std::vector<std::string>& prefixes) {
   const auto find = [&](const std::string& kind) {
     std::vector<std::string> names;
     for (const auto& prefix : prefixes) names.push_back(prefix + kind);
-    return own_array(folder, names);
+    return arrays.find(names);
   };
-  const std::string images = find("images");
-  if (images.empty()) return std::nullopt;
-  Dataset set{.inputs = open(images)};
+  Dataset set{.inputs = find("images")};
+  if (!set.inputs) return std::nullopt;
   set.normalisation = usual_normalisation(set.inputs->type());
   std::string first;
   for (const auto& [name, kind] :
        {std::pair("labels", TargetKind::sample_labels), std::pair("masks", TargetKind::pixel_labels),
         std::pair("targets", TargetKind::elements)}) {
-    const std::string path = find(name);
-    if (path.empty()) continue;
-    if (set.targets) folder.refuse("both " + first + " and " + name, "one kind of targets");
+    auto targets = find(name);
+    if (!targets) continue;
+    if (set.targets) arrays.refuse("both " + first + " and " + name, "one kind of targets");
     first = name;
-    set.targets = open(path);
+    set.targets = std::move(targets);
     set.target_kind = kind;
   }
-  if (!set.targets) folder.refuse("no targets of " + images, "labels, masks or targets, as .npy or .json");
-  set = checked(folder, std::move(set));
+  if (!set.targets) arrays.refuse("no targets of " + set.inputs->name(), "labels, masks or targets");
+  set = checked(arrays.path, std::move(set));
   if (set.target_kind == TargetKind::sample_labels) set.classes = largest_label(*set.targets) + 1;
   return set;
 }
 
 /// Labels of the two sets must be of one kind, and samples of equal extents.
-TrainAndTestSets matching(const Folder& folder, TrainAndTestSets sets) {
+TrainAndTestSets matching(const std::string& path, TrainAndTestSets sets) {
   if (!sets.test) return sets;
+  const auto refuse = [&](const std::string& found, const std::string& expectation) {
+    throw FileError(operation, path, found, expectation);
+  };
   if (sets.test->inputs->extents() != sets.train.inputs->extents()) {
-    folder.refuse("test samples of " + to_string(sets.test->inputs->extents()),
-                  "extents of the training samples, " + to_string(sets.train.inputs->extents()));
+    refuse("test samples of " + to_string(sets.test->inputs->extents()),
+           "extents of the training samples, " + to_string(sets.train.inputs->extents()));
   }
   if (sets.test->target_kind != sets.train.target_kind) {
-    folder.refuse(std::string("test targets of kind ") + name(sets.test->target_kind),
-                  std::string("the kind of the training targets, ") + name(sets.train.target_kind));
+    refuse(std::string("test targets of kind ") + name(sets.test->target_kind),
+           std::string("the kind of the training targets, ") + name(sets.train.target_kind));
   }
   sets.train.classes = sets.test->classes = std::max(sets.train.classes, sets.test->classes);
   return sets;
@@ -161,17 +193,26 @@ TrainAndTestSets matching(const Folder& folder, TrainAndTestSets sets) {
 }  // namespace
 
 TrainAndTestSets open_data_sets(const std::string& path) {
+  const auto own_sets = [&](const OwnArrays& arrays) -> std::optional<TrainAndTestSets> {
+    auto train = own_set(arrays, {"train-", ""});
+    if (!train) return std::nullopt;
+    return matching(path, {std::move(*train), own_set(arrays, {"test-"})});
+  };
+  if (path.ends_with(".h5") || path.ends_with(".hdf5")) {
+    const OwnArrays arrays = arrays_of_hdf5(path);
+    if (auto sets = own_sets(arrays)) return std::move(*sets);
+    arrays.refuse("no data set images", "images with labels, masks or targets (docs/data.md)");
+  }
   const Folder folder(path);
   if (!folder.either("train-images-idx3-ubyte").empty())
-    return matching(folder, {mnist(folder, "train"), mnist(folder, "t10k")});
+    return matching(path, {mnist(folder, "train"), mnist(folder, "t10k")});
   if (const auto batches = cifar10_batches(folder); !batches.empty()) {
     TrainAndTestSets sets{with_checked_labels(open_cifar10(batches))};
     if (const std::string test = folder.either("test_batch.bin"); !test.empty())
       sets.test = with_checked_labels(open_cifar10({test}));
     return sets;
   }
-  if (auto train = own_set(folder, {"train-", ""}))
-    return matching(folder, {std::move(*train), own_set(folder, {"test-"})});
+  if (auto sets = own_sets(arrays_of(folder))) return std::move(*sets);
   folder.refuse("no data set",
                 "train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10), or images.npy or images.json with "
                 "labels, masks or targets (docs/data.md)");

@@ -15,9 +15,10 @@ namespace aloni::nn {
 /// Own arrays have their targets beside them: train-labels or labels (a label for each sample), masks (a label for each
 /// pixel), or targets (values of the output). test-images and its targets are the test set, if they exist.
 /// Bytes of own arrays are multiplied by 1/255. The number of classes is the largest label of the samples, plus one.
+/// A path that ends with .h5 or .hdf5 is a file whose data sets have the names of own arrays (nn/data/hdf5_array.hpp).
 /// Reads headers, and the labels of samples. Not collective: wrap it in comm::collectively.
 /// Throws FileError naming the path: nothing of these kinds, two candidates for one array, a size or type that does not
 /// fit, and test samples with other extents than training samples.
-TrainAndTestSets open_data_sets(const std::string& folder);
+TrainAndTestSets open_data_sets(const std::string& path);
 
 }  // namespace aloni::nn

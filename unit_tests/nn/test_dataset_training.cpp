@@ -162,7 +162,6 @@ TEST(DatasetTraining, RefusesSetsThatDoNotFitOrDiffer) {
   const auto comm = aloni::test::make_communicator();
   const LabelledImages images = made_up_images();
   Dataset set = as_dataset(images);
-  set.classes = 10;
   const NetworkDescription network = classifier(images.image);
   set.classes = 6;
   EXPECT_THROW(train_with(comm, network, set, std::nullopt, {}), InvalidArgument) << "six classes, five logits";

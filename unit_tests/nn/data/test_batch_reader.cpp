@@ -6,6 +6,10 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
 namespace aloni::nn {
 namespace test_batch_reader {
 
@@ -78,6 +82,37 @@ TEST(BatchReader, ThrowsTheErrorOfItsMiniBatch) {
   EXPECT_THROW(reader.read(0, 4, part_of(4)), FileError);
   EXPECT_THROW(reader.read(0, 4, part_of(4)), FileError);
   reader.read(0, 8, part_of(3));
+}
+
+/// Counts its reads.
+class Counting : public SampleArray {
+ public:
+  explicit Counting(std::shared_ptr<const SampleArray> array)
+      : SampleArray("counting", array->size(), array->type(), array->extents()), array_(std::move(array)) {}
+  mutable std::atomic<Index> reads = 0;
+
+ private:
+  void read_box(Index sample, const Box& box, std::span<std::byte> into) const override {
+    array_->read(sample, box, into);
+    ++reads;
+  }
+  std::uint64_t digest() const override { return 0; }
+  std::shared_ptr<const SampleArray> array_;
+};
+
+TEST(BatchReader, ReadsEachMiniBatchOnceAndOneAhead) {
+  Dataset set = made_up_set();
+  const auto counting = std::make_shared<Counting>(synthetic_values(12, {{1, 1, 4, 6, 2}}, 1));
+  set.inputs = counting;
+  set.targets = synthetic_labels(12, {{1, 1, 1, 1, 1}}, 5, 2);
+  BatchReader<float> reader(set, {.batch = 4});
+  for (Index k = 0; k < 9; ++k) {
+    reader.read(static_cast<std::uint64_t>(k / 3), k % 3 * 4, part_of(4));
+    const Index expected = 4 * (k + 2);
+    for (int i = 0; i < 5000 && counting->reads < expected; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    ASSERT_EQ(counting->reads, expected) << "mini-batch " << k;
+  }
 }
 
 }  // namespace test_batch_reader

@@ -79,6 +79,8 @@ TEST_F(DataHeaders, NpyErrorsNameFieldValueAndExpectation) {
               HasSubstr("fortran_order True"));
   EXPECT_THAT(npy_refusal(with_text(good, "'shape'", "'shqpe'")), HasSubstr("key 'shqpe'"));
   EXPECT_THAT(npy_refusal(npy("<i2", "4, 3", elements)), HasSubstr("2 dimensions"));
+  EXPECT_THAT(npy_refusal(npy("<i2', 'descr': '<i2", "2, 3, 2", elements)), HasSubstr("'descr' a second time"));
+  EXPECT_THAT(npy_refusal(npy("<i2", "2, 3, 2), 'shape': (2, 3, 2", elements)), HasSubstr("'shape' a second time"));
   EXPECT_THAT(npy_refusal(npy("<i2", "2, 3, 3", elements)), AllOf(HasSubstr("152 bytes"), HasSubstr("164")));
   EXPECT_THAT(npy_refusal(npy("<i2", "2, 0, 2", "")), HasSubstr("at least 1 in each dimension"));
   EXPECT_THAT(npy_refusal(npy("<i2", "0, 2, 2", "")), HasSubstr("number of samples 0"));

@@ -1,7 +1,6 @@
 // Any box of any sample, from every kind of array, equals the same box of the whole sample.
 #include "data_files.hpp"
 
-#include <aloni/core/config.hpp>
 #include <aloni/nn/data/cifar10.hpp>
 #include <aloni/nn/data/idx_array.hpp>
 #include <aloni/nn/data/memory_array.hpp>
