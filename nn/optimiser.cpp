@@ -18,8 +18,8 @@ const char* name(WeightDecay decay) { return decay == WeightDecay::l2 ? "l2" : "
 const OptimiserProperties& properties_of(OptimiserKind kind) {
   static constexpr std::array<std::string_view, 1> momentum{"momentum"};
   static constexpr std::array<std::string_view, 2> moments{"first_moment", "second_moment"};
-  // SGD: three products with their sums. Adam: 3 for the first moment, 4 for the second, 2 for the decay; then two
-  // products, a root, a sum, a division and a difference.
+  // SGD: three products with their sums; the fourth of Nesterov momentum is not counted. Adam: 3 for the first moment,
+  // 4 for the second, 2 for the decay; then two products, a root, a sum, a division and a difference.
   static constexpr std::array<OptimiserProperties, std::variant_size_v<Optimiser>> all{
       {{"sgd", momentum, 6}, {"adam", moments, 15}}};
   return all[static_cast<std::size_t>(kind)];
@@ -40,6 +40,7 @@ void check(const Optimiser& optimiser, std::int64_t step, const std::string& ope
                 "a finite number ≥ 0");
         if constexpr (std::is_same_v<std::decay_t<decltype(o)>, SgdOptions>) {
           require_fraction("momentum", o.momentum);
+          require(!o.nesterov || o.momentum > 0, "momentum", o.momentum, "above 0 with nesterov");
         } else {
           require_fraction("beta1", o.beta1);
           require_fraction("beta2", o.beta2);

@@ -21,12 +21,16 @@
 
 namespace aloni::nn {
 
-/// Stochastic gradient descent: v = momentum v + (g + weight_decay w); w = w - learning_rate v. The weight decay is
-/// the gradient of an L2 penalty.
+/// Stochastic gradient descent, with d = g + weight_decay w: v = momentum v + d; w = w - learning_rate v. The weight
+/// decay is the gradient of an L2 penalty.
+/// nesterov: w = w - learning_rate (d + momentum v), with the new v. So d is in effect the gradient behind the next step
+/// of the momentum (Sutskever et al., On the importance of initialization and momentum in deep learning, 2013), in the
+/// form of torch.optim.SGD. @pre momentum > 0
 struct SgdOptions {
   double learning_rate = 0.05;
   double momentum = 0.9;
   double weight_decay = 0.0;
+  bool nesterov = false;
 };
 
 /// l2: the gradient of the penalty weight_decay/2 |w|² is added to g, so the moments contain it.

@@ -350,8 +350,8 @@ void Parameters<T, Exec>::update_segment(const Exec& exec, std::size_t segment, 
   const Segment& s = segments_[segment];
   const auto gradients = Kokkos::subview(s.gradients, Kokkos::make_pair(std::size_t{0}, s.values.extent(0)));
   if (const auto* sgd = std::get_if<SgdOptions>(&optimiser)) {
-    local::sgd_step<T, Exec>(exec, {sgd->learning_rate, sgd->momentum, sgd->weight_decay}, gradients, s.values,
-                             s.states[0]);
+    local::sgd_step<T, Exec>(exec, {sgd->learning_rate, sgd->momentum, sgd->weight_decay, sgd->nesterov}, gradients,
+                             s.values, s.states[0]);
   } else {
     local::adam_step<T, Exec>(exec, std::get<AdamOptions>(optimiser), step, gradients, s.values, s.states[0],
                               s.states[1]);

@@ -67,6 +67,18 @@ struct MomentumSgd {
     weights[i] -= rate * v;
   }
 };
+template <class T>
+struct NesterovSgd {
+  T rate, momentum, decay;
+  const T* gradient;
+  T *weights, *velocity;
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    const T d = gradient[i] + decay * weights[i];
+    const T v = momentum * velocity[i] + d;
+    velocity[i] = v;
+    weights[i] -= rate * (d + momentum * v);
+  }
+};
 /// `rate`: learning rate / (1 - beta1^t). `correction`: 1 / (1 - beta2^t). Of the two decays one is 0.
 template <class T>
 struct Adam {
@@ -127,9 +139,12 @@ void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec
     return;
   }
   detail::check_extent("aloni::nn::local::sgd_step", "velocity", velocity, count);
-  detail::for_each_flat(exec, "aloni::nn::sgd_step", count,
-                        detail::MomentumSgd<T>{rate, static_cast<T>(parameters.momentum), decay, gradient.data(),
-                                               weights.data(), velocity.data()});
+  const auto run = [&]<class Rule>(Rule) {
+    detail::for_each_flat(exec, "aloni::nn::sgd_step", count,
+                          Rule{rate, static_cast<T>(parameters.momentum), decay, gradient.data(), weights.data(),
+                               velocity.data()});
+  };
+  parameters.nesterov ? run(detail::NesterovSgd<T>{}) : run(detail::MomentumSgd<T>{});
 }
 
 template <class T, class Exec>

@@ -29,9 +29,11 @@ void scale(const Exec& exec, std::type_identity_t<T> factor, Array<T, Exec> valu
 
 struct SgdParameters {
   double learning_rate = 0.01, momentum = 0, weight_decay = 0;
+  bool nesterov = false;
 };
 
-/// velocity = momentum × velocity + (gradient + weight_decay × weights); weights -= learning_rate × velocity.
+/// velocity = momentum × velocity + (gradient + weight_decay × weights); weights -= learning_rate × velocity. With
+/// `nesterov` weights -= learning_rate × (gradient + weight_decay × weights + momentum × velocity).
 /// `velocity` may have extent 0 when momentum is 0.
 template <class T, class Exec>
 void sgd_step(const Exec& exec, const SgdParameters& parameters, InArray<T, Exec> gradient, Array<T, Exec> weights,

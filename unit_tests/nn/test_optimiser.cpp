@@ -36,6 +36,7 @@ TEST(Optimiser, NamesTheMemberOutOfRange) {
   EXPECT_EQ(fault(AdamOptions{}), "");
   EXPECT_THAT(fault(SgdOptions{.learning_rate = nan}), HasSubstr("learning rate"));
   EXPECT_THAT(fault(SgdOptions{.momentum = 1}), HasSubstr("momentum"));
+  EXPECT_THAT(fault(SgdOptions{.momentum = 0, .nesterov = true}), HasSubstr("above 0 with nesterov"));
   EXPECT_THAT(fault(SgdOptions{.weight_decay = -1}), HasSubstr("weight decay"));
   EXPECT_THAT(fault(AdamOptions{.learning_rate = 1 / 0.0}), HasSubstr("learning rate"));
   EXPECT_THAT(fault(AdamOptions{.beta1 = 1}), HasSubstr("beta1"));

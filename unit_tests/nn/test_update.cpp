@@ -162,6 +162,24 @@ TEST(Update, ByAdamFollowsTheAlgorithm) {
   }
 }
 
+/// The loop of torch.optim.SGD with nesterov=True, in double, with the gradients of the network.
+TEST(Update, ByNesterovMomentumFollowsTheAlgorithm) {
+  const auto comm = aloni::test::make_communicator();
+  Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {});
+  const HostFlat w = l.parameters.gather_values(l.queue), v("v", w.extent(0));
+  for (int t = 1; t <= 4; ++t) {
+    l.network.train_step(l.queue);
+    const HostFlat g = l.parameters.gather_gradients(l.queue);
+    l.parameters.sgd(l.queue, {.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.02, .nesterov = true});
+    for (std::size_t i = 0; i < w.extent(0); ++i) {
+      const double d = g(i) + 0.02 * w(i);
+      v(i) = 0.8 * v(i) + d;
+      w(i) -= 0.05 * (d + 0.8 * v(i));
+    }
+    EXPECT_LE(largest_difference(l.parameters.gather_values(l.queue), w), 1e-12) << "update " << t;
+  }
+}
+
 TEST(Update, BySgdHasTheBitsOfItsFormula) {
   const auto comm = aloni::test::make_communicator();
   Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {});
