@@ -25,6 +25,14 @@ const OptimiserProperties& properties_of(OptimiserKind kind) {
   return all[static_cast<std::size_t>(kind)];
 }
 
+double learning_rate(const Optimiser& optimiser) {
+  return std::visit([](const auto& o) { return o.learning_rate; }, optimiser);
+}
+
+void set_learning_rate(Optimiser& optimiser, double rate) {
+  std::visit([rate](auto& o) { o.learning_rate = rate; }, optimiser);
+}
+
 void check(const Optimiser& optimiser, std::int64_t step, const std::string& operation) {
   const auto require = [&](bool good, const char* argument, double value, const char* expectation) {
     if (!good) throw InvalidArgument(operation, argument, std::to_string(value), expectation);

@@ -58,6 +58,9 @@ enum class OptimiserKind : std::uint8_t { sgd, adam };
 
 inline OptimiserKind kind_of(const Optimiser& optimiser) { return static_cast<OptimiserKind>(optimiser.index()); }
 
+double learning_rate(const Optimiser& optimiser);
+void set_learning_rate(Optimiser& optimiser, double rate);
+
 /// The facts about a kind that plans and Parameters need.
 struct OptimiserProperties {
   const char* name;  ///< "sgd"

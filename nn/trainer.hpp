@@ -33,13 +33,8 @@ struct TrainOptions {
   int epochs = 1;
   std::int64_t steps = 0;  ///< if above 0: total number of steps, regardless of `epochs`
   std::uint64_t seed = 1;
-  double learning_rate = 0.05;
+  Optimiser optimiser = SgdOptions{};  ///< with the initial learning rate
   LearningRateSchedule schedule = LearningRateSchedule::constant;
-  double momentum = 0.9;  ///< of SGD
-  double weight_decay = 0.0;
-  OptimiserKind optimiser = OptimiserKind::sgd;
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< of Adam
-  WeightDecay decay = WeightDecay::l2;                ///< of Adam
   int shift = 0;  ///< each epoch moves each training image by at most this many random pixels in height and width
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   GradientReduction gradients = GradientReduction::all;

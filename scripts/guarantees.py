@@ -45,6 +45,10 @@ SECTIONS = {
         ("stop/farewell", "stopped in the farewell", "test_killed.py", "3 + 5 s"),
         ("stop/finalize", "stopped in `MPI_Finalize`", "test_killed.py", "3 + 5 s"),
     ],
+    "launcher": [
+        ("launcher/kill", "hangs after the end of all ranks: one killed", "test_killed.py", MISSING),
+        ("launcher/stop", "hangs after the end of all ranks: one stopped", "test_killed.py", MISSING),
+    ],
     "library": [
         ("failures/kill", "killed during communication", "test_failures.py", "4 s"),
         ("failures/stop", "stopped during communication", "test_failures.py", "2 + 4 s"),

@@ -1,7 +1,7 @@
 #include <aloni/core/comm/calibration.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/tools/calibrate_command.hpp>
-#include <aloni/tools/integer_option.hpp>
+#include <aloni/tools/option.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/together.hpp>
 

@@ -1,7 +1,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/models.hpp>
-#include <aloni/tools/integer_option.hpp>
 #include <aloni/tools/model_argument.hpp>
+#include <aloni/tools/option.hpp>
 #include <aloni/tools/plan_command.hpp>
 #include <aloni/tools/plan_drawing.hpp>
 #include <aloni/tools/plan_summary.hpp>
@@ -33,11 +33,8 @@ constexpr std::int64_t most_ranks = 1'000'000;
 PlanCommand::PlanCommand(CLI::App& app)
     : command_(app.add_subcommand(
           "plan", "Plan a training step on any number of ranks: messages, flops and memory, without running it")) {
-  // Of an option given twice the last one counts, so that a script can append its arguments to its defaults.
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
-    CLI::Option* option = command_->add_option(name, value, text);
-    option->type_name(type)->capture_default_str()->take_last();
-    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option->check(fits_64_bits);
+    add_option(*command_, name, value, text, type);
   };
   add("--model", model_, "Network: " + model_list(), "NAME");
   add("--input", input_, "Extents of one sample, HxWxC or DxHxWxC; default: those of the model", "EXTENTS");

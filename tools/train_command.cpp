@@ -1,8 +1,8 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/printable.hpp>
 #include <aloni/nn/models.hpp>
-#include <aloni/tools/integer_option.hpp>
 #include <aloni/tools/model_argument.hpp>
+#include <aloni/tools/option.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
@@ -41,38 +41,10 @@ const std::map<std::string, ProgressStyle> progress_styles{{"automatic", Progres
                                                            {"plain", ProgressStyle::plain},
                                                            {"none", ProgressStyle::none}};
 
-const std::map<std::string, nn::LearningRateSchedule> schedules{{"constant", nn::LearningRateSchedule::constant},
-                                                                {"linear", nn::LearningRateSchedule::linear}};
-
-const std::map<std::string, nn::OptimiserKind> optimisers{{"sgd", nn::OptimiserKind::sgd},
-                                                          {"adam", nn::OptimiserKind::adam}};
-constexpr double learning_rate_of_adam = nn::AdamOptions{}.learning_rate;
-
-const std::map<std::string, nn::WeightDecay> decays{{"l2", nn::WeightDecay::l2},
-                                                    {"decoupled", nn::WeightDecay::decoupled}};
-
 const std::map<std::string, nn::GradientReduction> reductions{{"all", nn::GradientReduction::all},
                                                               {"majority", nn::GradientReduction::majority}};
 
 const std::vector<std::string> precisions{"float", "double", "bfloat16"};
-
-template <class Container, class Name>
-std::string listed(const Container& container, Name name) {
-  std::string text;
-  for (const auto& element : container) text += (text.empty() ? "" : ", ") + name(element);
-  return text;
-}
-
-std::string itself(const std::string& name) { return name; }
-
-template <class Value>
-std::string key(const std::pair<const std::string, Value>& entry) {
-  return entry.first;
-}
-
-void check_number(const char* option, double value, bool good, const char* expectation) {
-  if (!good || !std::isfinite(value)) refuse(option, fmt::format("{}", value), expectation);
-}
 
 }  // namespace
 
@@ -81,12 +53,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   options_.epochs = 3;
   // With the linear schedule, a shift of 1 adds a percentage point of accuracy after five epochs of the MNIST subset.
   options_.shift = 1;
-  // Of an option given twice the last one counts, so that a script can append its arguments to its defaults.
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
-    CLI::Option* option = command_->add_option(name, value, text);
-    option->type_name(type)->capture_default_str()->take_last();
-    if constexpr (std::is_integral_v<std::remove_reference_t<decltype(value)>>) option->check(fits_64_bits);
-    return option;
+    return add_option(*command_, name, value, text, type);
   };
   add("--model", model_, "Network: " + model_list(), "NAME");
   add("--data", data_,
@@ -110,25 +78,13 @@ TrainCommand::TrainCommand(CLI::App& app)
       "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
       "FILE|GRID");
   add("--precision", precision_,
-      "Type of activations: " + listed(precisions, itself) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
+      "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
   add("--seed", seed_, "Seed of the initial parameters and of the order of samples", "N");
-  add("--optimiser", optimiser_, "Update of the parameters: " + listed(optimisers, key<nn::OptimiserKind>), "NAME");
-  add("--learning-rate", options_.learning_rate,
-      fmt::format("Initial learning rate; without this option {} with adam", learning_rate_of_adam), "X");
-  add("--schedule", schedule_,
-      "Learning rate over time: " + listed(schedules, key<nn::LearningRateSchedule>) + " (to zero at the last step)",
-      "NAME");
-  add("--momentum", options_.momentum, "Momentum of SGD", "X");
-  add("--beta1", options_.beta1, "Decay rate of Adam's first moment", "X");
-  add("--beta2", options_.beta2, "Decay rate of Adam's second moment", "X");
-  add("--epsilon", options_.epsilon, "Summand of Adam's denominator", "X");
-  add("--weight-decay", options_.weight_decay, "Weight decay", "X");
-  add("--decay", decay_,
-      "Weight decay of Adam: " + listed(decays, key<nn::WeightDecay>) + " (l2: a summand of the gradient)", "NAME");
+  optimiser_.add_options(*command_);
   add("--shift", options_.shift, "Largest random shift of training images, pixels; new in each epoch; 0: none", "N");
-  add("--backend", backend_, "Backend of convolution: " + listed(backends, key<ConvolutionBackend>), "NAME");
+  add("--backend", backend_, "Backend of convolution: " + listed(backends), "NAME");
   add("--gradients", gradients_,
-      "Ranks whose gradients a step sums: " + listed(reductions, key<nn::GradientReduction>) +
+      "Ranks whose gradients a step sums: " + listed(reductions) +
           " (starts when more than half are there; late gradients count in the next step)",
       "NAME");
   add("--check-replicas", options_.check_replicas,
@@ -136,9 +92,7 @@ TrainCommand::TrainCommand(CLI::App& app)
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
   add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
-      "Progress on stderr: " + listed(progress_styles, key<ProgressStyle>) +
-          "; automatic: line on a terminal, otherwise plain",
-      "STYLE");
+      "Progress on stderr: " + listed(progress_styles) + "; automatic: line on a terminal, otherwise plain", "STYLE");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--trace", trace_, "Also write the times of some steps on all ranks to this file, for ui.perfetto.dev", "FILE");
   add("--trace-steps", trace_steps_, "Number of steps in the trace, after the first five steps", "N");
@@ -167,35 +121,17 @@ void TrainCommand::check() const {
     refuse("--batch", std::to_string(options_.batch), "from 1 to " + std::to_string(most));
   }
   if (std::find(precisions.begin(), precisions.end(), precision_) == precisions.end()) {
-    refuse("--precision", precision_, "one of: " + listed(precisions, itself));
+    refuse("--precision", precision_, "one of: " + listed(precisions));
   }
   if (options_.check_replicas < 0 || options_.check_replicas > most) {
     refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
   }
-  check_number("--learning-rate", options_.learning_rate, options_.learning_rate > 0, "a finite number above 0");
-  check_number("--momentum", options_.momentum, options_.momentum >= 0 && options_.momentum < 1,
-               "a number of at least 0 and below 1");
-  for (const auto& [option, value] : {std::pair("--beta1", options_.beta1), std::pair("--beta2", options_.beta2)})
-    check_number(option, value, value >= 0 && value < 1, "a number of at least 0 and below 1");
-  check_number("--epsilon", options_.epsilon, options_.epsilon > 0, "a finite number above 0");
-  if (optimisers.count(optimiser_) == 0)
-    refuse("--optimiser", optimiser_, "one of: " + listed(optimisers, key<nn::OptimiserKind>));
-  if (decays.count(decay_) == 0) refuse("--decay", decay_, "one of: " + listed(decays, key<nn::WeightDecay>));
-  if (optimiser_ == "adam" && command_->count("--momentum") > 0)
-    refuse("--momentum", fmt::format("{}", options_.momentum), "only with --optimiser sgd; adam has --beta1");
-  for (const char* option : {"--beta1", "--beta2", "--epsilon", "--decay"})
-    if (optimiser_ != "adam" && command_->count(option) > 0) refuse(option, "given", "only with --optimiser adam");
-  check_number("--weight-decay", options_.weight_decay, options_.weight_decay >= 0, "a finite number of at least 0");
-  if (schedules.count(schedule_) == 0) {
-    refuse("--schedule", schedule_, "one of: " + listed(schedules, key<nn::LearningRateSchedule>));
-  }
+  optimiser_.check();
   if (options_.shift < 0 || options_.shift > 1000) refuse("--shift", std::to_string(options_.shift), "from 0 to 1000");
-  if (backends.count(backend_) == 0)
-    refuse("--backend", backend_, "one of: " + listed(backends, key<ConvolutionBackend>));
-  if (reductions.count(gradients_) == 0)
-    refuse("--gradients", gradients_, "one of: " + listed(reductions, key<nn::GradientReduction>));
+  if (backends.count(backend_) == 0) refuse("--backend", backend_, "one of: " + listed(backends));
+  if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, "one of: " + listed(reductions));
   if (progress_styles.count(progress_) == 0) {
-    refuse("--progress", progress_, "one of: " + listed(progress_styles, key<ProgressStyle>));
+    refuse("--progress", progress_, "one of: " + listed(progress_styles));
   }
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
@@ -218,11 +154,9 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
       .add("--epochs", options_.epochs)
       .add("--steps", options_.steps);
   values.add("--batch", options_.batch).add("--strategy", strategy_.empty() ? "not given" : strategy_);
-  values.add("--precision", precision_).add("--seed", seed_).add("--learning-rate", options_.learning_rate);
-  values.add("--schedule", schedule_).add("--momentum", options_.momentum);
-  values.add("--optimiser", optimiser_).add("--beta1", options_.beta1).add("--beta2", options_.beta2);
-  values.add("--epsilon", options_.epsilon).add("--decay", decay_);
-  values.add("--weight-decay", options_.weight_decay).add("--shift", options_.shift).add("--backend", backend_);
+  values.add("--precision", precision_).add("--seed", seed_);
+  optimiser_.add_to(values);
+  values.add("--shift", options_.shift).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--tuning", given(tuning_)).add("--json", given(json_));
@@ -234,12 +168,9 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
                                     const nn::Strategy& strategy, const nn::TrainAndTest& data,
                                     nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_;
-  options.schedule = schedules.at(schedule_);
+  options.optimiser = optimiser_.optimiser();
+  options.schedule = optimiser_.schedule();
   options.backend = backends.at(backend_);
-  options.optimiser = optimisers.at(optimiser_);
-  options.decay = decays.at(decay_);
-  if (options.optimiser == nn::OptimiserKind::adam && command_->count("--learning-rate") == 0)
-    options.learning_rate = learning_rate_of_adam;
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
   options.timed_steps = trace_.empty() ? 0 : trace_steps_;

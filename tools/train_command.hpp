@@ -4,6 +4,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
+#include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/progress.hpp>
 #include <aloni/tools/train_output.hpp>
 
@@ -39,12 +40,13 @@ class TrainCommand {
   TrainRun train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const;
 
   CLI::App* command_;
-  std::string model_ = "lenet5", data_, strategy_, precision_ = "float", schedule_ = "linear", backend_ = "automatic",
-              gradients_ = "all", optimiser_ = "sgd", decay_ = "l2", progress_ = "automatic", json_, tuning_, trace_;
+  std::string model_ = "lenet5", data_, strategy_, precision_ = "float", backend_ = "automatic",
+              gradients_ = "all", progress_ = "automatic", json_, tuning_, trace_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;
   std::int64_t seed_ = 1;  // signed, because the parser would turn -1 into a large number
+  OptimiserArguments optimiser_;
   nn::TrainOptions options_;
 };
 

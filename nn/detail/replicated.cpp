@@ -3,6 +3,7 @@
 #include <aloni/nn/layer.hpp>
 
 #include <span>
+#include <variant>
 
 namespace aloni::nn::detail {
 
@@ -21,6 +22,19 @@ void add_to(comm::ReplicatedValues& values, const Strategy& strategy) {
                rule.pattern + " " + to_string(rule.split) + " " + std::string(name(rule.split.overlap)));
   }
   values.add("number of rules of the strategy", strategy.rules.size());
+}
+
+void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser) {
+  values.add("optimiser", std::string(name(kind_of(optimiser))));
+  if (const auto* sgd = std::get_if<SgdOptions>(&optimiser)) {
+    const auto& [learning_rate, momentum, weight_decay, nesterov] = *sgd;
+    values.add("learning rate", learning_rate).add("momentum", momentum).add("weight decay", weight_decay);
+    values.add("nesterov", nesterov);
+  } else {
+    const auto& [learning_rate, beta1, beta2, epsilon, weight_decay, decay] = std::get<AdamOptions>(optimiser);
+    values.add("learning rate", learning_rate).add("beta1", beta1).add("beta2", beta2).add("epsilon", epsilon);
+    values.add("weight decay", weight_decay).add("decay", std::string(name(decay)));
+  }
 }
 
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images) {

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <string>
@@ -20,6 +21,8 @@ std::string element_name() {
 void add_to(comm::ReplicatedValues& values, const NetworkDescription& network);
 /// Each rule. The source and its lines are for error texts only and may differ.
 void add_to(comm::ReplicatedValues& values, const Strategy& strategy);
+/// The kind and all members.
+void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser);
 /// The extents, the number of images, the normalisation, and checksums of labels and pixels. `set`: "training set".
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images);
 

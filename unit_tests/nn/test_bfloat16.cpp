@@ -157,7 +157,7 @@ std::vector<double> losses_of(const comm::Communicator& comm, const TrainOptions
 
 TEST(Bfloat16, TrainingConvergesAsWithFloat) {
   const auto comm = aloni::test::make_communicator();
-  TrainOptions options{.batch = 64, .steps = aloni::test::share_of(60), .seed = 5, .learning_rate = 0.05};
+  TrainOptions options{.batch = 64, .steps = aloni::test::share_of(60), .seed = 5};
   const std::vector<double> expected = losses_of<float>(comm, options);
   options.backend = backend();
   const std::vector<double> narrow = losses_of<bfloat16>(comm, options);

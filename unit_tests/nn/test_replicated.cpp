@@ -80,22 +80,52 @@ struct Change {
   Call call;
   std::string name;  ///< of the value in the error
   std::function<void(Arguments&, Dice&)> apply;
+  std::function<void(Arguments&)> prepare = [](Arguments&) {};  ///< on all ranks, before
 };
 
 /// A change of a number to another one.
+template <class T>
+void change_number(T& value, Dice& dice) {
+  if constexpr (std::is_same_v<T, bool>)
+    value = !value;
+  else
+    value += static_cast<T>(dice(1, 100)) / static_cast<T>(std::is_integral_v<T> ? 1 : 1024);
+}
+
 template <class Owner, class T>
 Change number(Call call, std::string name, Owner Arguments::*owner, T Owner::*member) {
-  return {call, std::move(name), [owner, member](Arguments& a, Dice& dice) {
-            if constexpr (std::is_same_v<T, bool>)
-              (a.*owner).*member = !((a.*owner).*member);
-            else
-              (a.*owner).*member += static_cast<T>(dice(1, 100)) / static_cast<T>(std::is_integral_v<T> ? 1 : 1024);
-          }};
+  return {call, std::move(name),
+          [owner, member](Arguments& a, Dice& dice) { change_number((a.*owner).*member, dice); }};
+}
+
+/// A change of a number of an optimiser.
+template <class Options, class T>
+Change number(std::string name, T Options::*member) {
+  return {Call::train, std::move(name),
+          [member](Arguments& a, Dice& dice) { change_number(std::get<Options>(a.options.optimiser).*member, dice); },
+          [](Arguments& a) { a.options.optimiser = Options{}; }};
 }
 
 template <class Owner, class T>
 Change choice(Call call, std::string name, Owner Arguments::*owner, T Owner::*member, T other) {
   return {call, std::move(name), [=](Arguments& a, Dice&) { (a.*owner).*member = other; }};
+}
+
+std::vector<Change> changes_of_optimisers() {
+  return {
+      {Call::train, "optimiser", [](Arguments& a, Dice&) { a.options.optimiser = AdamOptions{}; }},
+      number("learning rate", &SgdOptions::learning_rate),
+      number("momentum", &SgdOptions::momentum),
+      number("weight decay", &SgdOptions::weight_decay),
+      number("learning rate", &AdamOptions::learning_rate),
+      number("beta1", &AdamOptions::beta1),
+      number("beta2", &AdamOptions::beta2),
+      number("epsilon", &AdamOptions::epsilon),
+      number("weight decay", &AdamOptions::weight_decay),
+      {Call::train, "decay",
+       [](Arguments& a, Dice&) { std::get<AdamOptions>(a.options.optimiser).decay = WeightDecay::decoupled; },
+       [](Arguments& a) { a.options.optimiser = AdamOptions{}; }},
+  };
 }
 
 std::vector<Change> changes_of_options() {
@@ -108,16 +138,8 @@ std::vector<Change> changes_of_options() {
       number(Call::train, "epochs", o, &T::epochs),
       number(Call::train, "steps", o, &T::steps),
       number(Call::train, "seed", o, &T::seed),
-      number(Call::train, "learning rate", o, &T::learning_rate),
       choice(Call::train, "schedule", o, &T::schedule, LearningRateSchedule::linear),
-      number(Call::train, "momentum", o, &T::momentum),
-      number(Call::train, "weight decay", o, &T::weight_decay),
       number(Call::train, "shift", o, &T::shift),
-      choice(Call::train, "optimiser", o, &T::optimiser, OptimiserKind::adam),
-      number(Call::train, "beta1", o, &T::beta1),
-      number(Call::train, "beta2", o, &T::beta2),
-      number(Call::train, "epsilon", o, &T::epsilon),
-      choice(Call::train, "decay", o, &T::decay, WeightDecay::decoupled),
       choice(Call::train, "backend", o, &T::backend, local::ConvolutionBackend::reference),
       choice(Call::train, "gradients", o, &T::gradients, GradientReduction::majority),
       number(Call::train, "check_replicas", o, &T::check_replicas),
@@ -217,8 +239,8 @@ std::vector<Change> changes_of_tuning() {
 
 std::vector<Change> all_changes() {
   std::vector<Change> all;
-  for (auto& some : {changes_of_options(), changes_of_descriptions(Call::train), changes_of_descriptions(Call::network),
-                     changes_of_data(), changes_of_tuning()})
+  for (auto& some : {changes_of_optimisers(), changes_of_options(), changes_of_descriptions(Call::train),
+                     changes_of_descriptions(Call::network), changes_of_data(), changes_of_tuning()})
     all.insert(all.end(), some.begin(), some.end());
   return all;
 }
@@ -258,7 +280,8 @@ TEST(ReplicatedArguments, ThatDifferOnOneRankAreAnErrorThatNamesTheValueAndTheRa
     const int other = static_cast<int>(dice(0, comm.size() - 1));
     SCOPED_TRACE("seed " + std::to_string(trial) + ": " + change.name + " on rank " + std::to_string(other));
     const int failed_before = aloni::test::failed_expectations();
-    const Arguments of_all = random_arguments(dice, comm);
+    Arguments of_all = random_arguments(dice, comm);
+    change.prepare(of_all);
     Arguments mine = of_all;
     if (comm.rank() == other) change.apply(mine, dice);
     const std::string text = error_of(comm, mine, of_all, change.call);

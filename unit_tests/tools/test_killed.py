@@ -295,8 +295,9 @@ def main():
         if len(outcomes) < count:
             failures.append(f"{kind}: only {len(outcomes)} of {count} runs met a rank at work")
         failures += [o.text for o in outcomes if not o.good]
-        if hanging := sum(o.launcher_hangs for o in outcomes):
-            print(f"{kind}: the launcher hung in {hanging} runs, after the end of all ranks")
+        hanging = sum(o.launcher_hangs for o in outcomes)
+        print(f"{kind}: the launcher hung in {hanging} runs, after the end of all ranks")
+        record(f"launcher/{kind.lower()}", len(outcomes), hanging, [])
         for phase in PHASES:
             here = [o for o in outcomes if o.phase == phase]
             record(f"{kind.lower()}/{phase}", len(here), sum(not o.good for o in here), [o.seconds for o in here])

@@ -1,0 +1,64 @@
+#include <aloni/nn/train/arguments.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/detail/replicated.hpp>
+
+namespace aloni::nn {
+
+namespace {
+
+void check(bool good, const char* argument, const std::string& value, const char* expectation) {
+  if (!good) throw InvalidArgument("aloni::nn::train", argument, value, expectation);
+}
+
+}  // namespace
+
+void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
+                      const Strategy& strategy, const NamedImages& sets, const TrainOptions& options) {
+  const auto& [batch, epochs, steps, seed, optimiser, schedule, shift, backend, gradients, check_replicas,
+               allow_nonfinite, timed_steps] = options;
+  comm::ReplicatedValues values;
+  values.add("element type", element);
+  values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
+  detail::add_to(values, optimiser);
+  values.add("schedule", std::string(schedule == LearningRateSchedule::constant ? "constant" : "linear"));
+  values.add("shift", shift);
+  values.add("backend", std::string(local::name(backend)));
+  values.add("gradients", std::string(gradients == GradientReduction::all ? "all" : "majority"));
+  values.add("check_replicas", check_replicas).add("allow_nonfinite", allow_nonfinite);
+  values.add("timed_steps", timed_steps);
+  // The images determine the input of most networks. Their number is the better explanation.
+  for (const auto& [name, set] : sets) detail::add_to(values, name, *set);
+  detail::add_to(values, network);
+  detail::add_to(values, strategy);
+  comm::check_equal(comm, "aloni::nn::train", values);
+}
+
+void check_arguments(const TrainOptions& o) {
+  check(o.batch >= 1, "batch", std::to_string(o.batch), "at least 1 sample");
+  check(o.epochs >= 0, "epochs", std::to_string(o.epochs), "at least 0");
+  check(o.steps >= 0, "steps", std::to_string(o.steps), "at least 0 (0: all steps of the epochs)");
+  nn::check(o.optimiser, 1, "aloni::nn::train");
+  check(learning_rate(o.optimiser) >= 0, "learning rate", std::to_string(learning_rate(o.optimiser)),
+        "a finite number ≥ 0");
+  check(o.shift >= 0, "shift", std::to_string(o.shift), "at least 0 pixels");
+  check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
+  check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
+}
+
+void check_arguments(const NetworkDescription& network, const LabelledImages& train_set, const LabelledImages& test_set,
+                     const TrainOptions& options) {
+  check_arguments(options);
+  check(train_set.size() > 0, "training set", "0 images", "at least 1");
+  check(test_set.size() > 0, "test set", "0 images", "at least 1");
+  for (const LabelledImages* set : {&train_set, &test_set}) {
+    check(set->image == network.input, "image", views::to_string(set->image), "the extents of the network's input");
+  }
+  if (network.loss != Loss::softmax_cross_entropy) {
+    throw Unsupported(
+        "aloni::nn::train", "loss", name(network.loss),
+        "softmax_cross_entropy, as labelled images have class labels; Network::train_step has all losses");
+  }
+}
+
+}  // namespace aloni::nn

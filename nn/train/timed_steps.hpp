@@ -1,0 +1,36 @@
+#pragma once
+// The steps of a training whose nodes are timed.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/trace.hpp>
+#include <aloni/nn/step_times.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+namespace aloni::nn {
+
+class TimedSteps {
+ public:
+  /// `wanted` of `total` steps: those after the first five, or the last steps of a shorter training.
+  TimedSteps(std::int64_t wanted, std::int64_t total)
+      : count_(std::min(wanted, total)), first_(std::min(warm_up, total - count_)) {
+    if (count_ > 0) times_ = std::make_shared<StepTimes>();
+  }
+
+  /// Null if step `step`, counted from 0, is not timed.
+  StepTimes* of(std::int64_t step) const { return step >= first_ && step < first_ + count_ ? times_.get() : nullptr; }
+  /// After each step. Measures the clock offset right after the last timed step: clocks drift. Collective.
+  void after(const comm::Communicator& comm, std::int64_t step) const {
+    if (times_ && step == first_ + count_ - 1) times_->set_clock_offset(comm::clock_offset(comm));
+  }
+  const std::shared_ptr<StepTimes>& times() const { return times_; }
+
+ private:
+  static constexpr std::int64_t warm_up = 5;
+
+  std::int64_t count_, first_;
+  std::shared_ptr<StepTimes> times_;
+};
+
+}  // namespace aloni::nn

@@ -1,0 +1,214 @@
+#include <aloni/nn/train/training.hpp>
+
+#include <aloni/core/comm/trace.hpp>
+#include <aloni/core/memory.hpp>
+#include <aloni/nn/detail/instantiate.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <span>
+#include <string>
+
+namespace aloni::nn {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+void add_difference(TimeReport& sum, const TimeReport& before, const TimeReport& after) {
+  sum.compute += after.compute - before.compute;
+  sum.halo += after.halo - before.halo;
+  sum.collective += after.collective - before.collective;
+  sum.input += after.input - before.input;
+}
+
+/// Bytes and messages that this rank has sent to other ranks so far.
+struct Sent {
+  std::uint64_t bytes = 0, messages = 0;
+
+  explicit Sent(const comm::Communicator& comm) {
+    for (const comm::PeerTraffic& peer : comm.traffic_by_peer()) {
+      if (peer.rank == comm.rank()) continue;
+      bytes += peer.messages.bytes_sent + peer.collectives.bytes_sent;
+      messages += peer.messages.messages_sent + peer.collectives.messages_sent;
+    }
+  }
+};
+
+std::int64_t ceiling(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+template <class T>
+Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& description, const Strategy& strategy,
+                      Source<T>& source, const TrainOptions& options, TrainObserver* observer)
+    : comm_(comm),
+      description_(description),
+      strategy_(strategy),
+      source_(source),
+      options_(options),
+      observer_(observer),
+      parameters_(make_parameters()),
+      networks_(comm, queue_, description, strategy, parameters_,
+                {.backend = options.backend, .update = options.gradients == GradientReduction::all}, options.seed),
+      optimiser_(options.optimiser),
+      batch_(std::min(options.batch, source.size())),
+      steps_per_epoch_(ceiling(source.size(), batch_)),
+      total_steps_(options.steps > 0 ? options.steps : options.epochs * steps_per_epoch_),
+      epochs_(static_cast<int>(ceiling(total_steps_, steps_per_epoch_))),
+      guard_(options.allow_nonfinite),
+      timed_(options.timed_steps, total_steps_) {
+  parameters_.set_writes(ParameterWrites::announced);  // only the library writes them here
+}
+
+/// Late gradients require whole parameters on every rank.
+template <class T>
+auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
+  const OptimiserKind kind = kind_of(options_.optimiser);
+  if (!waits_for_all()) return {comm_, queue_, description_, options_.seed, ParameterUse::training, kind};
+  return {comm_,         queue_,
+          description_,  resolve(strategy_, description_, comm_.size()),
+          options_.seed, ParameterUse::training,
+          kind};
+}
+
+template <class T>
+void Training<T>::prepare() {
+  const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
+  Network<T, Exec>& network = networks_.of(batch_);
+  report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(network.planned_resident_bytes()));
+  network.record_times(timed_.times().get());  // prices its nodes
+  network.record_times(nullptr);
+  if (!waits_for_all()) partial_.emplace(comm_, parameters_.gradients().extent(0));
+}
+
+template <class T>
+TrainReport Training<T>::run() {
+  prepare();
+  for (int epoch = 0; epoch < epochs_; ++epoch) run_epoch(epoch);
+  finish_report();
+  return report_;
+}
+
+template <class T>
+void Training<T>::run_epoch(int epoch) {
+  source_.begin_epoch(epoch);
+  const TimeReport before = networks_.time();
+  Epoch sums;
+  for (Index first = 0; first < source_.size() && progress_.steps < total_steps_; first += batch_)
+    run_step(sums, first, std::min(batch_, source_.size() - first));
+  update_by_late_gradients();
+  add_difference(report_.time, before, networks_.time());
+  train_seconds_ += sums.seconds;
+  trained_ += sums.samples;
+
+  networks_.of(batch_).synchronise_statistics(queue_);
+  const auto check_test_loss = [&](double loss) {
+    guard_.check("loss of the test set after step " + std::to_string(progress_.steps), loss, learning_rate(optimiser_));
+  };
+  report_.epochs.push_back(
+      {sums.loss / static_cast<double>(sums.steps), source_.test(networks_, queue_, batch_, check_test_loss)});
+  if (observer_) {
+    observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
+  }
+}
+
+template <class T>
+void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
+  auto& network = networks_.of(samples);
+  const std::int64_t step = progress_.steps;
+  StepTimes* const times = timed_.of(step);
+  if (times) network.record_times(times);
+  const auto start = Clock::now();
+  const std::int64_t timed_from = times ? trace_now() : 0;
+  {
+    const TimedSpan span(times, StepTimes::Row::input, "mini-batch");
+    source_.fill(queue_, first, samples, network);
+    if (times) queue_.fence("aloni::nn::train: the time of the input ends");
+  }
+  // The first step may set up what later ones use.
+  const std::int64_t counted_step = steps_per_epoch_ > 2 && total_steps_ > 1 ? 1 : 0;
+  const std::optional<Sent> sent_before = step == counted_step ? std::optional<Sent>(comm_) : std::nullopt;
+  const double previous_rate = learning_rate(optimiser_);
+  schedule_learning_rate();
+  const StepResult result = train_and_update(network, times);
+  if (sent_before) {
+    const Sent sent(comm_);
+    report_.bytes_sent = sent.bytes - sent_before->bytes;
+    report_.messages = sent.messages - sent_before->messages;
+  }
+  ++progress_.steps;
+  // This loss is that of the parameters before the update.
+  guard_.check("loss of step " + std::to_string(progress_.steps), result.loss, previous_rate);
+  if (times) {
+    times->add(StepTimes::Span{StepTimes::Row::step, "step " + std::to_string(step + 1), timed_from, trace_now()});
+    network.record_times(nullptr);  // the network also evaluates
+  }
+  const double seconds = seconds_since(start);
+  step_seconds_.push_back(seconds);
+  epoch.seconds += seconds;
+  timed_.after(comm_, step);
+  report_.losses.push_back(result.loss);
+  epoch.loss += result.loss;
+  epoch.samples += samples;
+  ++epoch.steps;
+  if (options_.check_replicas > 0 && progress_.steps % options_.check_replicas == 0) {
+    parameters_.check_replicas(comm_, queue_, "aloni::nn::train: after step " + std::to_string(progress_.steps));
+  }
+  if (observer_) observer_->after_step(progress_.steps, total_steps_, result.loss, seconds);
+}
+
+template <class T>
+StepResult Training<T>::train_and_update(Network<T, Exec>& network, StepTimes* times) {
+  if (!partial_) return network.train_step(queue_, optimiser_, ++progress_.updates);
+  const StepResult result = network.train_step(queue_, &*partial_);
+  const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
+  const TimedSpan span(times, StepTimes::Row::compute, "update");
+  parameters_.update(queue_, optimiser_, ++progress_.updates);
+  if (times) queue_.fence("aloni::nn::train: the time of the update ends");
+  return result;
+}
+
+template <class T>
+void Training<T>::schedule_learning_rate() {
+  if (options_.schedule == LearningRateSchedule::constant) return;
+  const double done = static_cast<double>(progress_.steps) / static_cast<double>(total_steps_);
+  set_learning_rate(optimiser_, learning_rate(options_.optimiser) * (1 - done));
+}
+
+template <class T>
+void Training<T>::update_by_late_gradients() {
+  if (!partial_) return;
+  const auto rest = Kokkos::create_mirror_view(parameters_.gradients());
+  if (partial_->flush(std::span<Parameter>(rest.data(), rest.extent(0))) == 0) return;
+  Kokkos::deep_copy(queue_.space(), parameters_.gradients(), rest);
+  parameters_.update(queue_, optimiser_, ++progress_.updates);
+  queue_.fence("aloni::nn::train: the host's gradients are released");
+}
+
+template <class T>
+void Training<T>::finish_report() {
+  if (!step_seconds_.empty()) {
+    const auto middle = step_seconds_.begin() + std::ssize(step_seconds_) / 2;
+    std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
+    report_.step_seconds = *middle;
+    report_.samples_per_second = static_cast<double>(trained_) / train_seconds_;
+  }
+  report_.peak_memory_bytes = maximum(static_cast<std::uint64_t>(peak_memory_bytes()));
+  report_.bytes_sent = maximum(report_.bytes_sent);
+  report_.messages = maximum(report_.messages);
+  report_.times = timed_.times();
+}
+
+template <class T>
+std::uint64_t Training<T>::maximum(std::uint64_t value) const {
+  return static_cast<std::uint64_t>(comm_.all_reduce(static_cast<std::int64_t>(value), comm::Reduction::max));
+}
+
+#define INSTANTIATE(T, Exec) template class Training<T>;
+ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::nn

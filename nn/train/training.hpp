@@ -1,0 +1,85 @@
+#pragma once
+// One call of train(): its memory, the loop over epochs and steps, and the report.
+#include <aloni/core/comm/partial_all_reduce.hpp>
+#include <aloni/core/queue.hpp>
+#include <aloni/nn/train/loss_guard.hpp>
+#include <aloni/nn/train/networks.hpp>
+#include <aloni/nn/train/source.hpp>
+#include <aloni/nn/train/timed_steps.hpp>
+#include <aloni/nn/trainer.hpp>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace aloni::nn {
+
+/// The position of a training between two steps.
+struct TrainingProgress {
+  std::int64_t steps = 0;    ///< done
+  std::int64_t updates = 0;  ///< done; more than steps if late gradients had an update of their own
+};
+
+template <class T>
+class Training {
+ public:
+  using Exec = execution_space_t<T>;
+  using Parameter = parameter_type_t<T>;
+
+  /// Collective. @pre all arguments outlive this object, and have passed check_arguments()
+  Training(const comm::Communicator& comm, const NetworkDescription& description, const Strategy& strategy,
+           Source<T>& source, const TrainOptions& options, TrainObserver* observer);
+
+  /// Collective. To be called once.
+  TrainReport run();
+
+ private:
+  /// Sums over the steps of one epoch.
+  struct Epoch {
+    double loss = 0, seconds = 0;
+    Index steps = 0, samples = 0;
+  };
+
+  bool waits_for_all() const { return options_.gradients == GradientReduction::all; }
+  Parameters<Parameter, Exec> make_parameters() const;
+  /// Makes what the first step would make, which is not part of its time.
+  void prepare();
+  void run_epoch(int epoch);
+  /// The samples first … first + samples - 1 of the epoch.
+  void run_step(Epoch& epoch, Index first, Index samples);
+  StepResult train_and_update(Network<T, Exec>& network, StepTimes* times);
+  /// Sets the learning rate of the next step.
+  void schedule_learning_rate();
+  /// Adds the gradients that were too late for the last step of an epoch.
+  void update_by_late_gradients();
+  void finish_report();
+  std::uint64_t maximum(std::uint64_t value) const;
+
+  const comm::Communicator& comm_;
+  const NetworkDescription& description_;
+  const Strategy& strategy_;
+  Source<T>& source_;
+  const TrainOptions& options_;
+  TrainObserver* observer_;
+
+  Queue<Exec> queue_;
+  Parameters<Parameter, Exec> parameters_;
+  Networks<T> networks_;
+  std::optional<comm::PartialAllReduce<Parameter>> partial_;
+  Optimiser optimiser_;
+
+  Index batch_;
+  Index steps_per_epoch_;
+  std::int64_t total_steps_;
+  int epochs_;
+  TrainingProgress progress_;
+
+  LossGuard guard_;
+  TimedSteps timed_;
+  TrainReport report_;
+  std::vector<double> step_seconds_;
+  double train_seconds_ = 0;
+  Index trained_ = 0;  ///< samples
+};
+
+}  // namespace aloni::nn
