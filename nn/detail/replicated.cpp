@@ -30,11 +30,20 @@ void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser) {
     const auto& [learning_rate, momentum, weight_decay, nesterov] = *sgd;
     values.add("learning rate", learning_rate).add("momentum", momentum).add("weight decay", weight_decay);
     values.add("nesterov", nesterov);
+  } else if (const auto* lars = std::get_if<LarsOptions>(&optimiser)) {
+    const auto& [learning_rate, momentum, weight_decay, trust, epsilon] = *lars;
+    values.add("learning rate", learning_rate).add("momentum", momentum).add("weight decay", weight_decay);
+    values.add("trust", trust).add("epsilon", epsilon);
   } else {
     const auto& [learning_rate, beta1, beta2, epsilon, weight_decay, decay] = std::get<AdamOptions>(optimiser);
     values.add("learning rate", learning_rate).add("beta1", beta1).add("beta2", beta2).add("epsilon", epsilon);
     values.add("weight decay", weight_decay).add("decay", std::string(name(decay)));
   }
+}
+
+void add_to(comm::ReplicatedValues& values, const UpdateOptions& options) {
+  const auto& [max_norm] = options;
+  values.add("max_norm", max_norm.value_or(0));
 }
 
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images) {

@@ -23,6 +23,8 @@ void add_to(comm::ReplicatedValues& values, const NetworkDescription& network);
 void add_to(comm::ReplicatedValues& values, const Strategy& strategy);
 /// The kind and all members.
 void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser);
+/// Each option.
+void add_to(comm::ReplicatedValues& values, const UpdateOptions& options);
 /// The extents, the number of images, the normalisation, and checksums of labels and pixels. `set`: "training set".
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images);
 

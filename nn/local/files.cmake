@@ -19,6 +19,7 @@ set(ALONI_NN_LOCAL_HEADERS
     local/layer_norm.hpp
     local/local_types.hpp
     local/loss.hpp
+    local/norms.hpp
     local/pointwise.hpp
     local/pointwise_layers.hpp
     local/pooling.hpp
@@ -47,6 +48,7 @@ set(ALONI_NN_LOCAL_SOURCES
     local/group_norm.cpp
     local/layer_norm.cpp
     local/loss.cpp
+    local/norms.cpp
     local/pointwise.cpp
     local/pointwise_layers.cpp
     local/pooling.cpp

@@ -143,6 +143,12 @@ double flops(const LossWork& w) {
 
 double flops(const OptimiserWork& w) { return properties_of(w.kind).flops * static_cast<double>(w.elements); }
 
+/// A square and a sum per element. A root, a division and few more per tensor.
+double flops(const NormWork& w) {
+  if (w.stage == NormStage::factors) return 4 * static_cast<double>(w.sums_read);
+  return 2 * static_cast<double>(w.elements);
+}
+
 // --- communication ---
 
 NodeCost transfer_cost(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine) {
