@@ -2,8 +2,40 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/operation.hpp>
+#include <aloni/nn/operation_members.hpp>
+
+#include <array>
+#include <cstddef>
+#include <cstdio>
+#include <type_traits>
+#include <variant>
 
 namespace aloni::nn {
+
+namespace {
+
+/// All members, each with a leading space and its name.
+template <class Op>
+std::string members_text(const Op& op) {
+  std::string text;
+  visit_members(op, [&]<class T>(const char* name, const T& value) {
+    text += std::string(" ") + name + " ";
+    if constexpr (std::is_same_v<T, std::array<Index, 3>>) {
+      text += std::to_string(value[0]) + "x" + std::to_string(value[1]) + "x" + std::to_string(value[2]);
+    } else if constexpr (std::is_enum_v<T>) {
+      text += names_of(value)[static_cast<std::size_t>(value)];
+    } else if constexpr (std::is_same_v<T, double>) {
+      char digits[32];
+      std::snprintf(digits, sizeof digits, "%.17g", value);
+      text += digits;
+    } else {
+      text += std::to_string(value);
+    }
+  });
+  return text;
+}
+
+}  // namespace
 
 Window square_window(int spatial_rank, Index kernel, Index stride, Index padding, Index dilation) {
   if (spatial_rank < 1 || spatial_rank > 3) {
@@ -31,8 +63,8 @@ std::array<Index, 3> square_extents(int spatial_rank, Index extent) {
 const char* kind(const Operation& op) { return properties_of(op).kind; }
 
 std::string to_string(const LayerDescription& layer) {
-  const OperationProperties properties = properties_of(layer.operation);
-  std::string text = layer.name + ": " + properties.kind + properties.text + " of";
+  std::string text = layer.name + ": " + kind(layer.operation);
+  text += std::visit([](const auto& op) { return members_text(op); }, layer.operation) + " of";
   for (const std::string& input : layer.inputs) text += " " + input;
   return text;
 }

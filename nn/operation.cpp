@@ -2,8 +2,6 @@
 
 #include <aloni/nn/detail/output_extents.hpp>
 
-#include <array>
-#include <cstdio>
 #include <variant>
 
 namespace aloni::nn {
@@ -12,35 +10,6 @@ using views::Dim;
 using views::Extents;
 
 namespace {
-
-class Text {
- public:
-  Text& add(const char* name, Index value) { return append(name, std::to_string(value)); }
-  Text& add(const char* name, const std::array<Index, 3>& v) {
-    return append(name, std::to_string(v[0]) + "x" + std::to_string(v[1]) + "x" + std::to_string(v[2]));
-  }
-  Text& add(const char* name, double value) {
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.17g", value);
-    return append(name, digits);
-  }
-  Text& add(const Window& w) {
-    const auto& [kernel, stride, dilation, pad_low, pad_high] = w;
-    return add("kernel", kernel)
-        .add("stride", stride)
-        .add("dilation", dilation)
-        .add("pad", pad_low)
-        .add("to", pad_high);
-  }
-  operator std::string() const { return text_; }
-
- private:
-  Text& append(const char* name, const std::string& value) {
-    text_ += std::string(" ") + name + " " + value;
-    return *this;
-  }
-  std::string text_;
-};
 
 Extents vector_of(Index n) { return {{1, 1, 1, 1, n}}; }
 
@@ -69,36 +38,25 @@ std::vector<ParameterShape> scale_and_shift(const Extents& input) {
   return {{"gamma", channels, 1}, {"beta", channels, 1}};
 }
 
-const char* name_of(PoolingKind kind) { return kind == PoolingKind::max ? "max" : "average"; }
-
-// One function for each operation. It binds all members: a new member is an error until the text contains it.
+// One function for each operation.
 
 OperationProperties describe(const Convolution& op) {
-  const auto& [filters, window, bias, groups] = op;
   return {.kind = "convolution",
-          .text = Text().add("filters", filters).add(window).add("bias", Index{bias}).add("groups", groups),
           .output_extents = extents_of(op),
           .parameters = weight_and_bias(op),
-          .stencil = detail::stencil_of(window),
-          .convolution = ConvolutionShape{false, filters, groups},
+          .stencil = detail::stencil_of(op.window),
+          .convolution = ConvolutionShape{false, op.filters, op.groups},
           .backward_reads_input = true,
           .writes_dense = true,
           .output_may_be_overwritten = true};
 }
 
 OperationProperties describe(const TransposedConvolution& op) {
-  const auto& [filters, window, output_padding, bias, groups] = op;
   return {.kind = "transposed_convolution",
-          .text = Text()
-                      .add("filters", filters)
-                      .add(window)
-                      .add("output_padding", output_padding)
-                      .add("bias", Index{bias})
-                      .add("groups", groups),
           .output_extents = extents_of(op),
           .parameters = weight_and_bias(op),
-          .stencil = detail::stencil_of(window),
-          .convolution = ConvolutionShape{true, filters, groups},
+          .stencil = detail::stencil_of(op.window),
+          .convolution = ConvolutionShape{true, op.filters, op.groups},
           .backward_reads_input = true,
           .writes_dense = true,
           .output_may_be_overwritten = true};
@@ -106,41 +64,29 @@ OperationProperties describe(const TransposedConvolution& op) {
 
 // Maxima remember their positions.
 OperationProperties describe(const Pooling& op) {
-  const auto& [pooling, window, count_include_pad] = op;
   return {.kind = "pooling",
-          .text = Text().add(name_of(pooling), Index{1}).add(window).add("count_include_pad", Index{count_include_pad}),
           .output_extents = extents_of(op),
-          .stencil = detail::stencil_of(window),
+          .stencil = detail::stencil_of(op.window),
           .scatters_gradient = true};
 }
 
 OperationProperties describe(const AdaptivePooling& op) {
-  const auto& [pooling, output] = op;
   return {.kind = "adaptive_pooling",
-          .text = Text().add(name_of(pooling), Index{1}).add("output", output),
           .output_extents = extents_of(op),
           .range_rule = halo::RangeRule::adaptive,
           .scatters_gradient = true};
 }
 
 OperationProperties describe(const Upsampling& op) {
-  const auto& [mode, scale, output] = op;
-  const bool nearest = mode == UpsamplingMode::nearest;
+  const bool nearest = op.mode == UpsamplingMode::nearest;
   return {.kind = "upsampling",
-          .text = Text().add(nearest ? "nearest" : "linear", Index{1}).add("scale", scale).add("output", output),
           .output_extents = extents_of(op),
           .range_rule = nearest ? halo::RangeRule::nearest : halo::RangeRule::linear,
           .scatters_gradient = true};
 }
 
 OperationProperties describe(const BatchNorm& op) {
-  const auto& [scope, momentum, epsilon, ranks] = op;
   return {.kind = "batch_norm",
-          .text = Text()
-                      .add("scope", static_cast<Index>(scope))
-                      .add("momentum", momentum)
-                      .add("epsilon", epsilon)
-                      .add("ranks", Index{ranks}),
           .output_extents = extents_of(op),
           .parameters = scale_and_shift,
           .has_statistics = true,
@@ -150,26 +96,22 @@ OperationProperties describe(const BatchNorm& op) {
 }
 
 OperationProperties describe(const GroupNorm& op) {
-  const auto& [groups, epsilon, affine] = op;
   OperationProperties p{.kind = "group_norm",
-                        .text = Text().add("groups", groups).add("epsilon", epsilon).add("affine", Index{affine}),
                         .output_extents = extents_of(op),
                         .has_statistics = true,
                         .backward_reads_input = true,
                         .output_may_be_overwritten = true};
-  if (affine) p.parameters = scale_and_shift;
+  if (op.affine) p.parameters = scale_and_shift;
   return p;
 }
 
 OperationProperties describe(const LayerNorm& op) {
-  const auto& [epsilon, affine] = op;
   OperationProperties p{.kind = "layer_norm",
-                        .text = Text().add("epsilon", epsilon).add("affine", Index{affine}),
                         .output_extents = extents_of(op),
                         .has_statistics = true,
                         .backward_reads_input = true,
                         .output_may_be_overwritten = true};
-  if (affine) p.parameters = scale_and_shift;
+  if (op.affine) p.parameters = scale_and_shift;
   return p;
 }
 
@@ -183,9 +125,7 @@ OperationProperties describe(const Relu&) {
 
 // With a slope of at least 0 the output has the sign of the input.
 OperationProperties describe(const LeakyRelu& op) {
-  const auto& [slope] = op;
   return {.kind = "leaky_relu",
-          .text = Text().add("slope", slope),
           .output_extents = extents_of(op),
           .pointwise = PointwiseCost{2, 2},
           .backward_reads_output = true,
@@ -225,9 +165,7 @@ OperationProperties describe(const Gelu&) {
 }
 
 OperationProperties describe(const Dropout& op) {
-  const auto& [rate] = op;
   return {.kind = "dropout",
-          .text = Text().add("rate", rate),
           .output_extents = extents_of(op),
           .is_identity_in_inference = true,
           .output_may_be_overwritten = true,
@@ -239,9 +177,7 @@ OperationProperties describe(const Flatten& op) {
 }
 
 OperationProperties describe(const Dense& op) {
-  const auto& [features, bias] = op;
   return {.kind = "dense",
-          .text = Text().add("features", features).add("bias", Index{bias}),
           .output_extents = extents_of(op),
           .parameters =
               [op](const Extents& input) {
@@ -250,7 +186,7 @@ OperationProperties describe(const Dense& op) {
                 if (op.bias) tensors.push_back({"bias", vector_of(op.features), channels});
                 return tensors;
               },
-          .convolution_if_split = ConvolutionShape{false, features, 1},
+          .convolution_if_split = ConvolutionShape{false, op.features, 1},
           .backward_reads_input = true,
           .writes_dense = true,
           .output_may_be_overwritten = true};

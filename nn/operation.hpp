@@ -8,7 +8,8 @@
 //   p.stencil;                                 // its ghosts follow from it
 //
 // To add a pointwise layer, y = f(x):
-//   1. nn/layer.hpp: its parameters as a struct, in the variant Operation;
+//   1. nn/layer.hpp: its parameters as a struct, in the variant Operation (with members, nn/operation_members.hpp names
+//      them);
 //   2. nn/operation.cpp: a function `describe` that returns its properties;
 //   3. nn/local/pointwise_layers.cpp: f and its gradient.
 // Any other layer needs, in place of 3, its nodes in nn/plan/detail/layer_planner.cpp; for a new kind of work also a
@@ -52,7 +53,6 @@ struct PointwiseCost {
 
 struct OperationProperties {
   const char* kind = "";
-  std::string text = {};  ///< all members of the operation, each with a leading space
   int least_inputs = 1;
   int most_inputs = 1;  ///< -1: any number
 

@@ -110,6 +110,8 @@ class Parameters {
   /// Position in descriptions() of the k-th tensor of a layer. @pre the layer has a k-th tensor
   int find(int layer, int k) const;
 
+  /// Where all tensors lie in the segments.
+  const ParameterLayout& layout() const { return layout_; }
   /// How tensor i is split; {1, 1} if it is whole on every rank.
   const WeightBlocks& blocks(int i) const { return layout_.places.at(i).blocks; }
   /// The box of tensor i that this rank keeps. If the tensor is whole, the box contains all of it. Otherwise it is the

@@ -11,8 +11,10 @@
 #include <aloni/nn/strategy.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace aloni::nn {
@@ -27,6 +29,20 @@ enum class LearningRateSchedule { constant, linear };
 /// (core/comm/partial_all_reduce.hpp). Late gradients count in the next step. An extra step at the end of an epoch
 /// adds the remaining ones. Losses then depend on timing.
 enum class GradientReduction { all, majority };
+
+/// Checkpoints of a training (docs/checkpoint.md). A training that resumes continues as the one that wrote the
+/// checkpoint would have continued, on any number of ranks and with any strategy. On the same ranks and strategy the
+/// losses have the same bits.
+struct CheckpointOptions {
+  std::string folder;            ///< gets one folder per checkpoint; empty: no checkpoints
+  std::int64_t every_steps = 0;  ///< a checkpoint after each so many steps; 0: only the last one
+  double every_seconds = 0;      ///< a checkpoint after so many seconds since the last one; 0: not by time
+  int keep = 2;                  ///< number of checkpoints that stay; 0: all
+  bool resume = false;           ///< continues from the newest whole checkpoint in the folder, if it has one
+  /// Asked after each step on each rank, without `folder` never. If one rank answers true, a last checkpoint is written
+  /// and the training stops.
+  std::function<bool()> stop = {};
+};
 
 struct TrainOptions {
   Index batch = 64;  ///< samples per step, of all ranks together
@@ -44,6 +60,7 @@ struct TrainOptions {
   /// Number of training steps whose nodes are timed (TrainReport::times). These are the steps after the first five, or
   /// the last steps of a shorter training.
   std::int64_t timed_steps = 0;
+  CheckpointOptions checkpoint = {};
 };
 
 struct EpochReport {
@@ -68,6 +85,8 @@ struct TrainReport {
   std::uint64_t predicted_memory_bytes = 0;
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;
+  std::int64_t resumed_at = 0;  ///< number of steps, with their losses, that come from a checkpoint
+  bool stopped = false;         ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
   /// Of TrainOptions::timed_steps, on this rank, with the clock offset to rank 0; null without timed steps.
   std::shared_ptr<const StepTimes> times = nullptr;
 };
@@ -88,10 +107,13 @@ class TrainObserver {
 /// incomplete; it is evaluated too.
 /// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp), which run on the host in every
 /// build.
+/// With options.checkpoint the losses do not change. Running statistics are averaged over the ranks at each checkpoint,
+/// so they may differ in the last bits from those of a training without checkpoints.
 /// Collective. All ranks pass equal arguments, except for the observer; the ranks compare them, the data as checksums.
 /// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks; the text names these
 /// ranks. Throws Unsupported on all ranks. Throws NotFinite on all ranks after the first step or evaluation whose loss
 /// is NaN or infinite. Throws ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
+/// Throws FileError on all ranks if no checkpoint of options.checkpoint is whole, or if the last one cannot be written.
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,

@@ -69,7 +69,7 @@ class CommandLine {
     for (CLI::App* const subcommand : app_.get_subcommands({})) subcommand->fallthrough();
     app_.footer(
         "Flags of Kokkos may stand anywhere; --kokkos-help lists them.\n"
-        "Exit codes: 0 success, 1 failure, 2 wrong usage.");
+        "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 stopped by a signal, with a whole checkpoint.");
   }
 
   /// The text to print instead of running a subcommand; empty if a subcommand is to run.

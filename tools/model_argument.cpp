@@ -1,5 +1,8 @@
+#include <aloni/core/nearest_name.hpp>
+#include <aloni/nn/model_file.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/model_argument.hpp>
+#include <aloni/tools/option.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <fmt/format.h>
@@ -11,10 +14,8 @@
 
 namespace aloni::tools {
 
-std::string model_list() {
-  std::string text;
-  for (const std::string& name : nn::model_names()) text += (text.empty() ? "" : ", ") + name;
-  return text;
+std::string model_help() {
+  return "Network: " + listed(nn::model_names()) + "; or a model file, for example of aloni plan --export";
 }
 
 std::optional<views::Extents> parse_input(const std::string& text) {
@@ -48,11 +49,22 @@ void check_range(const char* option, std::int64_t value, std::int64_t least, std
 
 void check_model(const std::string& model) {
   const auto names = nn::model_names();
-  if (std::ranges::find(names, model) == names.end()) refuse("--model", model, "one of: " + model_list());
+  if (is_model_file(model) || std::ranges::find(names, model) != names.end()) return;
+  refuse("--model", model, "the path of a model file (*.json), or " + one_of(model, names));
 }
 
 void check_input(const std::string& input) {
   if (!parse_input(input)) refuse("--input", input, "HxWxC or DxHxWxC, extents of at least 1, for example 28x28x1");
+}
+
+bool is_model_file(const std::string& model) { return model.ends_with(".json"); }
+
+nn::NetworkDescription network_of_model(const std::string& model, const nn::ModelOptions& given) {
+  return is_model_file(model) ? nn::read_model_file(model) : nn::make_model(model, given);
+}
+
+void check_not_with_model_file(const std::string& model, const char* option, bool given) {
+  if (given && is_model_file(model)) refuse(option, "given", "only with the name of a model; a file has its own");
 }
 
 }  // namespace aloni::tools

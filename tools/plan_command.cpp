@@ -1,5 +1,5 @@
 #include <aloni/core/error.hpp>
-#include <aloni/nn/models.hpp>
+#include <aloni/nn/model_file.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/plan_command.hpp>
@@ -36,7 +36,7 @@ PlanCommand::PlanCommand(CLI::App& app)
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     add_option(*command_, name, value, text, type);
   };
-  add("--model", model_, "Network: " + model_list(), "NAME");
+  add("--model", model_, model_help(), "NAME|FILE.json");
   add("--input", input_, "Extents of one sample, HxWxC or DxHxWxC; default: those of the model", "EXTENTS");
   command_->add_option("--classes", classes_, "Classes of the last layer; default: those of the model")
       ->type_name("N")
@@ -51,6 +51,7 @@ PlanCommand::PlanCommand(CLI::App& app)
   add("--precision", precision_, "Type of activations: float, double, bfloat16", "TYPE");
   add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam", "NAME");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
+  add("--export", export_, "Also write the network to this file, for --model", "FILE.json");
   add("--draw", drawing_, "Also draw the plan to this file, as SVG: blocks, ghosts, messages, memory", "FILE.svg");
 }
 
@@ -58,6 +59,8 @@ bool PlanCommand::chosen() const { return command_->parsed(); }
 
 void PlanCommand::check() const {
   check_model(model_);
+  for (const char* option : {"--input", "--classes"})
+    check_not_with_model_file(model_, option, command_->count(option) > 0);
   if (command_->count("--input") > 0) check_input(input_);
   if (command_->count("--classes") > 0) check_range("--classes", classes_, 1, most_of_an_option);
   check_range("--batch", batch_, 1, most_of_an_option);
@@ -67,7 +70,10 @@ void PlanCommand::check() const {
   if (!optimisers.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
+  if (command_->count("--export") > 0 && !is_model_file(export_))
+    refuse("--export", export_, "a path that ends with .json");
   if (!drawing_.empty() && drawing_ == json_) refuse("--draw", drawing_, "another file than that of --json");
+  if (!export_.empty() && export_ == json_) refuse("--export", export_, "another file than that of --json");
   if (command_->count("--strategy") > 0 && strategy_.empty())
     refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
 }
@@ -78,18 +84,19 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--strategy", strategy_.empty() ? "not given" : strategy_).add("--precision", precision_);
   values.add("--optimiser", optimiser_);
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
+  values.add("--export", std::string(export_.empty() ? "not given" : "given"));
   values.add("--draw", std::string(drawing_.empty() ? "not given" : "given"));
 }
 
 void PlanCommand::run() const {
   const nn::Strategy strategy = read_strategy_argument(strategy_, static_cast<int>(ranks_));
-  for (const std::string& path : {json_, drawing_})
+  for (const std::string& path : {json_, export_, drawing_})
     if (!path.empty()) check_result_file_can_be_written(path);
   nn::ModelOptions given;
   if (!input_.empty()) given.input = parse_input(input_);
   if (command_->count("--classes") > 0) given.classes = classes_;
   const PlanRequest request{.model = model_,
-                            .network = nn::make_model(model_, given),
+                            .network = network_of_model(model_, given),
                             .strategy = strategy,
                             .batch = batch_,
                             .ranks = static_cast<int>(ranks_),
@@ -102,6 +109,7 @@ void PlanCommand::run() const {
     throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");
   }
   if (!json_.empty()) write_result_file(json_, to_json(request, summary));
+  if (!export_.empty()) write_result_file(export_, nn::to_json(request.network));
   if (!drawing_.empty()) write_result_file(drawing_, to_svg(drawing_of(request, summary)));
 }
 

@@ -29,7 +29,7 @@ class PlanCommand {
 
  private:
   CLI::App* command_;
-  std::string model_ = "lenet5", input_, strategy_, precision_ = "float", optimiser_ = "sgd", json_, drawing_;
+  std::string model_ = "lenet5", input_, strategy_, precision_ = "float", optimiser_ = "sgd", json_, export_, drawing_;
   Index classes_ = 0, batch_ = 64;  // classes_ counts only if it is given
   std::int64_t ranks_ = 1, ranks_per_node_ = 0;
 };

@@ -1,7 +1,7 @@
 #include <aloni/tools/plan_drawing.hpp>
 
-#include <aloni/core/printable.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/tools/markup_text.hpp>
 #include <aloni/tools/quantity_text.hpp>
 
 #include <fmt/format.h>
@@ -70,33 +70,6 @@ PlanDrawing::Traffic traffic_of(const nn::PlanNode& node) {
 }
 
 // --- SVG ---
-
-/// The text as the content of an element or an attribute.
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  // The two characters of Unicode that UTF-8 can express and XML forbids: U+FFFE and U+FFFF.
-  for (const std::string_view forbidden : {"\xef\xbf\xbe", "\xef\xbf\xbf"})
-    for (std::size_t at = 0; (at = out.find(forbidden, at)) != std::string::npos;) out.replace(at, 3, "\xef\xbf\xbd");
-  return out;
-}
 
 /// At most `most` characters; the end of a longer text is an ellipsis.
 std::string shortened(const std::string& text, std::size_t most) {

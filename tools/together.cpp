@@ -51,6 +51,8 @@ Outcome run(const std::function<void()>& work) {
     return {};
   } catch (const UsageError& e) {
     return {wrong_usage, true, first_line(e.what())};
+  } catch (const Stopped& e) {
+    return {stopped, true, first_line(e.what())};
   } catch (const InvalidArgument& e) {
     return {wrong_usage, true, first_line(without_namespace(e.what()))};
   } catch (const Unsupported& e) {

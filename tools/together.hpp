@@ -15,10 +15,17 @@ enum ExitCode : int {
   success = 0,
   failure = 1,      ///< a failure of a file, memory, the network or another rank
   wrong_usage = 2,  ///< an error in the request: a flag, a value, a strategy
+  stopped = 3,      ///< a signal has stopped the training; its checkpoint is whole
 };
 
 /// An error in the command line. `what()` is one line.
 class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// The work has stopped as the user asked, before its end. `what()` is one line. Thrown on all ranks.
+class Stopped : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };

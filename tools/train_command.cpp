@@ -4,6 +4,7 @@
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/result_file.hpp>
+#include <aloni/tools/stop_signals.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
@@ -56,7 +57,7 @@ TrainCommand::TrainCommand(CLI::App& app)
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     return add_option(*command_, name, value, text, type);
   };
-  add("--model", model_, "Network: " + model_list(), "NAME");
+  add("--model", model_, model_help(), "NAME|FILE.json");
   add("--data", data_,
       "Folder with the files {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], or `synthetic`: made-up data for any "
       "network, without a test set, for time and memory; needs --steps",
@@ -89,6 +90,7 @@ TrainCommand::TrainCommand(CLI::App& app)
       "NAME");
   add("--check-replicas", options_.check_replicas,
       "Compare checksums of the parameters between ranks after each N steps; 0: never", "N");
+  checkpoint_.add_options(*command_);
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
   add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
@@ -102,6 +104,8 @@ bool TrainCommand::chosen() const { return command_->parsed(); }
 
 void TrainCommand::check() const {
   check_model(model_);
+  for (const char* option : {"--input", "--classes"})
+    check_not_with_model_file(model_, option, command_->count(option) > 0);
   if (data_.empty()) refuse("--data", "\"\"", "the path of a folder, or synthetic");
   if (command_->count("--input") > 0) check_input(input_);
   if (command_->count("--classes") > 0) check_range("--classes", classes_, 1, most_of_an_option);
@@ -127,6 +131,7 @@ void TrainCommand::check() const {
     refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
   }
   optimiser_.check();
+  checkpoint_.check();
   if (options_.shift < 0 || options_.shift > 1000) refuse("--shift", std::to_string(options_.shift), "from 0 to 1000");
   if (backends.count(backend_) == 0) refuse("--backend", backend_, "one of: " + listed(backends));
   if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, "one of: " + listed(reductions));
@@ -156,6 +161,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--batch", options_.batch).add("--strategy", strategy_.empty() ? "not given" : strategy_);
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
+  checkpoint_.add_to(values);
   values.add("--shift", options_.shift).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
@@ -174,16 +180,22 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
   options.timed_steps = trace_.empty() ? 0 : trace_steps_;
+  options.checkpoint = checkpoint_.options();
+  std::optional<StopSignals> signals;
+  if (checkpoint_.given()) {
+    signals.emplace();
+    options.checkpoint.stop = StopSignals::came;
+  }
   if (is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, strategy, options, observer);
   return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
 }
 
 nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTest& data) const {
-  if (!is_synthetic()) return nn::make_model(model_, data.train.image, data.train.classes);
+  if (!is_synthetic()) return network_of_model(model_, {data.train.image, data.train.classes});
   nn::ModelOptions given;
   if (!input_.empty()) given.input = parse_input(input_);
   if (command_->count("--classes") > 0) given.classes = classes_;
-  return nn::make_model(model_, given);
+  return network_of_model(model_, given);
 }
 
 std::string TrainCommand::describe(const nn::TrainAndTest& data, const nn::NetworkDescription& network) const {
@@ -209,7 +221,8 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
   const nn::TrainAndTest data = comm::collectively(
       comm, "aloni train --data", [&] { return is_synthetic() ? nn::TrainAndTest{} : nn::read_mnist(data_); });
-  const nn::NetworkDescription network = network_for(data);
+  const nn::NetworkDescription network =
+      comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
 
   std::optional<TrainSpeaker> speaker;
@@ -254,6 +267,10 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     }
     if (error) std::rethrow_exception(error);
   });
+  if (report.stopped) {
+    throw Stopped(fmt::format("stopped after step {}; --checkpoint {} --resume continues", report.losses.size(),
+                              printable(checkpoint_.folder())));
+  }
 }
 
 }  // namespace aloni::tools

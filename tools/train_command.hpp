@@ -4,6 +4,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
+#include <aloni/tools/checkpoint_arguments.hpp>
 #include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/progress.hpp>
 #include <aloni/tools/train_output.hpp>
@@ -26,7 +27,7 @@ class TrainCommand {
   void check() const;
   /// The options that all ranks must pass alike. Of paths, only whether they are given.
   void add_to(comm::ReplicatedValues& values) const;
-  /// Collective. Throws UsageError and the exceptions of the library.
+  /// Collective. Throws UsageError, the exceptions of the library, and Stopped on all ranks after a signal.
   void run(const comm::Communicator& comm) const;
 
  private:
@@ -40,13 +41,14 @@ class TrainCommand {
   TrainRun train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const;
 
   CLI::App* command_;
-  std::string model_ = "lenet5", data_, strategy_, precision_ = "float", backend_ = "automatic",
-              gradients_ = "all", progress_ = "automatic", json_, tuning_, trace_;
+  std::string model_ = "lenet5", data_, strategy_, precision_ = "float", backend_ = "automatic", gradients_ = "all",
+              progress_ = "automatic", json_, tuning_, trace_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;
   std::int64_t seed_ = 1;  // signed, because the parser would turn -1 into a large number
   OptimiserArguments optimiser_;
+  CheckpointArguments checkpoint_;
   nn::TrainOptions options_;
 };
 

@@ -29,7 +29,7 @@ TrainSpeaker::TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_e
 void TrainSpeaker::after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) {
   // A mean over about twenty steps: steady enough to read, and it adapts soon when other programs slow the machine.
   constexpr double weight = 0.05;
-  step_seconds_ = step == 1 ? seconds : (1 - weight) * step_seconds_ + weight * seconds;
+  step_seconds_ = step_seconds_ == 0 ? seconds : (1 - weight) * step_seconds_ + weight * seconds;
   if (!progress_.due()) return;
   const double fraction = static_cast<double>(step) / static_cast<double>(total_steps);
   const double left = static_cast<double>(total_steps - step) * step_seconds_;

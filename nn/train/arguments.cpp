@@ -3,6 +3,8 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/replicated.hpp>
 
+#include <cmath>
+
 namespace aloni::nn {
 
 namespace {
@@ -16,7 +18,7 @@ void check(bool good, const char* argument, const std::string& value, const char
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
                       const Strategy& strategy, const NamedImages& sets, const TrainOptions& options) {
   const auto& [batch, epochs, steps, seed, optimiser, schedule, shift, backend, gradients, check_replicas,
-               allow_nonfinite, timed_steps] = options;
+               allow_nonfinite, timed_steps, checkpoint] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -27,6 +29,9 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("gradients", std::string(gradients == GradientReduction::all ? "all" : "majority"));
   values.add("check_replicas", check_replicas).add("allow_nonfinite", allow_nonfinite);
   values.add("timed_steps", timed_steps);
+  values.add("checkpoint folder", checkpoint.folder).add("checkpoint every_steps", checkpoint.every_steps);
+  values.add("checkpoint every_seconds", checkpoint.every_seconds).add("checkpoint keep", checkpoint.keep);
+  values.add("checkpoint resume", checkpoint.resume);
   // The images determine the input of most networks. Their number is the better explanation.
   for (const auto& [name, set] : sets) detail::add_to(values, name, *set);
   detail::add_to(values, network);
@@ -44,6 +49,18 @@ void check_arguments(const TrainOptions& o) {
   check(o.shift >= 0, "shift", std::to_string(o.shift), "at least 0 pixels");
   check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
+  const CheckpointOptions& c = o.checkpoint;
+  check(c.every_steps >= 0, "checkpoint every_steps", std::to_string(c.every_steps), "at least 0 (0: only the last)");
+  check(c.every_seconds >= 0 && std::isfinite(c.every_seconds), "checkpoint every_seconds",
+        std::to_string(c.every_seconds), "a finite number of at least 0 (0: not by time)");
+  check(c.keep >= 0, "checkpoint keep", std::to_string(c.keep), "at least 0 (0: all)");
+  if (c.folder.empty()) {
+    check(!c.resume && c.every_steps == 0 && c.every_seconds == 0, "checkpoint folder", "\"\"",
+          "the path of a folder, to resume and to write checkpoints");
+  } else if (o.gradients != GradientReduction::all) {
+    throw Unsupported("aloni::nn::train", "gradients", "majority",
+                      "all, as gradients that are late for a checkpoint cannot be saved");
+  }
 }
 
 void check_arguments(const NetworkDescription& network, const LabelledImages& train_set, const LabelledImages& test_set,
@@ -58,6 +75,11 @@ void check_arguments(const NetworkDescription& network, const LabelledImages& tr
     throw Unsupported(
         "aloni::nn::train", "loss", name(network.loss),
         "softmax_cross_entropy, as labelled images have class labels; Network::train_step has all losses");
+  }
+  const Index outputs = infer_extents(network, 1).back()[views::Dim::channel];
+  for (const LabelledImages* set : {&train_set, &test_set}) {
+    check(set->classes <= outputs, "classes of the images", std::to_string(set->classes),
+          "at most the number of outputs of the last layer");
   }
 }
 

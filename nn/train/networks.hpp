@@ -1,12 +1,14 @@
 #pragma once
 // The networks of one training: one for each size of mini-batch, all with the same parameters.
 #include <aloni/core/random.hpp>
+#include <aloni/nn/checkpoint/archive.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/trainer.hpp>
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 namespace aloni::nn {
 
@@ -35,8 +37,21 @@ class Networks {
       options_.dropout_seed = random::integer(seed_, std::uint64_t{1} << 34, static_cast<std::uint64_t>(samples));
       network =
           std::make_unique<Network<T, Exec>>(comm_, queue_, description_, strategy_, samples, parameters_, options_);
+      if (const auto saved = dropout_steps_.find(samples); saved != dropout_steps_.end())
+        network->set_dropout_step(saved->second);
     }
     return *network;
+  }
+
+  /// Saves or restores the number of the next mask of dropout for mini-batches of so many samples. Not collective.
+  void archive(checkpoint::Archive& archive, Index samples) {
+    const auto found = networks_.find(samples);
+    auto& saved = dropout_steps_[samples];
+    if (found != networks_.end()) saved = found->second->dropout_step();
+    auto step = static_cast<std::int64_t>(saved);
+    archive.value("dropout_step." + std::to_string(samples), step);
+    saved = static_cast<std::uint64_t>(step);
+    if (archive.loads() && found != networks_.end()) found->second->set_dropout_step(saved);
   }
 
   /// Time of all networks so far.
@@ -61,6 +76,7 @@ class Networks {
   NetworkOptions options_;
   std::uint64_t seed_;
   std::map<Index, std::unique_ptr<Network<T, Exec>>> networks_;
+  std::map<Index, std::uint64_t> dropout_steps_;  ///< for networks that are not made yet
 };
 
 }  // namespace aloni::nn

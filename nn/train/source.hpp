@@ -25,6 +25,8 @@ class Source {
   virtual Index size() const = 0;
   /// `epoch` counts from 0. The order of its samples depends on the seed and on it alone.
   virtual void begin_epoch(int epoch) = 0;
+  /// Number of samples in the training set; none if the samples are made up and have no end.
+  virtual std::optional<Index> set_size() const = 0;
   /// The samples first … first + samples - 1 of the epoch. Asynchronous on the queue.
   virtual void fill(const Queue<Exec>& queue, Index first, Index samples, Network<T, Exec>& network) = 0;
   /// Accuracy on the test set, if there is one. `check_loss` gets each loss. Collective.
@@ -41,6 +43,7 @@ class ImageSource : public Source<T> {
       : train_set_(train_set), test_set_(test_set), options_(options), order_(train_set.labels.size()) {}
 
   Index size() const override { return train_set_.size(); }
+  std::optional<Index> set_size() const override { return train_set_.size(); }
 
   /// Fisher and Yates. Streams of random numbers below 2^32 are used by the parameters.
   void begin_epoch(int epoch) override {
@@ -104,6 +107,7 @@ class SyntheticSource : public Source<T> {
       : network_(network), options_(options) {}
 
   Index size() const override { return options_.steps * options_.batch; }
+  std::optional<Index> set_size() const override { return std::nullopt; }
   void begin_epoch(int) override {}
   void fill(const Queue<Exec>& queue, Index first, Index, Network<T, Exec>& network) override {
     fill_synthetic(queue, network_, options_.seed, static_cast<std::uint64_t>(first / options_.batch), network);

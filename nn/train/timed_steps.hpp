@@ -12,9 +12,9 @@ namespace aloni::nn {
 
 class TimedSteps {
  public:
-  /// `wanted` of `total` steps: those after the first five, or the last steps of a shorter training.
-  TimedSteps(std::int64_t wanted, std::int64_t total)
-      : count_(std::min(wanted, total)), first_(std::min(warm_up, total - count_)) {
+  /// `wanted` of the steps begin … total - 1: those after the first five, or the last steps of a shorter training.
+  TimedSteps(std::int64_t wanted, std::int64_t total, std::int64_t begin = 0)
+      : count_(std::min(wanted, total - begin)), first_(begin + std::min(warm_up, total - begin - count_)) {
     if (count_ > 0) times_ = std::make_shared<StepTimes>();
   }
 

@@ -1,11 +1,17 @@
 #include <aloni/nn/train/training.hpp>
 
 #include <aloni/core/comm/trace.hpp>
+#include <aloni/core/comm/transport/crc32c.hpp>
+#include <aloni/core/error.hpp>
 #include <aloni/core/memory.hpp>
+#include <aloni/nn/checkpoint/archive_parameters.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/detail/replicated.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <span>
 #include <string>
 
@@ -36,6 +42,16 @@ struct Sent {
     }
   }
 };
+
+std::string checksum_of(const NetworkDescription& network) {
+  comm::ReplicatedValues values;
+  detail::add_to(values, network);
+  std::string text;
+  for (const auto& value : values.values()) text += value.name + " = " + value.text + "\n";
+  char digits[9];
+  std::snprintf(digits, sizeof digits, "%08x", comm::detail::crc32c(text.data(), text.size()));
+  return digits;
+}
 
 std::int64_t ceiling(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -86,23 +102,30 @@ void Training<T>::prepare() {
 
 template <class T>
 TrainReport Training<T>::run() {
+  resume();
   prepare();
-  for (int epoch = 0; epoch < epochs_; ++epoch) run_epoch(epoch);
+  const auto first = static_cast<int>(progress_.steps / steps_per_epoch_);
+  for (int epoch = first; progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
   finish_report();
   return report_;
 }
 
 template <class T>
-void Training<T>::run_epoch(int epoch) {
+bool Training<T>::run_epoch(int epoch) {
   source_.begin_epoch(epoch);
   const TimeReport before = networks_.time();
-  Epoch sums;
-  for (Index first = 0; first < source_.size() && progress_.steps < total_steps_; first += batch_)
+  Epoch sums = sums_of(epoch);
+  const auto ends = [&](Index first) { return first >= source_.size() || progress_.steps >= total_steps_; };
+  bool goes_on = true;
+  for (Index first = sums.steps * batch_; goes_on && !ends(first); first += batch_) {
     run_step(sums, first, std::min(batch_, source_.size() - first));
+    if (!ends(first + batch_)) goes_on = !save_if_due();  // otherwise the test of the epoch comes first
+  }
   update_by_late_gradients();
   add_difference(report_.time, before, networks_.time());
   train_seconds_ += sums.seconds;
   trained_ += sums.samples;
+  if (!goes_on) return false;
 
   networks_.of(batch_).synchronise_statistics(queue_);
   const auto check_test_loss = [&](double loss) {
@@ -112,6 +135,82 @@ void Training<T>::run_epoch(int epoch) {
       {sums.loss / static_cast<double>(sums.steps), source_.test(networks_, queue_, batch_, check_test_loss)});
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
+  }
+  return !save_if_due();
+}
+
+template <class T>
+auto Training<T>::sums_of(int epoch) const -> Epoch {
+  Epoch sums;
+  for (std::int64_t step = epoch * steps_per_epoch_; step < progress_.steps; ++step, ++sums.steps)
+    sums.loss += report_.losses[static_cast<std::size_t>(step)];
+  return sums;
+}
+
+template <class T>
+void Training<T>::resume() {
+  if (options_.checkpoint.folder.empty()) return;
+  checkpoints_.emplace(comm_, options_.checkpoint);
+  const auto found = checkpoints_->find();
+  if (!found) return;
+  comm::collectively(comm_, "aloni::nn::train", [&] {
+    checkpoint::Loader loader(*found);
+    archive(loader);
+  });
+  if (progress_.steps > total_steps_)
+    throw InvalidArgument("aloni::nn::train", "total number of steps", std::to_string(total_steps_),
+                          "at least " + std::to_string(progress_.steps) + ", the steps of " + found->folder());
+  // The last epoch may have been incomplete, and may go on now.
+  report_.epochs.resize(std::min(report_.epochs.size(), static_cast<std::size_t>(progress_.steps / steps_per_epoch_)));
+  report_.resumed_at = progress_.steps;
+  timed_ = TimedSteps(options_.timed_steps, total_steps_, progress_.steps);
+}
+
+template <class T>
+bool Training<T>::save_if_due() {
+  if (!checkpoints_) return false;
+  const bool is_last = progress_.steps == total_steps_;
+  const bool stops = checkpoints_->after_step(progress_.steps, is_last, [&](checkpoint::Archive& a) {
+    networks_.of(batch_).synchronise_statistics(queue_);
+    archive(a);
+  });
+  report_.stopped = stops && !is_last;
+  return stops;
+}
+
+template <class T>
+void Training<T>::archive(checkpoint::Archive& a) {
+  a.expect("network", checksum_of(description_));
+  a.expect("parameter type", detail::element_name<Parameter>());
+  a.expect("optimiser", name(kind_of(options_.optimiser)));
+  a.expect("batch", std::to_string(batch_));
+  a.expect("seed", std::to_string(options_.seed));
+  a.expect("shift", std::to_string(options_.shift));
+  if (const auto samples = source_.set_size()) a.expect("samples", std::to_string(*samples));
+  a.value("step", progress_.steps);
+  a.value("updates", progress_.updates);
+  for (const Index samples : {batch_, source_.size() % batch_})
+    if (samples > 0) networks_.archive(a, samples);
+  checkpoint::archive_parameters(a, queue_, description_, parameters_);
+
+  a.values("losses", report_.losses);
+  std::vector<double>&losses = epoch_losses_, &accuracies = epoch_accuracies_;
+  losses.clear();
+  accuracies.clear();
+  for (const EpochReport& epoch : report_.epochs) {
+    losses.push_back(epoch.loss);
+    accuracies.push_back(epoch.test_accuracy.value_or(std::nan("")));
+  }
+  a.values("epochs.loss", losses);
+  a.values("epochs.test_accuracy", accuracies);
+  if (!a.loads()) return;
+  if (std::ssize(report_.losses) != progress_.steps || losses.size() != accuracies.size())
+    throw InvalidArgument("aloni::nn::train", "losses of the checkpoint", std::to_string(report_.losses.size()),
+                          std::to_string(progress_.steps) + ", one per step");
+  report_.epochs.clear();
+  for (std::size_t e = 0; e < losses.size(); ++e) {
+    report_.epochs.push_back({losses[e], accuracies[e]});
+    if (std::isnan(accuracies[e])) report_.epochs.back().test_accuracy.reset();
   }
 }
 
@@ -129,8 +228,9 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
     if (times) queue_.fence("aloni::nn::train: the time of the input ends");
   }
   // The first step may set up what later ones use.
-  const std::int64_t counted_step = steps_per_epoch_ > 2 && total_steps_ > 1 ? 1 : 0;
-  const std::optional<Sent> sent_before = step == counted_step ? std::optional<Sent>(comm_) : std::nullopt;
+  const std::int64_t counted_step = steps_per_epoch_ > 2 && total_steps_ - report_.resumed_at > 1 ? 1 : 0;
+  const std::optional<Sent> sent_before =
+      step == report_.resumed_at + counted_step ? std::optional<Sent>(comm_) : std::nullopt;
   const double previous_rate = learning_rate(optimiser_);
   schedule_learning_rate();
   const StepResult result = train_and_update(network, times);

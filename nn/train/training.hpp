@@ -2,6 +2,7 @@
 // One call of train(): its memory, the loop over epochs and steps, and the report.
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
+#include <aloni/nn/train/checkpoints.hpp>
 #include <aloni/nn/train/loss_guard.hpp>
 #include <aloni/nn/train/networks.hpp>
 #include <aloni/nn/train/source.hpp>
@@ -42,9 +43,18 @@ class Training {
 
   bool waits_for_all() const { return options_.gradients == GradientReduction::all; }
   Parameters<Parameter, Exec> make_parameters() const;
+  /// Restores the state of a checkpoint, if there is one.
+  void resume();
+  /// Writes a checkpoint if one is due. Returns whether the training must stop.
+  bool save_if_due();
+  /// All state that the next steps and the report depend on. Not collective.
+  void archive(checkpoint::Archive& archive);
   /// Makes what the first step would make, which is not part of its time.
   void prepare();
-  void run_epoch(int epoch);
+  /// Returns whether the training goes on.
+  bool run_epoch(int epoch);
+  /// Of an epoch that a checkpoint has interrupted: the sums over its first steps.
+  Epoch sums_of(int epoch) const;
   /// The samples first … first + samples - 1 of the epoch.
   void run_step(Epoch& epoch, Index first, Index samples);
   StepResult train_and_update(Network<T, Exec>& network, StepTimes* times);
@@ -75,11 +85,13 @@ class Training {
   TrainingProgress progress_;
 
   LossGuard guard_;
+  std::optional<Checkpoints> checkpoints_;
   TimedSteps timed_;
   TrainReport report_;
   std::vector<double> step_seconds_;
   double train_seconds_ = 0;
-  Index trained_ = 0;  ///< samples
+  Index trained_ = 0;                                    ///< samples
+  std::vector<double> epoch_losses_, epoch_accuracies_;  ///< of the report, as a checkpoint saves them
 };
 
 }  // namespace aloni::nn

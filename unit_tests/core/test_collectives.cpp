@@ -481,6 +481,11 @@ TEST_F(Collectives, TuningChoosesTheAlgorithm) {
     EXPECT_EQ(report.predicted_seconds > 0, size > 1 && report.unsupported.empty());
   }
   EXPECT_EQ(own.all_reduce(1, Reduction::sum), size);
+  Tuning different = tuning;
+  if (rank == size - 1) different.latency *= 2;
+  if (size > 1) {
+    EXPECT_THROW(own.set_tuning(different), aloni::InvalidArgument);
+  }
   tuning.ranks = size + 1;
   EXPECT_THROW(own.set_tuning(tuning), aloni::InvalidArgument);
 }

@@ -40,6 +40,7 @@ NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "f
       ("test_nn", "test_bfloat16", 3),
       ("test_nn", "test_gradients", 1)]  # the last: a fault of the split and of the unsplit network
 PARTS = [("test_nn", "fuzz_split", 4), ("test_nn", "test_bfloat16", 3)]
+REPLICATED = [("test_nn", "test_replicated", 2)]
 CORE_PURE = [("test_core_pure", "", 0), ("test_core", "test_engine", 0)]
 CORE = [("test_core", "test_communicator,test_collectives", 4), ("test_core", "test_communicator,test_collectives", 3),
         ("test_core", "test_contract", 3), ("test_core", "test_contract", 2), ("test_transports", "", 2)]
@@ -61,7 +62,7 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/network_plan", [NN_PURE, NN]), 
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),
           ("nn/local/convolution_choice", [CHOICE]), ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
-          ("nn/plan", [PLAN, NN]), ("nn", [NN]),
+          ("nn/detail/replicated", [REPLICATED]), ("nn/plan", [PLAN, NN]), ("nn", [NN]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
           ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),

@@ -106,6 +106,13 @@ Change number(std::string name, T Options::*member) {
           [](Arguments& a) { a.options.optimiser = Options{}; }};
 }
 
+/// A change of a number of the checkpoints.
+template <class T>
+Change number(std::string name, T CheckpointOptions::*member) {
+  return {Call::train, std::move(name),
+          [member](Arguments& a, Dice& dice) { change_number(a.options.checkpoint.*member, dice); }};
+}
+
 template <class Owner, class T>
 Change choice(Call call, std::string name, Owner Arguments::*owner, T Owner::*member, T other) {
   return {call, std::move(name), [=](Arguments& a, Dice&) { (a.*owner).*member = other; }};
@@ -145,6 +152,11 @@ std::vector<Change> changes_of_options() {
       number(Call::train, "check_replicas", o, &T::check_replicas),
       number(Call::train, "allow_nonfinite", o, &T::allow_nonfinite),
       number(Call::train, "timed_steps", o, &T::timed_steps),
+      number("checkpoint every_steps", &CheckpointOptions::every_steps),
+      number("checkpoint every_seconds", &CheckpointOptions::every_seconds),
+      number("checkpoint keep", &CheckpointOptions::keep),
+      number("checkpoint resume", &CheckpointOptions::resume),
+      {Call::train, "checkpoint folder", [](Arguments& a, Dice&) { a.options.checkpoint.folder = "other"; }},
       {Call::network, "samples", [](Arguments& a, Dice& dice) { a.samples += dice(1, 9); }},
       choice(Call::network, "backend", n, &N::backend, local::ConvolutionBackend::reference),
       number(Call::network, "options.inference", n, &N::inference),

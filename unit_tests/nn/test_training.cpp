@@ -165,6 +165,9 @@ TEST(Training, RefusesInvalidOptions) {
   EXPECT_THROW(run(comm, all, {.optimiser = SgdOptions{.momentum = 1.0}}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.optimiser = AdamOptions{.beta2 = 1.0}}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.optimiser = AdamOptions{.epsilon = 0}}), InvalidArgument);
+  EXPECT_THROW(train<double>(comm, lenet5(digits().train.image, 9), Strategy::uniform(LayerSplit::parse(all)),
+                             digits().train, digits().test, {.steps = 1}),
+               InvalidArgument);  // fewer outputs than classes
   EXPECT_THROW(run(comm, "n64", {}), InvalidArgument);
   EXPECT_THROW(run(comm, "c" + std::to_string(2 * comm.size()), {}), Error);
 }

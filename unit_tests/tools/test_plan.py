@@ -46,6 +46,26 @@ class Plan(unittest.TestCase):
             _, plan = self.plan("--ranks", "4", "--strategy", str(path))
         self.assertEqual([layer["grid"] for layer in plan["layers"]][:2], ["h2w2", "n4"])
 
+    def test_a_network_that_was_exported_is_the_same_network(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(pathlib.Path(folder, "network.json"))
+            _, named = self.plan("--model", "resnet18", "--input", "32x32x3", "--ranks", "2", "--export", path)
+            _, from_file = self.plan("--model", path, "--ranks", "2")
+            self.assertEqual(named["layers"], from_file["layers"])
+            self.assertEqual(named["parameters"], from_file["parameters"])
+            losses = []
+            for arguments in (["resnet18", "--input", "32x32x3"], [path]):
+                results = pathlib.Path(folder, "results.json")
+                run = aloni("train", "--data", "synthetic", "--steps", "2", "--batch", "2", "--json", str(results),
+                            "--model", *arguments, ranks=2)
+                self.assertEqual(run.code, 0, run.err)
+                losses.append(json.loads(results.read_text())["losses"])
+            self.assertEqual(*losses)
+            pathlib.Path(path).write_text(pathlib.Path(path).read_text().replace("batch_norm", "bach_norm", 1))
+            broken = aloni("plan", "--model", path, ranks=0)
+            self.assertEqual(broken.code, FAILURE)
+            self.assertIn("did you mean batch_norm?", broken.err)
+
     def test_is_the_same_for_any_number_of_processes(self):
         arguments = ["--ranks", "6", "--strategy", "h3f2", "--precision", "double"]
         self.assertEqual(self.plan(*arguments, ranks=0), self.plan(*arguments, ranks=2))

@@ -28,6 +28,7 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
                    "out.json", "--draw",      "out.svg"}),
             "");
   EXPECT_EQ(fault({"--input", "16x32x48x3"}), "");
+  EXPECT_EQ(fault({"--model", "net.json", "--export", "other.json"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");
 }
 
@@ -45,6 +46,11 @@ TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));
   EXPECT_THAT(fault({"--draw", ""}), HasSubstr("--draw"));
   EXPECT_THAT(fault({"--draw", "a", "--json", "a"}), AllOf(HasSubstr("--draw = a"), HasSubstr("--json")));
+  EXPECT_THAT(fault({"--export", "net.txt"}), AllOf(HasSubstr("--export"), HasSubstr(".json")));
+  EXPECT_THAT(fault({"--export", "a.json", "--json", "a.json"}), AllOf(HasSubstr("--export"), HasSubstr("--json")));
+  EXPECT_THAT(fault({"--model", "rsenet18"}), HasSubstr("did you mean resnet18?"));
+  for (const auto& [flag, value] : {std::pair("--input", "8x8x1"), std::pair("--classes", "3")})
+    EXPECT_THAT(fault({"--model", "net.json", flag, value}), AllOf(HasSubstr(flag), HasSubstr("file")));
   EXPECT_THAT(fault({"--strategy", ""}), HasSubstr("--strategy"));
   EXPECT_THAT(fault({"--ranks", "many"}), HasSubstr("--ranks"));
   EXPECT_THAT(fault({"--ranks", "99999999999999999999"}), HasSubstr("--ranks"));

@@ -44,6 +44,13 @@ TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
                    "kokkos-kernels",
                    "--check-replicas",
                    "10",
+                   "--checkpoint",
+                   "run1",
+                   "--checkpoint-every",
+                   "600s",
+                   "--keep",
+                   "3",
+                   "--resume",
                    "--allow-nonfinite",
                    "--progress",
                    "none",
@@ -129,6 +136,20 @@ TEST(TrainCommand, NamesTheFlagWithAValueOfTheWrongType) {
   EXPECT_THAT(fault({"--epochs", "3000000000"}), HasSubstr("--epochs"));
   EXPECT_THAT(fault({"--learning-rate", "fast"}), HasSubstr("--learning-rate"));
   EXPECT_THAT(fault({"--frobnicate"}), HasSubstr("--frobnicate"));
+}
+
+TEST(TrainCommand, ChecksTheOptionsOfCheckpoints) {
+  for (const char* every : {"0", "1", "100", "0.5s", "600s"})
+    EXPECT_EQ(fault({"--checkpoint", "run1", "--checkpoint-every", every}), "") << every;
+  for (const char* every : {"", "s", "-1", "1.5", "0s", "-3s", "infs", "nans", "10 s", "10m"})
+    EXPECT_THAT(fault({"--checkpoint", "run1", std::string("--checkpoint-every=") + every}),
+                HasSubstr("--checkpoint-every"))
+        << every;
+  EXPECT_THAT(fault({"--checkpoint", "run1", "--keep=-1"}), HasSubstr("--keep = -1: expected from 0 to 1000000"));
+  EXPECT_THAT(fault({"--checkpoint", ""}), HasSubstr("--checkpoint = \"\""));
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--resume"}, {"--keep", "1"}, {"--checkpoint-every", "1"}})
+    EXPECT_THAT(fault(arguments), AllOf(HasSubstr(arguments[0]), HasSubstr("together with --checkpoint DIR")));
 }
 
 }  // namespace test_train_command

@@ -1,0 +1,176 @@
+#include <aloni/core/io/file_system.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/core/text_file.hpp>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace aloni::io {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* operation = "aloni::io";
+constexpr const char* writable = "a file system with free space, and the permission to write to it";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
+  throw FileError(operation, path, what + " (" + std::strerror(error) + ")", writable);
+}
+
+class RealFile : public OutputFile {
+ public:
+  RealFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  RealFile(const RealFile&) = delete;
+  RealFile& operator=(const RealFile&) = delete;
+  ~RealFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  const std::string& path() const override { return path_; }
+  void write(std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) refuse(path_, "cannot be written", n == 0 ? ENOSPC : errno);
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+  }
+  void sync() override {
+    // Devices and pipes have nothing to flush.
+    if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) refuse(path_, "cannot be written", errno);
+  }
+  int descriptor() const { return fd_; }
+  void close() override {
+    if (::close(std::exchange(fd_, -1)) != 0) refuse(path_, "cannot be written", errno);
+  }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+class RealFileSystem : public FileSystem {
+ public:
+  std::unique_ptr<OutputFile> create(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) refuse(path, "cannot be created", errno);
+    return std::make_unique<RealFile>(path, fd);
+  }
+
+  std::unique_ptr<OutputFile> create_temporary(const std::string& path) override {
+    std::string name = path + ".XXXXXX";
+    const int fd = ::mkstemp(name.data());
+    if (fd < 0) refuse(path, "cannot be created", errno);
+    auto file = std::make_unique<RealFile>(name, fd);
+    const mode_t mask = ::umask(0);  // mkstemp ignores it; the file has the permissions of an ordinary new file
+    ::umask(mask);
+    ::fchmod(fd, 0666 & ~mask);
+    return file;
+  }
+
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) refuse(to, "cannot be written", errno);
+  }
+  void remove(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) refuse(path, "cannot be removed", errno);
+  }
+  void make_folder(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0777) == 0) return;
+    const int error = errno;
+    struct stat status {};
+    if (error == EEXIST && ::stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode)) return;
+    refuse(path, "cannot be made a folder", error);
+  }
+  void remove_folder(const std::string& path) override {
+    if (::rmdir(path.c_str()) != 0 && errno != ENOENT) refuse(path, "cannot be removed", errno);
+  }
+  void sync_folder(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0 && errno == EACCES) return;  // writable, but not readable: nothing can flush it
+    if (fd < 0) refuse(path, "cannot be flushed", errno);
+    const int error = ::fsync(fd) == 0 ? 0 : errno;
+    ::close(fd);
+    // Not all file systems can flush a folder.
+    if (error != 0 && error != EINVAL && error != EROFS && error != ENOTSUP) refuse(path, "cannot be flushed", error);
+  }
+
+  std::vector<std::string> list(const std::string& folder) override {
+    std::vector<std::string> names;
+    std::error_code error;
+    auto entry = fs::directory_iterator(folder, error);
+    for (; !error && entry != fs::directory_iterator(); entry.increment(error))
+      names.push_back(entry->path().filename().string());
+    if (error && error != std::errc::no_such_file_or_directory)
+      throw FileError(operation, folder, "cannot be listed (" + error.message() + ")", "a readable folder");
+    std::ranges::sort(names);
+    return names;
+  }
+  Index size(const std::string& path) override {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) == 0) return S_ISREG(status.st_mode) ? static_cast<Index>(status.st_size) : -1;
+    if (errno == ENOENT || errno == ENOTDIR) return -1;
+    throw FileError(operation, path, std::string("cannot be examined (") + std::strerror(errno) + ")",
+                    "a readable file");
+  }
+  void read(const std::string& path, Index offset, std::span<std::byte> bytes) override {
+    const RealFile file(path, open_regular_file(operation, path, "a readable file"));
+    for (std::size_t have = 0; have < bytes.size();) {
+      const ssize_t n = ::pread(file.descriptor(), bytes.data() + have, bytes.size() - have,
+                                static_cast<off_t>(offset) + static_cast<off_t>(have));
+      if (n < 0 && errno == EINTR) continue;
+      const std::string end = std::to_string(static_cast<std::size_t>(offset) + bytes.size());
+      if (n < 0)
+        throw FileError(operation, path, std::string("cannot be read (") + std::strerror(errno) + ")",
+                        "a readable file");
+      if (n == 0)
+        throw FileError(operation, path,
+                        "ends after " + std::to_string(static_cast<std::size_t>(offset) + have) + " bytes",
+                        "at least " + end + " bytes");
+      have += static_cast<std::size_t>(n);
+    }
+  }
+};
+
+}  // namespace
+
+FileSystem& real_file_system() {
+  static RealFileSystem files;
+  return files;
+}
+
+std::string folder_of(const std::string& path) {
+  const fs::path parent = fs::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+void write_file(FileSystem& files, const std::string& path, std::string_view text) {
+  const auto file = files.create_temporary(path);
+  try {
+    file->write(std::as_bytes(std::span(text.data(), text.size())));
+    // Before the file replaces an older one: otherwise a crash of the machine could leave an empty file.
+    file->sync();
+    file->close();
+    files.rename(file->path(), path);
+  } catch (...) {
+    try {
+      files.remove(file->path());
+    } catch (const FileError&) {
+      // The first error is the reason.
+    }
+    throw;
+  }
+  files.sync_folder(folder_of(path));
+}
+
+}  // namespace aloni::io

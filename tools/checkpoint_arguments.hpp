@@ -1,0 +1,35 @@
+#pragma once
+// The options of a training that write checkpoints and resume from them.
+#include <aloni/core/comm/agreement.hpp>
+#include <aloni/nn/trainer.hpp>
+
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace aloni::tools {
+
+class CheckpointArguments {
+ public:
+  /// Adds the options to `command`. @pre this object outlives `command`
+  void add_options(CLI::App& command);
+  /// Throws UsageError for a value out of range, and for an option that needs --checkpoint.
+  void check() const;
+  /// The options that all ranks must pass alike.
+  void add_to(comm::ReplicatedValues& values) const;
+
+  bool given() const { return !folder_.empty(); }
+  const std::string& folder() const { return folder_; }
+  /// Without CheckpointOptions::stop. @pre check() throws nothing
+  nn::CheckpointOptions options() const;
+
+ private:
+  CLI::App* command_ = nullptr;
+  std::string folder_, every_ = "0";
+  std::int64_t keep_ = nn::CheckpointOptions{}.keep;
+  bool resume_ = false;
+};
+
+}  // namespace aloni::tools

@@ -1,0 +1,321 @@
+// A training that stops and resumes continues as if it had not stopped: with the same bits on the same grid, and up to
+// the order of sums on other numbers of ranks and with other splits.
+#include "support/transport.hpp"
+
+#include <aloni/core/error.hpp>
+#include <aloni/core/io/file_system.hpp>
+#include <aloni/core/notice.hpp>
+#include <aloni/nn/checkpoint/files.hpp>
+#include <aloni/nn/trainer.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <support/temporary_folder.hpp>
+#include <vector>
+
+namespace aloni::nn {
+namespace test_restart {
+
+/// A folder that all ranks see.
+class SharedFolder {
+ public:
+  explicit SharedFolder(const comm::Communicator& comm) : comm_(comm) {
+    if (comm.rank() == 0) {
+      folder_ = std::make_unique<test::TemporaryFolder>();
+      path_ = folder_->path("checkpoints");
+    }
+    comm.broadcast(path_, 0);
+  }
+  ~SharedFolder() { comm_.barrier(); }
+  const std::string& path() const { return path_; }
+
+ private:
+  const comm::Communicator& comm_;
+  std::unique_ptr<test::TemporaryFolder> folder_;
+  std::string path_;
+};
+
+NetworkDescription net() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {8, 6}, 2);
+  net.loss = Loss::softmax_cross_entropy;
+  net.layers = {{"conv1", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
+                {"norm", BatchNorm{}, {"conv1"}},
+                {"relu", Relu{}, {"norm"}},
+                {"drop", Dropout{0.2}, {"relu"}},
+                {"conv2", Convolution{6, square_window(2, 3, 2, 1)}, {"drop"}},
+                {"flatten", Flatten{}, {"conv2"}},
+                {"fc", Dense{4}, {"flatten"}}};
+  return net;
+}
+
+LabelledImages images(Index count) {
+  LabelledImages set;
+  set.image = net().input;
+  set.pixels.resize(static_cast<std::size_t>(count * set.image.size()));
+  std::uint32_t state = 12345;
+  for (auto& pixel : set.pixels) pixel = static_cast<std::uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
+  for (Index i = 0; i < count; ++i) set.labels.push_back(static_cast<std::uint8_t>(i % 4));
+  return set;
+}
+
+// Epochs of four full mini-batches and an incomplete one, of 38 images.
+const std::int64_t total = std::getenv("ALONI_NIGHTLY") == nullptr ? 30 : 200;
+
+TrainOptions options_of(OptimiserKind kind) {
+  TrainOptions options;
+  options.batch = 8;
+  options.steps = total;
+  options.seed = 5;
+  options.shift = 1;
+  if (kind == OptimiserKind::adam) {
+    options.optimiser = AdamOptions{.learning_rate = 0.01};
+  } else {
+    options.optimiser = SgdOptions{.learning_rate = 0.05};
+  }
+  options.schedule = LearningRateSchedule::linear;
+  return options;
+}
+
+TrainReport run(const comm::Communicator& comm, const std::string& split, const TrainOptions& options) {
+  const auto all = net();
+  const LayerSplit parsed = LayerSplit::parse(split);
+  return train<double>(comm, all, Strategy::uniform(parsed), images(38), images(9), options);
+}
+
+/// Trains up to `step` and writes a checkpoint.
+TrainReport stop_at(const comm::Communicator& comm, const std::string& split, TrainOptions options,
+                    const std::string& folder, std::int64_t step) {
+  std::int64_t asked = 0;
+  options.checkpoint.folder = folder;
+  options.checkpoint.stop = [&] { return ++asked == step && comm.rank() == comm.size() - 1; };
+  return run(comm, split, options);
+}
+
+TrainReport resume(const comm::Communicator& comm, const std::string& split, TrainOptions options,
+                   const std::string& folder) {
+  options.checkpoint.folder = folder;
+  options.checkpoint.resume = true;
+  return run(comm, split, options);
+}
+
+double largest_difference(const TrainReport& a, const TrainReport& b) {
+  EXPECT_EQ(a.losses.size(), b.losses.size());
+  double largest = 0;
+  for (std::size_t i = 0; i < std::min(a.losses.size(), b.losses.size()); ++i)
+    largest = std::max(largest, std::abs(a.losses[i] - b.losses[i]));
+  return largest;
+}
+
+void expect_equal(const TrainReport& a, const TrainReport& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  ASSERT_EQ(a.epochs.size(), b.epochs.size());
+  for (std::size_t e = 0; e < a.epochs.size(); ++e) {
+    EXPECT_EQ(a.epochs[e].loss, b.epochs[e].loss) << e;
+    EXPECT_EQ(a.epochs[e].test_accuracy, b.epochs[e].test_accuracy) << e;
+  }
+}
+
+/// The splits of these numbers of ranks; "h2" on 4 ranks has two replicas.
+std::vector<std::string> splits(int ranks) {
+  std::vector<std::string> some;
+  for (const char* text : {"1", "n2", "h2", "c2", "f2", "n3", "h2w2", "c2f2", "n2f2"})
+    if (LayerSplit::parse(text).size() == ranks) some.emplace_back(text);
+  return some;
+}
+
+TEST(Restart, HasTheSameBitsOnTheSameGrid) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  for (const OptimiserKind kind : {OptimiserKind::sgd, OptimiserKind::adam}) {
+    const TrainOptions options = options_of(kind);
+    const TrainReport whole = run(comm, split, options);
+    for (const std::int64_t step : {1, 5, 13}) {  // step 5 ends an epoch
+      SCOPED_TRACE(std::string(name(kind)) + ", step " + std::to_string(step));
+      const SharedFolder folder(comm);
+      const TrainReport first = stop_at(comm, split, options, folder.path(), step);
+      EXPECT_TRUE(first.stopped);
+      EXPECT_EQ(std::ssize(first.losses), step);
+      const TrainReport second = resume(comm, split, options, folder.path());
+      EXPECT_EQ(second.resumed_at, step);
+      EXPECT_FALSE(second.stopped);
+      expect_equal(second, whole);
+    }
+  }
+}
+
+TEST(Restart, ContinuesOnOtherRanksAndSplits) {
+  const auto comm = test::make_communicator();
+  const TrainOptions options = options_of(OptimiserKind::adam);
+  const TrainReport whole = run(comm, splits(comm.size()).front(), options);
+  for (int writers = 1; writers <= comm.size(); ++writers) {
+    const auto some = comm.split(comm.rank() < writers ? 0 : 1, comm.rank());
+    for (const std::string& written : splits(writers)) {
+      const SharedFolder folder(comm);
+      if (comm.rank() < writers) stop_at(some, written, options, folder.path(), 7);
+      comm.barrier();
+      // Each checkpoint is read with one split; all splits read some.
+      const auto readers = splits(comm.size());
+      const std::string& read = readers[static_cast<std::size_t>(written.size() + writers) % readers.size()];
+      SCOPED_TRACE(written + " on " + std::to_string(writers) + " ranks, then " + read);
+      EXPECT_LT(largest_difference(resume(comm, read, options, folder.path()), whole), 1e-10);
+    }
+  }
+}
+
+TEST(Restart, WritesCheckpointsBesideTheTraining) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  const TrainReport whole = run(comm, split, options);
+  const SharedFolder folder(comm);
+  options.checkpoint.folder = folder.path();
+  options.checkpoint.every_steps = 4;
+  options.checkpoint.keep = 3;
+  EXPECT_EQ(run(comm, split, options).losses, whole.losses);
+  auto& files = io::real_file_system();
+  EXPECT_THAT(checkpoint::steps_in(files, folder.path()),
+              testing::ElementsAre(total, (total - 1) / 4 * 4, (total - 1) / 4 * 4 - 4));
+  // A finished training has no steps left.
+  const TrainReport again = resume(comm, split, options, folder.path());
+  EXPECT_EQ(again.resumed_at, total);
+  EXPECT_EQ(again.losses, whole.losses);
+}
+
+TEST(Restart, CanGoOnForMoreSteps) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  options.schedule = LearningRateSchedule::constant;
+  const TrainReport whole = run(comm, split, options);
+  const SharedFolder folder(comm);
+  options.checkpoint.folder = folder.path();
+  options.steps = 12;  // ends within an epoch
+  EXPECT_EQ(run(comm, split, options).epochs.size(), 3u);
+  options.steps = total;
+  const TrainReport longer = resume(comm, split, options, folder.path());
+  EXPECT_EQ(longer.losses, whole.losses);
+  EXPECT_EQ(longer.epochs.size(), whole.epochs.size());
+}
+
+TEST(Restart, RefusesAnotherTraining) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  const TrainOptions options = options_of(OptimiserKind::sgd);
+  const SharedFolder folder(comm);
+  stop_at(comm, split, options, folder.path(), 3);
+  const auto refusal = [&](const auto& change) -> std::string {
+    TrainOptions other = options;
+    other.checkpoint.folder = folder.path();
+    other.checkpoint.resume = true;
+    change(other);
+    try {
+      run(comm, split, other);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.seed = 6; }), HasSubstr("seed = 6: expected 5, as in the checkpoint"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.batch = 4; }), HasSubstr("batch = 4: expected 8"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.optimiser = AdamOptions{}; }), HasSubstr("optimiser = adam"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.steps = 2; }), HasSubstr("expected at least 3"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.checkpoint.resume = false; }), HasSubstr("a folder without checkpoints"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.gradients = GradientReduction::majority; }), HasSubstr("late"));
+  EXPECT_THAT(refusal([](TrainOptions& o) { o.checkpoint.folder = ""; }), HasSubstr("checkpoint folder"));
+  EXPECT_EQ(refusal([](TrainOptions&) {}), "");
+}
+
+TEST(Restart, TakesTheNewestWholeCheckpoint) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  const SharedFolder folder(comm);
+  stop_at(comm, split, options, folder.path(), 3);
+  TrainOptions more = options;
+  more.checkpoint.resume = true;
+  stop_at(comm, split, more, folder.path(), 4);  // asked four times: step 7
+  auto& files = io::real_file_system();
+  ASSERT_THAT(checkpoint::steps_in(files, folder.path()), testing::ElementsAre(7, 3));
+  comm.barrier();
+  if (comm.rank() == 0) {
+    const auto file = files.create(folder.path() + "/" + checkpoint::folder_name(7) + "/rank-0.bin");
+    file->close();  // truncated
+  }
+  comm.barrier();
+  EXPECT_EQ(resume(comm, split, options, folder.path()).resumed_at, 3);
+}
+
+std::vector<std::string> notices;
+
+TEST(Restart, GoesOnAfterACheckpointThatFails) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  const TrainReport whole = run(comm, split, options);
+  const SharedFolder folder(comm);
+  notices.clear();
+  set_notice_handler([](const std::string& line) { notices.push_back(line); });
+  std::int64_t asked = 0;
+  options.checkpoint.folder = folder.path();
+  options.checkpoint.every_steps = 1;
+  options.checkpoint.stop = [&] {  // from step 5 to step 9 there is a file in the place of the folder
+    ++asked;
+    if (comm.rank() == 0 && asked == 5) {
+      std::filesystem::remove_all(folder.path());
+      io::real_file_system().create(folder.path());
+    }
+    if (comm.rank() == 0 && asked == 10) io::real_file_system().remove(folder.path());
+    return false;
+  };
+  EXPECT_EQ(run(comm, split, options).losses, whole.losses);
+  set_notice_handler(nullptr);
+  EXPECT_EQ(notices.size() >= 5 && notices.size() <= 6, comm.rank() == 0);  // step 4 may have been under way
+  for (const std::string& line : notices) EXPECT_THAT(line, testing::HasSubstr("failed, the training goes on: "));
+  EXPECT_THAT(checkpoint::steps_in(io::real_file_system(), folder.path()), testing::ElementsAre(total, total - 1));
+}
+
+TEST(Restart, FailsIfTheLastCheckpointCannotBeWritten) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  const SharedFolder folder(comm);
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  options.steps = 2;
+  options.checkpoint.folder = folder.path();
+  options.checkpoint.stop = [&] {
+    if (comm.rank() == 0) std::filesystem::remove_all(folder.path());
+    if (comm.rank() == 0) io::real_file_system().create(folder.path());
+    return false;
+  };
+  EXPECT_THROW(run(comm, split, options), FileError);
+  comm.barrier();
+  options.checkpoint.folder = folder.path() + "/inside_a_file";  // known before the first step
+  EXPECT_THROW(run(comm, split, options), Error);
+}
+
+TEST(Restart, StartsFromTheBeginningIfTheFirstCheckpointIsUnfinished) {
+  const auto comm = test::make_communicator();
+  const std::string split = splits(comm.size()).back();
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  options.steps = 3;
+  const SharedFolder folder(comm);
+  stop_at(comm, split, options, folder.path(), 2);
+  comm.barrier();
+  const std::string manifest = folder.path() + "/" + checkpoint::folder_name(2) + "/" + checkpoint::manifest_name;
+  if (comm.rank() == 0) std::filesystem::rename(manifest, manifest + ".part");
+  comm.barrier();
+  EXPECT_EQ(resume(comm, split, options, folder.path()).resumed_at, 0);
+  EXPECT_EQ(resume(comm, split, options, folder.path()).resumed_at, 3);
+}
+
+}  // namespace test_restart
+}  // namespace aloni::nn
