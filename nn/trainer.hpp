@@ -4,6 +4,8 @@
 //   TrainReport report = train<double>(comm, lenet5(data.train.image, 10), Strategy::uniform(ProcessGrid::parse("h2")),
 //                                      data.train, data.test, {.batch = 64, .epochs = 3});
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/nn/data/augmentation.hpp>
+#include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/network_description.hpp>
@@ -51,7 +53,10 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   Optimiser optimiser = SgdOptions{};  ///< with the initial learning rate
   LearningRateSchedule schedule = LearningRateSchedule::constant;
-  int shift = 0;  ///< each epoch moves each training image by at most this many random pixels in height and width
+  // Random changes of training samples, new in each epoch, as in AugmentationOptions (nn/data/augmentation.hpp).
+  int shift = 0;                        ///< at most this many pixels in height and width
+  bool flip = false;                    ///< mirrors half of the samples in width
+  double brightness = 0, contrast = 0;  ///< largest relative changes, from 0 to 1
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
   GradientReduction gradients = GradientReduction::all;
   /// If above 0: after each so many steps the ranks compare checksums of the parameters that they keep.
@@ -63,9 +68,14 @@ struct TrainOptions {
   CheckpointOptions checkpoint = {};
 };
 
+AugmentationOptions augmentation_of(const TrainOptions& options);
+
 struct EpochReport {
-  double loss = 0;                           ///< mean over the epoch's steps
-  std::optional<double> test_accuracy = {};  ///< in [0,1]; empty without a test set
+  double loss = 0;  ///< mean over the epoch's steps
+  /// Correct predictions of the test set (nn/network_description.hpp) divided by all, in [0,1]. Empty without a test
+  /// set, and for mean_squared_error.
+  std::optional<double> test_accuracy = {};
+  std::optional<double> test_loss = {};  ///< mean over the test set; empty without a test set
 };
 
 /// Time in seconds on rank 0, training steps only.
@@ -117,6 +127,16 @@ class TrainObserver {
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
                   const LabelledImages& train_set, const LabelledImages& test_set, const TrainOptions& options,
+                  TrainObserver* observer = nullptr);
+
+/// Trains on data sets of files or of memory (nn/data/dataset.hpp). A thread of each rank reads its part of the next
+/// mini-batches during a step. The kind of the targets must suit the loss of the network (docs/data.md).
+/// Collective. As above otherwise. The ranks compare fingerprints of the sets (nn/data/sample_array.hpp).
+/// Throws InvalidArgument on all ranks for a set that does not fit the network. A file that cannot be read throws
+/// FileError on its rank, and PeerFailed on the others.
+template <class T>
+TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,
+                  const Dataset& train_set, const std::optional<Dataset>& test_set, const TrainOptions& options,
                   TrainObserver* observer = nullptr);
 
 /// Trains on made-up data (nn/data/synthetic.hpp) for time and memory: any network, any loss, no test set.

@@ -1,16 +1,12 @@
 #pragma once
 // Fills this rank's part of a mini-batch from a set of images.
+#include <aloni/nn/data/augmentation.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/network.hpp>
 
 #include <span>
 
 namespace aloni::nn {
-
-/// Moves a sample by whole pixels. Pixels that the moved image does not cover become background (bytes of 0).
-struct Shift {
-  int down = 0, right = 0;
-};
 
 /// Fills input() and labels() of `network` with the samples `chosen`: positions in `images`, one per sample of the
 /// mini-batch, equal on all ranks. Each rank reads only the rows and columns of its own box.

@@ -14,12 +14,10 @@ namespace aloni::nn::detail {
 
 namespace {
 
-constexpr const char* source_operation = "aloni::nn::read_idx";
-
 class PlainFile : public ByteSource {
  public:
-  explicit PlainFile(const std::string& path) : path_(path) {
-    const int fd = open_regular_file(source_operation, path, "a readable file");
+  PlainFile(const char* operation, const std::string& path) : operation_(operation), path_(path) {
+    const int fd = open_regular_file(operation, path, "a readable file");
     struct stat status {};
     if (::fstat(fd, &status) == 0) bytes_ = static_cast<std::uint64_t>(status.st_size);
     file_.reset(::fdopen(fd, "rb"));
@@ -49,9 +47,10 @@ class PlainFile : public ByteSource {
   };
 
   [[noreturn]] void refuse(const char* what) const {
-    throw FileError(source_operation, path_, std::string(what) + " (" + std::strerror(errno) + ")", "a readable file");
+    throw FileError(operation_, path_, std::string(what) + " (" + std::strerror(errno) + ")", "a readable file");
   }
 
+  const char* operation_;
   std::string path_;
   std::uint64_t bytes_ = 0;
   std::unique_ptr<std::FILE, Close> file_;
@@ -59,14 +58,13 @@ class PlainFile : public ByteSource {
 
 }  // namespace
 
-std::unique_ptr<ByteSource> open_bytes(const std::string& path) {
-  auto file = std::make_unique<PlainFile>(path);
+std::unique_ptr<ByteSource> open_bytes(const char* operation, const std::string& path) {
+  auto file = std::make_unique<PlainFile>(operation, path);
   if (!file->is_gzip()) return file;
   if constexpr (config::has_zlib) {
-    return gunzip(std::move(file), path);
+    return gunzip(operation, std::move(file), path);
   } else {
-    throw Unsupported(source_operation, path, "a gzip file",
-                      "plain IDX files, as this build has no zlib (aloni_ENABLE_ZLIB)");
+    throw Unsupported(operation, path, "a gzip file", "plain files, as this build has no zlib (aloni_ENABLE_ZLIB)");
   }
 }
 

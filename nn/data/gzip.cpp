@@ -15,8 +15,8 @@ namespace {
 
 class GzipSource : public ByteSource {
  public:
-  GzipSource(std::unique_ptr<ByteSource> compressed, std::string path)
-      : compressed_(std::move(compressed)), path_(std::move(path)) {
+  GzipSource(const char* operation, std::unique_ptr<ByteSource> compressed, std::string path)
+      : operation_(operation), compressed_(std::move(compressed)), path_(std::move(path)) {
     constexpr int gzip_only = 16 + MAX_WBITS;
     if (inflateInit2(&stream_, gzip_only) != Z_OK) refuse("cannot be decompressed (no memory)");
   }
@@ -49,7 +49,7 @@ class GzipSource : public ByteSource {
 
  private:
   [[noreturn]] void refuse(const std::string& what) const {
-    throw FileError("aloni::nn::read_idx", path_, what, "a whole gzip file");
+    throw FileError(operation_, path_, what, "a whole gzip file");
   }
 
   void refill() {
@@ -70,6 +70,7 @@ class GzipSource : public ByteSource {
     if (!ended_) inflateReset(&stream_);
   }
 
+  const char* operation_;
   std::unique_ptr<ByteSource> compressed_;
   std::string path_;
   std::array<std::uint8_t, 1 << 16> buffer_{};
@@ -79,8 +80,9 @@ class GzipSource : public ByteSource {
 
 }  // namespace
 
-std::unique_ptr<ByteSource> gunzip(std::unique_ptr<ByteSource> compressed, const std::string& path) {
-  return std::make_unique<GzipSource>(std::move(compressed), path);
+std::unique_ptr<ByteSource> gunzip(const char* operation, std::unique_ptr<ByteSource> compressed,
+                                   const std::string& path) {
+  return std::make_unique<GzipSource>(operation, std::move(compressed), path);
 }
 
 }  // namespace aloni::nn::detail

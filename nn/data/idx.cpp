@@ -36,7 +36,7 @@ std::string joined(const std::vector<std::int64_t>& extents) {
 
 class IdxFile::Reader {
  public:
-  explicit Reader(const std::string& path) : path_(path), source_(detail::open_bytes(path)) {
+  explicit Reader(const std::string& path) : path_(path), source_(detail::open_bytes(idx_operation, path)) {
     std::array<std::uint8_t, 4> magic{};
     read_header(magic.data(), magic.size());
     if (magic[0] != 0 || magic[1] != 0 || magic[3] == 0) {
@@ -69,6 +69,7 @@ class IdxFile::Reader {
   }
 
   const std::vector<std::int64_t>& extents() const { return extents_; }
+  bool compressed() const { return !source_->has_exact_size(); }
 
   std::vector<std::uint8_t> read() {
     std::vector<std::uint8_t> values;
@@ -114,6 +115,8 @@ IdxFile::IdxFile(IdxFile&&) noexcept = default;
 IdxFile::~IdxFile() = default;
 
 const std::vector<std::int64_t>& IdxFile::extents() const { return reader_->extents(); }
+bool IdxFile::compressed() const { return reader_->compressed(); }
+std::uint64_t IdxFile::header_bytes() const { return 4 + 4 * extents().size(); }
 
 std::vector<std::uint8_t> IdxFile::read_values() { return reader_->read(); }
 

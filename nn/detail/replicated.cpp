@@ -57,4 +57,15 @@ void add_to(comm::ReplicatedValues& values, const std::string& set, const Labell
   values.add(set + "'s pixels", std::as_bytes(std::span(images.pixels)));
 }
 
+void add_to(comm::ReplicatedValues& values, const std::string& name, const Dataset& set) {
+  values.add(name + "'s samples", set.size());
+  values.add(name + "'s target kind", std::string(nn::name(set.target_kind)));
+  values.add(name + "'s classes", set.classes);
+  values.add(name + "'s scale", set.normalisation.scale);
+  values.add(name + "'s mean", std::as_bytes(std::span(set.normalisation.mean)));
+  values.add(name + "'s deviation", std::as_bytes(std::span(set.normalisation.deviation)));
+  if (set.targets) values.add(name + "'s targets", set.targets->fingerprint());
+  if (set.inputs) values.add(name + "'s inputs", set.inputs->fingerprint());
+}
+
 }  // namespace aloni::nn::detail

@@ -1,6 +1,7 @@
 #pragma once
 // The arguments that all ranks pass alike, as values for comm::check_equal. Private to nn.
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
@@ -27,5 +28,7 @@ void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser);
 void add_to(comm::ReplicatedValues& values, const UpdateOptions& options);
 /// The extents, the number of images, the normalisation, and checksums of labels and pixels. `set`: "training set".
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images);
+/// Number and fingerprint of the samples, kind and fingerprint of the targets, the normalisation. Throws FileError.
+void add_to(comm::ReplicatedValues& values, const std::string& name, const Dataset& set);
 
 }  // namespace aloni::nn::detail

@@ -1,6 +1,7 @@
 #include <aloni/nn/train/arguments.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/nn/data/host_batch.hpp>
 #include <aloni/nn/detail/replicated.hpp>
 
 #include <cmath>
@@ -16,15 +17,15 @@ void check(bool good, const char* argument, const std::string& value, const char
 }  // namespace
 
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
-                      const Strategy& strategy, const NamedImages& sets, const TrainOptions& options) {
-  const auto& [batch, epochs, steps, seed, optimiser, schedule, shift, backend, gradients, check_replicas,
-               allow_nonfinite, timed_steps, checkpoint] = options;
+                      const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
+  const auto& [batch, epochs, steps, seed, optimiser, schedule, shift, flip, brightness, contrast, backend, gradients,
+               check_replicas, allow_nonfinite, timed_steps, checkpoint] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
   detail::add_to(values, optimiser);
   values.add("schedule", std::string(schedule == LearningRateSchedule::constant ? "constant" : "linear"));
-  values.add("shift", shift);
+  values.add("shift", shift).add("flip", flip).add("brightness", brightness).add("contrast", contrast);
   values.add("backend", std::string(local::name(backend)));
   values.add("gradients", std::string(gradients == GradientReduction::all ? "all" : "majority"));
   values.add("check_replicas", check_replicas).add("allow_nonfinite", allow_nonfinite);
@@ -33,7 +34,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("checkpoint every_seconds", checkpoint.every_seconds).add("checkpoint keep", checkpoint.keep);
   values.add("checkpoint resume", checkpoint.resume);
   // The images determine the input of most networks. Their number is the better explanation.
-  for (const auto& [name, set] : sets) detail::add_to(values, name, *set);
+  for (const auto& [name, text] : data.values()) values.add(name, text);
   detail::add_to(values, network);
   detail::add_to(values, strategy);
   comm::check_equal(comm, "aloni::nn::train", values);
@@ -46,7 +47,7 @@ void check_arguments(const TrainOptions& o) {
   nn::check(o.optimiser, 1, "aloni::nn::train");
   check(learning_rate(o.optimiser) >= 0, "learning rate", std::to_string(learning_rate(o.optimiser)),
         "a finite number ≥ 0");
-  check(o.shift >= 0, "shift", std::to_string(o.shift), "at least 0 pixels");
+  nn::check(augmentation_of(o), "aloni::nn::train");
   check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
   const CheckpointOptions& c = o.checkpoint;
@@ -81,6 +82,17 @@ void check_arguments(const NetworkDescription& network, const LabelledImages& tr
     check(set->classes <= outputs, "classes of the images", std::to_string(set->classes),
           "at most the number of outputs of the last layer");
   }
+}
+
+void check_arguments(const NetworkDescription& network, const Dataset& train_set,
+                     const std::optional<Dataset>& test_set, const TrainOptions& options) {
+  constexpr const char* operation = "aloni::nn::train";
+  check_arguments(options);
+  nn::check(train_set, operation);
+  check_fits(train_set, "training set", network, augmentation_of(options), operation);
+  if (!test_set) return;
+  nn::check(*test_set, operation);
+  check_fits(*test_set, "test set", network, {}, operation);
 }
 
 }  // namespace aloni::nn

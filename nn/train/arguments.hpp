@@ -1,29 +1,31 @@
 #pragma once
 // Checks of the arguments of a training, before anything is allocated.
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/nn/trainer.hpp>
 
+#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace aloni::nn {
 
-/// A training or test set, with its name for error texts.
-using NamedImages = std::vector<std::pair<const char*, const LabelledImages*>>;
-
 /// Throws InvalidArgument on all ranks if one has passed another argument. It comes before all other checks: an error
-/// on some ranks only would leave the others waiting. `element`: name of the type of activations. Collective.
+/// on some ranks only would leave the others waiting. `element`: name of the type of activations. `data`: of the
+/// training and the test set. Collective.
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
-                      const Strategy& strategy, const NamedImages& sets, const TrainOptions& options);
+                      const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options);
 
 /// Throws InvalidArgument. Equal on all ranks that pass equal arguments, as the function below.
 void check_arguments(const TrainOptions& options);
 /// As above. Throws Unsupported for a loss that does not compare with class labels.
 void check_arguments(const NetworkDescription& network, const LabelledImages& train_set, const LabelledImages& test_set,
                      const TrainOptions& options);
+
+/// As the first. Throws as check_fits (nn/data/host_batch.hpp).
+void check_arguments(const NetworkDescription& network, const Dataset& train_set,
+                     const std::optional<Dataset>& test_set, const TrainOptions& options);
 
 }  // namespace aloni::nn

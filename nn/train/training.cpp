@@ -131,8 +131,8 @@ bool Training<T>::run_epoch(int epoch) {
   const auto check_test_loss = [&](double loss) {
     guard_.check("loss of the test set after step " + std::to_string(progress_.steps), loss, learning_rate(optimiser_));
   };
-  report_.epochs.push_back(
-      {sums.loss / static_cast<double>(sums.steps), source_.test(networks_, queue_, batch_, check_test_loss)});
+  const TestResult test = source_.test(networks_, queue_, batch_, check_test_loss);
+  report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss});
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
   }
@@ -186,6 +186,9 @@ void Training<T>::archive(checkpoint::Archive& a) {
   a.expect("batch", std::to_string(batch_));
   a.expect("seed", std::to_string(options_.seed));
   a.expect("shift", std::to_string(options_.shift));
+  a.expect("flip", options_.flip ? "true" : "false");
+  a.expect("brightness", std::to_string(options_.brightness));
+  a.expect("contrast", std::to_string(options_.contrast));
   if (const auto samples = source_.set_size()) a.expect("samples", std::to_string(*samples));
   a.value("step", progress_.steps);
   a.value("updates", progress_.updates);
@@ -194,24 +197,26 @@ void Training<T>::archive(checkpoint::Archive& a) {
   checkpoint::archive_parameters(a, queue_, description_, parameters_);
 
   a.values("losses", report_.losses);
-  std::vector<double>&losses = epoch_losses_, &accuracies = epoch_accuracies_;
-  losses.clear();
-  accuracies.clear();
+  epochs_saved_ = {};
   for (const EpochReport& epoch : report_.epochs) {
-    losses.push_back(epoch.loss);
-    accuracies.push_back(epoch.test_accuracy.value_or(std::nan("")));
+    epochs_saved_.losses.push_back(epoch.loss);
+    epochs_saved_.test_accuracies.push_back(epoch.test_accuracy.value_or(std::nan("")));
+    epochs_saved_.test_losses.push_back(epoch.test_loss.value_or(std::nan("")));
   }
-  a.values("epochs.loss", losses);
-  a.values("epochs.test_accuracy", accuracies);
+  const auto& [losses, accuracies, test_losses] = epochs_saved_;
+  a.values("epochs.loss", epochs_saved_.losses);
+  a.values("epochs.test_accuracy", epochs_saved_.test_accuracies);
+  a.values("epochs.test_loss", epochs_saved_.test_losses);
   if (!a.loads()) return;
-  if (std::ssize(report_.losses) != progress_.steps || losses.size() != accuracies.size())
+  if (std::ssize(report_.losses) != progress_.steps || losses.size() != accuracies.size() ||
+      losses.size() != test_losses.size()) {
     throw InvalidArgument("aloni::nn::train", "losses of the checkpoint", std::to_string(report_.losses.size()),
                           std::to_string(progress_.steps) + ", one per step");
-  report_.epochs.clear();
-  for (std::size_t e = 0; e < losses.size(); ++e) {
-    report_.epochs.push_back({losses[e], accuracies[e]});
-    if (std::isnan(accuracies[e])) report_.epochs.back().test_accuracy.reset();
   }
+  const auto present = [](double value) { return std::isnan(value) ? std::nullopt : std::optional(value); };
+  report_.epochs.clear();
+  for (std::size_t e = 0; e < losses.size(); ++e)
+    report_.epochs.push_back({losses[e], present(accuracies[e]), present(test_losses[e])});
 }
 
 template <class T>

@@ -90,8 +90,11 @@ class Training {
   TrainReport report_;
   std::vector<double> step_seconds_;
   double train_seconds_ = 0;
-  Index trained_ = 0;                                    ///< samples
-  std::vector<double> epoch_losses_, epoch_accuracies_;  ///< of the report, as a checkpoint saves them
+  Index trained_ = 0;  ///< samples
+  /// The epochs of the report, as a checkpoint saves them.
+  struct SavedEpochs {
+    std::vector<double> losses, test_accuracies, test_losses;
+  } epochs_saved_;
 };
 
 }  // namespace aloni::nn

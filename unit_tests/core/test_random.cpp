@@ -1,3 +1,4 @@
+#include <aloni/core/host_random.hpp>
 #include <aloni/core/random.hpp>
 
 #include <gtest/gtest.h>
@@ -87,6 +88,13 @@ TEST(Random, ATensorDoesNotDependOnTheOrderOfFilling) {
   aloni_test::fill(values, 0, 400);
   const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), values);
   for (int i = 0; i < n; ++i) ASSERT_EQ(host(i), random::uniform<double>(11, 22, i));
+}
+
+TEST(Random, HostCodeWithoutKokkosGetsTheSameBits) {
+  for (std::uint64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(random::host_integer(i, 3 * i, i << 33), random::integer(i, 3 * i, i << 33));
+    EXPECT_EQ(random::host_uniform(i, 3 * i, i << 33), random::uniform<double>(i, 3 * i, i << 33));
+  }
 }
 
 }  // namespace test_random

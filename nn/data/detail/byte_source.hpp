@@ -18,10 +18,12 @@ class ByteSource {
 };
 
 /// The bytes of the file. Decompressed if the file starts with the gzip magic number; its name does not matter. Throws
-/// FileError; Unsupported for a gzip file if the build has no zlib.
-std::unique_ptr<ByteSource> open_bytes(const std::string& path);
+/// FileError; Unsupported for a gzip file if the build has no zlib. `operation` is for the error text and outlives the
+/// source.
+std::unique_ptr<ByteSource> open_bytes(const char* operation, const std::string& path);
 
 /// Decompresses the bytes of `compressed`. Defined only in builds with zlib.
-std::unique_ptr<ByteSource> gunzip(std::unique_ptr<ByteSource> compressed, const std::string& path);
+std::unique_ptr<ByteSource> gunzip(const char* operation, std::unique_ptr<ByteSource> compressed,
+                                   const std::string& path);
 
 }  // namespace aloni::nn::detail

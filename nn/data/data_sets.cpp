@@ -1,0 +1,164 @@
+#include <aloni/nn/data/data_sets.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/data/cifar10.hpp>
+#include <aloni/nn/data/idx_array.hpp>
+#include <aloni/nn/data/npy.hpp>
+#include <aloni/nn/data/raw_array.hpp>
+#include <aloni/nn/data/target_values.hpp>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace aloni::nn {
+
+namespace {
+
+constexpr const char* operation = "aloni::nn::open_data_sets";
+
+class Folder {
+ public:
+  explicit Folder(const std::string& path) : path_(path) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+      const bool exists = std::filesystem::exists(path, error);
+      throw FileError(operation, path, exists ? "not a folder" : "missing", "a folder with data sets (docs/data.md)");
+    }
+    for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+      names_.push_back(entry->path().filename().string());
+    if (error) throw FileError(operation, path, "cannot be read (" + error.message() + ")", "a readable folder");
+    std::sort(names_.begin(), names_.end());
+  }
+
+  const std::string& path() const { return path_; }
+  std::string path_of(const std::string& name) const { return (std::filesystem::path(path_) / name).string(); }
+  bool has(const std::string& name) const { return std::binary_search(names_.begin(), names_.end(), name); }
+  /// Path of the file, or of the file with .gz; empty if there is neither.
+  std::string either(const std::string& name) const {
+    return has(name) ? path_of(name) : has(name + ".gz") ? path_of(name + ".gz") : "";
+  }
+  const std::vector<std::string>& names() const { return names_; }
+
+  [[noreturn]] void refuse(const std::string& found, const std::string& expectation) const {
+    throw FileError(operation, path_, found, expectation);
+  }
+
+ private:
+  std::string path_;
+  std::vector<std::string> names_;
+};
+
+/// Reports contradictions of a set as defects of the folder.
+Dataset checked(const Folder& folder, Dataset set) {
+  try {
+    check(set, operation);
+  } catch (const InvalidArgument& e) {
+    throw FileError(operation, folder.path(), e.argument() + " " + e.value(), e.expectation());
+  }
+  return set;
+}
+
+std::string required(const Folder& folder, const std::string& name) {
+  const std::string path = folder.either(name);
+  if (path.empty()) throw FileError(operation, folder.path_of(name), "missing", "this file, or it with .gz appended");
+  return path;
+}
+
+Dataset mnist(const Folder& folder, const std::string& prefix) {
+  return checked(folder, {.inputs = open_idx(required(folder, prefix + "-images-idx3-ubyte")),
+                          .targets = open_idx(required(folder, prefix + "-labels-idx1-ubyte")),
+                          .target_kind = TargetKind::sample_labels,
+                          .classes = 10,
+                          .normalisation = {1.0 / 255.0, {0.1307}, {0.3081}}});
+}
+
+std::vector<std::string> cifar10_batches(const Folder& folder) {
+  std::vector<std::string> paths;
+  for (const auto& name : folder.names()) {
+    const std::string plain = name.ends_with(".gz") ? name.substr(0, name.size() - 3) : name;
+    if (!name.starts_with("data_batch_") || !plain.ends_with(".bin")) continue;
+    if (plain != name && folder.has(plain)) folder.refuse("both " + plain + " and " + name, "one of them");
+    paths.push_back(folder.path_of(name));
+  }
+  return paths;
+}
+
+/// The path of the own array, whose name is one of `names` and ends with .npy or .json; empty if there is none.
+std::string own_array(const Folder& folder, const std::vector<std::string>& names) {
+  std::string found;
+  for (const auto& stem : names) {
+    for (const char* ending : {".npy", ".json"}) {
+      const std::string name = stem + ending;
+      if (!folder.has(name)) continue;
+      if (!found.empty()) folder.refuse("both " + found + " and " + name, "one of them");
+      found = name;
+    }
+  }
+  return found.empty() ? "" : folder.path_of(found);
+}
+
+std::shared_ptr<const SampleArray> open(const std::string& path) {
+  return path.ends_with(".npy") ? open_npy(path) : open_raw(path);
+}
+
+std::optional<Dataset> own_set(const Folder& folder, const std::vector<std::string>& prefixes) {
+  const auto find = [&](const std::string& kind) {
+    std::vector<std::string> names;
+    for (const auto& prefix : prefixes) names.push_back(prefix + kind);
+    return own_array(folder, names);
+  };
+  const std::string images = find("images");
+  if (images.empty()) return std::nullopt;
+  Dataset set{.inputs = open(images)};
+  set.normalisation = usual_normalisation(set.inputs->type());
+  std::string first;
+  for (const auto& [name, kind] :
+       {std::pair("labels", TargetKind::sample_labels), std::pair("masks", TargetKind::pixel_labels),
+        std::pair("targets", TargetKind::elements)}) {
+    const std::string path = find(name);
+    if (path.empty()) continue;
+    if (set.targets) folder.refuse("both " + first + " and " + name, "one kind of targets");
+    first = name;
+    set.targets = open(path);
+    set.target_kind = kind;
+  }
+  if (!set.targets) folder.refuse("no targets of " + images, "labels, masks or targets, as .npy or .json");
+  set = checked(folder, std::move(set));
+  if (set.target_kind == TargetKind::sample_labels) set.classes = largest_label(*set.targets) + 1;
+  return set;
+}
+
+/// Labels of the two sets must be of one kind, and samples of equal extents.
+TrainAndTestSets matching(const Folder& folder, TrainAndTestSets sets) {
+  if (!sets.test) return sets;
+  if (sets.test->inputs->extents() != sets.train.inputs->extents()) {
+    folder.refuse("test samples of " + to_string(sets.test->inputs->extents()),
+                  "extents of the training samples, " + to_string(sets.train.inputs->extents()));
+  }
+  if (sets.test->target_kind != sets.train.target_kind) {
+    folder.refuse(std::string("test targets of kind ") + name(sets.test->target_kind),
+                  std::string("the kind of the training targets, ") + name(sets.train.target_kind));
+  }
+  sets.train.classes = sets.test->classes = std::max(sets.train.classes, sets.test->classes);
+  return sets;
+}
+
+}  // namespace
+
+TrainAndTestSets open_data_sets(const std::string& path) {
+  const Folder folder(path);
+  if (!folder.either("train-images-idx3-ubyte").empty())
+    return matching(folder, {mnist(folder, "train"), mnist(folder, "t10k")});
+  if (const auto batches = cifar10_batches(folder); !batches.empty()) {
+    TrainAndTestSets sets{open_cifar10(batches)};
+    if (const std::string test = folder.either("test_batch.bin"); !test.empty()) sets.test = open_cifar10({test});
+    return sets;
+  }
+  if (auto train = own_set(folder, {"train-", ""}))
+    return matching(folder, {std::move(*train), own_set(folder, {"test-"})});
+  folder.refuse("no data set",
+                "train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10), or images.npy or images.json with "
+                "labels, masks or targets (docs/data.md)");
+}
+
+}  // namespace aloni::nn
