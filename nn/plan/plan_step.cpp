@@ -467,7 +467,8 @@ class StepPlanner {
                   .share = 1.0 / plan_.ranks,
                   .region = own,
                   .scale = 1 / mean_divisor(),
-                  .counts = output.is_first_copy(rank())};
+                  .counts = output.is_first_copy(rank()),
+                  .smoothing = network_.label_smoothing};
     if (global_sums_ != no_buffer) {
       work.stage = LossStage::sums;
       builder_.add("sums of this rank", work, {builder_.owned(last.y), builder_.owned(targets_)},

@@ -209,6 +209,7 @@ struct LossWork {
   views::Box region = {};       ///< of the output
   double scale = 1;             ///< 1 / (number of summands of the mean)
   bool counts = true;           ///< false: another rank contributes the same samples
+  double smoothing = 0;         ///< of labels
 };
 
 /// A learned tensor in an update.
