@@ -25,16 +25,6 @@ void require(const std::string& operation, bool good, const char* argument, doub
   if (!good) throw InvalidArgument(operation, argument, std::to_string(value), expectation);
 }
 
-double value_of(const std::string& name, const NamedNumbers& numbers, std::size_t expected) {
-  if (numbers.size() != expected) {
-    throw InvalidArgument("aloni::nn::set_numbers", "numbers", std::to_string(numbers.size()),
-                          std::to_string(expected) + ", the members of the state");
-  }
-  const auto found = std::ranges::find(numbers, name, &std::pair<std::string, double>::first);
-  if (found == numbers.end()) throw InvalidArgument("aloni::nn::set_numbers", "numbers", "no " + name, "each member");
-  return found->second;
-}
-
 }  // namespace
 
 const char* name(const Schedule& schedule) {
@@ -124,24 +114,6 @@ void check(const EarlyStop& stop, const std::string& operation) {
   require(operation, stop.patience >= 0, "patience of the early stop", stop.patience, "at least 0 (0: no early stop)");
   require(operation, std::isfinite(stop.least_improvement) && stop.least_improvement >= 0, "least improvement",
           stop.least_improvement, "a finite number ≥ 0");
-}
-
-NamedNumbers numbers_of(const PlateauState& state) {
-  return {{"factor", state.factor}, {"best", state.best}, {"bad", static_cast<double>(state.bad)}};
-}
-
-NamedNumbers numbers_of(const EarlyStopState& state) {
-  return {{"best", state.best}, {"bad", static_cast<double>(state.bad)}};
-}
-
-void set_numbers(PlateauState& state, const NamedNumbers& numbers) {
-  state = {.factor = value_of("factor", numbers, 3),
-           .best = value_of("best", numbers, 3),
-           .bad = static_cast<std::int64_t>(value_of("bad", numbers, 3))};
-}
-
-void set_numbers(EarlyStopState& state, const NamedNumbers& numbers) {
-  state = {.best = value_of("best", numbers, 2), .bad = static_cast<std::int64_t>(value_of("bad", numbers, 2))};
 }
 
 }  // namespace aloni::nn

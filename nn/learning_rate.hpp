@@ -10,11 +10,10 @@
 //   }
 //
 // All factors multiply the base rate of the optimiser. A schedule is a function of the number of the step, except
-// PlateauSchedule: its state follows from the observed values. States are plain numbers, for checkpoints (numbers_of).
+// PlateauSchedule: its state follows from the observed values. States are plain numbers, for checkpoints.
 #include <cstdint>
 #include <limits>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -104,12 +103,5 @@ struct EarlyStopState {
 bool observe(const EarlyStop& stop, EarlyStopState& state, double value);
 /// Throws InvalidArgument for a member out of range. `operation`: for the error text.
 void check(const EarlyStop& stop, const std::string& operation);
-
-/// A state as named numbers, and back. Throws InvalidArgument for a name that is missing or unknown.
-using NamedNumbers = std::vector<std::pair<std::string, double>>;
-NamedNumbers numbers_of(const PlateauState& state);
-NamedNumbers numbers_of(const EarlyStopState& state);
-void set_numbers(PlateauState& state, const NamedNumbers& numbers);
-void set_numbers(EarlyStopState& state, const NamedNumbers& numbers);
 
 }  // namespace aloni::nn

@@ -7,6 +7,7 @@
 #include <aloni/nn/data/augmentation.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
+#include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
@@ -22,9 +23,6 @@
 namespace aloni::nn {
 
 class StepTimes;
-
-/// Learning rate over time: constant, or falling linearly towards zero at the end.
-enum class LearningRateSchedule { constant, linear };
 
 /// all: each step sums the gradients of all ranks.
 /// majority: each step sums the gradients that have arrived once more than half of the ranks have contributed
@@ -52,7 +50,11 @@ struct TrainOptions {
   std::int64_t steps = 0;  ///< if above 0: total number of steps, regardless of `epochs`
   std::uint64_t seed = 1;
   Optimiser optimiser = SgdOptions{};  ///< with the initial learning rate
-  LearningRateSchedule schedule = LearningRateSchedule::constant;
+  UpdateOptions update = {};
+  /// Multiplies the rate of the optimiser. PlateauSchedule and the early stop observe the loss of the test set after
+  /// each epoch, or without a test set the mean training loss.
+  LearningRate schedule = {};
+  EarlyStop early_stop = {};
   // Random changes of training samples, new in each epoch, as in AugmentationOptions (nn/data/augmentation.hpp).
   int shift = 0;                        ///< at most this many pixels in height and width
   bool flip = false;                    ///< mirrors half of the samples in width

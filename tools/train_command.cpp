@@ -175,7 +175,9 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
                                     nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_;
   options.optimiser = optimiser_.optimiser();
+  options.update = optimiser_.update();
   options.schedule = optimiser_.schedule();
+  options.early_stop = optimiser_.early_stop();
   options.backend = backends.at(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
@@ -191,11 +193,15 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
 }
 
 nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTest& data) const {
-  if (!is_synthetic()) return network_of_model(model_, {data.train.image, data.train.classes});
   nn::ModelOptions given;
+  if (!is_synthetic()) given = {data.train.image, data.train.classes};
   if (!input_.empty()) given.input = parse_input(input_);
   if (command_->count("--classes") > 0) given.classes = classes_;
-  return network_of_model(model_, given);
+  nn::NetworkDescription network = network_of_model(model_, given);
+  if (command_->count("--label-smoothing") == 0) return network;
+  network.label_smoothing = optimiser_.label_smoothing();
+  nn::infer_extents(network, 1);  // refuses smoothing for a loss without labels
+  return network;
 }
 
 std::string TrainCommand::describe(const nn::TrainAndTest& data, const nn::NetworkDescription& network) const {

@@ -83,11 +83,10 @@ Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& 
 template <class T>
 auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
   const OptimiserKind kind = kind_of(options_.optimiser);
-  if (!waits_for_all()) return {comm_, queue_, description_, options_.seed, ParameterUse::training, kind};
-  return {comm_,         queue_,
-          description_,  resolve(strategy_, description_, comm_.size()),
-          options_.seed, ParameterUse::training,
-          kind};
+  const ParameterUse use = ParameterUse::training;
+  if (!waits_for_all()) return {comm_, queue_, description_, options_.seed, use, kind, options_.update};
+  const auto splits = resolve(strategy_, description_, comm_.size());
+  return {comm_, queue_, description_, splits, options_.seed, use, kind, options_.update};
 }
 
 template <class T>
@@ -105,7 +104,7 @@ TrainReport Training<T>::run() {
   resume();
   prepare();
   const auto first = static_cast<int>(progress_.steps / steps_per_epoch_);
-  for (int epoch = first; progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
+  for (int epoch = first; !stopped_early() && progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
   finish_report();
   return report_;
 }
@@ -136,7 +135,14 @@ bool Training<T>::run_epoch(int epoch) {
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
   }
+  observe_epoch(report_.epochs.back().test_loss.value_or(report_.epochs.back().loss));
   return !save_if_due();
+}
+
+template <class T>
+void Training<T>::observe_epoch(double loss) {
+  observe(options_.schedule, plateau_, loss);
+  if (observe(options_.early_stop, early_stop_, loss)) ended_ = 1;
 }
 
 template <class T>
@@ -169,7 +175,7 @@ void Training<T>::resume() {
 template <class T>
 bool Training<T>::save_if_due() {
   if (!checkpoints_) return false;
-  const bool is_last = progress_.steps == total_steps_;
+  const bool is_last = progress_.steps == total_steps_ || stopped_early();
   const bool stops = checkpoints_->after_step(progress_.steps, is_last, [&](checkpoint::Archive& a) {
     networks_.of(batch_).synchronise_statistics(queue_);
     archive(a);
@@ -192,6 +198,12 @@ void Training<T>::archive(checkpoint::Archive& a) {
   if (const auto samples = source_.set_size()) a.expect("samples", std::to_string(*samples));
   a.value("step", progress_.steps);
   a.value("updates", progress_.updates);
+  a.value("schedule.factor", plateau_.factor);
+  a.value("schedule.best", plateau_.best);
+  a.value("schedule.bad", plateau_.bad);
+  a.value("early_stop.best", early_stop_.best);
+  a.value("early_stop.bad", early_stop_.bad);
+  a.value("early_stop.ended", ended_);
   for (const Index samples : {batch_, source_.size() % batch_})
     if (samples > 0) networks_.archive(a, samples);
   checkpoint::archive_parameters(a, queue_, description_, parameters_);
@@ -278,9 +290,8 @@ StepResult Training<T>::train_and_update(Network<T, Exec>& network, StepTimes* t
 
 template <class T>
 void Training<T>::schedule_learning_rate() {
-  if (options_.schedule == LearningRateSchedule::constant) return;
-  const double done = static_cast<double>(progress_.steps) / static_cast<double>(total_steps_);
-  set_learning_rate(optimiser_, learning_rate(options_.optimiser) * (1 - done));
+  set_learning_rate(optimiser_, learning_rate(options_.optimiser) *
+                                    factor(options_.schedule, progress_.steps, total_steps_, plateau_));
 }
 
 template <class T>

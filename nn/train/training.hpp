@@ -57,6 +57,9 @@ class Training {
   Epoch sums_of(int epoch) const;
   /// The samples first … first + samples - 1 of the epoch.
   void run_step(Epoch& epoch, Index first, Index samples);
+  bool stopped_early() const { return ended_ != 0 && options_.early_stop.patience > 0; }
+  /// Enters the loss of an epoch into the schedule and the early stop.
+  void observe_epoch(double loss);
   StepResult train_and_update(Network<T, Exec>& network, StepTimes* times);
   /// Sets the learning rate of the next step.
   void schedule_learning_rate();
@@ -83,6 +86,9 @@ class Training {
   std::int64_t total_steps_;
   int epochs_;
   TrainingProgress progress_;
+  PlateauState plateau_;
+  EarlyStopState early_stop_;
+  std::int64_t ended_ = 0;  ///< 1: the early stop has ended the training
 
   LossGuard guard_;
   std::optional<Checkpoints> checkpoints_;

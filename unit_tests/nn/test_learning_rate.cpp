@@ -95,19 +95,6 @@ TEST(EarlyStop, EndsATrainingThatDoesNotImprove) {
   for (int i = 0; i < 100; ++i) EXPECT_FALSE(observe(EarlyStop{}, never, 1.0));
 }
 
-TEST(LearningRate, StatesGoThroughNamedNumbers) {
-  const PlateauState plateau{.factor = 0.25, .best = 3.5, .bad = 7};
-  PlateauState other;
-  set_numbers(other, numbers_of(plateau));
-  EXPECT_EQ(other, plateau);
-  const EarlyStopState stop{.best = 1.5, .bad = 2};
-  EarlyStopState another;
-  set_numbers(another, numbers_of(stop));
-  EXPECT_EQ(another, stop);
-  EXPECT_THROW(set_numbers(other, numbers_of(stop)), InvalidArgument);
-  EXPECT_THROW(set_numbers(another, {{"best", 1}, {"worst", 2}}), InvalidArgument);
-}
-
 /// The error of check(); empty if there is none.
 template <class Value>
 std::string fault(const Value& value) {

@@ -81,7 +81,7 @@ TrainOptions options_of(OptimiserKind kind) {
   } else {
     options.optimiser = SgdOptions{.learning_rate = 0.05};
   }
-  options.schedule = LearningRateSchedule::linear;
+  options.schedule = {.schedule = LinearSchedule{}};
   return options;
 }
 
@@ -194,7 +194,7 @@ TEST(Restart, CanGoOnForMoreSteps) {
   const auto comm = test::make_communicator();
   const std::string split = splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
-  options.schedule = LearningRateSchedule::constant;
+  options.schedule = {};
   const TrainReport whole = run(comm, split, options);
   const SharedFolder folder(comm);
   options.checkpoint.folder = folder.path();
