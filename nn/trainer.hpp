@@ -68,6 +68,9 @@ struct TrainOptions {
   /// the last steps of a shorter training.
   std::int64_t timed_steps = 0;
   CheckpointOptions checkpoint = {};
+  /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
+  std::string initial_weights = {};
+  std::string export_weights = {};  ///< file for the last weights; empty: none
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);
@@ -93,7 +96,8 @@ struct TrainReport {
   TimeReport time;
   // Each is the maximum over all ranks.
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident set
-  /// The resident set before the network for full mini-batches was made, and Network::planned_resident_bytes().
+  /// The resident set before the network for full mini-batches was made, Network::planned_resident_bytes(), and the
+  /// host batches of data sets.
   std::uint64_t predicted_memory_bytes = 0;
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;
@@ -103,12 +107,18 @@ struct TrainReport {
   std::shared_ptr<const StepTimes> times = nullptr;
 };
 
+struct StepReport {
+  std::int64_t step = 0, total_steps = 0;  ///< from 1 to total_steps, over the whole training
+  double loss = 0;                         ///< mean over the mini-batch, before the update
+  double learning_rate = 0;                ///< of the update
+  double seconds = 0;
+};
+
 /// Called on every rank. Only rank 0 should print.
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  /// `step` counts from 1 to `total_steps`, over the whole training.
-  virtual void after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) = 0;
+  virtual void after_step(const StepReport& step) = 0;
   /// `epoch` counts from 1.
   virtual void after_epoch(int epoch, int epochs, const EpochReport& report, double samples_per_second) = 0;
 };
@@ -125,6 +135,8 @@ class TrainObserver {
 /// Throws InvalidArgument on all ranks for a wrong argument, or one that differs between ranks; the text names these
 /// ranks. Throws Unsupported on all ranks. Throws NotFinite on all ranks after the first step or evaluation whose loss
 /// is NaN or infinite. Throws ReplicasDiffer as Parameters::check_replicas, and PeerFailed.
+/// Throws InvalidArgument on all ranks if options.initial_weights are those of another network, FileError or PeerFailed
+/// if a file of weights cannot be read or written.
 /// Throws FileError on all ranks if no checkpoint of options.checkpoint is whole, or if the last one cannot be written.
 template <class T>
 TrainReport train(const comm::Communicator& comm, const NetworkDescription& network, const Strategy& strategy,

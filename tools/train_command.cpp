@@ -52,17 +52,11 @@ const std::vector<std::string> precisions{"float", "double", "bfloat16"};
 TrainCommand::TrainCommand(CLI::App& app)
     : command_(app.add_subcommand("train", "Train a network on labelled images, on all ranks of mpirun")) {
   options_.epochs = 3;
-  // With the linear schedule, a shift of 1 adds a percentage point of accuracy after five epochs of the MNIST subset.
-  options_.shift = 1;
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     return add_option(*command_, name, value, text, type);
   };
   add("--model", model_, model_help(), "NAME|FILE.json");
-  add("--data", data_,
-      "Folder with the files {train,t10k}-{images-idx3,labels-idx1}-ubyte[.gz], or `synthetic`: made-up data for any "
-      "network, without a test set, for time and memory; needs --steps",
-      "DIR|synthetic")
-      ->required();
+  data_.add_options(*command_);
   command_
       ->add_option("--input", input_,
                    "Extents of one sample of synthetic data, HxWxC or DxHxWxC; default: those of the model")
@@ -82,7 +76,6 @@ TrainCommand::TrainCommand(CLI::App& app)
       "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
   add("--seed", seed_, "Seed of the initial parameters and of the order of samples", "N");
   optimiser_.add_options(*command_);
-  add("--shift", options_.shift, "Largest random shift of training images, pixels; new in each epoch; 0: none", "N");
   add("--backend", backend_, "Backend of convolution: " + listed(backends), "NAME");
   add("--gradients", gradients_,
       "Ranks whose gradients a step sums: " + listed(reductions) +
@@ -91,6 +84,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--check-replicas", options_.check_replicas,
       "Compare checksums of the parameters between ranks after each N steps; 0: never", "N");
   checkpoint_.add_options(*command_);
+  add("--weights", weights_, "Start from the weights in this safetensors file, unless a checkpoint is resumed", "FILE");
+  add("--export", export_, "Write the last weights to this safetensors file", "FILE");
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
   add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
@@ -106,13 +101,13 @@ void TrainCommand::check() const {
   check_model(model_);
   for (const char* option : {"--input", "--classes"})
     check_not_with_model_file(model_, option, command_->count(option) > 0);
-  if (data_.empty()) refuse("--data", "\"\"", "the path of a folder, or synthetic");
+  data_.check();
   if (command_->count("--input") > 0) check_input(input_);
   if (command_->count("--classes") > 0) check_range("--classes", classes_, 1, most_of_an_option);
   for (const char* option : {"--input", "--classes"})
-    if (command_->count(option) > 0 && !is_synthetic())
+    if (command_->count(option) > 0 && !data_.is_synthetic())
       refuse(option, "given", "only with --data synthetic; a folder's images have extents and classes");
-  if (is_synthetic() && options_.steps < 1)
+  if (data_.is_synthetic() && options_.steps < 1)
     refuse("--steps", std::to_string(options_.steps), "at least 1 with --data synthetic, which has no end");
   if (options_.epochs < 1) refuse("--epochs", std::to_string(options_.epochs), "at least 1");
   // The parser turns a number beyond 64 bits into the largest number.
@@ -132,7 +127,6 @@ void TrainCommand::check() const {
   }
   optimiser_.check();
   checkpoint_.check();
-  if (options_.shift < 0 || options_.shift > 1000) refuse("--shift", std::to_string(options_.shift), "from 0 to 1000");
   if (backends.count(backend_) == 0) refuse("--backend", backend_, "one of: " + listed(backends));
   if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, "one of: " + listed(reductions));
   if (progress_styles.count(progress_) == 0) {
@@ -146,6 +140,10 @@ void TrainCommand::check() const {
     refuse("--trace-steps", std::to_string(trace_steps_), "from 1 to " + std::to_string(most_traced));
   if (command_->count("--trace-steps") > 0 && trace_.empty())
     refuse("--trace-steps", std::to_string(trace_steps_), "together with --trace FILE");
+  for (const auto& [option, path] : {std::pair("--weights", weights_), std::pair("--export", export_)})
+    if (command_->count(option) > 0 && path.empty()) refuse(option, "\"\"", "the path of a file");
+  if (!export_.empty() && (export_ == json_ || export_ == trace_))
+    refuse("--export", export_, "a path that differs from --json and --trace");
   if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
   if (command_->count("--strategy") > 0 && strategy_.empty())
     refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
@@ -153,7 +151,8 @@ void TrainCommand::check() const {
 
 void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   const auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
-  values.add("--model", model_).add("--data", std::string(is_synthetic() ? "synthetic" : "a folder"));
+  values.add("--model", model_);
+  data_.add_to(values);
   values.add("--input", input_)
       .add("--classes", classes_)
       .add("--epochs", options_.epochs)
@@ -162,7 +161,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
   checkpoint_.add_to(values);
-  values.add("--shift", options_.shift).add("--backend", backend_);
+  values.add("--weights", weights_).add("--export", export_).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--tuning", given(tuning_)).add("--json", given(json_));
@@ -171,9 +170,10 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
 
 template <class T>
 nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                    const nn::Strategy& strategy, const nn::TrainAndTest& data,
+                                    const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
                                     nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_;
+  data_.set_augmentation(data, options);
   options.optimiser = optimiser_.optimiser();
   options.update = optimiser_.update();
   options.schedule = optimiser_.schedule();
@@ -183,18 +183,20 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.seed = static_cast<std::uint64_t>(seed_);
   options.timed_steps = trace_.empty() ? 0 : trace_steps_;
   options.checkpoint = checkpoint_.options();
+  options.initial_weights = weights_;
+  options.export_weights = export_;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();
     options.checkpoint.stop = StopSignals::came;
   }
-  if (is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, strategy, options, observer);
+  if (data_.is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, strategy, options, observer);
   return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
 }
 
-nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTest& data) const {
+nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTestSets& data) const {
   nn::ModelOptions given;
-  if (!is_synthetic()) given = {data.train.image, data.train.classes};
+  if (!data_.is_synthetic()) given = data_.model_options(data);
   if (!input_.empty()) given.input = parse_input(input_);
   if (command_->count("--classes") > 0) given.classes = classes_;
   nn::NetworkDescription network = network_of_model(model_, given);
@@ -204,20 +206,20 @@ nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTest& data) c
   return network;
 }
 
-std::string TrainCommand::describe(const nn::TrainAndTest& data, const nn::NetworkDescription& network) const {
+std::string TrainCommand::describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const {
   const std::string sample = input_text(network.input, network.spatial_rank);
-  if (is_synthetic()) return fmt::format("{} steps on synthetic samples of {}", options_.steps, sample);
-  return fmt::format("{} training and {} test images of {} from {}", data.train.size(), data.test.size(), sample,
-                     data_);
+  if (data_.is_synthetic()) return fmt::format("{} steps on synthetic samples of {}", options_.steps, sample);
+  return data_.describe(data, sample);
 }
 
 TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const {
-  return {model_, data_, strategy.source, precision_, comm.size(), options_.batch, seed_};
+  return {model_, data_.name(), strategy.source, precision_, comm.size(), options_.batch, seed_};
 }
 
 void TrainCommand::run(const comm::Communicator& comm) const {
   const bool speaks = comm.rank() == 0;
-  for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_)}) {
+  for (const auto& [option, path] :
+       {std::pair("--json", json_), std::pair("--trace", trace_), std::pair("--export", export_)}) {
     if (path.empty()) continue;
     comm::collectively(comm, std::string("aloni train ") + option, [&, &file = path] {
       if (speaks) check_result_file_can_be_written(file);
@@ -225,8 +227,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   }
   if (!tuning_.empty()) use_tuning_file(comm, tuning_);
   const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
-  const nn::TrainAndTest data = comm::collectively(
-      comm, "aloni train --data", [&] { return is_synthetic() ? nn::TrainAndTest{} : nn::read_mnist(data_); });
+  const nn::TrainAndTestSets data = comm::collectively(comm, "aloni train --data", [&] { return data_.open(); });
   const nn::NetworkDescription network =
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
@@ -240,7 +241,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     fmt::print("{}\n", describe(data, network));
     std::fflush(stdout);
     speaker.emplace(progress_styles.at(progress_), options_.batch,
-                    is_synthetic() ? options_.steps * options_.batch : data.train.size());
+                    data_.is_synthetic() ? options_.steps * options_.batch : data.train.size());
   }
   nn::TrainObserver* const observer = speaks ? &*speaker : nullptr;
   const auto train_with = precision_ == "double"     ? &TrainCommand::train<double>

@@ -1,10 +1,11 @@
 #pragma once
-// aloni train: trains a named network with a strategy, on a data set in IDX files or on made-up data; prints and writes
-// the results.
+// aloni train: trains a network with a strategy, on the data sets of a folder or on made-up data; prints and writes the
+// results.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/checkpoint_arguments.hpp>
+#include <aloni/tools/data_arguments.hpp>
 #include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/progress.hpp>
 #include <aloni/tools/train_output.hpp>
@@ -33,20 +34,21 @@ class TrainCommand {
  private:
   template <class T>
   nn::TrainReport train(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                        const nn::Strategy& strategy, const nn::TrainAndTest& data, nn::TrainObserver* observer) const;
-  bool is_synthetic() const { return data_ == "synthetic"; }
-  nn::NetworkDescription network_for(const nn::TrainAndTest& data) const;
-  std::string describe(const nn::TrainAndTest& data, const nn::NetworkDescription& network) const;
+                        const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
+                        nn::TrainObserver* observer) const;
+  nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
+  std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;
 
   TrainRun train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const;
 
   CLI::App* command_;
-  std::string model_ = "lenet5", data_, strategy_, precision_ = "float", backend_ = "automatic", gradients_ = "all",
-              progress_ = "automatic", json_, tuning_, trace_;
+  std::string model_ = "lenet5", strategy_, precision_ = "float", backend_ = "automatic", gradients_ = "all",
+              progress_ = "automatic", json_, tuning_, trace_, weights_, export_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;
   std::int64_t seed_ = 1;  // signed, because the parser would turn -1 into a large number
+  DataArguments data_;
   OptimiserArguments optimiser_;
   CheckpointArguments checkpoint_;
   nn::TrainOptions options_;

@@ -26,7 +26,8 @@ TrainSpeaker::TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_e
       batch_(std::min(batch, samples_per_epoch)),
       steps_per_epoch_((samples_per_epoch + batch_ - 1) / batch_) {}
 
-void TrainSpeaker::after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) {
+void TrainSpeaker::after_step(const nn::StepReport& report) {
+  const auto& [step, total_steps, loss, learning_rate, seconds] = report;
   // A mean over about twenty steps: steady enough to read, and it adapts soon when other programs slow the machine.
   constexpr double weight = 0.05;
   step_seconds_ = step_seconds_ == 0 ? seconds : (1 - weight) * step_seconds_ + weight * seconds;
@@ -42,8 +43,10 @@ void TrainSpeaker::after_step(std::int64_t step, std::int64_t total_steps, doubl
 
 void TrainSpeaker::after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) {
   progress_.clear();
-  const std::string accuracy =
-      report.test_accuracy ? fmt::format(", test accuracy {:.2f} %", 100 * *report.test_accuracy) : "";
+  const std::string accuracy = report.test_accuracy
+                                   ? fmt::format(", test accuracy {:.2f} %", 100 * *report.test_accuracy)
+                               : report.test_loss ? fmt::format(", test loss {:.4f}", *report.test_loss)
+                                                  : "";
   fmt::print("epoch {}/{}: loss {:.4f}{}, {:.0f} samples/s\n", epoch, epochs, report.loss, accuracy,
              samples_per_second);
   std::fflush(stdout);
@@ -73,6 +76,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
   for (const auto& epoch : report.epochs) {
     nlohmann::ordered_json entry{{"loss", epoch.loss}};
     if (epoch.test_accuracy) entry["test_accuracy"] = *epoch.test_accuracy;
+    if (epoch.test_loss) entry["test_loss"] = *epoch.test_loss;
     json["epochs"].push_back(entry);
   }
   json["step_seconds"] = report.step_seconds;

@@ -20,7 +20,7 @@ class TrainSpeaker : public nn::TrainObserver {
  public:
   TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_epoch);
 
-  void after_step(std::int64_t step, std::int64_t total_steps, double loss, double seconds) override;
+  void after_step(const nn::StepReport& report) override;
   void after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) override;
 
  private:
@@ -33,9 +33,9 @@ class TrainSpeaker : public nn::TrainObserver {
 /// Text for stdout, several lines: speed, time of each phase, memory.
 std::string summary(const nn::TrainReport& report);
 
-/// {"losses": [per step], "epochs": [{"loss", "test_accuracy"}], "step_seconds", "samples_per_second", "time":
+/// {"losses": [per step], "epochs": [{"loss", "test_accuracy", "test_loss"}], "step_seconds", "samples_per_second", "time":
 /// {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "predicted_memory_bytes", "bytes_sent", "messages",
-/// "run": {version, members of TrainRun}}. Without a test set there is no "test_accuracy". "bytes_sent" and "messages"
+/// "run": {version, members of TrainRun}}. Without a test set there is neither "test_accuracy" nor "test_loss". "bytes_sent" and "messages"
 /// are those of one training step. Numbers that are not finite become null.
 std::string to_json(const nn::TrainReport& report, const TrainRun& run);
 

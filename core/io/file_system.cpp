@@ -155,9 +155,13 @@ std::string folder_of(const std::string& path) {
 }
 
 void write_file(FileSystem& files, const std::string& path, std::string_view text) {
+  write_file(files, path, std::span(&text, 1));
+}
+
+void write_file(FileSystem& files, const std::string& path, std::span<const std::string_view> parts) {
   const auto file = files.create_temporary(path);
   try {
-    file->write(std::as_bytes(std::span(text.data(), text.size())));
+    for (const std::string_view part : parts) file->write(std::as_bytes(std::span(part.data(), part.size())));
     // Before the file replaces an older one: otherwise a crash of the machine could leave an empty file.
     file->sync();
     file->close();

@@ -68,6 +68,8 @@ FileSystem& real_file_system();
 /// Writes a file that appears complete or not at all: the text goes to a temporary file in the same folder, which is
 /// then renamed. After a failure an older file `path` still has its contents.
 void write_file(FileSystem& files, const std::string& path, std::string_view text);
+/// As above: the parts one after another.
+void write_file(FileSystem& files, const std::string& path, std::span<const std::string_view> parts);
 
 /// The folder of a path; "." if the path has none.
 std::string folder_of(const std::string& path);

@@ -65,21 +65,12 @@ void archive_flats(Archive& archive, const Queue<Exec>& queue, const Parameters<
 }
 
 template <class T, class Exec>
-void archive_parameters(Archive& archive, const Queue<Exec>& queue, const NetworkDescription& network,
-                        const Parameters<T, Exec>& parameters) {
-  using Flat = typename Parameters<T, Exec>::Flat;
-  std::vector<Flat> flats;
+void archive_weights(Archive& archive, const Queue<Exec>& queue, const NetworkDescription& network,
+                     const Parameters<T, Exec>& parameters) {
+  std::vector<typename Parameters<T, Exec>::Flat> flats;
   for (const auto& segment : parameters.segments()) flats.push_back(segment.values);
   archive_flats(archive, queue, parameters, flats, "");
   if (archive.loads()) parameters.values_changed();
-  if (parameters.trains()) {
-    const auto& states = properties_of(parameters.optimiser()).states;
-    for (std::size_t k = 0; k < states.size(); ++k) {
-      flats.clear();
-      for (const auto& segment : parameters.segments()) flats.push_back(segment.states.at(k));
-      archive_flats(archive, queue, parameters, flats, "." + std::string(states[k]));
-    }
-  }
   for (const auto& statistics : parameters.all_running_statistics()) {
     const std::string& layer = network.layers.at(static_cast<std::size_t>(statistics.layer)).name;
     archive_vector(archive, queue, layer + ".running_mean", statistics.mean);
@@ -87,9 +78,24 @@ void archive_parameters(Archive& archive, const Queue<Exec>& queue, const Networ
   }
 }
 
+template <class T, class Exec>
+void archive_parameters(Archive& archive, const Queue<Exec>& queue, const NetworkDescription& network,
+                        const Parameters<T, Exec>& parameters) {
+  archive_weights(archive, queue, network, parameters);
+  if (!parameters.trains()) return;
+  const auto& states = properties_of(parameters.optimiser()).states;
+  for (std::size_t k = 0; k < states.size(); ++k) {
+    std::vector<typename Parameters<T, Exec>::Flat> flats;
+    for (const auto& segment : parameters.segments()) flats.push_back(segment.states.at(k));
+    archive_flats(archive, queue, parameters, flats, "." + std::string(states[k]));
+  }
+}
+
 #define INSTANTIATE(T, Exec)                                                                                        \
   template void archive_flats<T, Exec>(Archive&, const Queue<Exec>&, const Parameters<T, Exec>&,                    \
                                        const std::vector<typename Parameters<T, Exec>::Flat>&, const std::string&); \
+  template void archive_weights<T, Exec>(Archive&, const Queue<Exec>&, const NetworkDescription&,                   \
+                                         const Parameters<T, Exec>&);                                               \
   template void archive_parameters<T, Exec>(Archive&, const Queue<Exec>&, const NetworkDescription&,                \
                                             const Parameters<T, Exec>&);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)

@@ -10,6 +10,11 @@
 
 namespace aloni::nn::checkpoint {
 
+/// Values and running statistics only. As below otherwise.
+template <class T, class Exec>
+void archive_weights(Archive& archive, const Queue<Exec>& queue, const NetworkDescription& network,
+                     const Parameters<T, Exec>& parameters);
+
 /// Values, states of the optimiser and running statistics: "conv1.weight", "conv1.weight.momentum",
 /// "bn1.running_mean", "bn1.running_variance". Running statistics are those of each rank; ranks that save them average
 /// them before (Network::synchronise_statistics).

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/data/cifar10.hpp>
+#include <aloni/nn/data/idx.hpp>
 #include <aloni/nn/data/idx_array.hpp>
 #include <aloni/nn/data/npy.hpp>
 #include <aloni/nn/data/raw_array.hpp>
@@ -58,6 +59,12 @@ Dataset checked(const Folder& folder, Dataset set) {
   return set;
 }
 
+/// Reads all labels, so that a wrong one stops the start of a training and not its middle.
+Dataset with_checked_labels(Dataset set) {
+  largest_label(*set.targets, set.classes);
+  return set;
+}
+
 std::string required(const Folder& folder, const std::string& name) {
   const std::string path = folder.either(name);
   if (path.empty()) throw FileError(operation, folder.path_of(name), "missing", "this file, or it with .gz appended");
@@ -65,11 +72,19 @@ std::string required(const Folder& folder, const std::string& name) {
 }
 
 Dataset mnist(const Folder& folder, const std::string& prefix) {
-  return checked(folder, {.inputs = open_idx(required(folder, prefix + "-images-idx3-ubyte")),
-                          .targets = open_idx(required(folder, prefix + "-labels-idx1-ubyte")),
-                          .target_kind = TargetKind::sample_labels,
-                          .classes = 10,
-                          .normalisation = {1.0 / 255.0, {0.1307}, {0.3081}}});
+  const std::string images = required(folder, prefix + "-images-idx3-ubyte");
+  const std::string labels = required(folder, prefix + "-labels-idx1-ubyte");
+  // Both headers are compared before a compressed file is inflated: a damaged header may announce gigabytes.
+  const auto count = [](const std::string& path) { return IdxFile(path).extents().front(); };
+  if (count(images) != count(labels)) {
+    throw FileError(operation, labels, std::to_string(count(labels)) + " labels",
+                    std::to_string(count(images)) + ", as there are images in " + images);
+  }
+  return with_checked_labels(checked(folder, {.inputs = open_idx(images),
+                                              .targets = open_idx(labels),
+                                              .target_kind = TargetKind::sample_labels,
+                                              .classes = 10,
+                                              .normalisation = {1.0 / 255.0, {0.1307}, {0.3081}}}));
 }
 
 std::vector<std::string> cifar10_batches(const Folder& folder) {
@@ -150,8 +165,9 @@ TrainAndTestSets open_data_sets(const std::string& path) {
   if (!folder.either("train-images-idx3-ubyte").empty())
     return matching(folder, {mnist(folder, "train"), mnist(folder, "t10k")});
   if (const auto batches = cifar10_batches(folder); !batches.empty()) {
-    TrainAndTestSets sets{open_cifar10(batches)};
-    if (const std::string test = folder.either("test_batch.bin"); !test.empty()) sets.test = open_cifar10({test});
+    TrainAndTestSets sets{with_checked_labels(open_cifar10(batches))};
+    if (const std::string test = folder.either("test_batch.bin"); !test.empty())
+      sets.test = with_checked_labels(open_cifar10({test}));
     return sets;
   }
   if (auto train = own_set(folder, {"train-", ""}))

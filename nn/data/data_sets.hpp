@@ -15,7 +15,7 @@ namespace aloni::nn {
 /// Own arrays have their targets beside them: train-labels or labels (a label for each sample), masks (a label for each
 /// pixel), or targets (values of the output). test-images and its targets are the test set, if they exist.
 /// Bytes of own arrays are multiplied by 1/255. The number of classes is the largest label of the samples, plus one.
-/// Reads headers, and the labels of own arrays. Not collective: wrap it in comm::collectively.
+/// Reads headers, and the labels of samples. Not collective: wrap it in comm::collectively.
 /// Throws FileError naming the path: nothing of these kinds, two candidates for one array, a size or type that does not
 /// fit, and test samples with other extents than training samples.
 TrainAndTestSets open_data_sets(const std::string& folder);

@@ -28,11 +28,11 @@ void read_labels(const SampleArray& labels, Index sample, const views::Box& box,
   });
 }
 
-Index largest_label(const SampleArray& labels) {
+Index largest_label(const SampleArray& labels, Index classes) {
   Index largest = 0;
   for (Index sample = 0; sample < labels.size(); ++sample) {
     int label = 0;
-    read_labels(labels, sample, whole(labels.extents()), 0, std::span(&label, 1));
+    read_labels(labels, sample, whole(labels.extents()), classes, std::span(&label, 1));
     largest = std::max<Index>(largest, label);
   }
   return largest;

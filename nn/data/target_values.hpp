@@ -14,6 +14,6 @@ void read_labels(const SampleArray& labels, Index sample, const views::Box& box,
 
 /// The largest label of an array with one label for each sample. Reads all of them, one by one.
 /// Not collective. Throws as read_labels. @pre labels.extents().size() = 1
-Index largest_label(const SampleArray& labels);
+Index largest_label(const SampleArray& labels, Index classes = 0);
 
 }  // namespace aloni::nn

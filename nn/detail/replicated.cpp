@@ -87,7 +87,8 @@ void add_to(comm::ReplicatedValues& values, const std::string& name, const Datas
   values.add(name + "'s scale", set.normalisation.scale);
   values.add(name + "'s mean", std::as_bytes(std::span(set.normalisation.mean)));
   values.add(name + "'s deviation", std::as_bytes(std::span(set.normalisation.deviation)));
-  if (set.targets) values.add(name + "'s targets", set.targets->fingerprint());
+  const bool labels = set.target_kind != TargetKind::elements;
+  if (set.targets) values.add(name + (labels ? "'s labels" : "'s targets"), set.targets->fingerprint());
   if (set.inputs) values.add(name + "'s inputs", set.inputs->fingerprint());
 }
 

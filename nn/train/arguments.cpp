@@ -19,7 +19,8 @@ void check(bool good, const char* argument, const std::string& value, const char
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, epochs, steps, seed, optimiser, update, schedule, early_stop, shift, flip, brightness, contrast,
-               backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint] = options;
+               backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint, initial_weights,
+               export_weights] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -35,6 +36,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("checkpoint folder", checkpoint.folder).add("checkpoint every_steps", checkpoint.every_steps);
   values.add("checkpoint every_seconds", checkpoint.every_seconds).add("checkpoint keep", checkpoint.keep);
   values.add("checkpoint resume", checkpoint.resume);
+  values.add("initial_weights", initial_weights).add("export_weights", export_weights);
   // The images determine the input of most networks. Their number is the better explanation.
   for (const auto& [name, text] : data.values()) values.add(name, text);
   detail::add_to(values, network);

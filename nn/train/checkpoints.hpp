@@ -19,8 +19,8 @@ class Checkpoints {
   Checkpoints(const comm::Communicator& comm, const CheckpointOptions& options);
 
   /// The checkpoint to resume from: the newest whole one. None if the folder has none. Tells of refused ones by
-  /// notices. Collective. Throws InvalidArgument on all ranks if the folder has checkpoints and options.resume is
-  /// false.
+  /// notices.
+  /// Collective. Throws InvalidArgument on all ranks if the folder has checkpoints and options.resume is false.
   /// Throws FileError on all ranks if all finished checkpoints are refused. Throws FileError on rank 0, and PeerFailed
   /// on the others, if the folder cannot be made or listed.
   std::optional<checkpoint::Checkpoint> find() const;

@@ -39,6 +39,13 @@ class DatasetSource : public Source<T> {
     load(queue, training_, epoch_, first, network);
   }
 
+  /// Two host batches for each set: one in use, one ahead.
+  Index resident_bytes(const Network<T, Exec>& network) const override {
+    const BatchPart part = part_of_batch(network, network_);
+    const Index one = (part.input.empty() ? 0 : part.input.size()) + (part.output.empty() ? 0 : part.output.size());
+    return (test_set_ ? 4 : 2) * one * static_cast<Index>(sizeof(T));
+  }
+
   TestResult test(Networks<T>& networks, const Queue<Exec>& queue, Index batch,
                   const std::function<void(double)>& check_loss) override {
     if (!testing_) return {};

@@ -7,6 +7,7 @@
 #include <aloni/nn/checkpoint/archive_parameters.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/detail/replicated.hpp>
+#include <aloni/nn/weights_file.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -93,7 +94,8 @@ template <class T>
 void Training<T>::prepare() {
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
   Network<T, Exec>& network = networks_.of(batch_);
-  report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(network.planned_resident_bytes()));
+  const Index planned = network.planned_resident_bytes() + source_.resident_bytes(network);
+  report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(planned));
   network.record_times(timed_.times().get());  // prices its nodes
   network.record_times(nullptr);
   if (!waits_for_all()) partial_.emplace(comm_, parameters_.gradients().extent(0));
@@ -101,10 +103,15 @@ void Training<T>::prepare() {
 
 template <class T>
 TrainReport Training<T>::run() {
-  resume();
+  if (!resume() && !options_.initial_weights.empty()) {
+    comm::collectively(comm_, "aloni::nn::train",
+                       [&] { read_weights(queue_, description_, parameters_, options_.initial_weights); });
+  }
   prepare();
   const auto first = static_cast<int>(progress_.steps / steps_per_epoch_);
   for (int epoch = first; !stopped_early() && progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
+  if (!options_.export_weights.empty())
+    write_weights(comm_, queue_, description_, parameters_, options_.export_weights);
   finish_report();
   return report_;
 }
@@ -154,11 +161,11 @@ auto Training<T>::sums_of(int epoch) const -> Epoch {
 }
 
 template <class T>
-void Training<T>::resume() {
-  if (options_.checkpoint.folder.empty()) return;
+bool Training<T>::resume() {
+  if (options_.checkpoint.folder.empty()) return false;
   checkpoints_.emplace(comm_, options_.checkpoint);
   const auto found = checkpoints_->find();
-  if (!found) return;
+  if (!found) return false;
   comm::collectively(comm_, "aloni::nn::train", [&] {
     checkpoint::Loader loader(*found);
     archive(loader);
@@ -170,6 +177,7 @@ void Training<T>::resume() {
   report_.epochs.resize(std::min(report_.epochs.size(), static_cast<std::size_t>(progress_.steps / steps_per_epoch_)));
   report_.resumed_at = progress_.steps;
   timed_ = TimedSteps(options_.timed_steps, total_steps_, progress_.steps);
+  return true;
 }
 
 template <class T>
@@ -274,7 +282,8 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
   if (options_.check_replicas > 0 && progress_.steps % options_.check_replicas == 0) {
     parameters_.check_replicas(comm_, queue_, "aloni::nn::train: after step " + std::to_string(progress_.steps));
   }
-  if (observer_) observer_->after_step(progress_.steps, total_steps_, result.loss, seconds);
+  if (observer_)
+    observer_->after_step({progress_.steps, total_steps_, result.loss, learning_rate(optimiser_), seconds});
 }
 
 template <class T>

@@ -43,8 +43,8 @@ class Training {
 
   bool waits_for_all() const { return options_.gradients == GradientReduction::all; }
   Parameters<Parameter, Exec> make_parameters() const;
-  /// Restores the state of a checkpoint, if there is one.
-  void resume();
+  /// Restores the state of a checkpoint. Returns whether there is one.
+  bool resume();
   /// Writes a checkpoint if one is due. Returns whether the training must stop.
   bool save_if_due();
   /// All state that the next steps and the report depend on. Not collective.

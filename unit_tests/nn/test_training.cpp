@@ -142,8 +142,8 @@ TEST(Training, LowersTheLearningRateOnAPlateau) {
 class Straggler : public TrainObserver {
  public:
   explicit Straggler(bool late) : late_(late) {}
-  void after_step(std::int64_t step, std::int64_t, double, double) override {
-    if (late_ && step % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  void after_step(const StepReport& report) override {
+    if (late_ && report.step % 5 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   void after_epoch(int, int, const EpochReport&, double) override {}
 
@@ -283,9 +283,9 @@ TEST(Training, NamesTheArgumentThatDiffersBetweenRanksAndTheRanks) {
 class Saboteur : public TrainObserver {
  public:
   Saboteur(TrainOptions& options, bool acts) : options_(options), acts_(acts) {}
-  void after_step(std::int64_t step, std::int64_t, double, double) override {
-    steps = step;
-    if (acts_ && step == 3) set_learning_rate(options_.optimiser, 0.1);
+  void after_step(const StepReport& report) override {
+    steps = report.step;
+    if (acts_ && report.step == 3) set_learning_rate(options_.optimiser, 0.1);
   }
   void after_epoch(int, int, const EpochReport&, double) override {}
 

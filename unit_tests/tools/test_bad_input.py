@@ -100,9 +100,8 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["--kokkos-num-threads"], "--kokkos-num-threads=many", ranks=(0, 2))
         self.train_refused(USAGE, ["--kokkos-dance"], "--kokkos-dance")
 
-    def test_names_the_file_missing_in_an_absent_folder(self):
-        self.train_refused(FAILURE, ["no-such-folder/" + IMAGES, "missing"], data=self.path("no-such-folder"),
-                           ranks=RANKS)
+    def test_names_an_absent_folder(self):
+        self.train_refused(FAILURE, ["no-such-folder", "missing"], data=self.path("no-such-folder"), ranks=RANKS)
 
     def test_names_a_missing_file(self):
         data = self.damaged_data("t10k-labels-idx1-ubyte", lambda bytes: None)
@@ -155,7 +154,7 @@ class BadInput(unittest.TestCase):
         with open(images, "wb") as file:
             file.write(changed)
         good, bad = (["train", "--steps", "1", "--data", data] for data in (DATA, other))
-        self.check(aloni_each(good, bad, limit=LIMIT), USAGE, "training set's images", "8000 on rank 0",
+        self.check(aloni_each(good, bad, limit=LIMIT), USAGE, "training set's samples", "8000 on rank 0",
                    "7990 on rank 1")
 
     def check_different_data(self, name, change, *words):
@@ -208,7 +207,7 @@ class BadInput(unittest.TestCase):
             plain = bytearray(gzip.decompress(bytes))
             plain[8 + 1234] = 10
             return gzip.compress(plain)
-        self.train_refused(FAILURE, [LABELS, "label 10 of image 1234"], data=self.damaged_data(LABELS, change))
+        self.train_refused(FAILURE, [LABELS, "label 10 of sample 1234"], data=self.damaged_data(LABELS, change))
 
     def test_refuses_different_counts_of_images_and_labels(self):
         def change(bytes):

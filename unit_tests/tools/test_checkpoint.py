@@ -157,6 +157,20 @@ class Checkpoint(unittest.TestCase):
         result = aloni(*TRAINING, *self.options(), "--seed", "9", ranks=0)
         self.assertEqual((result.code, "as in the checkpoint" in result.err), (USAGE, True))
 
+    def test_exports_weights_and_starts_from_them(self):
+        path = os.path.join(self.folder, "weights.safetensors")
+        first = losses_of("--steps", "100", "--export", path, ranks=1)
+        second = losses_of("--steps", "1", "--weights", path, "--strategy", "c2", "--seed", "2", ranks=2)
+        self.assertLess(second[0], first[0] / 2)
+        with open(path, "rb") as file:
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        self.assertEqual(header["conv2.weight"]["shape"], [16, 1, 5, 5, 6])
+        self.assertEqual(header["conv2.weight"]["dtype"], "F64")
+        result = aloni(*TRAINING, "--weights", path, "--model", "resnet18", ranks=0)
+        self.assertEqual((result.code, "expected a tensor of this name" in result.err), (USAGE, True), result.err)
+        result = aloni(*TRAINING, "--export", os.path.join(self.folder, "none", "x"), ranks=0)
+        self.assertEqual((result.code, "none/x" in result.err), (FAILURE, True), result.err)
+
     @unittest.skipUnless(importlib.util.find_spec("numpy"), "there is no NumPy")
     def test_is_read_by_ten_lines_of_numpy(self):
         sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples"))

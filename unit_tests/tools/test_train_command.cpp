@@ -51,6 +51,10 @@ TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
                    "--keep",
                    "3",
                    "--resume",
+                   "--weights",
+                   "first.safetensors",
+                   "--export",
+                   "last.safetensors",
                    "--allow-nonfinite",
                    "--progress",
                    "none",
@@ -120,7 +124,8 @@ TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
       {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"}, {"--model", "resnet9000"},   {"--precision", "half"},
       {"--check-replicas", "-1"}, {"--backend", "magic"},    {"--progress", "loud"},      {"--schedule", "sine"},
       {"--shift", "-1"},          {"--clip", "-1"},          {"--clip", "nan"},           {"--label-smoothing", "1"},
-      {"--warm-up", "-1"},        {"--early-stop", "-1"},    {"--label-smoothing", "-1"},
+      {"--warm-up", "-1"},        {"--early-stop", "-1"},    {"--label-smoothing", "-1"}, {"--brightness", "-0.5"},
+      {"--contrast", "1.5"},      {"--contrast", "nan"},
   };
   for (const auto& [flag, value] : cases) {
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));

@@ -1,12 +1,12 @@
 // A training that stops and resumes continues as if it had not stopped: with the same bits on the same grid, and up to
 // the order of sums on other numbers of ranks and with other splits.
 #include "support/transport.hpp"
+#include "training_of_images.hpp"
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/io/file_system.hpp>
 #include <aloni/core/notice.hpp>
 #include <aloni/nn/checkpoint/files.hpp>
-#include <aloni/nn/trainer.hpp>
 
 #include <gmock/gmock.h>
 
@@ -15,57 +15,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <string>
-#include <support/temporary_folder.hpp>
 #include <vector>
 
-namespace aloni::nn {
+namespace aloni::nn::test {
 namespace test_restart {
-
-/// A folder that all ranks see.
-class SharedFolder {
- public:
-  explicit SharedFolder(const comm::Communicator& comm) : comm_(comm) {
-    if (comm.rank() == 0) {
-      folder_ = std::make_unique<test::TemporaryFolder>();
-      path_ = folder_->path("checkpoints");
-    }
-    comm.broadcast(path_, 0);
-  }
-  ~SharedFolder() { comm_.barrier(); }
-  const std::string& path() const { return path_; }
-
- private:
-  const comm::Communicator& comm_;
-  std::unique_ptr<test::TemporaryFolder> folder_;
-  std::string path_;
-};
-
-NetworkDescription net() {
-  NetworkDescription net;
-  net.spatial_rank = 2;
-  net.input = views::make_extents(1, {8, 6}, 2);
-  net.loss = Loss::softmax_cross_entropy;
-  net.layers = {{"conv1", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
-                {"norm", BatchNorm{}, {"conv1"}},
-                {"relu", Relu{}, {"norm"}},
-                {"drop", Dropout{0.2}, {"relu"}},
-                {"conv2", Convolution{6, square_window(2, 3, 2, 1)}, {"drop"}},
-                {"flatten", Flatten{}, {"conv2"}},
-                {"fc", Dense{4}, {"flatten"}}};
-  return net;
-}
-
-LabelledImages images(Index count) {
-  LabelledImages set;
-  set.image = net().input;
-  set.pixels.resize(static_cast<std::size_t>(count * set.image.size()));
-  std::uint32_t state = 12345;
-  for (auto& pixel : set.pixels) pixel = static_cast<std::uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
-  for (Index i = 0; i < count; ++i) set.labels.push_back(static_cast<std::uint8_t>(i % 4));
-  return set;
-}
 
 // Epochs of four full mini-batches and an incomplete one, of 38 images.
 const std::int64_t total = std::getenv("ALONI_NIGHTLY") == nullptr ? 30 : 200;
@@ -86,9 +40,7 @@ TrainOptions options_of(OptimiserKind kind) {
 }
 
 TrainReport run(const comm::Communicator& comm, const std::string& split, const TrainOptions& options) {
-  const auto all = net();
-  const LayerSplit parsed = LayerSplit::parse(split);
-  return train<double>(comm, all, Strategy::uniform(parsed), images(38), images(9), options);
+  return train_small_net(comm, split, options);
 }
 
 /// Trains up to `step` and writes a checkpoint.
@@ -124,17 +76,9 @@ void expect_equal(const TrainReport& a, const TrainReport& b) {
   }
 }
 
-/// The splits of these numbers of ranks; "h2" on 4 ranks has two replicas.
-std::vector<std::string> splits(int ranks) {
-  std::vector<std::string> some;
-  for (const char* text : {"1", "n2", "h2", "c2", "f2", "n3", "h2w2", "c2f2", "n2f2"})
-    if (LayerSplit::parse(text).size() == ranks) some.emplace_back(text);
-  return some;
-}
-
 TEST(Restart, HasTheSameBitsOnTheSameGrid) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   for (const OptimiserKind kind : {OptimiserKind::sgd, OptimiserKind::adam}) {
     const TrainOptions options = options_of(kind);
     const TrainReport whole = run(comm, split, options);
@@ -153,17 +97,17 @@ TEST(Restart, HasTheSameBitsOnTheSameGrid) {
 }
 
 TEST(Restart, ContinuesOnOtherRanksAndSplits) {
-  const auto comm = test::make_communicator();
+  const auto comm = aloni::test::make_communicator();
   const TrainOptions options = options_of(OptimiserKind::adam);
-  const TrainReport whole = run(comm, splits(comm.size()).front(), options);
+  const TrainReport whole = run(comm, small_splits(comm.size()).front(), options);
   for (int writers = 1; writers <= comm.size(); ++writers) {
     const auto some = comm.split(comm.rank() < writers ? 0 : 1, comm.rank());
-    for (const std::string& written : splits(writers)) {
+    for (const std::string& written : small_splits(writers)) {
       const SharedFolder folder(comm);
       if (comm.rank() < writers) stop_at(some, written, options, folder.path(), 7);
       comm.barrier();
       // Each checkpoint is read with one split; all splits read some.
-      const auto readers = splits(comm.size());
+      const auto readers = small_splits(comm.size());
       const std::string& read = readers[static_cast<std::size_t>(written.size() + writers) % readers.size()];
       SCOPED_TRACE(written + " on " + std::to_string(writers) + " ranks, then " + read);
       EXPECT_LT(largest_difference(resume(comm, read, options, folder.path()), whole), 1e-10);
@@ -172,8 +116,8 @@ TEST(Restart, ContinuesOnOtherRanksAndSplits) {
 }
 
 TEST(Restart, WritesCheckpointsBesideTheTraining) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
   const TrainReport whole = run(comm, split, options);
   const SharedFolder folder(comm);
@@ -191,8 +135,8 @@ TEST(Restart, WritesCheckpointsBesideTheTraining) {
 }
 
 TEST(Restart, CanGoOnForMoreSteps) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
   options.schedule = {};
   const TrainReport whole = run(comm, split, options);
@@ -207,8 +151,8 @@ TEST(Restart, CanGoOnForMoreSteps) {
 }
 
 TEST(Restart, RefusesAnotherTraining) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   const TrainOptions options = options_of(OptimiserKind::sgd);
   const SharedFolder folder(comm);
   stop_at(comm, split, options, folder.path(), 3);
@@ -236,8 +180,8 @@ TEST(Restart, RefusesAnotherTraining) {
 }
 
 TEST(Restart, TakesTheNewestWholeCheckpoint) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
   const SharedFolder folder(comm);
   stop_at(comm, split, options, folder.path(), 3);
@@ -258,8 +202,8 @@ TEST(Restart, TakesTheNewestWholeCheckpoint) {
 std::vector<std::string> notices;
 
 TEST(Restart, GoesOnAfterACheckpointThatFails) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
   const TrainReport whole = run(comm, split, options);
   const SharedFolder folder(comm);
@@ -285,8 +229,8 @@ TEST(Restart, GoesOnAfterACheckpointThatFails) {
 }
 
 TEST(Restart, FailsIfTheLastCheckpointCannotBeWritten) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   const SharedFolder folder(comm);
   TrainOptions options = options_of(OptimiserKind::sgd);
   options.steps = 2;
@@ -303,8 +247,8 @@ TEST(Restart, FailsIfTheLastCheckpointCannotBeWritten) {
 }
 
 TEST(Restart, StartsFromTheBeginningIfTheFirstCheckpointIsUnfinished) {
-  const auto comm = test::make_communicator();
-  const std::string split = splits(comm.size()).back();
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
   options.steps = 3;
   const SharedFolder folder(comm);
@@ -318,4 +262,4 @@ TEST(Restart, StartsFromTheBeginningIfTheFirstCheckpointIsUnfinished) {
 }
 
 }  // namespace test_restart
-}  // namespace aloni::nn
+}  // namespace aloni::nn::test
