@@ -4,6 +4,7 @@
 //   TrainReport report = train<double>(comm, lenet5(data.train.image, 10), Strategy::uniform(ProcessGrid::parse("h2")),
 //                                      data.train, data.test, {.batch = 64, .epochs = 3});
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/nn/averaging.hpp>
 #include <aloni/nn/data/augmentation.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
@@ -55,6 +56,8 @@ struct TrainOptions {
   /// each epoch, or without a test set the mean training loss.
   LearningRate schedule = {};
   EarlyStop early_stop = {};
+  /// Tests evaluate with the moving average of the parameters (nn/weight_average.hpp). Empty: with their values.
+  std::optional<Averaging> average = {};
   // Random changes of training samples, new in each epoch, as in AugmentationOptions (nn/data/augmentation.hpp).
   int shift = 0;                        ///< at most this many pixels in height and width
   bool flip = false;                    ///< mirrors half of the samples in width
@@ -70,7 +73,7 @@ struct TrainOptions {
   CheckpointOptions checkpoint = {};
   /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
   std::string initial_weights = {};
-  std::string export_weights = {};  ///< file for the last weights; empty: none
+  std::string export_weights = {};  ///< file for the last weights, or their average; empty: none
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);

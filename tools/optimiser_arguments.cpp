@@ -4,12 +4,13 @@
 #include <aloni/tools/together.hpp>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -56,16 +57,16 @@ void OptimiserArguments::add_options(CLI::App& command) {
       fmt::format("Weight decay; without this option {} with adamw", weight_decay_of_adamw), "X");
   add("--decay", decay_, "Weight decay of adam: " + listed(decays) + " (l2: a summand of the gradient)", "NAME");
   add("--clip", clip_, "Largest norm of all gradients together; 0: not clipped", "X");
+  add("--average", average_, "Test with a moving average of the parameters with this decay; 0: with their values", "X");
   add("--label-smoothing", label_smoothing_, "Smoothing of the labels; 0: none", "X");
   add("--schedule", schedule_,
       "Learning rate over time: " + listed(schedules) +
           " (linear: to zero at the last step; plateau: falls when the loss of an epoch no longer does)",
       "NAME");
   add("--step-every", step_every_, "Steps after which the schedule `step` multiplies the rate, again and again", "N");
-  command.add_option("--milestones", milestones_, "Steps at which the schedule `step` multiplies the rate: 1000,2000")
+  command.add_option("--milestones", milestones_, "Steps at which the schedule `step` multiplies the rate: 100,200")
       ->type_name("N,N,...")
-      ->delimiter(',')
-      ->take_all();
+      ->take_last();
   add("--factor", factor_, "Factor of the schedules `step` and `plateau`", "X");
   add("--lowest", lowest_, "Least factor of the schedules `cosine` and `plateau`", "X");
   add("--patience", patience_, "Epochs without an improvement that the schedule `plateau` waits for", "N");
@@ -87,6 +88,7 @@ void OptimiserArguments::check() const {
   check_number("--trust", trust_, trust_ > 0, "a finite number above 0");
   check_number("--weight-decay", weight_decay_, weight_decay_ >= 0, "a finite number of at least 0");
   check_number("--clip", clip_, clip_ >= 0, "a finite number of at least 0");
+  check_number("--average", average_, average_ >= 0 && average_ < 1, "a number of at least 0 and below 1");
   check_number("--label-smoothing", label_smoothing_, label_smoothing_ >= 0 && label_smoothing_ < 1,
                "a number of at least 0 and below 1");
   check_optimiser();
@@ -118,9 +120,7 @@ void OptimiserArguments::check_schedule() const {
   if (schedule_ == "step" && given("--step-every") == given("--milestones"))
     refuse("--schedule", "step", "either --step-every or --milestones");
   if (given("--step-every")) check_range("--step-every", step_every_, 1, most_of_an_option);
-  for (std::size_t i = 0; i < milestones_.size(); ++i)
-    if (milestones_[i] <= (i > 0 ? milestones_[i - 1] : 0))
-      refuse("--milestones", fmt::format("{}", milestones_[i]), "ascending numbers of steps, from 1");
+  if (given("--milestones") && milestones().empty()) refuse("--milestones", "\"\"", "numbers of steps");
   check_number("--factor", factor_, factor_ > 0 && factor_ < 1, "a number above 0 and below 1");
   check_number("--lowest", lowest_, lowest_ >= 0 && lowest_ <= 1, "a number from 0 to 1");
   constexpr std::int64_t most_epochs = 1000000;
@@ -129,12 +129,30 @@ void OptimiserArguments::check_schedule() const {
   check_range("--warm-up", warm_up_, 0, most_of_an_option);
 }
 
+std::vector<std::int64_t> OptimiserArguments::milestones() const {
+  std::vector<std::int64_t> steps;
+  for (std::size_t from = 0; !milestones_.empty() && from <= milestones_.size();) {
+    const std::size_t end = std::min(milestones_.find(',', from), milestones_.size());
+    std::int64_t step = 0;
+    const char *const first = milestones_.data() + from, *const last = milestones_.data() + end;
+    const auto [stop, error] = std::from_chars(first, last, step);
+    if (error != std::errc() || stop != last || step <= (steps.empty() ? 0 : steps.back()))
+      refuse("--milestones", milestones_, "ascending numbers of steps, from 1, with commas between them");
+    steps.push_back(step);
+    from = end + 1;
+  }
+  return steps;
+}
+
 void OptimiserArguments::add_to(comm::ReplicatedValues& values) const {
   values.add("--optimiser", optimiser_).add("--learning-rate", learning_rate_).add("--schedule", schedule_);
   values.add("--momentum", momentum_).add("--beta1", beta1_).add("--beta2", beta2_).add("--epsilon", epsilon_);
   values.add("--weight-decay", weight_decay_).add("--decay", decay_).add("--nesterov", nesterov_);
-  values.add("--trust", trust_).add("--clip", clip_).add("--label-smoothing", label_smoothing_);
-  values.add("--step-every", step_every_).add("--milestones", fmt::format("{}", fmt::join(milestones_, ",")));
+  values.add("--trust", trust_)
+      .add("--clip", clip_)
+      .add("--label-smoothing", label_smoothing_)
+      .add("--average", average_);
+  values.add("--step-every", step_every_).add("--milestones", milestones_);
   values.add("--factor", factor_).add("--lowest", lowest_).add("--patience", patience_);
   values.add("--warm-up", warm_up_).add("--early-stop", early_stop_);
 }
@@ -168,11 +186,15 @@ nn::LearningRate OptimiserArguments::schedule() const {
   nn::LearningRate rate{.warm_up = warm_up_};
   if (schedule_ == "linear") rate.schedule = nn::LinearSchedule{};
   if (schedule_ == "step")
-    rate.schedule = nn::StepSchedule{.every = step_every_, .milestones = milestones_, .factor = factor_};
+    rate.schedule = nn::StepSchedule{.every = step_every_, .milestones = milestones(), .factor = factor_};
   if (schedule_ == "cosine") rate.schedule = nn::CosineSchedule{.lowest = lowest_};
   if (schedule_ == "plateau")
     rate.schedule = nn::PlateauSchedule{.factor = factor_, .patience = static_cast<int>(patience_), .lowest = lowest_};
   return rate;
+}
+
+std::optional<nn::Averaging> OptimiserArguments::average() const {
+  return average_ > 0 ? std::optional<nn::Averaging>({.decay = average_}) : std::nullopt;
 }
 
 nn::EarlyStop OptimiserArguments::early_stop() const { return {.patience = static_cast<int>(early_stop_)}; }

@@ -5,6 +5,7 @@
 #include <aloni/nn/trainer.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,22 +28,25 @@ class OptimiserArguments {
   nn::UpdateOptions update() const;
   nn::LearningRate schedule() const;
   nn::EarlyStop early_stop() const;
+  std::optional<nn::Averaging> average() const;
   double label_smoothing() const { return label_smoothing_; }
 
  private:
   bool given(const char* option) const;
   void check_optimiser() const;
   void check_schedule() const;
+  /// Throws UsageError.
+  std::vector<std::int64_t> milestones() const;
 
   CLI::App* command_ = nullptr;
   std::string optimiser_ = "sgd", schedule_ = "linear", decay_ = "l2";
   double learning_rate_ = nn::SgdOptions{}.learning_rate;
   double momentum_ = nn::SgdOptions{}.momentum;
   double beta1_ = nn::AdamOptions{}.beta1, beta2_ = nn::AdamOptions{}.beta2, epsilon_ = nn::AdamOptions{}.epsilon;
-  double weight_decay_ = 0, trust_ = nn::LarsOptions{}.trust, clip_ = 0, label_smoothing_ = 0;
+  double weight_decay_ = 0, trust_ = nn::LarsOptions{}.trust, clip_ = 0, label_smoothing_ = 0, average_ = 0;
   bool nesterov_ = false;
   std::int64_t step_every_ = 0, patience_ = nn::PlateauSchedule{}.patience, warm_up_ = 0, early_stop_ = 0;
-  std::vector<std::int64_t> milestones_;
+  std::string milestones_;
   double factor_ = nn::StepSchedule{}.factor, lowest_ = 0;
 };
 

@@ -178,6 +178,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.update = optimiser_.update();
   options.schedule = optimiser_.schedule();
   options.early_stop = optimiser_.early_stop();
+  options.average = optimiser_.average();
   options.backend = backends.at(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);

@@ -9,6 +9,7 @@ set(ALONI_NN_LOCAL_PURE_HEADERS
     local/pooling_problem.hpp
     local/resampling_problem.hpp)
 set(ALONI_NN_LOCAL_HEADERS
+    local/average.hpp
     local/batch_norm.hpp
     local/bias.hpp
     local/convolution.hpp
@@ -35,6 +36,7 @@ set(ALONI_NN_LOCAL_PURE_SOURCES
     local/pooling_problem.cpp
     local/resampling_problem.cpp)
 set(ALONI_NN_LOCAL_SOURCES
+    local/average.cpp
     local/batch_norm.cpp
     local/bias.cpp
     local/convolution.cpp

@@ -78,6 +78,7 @@ Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& 
       guard_(options.allow_nonfinite),
       timed_(options.timed_steps, total_steps_) {
   parameters_.set_writes(ParameterWrites::announced);  // only the library writes them here
+  if (options.average) average_.emplace(queue_, parameters_, *options.average);
 }
 
 /// Late gradients require whole parameters on every rank.
@@ -110,8 +111,11 @@ TrainReport Training<T>::run() {
   prepare();
   const auto first = static_cast<int>(progress_.steps / steps_per_epoch_);
   for (int epoch = first; !stopped_early() && progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
-  if (!options_.export_weights.empty())
+  if (!options_.export_weights.empty()) {
+    if (average_) average_->exchange(queue_);
     write_weights(comm_, queue_, description_, parameters_, options_.export_weights);
+    if (average_) average_->exchange(queue_);
+  }
   finish_report();
   return report_;
 }
@@ -137,13 +141,20 @@ bool Training<T>::run_epoch(int epoch) {
   const auto check_test_loss = [&](double loss) {
     guard_.check("loss of the test set after step " + std::to_string(progress_.steps), loss, learning_rate(optimiser_));
   };
+  if (average_) average_->exchange(queue_);
   const TestResult test = source_.test(networks_, queue_, batch_, check_test_loss);
+  if (average_) average_->exchange(queue_);
   report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss});
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
   }
   observe_epoch(report_.epochs.back().test_loss.value_or(report_.epochs.back().loss));
   return !save_if_due();
+}
+
+template <class T>
+void Training<T>::add_to_average() {
+  if (average_) average_->add(queue_.space(), progress_.updates);
 }
 
 template <class T>
@@ -197,6 +208,7 @@ void Training<T>::archive(checkpoint::Archive& a) {
   a.expect("network", checksum_of(description_));
   a.expect("parameter type", detail::element_name<Parameter>());
   a.expect("optimiser", name(kind_of(options_.optimiser)));
+  a.expect("average", average_ ? "kept" : "none");
   a.expect("batch", std::to_string(batch_));
   a.expect("seed", std::to_string(options_.seed));
   a.expect("shift", std::to_string(options_.shift));
@@ -215,6 +227,7 @@ void Training<T>::archive(checkpoint::Archive& a) {
   for (const Index samples : {batch_, source_.size() % batch_})
     if (samples > 0) networks_.archive(a, samples);
   checkpoint::archive_parameters(a, queue_, description_, parameters_);
+  if (average_) checkpoint::archive_flats(a, queue_, parameters_, average_->averages(), ".average");
 
   a.values("losses", report_.losses);
   epochs_saved_ = {};
@@ -288,11 +301,16 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
 
 template <class T>
 StepResult Training<T>::train_and_update(Network<T, Exec>& network, StepTimes* times) {
-  if (!partial_) return network.train_step(queue_, optimiser_, ++progress_.updates);
+  if (!partial_) {
+    const StepResult result = network.train_step(queue_, optimiser_, ++progress_.updates);
+    add_to_average();
+    return result;
+  }
   const StepResult result = network.train_step(queue_, &*partial_);
   const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
   const TimedSpan span(times, StepTimes::Row::compute, "update");
   parameters_.update(queue_, optimiser_, ++progress_.updates);
+  add_to_average();
   if (times) queue_.fence("aloni::nn::train: the time of the update ends");
   return result;
 }
@@ -310,6 +328,7 @@ void Training<T>::update_by_late_gradients() {
   if (partial_->flush(std::span<Parameter>(rest.data(), rest.extent(0))) == 0) return;
   Kokkos::deep_copy(queue_.space(), parameters_.gradients(), rest);
   parameters_.update(queue_, optimiser_, ++progress_.updates);
+  add_to_average();
   queue_.fence("aloni::nn::train: the host's gradients are released");
 }
 

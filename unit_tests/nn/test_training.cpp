@@ -115,6 +115,22 @@ TEST(Training, ByLarsWithClippingAndWarmUpGivesTheSameLossesInEverySplit) {
   }
 }
 
+/// An average with decay 0 is the values; one that forgets slowly tests worse at first. Training does not depend on it.
+TEST(Training, TestsWithTheAverageOfTheParameters) {
+  const auto comm = aloni::test::make_communicator();
+  const std::string grid = "n" + std::to_string(comm.size());
+  TrainOptions options{.batch = 50, .epochs = 2, .seed = 3};
+  const TrainReport plain = run(comm, grid, options, 400);
+  options.average = Averaging{.decay = 0, .warm_up = false};
+  const TrainReport same = run(comm, grid, options, 400);
+  options.average = Averaging{.decay = 0.999, .warm_up = false};
+  const TrainReport slow = run(comm, grid, options, 400);
+  EXPECT_EQ(same.losses, plain.losses);
+  EXPECT_EQ(slow.losses, plain.losses);
+  EXPECT_EQ(same.epochs[1].test_loss, plain.epochs[1].test_loss);
+  EXPECT_GT(*slow.epochs[1].test_loss, *plain.epochs[1].test_loss);
+}
+
 /// With a learning rate of 0 no epoch improves.
 TEST(Training, EndsEarlyWithoutAnImprovement) {
   const auto comm = aloni::test::make_communicator();

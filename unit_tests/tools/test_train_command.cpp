@@ -104,7 +104,8 @@ TEST(TrainCommand, TakesTheOptionsOfTheChosenScheduleOnly) {
   EXPECT_EQ(fault({"--early-stop", "4", "--label-smoothing", "0.1"}), "");
   EXPECT_THAT(fault({"--schedule", "step"}), AllOf(HasSubstr("--step-every"), HasSubstr("--milestones")));
   EXPECT_THAT(fault({"--schedule", "step", "--step-every", "9", "--milestones", "3"}), HasSubstr("either"));
-  EXPECT_THAT(fault({"--schedule", "step", "--milestones", "200,100"}), HasSubstr("ascending"));
+  for (const char* milestones : {"200,100", "0,100", "100,", "100;200", "", "1e3"})
+    EXPECT_THAT(fault({"--schedule", "step", "--milestones", milestones}), HasSubstr("--milestones")) << milestones;
   EXPECT_THAT(fault({"--step-every", "9"}), HasSubstr("--schedule step"));
   EXPECT_THAT(fault({"--factor", "0.5"}), HasSubstr("step or plateau"));
   EXPECT_THAT(fault({"--schedule", "step", "--step-every", "9", "--lowest", "0.1"}), HasSubstr("cosine or plateau"));
@@ -118,13 +119,16 @@ TEST(TrainCommand, UsesTheLastOfTwoEqualFlags) {
 
 TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"--batch", "0"},           {"--batch", "-64"},        {"--epochs", "-1"},          {"--epochs", "0"},
-      {"--steps", "-5"},          {"--seed", "-1"},          {"--learning-rate", "nan"},  {"--learning-rate", "0"},
-      {"--learning-rate", "inf"}, {"--momentum", "1"},       {"--momentum", "-0.1"},      {"--momentum", "nan"},
-      {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"}, {"--model", "resnet9000"},   {"--precision", "half"},
-      {"--check-replicas", "-1"}, {"--backend", "magic"},    {"--progress", "loud"},      {"--schedule", "sine"},
-      {"--shift", "-1"},          {"--clip", "-1"},          {"--clip", "nan"},           {"--label-smoothing", "1"},
-      {"--warm-up", "-1"},        {"--early-stop", "-1"},    {"--label-smoothing", "-1"}, {"--brightness", "-0.5"},
+      {"--batch", "0"},           {"--batch", "-64"},          {"--epochs", "-1"},
+      {"--epochs", "0"},          {"--steps", "-5"},           {"--seed", "-1"},
+      {"--learning-rate", "nan"}, {"--learning-rate", "0"},    {"--learning-rate", "inf"},
+      {"--momentum", "1"},        {"--momentum", "-0.1"},      {"--momentum", "nan"},
+      {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"},   {"--model", "resnet9000"},
+      {"--precision", "half"},    {"--check-replicas", "-1"},  {"--backend", "magic"},
+      {"--progress", "loud"},     {"--schedule", "sine"},      {"--shift", "-1"},
+      {"--average", "1"},         {"--average", "-1"},         {"--clip", "-1"},
+      {"--clip", "nan"},          {"--label-smoothing", "1"},  {"--warm-up", "-1"},
+      {"--early-stop", "-1"},     {"--label-smoothing", "-1"}, {"--brightness", "-0.5"},
       {"--contrast", "1.5"},      {"--contrast", "nan"},
   };
   for (const auto& [flag, value] : cases) {
