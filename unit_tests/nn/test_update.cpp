@@ -122,6 +122,7 @@ Learned learn(const comm::Communicator& comm, const LayerSplit& split, Weights w
       l.parameters.update(l.queue, rule.at(step), step);
     }
   }
+  l.parameters.check_replicas(comm, l.queue, "test_update");  // all ranks that keep a tensor have the same bits
   learned.values = l.parameters.gather_values(l.queue);
   for (std::size_t k = 0; k < properties_of(rule.kind()).states.size(); ++k)
     learned.states.push_back(l.parameters.gather_state(l.queue, static_cast<int>(k)));
