@@ -253,6 +253,7 @@ std::string to_json(const NetworkDescription& network) {
   const auto& extents = network.input.values;
   json["input"] = std::vector<Index>(extents.end() - network.spatial_rank - 1, extents.end());
   json["loss"] = name(network.loss);
+  if (network.label_smoothing > 0) json["label_smoothing"] = network.label_smoothing;
   json["layers"] = Json::array();
   std::string before = "input";
   for (const LayerDescription& layer : network.layers) {
@@ -261,8 +262,8 @@ std::string to_json(const NetworkDescription& network) {
   }
   // One line for each layer.
   std::string text = "{\n";
-  for (const char* member : {"aloni_network", "input", "loss"})
-    text += std::string("  \"") + member + "\": " + json[member].dump() + ",\n";
+  for (const char* member : {"aloni_network", "input", "loss", "label_smoothing"})
+    if (json.contains(member)) text += std::string("  \"") + member + "\": " + json[member].dump() + ",\n";
   text += "  \"layers\": [";
   const char* separator = "\n";
   for (const Json& layer : json["layers"]) {
@@ -297,6 +298,8 @@ NetworkDescription network_from_json(std::string_view text, const std::string& s
     members.fail(members.member("loss"), Members::text_of(wanted), one_of(wanted, names));
   }
   network.loss = *loss;
+  if (const Json* const smoothing = members.find("label_smoothing"))
+    members.set("label_smoothing", network.label_smoothing, *smoothing, network.spatial_rank);
 
   const Json& layers = members.get("layers", "the list of layers");
   if (!layers.is_array() || layers.empty())

@@ -27,7 +27,8 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
                                                  const NetworkDescription& d, const Strategy& strategy, Index samples,
                                                  AllParameters& p, const NetworkOptions& o,
                                                  const std::optional<AdoptedInput<T, Mem>>& input)
-    : comm(detail::agreed<T>(c, d, strategy, samples, o, p.optimiser(), input ? &input->distribution : nullptr)),
+    : comm(detail::agreed<T>(c, d, strategy, samples, o, p.optimiser(), p.update_options(),
+                             input ? &input->distribution : nullptr)),
       description(d),
       plan(plan_network(d, resolve(strategy, d, c.size()), c.size(), samples, detail::plan_of(c, input))),
       parameters(p),
@@ -82,6 +83,7 @@ StepPlan Network<T, Exec>::Implementation::planned(StepKind kind) const {
                     .fuse_inference = options.fuse_inference,
                     .update = options.update,
                     .optimiser = parameters.optimiser(),
+                    .update_options = parameters.update_options(),
                     .largest_overhead = options.largest_overhead});
 }
 

@@ -160,6 +160,13 @@ std::vector<Extents> infer_extents(const NetworkDescription& network, Index samp
                           "two or more channels, one per class of pixel_cross_entropy; binary_cross_entropy and dice "
                           "take one");
   }
+  const double s = network.label_smoothing;
+  const bool has_labels = targets_of(network.loss) != LossTargets::elements;
+  if (!(s >= 0 && s < 1) || (s > 0 && !has_labels)) {
+    throw InvalidArgument(
+        infer_operation, "label smoothing", std::to_string(s),
+        has_labels ? "a number in [0, 1)" : "0, as " + std::string(name(network.loss)) + " has no labels");
+  }
   return outputs;
 }
 

@@ -44,6 +44,10 @@ struct NetworkDescription {
   views::Extents input;  ///< one sample (sample extent 1)
   std::vector<LayerDescription> layers;
   Loss loss = Loss::softmax_cross_entropy;
+  /// Of softmax_cross_entropy and pixel_cross_entropy, in [0, 1): label smoothing as torch.nn.CrossEntropyLoss. With C
+  /// classes the wanted probability of the label is 1 - s + s / C, and that of each other class s / C (Szegedy et al.,
+  /// Rethinking the inception architecture for computer vision, 2016, section 7). Evaluation has the same loss.
+  double label_smoothing = 0;
 };
 
 /// Position of a layer in `layers`; -1 for "input". Throws InvalidArgument for an unknown name.

@@ -52,35 +52,38 @@ void for_each_position(const Box& a, const Box& b, const Box& part, const F& f) 
 
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed,
-                                ParameterUse use, OptimiserKind optimiser)
-    : layout_(lay_out_parameters(network)), use_(use), optimiser_(optimiser) {
-  allocate(nullptr, queue);
+                                ParameterUse use, OptimiserKind optimiser, const UpdateOptions& update_options)
+    : layout_(lay_out_parameters(network)), use_(use), optimiser_(optimiser), update_options_(update_options) {
+  allocate(nullptr, queue, 0);
   initialise(queue, network, seed);
 }
 
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
                                 const NetworkDescription& network, std::uint64_t seed, ParameterUse use,
-                                OptimiserKind optimiser)
-    : layout_(lay_out_parameters(network)), use_(use), optimiser_(optimiser) {
-  allocate(&comm, queue);
+                                OptimiserKind optimiser, const UpdateOptions& update_options)
+    : layout_(lay_out_parameters(network)), use_(use), optimiser_(optimiser), update_options_(update_options) {
+  allocate(&comm, queue, 0);
   initialise(queue, network, seed);
 }
 
 template <class T, class Exec>
 Parameters<T, Exec>::Parameters(const comm::Communicator& comm, const Queue<Exec>& queue,
                                 const NetworkDescription& network, const std::vector<LayerSplit>& splits,
-                                std::uint64_t seed, ParameterUse use, OptimiserKind optimiser)
+                                std::uint64_t seed, ParameterUse use, OptimiserKind optimiser,
+                                const UpdateOptions& update_options)
     : comm_(comm),
       layout_(lay_out_parameters(network, plan_network(network, splits, comm.size(), 1), comm.rank())),
       use_(use),
-      optimiser_(optimiser) {
-  allocate(&comm, queue);
+      optimiser_(optimiser),
+      update_options_(update_options) {
+  allocate(&comm, queue, comm.rank());
   initialise(queue, network, seed);
 }
 
 template <class T, class Exec>
-void Parameters<T, Exec>::allocate(const comm::Communicator* comm, const Queue<Exec>& queue) {
+void Parameters<T, Exec>::allocate(const comm::Communicator* comm, const Queue<Exec>& queue, int rank) {
+  check(update_options_, "aloni::nn::Parameters");
   const std::vector<int>& blocks = layout_.blocks;
   const std::vector<Index>& lengths = layout_.lengths;
   const Exec& exec = queue.space();
@@ -101,6 +104,8 @@ void Parameters<T, Exec>::allocate(const comm::Communicator* comm, const Queue<E
     }
     segments_.push_back(std::move(segment));
   }
+  if (trains() && uses_norms(optimiser_, update_options_))
+    norms_.emplace(queue, layout_, rank, optimiser_, update_options_);
   queue.fence("aloni::nn::Parameters: memory is zero before the host writes to it");
 }
 
@@ -182,7 +187,7 @@ Index Parameters<T, Exec>::bytes() const {
     elements += s.values.size() + s.gradients.size();
     for (const Flat& state : s.states) elements += state.size();
   }
-  std::size_t bytes = elements * sizeof(T);
+  std::size_t bytes = elements * sizeof(T) + static_cast<std::size_t>(norms_ ? norms_->bytes() : 0);
   for (const auto& s : statistics_) bytes += (s.mean.size() + s.variance.size()) * sizeof(double);
   return static_cast<Index>(bytes);
 }
@@ -341,7 +346,17 @@ template <class T, class Exec>
 void Parameters<T, Exec>::update(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) const {
   check_update(optimiser, step, "aloni::nn::Parameters::update");
   values_changed();
+  if (norms_) {
+    for (std::size_t s = 0; s < segments_.size(); ++s) sum_squares(queue.space(), s);
+    if (is_split()) norms_->sum_over_ranks(queue, *comm_);
+    norms_->find_factors(queue.space(), optimiser);
+  }
   for (std::size_t s = 0; s < segments_.size(); ++s) update_segment(queue.space(), s, optimiser, step);
+}
+
+template <class T, class Exec>
+void Parameters<T, Exec>::sum_squares(const Exec& exec, std::size_t segment) const {
+  norms_->sum_squares(exec, segment, segments_[segment].gradients, segments_[segment].values);
 }
 
 template <class T, class Exec>
@@ -349,12 +364,16 @@ void Parameters<T, Exec>::update_segment(const Exec& exec, std::size_t segment, 
                                          std::int64_t step) const {
   const Segment& s = segments_[segment];
   const auto gradients = Kokkos::subview(s.gradients, Kokkos::make_pair(std::size_t{0}, s.values.extent(0)));
+  const auto factor = norms_ ? norms_->clip() : typename UpdateNorms<T, Exec>::Sums{};
   if (const auto* sgd = std::get_if<SgdOptions>(&optimiser)) {
-    local::sgd_step<T, Exec>(exec, {sgd->learning_rate, sgd->momentum, sgd->weight_decay}, gradients, s.values,
-                             s.states[0]);
+    local::sgd_step<T, Exec>(exec, {sgd->learning_rate, sgd->momentum, sgd->weight_decay, sgd->nesterov}, gradients,
+                             s.values, s.states[0], factor);
+  } else if (const auto* lars = std::get_if<LarsOptions>(&optimiser)) {
+    local::lars_step<T, Exec>(exec, *lars, gradients, s.values, s.states[0], norms_->tensors(segment),
+                              norms_->rates(segment), factor);
   } else {
     local::adam_step<T, Exec>(exec, std::get<AdamOptions>(optimiser), step, gradients, s.values, s.states[0],
-                              s.states[1]);
+                              s.states[1], factor);
   }
 }
 

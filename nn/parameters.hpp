@@ -16,6 +16,10 @@
 //
 //   parameters.state(i, k)    // tensor descriptions()[i].name + "." + properties_of(optimiser()).states[k]
 //
+// So are the options of all updates, for example the largest norm of the gradients:
+//
+//   Parameters<float> clipped(comm, queue, net, seed, ParameterUse::training, OptimiserKind::adam, {.max_norm = 1.0});
+//
 // Values have a version, by which convolutions know that filters in the order of their kernels are still right. The
 // library's functions that write values raise it. The caller may also write values through the Views. So every call of
 // a Network treats the values as new, and reorders each filter once in this call. A caller who announces each write
@@ -30,6 +34,7 @@
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/plan/parameter_layout.hpp>
+#include <aloni/nn/update_norms.hpp>
 #include <aloni/views/box.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -85,12 +90,13 @@ class Parameters {
   /// All tensors whole on every rank. Initial values depend only on the seed and the position in the tensor. They are
   /// uniform in ±1/sqrt(fan_in) for weights and biases, 1 for gamma, 0 for beta. Not collective.
   Parameters(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed,
-             ParameterUse use = ParameterUse::training, OptimiserKind optimiser = OptimiserKind::sgd);
+             ParameterUse use = ParameterUse::training, OptimiserKind optimiser = OptimiserKind::sgd,
+             const UpdateOptions& update_options = {});
   /// As above, but the gradients lie in memory that the ranks of a node share, so that their all-reduce takes one
   /// pass over them. Not collective.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
              std::uint64_t seed, ParameterUse use = ParameterUse::training,
-             OptimiserKind optimiser = OptimiserKind::sgd);
+             OptimiserKind optimiser = OptimiserKind::sgd, const UpdateOptions& update_options = {});
   /// Weights of convolutions and dense layers split as `splits` say, for example those of resolve(). For networks on
   /// this communicator whose strategies split the channels and filters of these layers the same way.
   /// Collective.
@@ -98,7 +104,7 @@ class Parameters {
   /// Throws InvalidArgument (equal on all ranks), CommunicationError.
   Parameters(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
              const std::vector<LayerSplit>& splits, std::uint64_t seed, ParameterUse use = ParameterUse::training,
-             OptimiserKind optimiser = OptimiserKind::sgd);
+             OptimiserKind optimiser = OptimiserKind::sgd, const UpdateOptions& update_options = {});
 
   const std::vector<ParameterDescription>& descriptions() const { return layout_.descriptions; }
   /// Position in descriptions() of the k-th tensor of a layer. @pre the layer has a k-th tensor
@@ -115,6 +121,7 @@ class Parameters {
   /// Whether there are gradients and the optimiser's state. All functions that name them require it.
   bool trains() const { return use_ == ParameterUse::training; }
   OptimiserKind optimiser() const { return optimiser_; }
+  const UpdateOptions& update_options() const { return update_options_; }
 
   /// The kept box of tensor i, dense.
   views::LocalView<T, Mem> value(int i) const { return tensor(segments_[layout_.places.at(i).segment].values, i); }
@@ -165,7 +172,9 @@ class Parameters {
   const RunningStatistics<Mem>& running_statistics(int layer) const;
   const std::vector<RunningStatistics<Mem>>& all_running_statistics() const { return statistics_; }
 
-  /// One update with the present gradients. `step`: number of the update, from 1. Not collective.
+  /// One update with the present gradients. `step`: number of the update, from 1.
+  /// Not collective, except with norms (LARS, UpdateOptions::max_norm) if is_split(): then collective over the ranks
+  /// for which the tensors are split.
   /// Throws InvalidArgument for an optimiser of another kind than optimiser(), for members out of range, and without
   /// trains().
   void update(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) const;
@@ -173,8 +182,12 @@ class Parameters {
   void sgd(const Queue<Exec>& queue, const SgdOptions& options) const { update(queue, options, 1); }
   /// The exceptions of update() without the update. `operation`: for the error text.
   void check_update(const Optimiser& optimiser, std::int64_t step, const std::string& operation) const;
+  /// The norms of an update; null without LARS and UpdateOptions::max_norm.
+  const UpdateNorms<T, Exec>* norms() const { return norms_ ? &*norms_ : nullptr; }
+  /// The sums of squares of one segment on this rank, for the update. @pre norms()
+  void sum_squares(const Exec& exec, std::size_t segment) const;
   /// update() of one segment, as one kernel, without checks and without values_changed().
-  /// @pre check_update() throws nothing
+  /// @pre check_update() throws nothing; norms() is null or has the factors of this update
   void update_segment(const Exec& exec, std::size_t segment, const Optimiser& optimiser, std::int64_t step) const;
 
   /// Number of the present values, above 0. Copies of this object share it, as they share the values.
@@ -188,7 +201,7 @@ class Parameters {
   /// collective. Throws InvalidArgument on the ranks whose values have changed in between.
   void check_announced(const Queue<Exec>& queue, const std::string& operation) const;
 
-  /// Bytes of values, gradients, the optimiser's state and running statistics on this rank.
+  /// Bytes of values, gradients, the optimiser's state, norms and running statistics on this rank.
   Index bytes() const;
 
  private:
@@ -199,7 +212,7 @@ class Parameters {
     std::uint32_t checksum = 0;
   };
 
-  void allocate(const comm::Communicator* comm, const Queue<Exec>& queue);
+  void allocate(const comm::Communicator* comm, const Queue<Exec>& queue, int rank);
   void initialise(const Queue<Exec>& queue, const NetworkDescription& network, std::uint64_t seed);
   views::LocalView<T, Mem> tensor(const Flat& flat, int i) const;
   Kokkos::View<T*, Mem> vector(const Flat& flat, int i) const;
@@ -215,7 +228,9 @@ class Parameters {
   ParameterLayout layout_;
   ParameterUse use_;
   OptimiserKind optimiser_;
+  UpdateOptions update_options_;
   std::vector<Segment> segments_;
+  std::optional<UpdateNorms<T, Exec>> norms_;
   std::vector<RunningStatistics<Mem>> statistics_;
   std::shared_ptr<Writes> writes_ = std::make_shared<Writes>();
 };

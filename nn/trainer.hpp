@@ -4,9 +4,11 @@
 //   TrainReport report = train<double>(comm, lenet5(data.train.image, 10), Strategy::uniform(ProcessGrid::parse("h2")),
 //                                      data.train, data.test, {.batch = 64, .epochs = 3});
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/nn/averaging.hpp>
 #include <aloni/nn/data/augmentation.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
+#include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
@@ -22,9 +24,6 @@
 namespace aloni::nn {
 
 class StepTimes;
-
-/// Learning rate over time: constant, or falling linearly towards zero at the end.
-enum class LearningRateSchedule { constant, linear };
 
 /// all: each step sums the gradients of all ranks.
 /// majority: each step sums the gradients that have arrived once more than half of the ranks have contributed
@@ -52,7 +51,13 @@ struct TrainOptions {
   std::int64_t steps = 0;  ///< if above 0: total number of steps, regardless of `epochs`
   std::uint64_t seed = 1;
   Optimiser optimiser = SgdOptions{};  ///< with the initial learning rate
-  LearningRateSchedule schedule = LearningRateSchedule::constant;
+  UpdateOptions update = {};
+  /// Multiplies the rate of the optimiser. PlateauSchedule and the early stop observe the loss of the test set after
+  /// each epoch, or without a test set the mean training loss.
+  LearningRate schedule = {};
+  EarlyStop early_stop = {};
+  /// Tests evaluate with the moving average of the parameters (nn/weight_average.hpp). Empty: with their values.
+  std::optional<Averaging> average = {};
   // Random changes of training samples, new in each epoch, as in AugmentationOptions (nn/data/augmentation.hpp).
   int shift = 0;                        ///< at most this many pixels in height and width
   bool flip = false;                    ///< mirrors half of the samples in width
@@ -68,7 +73,7 @@ struct TrainOptions {
   CheckpointOptions checkpoint = {};
   /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
   std::string initial_weights = {};
-  std::string export_weights = {};  ///< file for the last weights; empty: none
+  std::string export_weights = {};  ///< file for the last weights, or their average; empty: none
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);

@@ -24,8 +24,8 @@ namespace {
 
 const std::map<std::string, nn::ElementType> element_types{
     {"float", nn::ElementType::float32}, {"double", nn::ElementType::float64}, {"bfloat16", nn::ElementType::bfloat16}};
-const std::map<std::string, nn::OptimiserKind> optimisers{{"sgd", nn::OptimiserKind::sgd},
-                                                          {"adam", nn::OptimiserKind::adam}};
+const std::map<std::string, nn::OptimiserKind> optimisers{
+    {"sgd", nn::OptimiserKind::sgd}, {"adam", nn::OptimiserKind::adam}, {"lars", nn::OptimiserKind::lars}};
 constexpr std::int64_t most_ranks = 1'000'000;
 
 }  // namespace
@@ -49,7 +49,7 @@ PlanCommand::PlanCommand(CLI::App& app)
       "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
       "FILE|GRID");
   add("--precision", precision_, "Type of activations: float, double, bfloat16", "TYPE");
-  add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam", "NAME");
+  add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam, lars", "NAME");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--export", export_, "Also write the network to this file, for --model", "FILE.json");
   add("--draw", drawing_, "Also draw the plan to this file, as SVG: blocks, ghosts, messages, memory", "FILE.svg");
@@ -67,7 +67,7 @@ void PlanCommand::check() const {
   check_range("--ranks", ranks_, 1, most_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
   if (!element_types.contains(precision_)) refuse("--precision", precision_, "one of: float, double, bfloat16");
-  if (!optimisers.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam");
+  if (!optimisers.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam, lars");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
   if (command_->count("--export") > 0 && !is_model_file(export_))

@@ -175,7 +175,10 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   nn::TrainOptions options = options_;
   data_.set_augmentation(data, options);
   options.optimiser = optimiser_.optimiser();
+  options.update = optimiser_.update();
   options.schedule = optimiser_.schedule();
+  options.early_stop = optimiser_.early_stop();
+  options.average = optimiser_.average();
   options.backend = backends.at(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
@@ -193,11 +196,15 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
 }
 
 nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTestSets& data) const {
-  if (!data_.is_synthetic()) return network_of_model(model_, data_.model_options(data));
   nn::ModelOptions given;
+  if (!data_.is_synthetic()) given = data_.model_options(data);
   if (!input_.empty()) given.input = parse_input(input_);
   if (command_->count("--classes") > 0) given.classes = classes_;
-  return network_of_model(model_, given);
+  nn::NetworkDescription network = network_of_model(model_, given);
+  if (command_->count("--label-smoothing") == 0) return network;
+  network.label_smoothing = optimiser_.label_smoothing();
+  nn::infer_extents(network, 1);  // refuses smoothing for a loss without labels
+  return network;
 }
 
 std::string TrainCommand::describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const {

@@ -13,6 +13,7 @@ void add_to(comm::ReplicatedValues& values, const NetworkDescription& network) {
   for (std::size_t i = 0; i < network.layers.size(); ++i)
     values.add("layer " + std::to_string(i + 1), to_string(network.layers[i]));
   values.add("loss", std::string(name(network.loss)));
+  values.add("label smoothing", network.label_smoothing);
 }
 
 void add_to(comm::ReplicatedValues& values, const Strategy& strategy) {
@@ -27,13 +28,45 @@ void add_to(comm::ReplicatedValues& values, const Strategy& strategy) {
 void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser) {
   values.add("optimiser", std::string(name(kind_of(optimiser))));
   if (const auto* sgd = std::get_if<SgdOptions>(&optimiser)) {
-    const auto& [learning_rate, momentum, weight_decay] = *sgd;
+    const auto& [learning_rate, momentum, weight_decay, nesterov] = *sgd;
     values.add("learning rate", learning_rate).add("momentum", momentum).add("weight decay", weight_decay);
+    values.add("nesterov", nesterov);
+  } else if (const auto* lars = std::get_if<LarsOptions>(&optimiser)) {
+    const auto& [learning_rate, momentum, weight_decay, trust, epsilon] = *lars;
+    values.add("learning rate", learning_rate).add("momentum", momentum).add("weight decay", weight_decay);
+    values.add("trust", trust).add("epsilon", epsilon);
   } else {
     const auto& [learning_rate, beta1, beta2, epsilon, weight_decay, decay] = std::get<AdamOptions>(optimiser);
     values.add("learning rate", learning_rate).add("beta1", beta1).add("beta2", beta2).add("epsilon", epsilon);
     values.add("weight decay", weight_decay).add("decay", std::string(name(decay)));
   }
+}
+
+void add_to(comm::ReplicatedValues& values, const UpdateOptions& options) {
+  const auto& [max_norm] = options;
+  values.add("max_norm", max_norm.value_or(0));
+}
+
+void add_to(comm::ReplicatedValues& values, const LearningRate& rate) {
+  const auto& [schedule, warm_up] = rate;
+  values.add("schedule", std::string(name(schedule)));
+  if (const auto* step = std::get_if<StepSchedule>(&schedule)) {
+    const auto& [every, milestones, factor] = *step;
+    values.add("schedule every", every).add("schedule factor", factor);
+    values.add("schedule milestones", std::as_bytes(std::span(milestones)));
+  } else if (const auto* cosine = std::get_if<CosineSchedule>(&schedule)) {
+    values.add("schedule lowest", cosine->lowest);
+  } else if (const auto* plateau = std::get_if<PlateauSchedule>(&schedule)) {
+    const auto& [factor, patience, threshold, lowest] = *plateau;
+    values.add("schedule factor", factor).add("schedule patience", patience);
+    values.add("schedule threshold", threshold).add("schedule lowest", lowest);
+  }
+  values.add("warm-up", warm_up);
+}
+
+void add_to(comm::ReplicatedValues& values, const EarlyStop& stop) {
+  const auto& [patience, least_improvement] = stop;
+  values.add("early stop", patience).add("early stop's least improvement", least_improvement);
 }
 
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images) {

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
+#include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -24,6 +25,10 @@ void add_to(comm::ReplicatedValues& values, const NetworkDescription& network);
 void add_to(comm::ReplicatedValues& values, const Strategy& strategy);
 /// The kind and all members.
 void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser);
+/// Each option.
+void add_to(comm::ReplicatedValues& values, const UpdateOptions& options);
+void add_to(comm::ReplicatedValues& values, const LearningRate& rate);
+void add_to(comm::ReplicatedValues& values, const EarlyStop& stop);
 /// The extents, the number of images, the normalisation, and checksums of labels and pixels. `set`: "training set".
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images);
 /// Number and fingerprint of the samples, kind and fingerprint of the targets, the normalisation. Throws FileError.

@@ -9,6 +9,7 @@ set(ALONI_NN_LOCAL_PURE_HEADERS
     local/pooling_problem.hpp
     local/resampling_problem.hpp)
 set(ALONI_NN_LOCAL_HEADERS
+    local/average.hpp
     local/batch_norm.hpp
     local/bias.hpp
     local/convolution.hpp
@@ -19,6 +20,7 @@ set(ALONI_NN_LOCAL_HEADERS
     local/layer_norm.hpp
     local/local_types.hpp
     local/loss.hpp
+    local/norms.hpp
     local/pointwise.hpp
     local/pointwise_layers.hpp
     local/pooling.hpp
@@ -34,6 +36,7 @@ set(ALONI_NN_LOCAL_PURE_SOURCES
     local/pooling_problem.cpp
     local/resampling_problem.cpp)
 set(ALONI_NN_LOCAL_SOURCES
+    local/average.cpp
     local/batch_norm.cpp
     local/bias.cpp
     local/convolution.cpp
@@ -47,6 +50,7 @@ set(ALONI_NN_LOCAL_SOURCES
     local/group_norm.cpp
     local/layer_norm.cpp
     local/loss.cpp
+    local/norms.cpp
     local/pointwise.cpp
     local/pointwise_layers.cpp
     local/pooling.cpp

@@ -27,13 +27,19 @@ struct SoftmaxCrossEntropy : Sums<2> {
   Rows pixels;  // of the labels: one channel
   Tensor<const T, Exec> logits;
   Tensor<const int, Exec> labels;
-  double scale;
+  double scale, smoothing;
   Tensor<T, Exec> dlogits;
   bool wants_gradient;
 
-  SoftmaxCrossEntropy(const Tensor<const T, Exec>& z, const Tensor<const int, Exec>& l, double s,
+  SoftmaxCrossEntropy(const Tensor<const T, Exec>& z, const Tensor<const int, Exec>& l, double s, double smooth,
                       const Tensor<T, Exec>& dz)
-      : pixels(rows_of(l)), logits(z), labels(l), scale(s), dlogits(dz), wants_gradient(dz.size() > 0) {}
+      : pixels(rows_of(l)),
+        logits(z),
+        labels(l),
+        scale(s),
+        smoothing(smooth),
+        dlogits(dz),
+        wants_gradient(dz.size() > 0) {}
 
   KOKKOS_FUNCTION void operator()(const Index i, double sums[]) const {
     Index n, d, h, w, one;
@@ -50,12 +56,20 @@ struct SoftmaxCrossEntropy : Sums<2> {
     for (Index c = 0; c < classes; ++c) total += Kokkos::exp(z(c) - largest);
     const double log_total = Kokkos::log(total);
     const double nan = Kokkos::Experimental::quiet_NaN_v<double>;
-    sums[0] += valid ? log_total + (largest - z(label)) : nan;
+    double below = valid ? largest - z(label) : nan;  // the mean of largest - z by the target
+    const double other = smoothing / static_cast<double>(classes);
+    if (smoothing > 0) {
+      double all = 0;
+      for (Index c = 0; c < classes; ++c) all += largest - z(c);
+      below = (1 - smoothing) * below + other * all;
+    }
+    sums[0] += log_total + below;
     sums[1] += valid && best == label ? 1.0 : 0.0;
     if (!wants_gradient) return;
     for (Index c = 0; c < classes; ++c) {
       const double softmax = Kokkos::exp(z(c) - largest) / total;
-      dlogits(n, d, h, w, c) = static_cast<T>(valid ? scale * (softmax - (c == label ? 1.0 : 0.0)) : nan);
+      dlogits(n, d, h, w, c) =
+          static_cast<T>(valid ? scale * (softmax - ((c == label ? 1 - smoothing : 0.0) + other)) : nan);
     }
   }
 };
@@ -162,7 +176,7 @@ struct DiceResult {
 
 template <class T, class Exec>
 void softmax_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InArray<int, Exec> labels, double scale,
-                           Tensor<T, Exec> dlogits, OutArray<double, Exec> result) {
+                           Tensor<T, Exec> dlogits, OutArray<double, Exec> result, double smoothing) {
   constexpr auto operation = "aloni::nn::local::softmax_cross_entropy";
   const Index samples = static_cast<Index>(logits.extent(0));
   detail::check(logits.extent(1) == 1 && logits.extent(2) == 1 && logits.extent(3) == 1 && logits.extent(4) >= 1,
@@ -172,12 +186,12 @@ void softmax_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InArray<i
   detail::check_extent(operation, "result", result, 2);
   const Tensor<const int, Exec> per_pixel = dense_tensor<const int, Exec>(labels.data(), samples, 1, 1, 1, 1);
   Kokkos::parallel_reduce("aloni::nn::softmax_cross_entropy", detail::Range<Exec>(exec, 0, samples),
-                          detail::SoftmaxCrossEntropy<T, Exec>(logits, per_pixel, scale, dlogits), result);
+                          detail::SoftmaxCrossEntropy<T, Exec>(logits, per_pixel, scale, smoothing, dlogits), result);
 }
 
 template <class T, class Exec>
 void pixel_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InTensor<int, Exec> labels, double scale,
-                         Tensor<T, Exec> dlogits, OutArray<double, Exec> result) {
+                         Tensor<T, Exec> dlogits, OutArray<double, Exec> result, double smoothing) {
   constexpr auto operation = "aloni::nn::local::pixel_cross_entropy";
   const detail::Rows rows = detail::rows_of(logits);
   detail::check(rows.channels >= 1, operation, "logits", detail::extents_text(logits), "at least one class");
@@ -185,7 +199,7 @@ void pixel_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InTensor<in
   if (dlogits.size() > 0) detail::check_same_extents(operation, "dlogits", dlogits, logits);
   detail::check_extent(operation, "result", result, 2);
   Kokkos::parallel_reduce("aloni::nn::pixel_cross_entropy", detail::Range<Exec>(exec, 0, rows.rows() * rows.width),
-                          detail::SoftmaxCrossEntropy<T, Exec>(logits, labels, scale, dlogits), result);
+                          detail::SoftmaxCrossEntropy<T, Exec>(logits, labels, scale, smoothing, dlogits), result);
 }
 
 template <class T, class Exec>
@@ -234,9 +248,9 @@ void dice_loss(const Exec& exec, double share, InArray<double, Exec> sums, OutAr
 
 #define INSTANTIATE(T, Exec)                                                                                         \
   template void softmax_cross_entropy<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<int, Exec>, double,           \
-                                               Tensor<T, Exec>, OutArray<double, Exec>);                             \
+                                               Tensor<T, Exec>, OutArray<double, Exec>, double);                     \
   template void pixel_cross_entropy<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<int, Exec>, double,            \
-                                             Tensor<T, Exec>, OutArray<double, Exec>);                               \
+                                             Tensor<T, Exec>, OutArray<double, Exec>, double);                       \
   template void binary_cross_entropy_with_logits<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, double, \
                                                           Tensor<T, Exec>, OutArray<double, Exec>);                  \
   template void mean_squared_error<T, Exec>(const Exec&, InTensor<T, Exec>, InTensor<T, Exec>, double,               \

@@ -11,11 +11,12 @@
 namespace aloni::nn::local {
 
 /// Cross-entropy of softmax(logits) with one label per sample; logits are (N,1,1,1,C). dlogits = scale × (softmax -
-/// onehot). Stable for logits of any size. The first of the largest logits is the prediction. A label outside [0, C)
+/// target). Stable for logits of any size. The first of the largest logits is the prediction. A label outside [0, C)
 /// makes loss and gradient of its sample NaN: readers of data have to refuse it.
+/// `smoothing`: s in [0, 1). The target of the label is 1 - s + s / C, and that of each other class s / C.
 template <class T, class Exec>
 void softmax_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InArray<int, Exec> labels, double scale,
-                           Tensor<T, Exec> dlogits, OutArray<double, Exec> result);
+                           Tensor<T, Exec> dlogits, OutArray<double, Exec> result, double smoothing = 0);
 
 /// Per element: loss = max(z,0) - z t + log(1 + exp(-|z|)), with targets t in [0, 1]. dlogits = scale × (sigmoid(z) -
 /// t). A prediction is right if (z > 0) = (t > 1/2).
@@ -27,7 +28,7 @@ void binary_cross_entropy_with_logits(const Exec& exec, InTensor<T, Exec> logits
 /// is as for softmax_cross_entropy().
 template <class T, class Exec>
 void pixel_cross_entropy(const Exec& exec, InTensor<T, Exec> logits, InTensor<int, Exec> labels, double scale,
-                         Tensor<T, Exec> dlogits, OutArray<double, Exec> result);
+                         Tensor<T, Exec> dlogits, OutArray<double, Exec> result, double smoothing = 0);
 
 /// Per element: loss = (y - t)². gradient = scale × 2 (y - t). No prediction is right.
 template <class T, class Exec>

@@ -131,17 +131,24 @@ double flops(const PointwiseWork& w) {
 /// A comparison and a multiplication. The random numbers are integer arithmetic.
 double flops(const DropoutWork& w) { return 2 * number_of(w.region); }
 
-/// Softmax: maximum, difference, exp, sum, division, and the gradient's difference. Binary cross-entropy: the stable
-/// form takes as many. Squared error: difference, square, sum, and the gradient's product. Dice: a sigmoid takes 4, the
-/// sums 6, the gradient 6.
+/// Softmax: maximum, difference, exp, sum, division, and the gradient's difference; smoothing takes two more. Binary
+/// cross-entropy: the stable form takes as many. Squared error: difference, square, sum, and the gradient's product.
+/// Dice: a sigmoid takes 4, the sums 6, the gradient 6.
 double flops(const LossWork& w) {
   const double sigmoid = 4, n = number_of(w.region);
   if (w.loss == Loss::mean_squared_error) return 4 * n;
   if (w.stage == LossStage::rest) return w.gradient == no_buffer ? 0 : (sigmoid + 6) * n;
-  return w.stage == LossStage::sums ? (sigmoid + 6) * n : 6 * n;
+  if (w.stage == LossStage::sums) return (sigmoid + 6) * n;
+  return (w.smoothing > 0 ? 8 : 6) * n;
 }
 
 double flops(const OptimiserWork& w) { return properties_of(w.kind).flops * static_cast<double>(w.elements); }
+
+/// A square and a sum per element. A root, a division and few more per tensor.
+double flops(const NormWork& w) {
+  if (w.stage == NormStage::factors) return 4 * static_cast<double>(w.sums_read);
+  return 2 * static_cast<double>(w.elements);
+}
 
 // --- communication ---
 

@@ -7,6 +7,7 @@
 #include <aloni/nn/plan/detail/convolution_planner.hpp>
 #include <aloni/nn/plan/detail/layer_planner.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
+#include <aloni/nn/plan/detail/update_planner.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -44,7 +45,10 @@ class StepPlanner {
             .kind = kind, .rank = rank, .ranks = layers.input.ranks(), .samples = layers.input.extents()[Dim::sample]},
         builder_(plan_, machine, options.activations, options.backend),
         nodes_(network.layers.size()) {
-    if (kind == StepKind::training && options.update) plan_.update = options.optimiser;
+    if (kind == StepKind::training && options.update) {
+      plan_.update = options.optimiser;
+      plan_.update_options = options.update_options;
+    }
     for (const LayerDescription& l : network.layers) properties_.push_back(properties_of(l.operation));
   }
 
@@ -67,7 +71,8 @@ class StepPlanner {
       }
       if (!options_.sums_beside_backward) add_sums(buckets, 0);
     }
-    if (plan_.update) add_update();
+    if (plan_.update)
+      detail::add_update(builder_, parameters_, {std::move(values_), std::move(gradients_), std::move(states_)});
     add_scratch();
     set_lifetimes();
     mark_reads_beyond();
@@ -462,7 +467,8 @@ class StepPlanner {
                   .share = 1.0 / plan_.ranks,
                   .region = own,
                   .scale = 1 / mean_divisor(),
-                  .counts = output.is_first_copy(rank())};
+                  .counts = output.is_first_copy(rank()),
+                  .smoothing = network_.label_smoothing};
     if (global_sums_ != no_buffer) {
       work.stage = LossStage::sums;
       builder_.add("sums of this rank", work, {builder_.owned(last.y), builder_.owned(targets_)},
@@ -578,26 +584,6 @@ class StepPlanner {
       PlanBuilder::Regions regions;
       for (const BufferId b : bucket.work.buffers) regions.push_back(builder_.whole(b));
       builder_.reduction("", bucket.work, std::move(regions));
-    }
-  }
-
-  void add_update() {
-    for (std::size_t s = 0; s < parameters_.blocks.size(); ++s) {
-      builder_.begin("update", -1, StepPhase::update);
-      PlanBuilder::Regions reads, writes;
-      OptimiserWork work{.kind = *plan_.update, .segment = static_cast<int>(s), .elements = parameters_.lengths[s]};
-      for (std::size_t p = 0; p < parameters_.places.size(); ++p) {
-        if (parameters_.places[p].segment != s) continue;
-        work.tensors.push_back({values_[p], gradients_[p], states_[p]});
-        reads.push_back(builder_.whole(gradients_[p]));
-        const auto change = [&](BufferId b) {
-          reads.push_back(builder_.whole(b));
-          writes.push_back(builder_.whole(b));
-        };
-        change(values_[p]);
-        std::ranges::for_each(states_[p], change);
-      }
-      builder_.add("", std::move(work), std::move(reads), std::move(writes));
     }
   }
 

@@ -28,6 +28,7 @@ struct StepOptions {
   bool sums_beside_backward = true;
   bool update = true;  ///< StepKind::training ends with the update of the parameters
   OptimiserKind optimiser = OptimiserKind::sgd;
+  UpdateOptions update_options = {};
   /// Replaces the limits of the machine for the overhead of an interior that is computed first.
   std::optional<double> largest_overhead = {};
 };
@@ -37,7 +38,8 @@ struct StepOptions {
 ///  - of each layer: NAME_y, NAME_dy, NAME_x and NAME_dx. If it has several inputs, their numbers follow. A layer that
 ///    uses the buffer of another one has none of its own;
 ///  - of each learned tensor: its name, NAME.gradient, and the states of the optimiser (nn/optimiser.hpp):
-///    NAME.momentum, or NAME.first_moment and NAME.second_moment.
+///    NAME.momentum, or NAME.first_moment and NAME.second_moment;
+///  - of an update with norms: update.norm_chunks, update.norm_sums, update.norm_block_sums, update.factors.
 /// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
 /// Throws InvalidArgument.
 StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,

@@ -27,7 +27,7 @@ enum class BufferRole : std::uint8_t {
   partial_sums,         ///< sums of one rank before they are added over ranks
   parameters,           ///< learned values
   parameter_gradients,  ///< and their gradients
-  optimiser,            ///< state of the optimiser
+  optimiser,            ///< state of the optimiser (persistent), norms and factors of an update
   workspace,            ///< statistics, argmax, copies of weights
   messages              ///< packed values
 };
@@ -108,6 +108,7 @@ struct StepPlan {
   BufferId input_gradient = no_buffer, output_gradient = no_buffer;  ///< no_buffer: not computed
   /// The optimiser that updates the parameters at the end of the step; empty: the plan ends with the gradients.
   std::optional<OptimiserKind> update = {};
+  UpdateOptions update_options = {};
   int communications = 0;  ///< numbers given to communication; equal on all ranks
 
   /// Position of a buffer. Throws InvalidArgument for an unknown name.

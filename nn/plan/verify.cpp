@@ -3,6 +3,7 @@
 #include <aloni/nn/plan/detail/verify_fault.hpp>
 #include <aloni/nn/plan/detail/verify_gradients.hpp>
 #include <aloni/nn/plan/detail/verify_messages.hpp>
+#include <aloni/nn/plan/detail/verify_norms.hpp>
 #include <aloni/nn/plan/detail/verify_partial_sums.hpp>
 #include <aloni/nn/plan/detail/verify_progress.hpp>
 #include <aloni/nn/plan/detail/verify_update.hpp>
@@ -27,6 +28,7 @@ std::optional<PlanFault> verify(const NetworkPlan& layers, std::span<const StepP
     detail::check_partial_sums(layers, plans);
     if (plans[0].kind != StepKind::inference) detail::check_gradients(layers, plans);
     if (const auto fault = detail::find_update_fault(plans)) return fault;
+    if (const auto fault = detail::find_norm_fault(plans)) return fault;
   } catch (const detail::Found& found) {
     return found.fault;
   }

@@ -16,6 +16,8 @@
 //   exactly the ranks that have one, before they are used.
 // * Updates. If the plan has an optimiser, each learned tensor is updated once, with its own gradient and states. The
 //   update comes after the sum of the gradient over the ranks. No node reads the new value.
+// * Norms. If the update clips gradients or is LARS, the squares of each learned tensor are summed once, each block on
+//   one rank, and over all ranks where tensors are split. Each update uses the result.
 // * Sums. A sum over ranks that a stage reads was made once, over exactly the ranks that have a part. These are
 //   statistics of normalisations, means over pixels, and losses. The owner of a partial sum of a convolution gets the
 //   products of each channel once.

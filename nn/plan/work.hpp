@@ -209,6 +209,7 @@ struct LossWork {
   views::Box region = {};       ///< of the output
   double scale = 1;             ///< 1 / (number of summands of the mean)
   bool counts = true;           ///< false: another rank contributes the same samples
+  double smoothing = 0;         ///< of labels
 };
 
 /// A learned tensor in an update.
@@ -221,9 +222,32 @@ struct UpdatedTensor {
 /// of the update are arguments of the execution.
 struct OptimiserWork {
   OptimiserKind kind = OptimiserKind::sgd;
-  int segment = 0;  ///< of the parameters: tensors whose gradients are summed over the same ranks
+  BufferId factors = no_buffer;  ///< by which it scales gradients and rates; no_buffer: neither clipped nor LARS
+  int segment = 0;               ///< of the parameters: tensors whose gradients are summed over the same ranks
   Index elements = 0;
   std::vector<UpdatedTensor> tensors = {};
+};
+
+/// The norms of an update (nn/plan/norm_layout.hpp). Between its stages a ReductionWork sums the squares of split
+/// tensors over the ranks.
+enum class NormStage : std::uint8_t {
+  squares,  ///< of the gradients of a segment, and with LARS of its values, on this rank
+  factors   ///< of the update, from the squares of all tensors
+};
+struct NormWork {
+  NormStage stage = NormStage::squares;
+  // squares
+  int segment = 0;
+  std::vector<UpdatedTensor> tensors = {};  ///< without states; without values if only gradients have norms
+  Index elements = 0;                       ///< that are squared
+  int blocks = 1, block = 0;                ///< of the segment, and the block of this rank
+  bool counts = true;                       ///< false: another rank writes the sums of this block, and this one zeros
+  BufferId chunks = no_buffer;              ///< sums of chunks
+  BufferId sums = no_buffer;                ///< `whole_sums` or `block_sums`
+  // factors
+  BufferId whole_sums = no_buffer, block_sums = no_buffer;
+  BufferId factors = no_buffer;
+  Index sums_read = 0;  ///< number of sums of squares
 };
 
 /// One source and one destination of a transfer; equal for a halo exchange.
@@ -257,7 +281,7 @@ struct ReductionWork {
 
 using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,
                           PoolingWork, ResamplingWork, NormalisationWork, GlobalAverageWork, DenseWork, PointwiseWork,
-                          DropoutWork, LossWork, OptimiserWork, TransferWork, ReductionWork>;
+                          DropoutWork, LossWork, NormWork, OptimiserWork, TransferWork, ReductionWork>;
 
 /// "convolution", "filter_gradient", … For people and files.
 const char* kind(const Work& work);

@@ -452,18 +452,18 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
     if (!counts) Kokkos::deep_copy(exec, sums, 0.0);
     append(exec);
   };
-  const double scale = work.scale;
+  const double scale = work.scale, smoothing = work.smoothing;
   switch (targets_of(work.loss)) {
     case LossTargets::sample_labels:
-      return [y, dy, sums, finish, scale,
+      return [y, dy, sums, finish, scale, smoothing,
               labels = memory_.template flat<std::int32_t>(plan, work.targets)](const Exec& exec) {
-        local::softmax_cross_entropy<T, Exec>(exec, y, labels, scale, dy, sums);
+        local::softmax_cross_entropy<T, Exec>(exec, y, labels, scale, dy, sums, smoothing);
         finish(exec);
       };
     case LossTargets::pixel_labels:
-      return [y, dy, sums, finish, scale,
+      return [y, dy, sums, finish, scale, smoothing,
               labels = memory_.template view<std::int32_t>(plan, work.targets)](const Exec& exec) {
-        local::pixel_cross_entropy<T, Exec>(exec, y, labels, scale, dy, sums);
+        local::pixel_cross_entropy<T, Exec>(exec, y, labels, scale, dy, sums, smoothing);
         finish(exec);
       };
     case LossTargets::elements:

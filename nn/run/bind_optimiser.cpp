@@ -21,7 +21,22 @@ auto Binder<T, Exec>::kernel(const StepPlan&, const OptimiserWork& work) -> Kern
   return [this, segment](const Exec& exec) { parameters_->update_segment(exec, segment, optimiser_, update_number_); };
 }
 
-#define INSTANTIATE(T, Exec) template auto Binder<T, Exec>::kernel(const StepPlan&, const OptimiserWork&)->Kernel;
+template <class T, class Exec>
+auto Binder<T, Exec>::kernel(const StepPlan&, const NormWork& work) -> Kernel {
+  if (!parameters_ || !parameters_->norms()) {
+    throw InvalidArgument("aloni::nn::Binder::bind", "parameters", "made without norms",
+                          "parameters made for LARS or with UpdateOptions::max_norm, as the plan");
+  }
+  if (work.stage == NormStage::factors)
+    return [this](const Exec& exec) { parameters_->norms()->find_factors(exec, optimiser_); };
+  return [this, segment = static_cast<std::size_t>(work.segment)](const Exec& exec) {
+    parameters_->sum_squares(exec, segment);
+  };
+}
+
+#define INSTANTIATE(T, Exec)                                                       \
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const NormWork&)->Kernel; \
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const OptimiserWork&)->Kernel;
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE
 

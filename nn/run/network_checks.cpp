@@ -58,7 +58,7 @@ MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
 template <class T>
 const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDescription& description,
                                  const Strategy& strategy, Index samples, const NetworkOptions& o,
-                                 OptimiserKind optimiser, const Distribution* input) {
+                                 OptimiserKind optimiser, const UpdateOptions& update, const Distribution* input) {
   comm::ReplicatedValues values;
   values.add("element type", element_name<T>());
   values.add("samples", samples);
@@ -68,6 +68,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.inference", o.inference);
   values.add("options.update", o.update);
   values.add("optimiser of the parameters", std::string(name(optimiser)));
+  add_to(values, update);
   values.add("options.input_gradient", o.input_gradient);
   values.add("options.fuse_inference", o.fuse_inference);
   values.add("options.schedule_seed", o.schedule_seed);
@@ -143,7 +144,8 @@ void check_parameters(const comm::Communicator& comm, const NetworkDescription& 
 #define INSTANTIATE(T, Exec)                                                                                          \
   template void check_support<T, Exec>(const NetworkOptions&);                                                        \
   template const comm::Communicator& agreed<T>(const comm::Communicator&, const NetworkDescription&, const Strategy&, \
-                                               Index, const NetworkOptions&, OptimiserKind, const Distribution*);     \
+                                               Index, const NetworkOptions&, OptimiserKind, const UpdateOptions&,     \
+                                               const Distribution*);                                                  \
   template std::optional<AdoptedInputPlan> plan_of<T, Exec::memory_space>(                                            \
       const comm::Communicator&, const std::optional<AdoptedInput<T, Exec::memory_space>>&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)

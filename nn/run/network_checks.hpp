@@ -19,7 +19,8 @@ void check_support(const NetworkOptions& options);
 template <class T>
 const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDescription& description,
                                  const Strategy& strategy, Index samples, const NetworkOptions& options,
-                                 OptimiserKind optimiser, const views::Distribution* input);
+                                 OptimiserKind optimiser, const UpdateOptions& update,
+                                 const views::Distribution* input);
 
 /// The costs by which steps are planned: the defaults, replaced by those of the options. Throws InvalidArgument.
 MachineDescription costs_of(const NetworkOptions& options, bool on_host);

@@ -9,7 +9,8 @@
 
 namespace aloni::nn::detail {
 
-/// Values, gradients and the optimiser's state, under their names in plans (nn/plan/plan_step.hpp).
+/// Values, gradients, the optimiser's state and the norms of an update, by their names in plans
+/// (nn/plan/plan_step.hpp).
 /// @pre `parameters` outlive all uses of the memory
 template <class T, class Exec>
 void use_parameters(const Parameters<T, Exec>& parameters, PlanMemory<Exec>& memory) {
@@ -21,6 +22,12 @@ void use_parameters(const Parameters<T, Exec>& parameters, PlanMemory<Exec>& mem
     const auto& states = properties_of(parameters.optimiser()).states;
     for (int k = 0; k < static_cast<int>(states.size()); ++k)
       memory.use(tensor + '.' + std::string(states[static_cast<std::size_t>(k)]), parameters.state(i, k).data());
+  }
+  if (const auto* norms = parameters.norms()) {
+    memory.use("update.norm_chunks", norms->chunks().data());
+    memory.use("update.norm_sums", norms->whole_sums().data());
+    memory.use("update.norm_block_sums", norms->block_sums().data());
+    memory.use("update.factors", norms->factors().data());
   }
 }
 

@@ -18,13 +18,17 @@ void check(bool good, const char* argument, const std::string& value, const char
 
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
-  const auto& [batch, epochs, steps, seed, optimiser, schedule, shift, flip, brightness, contrast, backend, gradients,
-               check_replicas, allow_nonfinite, timed_steps, checkpoint, initial_weights, export_weights] = options;
+  const auto& [batch, epochs, steps, seed, optimiser, update, schedule, early_stop, average, shift, flip, brightness,
+               contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint, initial_weights,
+               export_weights] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
   detail::add_to(values, optimiser);
-  values.add("schedule", std::string(schedule == LearningRateSchedule::constant ? "constant" : "linear"));
+  detail::add_to(values, update);
+  detail::add_to(values, schedule);
+  detail::add_to(values, early_stop);
+  values.add("average", average ? average->decay : -1.0).add("average's warm-up", average && average->warm_up);
   values.add("shift", shift).add("flip", flip).add("brightness", brightness).add("contrast", contrast);
   values.add("backend", std::string(local::name(backend)));
   values.add("gradients", std::string(gradients == GradientReduction::all ? "all" : "majority"));
@@ -48,6 +52,10 @@ void check_arguments(const TrainOptions& o) {
   nn::check(o.optimiser, 1, "aloni::nn::train");
   check(learning_rate(o.optimiser) >= 0, "learning rate", std::to_string(learning_rate(o.optimiser)),
         "a finite number ≥ 0");
+  nn::check(o.update, "aloni::nn::train");
+  nn::check(o.schedule, "aloni::nn::train");
+  nn::check(o.early_stop, "aloni::nn::train");
+  if (o.average) nn::check(*o.average, "aloni::nn::train");
   nn::check(augmentation_of(o), "aloni::nn::train");
   check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");

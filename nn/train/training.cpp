@@ -78,17 +78,17 @@ Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& 
       guard_(options.allow_nonfinite),
       timed_(options.timed_steps, total_steps_) {
   parameters_.set_writes(ParameterWrites::announced);  // only the library writes them here
+  if (options.average) average_.emplace(queue_, parameters_, *options.average);
 }
 
 /// Late gradients require whole parameters on every rank.
 template <class T>
 auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
   const OptimiserKind kind = kind_of(options_.optimiser);
-  if (!waits_for_all()) return {comm_, queue_, description_, options_.seed, ParameterUse::training, kind};
-  return {comm_,         queue_,
-          description_,  resolve(strategy_, description_, comm_.size()),
-          options_.seed, ParameterUse::training,
-          kind};
+  const ParameterUse use = ParameterUse::training;
+  if (!waits_for_all()) return {comm_, queue_, description_, options_.seed, use, kind, options_.update};
+  const auto splits = resolve(strategy_, description_, comm_.size());
+  return {comm_, queue_, description_, splits, options_.seed, use, kind, options_.update};
 }
 
 template <class T>
@@ -110,9 +110,12 @@ TrainReport Training<T>::run() {
   }
   prepare();
   const auto first = static_cast<int>(progress_.steps / steps_per_epoch_);
-  for (int epoch = first; progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
-  if (!options_.export_weights.empty())
+  for (int epoch = first; !stopped_early() && progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
+  if (!options_.export_weights.empty()) {
+    if (average_) average_->exchange(queue_);
     write_weights(comm_, queue_, description_, parameters_, options_.export_weights);
+    if (average_) average_->exchange(queue_);
+  }
   finish_report();
   return report_;
 }
@@ -138,12 +141,26 @@ bool Training<T>::run_epoch(int epoch) {
   const auto check_test_loss = [&](double loss) {
     guard_.check("loss of the test set after step " + std::to_string(progress_.steps), loss, learning_rate(optimiser_));
   };
+  if (average_) average_->exchange(queue_);
   const TestResult test = source_.test(networks_, queue_, batch_, check_test_loss);
+  if (average_) average_->exchange(queue_);
   report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss});
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
   }
+  observe_epoch(report_.epochs.back().test_loss.value_or(report_.epochs.back().loss));
   return !save_if_due();
+}
+
+template <class T>
+void Training<T>::add_to_average() {
+  if (average_) average_->add(queue_.space(), progress_.updates);
+}
+
+template <class T>
+void Training<T>::observe_epoch(double loss) {
+  observe(options_.schedule, plateau_, loss);
+  if (observe(options_.early_stop, early_stop_, loss)) ended_ = 1;
 }
 
 template <class T>
@@ -177,7 +194,7 @@ bool Training<T>::resume() {
 template <class T>
 bool Training<T>::save_if_due() {
   if (!checkpoints_) return false;
-  const bool is_last = progress_.steps == total_steps_;
+  const bool is_last = progress_.steps == total_steps_ || stopped_early();
   const bool stops = checkpoints_->after_step(progress_.steps, is_last, [&](checkpoint::Archive& a) {
     networks_.of(batch_).synchronise_statistics(queue_);
     archive(a);
@@ -191,6 +208,7 @@ void Training<T>::archive(checkpoint::Archive& a) {
   a.expect("network", checksum_of(description_));
   a.expect("parameter type", detail::element_name<Parameter>());
   a.expect("optimiser", name(kind_of(options_.optimiser)));
+  a.expect("average", average_ ? "kept" : "none");
   a.expect("batch", std::to_string(batch_));
   a.expect("seed", std::to_string(options_.seed));
   a.expect("shift", std::to_string(options_.shift));
@@ -200,9 +218,16 @@ void Training<T>::archive(checkpoint::Archive& a) {
   if (const auto samples = source_.set_size()) a.expect("samples", std::to_string(*samples));
   a.value("step", progress_.steps);
   a.value("updates", progress_.updates);
+  a.value("schedule.factor", plateau_.factor);
+  a.value("schedule.best", plateau_.best);
+  a.value("schedule.bad", plateau_.bad);
+  a.value("early_stop.best", early_stop_.best);
+  a.value("early_stop.bad", early_stop_.bad);
+  a.value("early_stop.ended", ended_);
   for (const Index samples : {batch_, source_.size() % batch_})
     if (samples > 0) networks_.archive(a, samples);
   checkpoint::archive_parameters(a, queue_, description_, parameters_);
+  if (average_) checkpoint::archive_flats(a, queue_, parameters_, average_->averages(), ".average");
 
   a.values("losses", report_.losses);
   epochs_saved_ = {};
@@ -276,20 +301,24 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
 
 template <class T>
 StepResult Training<T>::train_and_update(Network<T, Exec>& network, StepTimes* times) {
-  if (!partial_) return network.train_step(queue_, optimiser_, ++progress_.updates);
+  if (!partial_) {
+    const StepResult result = network.train_step(queue_, optimiser_, ++progress_.updates);
+    add_to_average();
+    return result;
+  }
   const StepResult result = network.train_step(queue_, &*partial_);
   const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
   const TimedSpan span(times, StepTimes::Row::compute, "update");
   parameters_.update(queue_, optimiser_, ++progress_.updates);
+  add_to_average();
   if (times) queue_.fence("aloni::nn::train: the time of the update ends");
   return result;
 }
 
 template <class T>
 void Training<T>::schedule_learning_rate() {
-  if (options_.schedule == LearningRateSchedule::constant) return;
-  const double done = static_cast<double>(progress_.steps) / static_cast<double>(total_steps_);
-  set_learning_rate(optimiser_, learning_rate(options_.optimiser) * (1 - done));
+  set_learning_rate(optimiser_, learning_rate(options_.optimiser) *
+                                    factor(options_.schedule, progress_.steps, total_steps_, plateau_));
 }
 
 template <class T>
@@ -299,6 +328,7 @@ void Training<T>::update_by_late_gradients() {
   if (partial_->flush(std::span<Parameter>(rest.data(), rest.extent(0))) == 0) return;
   Kokkos::deep_copy(queue_.space(), parameters_.gradients(), rest);
   parameters_.update(queue_, optimiser_, ++progress_.updates);
+  add_to_average();
   queue_.fence("aloni::nn::train: the host's gradients are released");
 }
 

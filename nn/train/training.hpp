@@ -8,6 +8,7 @@
 #include <aloni/nn/train/source.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/nn/trainer.hpp>
+#include <aloni/nn/weight_average.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -57,6 +58,11 @@ class Training {
   Epoch sums_of(int epoch) const;
   /// The samples first … first + samples - 1 of the epoch.
   void run_step(Epoch& epoch, Index first, Index samples);
+  bool stopped_early() const { return ended_ != 0 && options_.early_stop.patience > 0; }
+  /// Enters the loss of an epoch into the schedule and the early stop.
+  void observe_epoch(double loss);
+  /// Adds the values after an update to their average.
+  void add_to_average();
   StepResult train_and_update(Network<T, Exec>& network, StepTimes* times);
   /// Sets the learning rate of the next step.
   void schedule_learning_rate();
@@ -74,6 +80,7 @@ class Training {
 
   Queue<Exec> queue_;
   Parameters<Parameter, Exec> parameters_;
+  std::optional<WeightAverage<Parameter, Exec>> average_;
   Networks<T> networks_;
   std::optional<comm::PartialAllReduce<Parameter>> partial_;
   Optimiser optimiser_;
@@ -83,6 +90,9 @@ class Training {
   std::int64_t total_steps_;
   int epochs_;
   TrainingProgress progress_;
+  PlateauState plateau_;
+  EarlyStopState early_stop_;
+  std::int64_t ended_ = 0;  ///< 1: the early stop has ended the training
 
   LossGuard guard_;
   std::optional<Checkpoints> checkpoints_;

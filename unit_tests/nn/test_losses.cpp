@@ -192,6 +192,63 @@ TEST(Losses, AreEqualInEverySplit) {
   }
 }
 
+/// loss = (1 - s) ce(label) + s / C sum over c of ce(c), and its derivative by finite differences of one logit's bias.
+TEST(Losses, OfLabelsAreSmoothedAsTheDefinitionSays) {
+  const auto comm = aloni::test::make_communicator();
+  const auto self = comm.split(comm.rank(), 0);
+  constexpr double s = 0.3;
+  for (const Loss loss : {Loss::softmax_cross_entropy, Loss::pixel_cross_entropy}) {
+    SCOPED_TRACE(name(loss));
+    NetworkDescription smooth = net_of(loss);
+    smooth.label_smoothing = s;
+    auto run = run_of<double>(self, smooth, Strategy::uniform({}), 3);
+    const StepResult found = train(run, loss), plain = expected_result(run, loss);
+    const auto z = on_host(run.network.output());
+    double uniform = 0;  // mean over pixels and classes of the cross-entropy with class c
+    for (std::size_t n = 0; n < z.extent(0); ++n) {
+      for (std::size_t h = 0; h < z.extent(2); ++h) {
+        for (std::size_t w = 0; w < z.extent(3); ++w) {
+          double total = 0, sum = 0;
+          for (int c = 0; c < classes; ++c) {
+            total += std::exp(z(n, 0, h, w, c));
+            sum += z(n, 0, h, w, c);
+          }
+          uniform += std::log(total) - sum / classes;
+        }
+      }
+    }
+    uniform /= static_cast<double>(z.size() / classes);
+    EXPECT_NEAR(found.loss, (1 - s) * plain.loss + s * uniform, 1e-12);
+    EXPECT_EQ(found.correct, plain.correct);
+
+    const auto gradients = run.parameters.gather_gradients(run.queue), values = run.parameters.gather_values(run.queue);
+    const std::size_t bias = values.extent(0) - 1;  // of the last class
+    const auto loss_at = [&](double change) {
+      const double before = values(bias);
+      values(bias) += change;
+      run.parameters.scatter_values(run.queue, values);
+      values(bias) = before;
+      return run.network.train_step(run.queue).loss;
+    };
+    EXPECT_NEAR(gradients(bias), (loss_at(1e-5) - loss_at(-1e-5)) / 2e-5, 1e-8);
+
+    auto many =
+        run_of<double>(comm, smooth, Strategy::uniform(LayerSplit::parse("h" + std::to_string(comm.size()))), 3);
+    EXPECT_NEAR(train(many, loss).loss, found.loss, 1e-10);
+  }
+}
+
+TEST(Losses, RefuseASmoothingThatDoesNotFit) {
+  NetworkDescription net = net_of(Loss::pixel_cross_entropy);
+  for (const double s : {-0.1, 1.0, std::nan("")}) {
+    net.label_smoothing = s;
+    EXPECT_THROW(infer_extents(net, 1), InvalidArgument) << s;
+  }
+  net = net_of(Loss::dice);
+  net.label_smoothing = 0.1;
+  EXPECT_THROW(infer_extents(net, 1), InvalidArgument);
+}
+
 TEST(Losses, AreFiniteAndFallInTraining) {
   const auto comm = aloni::test::make_communicator();
   const std::string p = std::to_string(comm.size());

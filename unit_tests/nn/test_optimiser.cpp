@@ -24,7 +24,10 @@ std::string fault(const Optimiser& optimiser, std::int64_t step = 1) {
 TEST(Optimiser, HasAKindWithNamedStates) {
   EXPECT_EQ(kind_of(SgdOptions{}), OptimiserKind::sgd);
   EXPECT_EQ(kind_of(AdamOptions{}), OptimiserKind::adam);
+  EXPECT_EQ(kind_of(LarsOptions{}), OptimiserKind::lars);
   EXPECT_STREQ(name(OptimiserKind::adam), "adam");
+  EXPECT_STREQ(name(OptimiserKind::lars), "lars");
+  EXPECT_THAT(properties_of(OptimiserKind::lars).states, testing::ElementsAre("momentum"));
   EXPECT_THAT(properties_of(OptimiserKind::sgd).states, testing::ElementsAre("momentum"));
   EXPECT_THAT(properties_of(OptimiserKind::adam).states, testing::ElementsAre("first_moment", "second_moment"));
 }
@@ -36,6 +39,7 @@ TEST(Optimiser, NamesTheMemberOutOfRange) {
   EXPECT_EQ(fault(AdamOptions{}), "");
   EXPECT_THAT(fault(SgdOptions{.learning_rate = nan}), HasSubstr("learning rate"));
   EXPECT_THAT(fault(SgdOptions{.momentum = 1}), HasSubstr("momentum"));
+  EXPECT_THAT(fault(SgdOptions{.momentum = 0, .nesterov = true}), HasSubstr("above 0 with nesterov"));
   EXPECT_THAT(fault(SgdOptions{.weight_decay = -1}), HasSubstr("weight decay"));
   EXPECT_THAT(fault(AdamOptions{.learning_rate = 1 / 0.0}), HasSubstr("learning rate"));
   EXPECT_THAT(fault(AdamOptions{.beta1 = 1}), HasSubstr("beta1"));
@@ -43,6 +47,16 @@ TEST(Optimiser, NamesTheMemberOutOfRange) {
   EXPECT_THAT(fault(AdamOptions{.epsilon = 0}), HasSubstr("epsilon"));
   EXPECT_THAT(fault(AdamOptions{.weight_decay = nan}), HasSubstr("weight decay"));
   EXPECT_THAT(fault(AdamOptions{}, 0), HasSubstr("step"));
+  EXPECT_EQ(fault(LarsOptions{}), "");
+  EXPECT_THAT(fault(LarsOptions{.momentum = 1}), HasSubstr("momentum"));
+  EXPECT_THAT(fault(LarsOptions{.trust = 0}), HasSubstr("trust"));
+  EXPECT_THAT(fault(LarsOptions{.epsilon = -1}), HasSubstr("epsilon"));
+}
+
+TEST(Optimiser, NeedsNormsForLarsAndForClipping) {
+  EXPECT_FALSE(uses_norms(OptimiserKind::sgd, {}));
+  EXPECT_TRUE(uses_norms(OptimiserKind::adam, {.max_norm = 1}));
+  EXPECT_TRUE(uses_norms(OptimiserKind::lars, {}));
 }
 
 }  // namespace test_optimiser

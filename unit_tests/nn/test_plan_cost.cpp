@@ -155,6 +155,26 @@ TEST(PlanCost, CountsTheUpdateByTheOptimiser) {
   EXPECT_EQ(cost(step_of(net, "1", 1, 0, 8, {}, {.update = false})).of(StepPhase::update), NodeCost{});
 }
 
+TEST(PlanCost, CountsTheNormsOfAnUpdate) {
+  const NetworkDescription net = digits();
+  const auto update = [&](const char* split, int ranks, int rank, const StepOptions& options) {
+    return cost(step_of(net, split, ranks, rank, 8, {}, options)).of(StepPhase::update);
+  };
+  const NodeCost sgd = update("1", 1, 0, {}), clipped = update("1", 1, 0, {.update_options = {.max_norm = 1}});
+  EXPECT_EQ(clipped.flops - sgd.flops, 2 * 61706 + 4 * 10);  // a square and a sum each; ten tensors
+  EXPECT_GE(clipped.bytes_read - sgd.bytes_read, 61706 * 4);
+  EXPECT_EQ(clipped.messages_sent, 0);
+  EXPECT_EQ(update("h4", 4, 1, {.update_options = {.max_norm = 1}}).messages_sent, 0);  // replicas need no message
+  double elements = 0;
+  for (int r = 0; r < 4; ++r) {
+    const NodeCost plain = update("f4", 4, r, {}), split = update("f4", 4, r, {.update_options = {.max_norm = 1}});
+    EXPECT_EQ(plain.messages_sent, 0);
+    EXPECT_GT(split.messages_sent, 0);
+    elements += split.flops - plain.flops;
+  }
+  EXPECT_LT(elements, 4 * (2 * 61706 + 500));  // split weights are squared once, not on each rank
+}
+
 TEST(PlanCost, SplitsTheConvolutionsOfLenet5AmongRanks) {
   const NetworkDescription net = digits();
   const StepCost one = cost(step_of(net, "1", 1, 0, 8));

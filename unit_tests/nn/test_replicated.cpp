@@ -118,8 +118,20 @@ Change choice(Call call, std::string name, Owner Arguments::*owner, T Owner::*me
   return {call, std::move(name), [=](Arguments& a, Dice&) { (a.*owner).*member = other; }};
 }
 
+/// A change of a member of a schedule.
+Change schedule(const std::string& name, const Schedule& before, const Schedule& other) {
+  return {Call::train, "schedule " + name, [other](Arguments& a, Dice&) { a.options.schedule.schedule = other; },
+          [before](Arguments& a) { a.options.schedule.schedule = before; }};
+}
+
 std::vector<Change> changes_of_optimisers() {
   return {
+      number("nesterov", &SgdOptions::nesterov),
+      number("learning rate", &LarsOptions::learning_rate),
+      number("momentum", &LarsOptions::momentum),
+      number("weight decay", &LarsOptions::weight_decay),
+      number("trust", &LarsOptions::trust),
+      number("epsilon", &LarsOptions::epsilon),
       {Call::train, "optimiser", [](Arguments& a, Dice&) { a.options.optimiser = AdamOptions{}; }},
       number("learning rate", &SgdOptions::learning_rate),
       number("momentum", &SgdOptions::momentum),
@@ -145,7 +157,21 @@ std::vector<Change> changes_of_options() {
       number(Call::train, "epochs", o, &T::epochs),
       number(Call::train, "steps", o, &T::steps),
       number(Call::train, "seed", o, &T::seed),
-      choice(Call::train, "schedule", o, &T::schedule, LearningRateSchedule::linear),
+      choice(Call::train, "schedule", o, &T::schedule, LearningRate{LinearSchedule{}}),
+      choice(Call::train, "warm-up", o, &T::schedule, LearningRate{.warm_up = 3}),
+      choice(Call::train, "early stop", o, &T::early_stop, EarlyStop{.patience = 3}),
+      {Call::train, "average", [](Arguments& a, Dice&) { a.options.average = Averaging{}; }},
+      {Call::train, "average's warm-up", [](Arguments& a, Dice&) { a.options.average = Averaging{.warm_up = false}; },
+       [](Arguments& a) { a.options.average = Averaging{}; }},
+      choice(Call::train, "max_norm", o, &T::update, UpdateOptions{.max_norm = 2}),
+      schedule("factor", PlateauSchedule{}, PlateauSchedule{.factor = 0.5}),
+      schedule("patience", PlateauSchedule{}, PlateauSchedule{.patience = 5}),
+      schedule("threshold", PlateauSchedule{}, PlateauSchedule{.threshold = 0.5}),
+      schedule("lowest", PlateauSchedule{}, PlateauSchedule{.lowest = 0.5}),
+      schedule("lowest", CosineSchedule{}, CosineSchedule{.lowest = 0.5}),
+      schedule("every", StepSchedule{.every = 1}, StepSchedule{.every = 2}),
+      schedule("factor", StepSchedule{.every = 1}, StepSchedule{.every = 1, .factor = 0.5}),
+      schedule("milestones", StepSchedule{.milestones = {1, 2}}, StepSchedule{.milestones = {1, 3}}),
       number(Call::train, "shift", o, &T::shift),
       number(Call::train, "flip", o, &T::flip),
       number(Call::train, "brightness", o, &T::brightness),
@@ -199,6 +225,7 @@ std::vector<Change> changes_of_descriptions(Call call) {
        }},
       {call, "network's spatial dimensions", [](Arguments& a, Dice&) { a.network.spatial_rank = 3; }},
       {call, "loss", [](Arguments& a, Dice&) { a.network.loss = Loss::mean_squared_error; }},
+      {call, "label smoothing", [](Arguments& a, Dice&) { a.network.label_smoothing = 0.25; }},
       {call, "rule 1 of the strategy", [](Arguments& a, Dice&) { a.strategy.rules[0].pattern = "conv?"; }},
       {call, "rule 2 of the strategy",
        [](Arguments& a, Dice& dice) { a.strategy.rules[1].split = LayerSplit::parse(dice(0, 1) ? "n2" : "h2"); }},

@@ -85,7 +85,7 @@ TEST(Training, ByAdamGivesTheSameLossesInEverySplit) {
       .seed = 3,
       .optimiser =
           AdamOptions{.learning_rate = 5e-3, .epsilon = 1e-4, .weight_decay = 1e-3, .decay = WeightDecay::decoupled},
-      .schedule = LearningRateSchedule::linear};
+      .schedule = {.schedule = LinearSchedule{}}};
   const std::vector<double> expected = run(self, "1", options, 640).losses;
   EXPECT_LT(expected.back(), 0.8 * expected.front());
   for (const std::string& grid : grids(comm.size())) {
@@ -94,6 +94,64 @@ TEST(Training, ByAdamGivesTheSameLossesInEverySplit) {
     for (std::size_t i = 0; i < losses.size(); ++i)
       ASSERT_NEAR(losses[i], expected[i], 1e-9 * std::abs(expected[i])) << "step " << i << " over " << grid;
   }
+}
+
+TEST(Training, ByLarsWithClippingAndWarmUpGivesTheSameLossesInEverySplit) {
+  const auto comm = aloni::test::make_communicator();
+  const auto self = comm.split(comm.rank(), 0);
+  const TrainOptions options{.batch = 64,
+                             .steps = 8,
+                             .seed = 3,
+                             .optimiser = LarsOptions{.learning_rate = 5, .weight_decay = 1e-3, .trust = 0.01},
+                             .update = {.max_norm = 0.5},
+                             .schedule = {.schedule = CosineSchedule{.lowest = 0.1}, .warm_up = 3}};
+  const std::vector<double> expected = run(self, "1", options, 640).losses;
+  EXPECT_LT(expected.back(), expected.front());
+  for (const std::string& grid : grids(comm.size())) {
+    const std::vector<double> losses = run(comm, grid, options, 640).losses;
+    ASSERT_EQ(losses.size(), expected.size());
+    for (std::size_t i = 0; i < losses.size(); ++i)
+      ASSERT_NEAR(losses[i], expected[i], 1e-9 * std::abs(expected[i])) << "step " << i << " over " << grid;
+  }
+}
+
+/// An average with decay 0 is the values; one that forgets slowly tests worse at first. Training does not depend on it.
+TEST(Training, TestsWithTheAverageOfTheParameters) {
+  const auto comm = aloni::test::make_communicator();
+  const std::string grid = "n" + std::to_string(comm.size());
+  TrainOptions options{.batch = 50, .epochs = 2, .seed = 3};
+  const TrainReport plain = run(comm, grid, options, 400);
+  options.average = Averaging{.decay = 0, .warm_up = false};
+  const TrainReport same = run(comm, grid, options, 400);
+  options.average = Averaging{.decay = 0.999, .warm_up = false};
+  const TrainReport slow = run(comm, grid, options, 400);
+  EXPECT_EQ(same.losses, plain.losses);
+  EXPECT_EQ(slow.losses, plain.losses);
+  EXPECT_EQ(same.epochs[1].test_loss, plain.epochs[1].test_loss);
+  EXPECT_GT(*slow.epochs[1].test_loss, *plain.epochs[1].test_loss);
+}
+
+/// With a learning rate of 0 no epoch improves.
+TEST(Training, EndsEarlyWithoutAnImprovement) {
+  const auto comm = aloni::test::make_communicator();
+  const TrainOptions options{
+      .batch = 50, .epochs = 9, .optimiser = SgdOptions{.learning_rate = 0}, .early_stop = {.patience = 2}};
+  const TrainReport report = run(comm, "n" + std::to_string(comm.size()), options, 100);
+  EXPECT_EQ(report.epochs.size(), 3u);
+  EXPECT_EQ(report.losses.size(), 6u);
+  EXPECT_FALSE(report.stopped);
+}
+
+/// A rate that a plateau makes tiny changes no more losses.
+TEST(Training, LowersTheLearningRateOnAPlateau) {
+  const auto comm = aloni::test::make_communicator();
+  TrainOptions options{.batch = 100, .epochs = 4, .optimiser = SgdOptions{.learning_rate = 0.05, .momentum = 0}};
+  options.schedule.schedule = PlateauSchedule{.factor = 1e-3, .patience = 0, .threshold = 0.5};
+  const std::string grid = "n" + std::to_string(comm.size());
+  const std::vector<double> falling = run(comm, grid, options, 100).losses;
+  ASSERT_EQ(falling.size(), 4u);
+  EXPECT_GT(std::abs(falling[1] - falling[0]), 1e-4);  // the first two updates have the first rate
+  EXPECT_LT(std::abs(falling[3] - falling[2]), std::abs(falling[1] - falling[0]) / 100);
 }
 
 /// Delays one rank now and then.
@@ -259,7 +317,7 @@ TEST(Training, FindsParametersThatDifferAtTheNextCheck) {
   if (comm.size() == 1) return;
   const int last = comm.size() - 1;
   for (const std::string& grid : grids(comm.size())) {
-    TrainOptions options{.batch = 50, .steps = 20, .schedule = LearningRateSchedule::linear, .check_replicas = 2};
+    TrainOptions options{.batch = 50, .steps = 20, .schedule = {.schedule = LinearSchedule{}}, .check_replicas = 2};
     Saboteur saboteur(options, comm.rank() == last);
     std::string text = "no error";
     try {

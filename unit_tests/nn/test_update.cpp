@@ -1,4 +1,5 @@
-// Updates of parameters: in the graph of a step and after it, by SGD and Adam, in every split.
+// Updates of parameters: in the graph of a step and after it, by each optimiser, with and without clipping, in every
+// split.
 #include "split_harness.hpp"
 #include "support/transport.hpp"
 
@@ -13,6 +14,7 @@
 #include <cmath>
 #include <cstdint>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <variant>
 #include <vector>
@@ -61,7 +63,25 @@ Optimiser adam_at(std::int64_t step) {
                      .weight_decay = 0.01,
                      .decay = WeightDecay::decoupled};
 }
+Optimiser nesterov_at(std::int64_t step) {
+  return SgdOptions{
+      .learning_rate = 0.1 / static_cast<double>(step), .momentum = 0.8, .weight_decay = 0.01, .nesterov = true};
+}
+Optimiser lars_at(std::int64_t step) {
+  return LarsOptions{
+      .learning_rate = 2.0 / static_cast<double>(step), .momentum = 0.9, .weight_decay = 0.01, .trust = 0.01};
+}
 using OptimiserAt = Optimiser (*)(std::int64_t);
+
+/// An update whose options depend on its number.
+struct Rule {
+  const char* name;
+  OptimiserAt at;
+  UpdateOptions options = {};
+
+  OptimiserKind kind() const { return kind_of(at(1)); }
+  friend std::ostream& operator<<(std::ostream& out, const Rule& rule) { return out << rule.name; }
+};
 
 enum class Update { in_the_graph, after_the_step };
 
@@ -72,11 +92,11 @@ struct Learner {
   Network<double> network;
 
   Learner(const comm::Communicator& comm, const LayerSplit& split, Weights weights, OptimiserKind kind,
-          const NetworkOptions& options)
+          const NetworkOptions& options, const UpdateOptions& update = {})
       : parameters(weights == Weights::whole
-                       ? Parameters<double>(comm, queue, net(), 6, ParameterUse::training, kind)
+                       ? Parameters<double>(comm, queue, net(), 6, ParameterUse::training, kind, update)
                        : Parameters<double>(comm, queue, net(), resolve(Strategy::uniform(split), net(), comm.size()),
-                                            6, ParameterUse::training, kind)),
+                                            6, ParameterUse::training, kind, update)),
         network(comm, queue, net(), Strategy::uniform(split), 4, parameters, options) {
     fill<double>(network.input(), network.input_box(), network.input_distribution().extents(), Values::reals, 6, 2);
     fill<double>(network.targets(), network.output_box(), network.output_distribution().extents(), Values::reals, 6, 3);
@@ -89,28 +109,33 @@ struct Learned {
   std::vector<double> losses;
 };
 
-Learned learn(const comm::Communicator& comm, const LayerSplit& split, Weights weights, OptimiserAt optimiser_at,
-              Update update, std::uint64_t schedule_seed = 0) {
-  const OptimiserKind kind = kind_of(optimiser_at(1));
-  Learner l(comm, split, weights, kind, {.update = update == Update::in_the_graph, .schedule_seed = schedule_seed});
+Learned learn(const comm::Communicator& comm, const LayerSplit& split, Weights weights, const Rule& rule, Update update,
+              std::uint64_t schedule_seed = 0) {
+  Learner l(comm, split, weights, rule.kind(),
+            {.update = update == Update::in_the_graph, .schedule_seed = schedule_seed}, rule.options);
   Learned learned;
   for (std::int64_t step = 1; step <= 4; ++step) {
     if (update == Update::in_the_graph) {
-      learned.losses.push_back(l.network.train_step(l.queue, optimiser_at(step), step).loss);
+      learned.losses.push_back(l.network.train_step(l.queue, rule.at(step), step).loss);
     } else {
       learned.losses.push_back(l.network.train_step(l.queue).loss);
-      l.parameters.update(l.queue, optimiser_at(step), step);
+      l.parameters.update(l.queue, rule.at(step), step);
     }
   }
+  l.parameters.check_replicas(comm, l.queue, "test_update");  // all ranks that keep a tensor have the same bits
   learned.values = l.parameters.gather_values(l.queue);
-  for (std::size_t k = 0; k < properties_of(kind).states.size(); ++k)
+  for (std::size_t k = 0; k < properties_of(rule.kind()).states.size(); ++k)
     learned.states.push_back(l.parameters.gather_state(l.queue, static_cast<int>(k)));
   return learned;
 }
 
-class UpdateBy : public testing::TestWithParam<OptimiserAt> {};
-INSTANTIATE_TEST_SUITE_P(Optimisers, UpdateBy, testing::Values(&sgd_at, &adam_at),
-                         [](const auto& p) { return std::string(name(kind_of(p.param(1)))); });
+class UpdateBy : public testing::TestWithParam<Rule> {};
+INSTANTIATE_TEST_SUITE_P(Rules, UpdateBy,
+                         testing::Values(Rule{"sgd", &sgd_at}, Rule{"nesterov", &nesterov_at}, Rule{"adam", &adam_at},
+                                         Rule{"lars", &lars_at}, Rule{"clipped_sgd", &sgd_at, {.max_norm = 0.1}},
+                                         Rule{"clipped_adam", &adam_at, {.max_norm = 0.1}},
+                                         Rule{"clipped_lars", &lars_at, {.max_norm = 0.1}}),
+                         [](const auto& p) { return std::string(p.param.name); });
 
 TEST_P(UpdateBy, InEverySplitEqualsThatOfOneRank) {
   const auto comm = aloni::test::make_communicator();
@@ -162,6 +187,105 @@ TEST(Update, ByAdamFollowsTheAlgorithm) {
   }
 }
 
+/// The square root of the sum of squares of the elements [first, end).
+double norm_of(const HostFlat& all, std::size_t first, std::size_t end) {
+  double sum = 0;
+  for (std::size_t i = first; i < end; ++i) sum += all(i) * all(i);
+  return std::sqrt(sum);
+}
+
+/// Momentum with the gradients that torch.nn.utils.clip_grad_norm_ leaves, in double.
+TEST(Update, ClipsGradientsByTheirGlobalNorm) {
+  const auto comm = aloni::test::make_communicator();
+  Learner once(comm, {}, Weights::whole, OptimiserKind::sgd, {});
+  once.network.train_step(once.queue);
+  const HostFlat first = once.parameters.gather_gradients(once.queue);
+  const double norm = norm_of(first, 0, first.extent(0));
+  for (const double max_norm : {0.3 * norm, 3 * norm}) {
+    Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {}, {.max_norm = max_norm});
+    const HostFlat w = l.parameters.gather_values(l.queue), v("v", w.extent(0));
+    for (int t = 1; t <= 3; ++t) {
+      l.network.train_step(l.queue);
+      const HostFlat g = l.parameters.gather_gradients(l.queue);
+      l.parameters.sgd(l.queue, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.02});
+      const double present = norm_of(g, 0, g.extent(0)), clip = std::min(1.0, max_norm / (present + 1e-6));
+      if (t == 1) EXPECT_EQ(clip < 1, max_norm < norm);
+      for (std::size_t i = 0; i < w.extent(0); ++i) {
+        v(i) = 0.9 * v(i) + clip * g(i) + 0.02 * w(i);
+        w(i) -= 0.1 * v(i);
+      }
+      EXPECT_NEAR(l.parameters.norms()->norm(l.queue), present, 1e-12 * present);
+      EXPECT_LE(largest_difference(l.parameters.gather_values(l.queue), w), 1e-12) << "update " << t;
+      EXPECT_EQ(largest_difference(l.parameters.gather_gradients(l.queue), g), 0);  // stay as they are
+    }
+  }
+}
+
+TEST(Update, PassesANormThatIsNotANumberOn) {
+  const auto comm = aloni::test::make_communicator();
+  Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {}, {.max_norm = 1});
+  l.network.train_step(l.queue);
+  Kokkos::deep_copy(l.parameters.vector_gradient(1), std::nan(""));
+  l.parameters.sgd(l.queue, {});
+  EXPECT_TRUE(std::isnan(l.parameters.gather_values(l.queue)(0)));
+}
+
+/// Algorithm 1 of You, Gitman and Ginsburg in double, with the gradients of the network.
+TEST(Update, ByLarsFollowsTheAlgorithm) {
+  const auto comm = aloni::test::make_communicator();
+  Learner l(comm, {}, Weights::whole, OptimiserKind::lars, {});
+  const LarsOptions options{.learning_rate = 1.5, .momentum = 0.7, .weight_decay = 0.03, .trust = 0.02, .epsilon = 0.1};
+  const HostFlat w = l.parameters.gather_values(l.queue), v("v", w.extent(0));
+  for (int t = 1; t <= 3; ++t) {
+    l.network.train_step(l.queue);
+    const HostFlat g = l.parameters.gather_gradients(l.queue);
+    l.parameters.update(l.queue, options, t);
+    std::size_t first = 0;
+    for (const ParameterDescription& tensor : l.parameters.descriptions()) {
+      const std::size_t end = first + static_cast<std::size_t>(tensor.extents.size());
+      const bool adapts = tensor.name.ends_with(".weight");
+      const double size = norm_of(w, first, end), slope = norm_of(g, first, end);
+      const double rate = adapts ? 0.02 * size / (slope + 0.03 * size + 0.1) : 1, decay = adapts ? 0.03 : 0;
+      for (std::size_t i = first; i < end; ++i) {
+        v(i) = 0.7 * v(i) + 1.5 * rate * (g(i) + decay * w(i));
+        w(i) -= v(i);
+      }
+      first = end;
+    }
+    EXPECT_LE(largest_difference(l.parameters.gather_values(l.queue), w), 1e-12) << "update " << t;
+  }
+}
+
+TEST(Update, ByLarsHasRateOneWhereANormIsZero) {
+  const auto comm = aloni::test::make_communicator();
+  Learner l(comm, {}, Weights::whole, OptimiserKind::lars, {});
+  l.network.train_step(l.queue);
+  const auto weight = l.parameters.value(0);
+  Kokkos::deep_copy(weight, 0.0);
+  const HostFlat g = l.parameters.gather_gradients(l.queue);
+  l.parameters.update(l.queue, LarsOptions{.learning_rate = 0.5}, 1);
+  const HostFlat w = l.parameters.gather_values(l.queue);
+  for (std::size_t i = 0; i < weight.size(); ++i) EXPECT_EQ(w(i), -0.5 * g(i));
+}
+
+/// The loop of torch.optim.SGD with nesterov=True, in double, with the gradients of the network.
+TEST(Update, ByNesterovMomentumFollowsTheAlgorithm) {
+  const auto comm = aloni::test::make_communicator();
+  Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {});
+  const HostFlat w = l.parameters.gather_values(l.queue), v("v", w.extent(0));
+  for (int t = 1; t <= 4; ++t) {
+    l.network.train_step(l.queue);
+    const HostFlat g = l.parameters.gather_gradients(l.queue);
+    l.parameters.sgd(l.queue, {.learning_rate = 0.05, .momentum = 0.8, .weight_decay = 0.02, .nesterov = true});
+    for (std::size_t i = 0; i < w.extent(0); ++i) {
+      const double d = g(i) + 0.02 * w(i);
+      v(i) = 0.8 * v(i) + d;
+      w(i) -= 0.05 * (d + 0.8 * v(i));
+    }
+    EXPECT_LE(largest_difference(l.parameters.gather_values(l.queue), w), 1e-12) << "update " << t;
+  }
+}
+
 TEST(Update, BySgdHasTheBitsOfItsFormula) {
   const auto comm = aloni::test::make_communicator();
   Learner l(comm, {}, Weights::whole, OptimiserKind::sgd, {});
@@ -191,12 +315,14 @@ TEST(Update, StateCanBeWrittenAndReadInEverySplit) {
 TEST(Update, MemoryIsThatOfThePlan) {
   const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
-  for (const OptimiserKind kind : {OptimiserKind::sgd, OptimiserKind::adam}) {
+  for (const Rule& rule : {Rule{"sgd", &sgd_at}, Rule{"adam", &adam_at}, Rule{"lars", &lars_at},
+                           Rule{"clipped", &sgd_at, {.max_norm = 1}}}) {
+    const OptimiserKind kind = rule.kind();
     for (const LayerSplit& split : splits(comm.size())) {
       const auto all = resolve(Strategy::uniform(split), net(), comm.size());
-      const Parameters<float> parameters(comm, queue, net(), all, 1, ParameterUse::training, kind);
+      const Parameters<float> parameters(comm, queue, net(), all, 1, ParameterUse::training, kind, rule.options);
       const StepPlan plan = plan_step(net(), plan_network(net(), all, comm.size(), 4), comm.rank(), StepKind::training,
-                                      {}, {.optimiser = kind});
+                                      {}, {.optimiser = kind, .update_options = rule.options});
       const PlanMemoryUse use = memory_of(plan);
       const Index planned =
           use.of(BufferRole::parameters) + use.of(BufferRole::parameter_gradients) + use.of(BufferRole::optimiser);
@@ -222,6 +348,11 @@ TEST(Update, RefusesAnOptimiserThatDoesNotFit) {
   EXPECT_THROW(inside.network.train_step(inside.queue, SgdOptions{}, 1), InvalidArgument);
   EXPECT_THROW(inside.network.train_step(inside.queue, AdamOptions{.beta1 = 1}, 1), InvalidArgument);
   EXPECT_THROW(inside.network.train_step(inside.queue, AdamOptions{}, 0), InvalidArgument);
+  for (const double max_norm : {0.0, -1.0, std::nan("")}) {
+    EXPECT_THROW(Parameters<double>(comm, sgd.queue, net(), 1, ParameterUse::training, OptimiserKind::sgd,
+                                    {.max_norm = max_norm}),
+                 InvalidArgument);
+  }
   comm::PartialAllReduce<double> partial(comm, inside.parameters.gradients().extent(0));
   EXPECT_THROW(inside.network.train_step(inside.queue, &partial), InvalidArgument);
   EXPECT_THROW(Network<double>(comm, sgd.queue, net(), {}, 4, sgd.parameters, {.inference = true, .update = true}),

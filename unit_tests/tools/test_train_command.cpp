@@ -82,11 +82,34 @@ TEST(TrainCommand, TakesTheOptionsOfTheChosenOptimiserOnly) {
   for (const char* option : {"--beta1", "--beta2", "--epsilon"})
     EXPECT_THAT(fault({option, "0.5"}), AllOf(HasSubstr(option), HasSubstr("--optimiser adam")));
   EXPECT_THAT(fault({"--decay", "l2"}), AllOf(HasSubstr("--decay"), HasSubstr("--optimiser adam")));
+  EXPECT_EQ(fault({"--optimiser", "adamw", "--beta1", "0.8", "--weight-decay", "0.1"}), "");
+  EXPECT_EQ(fault({"--optimiser", "lars", "--momentum", "0.8", "--trust", "0.01", "--clip", "2"}), "");
+  EXPECT_EQ(fault({"--nesterov"}), "");
+  EXPECT_THAT(fault({"--optimiser", "adamw", "--decay", "l2"}), HasSubstr("adamw is decoupled"));
+  EXPECT_THAT(fault({"--optimiser", "lars", "--nesterov"}), AllOf(HasSubstr("--nesterov"), HasSubstr("sgd")));
+  EXPECT_THAT(fault({"--nesterov", "--momentum", "0"}), AllOf(HasSubstr("--nesterov"), HasSubstr("--momentum")));
+  EXPECT_THAT(fault({"--trust", "0.1"}), AllOf(HasSubstr("--trust"), HasSubstr("lars")));
   const std::vector<std::pair<std::string, std::string>> cases{
       {"--beta1", "1"}, {"--beta2", "-1"}, {"--epsilon", "0"}, {"--beta1", "nan"}, {"--decay", "l1"}};
   for (const auto& [flag, value] : cases)
     EXPECT_THAT(fault({"--optimiser", "adam", flag, value}), AllOf(HasSubstr(flag), HasSubstr(value)));
   EXPECT_THAT(fault({"--optimiser", "lion"}), AllOf(HasSubstr("--optimiser"), HasSubstr("sgd"), HasSubstr("adam")));
+}
+
+TEST(TrainCommand, TakesTheOptionsOfTheChosenScheduleOnly) {
+  EXPECT_EQ(fault({"--schedule", "step", "--step-every", "100", "--factor", "0.5", "--warm-up", "10"}), "");
+  EXPECT_EQ(fault({"--schedule", "step", "--milestones", "100,200"}), "");
+  EXPECT_EQ(fault({"--schedule", "cosine", "--lowest", "0.01"}), "");
+  EXPECT_EQ(fault({"--schedule", "plateau", "--patience", "3", "--factor", "0.3", "--lowest", "0.1"}), "");
+  EXPECT_EQ(fault({"--early-stop", "4", "--label-smoothing", "0.1"}), "");
+  EXPECT_THAT(fault({"--schedule", "step"}), AllOf(HasSubstr("--step-every"), HasSubstr("--milestones")));
+  EXPECT_THAT(fault({"--schedule", "step", "--step-every", "9", "--milestones", "3"}), HasSubstr("either"));
+  for (const char* milestones : {"200,100", "0,100", "100,", "100;200", "", "1e3"})
+    EXPECT_THAT(fault({"--schedule", "step", "--milestones", milestones}), HasSubstr("--milestones")) << milestones;
+  EXPECT_THAT(fault({"--step-every", "9"}), HasSubstr("--schedule step"));
+  EXPECT_THAT(fault({"--factor", "0.5"}), HasSubstr("step or plateau"));
+  EXPECT_THAT(fault({"--schedule", "step", "--step-every", "9", "--lowest", "0.1"}), HasSubstr("cosine or plateau"));
+  EXPECT_THAT(fault({"--schedule", "cosine", "--patience", "2"}), HasSubstr("--schedule plateau"));
 }
 
 TEST(TrainCommand, UsesTheLastOfTwoEqualFlags) {
@@ -96,12 +119,17 @@ TEST(TrainCommand, UsesTheLastOfTwoEqualFlags) {
 
 TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
   const std::vector<std::pair<std::string, std::string>> cases{
-      {"--batch", "0"},           {"--batch", "-64"},        {"--epochs", "-1"},         {"--epochs", "0"},
-      {"--steps", "-5"},          {"--seed", "-1"},          {"--learning-rate", "nan"}, {"--learning-rate", "0"},
-      {"--learning-rate", "inf"}, {"--momentum", "1"},       {"--momentum", "-0.1"},     {"--momentum", "nan"},
-      {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"}, {"--model", "resnet9000"},  {"--precision", "half"},
-      {"--check-replicas", "-1"}, {"--backend", "magic"},    {"--progress", "loud"},     {"--schedule", "cosine"},
-      {"--shift", "-1"},          {"--brightness", "-0.5"},  {"--contrast", "1.5"},      {"--contrast", "nan"},
+      {"--batch", "0"},           {"--batch", "-64"},          {"--epochs", "-1"},
+      {"--epochs", "0"},          {"--steps", "-5"},           {"--seed", "-1"},
+      {"--learning-rate", "nan"}, {"--learning-rate", "0"},    {"--learning-rate", "inf"},
+      {"--momentum", "1"},        {"--momentum", "-0.1"},      {"--momentum", "nan"},
+      {"--weight-decay", "-0.1"}, {"--weight-decay", "nan"},   {"--model", "resnet9000"},
+      {"--precision", "half"},    {"--check-replicas", "-1"},  {"--backend", "magic"},
+      {"--progress", "loud"},     {"--schedule", "sine"},      {"--shift", "-1"},
+      {"--average", "1"},         {"--average", "-1"},         {"--clip", "-1"},
+      {"--clip", "nan"},          {"--label-smoothing", "1"},  {"--warm-up", "-1"},
+      {"--early-stop", "-1"},     {"--label-smoothing", "-1"}, {"--brightness", "-0.5"},
+      {"--contrast", "1.5"},      {"--contrast", "nan"},
   };
   for (const auto& [flag, value] : cases) {
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));

@@ -66,7 +66,8 @@ class Values : History {
 
   bool has_initial_value(BufferId b) const {
     const BufferRole role = buffer(b).role;
-    return role == BufferRole::input || role == BufferRole::parameters || role == BufferRole::optimiser ||
+    return role == BufferRole::input || role == BufferRole::parameters ||
+           (role == BufferRole::optimiser && buffer(b).persistent) ||
            (plan_.kind == StepKind::gradients && b == plan_.output_gradient);
   }
 
@@ -175,7 +176,9 @@ class Values : History {
   void check_writer(int n, const PlanRegion& r, const Cells& c) const {
     const BufferRole role = buffer(plan_.root(r.buffer)).role;
     const PlanNode& reader = node(n);
-    if (role == BufferRole::parameter_gradients && std::holds_alternative<OptimiserWork>(reader.work)) {
+    const bool updates =
+        std::holds_alternative<OptimiserWork>(reader.work) || std::holds_alternative<NormWork>(reader.work);
+    if (role == BufferRole::parameter_gradients && updates) {
       for (const PlanNode& other : plan_.nodes) {
         const auto* sum = std::get_if<ReductionWork>(&other.work);
         if (sum && &other != &node(c.writer) && std::ranges::find(sum->buffers, r.buffer) != sum->buffers.end())

@@ -319,7 +319,25 @@ class WorkCheck {
       return work && work->stage == LossStage::sums;
     });
   }
-  void check(const PlanNode&, const OptimiserWork&) const {}
+  void check(const PlanNode& n, const NormWork& w) const {
+    if (w.stage == NormStage::squares) {
+      for (const UpdatedTensor& t : w.tensors) {
+        reads(n, t.value, whole(t.value));
+        reads(n, t.gradient, whole(t.gradient));
+      }
+      return writes(n, w.chunks, whole(w.chunks));
+    }
+    const Makes squares = [](const PlanNode& maker) {
+      const auto* work = std::get_if<NormWork>(&maker.work);
+      return work && work->stage == NormStage::squares;
+    };
+    reads(n, w.whole_sums, whole(w.whole_sums));
+    reads(n, w.block_sums, whole(w.block_sums));
+    history_.check_summed(&n, w.whole_sums, {plan_.rank}, squares);
+    if (w.block_sums != no_buffer) history_.check_summed(&n, w.block_sums, history_.all_ranks(), squares);
+    writes(n, w.factors, whole(w.factors));
+  }
+  void check(const PlanNode& n, const OptimiserWork& w) const { reads(n, w.factors, whole(w.factors)); }
   void check(const PlanNode& n, const ReductionWork& w) const {
     Index elements = 0;
     for (const BufferId b : w.buffers) {

@@ -35,7 +35,7 @@ TrainOptions options_of(OptimiserKind kind) {
   } else {
     options.optimiser = SgdOptions{.learning_rate = 0.05};
   }
-  options.schedule = LearningRateSchedule::linear;
+  options.schedule = {.schedule = LinearSchedule{}};
   return options;
 }
 
@@ -134,11 +134,42 @@ TEST(Restart, WritesCheckpointsBesideTheTraining) {
   EXPECT_EQ(again.losses, whole.losses);
 }
 
+/// The rate falls after each epoch but the first, so it depends on the saved state. The average does too.
+TEST(Restart, KeepsTheStateOfAPlateauAndTheAverageOfTheParameters) {
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  options.schedule = {.schedule = PlateauSchedule{.factor = 0.3, .patience = 0, .threshold = 0.9}, .warm_up = 3};
+  options.average = Averaging{.decay = 0.9};
+  const TrainReport whole = run(comm, split, options);
+  const SharedFolder folder(comm);
+  stop_at(comm, split, options, folder.path(), 13);  // in the third epoch
+  const TrainReport resumed = resume(comm, split, options, folder.path());
+  EXPECT_EQ(resumed.losses, whole.losses);
+  ASSERT_EQ(resumed.epochs.size(), whole.epochs.size());
+  for (std::size_t e = 0; e < whole.epochs.size(); ++e)
+    EXPECT_EQ(resumed.epochs[e].test_loss, whole.epochs[e].test_loss) << "epoch " << e;
+}
+
+TEST(Restart, DoesNotGoOnAfterAnEarlyStop) {
+  const auto comm = aloni::test::make_communicator();
+  const std::string split = small_splits(comm.size()).back();
+  TrainOptions options = options_of(OptimiserKind::sgd);
+  options.early_stop = {.patience = 1, .least_improvement = 1e9};  // no epoch improves
+  const SharedFolder folder(comm);
+  options.checkpoint.folder = folder.path();
+  const TrainReport stopped = run(comm, split, options);
+  EXPECT_EQ(stopped.epochs.size(), 2u);
+  EXPECT_EQ(resume(comm, split, options, folder.path()).losses, stopped.losses);
+  options.early_stop.patience = 0;  // now without an early stop
+  EXPECT_EQ(resume(comm, split, options, folder.path()).losses.size(), static_cast<std::size_t>(total));
+}
+
 TEST(Restart, CanGoOnForMoreSteps) {
   const auto comm = aloni::test::make_communicator();
   const std::string split = small_splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
-  options.schedule = LearningRateSchedule::constant;
+  options.schedule = {};
   const TrainReport whole = run(comm, split, options);
   const SharedFolder folder(comm);
   options.checkpoint.folder = folder.path();
