@@ -13,21 +13,21 @@ namespace {
 using views::Box;
 using views::Dim;
 
-constexpr const char* operation = "aloni::nn::open_cifar10";
+constexpr const char* cifar10_operation = "aloni::nn::open_cifar10";
 constexpr Index rows = 32, pixels = 32 * 32, channels = 3, record_bytes = 1 + channels * pixels;
 
 /// All records; a record is found by its number over all files.
 class Records {
  public:
   explicit Records(const std::vector<std::string>& paths) {
-    if (paths.empty()) throw InvalidArgument(operation, "paths", "none", "at least one file");
+    if (paths.empty()) throw InvalidArgument(cifar10_operation, "paths", "none", "at least one file");
     for (const auto& path : paths) {
-      const auto file = detail::is_gzip(operation, path)
-                            ? detail::inflate_stored_bytes(operation, path, std::uint64_t{1} << 40)
-                            : detail::open_stored_bytes(operation, path);
+      const auto file = detail::is_gzip(cifar10_operation, path)
+                            ? detail::inflate_stored_bytes(cifar10_operation, path, std::uint64_t{1} << 40)
+                            : detail::open_stored_bytes(cifar10_operation, path);
       const std::uint64_t bytes = file->size();
       if (bytes == 0 || bytes % record_bytes != 0) {
-        throw FileError(operation, path, std::to_string(bytes) + " bytes",
+        throw FileError(cifar10_operation, path, std::to_string(bytes) + " bytes",
                         "a whole number of records of " + std::to_string(record_bytes) + " bytes, at least one");
       }
       files_.push_back({size_, file});

@@ -17,7 +17,7 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::open_data_sets";
+constexpr const char* data_sets_operation = "aloni::nn::open_data_sets";
 
 class Folder {
  public:
@@ -25,11 +25,11 @@ class Folder {
     std::error_code error;
     if (!std::filesystem::is_directory(path, error)) {
       const bool exists = std::filesystem::exists(path, error);
-      throw FileError(operation, path, exists ? "not a folder" : "missing", "a folder with data sets (docs/data.md)");
+      throw FileError(data_sets_operation, path, exists ? "not a folder" : "missing", "a folder with data sets (docs/data.md)");
     }
     for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
       names_.push_back(entry->path().filename().string());
-    if (error) throw FileError(operation, path, "cannot be read (" + error.message() + ")", "a readable folder");
+    if (error) throw FileError(data_sets_operation, path, "cannot be read (" + error.message() + ")", "a readable folder");
     std::sort(names_.begin(), names_.end());
   }
 
@@ -43,7 +43,7 @@ class Folder {
   const std::vector<std::string>& names() const { return names_; }
 
   [[noreturn]] void refuse(const std::string& found, const std::string& expectation) const {
-    throw FileError(operation, path_, found, expectation);
+    throw FileError(data_sets_operation, path_, found, expectation);
   }
 
  private:
@@ -54,9 +54,9 @@ class Folder {
 /// Reports contradictions of a set as defects of the folder.
 Dataset checked(const std::string& path, Dataset set) {
   try {
-    check(set, operation);
+    check(set, data_sets_operation);
   } catch (const InvalidArgument& e) {
-    throw FileError(operation, path, e.argument() + " " + e.value(), e.expectation());
+    throw FileError(data_sets_operation, path, e.argument() + " " + e.value(), e.expectation());
   }
   return set;
 }
@@ -69,7 +69,7 @@ Dataset with_checked_labels(Dataset set) {
 
 std::string required(const Folder& folder, const std::string& name) {
   const std::string path = folder.either(name);
-  if (path.empty()) throw FileError(operation, folder.path_of(name), "missing", "this file, or it with .gz appended");
+  if (path.empty()) throw FileError(data_sets_operation, folder.path_of(name), "missing", "this file, or it with .gz appended");
   return path;
 }
 
@@ -79,7 +79,7 @@ Dataset mnist(const Folder& folder, const std::string& prefix) {
   // Both headers are compared before a compressed file is inflated: a damaged header may announce gigabytes.
   const auto count = [](const std::string& path) { return IdxFile(path).extents().front(); };
   if (count(images) != count(labels)) {
-    throw FileError(operation, labels, std::to_string(count(labels)) + " labels",
+    throw FileError(data_sets_operation, labels, std::to_string(count(labels)) + " labels",
                     std::to_string(count(images)) + ", as there are images in " + images);
   }
   return with_checked_labels(checked(folder.path(), {.inputs = open_idx(images),
@@ -121,7 +121,7 @@ struct OwnArrays {
   std::function<std::shared_ptr<const SampleArray>(const std::vector<std::string>& names)> find;
 
   [[noreturn]] void refuse(const std::string& found, const std::string& expectation) const {
-    throw FileError(operation, path, found, expectation);
+    throw FileError(data_sets_operation, path, found, expectation);
   }
 };
 
@@ -139,7 +139,7 @@ OwnArrays arrays_of_hdf5(const std::string& path) {
             std::string found;
             for (const auto& name : names) {
               if (!std::binary_search(all.begin(), all.end(), name)) continue;
-              if (!found.empty()) throw FileError(operation, path, "both " + found + " and " + name, "one of them");
+              if (!found.empty()) throw FileError(data_sets_operation, path, "both " + found + " and " + name, "one of them");
               found = name;
             }
             return found.empty() ? nullptr : open_hdf5(path, found);
@@ -176,7 +176,7 @@ std::optional<Dataset> own_set(const OwnArrays& arrays, const std::vector<std::s
 TrainAndTestSets matching(const std::string& path, TrainAndTestSets sets) {
   if (!sets.test) return sets;
   const auto refuse = [&](const std::string& found, const std::string& expectation) {
-    throw FileError(operation, path, found, expectation);
+    throw FileError(data_sets_operation, path, found, expectation);
   };
   if (sets.test->inputs->extents() != sets.train.inputs->extents()) {
     refuse("test samples of " + to_string(sets.test->inputs->extents()),

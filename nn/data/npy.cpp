@@ -11,7 +11,7 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::open_npy";
+constexpr const char* npy_operation = "aloni::nn::open_npy";
 static_assert(std::endian::native == std::endian::little, "the elements of a .npy file are little-endian");
 
 std::uint64_t little_endian(std::span<const std::byte> bytes) {
@@ -32,15 +32,15 @@ StoredType type_of(const std::string& path, const std::string& descr) {
     const bool one_byte = bytes_of(type) == 1;
     if (descr == std::string("<") + text || (one_byte && descr == std::string("|") + text)) return type;
   }
-  throw FileError(operation, path, "descr '" + descr + "'", "'|u1', '|i1', '<i2', '<i4', '<i8', '<f4' or '<f8'");
+  throw FileError(npy_operation, path, "descr '" + descr + "'", "'|u1', '|i1', '<i2', '<i4', '<i8', '<f4' or '<f8'");
 }
 
 }  // namespace
 
 std::shared_ptr<const SampleArray> open_npy(const std::string& path) {
-  const auto file = detail::open_stored_bytes(operation, path);
+  const auto file = detail::open_stored_bytes(npy_operation, path);
   const auto refuse = [&](const std::string& found, const std::string& expectation) {
-    throw FileError(operation, path, found, expectation);
+    throw FileError(npy_operation, path, found, expectation);
   };
   constexpr std::array<std::byte, 6> magic{std::byte{0x93}, std::byte{'N'}, std::byte{'U'},
                                            std::byte{'M'},  std::byte{'P'}, std::byte{'Y'}};
@@ -62,11 +62,11 @@ std::shared_ptr<const SampleArray> open_npy(const std::string& path) {
   std::string text(length, '\0');
   file->read(8 + length_bytes, std::as_writable_bytes(std::span(text)));
 
-  const detail::NpyHeader header = detail::parse_npy_header(operation, path, text);
+  const detail::NpyHeader header = detail::parse_npy_header(npy_operation, path, text);
   if (header.fortran_order) refuse("fortran_order True", "False; numpy.ascontiguousarray gives this order");
   const StoredType type = type_of(path, header.descr);
-  const auto [samples, extents] = detail::samples_of_shape(operation, path, header.shape);
-  return detail::dense_array(operation, file, offset, samples, type, extents);
+  const auto [samples, extents] = detail::samples_of_shape(npy_operation, path, header.shape);
+  return detail::dense_array(npy_operation, file, offset, samples, type, extents);
 }
 
 }  // namespace aloni::nn

@@ -12,7 +12,7 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* operation = "aloni::nn::open_raw";
+constexpr const char* raw_array_operation = "aloni::nn::open_raw";
 
 struct Description {
   std::optional<std::string> file, type, order;
@@ -33,7 +33,7 @@ std::vector<Index> integers(detail::TextScanner& in) {
 }
 
 Description parse(const std::string& path, const std::string& text) {
-  detail::TextScanner in(operation, path, text);
+  detail::TextScanner in(raw_array_operation, path, text);
   Description d;
   const auto set = [&](auto& member, const std::string& key, auto&& value) {
     if (member) in.refuse("\"" + key + "\" a second time", "each key once");
@@ -69,10 +69,10 @@ Description parse(const std::string& path, const std::string& text) {
 }  // namespace
 
 std::shared_ptr<const SampleArray> open_raw(const std::string& path) {
-  const std::string text = read_text_file(operation, path, "a description in JSON");
+  const std::string text = read_text_file(raw_array_operation, path, "a description in JSON");
   const Description d = parse(path, text);
   const auto require = [&](bool good, const std::string& found, const std::string& expectation) {
-    if (!good) throw FileError(operation, path, found, expectation);
+    if (!good) throw FileError(raw_array_operation, path, found, expectation);
   };
   for (const auto& [key, has] :
        {std::pair("file", d.file.has_value()), std::pair("type", d.type.has_value()),
@@ -85,9 +85,9 @@ std::shared_ptr<const SampleArray> open_raw(const std::string& path) {
   require(type.has_value(), "type \"" + *d.type + "\"", "one of: " + stored_type_names());
   std::vector<Index> shape{*d.samples};
   shape.insert(shape.end(), d.extents->begin(), d.extents->end());
-  const auto [samples, extents] = detail::samples_of_shape(operation, path, shape);
+  const auto [samples, extents] = detail::samples_of_shape(raw_array_operation, path, shape);
   const std::filesystem::path elements = std::filesystem::path(path).parent_path() / *d.file;
-  return detail::dense_array(operation, detail::open_stored_bytes(operation, elements.string()),
+  return detail::dense_array(raw_array_operation, detail::open_stored_bytes(raw_array_operation, elements.string()),
                              static_cast<std::uint64_t>(d.offset.value_or(0)), samples, *type, extents);
 }
 

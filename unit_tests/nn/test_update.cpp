@@ -209,7 +209,9 @@ TEST(Update, ClipsGradientsByTheirGlobalNorm) {
       const HostFlat g = l.parameters.gather_gradients(l.queue);
       l.parameters.sgd(l.queue, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.02});
       const double present = norm_of(g, 0, g.extent(0)), clip = std::min(1.0, max_norm / (present + 1e-6));
-      if (t == 1) EXPECT_EQ(clip < 1, max_norm < norm);
+      if (t == 1) {
+        EXPECT_EQ(clip < 1, max_norm < norm);
+      }
       for (std::size_t i = 0; i < w.extent(0); ++i) {
         v(i) = 0.9 * v(i) + clip * g(i) + 0.02 * w(i);
         w(i) -= 0.1 * v(i);
