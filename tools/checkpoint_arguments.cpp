@@ -45,19 +45,19 @@ void CheckpointArguments::add_options(CLI::App& command) {
 void CheckpointArguments::check() const {
   if (command_->count("--checkpoint") > 0 && folder_.empty()) refuse("--checkpoint", "\"\"", "the path of a folder");
   for (const char* option : {"--checkpoint-every", "--keep", "--resume"})
-    if (command_->count(option) > 0 && !given()) refuse(option, "given", "together with --checkpoint DIR");
+    if (command_->count(option) > 0 && !given()) refuse(option, "given", "together with --checkpoint DIR or --run DIR");
   if (!parse_period(every_)) refuse("--checkpoint-every", every_, "a number of steps, as 100, or of seconds, as 600s");
   if (keep_ < 0 || keep_ > most_kept) refuse("--keep", std::to_string(keep_), "from 0 to " + std::to_string(most_kept));
 }
 
 void CheckpointArguments::add_to(comm::ReplicatedValues& values) const {
-  values.add("--checkpoint", folder_).add("--checkpoint-every", every_).add("--keep", keep_).add("--resume", resume_);
+  values.add("--checkpoint", folder()).add("--checkpoint-every", every_).add("--keep", keep_).add("--resume", resume_);
 }
 
 nn::CheckpointOptions CheckpointArguments::options() const {
   if (!given()) return {};
   nn::CheckpointOptions options = *parse_period(every_);
-  options.folder = folder_;
+  options.folder = folder();
   options.keep = static_cast<int>(keep_);
   options.resume = resume_;
   return options;

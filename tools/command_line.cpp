@@ -5,6 +5,7 @@
 #include <aloni/tools/command_line.hpp>
 #include <aloni/tools/info_command.hpp>
 #include <aloni/tools/plan_command.hpp>
+#include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 
@@ -74,8 +75,9 @@ class CommandLine {
 
   /// The text to print instead of running a subcommand; empty if a subcommand is to run.
   /// `kokkos_error`: error of split_kokkos_flags(). Throws UsageError.
-  std::string parse(const std::vector<std::string>& arguments, const std::string& kokkos_error) {
+  std::string parse(const std::vector<std::string>& given, const std::string& kokkos_error) {
     if (!kokkos_error.empty()) throw UsageError(printable(kokkos_error));
+    const std::vector<std::string> arguments = with_configuration(given);
     std::vector<const char*> argv;
     for (const auto& a : arguments) argv.push_back(a.c_str());
     try {

@@ -73,8 +73,6 @@ std::vector<std::pair<std::string, std::string>> options_of(const CLI::App& comm
       if (option->count() > 0) options.emplace_back(name, "true");
     } else if (option->count() > 0) {
       options.emplace_back(name, option->results().back());
-    } else if (!option->get_default_str().empty()) {
-      options.emplace_back(name, option->get_default_str());
     }
   }
   return options;

@@ -16,8 +16,8 @@ class App;
 
 namespace aloni::tools {
 
-/// The options of a subcommand with their values, in the order of the help text: those that are given, and those that
-/// have a default. Without those in `left_out`. A flag that is given has the value "true".
+/// The given options of a subcommand with their values, in the order of the help text, without those in `left_out`. A
+/// flag has the value "true". Defaults are not among them: some options exclude others only if they are given.
 std::vector<std::pair<std::string, std::string>> options_of(const CLI::App& command,
                                                             const std::vector<std::string>& left_out);
 

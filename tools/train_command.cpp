@@ -4,6 +4,8 @@
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/result_file.hpp>
+#include <aloni/tools/run_configuration.hpp>
+#include <aloni/tools/run_folder.hpp>
 #include <aloni/tools/stop_signals.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
@@ -83,6 +85,17 @@ TrainCommand::TrainCommand(CLI::App& app)
       "NAME");
   add("--check-replicas", options_.check_replicas,
       "Compare checksums of the parameters between ranks after each N steps; 0: never", "N");
+  command_
+      ->add_option("--run", run_,
+                   "Folder of the run: configuration, metrics, checkpoints, and report.html. --resume goes on with it")
+      ->type_name("DIR")
+      ->take_last()
+      ->each([this](const std::string& path) { checkpoint_.set_default_folder(path + "/checkpoints"); });
+  command_
+      ->add_option("--config", config_,
+                   "Start from the options of this file, which --run has written; options given here replace them")
+      ->type_name("FILE")
+      ->take_last();
   checkpoint_.add_options(*command_);
   add("--weights", weights_, "Start from the weights in this safetensors file, unless a checkpoint is resumed", "FILE");
   add("--export", export_, "Write the last weights to this safetensors file", "FILE");
@@ -132,6 +145,7 @@ void TrainCommand::check() const {
   if (progress_styles.count(progress_) == 0) {
     refuse("--progress", progress_, "one of: " + listed(progress_styles));
   }
+  if (command_->count("--run") > 0 && run_.empty()) refuse("--run", "\"\"", "the path of a folder");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
   if (!trace_.empty() && trace_ == json_) refuse("--trace", trace_, "a path that differs from --json");
@@ -165,6 +179,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--tuning", given(tuning_)).add("--json", given(json_));
+  values.add("--run", run_);
   values.add("--trace", given(trace_)).add("--trace-steps", trace_steps_);
 }
 
@@ -213,6 +228,19 @@ std::string TrainCommand::describe(const nn::TrainAndTestSets& data, const nn::N
   return data_.describe(data, sample);
 }
 
+PlanRequest TrainCommand::plan_request(const nn::NetworkDescription& network, const nn::Strategy& strategy,
+                                       int ranks) const {
+  return {.model = model_,
+          .network = network,
+          .strategy = strategy,
+          .batch = options_.batch,
+          .ranks = ranks,
+          .activations = precision_ == "double"     ? nn::ElementType::float64
+                         : precision_ == "bfloat16" ? nn::ElementType::bfloat16
+                                                    : nn::ElementType::float32,
+          .optimiser = nn::kind_of(optimiser_.optimiser())};
+}
+
 TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const {
   return {model_, data_.name(), strategy.source, precision_, comm.size(), options_.batch, seed_};
 }
@@ -244,7 +272,20 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     speaker.emplace(progress_styles.at(progress_), options_.batch,
                     data_.is_synthetic() ? options_.steps * options_.batch : data.train.size());
   }
-  nn::TrainObserver* const observer = speaks ? &*speaker : nullptr;
+  TrainObservers observers;
+  if (speaker) observers.add(*speaker);
+  std::optional<RunFolder> folder;
+  if (!run_.empty()) {
+    comm::collectively(comm, "aloni train --run", [&] {
+      if (!speaks) return;
+      folder.emplace(run_,
+                     options_of(*command_, {"--run", "--config", "--resume", "--json", "--trace", "--export",
+                                            "--trace-steps", "--progress"}),
+                     comm.size(), checkpoint_.resumes());
+      observers.add(folder->metrics());
+    });
+  }
+  nn::TrainObserver* const observer = speaks ? &observers : nullptr;
   const auto train_with = precision_ == "double"     ? &TrainCommand::train<double>
                           : precision_ == "bfloat16" ? &TrainCommand::train<comm::bfloat16>
                                                      : &TrainCommand::train<float>;
@@ -259,25 +300,35 @@ void TrainCommand::run(const comm::Communicator& comm) const {
       throw FileError("aloni train", "standard output", "cannot be written",
                       "a device with free space for the results");
     }
-    // A file that cannot be written does not prevent the other one.
+    // A file that cannot be written does not prevent the other ones.
     std::exception_ptr error;
-    if (!json_.empty()) {
+    const auto attempt = [&](const auto& write) {
       try {
-        write_result_file(json_, to_json(report, train_run(comm, strategy)));
+        write();
       } catch (const FileError&) {
-        error = std::current_exception();
+        if (!error) error = std::current_exception();
       }
-    }
+    };
+    if (!json_.empty()) attempt([&] { write_result_file(json_, to_json(report, train_run(comm, strategy))); });
     if (!trace_.empty()) {
-      write_result_file(trace_, trace);
-      fmt::print("trace       {} (open it at ui.perfetto.dev)\n", printable(trace_));
-      std::fflush(stdout);
+      attempt([&] {
+        write_result_file(trace_, trace);
+        fmt::print("trace       {} (open it at ui.perfetto.dev)\n", printable(trace_));
+      });
     }
+    if (folder) {
+      attempt([&] {
+        folder->finish(report, train_run(comm, strategy), plan_request(network, strategy, comm.size()));
+        fmt::print("report      {}\n", printable(folder->report_path()));
+      });
+    }
+    std::fflush(stdout);
     if (error) std::rethrow_exception(error);
   });
   if (report.stopped) {
-    throw Stopped(fmt::format("stopped after step {}; --checkpoint {} --resume continues", report.losses.size(),
-                              printable(checkpoint_.folder())));
+    throw Stopped(
+        fmt::format("stopped after step {}; {} --resume continues", report.losses.size(),
+                    run_.empty() ? "--checkpoint " + printable(checkpoint_.folder()) : "--run " + printable(run_)));
   }
 }
 

@@ -7,6 +7,7 @@
 #include <aloni/tools/checkpoint_arguments.hpp>
 #include <aloni/tools/data_arguments.hpp>
 #include <aloni/tools/optimiser_arguments.hpp>
+#include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/progress.hpp>
 #include <aloni/tools/train_output.hpp>
 
@@ -39,11 +40,12 @@ class TrainCommand {
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;
 
+  PlanRequest plan_request(const nn::NetworkDescription& network, const nn::Strategy& strategy, int ranks) const;
   TrainRun train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const;
 
   CLI::App* command_;
   std::string model_ = "lenet5", strategy_, precision_ = "float", backend_ = "automatic", gradients_ = "all",
-              progress_ = "automatic", json_, tuning_, trace_, weights_, export_;
+              progress_ = "automatic", json_, tuning_, trace_, weights_, export_, run_, config_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;

@@ -25,11 +25,13 @@ class Folder {
     std::error_code error;
     if (!std::filesystem::is_directory(path, error)) {
       const bool exists = std::filesystem::exists(path, error);
-      throw FileError(data_sets_operation, path, exists ? "not a folder" : "missing", "a folder with data sets (docs/data.md)");
+      throw FileError(data_sets_operation, path, exists ? "not a folder" : "missing",
+                      "a folder with data sets (docs/data.md)");
     }
     for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
       names_.push_back(entry->path().filename().string());
-    if (error) throw FileError(data_sets_operation, path, "cannot be read (" + error.message() + ")", "a readable folder");
+    if (error)
+      throw FileError(data_sets_operation, path, "cannot be read (" + error.message() + ")", "a readable folder");
     std::sort(names_.begin(), names_.end());
   }
 
@@ -69,7 +71,8 @@ Dataset with_checked_labels(Dataset set) {
 
 std::string required(const Folder& folder, const std::string& name) {
   const std::string path = folder.either(name);
-  if (path.empty()) throw FileError(data_sets_operation, folder.path_of(name), "missing", "this file, or it with .gz appended");
+  if (path.empty())
+    throw FileError(data_sets_operation, folder.path_of(name), "missing", "this file, or it with .gz appended");
   return path;
 }
 
@@ -139,7 +142,8 @@ OwnArrays arrays_of_hdf5(const std::string& path) {
             std::string found;
             for (const auto& name : names) {
               if (!std::binary_search(all.begin(), all.end(), name)) continue;
-              if (!found.empty()) throw FileError(data_sets_operation, path, "both " + found + " and " + name, "one of them");
+              if (!found.empty())
+                throw FileError(data_sets_operation, path, "both " + found + " and " + name, "one of them");
               found = name;
             }
             return found.empty() ? nullptr : open_hdf5(path, found);
