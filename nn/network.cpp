@@ -151,15 +151,6 @@ void Network<T, Exec>::Implementation::backward(const Queue<Exec>& queue) {
 }
 
 template <class T, class Exec>
-void Network<T, Exec>::Implementation::record_times(StepTimes* recorder) {
-  if (recorder && !timed_training) {
-    timed_training = timed_nodes(training, description, machine);
-    timed_inference = timed_nodes(inference, description, machine);
-  }
-  times = recorder;
-}
-
-template <class T, class Exec>
 int Network<T, Exec>::Implementation::reduce_partially(const Queue<Exec>& queue,
                                                        comm::PartialAllReduce<Parameter>& partial) {
   const ScopedRegion region("aloni::nn::reduce_gradients");

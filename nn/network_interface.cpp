@@ -173,7 +173,12 @@ Stopwatch& Network<T, Exec>::stopwatch() {
 
 template <class T, class Exec>
 void Network<T, Exec>::record_times(StepTimes* times) {
-  implementation_->record_times(times);
+  Implementation& i = *implementation_;
+  if (times && !i.timed_training) {
+    i.timed_training = timed_nodes(i.training, i.description, i.machine);
+    i.timed_inference = timed_nodes(i.inference, i.description, i.machine);
+  }
+  i.times = times;
 }
 
 #define INSTANTIATE(T, Exec) template class Network<T, Exec>;

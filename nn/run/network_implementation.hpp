@@ -70,7 +70,6 @@ struct Network<T, Exec>::Implementation {
   void forward(const Queue<Exec>& queue, Mode mode);
   void backward(const Queue<Exec>& queue);
   void reduce_gradients(const Queue<Exec>& queue);
-  void record_times(StepTimes* recorder);
 
   // --- parts of them ---
 

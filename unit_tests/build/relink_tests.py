@@ -19,12 +19,13 @@ import subprocess
 import sys
 import time
 
-BACKENDS = re.compile(r"libz\.|libdnnl|kokkoskernels|openblas|libucp|libnccl|libcudart")
+BACKENDS = re.compile(r"libz\.|libhdf5|libdnnl|kokkoskernels|openblas|libucp|libnccl|libcudart")
 LIBRARY = re.compile(r"(core|views|halo|nn)/libaloni_\w+\.a$")
 # Tests without a launcher, and tests on one or two ranks with the default transport: of each the largest.
 WANTED = re.compile(r"(test_[a-z0-9_]+?)(\.np[12])?")
 # Tests that need a backend, take minutes without optimisation, or are about a build rather than about the library.
-LEFT_OUT = re.compile(r"test_(gzip|training|split|zoo|verify|representatives|replicated|faulty_exchanges"
+LEFT_OUT = re.compile(r"test_(gzip|hdf5_array|restart|update|training|split|zoo|verify|representatives|replicated"
+                      r"|faulty_exchanges"
                       r"|random_exchanges|gradients|batch_norm_scopes"
                       r"|engine|algorithms|placement|bfloat16"
                       r"|local_convolution|local_bounds|local_bfloat16|filter_orders|depthwise_kernels|direct_kernels"
