@@ -248,7 +248,7 @@ class StepPlanner {
     builder_.at(targets_).persistent = true;
     loss_ = builder_.add_array("loss", BufferRole::workspace, ElementType::float64, 2);
     if (network_.loss == Loss::dice)
-      global_sums_ = builder_.add_array("loss_sums", BufferRole::workspace, ElementType::float64, 4);
+      global_sums_ = builder_.add_array("loss: sums", BufferRole::workspace, ElementType::float64, 4);
   }
 
   void lay_out_gradients() {

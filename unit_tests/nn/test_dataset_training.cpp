@@ -33,14 +33,14 @@ class SharedFolder {
 
   /// Writes on rank 0. Collective.
   std::string write(const std::string& name, const std::string& bytes) const {
-    if (folder_) test::write_file(*folder_, name, bytes);
+    if (folder_) aloni::test::write_file(*folder_, name, bytes);
     comm_.barrier();
     return path_ + name;
   }
 
  private:
   const comm::Communicator& comm_;
-  std::optional<test::TemporaryFolder> folder_;
+  std::optional<aloni::test::TemporaryFolder> folder_;
   std::string path_;
 };
 
@@ -55,7 +55,7 @@ TrainReport train_with(const comm::Communicator& comm, const NetworkDescription&
 LabelledImages made_up_images() {
   LabelledImages images;
   images.image = {{1, 1, 12, 8, 2}};
-  images.pixels = test::counted<std::uint8_t>(samples * images.image.size());
+  images.pixels = aloni::test::counted<std::uint8_t>(samples * images.image.size());
   for (Index i = 0; i < samples; ++i) images.labels.push_back(static_cast<std::uint8_t>(i * i % 5));
   images.classes = 5;
   images.mean = 0.25;
@@ -87,13 +87,13 @@ TEST(DatasetTraining, FilesGiveTheLossesOfMemory) {
   const auto comm = aloni::test::make_communicator();
   const SharedFolder folder(comm);
   const LabelledImages images = made_up_images();
-  Dataset set{
-      .inputs =
-          open_npy(folder.write("images.npy", test::npy("|u1", "22, 12, 8, 2", test::elements_of(images.pixels)))),
-      .targets = open_npy(folder.write("labels.npy", test::npy("|u1", "22,", test::elements_of(images.labels)))),
-      .target_kind = TargetKind::sample_labels,
-      .classes = 5,
-      .normalisation = {images.scale, {images.mean}, {images.deviation}}};
+  Dataset set{.inputs = open_npy(folder.write(
+                  "images.npy", aloni::test::npy("|u1", "22, 12, 8, 2", aloni::test::elements_of(images.pixels)))),
+              .targets = open_npy(
+                  folder.write("labels.npy", aloni::test::npy("|u1", "22,", aloni::test::elements_of(images.labels)))),
+              .target_kind = TargetKind::sample_labels,
+              .classes = 5,
+              .normalisation = {images.scale, {images.mean}, {images.deviation}}};
   const NetworkDescription network = classifier(images.image);
   // 22 samples in mini-batches of 8: the last one of each epoch is incomplete.
   for (const int shift : {0, 2}) {

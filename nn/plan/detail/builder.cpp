@@ -1,5 +1,6 @@
 #include <aloni/nn/plan/detail/builder.hpp>
 
+#include <aloni/core/error.hpp>
 #include <aloni/nn/local/convolution_choice.hpp>
 
 #include <aloni/nn/plan/detail/reduction_members.hpp>
@@ -9,6 +10,10 @@
 namespace aloni::nn::detail {
 
 BufferId PlanBuilder::add(PlanBuffer buffer) {
+  if (!names_.insert(buffer.name).second) {
+    throw InvalidArgument("aloni::nn::plan_step", "layers", "two with a buffer \"" + buffer.name + '"',
+                          "other names: that of one layer must not be that of another one with an ending");
+  }
   plan_.buffers.push_back(std::move(buffer));
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
 }

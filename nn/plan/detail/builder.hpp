@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -32,6 +33,8 @@ class PlanBuilder {
 
   const PlanBuffer& operator[](BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
   PlanBuffer& at(BufferId b) { return plan_.buffers[static_cast<std::size_t>(b)]; }
+  /// Memory is shared by name, so each buffer has its own. Throws InvalidArgument for a name that exists: two names of
+  /// layers with endings are equal.
   BufferId add(PlanBuffer buffer);
   /// A flat buffer of `elements` elements.
   BufferId add_array(std::string name, BufferRole role, ElementType type, Index elements);
@@ -61,6 +64,7 @@ class PlanBuilder {
   ElementType activations_;
   local::ConvolutionBackend backend_;
   std::map<std::vector<int>, comm::AllReduceChooser> choosers_ = {};  ///< by members
+  std::unordered_set<std::string> names_ = {};                        ///< of the buffers
   std::string scope_;
   int layer_ = -1;
   StepPhase phase_ = StepPhase::forward;

@@ -9,7 +9,7 @@
 namespace aloni::nn {
 namespace test_data_headers {
 
-using test::npy;
+using aloni::test::npy;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -18,9 +18,9 @@ const std::string elements(24, 'x');
 class DataHeaders : public testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& bytes) { return write_file(folder_, name, bytes); }
-  std::string npy_refusal(const std::string& bytes) { return test::refusal_of(open_npy, write("x.npy", bytes)); }
-  std::string raw_refusal(const std::string& text) { return test::refusal_of(open_raw, write("x.json", text)); }
-  test::TemporaryFolder folder_;
+  std::string npy_refusal(const std::string& bytes) { return aloni::test::refusal_of(open_npy, write("x.npy", bytes)); }
+  std::string raw_refusal(const std::string& text) { return aloni::test::refusal_of(open_raw, write("x.json", text)); }
+  aloni::test::TemporaryFolder folder_;
 };
 
 /// The file with another text in its header of equal length.
@@ -31,10 +31,12 @@ std::string with_text(std::string bytes, const std::string& from, const std::str
 
 TEST_F(DataHeaders, NpyIsRobust) {
   const std::string file = npy("|u1", "2, 3, 4", elements);
-  test::expect_robust(open_npy, folder_, file, file.size() - elements.size());
+  aloni::test::expect_robust(open_npy, folder_, file, file.size() - elements.size());
 }
 
-TEST_F(DataHeaders, IdxIsRobust) { test::expect_robust(open_idx, folder_, test::idx({2, 3, 4}, elements), 16); }
+TEST_F(DataHeaders, IdxIsRobust) {
+  aloni::test::expect_robust(open_idx, folder_, aloni::test::idx({2, 3, 4}, elements), 16);
+}
 
 TEST_F(DataHeaders, RawDescriptionsAreRobust) {
   write("e.raw", elements);
@@ -48,7 +50,7 @@ TEST_F(DataHeaders, RawDescriptionsAreRobust) {
       throw FileError(e.operation(), path, e.value(), e.expectation());
     }
   };
-  test::expect_robust(open, folder_, text, text.size());
+  aloni::test::expect_robust(open, folder_, text, text.size());
 }
 
 TEST_F(DataHeaders, Cifar10FilesAreWholeRecords) {
@@ -56,7 +58,7 @@ TEST_F(DataHeaders, Cifar10FilesAreWholeRecords) {
   const std::string record(3073, 'x');
   EXPECT_EQ(open(write("x.bin", record + record))->size(), 2);
   for (const std::size_t n : {0, 1, 3072, 3074, 6145}) {
-    EXPECT_THAT(test::refusal_of(open, write("x.bin", (record + record).substr(0, n))),
+    EXPECT_THAT(aloni::test::refusal_of(open, write("x.bin", (record + record).substr(0, n))),
                 AllOf(HasSubstr(std::to_string(n) + " bytes"), HasSubstr("records of 3073 bytes")));
   }
 }

@@ -8,9 +8,9 @@
 namespace aloni::nn {
 namespace test_data_sets {
 
-using test::counted;
-using test::elements_of;
-using test::npy;
+using aloni::test::counted;
+using aloni::test::elements_of;
+using aloni::test::npy;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -30,13 +30,13 @@ class DataSets : public testing::Test {
     return "not refused";
   }
 
-  test::TemporaryFolder folder_;
+  aloni::test::TemporaryFolder folder_;
 };
 
 TEST_F(DataSets, OpenMnist) {
   for (const char* set : {"train", "t10k"}) {
-    write(set + std::string("-images-idx3-ubyte"), test::idx({3, 4, 5}, elements_of(counted<std::uint8_t>(60))));
-    write(set + std::string("-labels-idx1-ubyte"), test::idx({3}, "\x01\x02\x09"));
+    write(set + std::string("-images-idx3-ubyte"), aloni::test::idx({3, 4, 5}, elements_of(counted<std::uint8_t>(60))));
+    write(set + std::string("-labels-idx1-ubyte"), aloni::test::idx({3}, "\x01\x02\x09"));
   }
   const auto sets = open();
   EXPECT_EQ(sets.train.inputs->extents(), (views::Extents{{1, 1, 4, 5, 1}}));

@@ -14,7 +14,7 @@
 namespace aloni::nn {
 namespace test_hdf5_array {
 
-using test::counted;
+using aloni::test::counted;
 using testing::AllOf;
 using testing::HasSubstr;
 using views::Box;
@@ -70,10 +70,10 @@ class Hdf5 : public testing::Test {
   }
 
   std::string refusal(const std::string& name) {
-    return test::refusal_of([&](const std::string& path) { return open_hdf5(path, name); }, path_);
+    return aloni::test::refusal_of([&](const std::string& path) { return open_hdf5(path, name); }, path_);
   }
 
-  test::TemporaryFolder folder_;
+  aloni::test::TemporaryFolder folder_;
   std::string path_ = folder_.path("data.h5");
 };
 

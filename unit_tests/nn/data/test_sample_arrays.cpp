@@ -14,9 +14,9 @@
 namespace aloni::nn {
 namespace test_sample_arrays {
 
-using test::counted;
-using test::elements_of;
-using test::write_file;
+using aloni::test::counted;
+using aloni::test::elements_of;
+using aloni::test::write_file;
 using testing::HasSubstr;
 using views::Box;
 using views::Extents;
@@ -45,7 +45,7 @@ void expect_boxes(const SampleArray& array, const std::vector<T>& all) {
   const auto& e = array.extents().values;
   ASSERT_EQ(array.size() * array.extents().size(), std::ssize(all));
   std::mt19937 engine(7);
-  for (int i = 0; i < test::random_cases(200); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(200); ++i) {
     const Index sample = static_cast<Index>(engine() % static_cast<std::uint64_t>(array.size()));
     const Box box = random_box(engine, array.extents());
     std::vector<T> expected;
@@ -63,16 +63,16 @@ void expect_boxes(const SampleArray& array, const std::vector<T>& all) {
 class SampleArrays : public testing::Test {
  protected:
   std::string write(const std::string& name, const std::string& bytes) { return write_file(folder_, name, bytes); }
-  test::TemporaryFolder folder_;
+  aloni::test::TemporaryFolder folder_;
 };
 
 TEST_F(SampleArrays, ReadAnyBoxFromNpy) {
   const auto check = [&]<class T>(std::type_identity<T>, const char* descr) {
     const auto all = counted<T>(3 * 4 * 5 * 6 * 2);
-    expect_boxes(*open_npy(write("5d.npy", test::npy(descr, "3, 4, 5, 6, 2", elements_of(all)))), all);
-    expect_boxes(*open_npy(write("4d.npy", test::npy(descr, "12, 5, 6, 2", elements_of(all), 2))), all);
-    expect_boxes(*open_npy(write("3d.npy", test::npy(descr, "12, 5, 12", elements_of(all), 3))), all);
-    expect_boxes(*open_npy(write("1d.npy", test::npy(descr, "720,", elements_of(all)))), all);
+    expect_boxes(*open_npy(write("5d.npy", aloni::test::npy(descr, "3, 4, 5, 6, 2", elements_of(all)))), all);
+    expect_boxes(*open_npy(write("4d.npy", aloni::test::npy(descr, "12, 5, 6, 2", elements_of(all), 2))), all);
+    expect_boxes(*open_npy(write("3d.npy", aloni::test::npy(descr, "12, 5, 12", elements_of(all), 3))), all);
+    expect_boxes(*open_npy(write("1d.npy", aloni::test::npy(descr, "720,", elements_of(all)))), all);
   };
   check(std::type_identity<std::uint8_t>{}, "|u1");
   check(std::type_identity<std::int8_t>{}, "|i1");
@@ -85,8 +85,8 @@ TEST_F(SampleArrays, ReadAnyBoxFromNpy) {
 
 TEST_F(SampleArrays, ReadAnyBoxFromIdx) {
   const auto all = counted<std::uint8_t>(4 * 6 * 5);
-  expect_boxes(*open_idx(write("images", test::idx({4, 6, 5}, elements_of(all)))), all);
-  expect_boxes(*open_idx(write("labels", test::idx({120}, elements_of(all)))), all);
+  expect_boxes(*open_idx(write("images", aloni::test::idx({4, 6, 5}, elements_of(all)))), all);
+  expect_boxes(*open_idx(write("labels", aloni::test::idx({120}, elements_of(all)))), all);
 }
 
 TEST_F(SampleArrays, ReadAnyBoxFromRawFiles) {
@@ -154,7 +154,7 @@ TEST_F(SampleArrays, FingerprintsTellSizeTypeAndContentApart) {
 }
 
 TEST_F(SampleArrays, ReportAFileThatHasBecomeShorter) {
-  const auto path = write("short.npy", test::npy("|u1", "2, 3, 4", elements_of(counted<std::uint8_t>(24))));
+  const auto path = write("short.npy", aloni::test::npy("|u1", "2, 3, 4", elements_of(counted<std::uint8_t>(24))));
   const auto array = open_npy(path);
   std::filesystem::resize_file(path, std::filesystem::file_size(path) - 1);
   std::vector<std::byte> into(12);
