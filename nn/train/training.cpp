@@ -254,7 +254,11 @@ std::uint64_t Training<T>::maximum(std::uint64_t value) const {
   return static_cast<std::uint64_t>(comm_.all_reduce(static_cast<std::int64_t>(value), comm::Reduction::max));
 }
 
-#define INSTANTIATE(T, Exec) template class Training<T>;
+// The rest of the members follows from these two; training_state.cpp has some of its own.
+#define INSTANTIATE(T, Exec)                                                                                        \
+  template Training<T>::Training(const comm::Communicator&, const NetworkDescription&, const Strategy&, Source<T>&, \
+                                 const TrainOptions&, TrainObserver*);                                              \
+  template TrainReport Training<T>::run();
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE
 
