@@ -17,12 +17,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* operation = "aloni train --run";
+constexpr const char* metrics_operation = "aloni train --run";
 
 }  // namespace
 
 MetricsFile::MetricsFile(const std::string& path) : path_(path), file_(std::fopen(path.c_str(), "ab")) {
-  if (!file_) throw FileError(operation, printable(path), std::strerror(errno), "a file that can be written");
+  if (!file_) throw FileError(metrics_operation, printable(path), std::strerror(errno), "a file that can be written");
 }
 
 void MetricsFile::after_step(const nn::StepReport& step) {
@@ -55,20 +55,20 @@ void MetricsFile::begin_at(std::int64_t step) {
   if (std::fseek(file_.get(), 0, SEEK_END) != 0 || std::ftell(file_.get()) <= 0) return;
   shorten_metrics(path_, step - 1);
   file_.reset(std::fopen(path_.c_str(), "ab"));
-  if (!file_) throw FileError(operation, printable(path_), std::strerror(errno), "a file that can be written");
+  if (!file_) throw FileError(metrics_operation, printable(path_), std::strerror(errno), "a file that can be written");
 }
 
 void MetricsFile::finish() {
   if (std::fflush(file_.get()) != 0 && error_ == 0) error_ = errno;
   if (error_ != 0) {
-    throw FileError(operation, printable(path_), std::string("incomplete: ") + std::strerror(error_),
+    throw FileError(metrics_operation, printable(path_), std::string("incomplete: ") + std::strerror(error_),
                     "a device with free space for the metrics; the training itself is complete");
   }
 }
 
 Metrics read_metrics(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw FileError(operation, printable(path), std::strerror(errno), "a readable file");
+  if (!file) throw FileError(metrics_operation, printable(path), std::strerror(errno), "a readable file");
   Metrics metrics;
   for (std::string line; std::getline(file, line);) {
     const Json json = Json::parse(line, nullptr, false);

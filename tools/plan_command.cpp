@@ -24,7 +24,7 @@ namespace {
 
 const std::map<std::string, nn::ElementType> element_types{
     {"float", nn::ElementType::float32}, {"double", nn::ElementType::float64}, {"bfloat16", nn::ElementType::bfloat16}};
-const std::map<std::string, nn::OptimiserKind> optimisers{
+const std::map<std::string, nn::OptimiserKind> optimiser_kinds{
     {"sgd", nn::OptimiserKind::sgd}, {"adam", nn::OptimiserKind::adam}, {"lars", nn::OptimiserKind::lars}};
 constexpr std::int64_t most_ranks = 1'000'000;
 
@@ -67,7 +67,7 @@ void PlanCommand::check() const {
   check_range("--ranks", ranks_, 1, most_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
   if (!element_types.contains(precision_)) refuse("--precision", precision_, "one of: float, double, bfloat16");
-  if (!optimisers.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam, lars");
+  if (!optimiser_kinds.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam, lars");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
   if (command_->count("--export") > 0 && !is_model_file(export_))
@@ -102,7 +102,7 @@ void PlanCommand::run() const {
                             .ranks = static_cast<int>(ranks_),
                             .ranks_per_node = static_cast<int>(ranks_per_node_),
                             .activations = element_types.at(precision_),
-                            .optimiser = optimisers.at(optimiser_)};
+                            .optimiser = optimiser_kinds.at(optimiser_)};
   const PlanSummary summary = summarise(request);
   fmt::print("{}", to_text(request, summary));
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* operation = "aloni --config";
+constexpr const char* configuration_operation = "aloni --config";
 constexpr int format_version = 1;
 
 /// Numbers and truth values as such, so that people can edit them; other texts, and numbers in another form, as texts.
@@ -33,7 +33,7 @@ Json value_of(const std::string& text) {
 void add_option_to(std::vector<std::string>& arguments, const std::string& path, const std::string& name,
                    const Json& value) {
   const auto fail = [&](const std::string& found, const char* expectation) {
-    throw FileError(operation, printable(path) + ", option " + printable(name), found, expectation);
+    throw FileError(configuration_operation, printable(path) + ", option " + printable(name), found, expectation);
   };
   if (!name.starts_with("--")) fail("no option", "a name that begins with --");
   if (name == "--config") fail("given", "no --config in a configuration");
@@ -48,9 +48,9 @@ void add_option_to(std::vector<std::string>& arguments, const std::string& path,
 }
 
 std::vector<std::string> read_configuration(const std::string& path) {
-  const Json json = Json::parse(read_text_file(operation, path, "a configuration"), nullptr, false);
+  const Json json = Json::parse(read_text_file(configuration_operation, path, "a configuration"), nullptr, false);
   const auto fail = [&](const std::string& found, const char* expectation) {
-    throw FileError(operation, printable(path), found, expectation);
+    throw FileError(configuration_operation, printable(path), found, expectation);
   };
   if (!json.is_object()) fail("no JSON object", "a configuration that aloni train --run has written");
   if (!json.contains("aloni_run") || json["aloni_run"] != format_version)

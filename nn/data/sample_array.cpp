@@ -8,10 +8,10 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr const char* read_operation = "aloni::nn::SampleArray::read";
+constexpr const char* read_sample_operation = "aloni::nn::SampleArray::read";
 
 void check(bool good, const char* argument, const std::string& value, const std::string& expectation) {
-  if (!good) throw InvalidArgument(read_operation, argument, value, expectation);
+  if (!good) throw InvalidArgument(read_sample_operation, argument, value, expectation);
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ using views::position;
 using views::ProcessGrid;
 
 Index length(const Range& r) { return std::max<Index>(0, r.hi - r.lo); }
-Index overlap(const Range& a, const Range& b) { return length({std::max(a.lo, b.lo), std::min(a.hi, b.hi)}); }
+Index overlap_of(const Range& a, const Range& b) { return length({std::max(a.lo, b.lo), std::min(a.hi, b.hi)}); }
 
 /// Numbers equal values from 0.
 template <class Value>
@@ -173,10 +173,10 @@ class RepresentativeFinder {
         for (int other = 0; other < number; ++other) {
           // Of a replicated dimension a rank reads its own copy.
           const bool reads = !from.replicated(d) || c == other;
-          const std::array<Index, 4> moved{reads ? overlap(needed_of(c), block_range(from, d, other)) : 0,
-                                           reads ? overlap(needed_of(other), block_range(from, d, c)) : 0,
-                                           overlap(block_range(to, d, other), block_range(from, d, c)),
-                                           overlap(block_range(to, d, c), block_range(from, d, other))};
+          const std::array<Index, 4> moved{reads ? overlap_of(needed_of(c), block_range(from, d, other)) : 0,
+                                           reads ? overlap_of(needed_of(other), block_range(from, d, c)) : 0,
+                                           overlap_of(block_range(to, d, other), block_range(from, d, c)),
+                                           overlap_of(block_range(to, d, c), block_range(from, d, other))};
           if (c != other && std::ranges::all_of(moved, [](Index n) { return n == 0; })) continue;
           dimension.neighbours[static_cast<std::size_t>(c)].push_back(other);
           description.push_back(other - c);
