@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -69,14 +70,16 @@ class RealFileSystem : public FileSystem {
   }
 
   std::unique_ptr<OutputFile> create_temporary(const std::string& path) override {
-    std::string name = path + ".XXXXXX";
-    const int fd = ::mkstemp(name.data());
-    if (fd < 0) refuse(path, "cannot be created", errno);
-    auto file = std::make_unique<RealFile>(name, fd);
-    const mode_t mask = ::umask(0);  // mkstemp ignores it; the file has the permissions of an ordinary new file
-    ::umask(mask);
-    ::fchmod(fd, 0666 & ~mask);
-    return file;
+    // Not mkstemp: its files are private, and the mask of the process cannot be read without a change of it, which other
+    // threads would see.
+    static std::atomic<unsigned> number{0};
+    constexpr int most_attempts = 100;
+    for (int attempt = 1;; ++attempt) {
+      const std::string name = path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++);
+      const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      if (fd >= 0) return std::make_unique<RealFile>(name, fd);
+      if (errno != EEXIST || attempt == most_attempts) refuse(path, "cannot be created", errno);
+    }
   }
 
   void rename(const std::string& from, const std::string& to) override {

@@ -90,6 +90,15 @@ TEST_F(RealFiles, NameThePathAndTheReasonOfAFailure) {
   EXPECT_THAT(refusal([&] { full->write(std::vector<std::byte>(10)); }), HasSubstr("No space left on device"));
 }
 
+TEST_F(RealFiles, HaveNewNamesIfTheyAreTemporary) {
+  const auto first = files_.create_temporary(folder_.path("file")),
+             second = files_.create_temporary(folder_.path("file"));
+  EXPECT_NE(first->path(), second->path());
+  EXPECT_EQ(folder_of(first->path()), folder_of(folder_.path("file")));
+  EXPECT_EQ(files_.list(folder_.path("")).size(), 2u);
+  EXPECT_THAT(refusal([&] { files_.create_temporary(folder_.path("none/file")); }), testing::HasSubstr("none/file = "));
+}
+
 TEST_F(RealFiles, HaveAFolder) {
   EXPECT_EQ(folder_of("a/b/c"), "a/b");
   EXPECT_EQ(folder_of("c"), ".");
