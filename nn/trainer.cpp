@@ -23,9 +23,14 @@ TrainReport train(const comm::Communicator& comm, const NetworkDescription& desc
   detail::add_to(data, "training set", train_set);
   detail::add_to(data, "test set", test_set);
   check_replicated(comm, detail::element_name<T>(), description, strategy, data, options);
-  check_arguments(description, train_set, test_set, options);
+  if (description.loss != Loss::softmax_cross_entropy) {
+    throw Unsupported(
+        "aloni::nn::train", "loss", name(description.loss),
+        "softmax_cross_entropy, as labelled images have class labels; train() of a Dataset has all losses");
+  }
   const Dataset train = as_dataset(train_set);
   const std::optional<Dataset> test = as_dataset(test_set);
+  check_arguments(description, train, test, options);
   DatasetSource<T> source(comm, description, train, test, options);
   return Training<T>(comm, description, strategy, source, options, observer).run();
 }

@@ -5,6 +5,7 @@
 #include <aloni/tools/plan_command.hpp>
 #include <aloni/tools/plan_drawing.hpp>
 #include <aloni/tools/plan_summary.hpp>
+#include <aloni/tools/precision_argument.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
@@ -22,8 +23,6 @@ namespace aloni::tools {
 
 namespace {
 
-const std::map<std::string, nn::ElementType> element_types{
-    {"float", nn::ElementType::float32}, {"double", nn::ElementType::float64}, {"bfloat16", nn::ElementType::bfloat16}};
 const std::map<std::string, nn::OptimiserKind> optimiser_kinds{
     {"sgd", nn::OptimiserKind::sgd}, {"adam", nn::OptimiserKind::adam}, {"lars", nn::OptimiserKind::lars}};
 constexpr std::int64_t most_ranks = 1'000'000;
@@ -48,7 +47,7 @@ PlanCommand::PlanCommand(CLI::App& app)
   add("--strategy", strategy_,
       "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
       "FILE|GRID");
-  add("--precision", precision_, "Type of activations: float, double, bfloat16", "TYPE");
+  add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
   add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam, lars", "NAME");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--export", export_, "Also write the network to this file, for --model", "FILE.json");
@@ -66,7 +65,7 @@ void PlanCommand::check() const {
   check_range("--batch", batch_, 1, most_of_an_option);
   check_range("--ranks", ranks_, 1, most_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
-  if (!element_types.contains(precision_)) refuse("--precision", precision_, "one of: float, double, bfloat16");
+  precision_of(precision_);
   if (!optimiser_kinds.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam, lars");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
@@ -101,7 +100,7 @@ void PlanCommand::run() const {
                             .batch = batch_,
                             .ranks = static_cast<int>(ranks_),
                             .ranks_per_node = static_cast<int>(ranks_per_node_),
-                            .activations = element_types.at(precision_),
+                            .activations = precision_of(precision_),
                             .optimiser = optimiser_kinds.at(optimiser_)};
   const PlanSummary summary = summarise(request);
   fmt::print("{}", to_text(request, summary));

@@ -102,10 +102,7 @@ void RunFolder::finish(const nn::TrainReport& report, const TrainRun& run, const
     if (epoch.test_loss) page.epochs.back().metrics.emplace_back("test loss", *epoch.test_loss);
     if (epoch.test_accuracy) page.epochs.back().metrics.emplace_back("test accuracy", *epoch.test_accuracy);
   }
-  page.seconds = {{"compute", report.time.compute},
-                  {"halo", report.time.halo},
-                  {"collective", report.time.collective},
-                  {"input", report.time.input}};
+  for (const auto& [name, seconds] : phases(report.time)) page.seconds.emplace_back(name, seconds);
   page.measured_bytes = static_cast<double>(report.peak_memory_bytes);
   page.predicted_bytes = static_cast<double>(report.predicted_memory_bytes);
   page.layers = plan.layers;

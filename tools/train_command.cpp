@@ -3,6 +3,7 @@
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
+#include <aloni/tools/precision_argument.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/run_folder.hpp>
@@ -18,7 +19,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <exception>
@@ -46,8 +46,6 @@ const std::map<std::string, ProgressStyle> progress_styles{{"automatic", Progres
 
 const std::map<std::string, nn::GradientReduction> reductions{{"all", nn::GradientReduction::all},
                                                               {"majority", nn::GradientReduction::majority}};
-
-const std::vector<std::string> precisions{"float", "double", "bfloat16"};
 
 }  // namespace
 
@@ -132,9 +130,7 @@ void TrainCommand::check() const {
   if (options_.batch < 1 || options_.batch > most) {
     refuse("--batch", std::to_string(options_.batch), "from 1 to " + std::to_string(most));
   }
-  if (std::find(precisions.begin(), precisions.end(), precision_) == precisions.end()) {
-    refuse("--precision", precision_, "one of: " + listed(precisions));
-  }
+  precision_of(precision_);
   if (options_.check_replicas < 0 || options_.check_replicas > most) {
     refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
   }
@@ -235,9 +231,7 @@ PlanRequest TrainCommand::plan_request(const nn::NetworkDescription& network, co
           .strategy = strategy,
           .batch = options_.batch,
           .ranks = ranks,
-          .activations = precision_ == "double"     ? nn::ElementType::float64
-                         : precision_ == "bfloat16" ? nn::ElementType::bfloat16
-                                                    : nn::ElementType::float32,
+          .activations = precision_of(precision_),
           .optimiser = nn::kind_of(optimiser_.optimiser())};
 }
 

@@ -13,13 +13,9 @@
 
 namespace aloni::tools {
 
-namespace {
-
 std::array<std::pair<const char*, double>, 4> phases(const nn::TimeReport& t) {
   return {{{"compute", t.compute}, {"halo", t.halo}, {"collective", t.collective}, {"input", t.input}}};
 }
-
-}  // namespace
 
 TrainSpeaker::TrainSpeaker(ProgressStyle style, Index batch, Index samples_per_epoch)
     : progress_(style),

@@ -3,7 +3,9 @@
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/progress.hpp>
 
+#include <array>
 #include <string>
+#include <utility>
 
 namespace aloni::tools {
 
@@ -29,6 +31,9 @@ class TrainSpeaker : public nn::TrainObserver {
   std::int64_t steps_per_epoch_;
   double step_seconds_ = 0;  ///< running mean
 };
+
+/// The seconds of each phase, with its name.
+std::array<std::pair<const char*, double>, 4> phases(const nn::TimeReport& time);
 
 /// Text for stdout, several lines: speed, time of each phase, memory.
 std::string summary(const nn::TrainReport& report);

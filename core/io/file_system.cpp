@@ -70,8 +70,8 @@ class RealFileSystem : public FileSystem {
   }
 
   std::unique_ptr<OutputFile> create_temporary(const std::string& path) override {
-    // Not mkstemp: its files are private, and the mask of the process cannot be read without a change of it, which other
-    // threads would see.
+    // Not mkstemp: its files are private, and the mask of the process cannot be read without a change of it. Other
+    // threads would see the change.
     static std::atomic<unsigned> number{0};
     constexpr int most_attempts = 100;
     for (int attempt = 1;; ++attempt) {

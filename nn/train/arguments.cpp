@@ -73,26 +73,6 @@ void check_arguments(const TrainOptions& o) {
   }
 }
 
-void check_arguments(const NetworkDescription& network, const LabelledImages& train_set, const LabelledImages& test_set,
-                     const TrainOptions& options) {
-  check_arguments(options);
-  check(train_set.size() > 0, "training set", "0 images", "at least 1");
-  check(test_set.size() > 0, "test set", "0 images", "at least 1");
-  for (const LabelledImages* set : {&train_set, &test_set}) {
-    check(set->image == network.input, "image", views::to_string(set->image), "the extents of the network's input");
-  }
-  if (network.loss != Loss::softmax_cross_entropy) {
-    throw Unsupported(
-        "aloni::nn::train", "loss", name(network.loss),
-        "softmax_cross_entropy, as labelled images have class labels; Network::train_step has all losses");
-  }
-  const Index outputs = infer_extents(network, 1).back()[views::Dim::channel];
-  for (const LabelledImages* set : {&train_set, &test_set}) {
-    check(set->classes <= outputs, "classes of the images", std::to_string(set->classes),
-          "at most the number of outputs of the last layer");
-  }
-}
-
 void check_arguments(const NetworkDescription& network, const Dataset& train_set,
                      const std::optional<Dataset>& test_set, const TrainOptions& options) {
   constexpr const char* operation = "aloni::nn::train";

@@ -2,7 +2,6 @@
 // Checks of the arguments of a training, before anything is allocated.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/nn/data/dataset.hpp>
-#include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/nn/trainer.hpp>
@@ -20,11 +19,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
 
 /// Throws InvalidArgument. Equal on all ranks that pass equal arguments, as the function below.
 void check_arguments(const TrainOptions& options);
-/// As above. Throws Unsupported for a loss that does not compare with class labels.
-void check_arguments(const NetworkDescription& network, const LabelledImages& train_set, const LabelledImages& test_set,
-                     const TrainOptions& options);
-
-/// As the first. Throws as check_fits (nn/data/host_batch.hpp).
+/// As above. Throws also as check_fits (nn/data/host_batch.hpp).
 void check_arguments(const NetworkDescription& network, const Dataset& train_set,
                      const std::optional<Dataset>& test_set, const TrainOptions& options);
 

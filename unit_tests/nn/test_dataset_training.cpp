@@ -1,5 +1,6 @@
 // Training on data sets in files: the losses of the same data in memory, on any number of ranks and with any targets.
 #include "data/data_files.hpp"
+#include "support/shared_folder.hpp"
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -19,30 +20,13 @@ using views::ProcessGrid;
 
 constexpr Index samples = 22;
 
-/// Of rank 0, for all ranks.
-class SharedFolder {
- public:
-  explicit SharedFolder(const comm::Communicator& comm) : comm_(comm) {
-    if (comm.rank() == 0) folder_.emplace();
-    std::string path = folder_ ? folder_->path("") : "";
-    path.resize(200);
-    comm.run(comm::Broadcast{std::span(path), 0});
-    path_ = path.c_str();
-  }
-  ~SharedFolder() { comm_.barrier(); }
-
-  /// Writes on rank 0. Collective.
-  std::string write(const std::string& name, const std::string& bytes) const {
-    if (folder_) aloni::test::write_file(*folder_, name, bytes);
-    comm_.barrier();
-    return path_ + name;
-  }
-
- private:
-  const comm::Communicator& comm_;
-  std::optional<aloni::test::TemporaryFolder> folder_;
-  std::string path_;
-};
+/// Writes on rank 0. Collective.
+std::string write(const comm::Communicator& comm, const aloni::test::SharedFolder& folder, const std::string& name,
+                  const std::string& bytes) {
+  if (comm.rank() == 0) aloni::test::write_file(folder, name, bytes);
+  comm.barrier();
+  return folder.path(name);
+}
 
 std::string grid_of(int ranks) { return ranks == 1 ? "h1" : ranks == 2 ? "h2" : "n2w2"; }
 
@@ -85,15 +69,16 @@ NetworkDescription pixel_network(const views::Extents& image, Loss loss, int cha
 
 TEST(DatasetTraining, FilesGiveTheLossesOfMemory) {
   const auto comm = aloni::test::make_communicator();
-  const SharedFolder folder(comm);
+  const aloni::test::SharedFolder folder(comm);
   const LabelledImages images = made_up_images();
-  Dataset set{.inputs = open_npy(folder.write(
-                  "images.npy", aloni::test::npy("|u1", "22, 12, 8, 2", aloni::test::elements_of(images.pixels)))),
-              .targets = open_npy(
-                  folder.write("labels.npy", aloni::test::npy("|u1", "22,", aloni::test::elements_of(images.labels)))),
-              .target_kind = TargetKind::sample_labels,
-              .classes = 5,
-              .normalisation = {images.scale, {images.mean}, {images.deviation}}};
+  Dataset set{
+      .inputs = open_npy(write(comm, folder, "images.npy",
+                               aloni::test::npy("|u1", "22, 12, 8, 2", aloni::test::elements_of(images.pixels)))),
+      .targets = open_npy(
+          write(comm, folder, "labels.npy", aloni::test::npy("|u1", "22,", aloni::test::elements_of(images.labels)))),
+      .target_kind = TargetKind::sample_labels,
+      .classes = 5,
+      .normalisation = {images.scale, {images.mean}, {images.deviation}}};
   const NetworkDescription network = classifier(images.image);
   // 22 samples in mini-batches of 8: the last one of each epoch is incomplete.
   for (const int shift : {0, 2}) {

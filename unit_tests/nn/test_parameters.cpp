@@ -1,5 +1,6 @@
 // Parameters split over ranks: the blocks that each rank keeps, and that they learn the same values as whole
 // parameters.
+#include "host_flat.hpp"
 #include "random_network.hpp"
 #include "split_harness.hpp"
 #include "support/transport.hpp"
@@ -40,14 +41,6 @@ std::vector<LayerSplit> splits(int ranks) {
     if (ranks % split.size() == 0) some.push_back(split);
   }
   return some;
-}
-
-double largest_difference(const Kokkos::View<double*, Kokkos::HostSpace>& a,
-                          const Kokkos::View<double*, Kokkos::HostSpace>& b) {
-  EXPECT_EQ(a.extent(0), b.extent(0));
-  double largest = 0;
-  for (std::size_t i = 0; i < a.extent(0); ++i) largest = std::max(largest, std::abs(a(i) - b(i)));
-  return largest;
 }
 
 TEST(Parameters, KeepOnlyTheSplitWeightsThatTheRankUses) {

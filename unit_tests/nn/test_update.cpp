@@ -1,5 +1,6 @@
 // Updates of parameters: in the graph of a step and after it, by each optimiser, with and without clipping, in every
 // split.
+#include "host_flat.hpp"
 #include "split_harness.hpp"
 #include "support/transport.hpp"
 
@@ -22,8 +23,6 @@
 namespace aloni::nn::test {
 namespace test_update {
 
-using HostFlat = Kokkos::View<double*, Kokkos::HostSpace>;
-
 NetworkDescription net() {
   NetworkDescription net;
   net.spatial_rank = 2;
@@ -44,13 +43,6 @@ std::vector<LayerSplit> splits(int ranks) {
     if (ranks % split.size() == 0) some.push_back(split);
   }
   return some;
-}
-
-double largest_difference(const HostFlat& a, const HostFlat& b) {
-  EXPECT_EQ(a.extent(0), b.extent(0));
-  double largest = 0;
-  for (std::size_t i = 0; i < a.extent(0); ++i) largest = std::max(largest, std::abs(a(i) - b(i)));
-  return largest;
 }
 
 /// The optimiser of a step: the learning rate falls.

@@ -1,4 +1,5 @@
 // The moving average of parameters, against a loop in double, in every split of the weights.
+#include "host_flat.hpp"
 #include "split_harness.hpp"
 #include "support/transport.hpp"
 
@@ -14,7 +15,6 @@
 namespace aloni::nn::test {
 namespace test_weight_average {
 
-using HostFlat = Kokkos::View<double*, Kokkos::HostSpace>;
 using Exec = Kokkos::DefaultExecutionSpace;
 
 NetworkDescription net() {
@@ -26,13 +26,6 @@ NetworkDescription net() {
                 {"relu", Relu{}, {"conv"}},
                 {"last", Convolution{4, square_window(2, 1)}, {"relu"}}};
   return net;
-}
-
-double largest_difference(const HostFlat& a, const HostFlat& b) {
-  EXPECT_EQ(a.extent(0), b.extent(0));
-  double largest = 0;
-  for (std::size_t i = 0; i < a.extent(0); ++i) largest = std::max(largest, std::abs(a(i) - b(i)));
-  return largest;
 }
 
 /// The values after update t.

@@ -56,7 +56,7 @@ TEST(CheckpointWriter, LosesNothingOlderWhenOneCallFailsOnOneRank) {
   const auto comm = aloni::test::make_communicator();
   const nn::test::SharedFolder folder(comm);
   FailingFiles files;
-  CheckpointWriter writer(comm, files, folder.path(), 1);
+  CheckpointWriter writer(comm, files, folder.path("checkpoints"), 1);
   write(writer, 1);
   EXPECT_EQ(writer.take_failure(), "");
   const int before = files.calls();
@@ -77,7 +77,7 @@ TEST(CheckpointWriter, LosesNothingOlderWhenOneCallFailsOnOneRank) {
       failures += !failure.empty();
       EXPECT_EQ(writer.newest(), newest);
       EXPECT_EQ(comm.all_reduce(std::int64_t{!failure.empty()}, comm::Reduction::min), !failure.empty());
-      const Newest found = find_newest(comm, files, folder.path());
+      const Newest found = find_newest(comm, files, folder.path("checkpoints"));
       ASSERT_TRUE(found.checkpoint);
       // A failure after the renaming may leave the new one whole.
       ASSERT_GE(found.checkpoint->manifest().step, newest);
@@ -91,7 +91,7 @@ TEST(CheckpointWriter, LosesNothingOlderWhenOneCallFailsOnOneRank) {
   write(writer, ++step);
   EXPECT_EQ(writer.newest(), step);
   if (comm.rank() == 0) {
-    EXPECT_THAT(steps_in(files, folder.path()), testing::ElementsAre(step));
+    EXPECT_THAT(steps_in(files, folder.path("checkpoints")), testing::ElementsAre(step));
   }
 }
 

@@ -85,10 +85,10 @@ TEST(Restart, HasTheSameBitsOnTheSameGrid) {
     for (const std::int64_t step : {1, 5, 13}) {  // step 5 ends an epoch
       SCOPED_TRACE(std::string(name(kind)) + ", step " + std::to_string(step));
       const SharedFolder folder(comm);
-      const TrainReport first = stop_at(comm, split, options, folder.path(), step);
+      const TrainReport first = stop_at(comm, split, options, folder.path("checkpoints"), step);
       EXPECT_TRUE(first.stopped);
       EXPECT_EQ(std::ssize(first.losses), step);
-      const TrainReport second = resume(comm, split, options, folder.path());
+      const TrainReport second = resume(comm, split, options, folder.path("checkpoints"));
       EXPECT_EQ(second.resumed_at, step);
       EXPECT_FALSE(second.stopped);
       expect_equal(second, whole);
@@ -104,13 +104,13 @@ TEST(Restart, ContinuesOnOtherRanksAndSplits) {
     const auto some = comm.split(comm.rank() < writers ? 0 : 1, comm.rank());
     for (const std::string& written : small_splits(writers)) {
       const SharedFolder folder(comm);
-      if (comm.rank() < writers) stop_at(some, written, options, folder.path(), 7);
+      if (comm.rank() < writers) stop_at(some, written, options, folder.path("checkpoints"), 7);
       comm.barrier();
       // Each checkpoint is read with one split; all splits read some.
       const auto readers = small_splits(comm.size());
       const std::string& read = readers[static_cast<std::size_t>(written.size() + writers) % readers.size()];
       SCOPED_TRACE(written + " on " + std::to_string(writers) + " ranks, then " + read);
-      EXPECT_LT(largest_difference(resume(comm, read, options, folder.path()), whole), 1e-10);
+      EXPECT_LT(largest_difference(resume(comm, read, options, folder.path("checkpoints")), whole), 1e-10);
     }
   }
 }
@@ -121,15 +121,15 @@ TEST(Restart, WritesCheckpointsBesideTheTraining) {
   TrainOptions options = options_of(OptimiserKind::sgd);
   const TrainReport whole = run(comm, split, options);
   const SharedFolder folder(comm);
-  options.checkpoint.folder = folder.path();
+  options.checkpoint.folder = folder.path("checkpoints");
   options.checkpoint.every_steps = 4;
   options.checkpoint.keep = 3;
   EXPECT_EQ(run(comm, split, options).losses, whole.losses);
   auto& files = io::real_file_system();
-  EXPECT_THAT(checkpoint::steps_in(files, folder.path()),
+  EXPECT_THAT(checkpoint::steps_in(files, folder.path("checkpoints")),
               testing::ElementsAre(total, (total - 1) / 4 * 4, (total - 1) / 4 * 4 - 4));
   // A finished training has no steps left.
-  const TrainReport again = resume(comm, split, options, folder.path());
+  const TrainReport again = resume(comm, split, options, folder.path("checkpoints"));
   EXPECT_EQ(again.resumed_at, total);
   EXPECT_EQ(again.losses, whole.losses);
 }
@@ -143,8 +143,8 @@ TEST(Restart, KeepsTheStateOfAPlateauAndTheAverageOfTheParameters) {
   options.average = Averaging{.decay = 0.9};
   const TrainReport whole = run(comm, split, options);
   const SharedFolder folder(comm);
-  stop_at(comm, split, options, folder.path(), 13);  // in the third epoch
-  const TrainReport resumed = resume(comm, split, options, folder.path());
+  stop_at(comm, split, options, folder.path("checkpoints"), 13);  // in the third epoch
+  const TrainReport resumed = resume(comm, split, options, folder.path("checkpoints"));
   EXPECT_EQ(resumed.losses, whole.losses);
   ASSERT_EQ(resumed.epochs.size(), whole.epochs.size());
   for (std::size_t e = 0; e < whole.epochs.size(); ++e)
@@ -157,12 +157,12 @@ TEST(Restart, DoesNotGoOnAfterAnEarlyStop) {
   TrainOptions options = options_of(OptimiserKind::sgd);
   options.early_stop = {.patience = 1, .least_improvement = 1e9};  // no epoch improves
   const SharedFolder folder(comm);
-  options.checkpoint.folder = folder.path();
+  options.checkpoint.folder = folder.path("checkpoints");
   const TrainReport stopped = run(comm, split, options);
   EXPECT_EQ(stopped.epochs.size(), 2u);
-  EXPECT_EQ(resume(comm, split, options, folder.path()).losses, stopped.losses);
+  EXPECT_EQ(resume(comm, split, options, folder.path("checkpoints")).losses, stopped.losses);
   options.early_stop.patience = 0;  // now without an early stop
-  EXPECT_EQ(resume(comm, split, options, folder.path()).losses.size(), static_cast<std::size_t>(total));
+  EXPECT_EQ(resume(comm, split, options, folder.path("checkpoints")).losses.size(), static_cast<std::size_t>(total));
 }
 
 TEST(Restart, CanGoOnForMoreSteps) {
@@ -172,11 +172,11 @@ TEST(Restart, CanGoOnForMoreSteps) {
   options.schedule = {};
   const TrainReport whole = run(comm, split, options);
   const SharedFolder folder(comm);
-  options.checkpoint.folder = folder.path();
+  options.checkpoint.folder = folder.path("checkpoints");
   options.steps = 12;  // ends within an epoch
   EXPECT_EQ(run(comm, split, options).epochs.size(), 3u);
   options.steps = total;
-  const TrainReport longer = resume(comm, split, options, folder.path());
+  const TrainReport longer = resume(comm, split, options, folder.path("checkpoints"));
   EXPECT_EQ(longer.losses, whole.losses);
   EXPECT_EQ(longer.epochs.size(), whole.epochs.size());
 }
@@ -186,10 +186,10 @@ TEST(Restart, RefusesAnotherTraining) {
   const std::string split = small_splits(comm.size()).back();
   const TrainOptions options = options_of(OptimiserKind::sgd);
   const SharedFolder folder(comm);
-  stop_at(comm, split, options, folder.path(), 3);
+  stop_at(comm, split, options, folder.path("checkpoints"), 3);
   const auto refusal = [&](const auto& change) -> std::string {
     TrainOptions other = options;
-    other.checkpoint.folder = folder.path();
+    other.checkpoint.folder = folder.path("checkpoints");
     other.checkpoint.resume = true;
     change(other);
     try {
@@ -215,19 +215,19 @@ TEST(Restart, TakesTheNewestWholeCheckpoint) {
   const std::string split = small_splits(comm.size()).back();
   TrainOptions options = options_of(OptimiserKind::sgd);
   const SharedFolder folder(comm);
-  stop_at(comm, split, options, folder.path(), 3);
+  stop_at(comm, split, options, folder.path("checkpoints"), 3);
   TrainOptions more = options;
   more.checkpoint.resume = true;
-  stop_at(comm, split, more, folder.path(), 4);  // asked four times: step 7
+  stop_at(comm, split, more, folder.path("checkpoints"), 4);  // asked four times: step 7
   auto& files = io::real_file_system();
-  ASSERT_THAT(checkpoint::steps_in(files, folder.path()), testing::ElementsAre(7, 3));
+  ASSERT_THAT(checkpoint::steps_in(files, folder.path("checkpoints")), testing::ElementsAre(7, 3));
   comm.barrier();
   if (comm.rank() == 0) {
-    const auto file = files.create(folder.path() + "/" + checkpoint::folder_name(7) + "/rank-0.bin");
+    const auto file = files.create(folder.path("checkpoints") + "/" + checkpoint::folder_name(7) + "/rank-0.bin");
     file->close();  // truncated
   }
   comm.barrier();
-  EXPECT_EQ(resume(comm, split, options, folder.path()).resumed_at, 3);
+  EXPECT_EQ(resume(comm, split, options, folder.path("checkpoints")).resumed_at, 3);
 }
 
 std::vector<std::string> notices;
@@ -241,22 +241,23 @@ TEST(Restart, GoesOnAfterACheckpointThatFails) {
   notices.clear();
   set_notice_handler([](const std::string& line) { notices.push_back(line); });
   std::int64_t asked = 0;
-  options.checkpoint.folder = folder.path();
+  options.checkpoint.folder = folder.path("checkpoints");
   options.checkpoint.every_steps = 1;
   options.checkpoint.stop = [&] {  // from step 5 to step 9 there is a file in the place of the folder
     ++asked;
     if (comm.rank() == 0 && asked == 5) {
-      std::filesystem::remove_all(folder.path());
-      io::real_file_system().create(folder.path());
+      std::filesystem::remove_all(folder.path("checkpoints"));
+      io::real_file_system().create(folder.path("checkpoints"));
     }
-    if (comm.rank() == 0 && asked == 10) io::real_file_system().remove(folder.path());
+    if (comm.rank() == 0 && asked == 10) io::real_file_system().remove(folder.path("checkpoints"));
     return false;
   };
   EXPECT_EQ(run(comm, split, options).losses, whole.losses);
   set_notice_handler(nullptr);
   EXPECT_EQ(notices.size() >= 5 && notices.size() <= 6, comm.rank() == 0);  // step 4 may have been under way
   for (const std::string& line : notices) EXPECT_THAT(line, testing::HasSubstr("failed, the training goes on: "));
-  EXPECT_THAT(checkpoint::steps_in(io::real_file_system(), folder.path()), testing::ElementsAre(total, total - 1));
+  EXPECT_THAT(checkpoint::steps_in(io::real_file_system(), folder.path("checkpoints")),
+              testing::ElementsAre(total, total - 1));
 }
 
 TEST(Restart, FailsIfTheLastCheckpointCannotBeWritten) {
@@ -265,15 +266,15 @@ TEST(Restart, FailsIfTheLastCheckpointCannotBeWritten) {
   const SharedFolder folder(comm);
   TrainOptions options = options_of(OptimiserKind::sgd);
   options.steps = 2;
-  options.checkpoint.folder = folder.path();
+  options.checkpoint.folder = folder.path("checkpoints");
   options.checkpoint.stop = [&] {
-    if (comm.rank() == 0) std::filesystem::remove_all(folder.path());
-    if (comm.rank() == 0) io::real_file_system().create(folder.path());
+    if (comm.rank() == 0) std::filesystem::remove_all(folder.path("checkpoints"));
+    if (comm.rank() == 0) io::real_file_system().create(folder.path("checkpoints"));
     return false;
   };
   EXPECT_THROW(run(comm, split, options), FileError);
   comm.barrier();
-  options.checkpoint.folder = folder.path() + "/inside_a_file";  // known before the first step
+  options.checkpoint.folder = folder.path("checkpoints/inside_a_file");  // known before the first step
   EXPECT_THROW(run(comm, split, options), Error);
 }
 
@@ -283,13 +284,14 @@ TEST(Restart, StartsFromTheBeginningIfTheFirstCheckpointIsUnfinished) {
   TrainOptions options = options_of(OptimiserKind::sgd);
   options.steps = 3;
   const SharedFolder folder(comm);
-  stop_at(comm, split, options, folder.path(), 2);
+  stop_at(comm, split, options, folder.path("checkpoints"), 2);
   comm.barrier();
-  const std::string manifest = folder.path() + "/" + checkpoint::folder_name(2) + "/" + checkpoint::manifest_name;
+  const std::string manifest =
+      folder.path("checkpoints") + "/" + checkpoint::folder_name(2) + "/" + checkpoint::manifest_name;
   if (comm.rank() == 0) std::filesystem::rename(manifest, manifest + ".part");
   comm.barrier();
-  EXPECT_EQ(resume(comm, split, options, folder.path()).resumed_at, 0);
-  EXPECT_EQ(resume(comm, split, options, folder.path()).resumed_at, 3);
+  EXPECT_EQ(resume(comm, split, options, folder.path("checkpoints")).resumed_at, 0);
+  EXPECT_EQ(resume(comm, split, options, folder.path("checkpoints")).resumed_at, 3);
 }
 
 }  // namespace test_restart

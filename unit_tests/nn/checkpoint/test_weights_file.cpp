@@ -37,10 +37,20 @@ std::map<std::string, std::vector<double>> tensors_in(const std::string& path) {
   return tensors;
 }
 
+/// Collective. Returns the options of the training that wrote the file.
+TrainOptions write_weights_of_one_step(const comm::Communicator& comm, const std::string& split,
+                                       const std::string& path) {
+  TrainOptions options = options_for(1);
+  options.export_weights = path;
+  train_small_net(comm, split, options);
+  comm.barrier();
+  return options;
+}
+
 TEST(WeightsFile, GoesOutAndInOnAnySplit) {
   const auto comm = aloni::test::make_communicator();
   const SharedFolder folder(comm);
-  const std::string first = folder.path() + ".first", second = folder.path() + ".second";
+  const std::string first = folder.path("first"), second = folder.path("second");
   for (const std::string& written : small_splits(comm.size())) {
     TrainOptions options = options_for(6);
     options.export_weights = first;
@@ -73,11 +83,8 @@ TEST(WeightsFile, GoesOutAndInOnAnySplit) {
 TEST(WeightsFile, IsRefusedIfItIsOfAnotherNetwork) {
   const auto comm = aloni::test::make_communicator();
   const SharedFolder folder(comm);
-  const std::string path = folder.path() + ".weights", split = small_splits(comm.size()).back();
-  TrainOptions options = options_for(1);
-  options.export_weights = path;
-  train_small_net(comm, split, options);
-  comm.barrier();
+  const std::string path = folder.path("weights"), split = small_splits(comm.size()).back();
+  TrainOptions options = write_weights_of_one_step(comm, split, path);
   const auto saved = tensors_in(path);
   comm.barrier();
   // Writes the tensors again, with a change, and reads them.
@@ -121,18 +128,15 @@ TEST(WeightsFile, IsRefusedIfItIsOfAnotherNetwork) {
                 tensors.back().name = "fc2.bias";
               }),
               HasSubstr("fc2.bias: expected only tensors of the network"));
-  options.initial_weights = folder.path() + ".none";
+  options.initial_weights = folder.path("none");
   EXPECT_THROW(train_small_net(comm, split, options), Error);
 }
 
 TEST(WeightsFile, IsConvertedFromOtherTypes) {
   const auto comm = aloni::test::make_communicator();
   const SharedFolder folder(comm);
-  const std::string path = folder.path() + ".weights", split = small_splits(comm.size()).back();
-  TrainOptions options = options_for(1);
-  options.export_weights = path;
-  train_small_net(comm, split, options);
-  comm.barrier();
+  const std::string path = folder.path("weights"), split = small_splits(comm.size()).back();
+  TrainOptions options = write_weights_of_one_step(comm, split, path);
   const Safetensors file(io::real_file_system(), path);
   const auto saved = tensors_in(path);
   comm.barrier();

@@ -1,33 +1,16 @@
 #pragma once
-// A small network with batch normalisation and dropout, and images for it. A folder that all ranks see.
+// A small network with batch normalisation and dropout, and images for it.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
 
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <support/temporary_folder.hpp>
+#include <support/shared_folder.hpp>
 #include <vector>
 
 namespace aloni::nn::test {
 
-class SharedFolder {
- public:
-  explicit SharedFolder(const comm::Communicator& comm) : comm_(comm) {
-    if (comm.rank() == 0) {
-      folder_ = std::make_unique<aloni::test::TemporaryFolder>();
-      path_ = folder_->path("checkpoints");
-    }
-    comm.broadcast(path_, 0);
-  }
-  ~SharedFolder() { comm_.barrier(); }
-  const std::string& path() const { return path_; }
-
- private:
-  const comm::Communicator& comm_;
-  std::unique_ptr<aloni::test::TemporaryFolder> folder_;
-  std::string path_;
-};
+using aloni::test::SharedFolder;
 
 inline NetworkDescription small_net() {
   NetworkDescription net;

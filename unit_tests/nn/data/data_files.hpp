@@ -50,7 +50,9 @@ std::vector<T> counted(Index count, Index first = 0) {
   return values;
 }
 
-inline std::string write_file(const TemporaryFolder& folder, const std::string& name, const FileBytes& bytes) {
+/// `Folder`: TemporaryFolder, or SharedFolder on rank 0.
+template <class Folder>
+std::string write_file(const Folder& folder, const std::string& name, const FileBytes& bytes) {
   const std::string path = folder.path(name);
   std::ofstream(path, std::ios::binary) << bytes;
   return path;

@@ -1,0 +1,13 @@
+#include <aloni/tools/option.hpp>
+#include <aloni/tools/precision_argument.hpp>
+#include <aloni/tools/together.hpp>
+
+namespace aloni::tools {
+
+nn::ElementType precision_of(const std::string& name) {
+  for (const auto& [known, type] : precisions)
+    if (known == name) return type;
+  refuse("--precision", name, "one of: " + listed(precisions));
+}
+
+}  // namespace aloni::tools
