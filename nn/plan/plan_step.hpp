@@ -42,7 +42,7 @@ struct StepOptions {
 ///    uses the buffer of another one has none of its own;
 ///  - of each learned tensor: its name, NAME.gradient, and the states of the optimiser (nn/optimiser.hpp):
 ///    NAME.momentum, or NAME.first_moment and NAME.second_moment;
-///  - of a recomputed block: NAME_again, with the name of its first layer. It stands for the order of nodes;
+///  - of a step with recomputed blocks: again, which stands for the order of nodes;
 ///  - of an update with norms: update.norm_chunks, update.norm_sums, update.norm_block_sums, update.factors.
 /// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
 /// Throws InvalidArgument.

@@ -4,6 +4,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
@@ -105,6 +106,67 @@ TEST(Recomputation, LeavesInferenceAsItIs) {
   const int last = static_cast<int>(net.layers.size()) - 1;
   const StepPlan plan = plan_step(net, layers, 0, StepKind::inference, {}, {.recompute = {{0, last}}});
   EXPECT_TRUE(std::ranges::all_of(plan.nodes, [](const PlanNode& n) { return n.repeats < 0; }));
+}
+
+// --- choice ---
+
+struct ChoiceCase {
+  const char* model;
+  const char* split;
+  int ranks;
+  Index samples;
+};
+
+TEST(Recomputation, ChosenBlocksMeetTheLimitWithFewFlops) {
+  for (const auto& [model, split, ranks, samples] :
+       {ChoiceCase{"resnet50", "n1", 1, 16}, ChoiceCase{"unet2d", "h4", 4, 2}}) {
+    const NetworkDescription net = make_model(model);
+    const MachineDescription machine = machine_of_nodes(ranks, 0);
+    const NetworkPlan layers =
+        plan_network(net, resolve(Strategy::uniform(LayerSplit::parse(split)), net, ranks), ranks, samples);
+    const PricedRecomputation none = price_recomputation(net, layers, machine, {});
+    const PricedRecomputation least = choose_recomputation(net, layers, machine, {}, {});
+    const PricedRecomputation same = choose_recomputation(net, layers, machine, {}, none.peak_bytes);
+    const Index middle = (none.peak_bytes + least.peak_bytes) / 2;
+    const PricedRecomputation some = choose_recomputation(net, layers, machine, {}, middle);
+    EXPECT_TRUE(same.blocks.empty()) << model;
+    EXPECT_EQ(none.extra_flops, 0);
+    EXPECT_LT(least.peak_bytes, none.peak_bytes * 8 / 10) << model;
+    EXPECT_LE(some.peak_bytes, middle) << model;
+    EXPECT_LT(some.extra_flops, least.extra_flops) << model;
+    EXPECT_NEAR(some.flops - some.extra_flops, none.flops, 1e-6 * none.flops) << model;
+    // The choice is a plan like any other.
+    const PricedRecomputation again = price_recomputation(net, layers, machine, {.recompute = some.blocks});
+    EXPECT_EQ(again.peak_bytes, some.peak_bytes) << model;
+    Index largest = 0;
+    for (int r = 0; r < ranks; ++r) {
+      const StepPlan plan = plan_step(net, layers, r, StepKind::training, machine, {.recompute = some.blocks});
+      largest = std::max(largest, memory_of(plan, machine).peak);
+    }
+    EXPECT_EQ(largest, some.peak_bytes) << model;
+  }
+}
+
+TEST(Recomputation, LimitsThatNoChoiceMeetsAreRefusedWithTheLeastPeak) {
+  const NetworkDescription net = make_model("resnet18", views::make_extents(1, {32, 32}, 3), 10);
+  const NetworkPlan layers = plan_network(net, resolve(Strategy::uniform(LayerSplit::parse("n1")), net, 1), 1, 32);
+  const PricedRecomputation least = choose_recomputation(net, layers, {}, {}, {});
+  EXPECT_LE(choose_recomputation(net, layers, {}, {}, least.peak_bytes).peak_bytes, least.peak_bytes);
+  const auto error_of = [&](const std::string& wish, Index limit) -> std::string {
+    try {
+      recomputation_for(net, layers, {}, {}, wish, limit);
+    } catch (const InvalidArgument& e) {
+      return e.what();
+    }
+    return "";
+  };
+  const std::string text = error_of("auto", least.peak_bytes / 2);
+  EXPECT_NE(text.find("at least " + std::to_string(least.peak_bytes) + " bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("at layer " + least.peak_layer), std::string::npos) << text;
+  EXPECT_NO_THROW(find_layer(net, least.peak_layer));
+  EXPECT_NE(error_of("stem.*", least.peak_bytes).find("Recomputation \"auto\""), std::string::npos);
+  EXPECT_NE(error_of("", least.peak_bytes).find("Recomputation \"auto\""), std::string::npos);
+  EXPECT_EQ(error_of("", 1 << 30), "");
 }
 
 // --- faults ---

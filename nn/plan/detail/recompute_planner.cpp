@@ -44,13 +44,13 @@ void RecomputePlanner::find_repeated(const RecomputedBlock& block) {
 void RecomputePlanner::add(const RecomputedBlock& block) {
   find_repeated(block);
   // Without the gate the repetition would begin as early as its inputs allow, and its memory would be in use longer.
-  gate_ = no_buffer;
   const auto nodes = std::views::reverse(builder_.plan().nodes);
   const auto kernel = std::ranges::find(nodes, NodeKind::kernel, &PlanNode::kind);
   if (kernel != nodes.end()) {
-    gate_ = builder_.add_array(network_.layers[static_cast<std::size_t>(block.first)].name + "_again",
-                               BufferRole::workspace, ElementType::int32, 1);
-    builder_.at(gate_).by_kernels = true;  // it stands for the order alone
+    if (gate_ == no_buffer) {
+      gate_ = builder_.add_array("again", BufferRole::workspace, ElementType::int32, 1);
+      builder_.at(gate_).by_kernels = true;  // it stands for the order alone
+    }
     kernel->writes.push_back(builder_.whole(gate_));
   }
   for (int i = block.first; i <= block.last; ++i) {
