@@ -10,6 +10,7 @@
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -83,7 +84,8 @@ struct EpochReport {
   /// Correct predictions of the test set (nn/network_description.hpp) divided by all, in [0,1]. Empty without a test
   /// set, and for mean_squared_error.
   std::optional<double> test_accuracy = {};
-  std::optional<double> test_loss = {};  ///< mean over the test set; empty without a test set
+  std::optional<double> test_loss = {};   ///< mean over the test set; empty without a test set
+  std::vector<Metric> test_metrics = {};  ///< other metrics of the test set (nn/metrics.hpp)
 };
 
 /// Time in seconds on rank 0, training steps only.

@@ -25,7 +25,7 @@ struct ReportPage {
   struct Epoch {
     std::int64_t last_step = 0;
     double loss = 0;
-    Numbers metrics = {};  ///< in [0,1], for example {"test accuracy", 0.99}
+    Numbers metrics = {};  ///< for example {"test accuracy", 0.99}
   };
   /// A sample with its prediction.
   struct Picture {

@@ -1,6 +1,7 @@
 #pragma once
 // The mini-batches of a training: of data sets (dataset_source.hpp), or of made-up data.
 #include <aloni/nn/data/synthetic.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/train/networks.hpp>
 
 #include <cstdint>
@@ -8,12 +9,6 @@
 #include <optional>
 
 namespace aloni::nn {
-
-/// Of the test set after an epoch; empty without a test set.
-struct TestResult {
-  std::optional<double> accuracy = {};  ///< also empty for a loss without correct predictions
-  std::optional<double> loss = {};
-};
 
 template <class T>
 class Source {

@@ -100,7 +100,7 @@ class Data(unittest.TestCase):
             self.write(prefix + "targets.npy", npy((SAMPLES, 16, 12), "<f4", floats([0.5] * (SAMPLES * 16 * 12))))
         report, output = self.check_splits("--model", self.network("mean_squared_error", 1))
         self.assertIn("test loss", output)
-        self.assertEqual(set(report["epochs"][0]), {"loss", "test_loss"})
+        self.assertEqual(set(report["epochs"][0]), {"loss", "test_loss", "test_mean_absolute_error"})
 
     def check_refused(self, code, words, *arguments, ranks=1):
         result = aloni("train", "--data", self.data, "--batch", "8", *arguments, ranks=ranks)

@@ -83,7 +83,7 @@ class Run(unittest.TestCase):
         self.assertLess(path.stat().st_size, 1_000_000)
         page = Data(path.read_text())
         self.assertTrue(all(address.startswith("data:") for address in page.addresses), page.addresses)
-        self.assertEqual(page.curves, 4)  # losses, test losses, accuracies, learning rates
+        self.assertEqual(page.curves, 5)  # losses, test losses, accuracies, top-5 accuracies, learning rates
         self.assertEqual([loss for _, loss in page.numbers["losses"]], [line["loss"] for line in steps])
         self.assertEqual([epoch["metrics"]["test accuracy"] for epoch in page.numbers["epochs"]],
                          [line["test_accuracy"] for line in epochs])
