@@ -4,23 +4,13 @@ import math
 import os
 import random
 import shutil
-import struct
 import tempfile
 import unittest
 
 from command import FAILURE, USAGE, aloni
+from npy import floats, npy
 
 SAMPLES = 24
-
-
-def npy(shape, descr, elements):
-    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
-    text += " " * (-(len(text) + 11) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + elements
-
-
-def floats(values):
-    return struct.pack(f"<{len(values)}f", *values)
 
 
 class Data(unittest.TestCase):
