@@ -10,6 +10,7 @@
 #include <aloni/tools/report_page.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/run_configuration.hpp>
+#include <aloni/tools/sample_report.hpp>
 
 #include <fmt/format.h>
 
@@ -112,6 +113,7 @@ void RunFolder::finish(const nn::TrainReport& report, const TrainRun& run, const
   page.layers = plan.layers;
   page.spatial_rank = request.network.spatial_rank;
   page.plan_picture = to_svg(drawing_of(request, plan));
+  page.samples = samples_of(report.samples, request.network.loss);
   page.configuration = options_;
   page.configuration.emplace_back("ranks", std::to_string(run.ranks));
   write_result_file(report_path(), to_html(page));

@@ -190,6 +190,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.checkpoint = checkpoint_.options();
   options.initial_weights = weights_;
   options.export_weights = export_;
+  options.sample_results = run_.empty() ? 0 : 8;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <vector>
 
 namespace aloni::nn {
 
@@ -46,6 +47,10 @@ class DatasetSource : public Source<T> {
   TestResult test(Networks<T>& networks, const Queue<Exec>& queue, Index batch,
                   const std::function<void(double)>& check_loss) override {
     return test_set_ ? test_set_->test(networks, queue, batch, epoch_, check_loss) : TestResult{};
+  }
+  std::vector<SampleResult> samples(Networks<T>& networks, const Queue<Exec>& queue, Index batch,
+                                    Index count) override {
+    return test_set_ ? test_set_->samples(networks, queue, batch, count) : std::vector<SampleResult>{};
   }
 
  private:

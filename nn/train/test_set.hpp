@@ -2,7 +2,9 @@
 // A data set with which a network is tested: mini-batches in the order of the set, read ahead.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/data/load_batch.hpp>
+#include <aloni/nn/detail/download.hpp>
 #include <aloni/nn/metrics.hpp>
+#include <aloni/nn/sample_pictures.hpp>
 #include <aloni/nn/train/batch_reader.hpp>
 #include <aloni/nn/train/networks.hpp>
 
@@ -15,11 +17,13 @@
 
 namespace aloni::nn {
 
-/// Fills `network` with the mini-batch of an epoch that starts at sample `first`. Not collective. Only this rank sees
-/// an error of a file, so it poisons the communicator: the others must not wait for it in the step.
+/// Fills `network` with the mini-batch of an epoch that starts at sample `first`, and returns it; it is valid until the
+/// reader is asked for another one. Not collective. Only this rank sees an error of a file, so it poisons the
+/// communicator: the others must not wait for it in the step.
 template <class T, class Exec>
-void load_mini_batch(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& description,
-                     BatchReader<T>& reader, std::uint64_t epoch, Index first, Network<T, Exec>& network) {
+const HostBatch<T>& load_mini_batch(const comm::Communicator& comm, const Queue<Exec>& queue,
+                                    const NetworkDescription& description, BatchReader<T>& reader, std::uint64_t epoch,
+                                    Index first, Network<T, Exec>& network) {
   try {
     const HostBatch<T>* batch = nullptr;
     {
@@ -27,6 +31,7 @@ void load_mini_batch(const comm::Communicator& comm, const Queue<Exec>& queue, c
       batch = &reader.read(epoch, first, part_of_batch(network, description));
     }
     load_batch(queue, *batch, network);
+    return *batch;
   } catch (const std::exception& e) {
     comm.poison(e.what());
     throw;
@@ -68,6 +73,25 @@ class TestSet {
     if (network_.loss != Loss::mean_squared_error) test.accuracy = correct / static_cast<double>(all);
     test.metrics = metrics_of(network_.loss, channels, sums, all);
     return test;
+  }
+
+  /// The first samples of the set with their predictions: `count`, or as many as the set or a mini-batch has.
+  /// Collective; equal on all ranks.
+  std::vector<SampleResult> samples(Networks<T>& networks, const Queue<Exec>& queue, Index batch, Index count) {
+    const Index samples = std::min(batch, set_.size());
+    auto& network = networks.of(samples);
+    const HostBatch<T>& loaded = load_mini_batch(comm_, queue, network_, reader_, 0, 0, network);
+    network.forward(queue, Mode::evaluation);
+    SampleSums sums(network_, std::min(count, samples));
+    if (network.input_distribution().is_first_copy(comm_.rank()))
+      sums.template add_inputs<T>(network.input_box(), loaded.input);
+    if (network.output_distribution().is_first_copy(comm_.rank())) {
+      std::vector<T> outputs;
+      detail::download<T, Exec>(queue, network.output(), outputs);
+      sums.template add_outputs<T>(network.output_box(), {outputs, loaded.labels, loaded.targets});
+    }
+    comm_.all_reduce(sums.values(), comm::Reduction::sum);
+    return sums.results();
   }
 
  private:

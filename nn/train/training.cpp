@@ -101,6 +101,11 @@ TrainReport Training<T>::run() {
     if (average_) average_->exchange(queue_);
   }
   finish_report();
+  if (options_.sample_results > 0) {  // after the peak of memory is known: pictures do not belong to the training
+    if (average_) average_->exchange(queue_);
+    report_.samples = source_.samples(networks_, queue_, batch_, options_.sample_results);
+    if (average_) average_->exchange(queue_);
+  }
   return report_;
 }
 
