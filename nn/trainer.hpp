@@ -74,6 +74,12 @@ struct TrainOptions {
   /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
   std::string initial_weights = {};
   std::string export_weights = {};  ///< file for the last weights, or their average; empty: none
+  /// Layers whose activations a step drops and computes again, with the same bits: "" (none), "auto", or patterns as
+  /// recomputed_blocks() takes them (nn/plan/recomputation.hpp).
+  std::string recompute = {};
+  /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. With recompute "auto" the blocks
+  /// are chosen to meet it (nn/plan/choose_recomputation.hpp). Throws InvalidArgument on all ranks if they cannot.
+  Index memory_limit = 0;
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);
@@ -105,6 +111,7 @@ struct TrainReport {
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;
   std::int64_t resumed_at = 0;  ///< number of steps, with their losses, that come from a checkpoint
+  std::string recomputed = {};  ///< the recomputed blocks, by names of layers; empty: none
   bool stopped = false;         ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
   /// Of TrainOptions::timed_steps, on this rank, with the clock offset to rank 0; null without timed steps.
   std::shared_ptr<const StepTimes> times = nullptr;
