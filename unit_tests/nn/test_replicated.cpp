@@ -185,6 +185,8 @@ std::vector<Change> changes_of_options() {
       number("checkpoint every_seconds", &CheckpointOptions::every_seconds),
       number("checkpoint keep", &CheckpointOptions::keep),
       number("checkpoint resume", &CheckpointOptions::resume),
+      {Call::train, "recompute", [](Arguments& a, Dice&) { a.options.recompute = "*"; }},
+      {Call::train, "memory_limit", [](Arguments& a, Dice&) { a.options.memory_limit = Index{1} << 40; }},
       {Call::train, "checkpoint folder", [](Arguments& a, Dice&) { a.options.checkpoint.folder = "other"; }},
       {Call::network, "samples", [](Arguments& a, Dice& dice) { a.samples += dice(1, 9); }},
       choice(Call::network, "backend", n, &N::backend, local::ConvolutionBackend::reference),
