@@ -87,7 +87,8 @@ StepPlan Network<T, Exec>::Implementation::planned(StepKind kind) const {
                     .update = options.update,
                     .optimiser = parameters.optimiser(),
                     .update_options = parameters.update_options(),
-                    .largest_overhead = options.largest_overhead});
+                    .largest_overhead = options.largest_overhead,
+                    .recompute = options.recompute});
 }
 
 template <class T, class Exec>

@@ -49,6 +49,7 @@
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/parameters.hpp>
+#include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/views/local_view.hpp>
 
@@ -82,6 +83,9 @@ struct NetworkOptions {
   std::optional<Index> direct_bytes = {};
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
   std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
+  /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
+  /// pass, with the same bits. The values of the parameters must not change between forward() and backward().
+  Recomputation recompute = {};
 };
 
 struct StepResult {

@@ -123,7 +123,8 @@ struct NormalisationWork {
   NormalisationKind kind = NormalisationKind::batch;
   NormalisationStage stage = NormalisationStage::statistics;
   int layer = 0;
-  bool trains = true;  ///< false: batch normalisation by running statistics
+  bool trains = true;           ///< false: batch normalisation by running statistics
+  bool updates_running = true;  ///< false: batch normalisation in a node that repeats another one
   /// Of batch normalisation: the ranks over which sums are taken, as BatchNorm::scope and BatchNorm::ranks.
   StatisticsScope scope = StatisticsScope::all;
   int scope_ranks = 1;

@@ -186,6 +186,7 @@ Views Binder<T, Exec>::views_of(const StepPlan& plan, const NormalisationWork& w
   const auto half = statistics.extent(0) / 2;
   v.mean = Kokkos::subview(statistics, Kokkos::make_pair(std::size_t{0}, half));
   v.inv_std = Kokkos::subview(statistics, Kokkos::make_pair(half, 2 * half));
+  if (!work.updates_running) return v;
   const auto& running = parameters_->running_statistics(work.layer);
   const auto own = Kokkos::make_pair(work.region.lower(Dim::channel), work.region.upper(Dim::channel));
   v.running_mean = Kokkos::subview(running.mean, own);

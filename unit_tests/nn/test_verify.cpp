@@ -34,7 +34,8 @@ struct Case {
   std::vector<StepPlan> plans;
 };
 
-Case random_case(std::uint64_t seed, int most_ranks) {
+/// `recomputes`: half of the plans compute some activations again.
+Case random_case(std::uint64_t seed, int most_ranks, bool recomputes = true) {
   Dice dice(seed);
   Case c;
   c.network = random_network(dice, Kinds::all);
@@ -72,6 +73,8 @@ Case random_case(std::uint64_t seed, int most_ranks) {
   if (other(0, 2) == 0) options.update_options.max_norm = 1;
   if (dice(0, 1) == 0) options.largest_overhead = 1;
   const auto kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
+  if (recomputes && other(0, 1) == 0)
+    options.recompute = random_recomputation(other, static_cast<int>(c.network.layers.size()));
   for (int r = 0; r < ranks; ++r) c.plans.push_back(plan_step(c.network, c.layers, r, kind, machine, options));
   return c;
 }
@@ -87,6 +90,7 @@ struct Coverage {
   std::set<std::size_t> ranks, layers_on_several_ranks, work;
   std::set<StepKind> kinds;
   std::set<StatisticsScope> scopes;
+  std::set<std::size_t> repeated_work, repeated_layers;
   int several_readers = 0, adopted_inputs = 0, several_grids = 0;
 
   void add(const Case& c) {
@@ -97,7 +101,12 @@ struct Coverage {
       if (const auto* norm = std::get_if<BatchNorm>(&layer.operation)) scopes.insert(norm->scope);
     }
     for (const StepPlan& plan : c.plans)
-      for (const PlanNode& node : plan.nodes) work.insert(node.work.index());
+      for (const PlanNode& node : plan.nodes) {
+        work.insert(node.work.index());
+        if (node.repeats < 0) continue;
+        repeated_work.insert(node.work.index());
+        repeated_layers.insert(c.network.layers[static_cast<std::size_t>(node.layer)].operation.index());
+      }
     const auto several = [](const auto& readers) { return readers.size() > 1; };
     several_readers += std::ranges::any_of(c.layers.readers, several) ? 1 : 0;
     adopted_inputs += c.layers.input_is_adopted ? 1 : 0;
@@ -123,6 +132,10 @@ TEST(Verify, StepsOfRandomNetworksAreRight) {
   EXPECT_EQ(coverage.work.size(), std::variant_size_v<Work>);
   EXPECT_EQ(coverage.kinds.size(), 3u);
   EXPECT_EQ(coverage.scopes.size(), 4u);
+  // Convolutions, their weights, biases and rounding; pooling, resampling, normalisation, dense, pointwise, dropout;
+  // transfers. All layers but means over pixels.
+  EXPECT_GE(coverage.repeated_work.size(), 11u);
+  EXPECT_EQ(coverage.repeated_layers.size(), std::variant_size_v<Operation> - 1);
   EXPECT_GT(coverage.several_readers, 300);
   EXPECT_GT(coverage.adopted_inputs, 300);
   EXPECT_GT(coverage.several_grids, 300);
@@ -1177,7 +1190,8 @@ TEST(Verify, EveryDeliberateFaultIsRefused) {
     int tried = 0;
     for (int i = 0; i < 3000 && tried < 12; ++i) {
       const auto seed = static_cast<std::uint64_t>(i + 7000);
-      Case c = random_case(seed, 6);
+      // A node that is taken away moves the nodes that others repeat (test_recomputation.cpp).
+      Case c = random_case(seed, 6, false);
       Dice dice(seed + 1);
       if (!change_plan(c, dice)) continue;
       ++tried;
