@@ -49,12 +49,14 @@
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/parameters.hpp>
+#include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/views/local_view.hpp>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 namespace aloni::nn {
 
@@ -81,6 +83,9 @@ struct NetworkOptions {
   std::optional<Index> direct_bytes = {};
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
   std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
+  /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
+  /// pass, with the same bits. The values of the parameters must not change between forward() and backward().
+  Recomputation recompute = {};
 };
 
 struct StepResult {
@@ -140,8 +145,11 @@ class Network {
   /// before the update. `step`: number of the update, from 1.
   /// Collective. Throws InvalidArgument without options.update, and as Parameters::update().
   StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
-  /// Forward with running statistics, then the loss. Collective.
+  /// Forward with running statistics, then the loss and the sums of the metrics. Collective.
   StepResult evaluate(const Queue<Exec>& queue);
+  /// The sums of the last evaluate() over all ranks, equal on all of them, from which metrics follow (nn/metrics.hpp).
+  /// Empty if the loss has no metrics. Valid until the next evaluate().
+  std::span<const double> metric_sums() const;
 
   // --- parts of a step, for custom losses and for tests ---
 

@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/text_file.hpp>
 #include <aloni/nn/detail/layer_names.hpp>
+#include <aloni/nn/layer_pattern.hpp>
 #include <aloni/nn/operation.hpp>
 
 #include <algorithm>
@@ -51,28 +52,6 @@ std::vector<std::string_view> words_of(std::string_view line) {
     i = end;
   }
   return words;
-}
-
-// Pattern match: `*` is any characters, `?` is one. Backtracks to the last `*` only, so the time is bounded by the
-// product of the lengths.
-bool matches(std::string_view pattern, std::string_view name) {
-  std::size_t p = 0, n = 0;
-  std::size_t star = std::string_view::npos, resume = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      resume = n;
-    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
-      ++p;
-      ++n;
-    } else if (star != std::string_view::npos) {
-      p = star + 1;
-      n = ++resume;
-    } else {
-      return false;
-    }
-  }
-  return std::all_of(pattern.begin() + p, pattern.end(), [](char c) { return c == '*'; });
 }
 
 Overlap overlap_named(const std::string& where, std::string_view word) {
@@ -220,7 +199,7 @@ std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescripti
   std::vector<LayerSplit> splits;
   for (const LayerDescription& layer : network.layers) {
     const auto rule = std::find_if(strategy.rules.begin(), strategy.rules.end(),
-                                   [&](const StrategyRule& r) { return matches(r.pattern, layer.name); });
+                                   [&](const StrategyRule& r) { return matches_pattern(r.pattern, layer.name); });
     if (rule == strategy.rules.end()) {
       throw InvalidArgument(resolve_operation, strategy.source + ": layer", in_quotes(layer.name),
                             "a rule for every layer; a last line \"* n1\" covers all other layers");

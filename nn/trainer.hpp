@@ -10,8 +10,10 @@
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
+#include <aloni/nn/sample_pictures.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <cstdint>
@@ -74,6 +76,8 @@ struct TrainOptions {
   /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
   std::string initial_weights = {};
   std::string export_weights = {};  ///< file for the last weights, or their average; empty: none
+  /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
+  Index sample_results = 0;
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);
@@ -83,7 +87,8 @@ struct EpochReport {
   /// Correct predictions of the test set (nn/network_description.hpp) divided by all, in [0,1]. Empty without a test
   /// set, and for mean_squared_error.
   std::optional<double> test_accuracy = {};
-  std::optional<double> test_loss = {};  ///< mean over the test set; empty without a test set
+  std::optional<double> test_loss = {};   ///< mean over the test set; empty without a test set
+  std::vector<Metric> test_metrics = {};  ///< other metrics of the test set (nn/metrics.hpp)
 };
 
 /// Time in seconds on rank 0, training steps only.
@@ -106,6 +111,8 @@ struct TrainReport {
   std::uint64_t bytes_sent = 0, messages = 0;
   std::int64_t resumed_at = 0;  ///< number of steps, with their losses, that come from a checkpoint
   bool stopped = false;         ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
+  /// The first samples of the test set, with the predictions after the last step; none without a test set.
+  std::vector<SampleResult> samples = {};
   /// Of TrainOptions::timed_steps, on this rank, with the clock offset to rank 0; null without timed steps.
   std::shared_ptr<const StepTimes> times = nullptr;
 };

@@ -34,6 +34,10 @@ MemoryOverNodes memory_over_nodes(const StepPlan& plan, const MachineDescription
     } else if (buffer.first >= 0) {
       changes[static_cast<std::size_t>(buffer.first)] += buffer.bytes();
       changes[static_cast<std::size_t>(buffer.last) + 1] -= buffer.bytes();
+      for (const NodeRange& unused : buffer.unused) {
+        changes[static_cast<std::size_t>(unused.first)] -= buffer.bytes();
+        changes[static_cast<std::size_t>(unused.last) + 1] += buffer.bytes();
+      }
     }
   }
   for (const PlanNode& node : plan.nodes) use.always += message_bytes(plan, node, machine);

@@ -39,16 +39,19 @@ struct Lifetime {
   }
 };
 
-/// Of root buffers.
-std::vector<Lifetime> lifetimes_of(const StepPlan& plan, const MachineDescription& machine) {
-  std::vector<Lifetime> lifetimes(plan.buffers.size());
+/// Of root buffers: one for each range of nodes in which the contents are needed.
+std::vector<std::vector<Lifetime>> lifetimes_of(const StepPlan& plan, const MachineDescription& machine) {
+  std::vector<std::vector<Lifetime>> lifetimes(plan.buffers.size());
+  for (std::size_t b = 0; b < plan.buffers.size(); ++b) lifetimes[b].resize(plan.buffers[b].unused.size() + 1);
   const std::vector<StepAction> actions = schedule(graph_of(plan), {.kernels_ahead = machine.kernels_ahead()});
   for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
     const int n = actions[static_cast<std::size_t>(a)].node;
     const PlanNode& node = plan.nodes[static_cast<std::size_t>(n)];
     for (const auto* regions : {&node.reads, &node.writes}) {
       for (const PlanRegion& r : *regions) {
-        Lifetime& life = lifetimes[static_cast<std::size_t>(plan.root(r.buffer))];
+        const auto root = static_cast<std::size_t>(plan.root(r.buffer));
+        const auto ended = std::ranges::count_if(plan.buffers[root].unused, [&](NodeRange u) { return u.last < n; });
+        Lifetime& life = lifetimes[root][static_cast<std::size_t>(ended)];
         life.nodes.add(n);
         life.actions.add(a);
       }
@@ -66,13 +69,13 @@ bool shares_memory(const StepPlan& plan, const MachineDescription& machine) {
 struct Candidate {
   std::string name;
   MemoryLayout::Place place;
-  std::vector<Lifetime> lifetimes;  ///< one for each plan
+  std::vector<std::vector<Lifetime>> lifetimes;  ///< of each plan
 
   bool meets(const Candidate& other) const {
-    for (std::size_t p = 0; p < lifetimes.size(); ++p) {
-      const Lifetime &mine = lifetimes[p], &its = other.lifetimes[p];
-      if (!mine.unused() && !its.unused() && !mine.ends_before(its) && !its.ends_before(mine)) return true;
-    }
+    for (std::size_t p = 0; p < lifetimes.size(); ++p)
+      for (const Lifetime& mine : lifetimes[p])
+        for (const Lifetime& its : other.lifetimes[p])
+          if (!mine.unused() && !its.unused() && !mine.ends_before(its) && !its.ends_before(mine)) return true;
     return false;
   }
 };
@@ -115,7 +118,7 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
       if (has_own_memory(buffer)) separate.insert(buffer.name);
   for (std::size_t p = 0; p < plans.size(); ++p) {
     const StepPlan& plan = *plans[p];
-    const std::vector<Lifetime> lifetimes = lifetimes_of(plan, machine);
+    const std::vector<std::vector<Lifetime>> lifetimes = lifetimes_of(plan, machine);
     const bool shares = shares_memory(plan, machine);
     for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
       const PlanBuffer& buffer = plan.buffers[b];

@@ -2,10 +2,13 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/detail/builder.hpp>
 #include <aloni/nn/plan/detail/convolution_planner.hpp>
 #include <aloni/nn/plan/detail/layer_planner.hpp>
+#include <aloni/nn/plan/detail/lifetimes.hpp>
+#include <aloni/nn/plan/detail/recompute_planner.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 #include <aloni/nn/plan/detail/update_planner.hpp>
 
@@ -44,7 +47,8 @@ class StepPlanner {
         plan_{
             .kind = kind, .rank = rank, .ranks = layers.input.ranks(), .samples = layers.input.extents()[Dim::sample]},
         builder_(plan_, machine, options.activations, options.backend),
-        nodes_(network.layers.size()) {
+        nodes_(network.layers.size()),
+        forward_(network.layers.size()) {
     if (kind == StepKind::training && options.update) {
       plan_.update = options.optimiser;
       plan_.update_options = options.update_options;
@@ -65,7 +69,10 @@ class StepPlanner {
     if (plan_.kind != StepKind::gradients) add_loss();
     if (trains()) {
       const std::vector<Bucket> buckets = gradient_buckets();
+      detail::RecomputePlanner again(builder_, network_, layers_, forward_);
       for (int i = size() - 1; i >= 0; --i) {
+        for (const RecomputedBlock& block : options_.recompute)
+          if (block.last == i) again.add(block);
         add_backward(i);
         if (options_.sums_beside_backward) add_sums(buckets, i);
       }
@@ -74,7 +81,7 @@ class StepPlanner {
     if (plan_.update)
       detail::add_update(builder_, parameters_, {std::move(values_), std::move(gradients_), std::move(states_)});
     add_scratch();
-    set_lifetimes();
+    detail::set_lifetimes(plan_);
     mark_reads_beyond();
     return std::move(plan_);
   }
@@ -249,6 +256,13 @@ class StepPlanner {
     loss_ = builder_.add_array("loss", BufferRole::workspace, ElementType::float64, 2);
     if (network_.loss == Loss::dice)
       global_sums_ = builder_.add_array("loss: sums", BufferRole::workspace, ElementType::float64, 4);
+    if (const Index sums = metric_sums(network_.loss, layers_.output_of(size() - 1).extents()[Dim::channel]);
+        sums > 0 && !trains()) {
+      metrics_ = builder_.add_array("metrics", BufferRole::workspace, ElementType::float64, sums);
+      // Both are read after the step: neither takes the place of the other.
+      builder_.at(loss_).persistent = true;
+      builder_.at(metrics_).persistent = true;
+    }
   }
 
   void lay_out_gradients() {
@@ -413,7 +427,11 @@ class StepPlanner {
   void add_forward(int i) {
     builder_.begin("forward " + name_of(i), i, StepPhase::forward);
     if (is_fused(i) || passes_input_on(i)) return;
+    detail::ForwardNodes& nodes = forward_[static_cast<std::size_t>(i)];
+    nodes.y = node(i).y;
+    nodes.wants_gradient = trains() && wants_gradient(i);
     for (Edge& edge : node(i).inputs) {
+      nodes.fetches.push_back({nodes_so_far(), nodes_so_far()});
       if (!edge.fetch) continue;
       PlanBuilder::Regions writes;
       const Box wanted = layer(i).needed_of(edge.plan, rank());
@@ -425,12 +443,22 @@ class StepPlanner {
       const bool local = edge.plan.mode == InputMode::separate && has_recomputed_ghosts(edge.plan.source);
       builder_.transfer("input", *edge.fetch, {local ? PlanRegion{producer, wanted} : builder_.owned(producer)},
                         std::move(writes));
+      nodes.fetches.back().end = nodes_so_far();
     }
     Node& n = node(i);
-    if (!n.convolution) return n.other->add_forward(trains());
-    n.convolution->add_input_exchange();
-    n.convolution->add_forward(!trains() && n.convolution->fuses_relu());
+    if (n.convolution) {
+      n.convolution->add_input_exchange();
+      nodes.fetches.back().end = nodes_so_far();
+    }
+    nodes.kernels.begin = nodes_so_far();
+    if (n.convolution) {
+      n.convolution->add_forward(!trains() && n.convolution->fuses_relu());
+    } else {
+      n.other->add_forward(trains());
+    }
+    nodes.kernels.end = nodes_so_far();
   }
+  int nodes_so_far() const { return static_cast<int>(plan_.nodes.size()); }
 
   /// The number of summands of the mean; 1 for a loss that is no mean.
   double mean_divisor() const {
@@ -479,6 +507,15 @@ class StepPlanner {
     builder_.add("", work, {builder_.owned(last.y), builder_.owned(targets_), builder_.whole(global_sums_)},
                  {builder_.owned(last.dy), builder_.whole(loss_)});
     if (!trains()) add_sum_of_all_ranks(loss_);  // the sums of gradients include the loss
+    if (metrics_ == no_buffer) return;
+    const MetricsWork metrics{.loss = work.loss,
+                              .output = work.output,
+                              .targets = work.targets,
+                              .sums = metrics_,
+                              .region = own,
+                              .counts = work.counts};
+    builder_.add("metrics", metrics, {builder_.owned(last.y), builder_.owned(targets_)}, {builder_.whole(metrics_)});
+    add_sum_of_all_ranks(metrics_);
   }
 
   // The gradient of the weights usually needs no ghosts: it hides the exchange.
@@ -626,21 +663,6 @@ class StepPlanner {
     builder_.at(scratch).by_kernels = true;
   }
 
-  void set_lifetimes() {
-    const auto use = [&](BufferId b, int n) {
-      for (const BufferId touched : {b, plan_.root(b)}) {
-        PlanBuffer& buffer = builder_.at(touched);
-        if (buffer.first < 0) buffer.first = n;
-        buffer.last = n;
-      }
-    };
-    for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) {
-      const PlanNode& planned = plan_.nodes[static_cast<std::size_t>(n)];
-      for (const PlanRegion& r : planned.reads) use(r.buffer, n);
-      for (const PlanRegion& r : planned.writes) use(r.buffer, n);
-    }
-  }
-
   /// On one rank all cells of an input are written before its readers run.
   void mark_reads_beyond() {
     if (plan_.ranks == 1) return;
@@ -691,12 +713,14 @@ class StepPlanner {
   StepPlan plan_;
   PlanBuilder builder_;
   std::vector<Node> nodes_;
+  std::vector<detail::ForwardNodes> forward_;    ///< per layer
   std::vector<OperationProperties> properties_;  ///< per layer
   std::vector<bool> wanted_;                     ///< per layer
   std::vector<BufferId> values_, gradients_;     ///< one per learned tensor
   std::vector<std::vector<BufferId>> states_;    ///< of the optimiser, per learned tensor
   BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
   BufferId global_sums_ = no_buffer;  ///< of a loss with two stages
+  BufferId metrics_ = no_buffer;      ///< the sums of metrics, in inference
 };
 
 }  // namespace
@@ -712,6 +736,7 @@ StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers,
     throw InvalidArgument("aloni::nn::plan_step", "layers", std::to_string(layers.layers.size()) + " layers",
                           "the plan of this network, with " + std::to_string(network.layers.size()));
   }
+  check(options.recompute, static_cast<int>(network.layers.size()), "aloni::nn::plan_step");
   return StepPlanner(network, layers, rank, kind, machine, options).plan();
 }
 

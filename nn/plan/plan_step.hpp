@@ -10,6 +10,7 @@
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/parameter_layout.hpp>
+#include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
 #include <optional>
@@ -31,14 +32,17 @@ struct StepOptions {
   UpdateOptions update_options = {};
   /// Replaces the limits of the machine for the overhead of an interior that is computed first.
   std::optional<double> largest_overhead = {};
+  /// Steps with a backward pass drop the activations of these blocks and compute them again.
+  Recomputation recompute = {};
 };
 
 /// The buffers have these names:
-///  - of the network: input, input_gradient, labels, targets, loss, "loss: sums";
+///  - of the network: input, input_gradient, labels, targets, loss, "loss: sums", metrics;
 ///  - of each layer: NAME_y, NAME_dy, NAME_x and NAME_dx. If it has several inputs, their numbers follow. A layer that
 ///    uses the buffer of another one has none of its own;
 ///  - of each learned tensor: its name, NAME.gradient, and the states of the optimiser (nn/optimiser.hpp):
 ///    NAME.momentum, or NAME.first_moment and NAME.second_moment;
+///  - of a step with recomputed blocks: again, which stands for the order of nodes;
 ///  - of an update with norms: update.norm_chunks, update.norm_sums, update.norm_block_sums, update.factors.
 /// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
 /// Throws InvalidArgument.

@@ -33,6 +33,13 @@ enum class BufferRole : std::uint8_t {
 };
 const char* name(BufferRole role);
 
+/// Nodes of a plan, by their positions in its list.
+struct NodeRange {
+  int first = 0, last = 0;  ///< inclusive
+
+  friend bool operator==(const NodeRange&, const NodeRange&) = default;
+};
+
 struct PlanBuffer {
   std::string name;  ///< unique in the plan
   BufferRole role = BufferRole::activation;
@@ -51,6 +58,9 @@ struct PlanBuffer {
   bool read_beyond = false;
   bool adopted = false;       ///< memory of the caller, which no node writes; `box` is in any layout
   int first = -1, last = -1;  ///< first and last node that uses it or an alias of it; set by plan_step()
+  /// Of a root: the nodes between `first` and `last` during which no later node needs its contents. Ascending; set by
+  /// plan_step(). They precede nodes that compute the contents again (PlanNode::repeats).
+  std::vector<NodeRange> unused = {};
 
   Index bytes() const { return box.size() * bytes_of(type); }
 };
@@ -79,6 +89,8 @@ struct PlanNode {
   std::vector<GradientSummand> summands = {};
   /// Of transfers and reductions: a number that is equal on all ranks that take part, and ascends in the list.
   int communication = -1;
+  /// The forward node that this backward node repeats, for values that were dropped (StepOptions::recompute); -1: none.
+  int repeats = -1;
 
   NodeKind kind() const;
 };

@@ -12,6 +12,9 @@
 // * Values. No node reads a cell that no node has written, ghosts and recomputed cells included. A result of a window
 //   counts as written only if the window's whole input was valid. Each value that a layer reads was written last by the
 //   layer that produces it. So nothing is overwritten that is still needed, and no node is missing.
+// * Dropped values. No node reads a value from before a range in which the plan says that the buffer is not needed.
+// * Repetition. A node that repeats a forward node reads the values that this node read, and changes nothing that
+//   outlives the step.
 // * Gradients. The summands of each learned tensor cover each weight with each output once. They are summed over
 //   exactly the ranks that have one, before they are used.
 // * Updates. If the plan has an optimiser, each learned tensor is updated once, with its own gradient and states. The

@@ -75,6 +75,8 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.dropout_seed", o.dropout_seed);
+  check(o.recompute, static_cast<int>(description.layers.size()), "aloni::nn::Network");
+  values.add("options.recompute", to_string(o.recompute, description));
   values.add("adopted input", input ? text_of(*input) : "none");
   comm::check_equal(comm, "aloni::nn::Network", values);
   return comm;

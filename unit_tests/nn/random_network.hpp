@@ -2,6 +2,7 @@
 // Random networks and random splits from a seed, for the tests that compare split with unsplit.
 #include <aloni/core/random.hpp>
 #include <aloni/nn/network_description.hpp>
+#include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/views/distribution.hpp>
 #include <aloni/views/process_grid.hpp>
@@ -373,6 +374,18 @@ inline views::Distribution random_distribution(Dice& dice, const Extents& extent
   }
   const Dim whole = dims[static_cast<std::size_t>(dice(0, spatial_rank + 1))];
   return dice(0, 4) == 0 ? d.with_replicated(whole) : d;
+}
+
+/// Blocks of a random length at random places; sometimes one block with all layers.
+inline Recomputation random_recomputation(Dice& dice, int layers) {
+  if (dice(0, 4) == 0) return {{0, layers - 1}};
+  Recomputation blocks;
+  for (int first = static_cast<int>(dice(0, 2)); first < layers;) {
+    const int last = std::min(layers - 1, first + static_cast<int>(dice(0, 4)));
+    blocks.push_back({first, last});
+    first = last + 1 + static_cast<int>(dice(0, 2));
+  }
+  return blocks;
 }
 
 }  // namespace aloni::nn::test

@@ -194,6 +194,10 @@ std::vector<Change> changes_of_options() {
       number(Call::network, "options.fuse_inference", n, &N::fuse_inference),
       number(Call::network, "options.schedule_seed", n, &N::schedule_seed),
       number(Call::network, "options.dropout_seed", n, &N::dropout_seed),
+      {Call::network, "options.recompute",
+       [](Arguments& a, Dice&) {
+         a.network_options.recompute = {{0, 0}};
+       }},
       {Call::network, "options.direct_bytes",
        [](Arguments& a, Dice& dice) { a.network_options.direct_bytes = dice(0, 1000); }},
       {Call::network, "options.largest_overhead",

@@ -34,7 +34,8 @@ struct Case {
   std::vector<StepPlan> plans;
 };
 
-Case random_case(std::uint64_t seed, int most_ranks) {
+/// `recomputes`: half of the plans compute some activations again.
+Case random_case(std::uint64_t seed, int most_ranks, bool recomputes = true) {
   Dice dice(seed);
   Case c;
   c.network = random_network(dice, Kinds::all);
@@ -72,6 +73,8 @@ Case random_case(std::uint64_t seed, int most_ranks) {
   if (other(0, 2) == 0) options.update_options.max_norm = 1;
   if (dice(0, 1) == 0) options.largest_overhead = 1;
   const auto kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
+  if (recomputes && other(0, 1) == 0)
+    options.recompute = random_recomputation(other, static_cast<int>(c.network.layers.size()));
   for (int r = 0; r < ranks; ++r) c.plans.push_back(plan_step(c.network, c.layers, r, kind, machine, options));
   return c;
 }
@@ -87,6 +90,7 @@ struct Coverage {
   std::set<std::size_t> ranks, layers_on_several_ranks, work;
   std::set<StepKind> kinds;
   std::set<StatisticsScope> scopes;
+  std::set<std::size_t> repeated_work, repeated_layers;
   int several_readers = 0, adopted_inputs = 0, several_grids = 0;
 
   void add(const Case& c) {
@@ -97,7 +101,12 @@ struct Coverage {
       if (const auto* norm = std::get_if<BatchNorm>(&layer.operation)) scopes.insert(norm->scope);
     }
     for (const StepPlan& plan : c.plans)
-      for (const PlanNode& node : plan.nodes) work.insert(node.work.index());
+      for (const PlanNode& node : plan.nodes) {
+        work.insert(node.work.index());
+        if (node.repeats < 0) continue;
+        repeated_work.insert(node.work.index());
+        repeated_layers.insert(c.network.layers[static_cast<std::size_t>(node.layer)].operation.index());
+      }
     const auto several = [](const auto& readers) { return readers.size() > 1; };
     several_readers += std::ranges::any_of(c.layers.readers, several) ? 1 : 0;
     adopted_inputs += c.layers.input_is_adopted ? 1 : 0;
@@ -123,6 +132,10 @@ TEST(Verify, StepsOfRandomNetworksAreRight) {
   EXPECT_EQ(coverage.work.size(), std::variant_size_v<Work>);
   EXPECT_EQ(coverage.kinds.size(), 3u);
   EXPECT_EQ(coverage.scopes.size(), 4u);
+  // Convolutions, their weights, biases and rounding; pooling, resampling, normalisation, dense, pointwise, dropout;
+  // transfers. All layers but means over pixels.
+  EXPECT_GE(coverage.repeated_work.size(), 11u);
+  EXPECT_EQ(coverage.repeated_layers.size(), std::variant_size_v<Operation> - 1);
   EXPECT_GT(coverage.several_readers, 300);
   EXPECT_GT(coverage.adopted_inputs, 300);
   EXPECT_GT(coverage.several_grids, 300);
@@ -477,6 +490,13 @@ std::map<std::string, Change> faults() {
     std::swap(plan.nodes[losses[0]], plan.nodes[losses[0] - 1]);
     return true;
   };
+  all["metrics are dropped"] = drop<MetricsWork>();
+  all["metrics count samples that another rank counts"] = change<MetricsWork>([](MetricsWork& w, Dice&) {
+    w.counts = !w.counts;
+    return true;
+  });
+  all["metrics are those of fewer pixels"] =
+      change<MetricsWork>([](MetricsWork& w, Dice& dice) { return shrink(w.region, dice); });
   all["a node writes the memory of the caller"] = [](Case& c, Dice& dice) {
     StepPlan& plan = any_plan(c, dice);
     const std::vector<Uses> uses = uses_of(plan);
@@ -866,6 +886,17 @@ std::map<std::string, Change> faults() {
   all["the sums of the gradient of a normalisation leave a rank out"] =
       with_sums_of<NormalisationWork>(StepPhase::backward, leave_one_out);
   all["the sums of a mean leave a rank out"] = with_sums_of<GlobalAverageWork>(StepPhase::forward, leave_one_out);
+  all["no rank adds the metrics"] = [](Case& c, Dice&) {
+    if (c.plans.size() < 2 || nodes_of<MetricsWork>(c.plans[0]).empty()) return false;
+    for (StepPlan& plan : c.plans) {
+      const BufferId metrics = plan.find("metrics");
+      std::erase_if(plan.nodes, [metrics](const PlanNode& n) {
+        const auto* w = std::get_if<ReductionWork>(&n.work);
+        return w && w->buffers == std::vector{metrics};
+      });
+    }
+    return true;
+  };
   all["no rank adds the loss"] = [](Case& c, Dice& dice) {
     if (c.plans.size() < 2 || c.plans[0].kind == StepKind::gradients) return false;
     (void)dice;
@@ -1015,7 +1046,8 @@ std::map<std::string, std::vector<std::string>> words() {
                                          "which is the output of the network",
                                          "with zeros",
                                          "reads the gradient of the output before the last layer has replaced it",
-                                         "no node computes the loss"};
+                                         "no node computes the loss",
+                                         "no node computes the metrics"};
   const std::vector<std::string> unnamed{"which the node does not name"};
   const std::vector<std::string> problem{"the problem of a kernel does not fit its boxes", "a kernel gets",
                                          "without a value"};
@@ -1048,6 +1080,9 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a dropout is dropped", missing},
       {"a loss is dropped", missing},
       {"the sums of a loss are dropped", missing},
+      {"metrics are dropped", missing},
+      {"metrics count samples that another rank counts", {"counts samples that "}},
+      {"metrics are those of fewer pixels", {"the metrics are those of other samples"}},
       {"a mask belongs to another layer", {"the mask belongs to another tensor"}},
       {"a loss is computed before its sums are summed over the ranks", not_summed},
       {"a node writes the memory of the caller", {"writes the memory of the caller"}},
@@ -1102,6 +1137,7 @@ std::map<std::string, std::vector<std::string>> words() {
       {"no rank adds the sums of the gradient of a normalisation", not_summed},
       {"no rank adds the sums of a mean", not_summed},
       {"no rank adds the sums of a loss", not_summed},
+      {"no rank adds the metrics", not_summed},
       {"no rank adds the loss", not_summed},
       {"no rank adds gradients", {" lacks summands: "}},
       {"the sums of a normalisation leave a rank out", other_ranks},
@@ -1154,7 +1190,8 @@ TEST(Verify, EveryDeliberateFaultIsRefused) {
     int tried = 0;
     for (int i = 0; i < 3000 && tried < 12; ++i) {
       const auto seed = static_cast<std::uint64_t>(i + 7000);
-      Case c = random_case(seed, 6);
+      // A node that is taken away moves the nodes that others repeat (test_recomputation.cpp).
+      Case c = random_case(seed, 6, false);
       Dice dice(seed + 1);
       if (!change_plan(c, dice)) continue;
       ++tried;

@@ -83,7 +83,7 @@ class PartialSums {
     }
     Index wanted = 0, found = 0;
     const ConvolutionPlan& convolution = *layers_.layers[static_cast<std::size_t>(n.layer)].convolution;
-    const bool of_filters = n.phase == StepPhase::backward;  // dL/dx sums over filters
+    const bool of_filters = n.phase == StepPhase::backward && n.repeats < 0;  // dL/dx sums over filters
     const Index each = (of_filters ? convolution.filters : convolution.channels) / convolution.groups;
     Box sums;
     for (const PlanRegion& r : n.writes) {

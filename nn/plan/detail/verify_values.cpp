@@ -1,7 +1,9 @@
 #include <aloni/nn/plan/detail/verify_values.hpp>
 
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/plan/detail/verify_history.hpp>
+#include <aloni/nn/plan/detail/verify_repetitions.hpp>
 #include <aloni/nn/plan/detail/verify_work.hpp>
 
 #include <algorithm>
@@ -51,6 +53,7 @@ class Values : History {
     }
     for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) {
       check_work(layers_, *this, node(n));
+      repetitions_.check(*this, n);
       for (const PlanRegion& r : node(n).reads) read(n, r);
       if (std::holds_alternative<ReductionWork>(node(n).work))
         for (const PlanRegion& r : node(n).reads) addends_[{n, plan_.root(r.buffer)}] = writers_of(r);
@@ -104,6 +107,7 @@ class Values : History {
     for (Cells& c : cells_[static_cast<std::size_t>(plan_.root(r.buffer))]) {
       if (c.through != view || intersect(c.box, r.box).empty()) continue;
       check_writer(n, r, c);
+      check_kept(n, r, c);
       subtract(rest, c.box);
       subtract(c.unread, r.box);
       if (rest.empty()) break;
@@ -113,6 +117,15 @@ class Values : History {
              "reads " + buffer(r.buffer).name + " " + views::to_string(rest.front()) + ", which no node has written");
     }
     if (node(n).layer != node_layer_of_last_write(view)) read_by_others_[view] = n;
+  }
+  /// The memory of a buffer has other contents while the plan says that its own are not needed.
+  void check_kept(int n, const PlanRegion& r, const Cells& c) const {
+    for (const NodeRange& unused : buffer(plan_.root(r.buffer)).unused) {
+      if (c.writer > unused.last || n < unused.first) continue;
+      refuse(plan_, &node(n),
+             "reads " + buffer(r.buffer).name + " " + views::to_string(intersect(c.box, r.box)) +
+                 ", which was dropped after its writer: " + (c.writer == initial ? "none" : node(c.writer).label));
+    }
   }
   int node_layer_of_last_write(BufferId view) const {
     const auto found = last_write_.find(view);
@@ -260,7 +273,8 @@ class Values : History {
   bool wants_gradient(int layer) const {
     if (layer < 0) return plan_.input_gradient != no_buffer;
     return std::ranges::any_of(plan_.nodes, [&](const PlanNode& n) {
-      return n.layer == layer && n.phase == StepPhase::backward && !std::holds_alternative<ReductionWork>(n.work);
+      return n.layer == layer && n.phase == StepPhase::backward && n.repeats < 0 &&
+             !std::holds_alternative<ReductionWork>(n.work);
     });
   }
   /// A concatenation passes on only the gradients that somebody wants.
@@ -283,6 +297,24 @@ class Values : History {
     });
   }
 
+  /// Inference has the metrics of its loss, summed over all ranks.
+  void check_metrics() const {
+    if (plan_.kind != StepKind::inference) return;
+    const auto is_metrics = [](const PlanNode& n) { return std::holds_alternative<MetricsWork>(n.work); };
+    const auto loss =
+        std::ranges::find_if(plan_.nodes, [](const PlanNode& n) { return std::holds_alternative<LossWork>(n.work); });
+    const Index sums =
+        metric_sums(std::get<LossWork>(loss->work).loss, layers_.layers.back().output.extents()[views::Dim::channel]);
+    const auto found = std::ranges::find_if(plan_.nodes, is_metrics);
+    if (found == plan_.nodes.end()) {
+      if (sums > 0) refuse(plan_, nullptr, "no node computes the metrics");
+      return;
+    }
+    const BufferId b = std::get<MetricsWork>(found->work).sums;
+    if (buffer(b).box.size() != sums) refuse(plan_, &*found, "writes another number of sums than its metrics have");
+    check_summed(nullptr, b, all_ranks(), is_metrics);
+  }
+
   /// The output of the network and the gradient of its input are complete, and written by the right layer.
   void check_results() const {
     const auto is_loss = [](const PlanNode& n) {
@@ -293,6 +325,7 @@ class Values : History {
       refuse(plan_, nullptr, "no node computes the loss");
     for (const PlanNode& n : plan_.nodes)
       if (is_loss(n)) check_summed(nullptr, std::get<LossWork>(n.work).sums, all_ranks(), is_loss);
+    check_metrics();
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& result = plan_.buffers[b];
       const bool output = result.role == BufferRole::activation, gradient = result.role == BufferRole::gradient;
@@ -310,6 +343,7 @@ class Values : History {
   }
 
   const NetworkPlan& layers_;
+  Repetitions repetitions_{plan_};
   std::map<BufferId, int> last_write_;      // by buffer, or alias with other indices
   std::map<BufferId, int> read_by_others_;  // the last read by another layer than that of the last write
 };

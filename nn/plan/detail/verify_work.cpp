@@ -242,6 +242,7 @@ class WorkCheck {
               &n, w.sums, members_of(n, w),
               stage_of_layer(n, w.splits_cells ? NormalisationStage::squares : NormalisationStage::statistics));
         reads(n, w.gamma, whole(w.gamma));
+        if (w.kind == NormalisationKind::batch && w.trains && w.updates_running) writes(n, w.running, whole(w.running));
         return writes(n, w.y, w.region);
       case NormalisationStage::gradient_sums:
       case NormalisationStage::scale_gradients:
@@ -296,7 +297,8 @@ class WorkCheck {
       if (in.box.size() != w.output.box.size()) refuse(plan_, &n, "inputs and output differ in size");
     }
     writes(n, w.output.buffer, w.output.box);
-    if (n.phase == StepPhase::backward && w.function == PointwiseFunction::add && w.inputs[0].buffer != w.output.buffer)
+    const bool sums_gradients = n.phase == StepPhase::backward && n.repeats < 0;
+    if (sums_gradients && w.function == PointwiseFunction::add && w.inputs[0].buffer != w.output.buffer)
       refuse(plan_, &n, "writes a sum of gradients to " + buffer(w.output.buffer).name);
   }
   void check(const PlanNode& n, const DropoutWork& w) const {
@@ -318,6 +320,15 @@ class WorkCheck {
       const auto* work = std::get_if<LossWork>(&maker.work);
       return work && work->stage == LossStage::sums;
     });
+  }
+  void check(const PlanNode& n, const MetricsWork& w) const {
+    const views::Distribution& output = layers_.layers.back().output;
+    reads(n, w.output, w.region);
+    reads(n, w.targets, whole(w.targets));
+    writes(n, w.sums, whole(w.sums));
+    if (w.region != output.owned(plan_.rank)) refuse(plan_, &n, "the metrics are those of other samples");
+    if (w.counts != output.is_first_copy(plan_.rank))
+      refuse(plan_, &n, w.counts ? "counts samples that another rank counts" : "counts samples that no rank counts");
   }
   void check(const PlanNode& n, const NormWork& w) const {
     if (w.stage == NormStage::squares) {

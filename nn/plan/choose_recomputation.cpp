@@ -1,0 +1,241 @@
+#include <aloni/nn/plan/choose_recomputation.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/operation.hpp>
+#include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/representatives.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace aloni::nn {
+
+namespace {
+
+constexpr const char* choice_operation = "aloni::nn::choose_recomputation";
+
+/// Bytes and flops of the layers on one rank, by which the layers are cut.
+class LayerSizes {
+ public:
+  LayerSizes(const NetworkDescription& network, const NetworkPlan& layers, const StepPlan& plan)
+      : layers_(layers), costs_(cost_without_reductions(plan)) {
+    for (int i = 0; i < size(); ++i) {
+      const std::string name = network.layers[static_cast<std::size_t>(i)].name + "_y";
+      const auto own = std::ranges::find(plan.buffers, name, &PlanBuffer::name);
+      bytes_.push_back(own == plan.buffers.end() ? 0 : own->bytes());
+      const int source = layers.layers[static_cast<std::size_t>(i)].inputs[0].source;
+      owner_.push_back(own == plan.buffers.end() && source >= 0 ? owner_[static_cast<std::size_t>(source)] : i);
+    }
+    for (int i = 0; i < size(); ++i) {
+      crossing_.push_back(bytes_behind(i));
+      bytes_before_.push_back(bytes_before_.back() + bytes_[static_cast<std::size_t>(i)]);
+    }
+  }
+
+  int size() const { return static_cast<int>(layers_.layers.size()); }
+  /// Bytes of the outputs of layers up to i that later layers read.
+  Index crossing(int i) const { return crossing_[static_cast<std::size_t>(i)]; }
+  /// Whether the next layer has the buffer of this one: a cut between them would keep it, and compute nothing again.
+  bool shares_buffer_with_next(int i) const {
+    return i + 1 < size() && owner_[static_cast<std::size_t>(i) + 1] == owner_[static_cast<std::size_t>(i)];
+  }
+  Index bytes(const RecomputedBlock& block) const {
+    return bytes_before_[static_cast<std::size_t>(block.last) + 1] -
+           bytes_before_[static_cast<std::size_t>(block.first)];
+  }
+  double flops(const RecomputedBlock& block) const {
+    double sum = 0;
+    for (int i = block.first; i <= block.last; ++i) sum += costs_.of(i, StepPhase::forward).kernels.flops;
+    return sum;
+  }
+
+ private:
+  Index bytes_behind(int i) const {
+    std::set<int> kept;
+    for (int j = 0; j <= i; ++j)
+      if (std::ranges::any_of(layers_.readers_of(j), [&](int reader) { return reader > i; }))
+        kept.insert(owner_[static_cast<std::size_t>(j)]);
+    Index sum = 0;
+    for (const int j : kept) sum += bytes_[static_cast<std::size_t>(j)];
+    return sum;
+  }
+
+  const NetworkPlan& layers_;
+  StepCost costs_;
+  std::vector<Index> bytes_ = {};
+  std::vector<int> owner_ = {};  ///< the layer whose output has the buffer
+  std::vector<Index> crossing_ = {};
+  std::vector<Index> bytes_before_ = {0};
+};
+
+/// All layers in blocks of at most `most` bytes, where that is possible, with the fewest bytes across the cuts.
+Recomputation cut(const LayerSizes& sizes, Index most) {
+  const int n = sizes.size();
+  std::vector<Index> best(static_cast<std::size_t>(n) + 1, std::numeric_limits<Index>::max());
+  std::vector<int> first_of(static_cast<std::size_t>(n) + 1, 0);  // of the block that ends before a layer
+  best[0] = 0;
+  for (int end = 1; end <= n; ++end) {
+    if (sizes.shares_buffer_with_next(end - 1)) continue;
+    const Index behind = end < n ? sizes.crossing(end - 1) : 0;
+    bool any = false;
+    for (int first = end - 1; first >= 0; --first) {
+      if (best[static_cast<std::size_t>(first)] == std::numeric_limits<Index>::max()) continue;
+      if (any && sizes.bytes({first, end - 1}) > most) break;
+      any = true;
+      const Index sum = best[static_cast<std::size_t>(first)] + behind;
+      if (sum > best[static_cast<std::size_t>(end)]) continue;
+      best[static_cast<std::size_t>(end)] = sum;
+      first_of[static_cast<std::size_t>(end)] = first;
+    }
+  }
+  Recomputation blocks;
+  for (int end = n; end > 0; end = first_of[static_cast<std::size_t>(end)])
+    blocks.push_back({first_of[static_cast<std::size_t>(end)], end - 1});
+  std::ranges::reverse(blocks);
+  return blocks;
+}
+
+class RecomputationSearch {
+ public:
+  RecomputationSearch(const NetworkDescription& network, const NetworkPlan& layers, const MachineDescription& machine,
+                      const StepOptions& options)
+      : network_(network),
+        layers_(layers),
+        machine_(machine),
+        options_(options),
+        ranks_(find_representatives(network, layers, machine).ranks) {}
+
+  PricedRecomputation price(const Recomputation& blocks) {
+    PricedRecomputation all;
+    for (const int rank : ranks_) {
+      PricedRecomputation mine = price(blocks, rank);
+      all.flops = std::max(all.flops, mine.flops);
+      all.extra_flops = std::max(all.extra_flops, mine.extra_flops);
+      if (mine.peak_bytes <= all.peak_bytes) continue;
+      worst_rank_ = rank;
+      all.peak_bytes = mine.peak_bytes;
+      all.peak_layer = std::move(mine.peak_layer);
+    }
+    all.blocks = blocks;
+    return all;
+  }
+
+  PricedRecomputation choose(std::optional<Index> limit) {
+    PricedRecomputation least = price({});
+    if (limit && least.peak_bytes <= *limit) return least;
+    std::optional<PricedRecomputation> best;
+    for (const Recomputation& blocks : partitions()) {
+      for (const Recomputation& tried : limit ? few_within(blocks, *limit) : std::vector<Recomputation>{blocks}) {
+        const PricedRecomputation found = price(tried);
+        const auto is_better = [](const PricedRecomputation& a, const PricedRecomputation& b) {
+          return std::pair(a.peak_bytes, a.flops) < std::pair(b.peak_bytes, b.flops);
+        };
+        if (is_better(found, least)) least = found;
+        if (limit && found.peak_bytes <= *limit && (!best || found.flops < best->flops)) best = found;
+      }
+    }
+    if (!limit) return least;
+    if (best) return *best;
+    throw InvalidArgument(choice_operation, "memory limit", std::to_string(*limit) + " bytes",
+                          "at least " + std::to_string(least.peak_bytes) +
+                              " bytes, the least that recomputation reaches; most are in use at layer " +
+                              least.peak_layer +
+                              ". A smaller mini-batch, more ranks, or another strategy needs less memory");
+  }
+
+ private:
+  PricedRecomputation price(const Recomputation& blocks, int rank) const {
+    StepOptions options = options_;
+    options.recompute = blocks;
+    const StepPlan plan = plan_step(network_, layers_, rank, StepKind::training, machine_, options);
+    const PlanMemoryUse use = memory_of(plan, machine_);
+    PricedRecomputation priced{.blocks = blocks, .peak_bytes = use.peak};
+    for (const PlanNode& node : plan.nodes) {
+      if (node.kind() != NodeKind::kernel) continue;
+      const double flops = cost(plan, node, machine_).flops;
+      priced.flops += flops;
+      if (node.repeats >= 0) priced.extra_flops += flops;
+    }
+    const int layer = use.peak_node < 0 ? -1 : plan.nodes[static_cast<std::size_t>(use.peak_node)].layer;
+    if (layer >= 0) priced.peak_layer = network_.layers[static_cast<std::size_t>(layer)].name;
+    return priced;
+  }
+
+  /// All layers in blocks of several sizes.
+  std::vector<Recomputation> partitions() {
+    StepOptions options = options_;
+    options.recompute = {};
+    sizes_.emplace(network_, layers_, plan_step(network_, layers_, worst_rank_, StepKind::training, machine_, options));
+    const Index all = sizes_->bytes({0, sizes_->size() - 1});
+    std::vector<Recomputation> found;
+    for (double share = 1; share > 1e-3; share /= 1.6) {
+      Recomputation blocks = cut(*sizes_, static_cast<Index>(static_cast<double>(all) * share));
+      if (std::ranges::find(found, blocks) == found.end()) found.push_back(std::move(blocks));
+    }
+    return found;
+  }
+
+  /// The first blocks, by bytes per flop, with which the rank with the largest peak is within the limit, and all
+  /// blocks.
+  std::vector<Recomputation> few_within(const Recomputation& blocks, Index limit) const {
+    Recomputation order = blocks;
+    const auto gain = [&](const RecomputedBlock& b) {
+      return static_cast<double>(sizes_->bytes(b)) / (1 + sizes_->flops(b));
+    };
+    std::ranges::stable_sort(order, std::greater{}, gain);
+    const auto take = [&](std::size_t count) {
+      Recomputation some(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(count));
+      std::ranges::sort(some, std::less{}, &RecomputedBlock::first);
+      return some;
+    };
+    std::size_t low = 0, high = order.size();  // `low` blocks are too few
+    while (high - low > 1) {
+      const std::size_t middle = (low + high) / 2;
+      (price(take(middle), worst_rank_).peak_bytes <= limit ? high : low) = middle;
+    }
+    if (high == order.size()) return std::vector<Recomputation>{blocks};
+    return {take(high), blocks};
+  }
+
+  const NetworkDescription& network_;
+  const NetworkPlan& layers_;
+  const MachineDescription& machine_;
+  const StepOptions& options_;
+  std::vector<int> ranks_;
+  int worst_rank_ = 0;
+  std::optional<LayerSizes> sizes_;
+};
+
+}  // namespace
+
+PricedRecomputation price_recomputation(const NetworkDescription& network, const NetworkPlan& layers,
+                                        const MachineDescription& machine, const StepOptions& options) {
+  return RecomputationSearch(network, layers, machine, options).price(options.recompute);
+}
+
+PricedRecomputation choose_recomputation(const NetworkDescription& network, const NetworkPlan& layers,
+                                         const MachineDescription& machine, const StepOptions& options,
+                                         std::optional<Index> limit) {
+  return RecomputationSearch(network, layers, machine, options).choose(limit);
+}
+
+PricedRecomputation recomputation_for(const NetworkDescription& network, const NetworkPlan& layers,
+                                      const MachineDescription& machine, const StepOptions& options,
+                                      const std::string& wish, std::optional<Index> limit) {
+  RecomputationSearch search(network, layers, machine, options);
+  if (wish == "auto") return search.choose(limit);
+  const PricedRecomputation priced = search.price(wish.empty() ? Recomputation{} : recomputed_blocks(network, wish));
+  if (limit && priced.peak_bytes > *limit) {
+    throw InvalidArgument(choice_operation, "memory limit", std::to_string(*limit) + " bytes",
+                          "at least " + std::to_string(priced.peak_bytes) + " bytes; most are in use at layer " +
+                              priced.peak_layer + ". Recomputation \"auto\" chooses blocks to meet the limit");
+  }
+  return priced;
+}
+
+}  // namespace aloni::nn
