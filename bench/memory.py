@@ -33,27 +33,8 @@ CASES = {  # name: (ranks, arguments)
     "unet2d b1": (1, ["--model", "unet2d", "--batch", "1"]),
     "unet2d b1 h2": (2, ["--model", "unet2d", "--batch", "1", "--strategy", "h2"]),
 }
-PYTORCH = """
-import resource, sys, torch
-from torch import nn
-torch.set_num_threads(1)
-layers, channels = [], 18
-for block, filters in enumerate((128, 160, 192, 256, 384, 128)):
-    for i in range(3):
-        size = 5 if block == 0 and i == 0 else 3
-        layers += [nn.Conv2d(channels, filters, size, 2 if i == 0 else 1, size // 2, bias=False),
-                   nn.BatchNorm2d(filters), nn.ReLU(inplace=True)]
-        channels = filters
-net = nn.Sequential(*layers, nn.Conv2d(channels, 1, 1))
-x = torch.rand(1, 18, 512, 512)
-optimiser = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-for _ in range(2):
-    optimiser.zero_grad()
-    y = net(x)
-    nn.functional.binary_cross_entropy_with_logits(y, torch.ones_like(y)).backward()
-    optimiser.step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-"""
+PYTORCH = [ROOT / "bench/compare/steps_pytorch.py", *MESH, "--ranks", "1", "--threads", "1", "--steps", "1", "--warmup",
+           "1"]
 
 
 def aloni(build, ranks, *arguments):
@@ -109,11 +90,12 @@ def main():
         figures = all_figures[name] = figures_of(options, ranks, arguments)
         print(f"{name}: " + ", ".join(f"{key} {text_of(value)}" for key, value in figures.items()), flush=True)
     if options.python:
-        done = subprocess.run([options.python, "-c", PYTORCH], env=clean_environment() | ONE_THREAD, check=False,
+        done = subprocess.run([options.python, *PYTORCH], env=clean_environment() | ONE_THREAD, check=False,
                               capture_output=True, text=True)
         if done.returncode == 0:
-            all_figures["PyTorch, mesh1k 512² b1"] = {"measured": int(done.stdout)}
-            print(f"PyTorch, mesh1k 512² b1, one process: measured {text_of(int(done.stdout))}")
+            measured = json.loads(done.stdout)["peak_memory_bytes"]
+            all_figures["PyTorch, mesh1k 512² b1"] = {"measured": measured}
+            print(f"PyTorch, mesh1k 512² b1, one process: measured {text_of(measured)}")
         else:
             print(f"PyTorch: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
     if options.json:

@@ -48,6 +48,14 @@ function(aloni_mark_kokkos_sources)
   endif()
 endfunction()
 
+# aloni_trace_coverage(<sources…>): with aloni_FUZZ_COVERAGE, unit_tests/fuzz sees which blocks of these files run.
+function(aloni_trace_coverage)
+  if(aloni_FUZZ_COVERAGE)
+    set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS -fsanitize-coverage=trace-pc
+                                                   SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
+
 # aloni_unite(<variable> <name>): with CMAKE_UNITY_BUILD, replaces the Kokkos sources in the variable by files that
 # include CMAKE_UNITY_BUILD_BATCH_SIZE of them each, in a CUDA build: CMake itself does so for CUDA only since 3.31.
 # nvcc, which knows no precompiled headers, then reads those of Kokkos a tenth as often.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -14,7 +15,7 @@ namespace aloni {
 
 namespace {
 
-constexpr std::size_t max_file_bytes = 1 << 20;
+constexpr std::size_t max_file_bytes = 1 << 20, first_bytes = 1 << 12;
 
 std::string reason() { return std::string(" (") + std::strerror(errno) + ")"; }
 
@@ -49,10 +50,11 @@ int open_regular_file(const char* operation, const std::string& path, const char
 
 std::string read_text_file(const char* operation, const std::string& path, const char* what) {
   const int fd = open_regular_file(operation, path, what);
-  std::string text(max_file_bytes + 1, '\0');
+  std::string text;  // grows with the bytes that were read
   std::size_t have = 0;
   ssize_t got = 1;
-  while (got != 0 && have < text.size()) {
+  while (got != 0 && have <= max_file_bytes) {
+    if (have == text.size()) text.resize(std::min(max_file_bytes + 1, std::max(first_bytes, 2 * have)));
     got = ::read(fd, text.data() + have, text.size() - have);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) break;

@@ -6,6 +6,7 @@
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
@@ -58,6 +59,8 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
     labels = memory.template flat<int>(main(), has(LossTargets::sample_labels) ? main().find("labels") : no_buffer);
     input_box = main().buffers[static_cast<std::size_t>(main().input)].owned;
     host_sums = decltype(host_sums)("aloni::nn::sums", AllParameters::tail);
+    host_metrics = decltype(host_metrics)(
+        "aloni::nn::metrics", nn::metric_sums(d.loss, plan.layers.back().output.extents()[views::Dim::channel]));
   });
   binder.set_dropout_seed(options.dropout_seed);
   try {
@@ -236,6 +239,8 @@ StepResult Network<T, Exec>::Implementation::evaluate(const Queue<Exec>& queue) 
   execute(evaluation_loss, queue);
   const TimedSpan span(times, StepTimes::Row::compute, "result");
   Kokkos::deep_copy(queue.space(), host_loss, memory.template flat<double>(inference, inference.find("loss")));
+  if (host_metrics.extent(0) > 0)
+    Kokkos::deep_copy(queue.space(), host_metrics, memory.template flat<double>(inference, inference.find("metrics")));
   queue.fence("aloni::nn::evaluate: the loss is needed on the host");
   return {host_loss(0) * loss.scale, static_cast<Index>(host_loss(1) + 0.5)};
 }

@@ -56,6 +56,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 namespace aloni::nn {
 
@@ -144,8 +145,11 @@ class Network {
   /// before the update. `step`: number of the update, from 1.
   /// Collective. Throws InvalidArgument without options.update, and as Parameters::update().
   StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
-  /// Forward with running statistics, then the loss. Collective.
+  /// Forward with running statistics, then the loss and the sums of the metrics. Collective.
   StepResult evaluate(const Queue<Exec>& queue);
+  /// The sums of the last evaluate() over all ranks, equal on all of them, from which metrics follow (nn/metrics.hpp).
+  /// Empty if the loss has no metrics. Valid until the next evaluate().
+  std::span<const double> metric_sums() const;
 
   // --- parts of a step, for custom losses and for tests ---
 

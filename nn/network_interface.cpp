@@ -95,6 +95,12 @@ StepResult Network<T, Exec>::evaluate(const Queue<Exec>& queue) {
 }
 
 template <class T, class Exec>
+std::span<const double> Network<T, Exec>::metric_sums() const {
+  const auto& sums = implementation_->host_metrics;
+  return {sums.data(), sums.extent(0)};
+}
+
+template <class T, class Exec>
 void Network<T, Exec>::forward(const Queue<Exec>& queue, Mode mode) {
   implementation_->forward(queue, mode);
 }

@@ -10,8 +10,10 @@
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
+#include <aloni/nn/sample_pictures.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <cstdint>
@@ -80,6 +82,8 @@ struct TrainOptions {
   /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. With recompute "auto" the blocks
   /// are chosen to meet it (nn/plan/choose_recomputation.hpp). Throws InvalidArgument on all ranks if they cannot.
   Index memory_limit = 0;
+  /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
+  Index sample_results = 0;
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);
@@ -89,7 +93,8 @@ struct EpochReport {
   /// Correct predictions of the test set (nn/network_description.hpp) divided by all, in [0,1]. Empty without a test
   /// set, and for mean_squared_error.
   std::optional<double> test_accuracy = {};
-  std::optional<double> test_loss = {};  ///< mean over the test set; empty without a test set
+  std::optional<double> test_loss = {};   ///< mean over the test set; empty without a test set
+  std::vector<Metric> test_metrics = {};  ///< other metrics of the test set (nn/metrics.hpp)
 };
 
 /// Time in seconds on rank 0, training steps only.
@@ -105,14 +110,17 @@ struct TrainReport {
   TimeReport time;
   // Each is the maximum over all ranks.
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident set
-  /// The resident set before the network for full mini-batches was made, Network::planned_resident_bytes(), and the
-  /// host batches of data sets.
+  /// The resident set before the networks were made, moving average included; Network::planned_resident_bytes() for
+  /// full mini-batches, planned_additional_bytes() for each size of incomplete ones; the host batches of data sets; the
+  /// copy that a checkpoint makes.
   std::uint64_t predicted_memory_bytes = 0;
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;
   std::int64_t resumed_at = 0;  ///< number of steps, with their losses, that come from a checkpoint
   std::string recomputed = {};  ///< the recomputed blocks, by names of layers; empty: none
   bool stopped = false;         ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
+  /// The first samples of the test set, with the predictions after the last step; none without a test set.
+  std::vector<SampleResult> samples = {};
   /// Of TrainOptions::timed_steps, on this rank, with the clock offset to rank 0; null without timed steps.
   std::shared_ptr<const StepTimes> times = nullptr;
 };

@@ -49,6 +49,10 @@ SECTIONS = {
         ("launcher/kill", "hangs after the end of all ranks: one killed", "test_killed.py", MISSING),
         ("launcher/stop", "hangs after the end of all ranks: one stopped", "test_killed.py", MISSING),
     ],
+    "resume": [
+        ("resume/call", "killed in a call on files of a checkpoint", "test_resume.py", MISSING),
+        ("resume/moment", "killed while checkpoints are written", "test_resume.py", "10 s"),
+    ],
     "library": [
         ("failures/kill", "killed during communication", "test_failures.py", "4 s"),
         ("failures/stop", "stopped during communication", "test_failures.py", "2 + 4 s"),

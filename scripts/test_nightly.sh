@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # All set-up, then the exhaustive tests, which take hours: every test on every rank count in Release and under both
-# sanitizers, eight times as many random cases from a new seed, 200 kills and 100 stops, and the deliberate faults of
-# unit_tests/mutation, none of which may survive. The trials of host become the figures of docs/guarantees.md.
-#   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [mutations]   (without arguments: all four)
+# sanitizers, eight times as many random cases from a new seed, 200 kills and 100 stops, each reader of files fuzzed for
+# ten minutes, and the deliberate faults of unit_tests/mutation, none of which may survive. The trials of host become
+# the figures of docs/guarantees.md.
+#   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [fuzz] [mutations]   (without arguments: all five)
 # mutations keeps its build and its results in build/nightly-mutations.
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.
 set -uo pipefail
@@ -12,7 +13,7 @@ scripts/setup.sh || exit 1
 export ALONI_NIGHTLY=1 ALONI_FUZZ_SEED="${ALONI_FUZZ_SEED:-$(date +%s)}"
 export ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000
 echo "nightly: seed $ALONI_FUZZ_SEED"
-(($#)) || set -- host host-debug host-tsan mutations
+(($#)) || set -- host host-debug host-tsan fuzz mutations
 
 # The deliberate faults take hours. An interrupted run goes on if commit and changes of the tree are still the same.
 mutations() {
@@ -28,6 +29,17 @@ mutations() {
   return $status
 }
 
+# The inputs that reach new code stay in build/nightly-fuzz/kept, where the next run begins. A find stays beside them.
+fuzz() {
+  local folder=$root/build/nightly-fuzz names
+  cmake --preset host-debug -B "$folder" -D aloni_CXX_ARCH=native -D aloni_FUZZ_COVERAGE=ON -D aloni_ENABLE_HDF5=ON &&
+    cmake --build "$folder" --target fuzz_readers && mkdir -p "$folder/kept" && cd "$folder" || return 1
+  cp -r "$root"/unit_tests/fuzz/corpus/. kept/
+  names=$(bin/fuzz_readers --names) || return 1
+  xargs -P "$(nproc)" -I NAME bin/fuzz_readers --seconds "${ALONI_FUZZ_READER_SECONDS:-600}" \
+    --seed "$ALONI_FUZZ_SEED" --corpus kept --keep kept NAME <<<"$names"
+}
+
 failed=() records=$root/build/nightly-guarantees
 rm -rf "$records"
 for part in "$@"; do
@@ -41,8 +53,9 @@ for part in "$@"; do
         cmake --build "$folder" &&
         ctest --test-dir "$folder" --output-on-failure -j 4 || failed+=("$part")
       ;;
+    fuzz) (fuzz) || failed+=(fuzz) ;;
     mutations) mutations || failed+=("$part") ;;
-    *) echo "test_nightly: $part is none of host, host-debug, host-tsan, mutations" >&2 && exit 2 ;;
+    *) echo "test_nightly: $part is none of host, host-debug, host-tsan, fuzz, mutations" >&2 && exit 2 ;;
   esac
 done
 if [[ -d $records ]]; then

@@ -3,8 +3,10 @@
 #include <aloni/core/version.hpp>
 #include <aloni/tools/calibrate_command.hpp>
 #include <aloni/tools/command_line.hpp>
+#include <aloni/tools/evaluate_command.hpp>
 #include <aloni/tools/info_command.hpp>
 #include <aloni/tools/plan_command.hpp>
+#include <aloni/tools/predict_command.hpp>
 #include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
@@ -92,6 +94,8 @@ class CommandLine {
       throw UsageError(printable(e.what()) + hint);
     }
     if (train_.chosen()) train_.check();
+    if (evaluate_.chosen()) evaluate_.check();
+    if (predict_.chosen()) predict_.check();
     if (info_.chosen()) info_.check();
     if (calibrate_.chosen()) calibrate_.check();
     if (plan_.chosen()) plan_.check();
@@ -106,6 +110,8 @@ class CommandLine {
     values.add(std::string(ranks_per_node_name), std::to_string(ranks_per_node_));
     values.add("subcommand", chosen.empty() ? "none" : chosen.front()->get_name());
     if (train_.chosen()) train_.add_to(values);
+    if (evaluate_.chosen()) evaluate_.add_to(values);
+    if (predict_.chosen()) predict_.add_to(values);
     if (info_.chosen()) info_.add_to(values);
     if (calibrate_.chosen()) calibrate_.add_to(values);
     if (plan_.chosen()) plan_.add_to(values);
@@ -113,7 +119,7 @@ class CommandLine {
   }
 
   /// Whether a subcommand is to run that needs a communicator, or Kokkos. @pre parse() has returned
-  bool needs_ranks() const { return train_.chosen() || info_.chosen() || calibrate_.chosen(); }
+  bool needs_ranks() const { return !plan_.chosen(); }
 
   /// @pre !needs_ranks()
   void run_alone() const {
@@ -125,6 +131,8 @@ class CommandLine {
     comm.set_stuck_after(std::min(limit, default_limit));
     comm.set_longest_wait(limit);
     if (train_.chosen()) train_.run(comm);
+    if (evaluate_.chosen()) evaluate_.run(comm);
+    if (predict_.chosen()) predict_.run(comm);
     if (info_.chosen()) info_.run(comm);
     if (calibrate_.chosen()) calibrate_.run(comm);
     if (needs_ranks()) return;
@@ -147,6 +155,8 @@ class CommandLine {
   std::int64_t ranks_per_node_ = 0;
   CLI::App app_{"Trains convolutional networks whose samples are split over MPI ranks", "aloni"};
   TrainCommand train_{app_};
+  EvaluateCommand evaluate_{app_};
+  PredictCommand predict_{app_};
   InfoCommand info_{app_};
   CalibrateCommand calibrate_{app_};
   PlanCommand plan_{app_};

@@ -43,7 +43,7 @@ nn::TrainAndTestSets DataArguments::open() const {
   return is_synthetic() ? nn::TrainAndTestSets{} : nn::open_data_sets(data_);
 }
 
-nn::ModelOptions DataArguments::model_options(const nn::TrainAndTestSets& sets) const {
+nn::ModelOptions DataArguments::model_options(const nn::TrainAndTestSets& sets) {
   const nn::Dataset& set = sets.train;
   nn::ModelOptions options{.input = set.inputs->extents()};
   if (set.target_kind == nn::TargetKind::sample_labels) options.classes = set.classes;

@@ -27,7 +27,7 @@ class DataArguments {
   /// The sets of the folder; empty for synthetic data. Not collective. Throws as nn::open_data_sets.
   nn::TrainAndTestSets open() const;
   /// Input and classes of a model for the sets, as far as the sets determine them.
-  nn::ModelOptions model_options(const nn::TrainAndTestSets& sets) const;
+  static nn::ModelOptions model_options(const nn::TrainAndTestSets& sets);
   /// Sets the random changes. Without --shift, only samples with one label for each sample are shifted.
   void set_augmentation(const nn::TrainAndTestSets& sets, nn::TrainOptions& options) const;
   /// "6000 training and 1000 test images of 32x32x3 from data". `sample`: extents as text.

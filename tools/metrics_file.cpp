@@ -36,6 +36,7 @@ void MetricsFile::after_epoch(int epoch, int, const nn::EpochReport& report, dou
   Json line{{"epoch", epoch}, {"step", last_step_}, {"loss", report.loss}};
   if (report.test_accuracy) line["test_accuracy"] = *report.test_accuracy;
   if (report.test_loss) line["test_loss"] = *report.test_loss;
+  for (const auto& metric : report.test_metrics) line["test_" + metric.name] = metric.value;
   line["samples_per_second"] = samples_per_second;
   write(line.dump());
 }

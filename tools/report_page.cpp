@@ -2,6 +2,7 @@
 
 #include <aloni/core/version.hpp>
 #include <aloni/tools/markup_text.hpp>
+#include <aloni/tools/png.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/report_chart.hpp>
 #include <aloni/tools/report_style.hpp>
@@ -99,39 +100,19 @@ std::string plan_of(const ReportPage& page) {
   return html;
 }
 
-/// An uncompressed bitmap: rows from the bottom, blue first, each row a multiple of 4 bytes.
-std::string bitmap_of(const ReportPage::Picture& picture) {
-  const auto width = static_cast<std::uint32_t>(picture.width), height = static_cast<std::uint32_t>(picture.height);
-  const std::uint32_t row = (3 * width + 3) / 4 * 4, headers = 54;
-  std::string file;
-  const auto put = [&](std::uint32_t value, int bytes) {
-    for (int i = 0; i < bytes; ++i) file += static_cast<char>(value >> (8 * i) & 0xff);
-  };
-  file += "BM";
-  put(headers + row * height, 4);
-  put(0, 4);
-  put(headers, 4);
-  put(40, 4);  // size of the second header
-  put(width, 4);
-  put(height, 4);
-  put(1, 2);   // planes
-  put(24, 2);  // bits per pixel
-  put(0, 4);   // not compressed
-  put(row * height, 4);
-  for (int i = 0; i < 4; ++i) put(0, 4);
-  for (std::size_t y = height; y-- > 0;) {
-    for (std::size_t x = 0; x < width; ++x)
-      for (std::size_t c = 3; c-- > 0;) file += static_cast<char>(picture.pixels[3 * (y * width + x) + c]);
-    file.append(row - 3 * width, '\0');
-  }
-  return file;
-}
-
-std::string pictures_of(const ReportPage& page) {
-  std::string html = "<div class=\"pictures\">\n";
-  for (const auto& picture : page.pictures) {
-    html += fmt::format("<div class=\"picture{}\"><img alt=\"sample\" src=\"data:image/bmp;base64,{}\"><br>{}</div>\n",
-                        picture.good ? "" : " bad", base64(bitmap_of(picture)), escaped(picture.caption));
+std::string samples_of(const ReportPage& page) {
+  const bool wide = page.samples.front().pictures.size() > 1;
+  std::string html = fmt::format("<div class=\"samples{}\">\n", wide ? " wide" : "");
+  for (const auto& sample : page.samples) {
+    html += fmt::format("<div class=\"sample{}\"><div class=\"pictures\">", !sample.right   ? ""
+                                                                            : *sample.right ? " right"
+                                                                                            : " wrong");
+    for (const auto& picture : sample.pictures) {
+      const std::string name = wide ? escaped(picture.name) : "";
+      html += fmt::format("<div><img alt=\"{}\" src=\"data:image/png;base64,{}\">{}</div>", escaped(picture.name),
+                          base64(to_png(picture.width, picture.height, picture.pixels)), name);
+    }
+    html += fmt::format("</div>{}</div>\n", escaped(sample.caption));
   }
   return html + "</div>\n";
 }
@@ -182,7 +163,7 @@ std::string to_html(const ReportPage& page) {
   body += section("Time of the training steps on rank 0",
                   bar(page.seconds, [](double s) { return fmt::format("{:.2f} s", s); }));
   body += section("Memory of the largest rank", memory_of(page));
-  if (!page.pictures.empty()) body += section("Samples and their predictions", pictures_of(page));
+  if (!page.samples.empty()) body += section("Test samples and their predictions", samples_of(page));
   body += section("Plan of a step: each number is that of the rank with the largest one", plan_of(page));
   body += section("Configuration", table_of(page.configuration));
   return fmt::format(

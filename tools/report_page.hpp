@@ -12,6 +12,7 @@
 #include <aloni/tools/plan_summary.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,14 +26,18 @@ struct ReportPage {
   struct Epoch {
     std::int64_t last_step = 0;
     double loss = 0;
-    Numbers metrics = {};  ///< in [0,1], for example {"test accuracy", 0.99}
+    Numbers metrics = {};  ///< for example {"test accuracy", 0.99}
   };
-  /// A sample with its prediction.
   struct Picture {
+    std::string name;  ///< for example "truth"
     int width = 0, height = 0;
     std::vector<std::uint8_t> pixels = {};  ///< 3 bytes each (red, green, blue), row by row from the top
+  };
+  /// A sample with its prediction.
+  struct Sample {
+    std::vector<Picture> pictures = {};  ///< side by side; of more than one, each with its name
     std::string caption = {};
-    bool good = true;
+    std::optional<bool> right = {};  ///< none if a prediction is neither right nor wrong
   };
 
   std::string title, subtitle;
@@ -45,7 +50,7 @@ struct ReportPage {
   std::vector<LayerSummary> layers = {};
   int spatial_rank = 2;
   std::string plan_picture = {};  ///< SVG of to_svg(); may be empty
-  std::vector<Picture> pictures = {};
+  std::vector<Sample> samples = {};
   Texts configuration = {};
 };
 

@@ -44,10 +44,15 @@ td.name { color: var(--muted); width: 200px; }
 td.text { white-space: normal; overflow-wrap: anywhere; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 tbody tr:nth-child(even) { background: var(--panel); }
-.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(112px, 1fr)); gap: 12px; }
-.picture { text-align: center; font-size: 13px; color: var(--muted); }
-.picture img { width: 100%; image-rendering: pixelated; border: 3px solid var(--good); border-radius: 6px; }
-.picture.bad img { border-color: var(--bad); }
+.samples { display: grid; grid-template-columns: repeat(auto-fill, minmax(112px, 1fr)); gap: 14px; }
+.samples.wide { grid-template-columns: repeat(auto-fill, minmax(400px, 1fr)); }
+.sample { text-align: center; font-size: 13px; color: var(--muted); }
+.pictures { display: flex; gap: 6px; }
+.pictures div { flex: 1; }
+.pictures img { display: block; width: 100%; image-rendering: pixelated; border: 1px solid var(--line);
+  border-radius: 6px; }
+.right img { border: 3px solid var(--good); }
+.wrong img { border: 3px dashed var(--bad); }
 img.plan { width: 100%; border: 1px solid var(--line); border-radius: 8px; }
 )";
 

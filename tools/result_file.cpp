@@ -46,6 +46,8 @@ void for_path(const std::string& path, F&& f) {
 
 }  // namespace
 
+std::string place_of_result_file(const std::string& path) { return place_of(path).string(); }
+
 void check_result_file_can_be_written(const std::string& path) {
   const std::string place = place_of(path).string();
   io::FileSystem& files = io::real_file_system();

@@ -12,4 +12,8 @@ void check_result_file_can_be_written(const std::string& path);
 /// Throws FileError, also for a folder, a device and a pipe: a write to a pipe waits for its reader.
 void write_result_file(const std::string& path, const std::string& text);
 
+/// The file that `path` names, symbolic links resolved: a new file replaces it, and not a link. It need not exist.
+/// Throws FileError for a folder, a device, a loop of links, and an empty path.
+std::string place_of_result_file(const std::string& path);
+
 }  // namespace aloni::tools

@@ -10,6 +10,7 @@
 #include <aloni/tools/report_page.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/run_configuration.hpp>
+#include <aloni/tools/sample_report.hpp>
 
 #include <fmt/format.h>
 
@@ -63,6 +64,8 @@ ReportPage::Texts tiles_of(const nn::TrainReport& report) {
     tiles.emplace_back("loss of the last epoch", fmt::format("{:.4f}", last.loss));
     if (last.test_loss) tiles.emplace_back("test loss", fmt::format("{:.4f}", *last.test_loss));
     if (last.test_accuracy) tiles.emplace_back("test accuracy", percent(*last.test_accuracy));
+    for (const auto& metric : last.test_metrics)
+      tiles.emplace_back("test " + nn::text_of_metric(metric.name), value_text(metric));
   }
   tiles.emplace_back("steps", fmt::format("{}", report.losses.size()));
   tiles.emplace_back("step (median)", fmt::format("{:.3g} ms", 1e3 * report.step_seconds));
@@ -101,6 +104,8 @@ void RunFolder::finish(const nn::TrainReport& report, const TrainRun& run, const
     page.epochs.push_back({metrics.last_steps[e], epoch.loss});
     if (epoch.test_loss) page.epochs.back().metrics.emplace_back("test loss", *epoch.test_loss);
     if (epoch.test_accuracy) page.epochs.back().metrics.emplace_back("test accuracy", *epoch.test_accuracy);
+    for (const auto& metric : epoch.test_metrics)
+      page.epochs.back().metrics.emplace_back("test " + nn::text_of_metric(metric.name), metric.value);
   }
   for (const auto& [name, seconds] : phases(report.time)) page.seconds.emplace_back(name, seconds);
   page.measured_bytes = static_cast<double>(report.peak_memory_bytes);
@@ -108,6 +113,7 @@ void RunFolder::finish(const nn::TrainReport& report, const TrainRun& run, const
   page.layers = plan.layers;
   page.spatial_rank = request.network.spatial_rank;
   page.plan_picture = to_svg(drawing_of(request, plan));
+  page.samples = samples_of(report.samples, request.network.loss);
   page.configuration = options_;
   page.configuration.emplace_back("ranks", std::to_string(run.ranks));
   write_result_file(report_path(), to_html(page));

@@ -1,6 +1,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/printable.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/tools/backend_argument.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/precision_argument.hpp>
@@ -29,15 +30,7 @@
 
 namespace aloni::tools {
 
-using nn::local::ConvolutionBackend;
-
 namespace {
-
-const std::map<std::string, ConvolutionBackend> backends{{"automatic", ConvolutionBackend::automatic},
-                                                         {"reference", ConvolutionBackend::reference},
-                                                         {"direct", ConvolutionBackend::direct},
-                                                         {"onednn", ConvolutionBackend::onednn},
-                                                         {"kokkos-kernels", ConvolutionBackend::kokkos_kernels}};
 
 const std::map<std::string, ProgressStyle> progress_styles{{"automatic", ProgressStyle::automatic},
                                                            {"line", ProgressStyle::line},
@@ -202,6 +195,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.checkpoint = checkpoint_.options();
   options.initial_weights = weights_;
   options.export_weights = export_;
+  options.sample_results = run_.empty() ? 0 : 8;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();

@@ -13,6 +13,11 @@
 
 namespace aloni::tools {
 
+std::string value_text(const nn::Metric& metric) {
+  return metric.name == "top5_accuracy" ? fmt::format("{:.2f} %", 100 * metric.value)
+                                        : fmt::format("{:.4f}", metric.value);
+}
+
 std::array<std::pair<const char*, double>, 4> phases(const nn::TimeReport& t) {
   return {{{"compute", t.compute}, {"halo", t.halo}, {"collective", t.collective}, {"input", t.input}}};
 }
@@ -39,12 +44,12 @@ void TrainSpeaker::after_step(const nn::StepReport& report) {
 
 void TrainSpeaker::after_epoch(int epoch, int epochs, const nn::EpochReport& report, double samples_per_second) {
   progress_.clear();
-  const std::string accuracy = report.test_accuracy
-                                   ? fmt::format(", test accuracy {:.2f} %", 100 * *report.test_accuracy)
-                               : report.test_loss ? fmt::format(", test loss {:.4f}", *report.test_loss)
-                                                  : "";
-  fmt::print("epoch {}/{}: loss {:.4f}{}, {:.0f} samples/s\n", epoch, epochs, report.loss, accuracy,
-             samples_per_second);
+  std::string test = report.test_accuracy ? fmt::format(", test accuracy {:.2f} %", 100 * *report.test_accuracy)
+                     : report.test_loss   ? fmt::format(", test loss {:.4f}", *report.test_loss)
+                                          : "";
+  for (const auto& metric : report.test_metrics)
+    test += fmt::format(", {} {}", nn::text_of_metric(metric.name), value_text(metric));
+  fmt::print("epoch {}/{}: loss {:.4f}{}, {:.0f} samples/s\n", epoch, epochs, report.loss, test, samples_per_second);
   std::fflush(stdout);
 }
 
@@ -74,6 +79,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
     nlohmann::ordered_json entry{{"loss", epoch.loss}};
     if (epoch.test_accuracy) entry["test_accuracy"] = *epoch.test_accuracy;
     if (epoch.test_loss) entry["test_loss"] = *epoch.test_loss;
+    for (const auto& metric : epoch.test_metrics) entry["test_" + metric.name] = metric.value;
     json["epochs"].push_back(entry);
   }
   json["step_seconds"] = report.step_seconds;

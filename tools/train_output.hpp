@@ -32,16 +32,20 @@ class TrainSpeaker : public nn::TrainObserver {
   double step_seconds_ = 0;  ///< running mean
 };
 
+/// "97.50 %" for an accuracy, otherwise "0.8512".
+std::string value_text(const nn::Metric& metric);
+
 /// The seconds of each phase, with its name.
 std::array<std::pair<const char*, double>, 4> phases(const nn::TimeReport& time);
 
 /// Text for stdout, several lines: speed, time of each phase, memory.
 std::string summary(const nn::TrainReport& report);
 
-/// {"losses": [per step], "epochs": [{"loss", "test_accuracy", "test_loss"}], "step_seconds", "samples_per_second",
-/// "time": {"compute", "halo", "collective", "input"}, "peak_memory_bytes", "predicted_memory_bytes", "bytes_sent",
-/// "messages", "run": {version, members of TrainRun}}. Without a test set there is neither "test_accuracy" nor
-/// "test_loss". "bytes_sent" and "messages" are those of one training step. Numbers that are not finite become null.
+/// {"losses": [per step], "epochs": [{"loss", "test_accuracy", "test_loss", "test_iou" or another metric}],
+/// "step_seconds", "samples_per_second", "time": {"compute", "halo", "collective", "input"}, "peak_memory_bytes",
+/// "predicted_memory_bytes", "bytes_sent", "messages", "run": {version, members of TrainRun}}. Names of metrics are
+/// those of nn/metrics.hpp after "test_". Without a test set no member begins with "test_". "bytes_sent" and
+/// "messages" are those of one training step. Numbers that are not finite become null.
 std::string to_json(const nn::TrainReport& report, const TrainRun& run);
 
 /// The times of all ranks as Chrome trace events (core/trace.hpp) on rank 0; empty on the other ranks.

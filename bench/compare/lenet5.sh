@@ -31,7 +31,7 @@ for batch in "$@"; do
       --data "$root/examples/data/mnist_subset" --batch "$batch" --steps "$steps" --strategy n$ranks --shift 0 \
       --progress none --json "$work/aloni.json" >/dev/null
     step_of "$work/aloni.json" >>"$work/aloni.times"
-    "$python" "$here/lenet5_pytorch.py" --ranks $ranks --batch "$batch" --steps "$steps" >"$work/pytorch.json"
+    "$python" "$here/steps_pytorch.py" --ranks $ranks --batch "$batch" --steps "$steps" >"$work/pytorch.json"
     step_of "$work/pytorch.json" >>"$work/pytorch.times"
   done
   python3 - "$batch" "$work/aloni.times" "$work/pytorch.times" <<'PYTHON'

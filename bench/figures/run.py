@@ -125,12 +125,12 @@ class Run:
                 values[f"{short}:work"] = case["flops"] * mean
         return values
 
-    def train(self, *words, pinned=False):
+    def train(self, *words, model="lenet5", data="examples/data/mnist_subset", pinned=False):
         """The JSON of `aloni train` on two ranks of one thread."""
         with tempfile.TemporaryDirectory() as folder:
             file = f"{folder}/out.json"
-            program = [BIN + "aloni", "train", "--model", "lenet5", "--data", "examples/data/mnist_subset",
-                       *map(str, words), "--progress", "none", "--json", file]
+            program = [BIN + "aloni", "train", "--model", model, "--data", data, *map(str, words), "--progress", "none",
+                       "--json", file]
             self.program(launched(2, program, pinned), clean_environment() | ONE_THREAD)
             with open(file, encoding="utf-8") as stream:
                 return json.load(stream)

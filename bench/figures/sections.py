@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import time
 from typing import Callable, NamedTuple
@@ -24,6 +25,27 @@ LOCAL_LAYERS = {
     "lenet-conv2-n512": "LeNet-5 conv2, 512 samples",
     "image64-c64-f64": "64 to 64 channels, 3×3, 64×64",
     "volume24-c16-f16": "16 to 16 channels, 3×3×3, 24³",
+}
+
+
+class NetworkCase(NamedTuple):
+    """One training step on two ranks."""
+    model: str
+    input: str
+    batch: int
+    steps: int
+    splits: tuple
+    at_least: float  # times as fast as PyTorch
+
+
+NETWORKS = {
+    "LeNet-5, 64 samples": NetworkCase("lenet5", "28x28x1", 64, 300, ("n2",), 2),
+    "LeNet-5, 1,024 samples": NetworkCase("lenet5", "28x28x1", 1024, 60, ("n2",), 2),
+    "mesh 1K, 512²": NetworkCase("mesh1k", "512x512x18", 1, 6, ("h2", "w2"), 1.15),
+    "ResNet-18, 32², 64 samples": NetworkCase("resnet18", "32x32x3", 64, 6, ("n2",), 0.95),
+    "U-Net, 256²": NetworkCase("unet2d", "256x256x1", 1, 6, ("h2",), 1.15),
+    "3-D U-Net, 64³": NetworkCase("unet3d", "64x64x64x1", 1, 4, ("d2",), 1.15),
+    "DenseNet-121, 32², 64 samples": NetworkCase("densenet121", "32x32x3", 64, 5, ("n2",), 1.3),
 }
 
 
@@ -49,7 +71,7 @@ def training(run):
         return {f"ours/{batch}": result["step_seconds"]}
 
     def pytorch(batch, steps):
-        output = run.peer("PyTorch", "lenet5_pytorch.py", "--ranks", 2, "--batch", batch, "--steps", steps)
+        output = run.peer("PyTorch", "steps_pytorch.py", "--ranks", 2, "--batch", batch, "--steps", steps)
         return {f"PyTorch/{batch}": json.loads(output)["step_seconds"]}
 
     def demo():
@@ -87,6 +109,44 @@ def training(run):
     for name in ("compute", "halo", "collective", "input"):
         run.bar(f"demo-{name}", f"share of a step of the demo: {name}", median(values, f"demo/{name}"), unit="%",
                 command="scripts/demo.sh")
+
+
+def networks(run):
+    """The faster of our splits against the faster of PyTorch's two ways; the median over turns of median steps."""
+
+    def arguments(case):
+        return ["--model", case.model, "--input", case.input, "--batch", case.batch]
+
+    def ours(name, case, split):
+        result = run.train("--input", case.input, "--batch", case.batch, "--steps", case.steps + 2, "--strategy", split,
+                           model=case.model, data="synthetic", pinned=True)
+        return {f"ours/{name}/{split}": result["step_seconds"], f"memory/{name}/{split}": 2 * result["peak_memory_bytes"]}
+
+    def pytorch(name, case, ranks):
+        output = run.peer("PyTorch", "steps_pytorch.py", *arguments(case), "--ranks", ranks, "--steps", case.steps,
+                          "--warmup", 2)
+        result = json.loads(output)
+        return {f"PyTorch/{name}/{ranks}": result["step_seconds"],
+                f"PyTorch memory/{name}/{ranks}": result["peak_memory_bytes"]}
+
+    measurements = []
+    for name, case in NETWORKS.items():
+        measurements += [functools.partial(ours, name, case, split) for split in case.splits]
+        measurements += [functools.partial(pytorch, name, case, ranks) for ranks in (1, 2) if case.batch % ranks == 0]
+    values = run.in_turns(*measurements)
+
+    def least(prefix):
+        """The least median, and its case."""
+        medians = {key.removeprefix(prefix): median(values, key) for key in values if key.startswith(prefix)}
+        return min(((value, key) for key, value in medians.items()), default=(None, ""))
+
+    for name, case in NETWORKS.items():
+        (time, split), (peer, ranks) = least(f"ours/{name}/"), least(f"PyTorch/{name}/")
+        command = f"bench/compare/steps_pytorch.py {shlex.join(map(str, arguments(case)))} --ranks {ranks}"
+        run.bar(f"{name}-step", f"{name}: step, split {split}", time, peer, "PyTorch", at_least=case.at_least,
+                command=command)
+        run.bar(f"{name}-memory", f"{name}: memory of both ranks", median(values, f"memory/{name}/{split}"),
+                median(values, f"PyTorch memory/{name}/{ranks}"), "PyTorch", unit="bytes", at_most=0.7, command=command)
 
 
 def threads(run):
@@ -447,6 +507,7 @@ class Section(NamedTuple):
 
 SECTIONS = {
     "training": Section(training, 5),
+    "networks": Section(networks, 3),
     "threads": Section(threads, 3),
     "all_reduce": Section(all_reduce, 5),
     "halo": Section(halo, 5),

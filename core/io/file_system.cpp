@@ -47,6 +47,15 @@ class RealFile : public OutputFile {
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
   }
+  void write_at(Index offset, std::span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) refuse(path_, "cannot be written", n == 0 ? ENOSPC : errno);
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+      offset += n;
+    }
+  }
   void sync() override {
     // Devices and pipes have nothing to flush.
     if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) refuse(path_, "cannot be written", errno);
@@ -80,6 +89,12 @@ class RealFileSystem : public FileSystem {
       if (fd >= 0) return std::make_unique<RealFile>(name, fd);
       if (errno != EEXIST || attempt == most_attempts) refuse(path, "cannot be created", errno);
     }
+  }
+
+  std::unique_ptr<OutputFile> open(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) refuse(path, "cannot be opened", errno);
+    return std::make_unique<RealFile>(path, fd);
   }
 
   void rename(const std::string& from, const std::string& to) override {

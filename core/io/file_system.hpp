@@ -24,12 +24,14 @@
 
 namespace aloni::io {
 
-/// A new file, open for writing. The destructor closes it without a check.
+/// A file, open for writing. The destructor closes it without a check.
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
   virtual const std::string& path() const = 0;
   virtual void write(std::span<const std::byte> bytes) = 0;
+  /// Writes at a position, also beyond the end; bytes in between are zero. Does not move the position of write().
+  virtual void write_at(Index offset, std::span<const std::byte> bytes) = 0;
   /// The contents reach the disk before this call returns.
   virtual void sync() = 0;
   /// Some errors of delayed writes (quotas, network file systems) appear only here.
@@ -43,6 +45,8 @@ class FileSystem {
   virtual std::unique_ptr<OutputFile> create(const std::string& path) = 0;
   /// Creates an empty file with a new name that begins with `path`.
   virtual std::unique_ptr<OutputFile> create_temporary(const std::string& path) = 0;
+  /// Opens an existing file and keeps its contents: for write_at() by several processes.
+  virtual std::unique_ptr<OutputFile> open(const std::string& path) = 0;
   /// Replaces `to` at once. @pre both are in the same folder
   virtual void rename(const std::string& from, const std::string& to) = 0;
   /// Does nothing if the file does not exist.

@@ -23,7 +23,7 @@ struct HostBatch {
 /// The boxes of a rank in a mini-batch, and what the loss wants. Samples count within the mini-batch.
 struct BatchPart {
   views::Box input;   ///< Network::input_box()
-  views::Box output;  ///< Network::output_box()
+  views::Box output;  ///< Network::output_box(); empty: no labels and no targets are read
   LossTargets targets = LossTargets::sample_labels;
   Index classes = 0;  ///< labels are below it: the number of logits
 };

@@ -58,9 +58,15 @@ BatchPart part_of_batch(const Network<T, Exec>& network, const NetworkDescriptio
 }
 
 template <class T, class Exec>
-void load_batch(const Queue<Exec>& queue, const HostBatch<T>& batch, Network<T, Exec>& network) {
+void load_input(const Queue<Exec>& queue, const HostBatch<T>& batch, Network<T, Exec>& network) {
   const auto timing = network.stopwatch().measure(Stopwatch::Phase::input);
   upload(queue, "input", batch.input, network.input());
+}
+
+template <class T, class Exec>
+void load_batch(const Queue<Exec>& queue, const HostBatch<T>& batch, Network<T, Exec>& network) {
+  load_input(queue, batch, network);
+  const auto timing = network.stopwatch().measure(Stopwatch::Phase::input);
   const auto pixel_labels = network.pixel_labels();
   upload(queue, "targets", batch.targets, network.targets());
   if (pixel_labels.size() > 0) {
@@ -72,6 +78,7 @@ void load_batch(const Queue<Exec>& queue, const HostBatch<T>& batch, Network<T, 
 
 #define INSTANTIATE(T, Exec)                                                            \
   template BatchPart part_of_batch(const Network<T, Exec>&, const NetworkDescription&); \
+  template void load_input(const Queue<Exec>&, const HostBatch<T>&, Network<T, Exec>&); \
   template void load_batch(const Queue<Exec>&, const HostBatch<T>&, Network<T, Exec>&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE

@@ -15,4 +15,8 @@ BatchPart part_of_batch(const Network<T, Exec>& network, const NetworkDescriptio
 template <class T, class Exec>
 void load_batch(const Queue<Exec>& queue, const HostBatch<T>& batch, Network<T, Exec>& network);
 
+/// Fills input() only: for a network that predicts. As above otherwise. @pre `batch` was read for input_box()
+template <class T, class Exec>
+void load_input(const Queue<Exec>& queue, const HostBatch<T>& batch, Network<T, Exec>& network);
+
 }  // namespace aloni::nn

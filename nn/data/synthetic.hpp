@@ -1,6 +1,6 @@
 #pragma once
-// Made-up data: each value is a function of the seed, the step and the global index (core/random.hpp). So the data are
-// equal for any number of ranks and any strategy, take no memory, and exist for every network.
+// Made-up data: each value is a function of the seed, the step and the global index. So the data are equal for any
+// number of ranks and any strategy, take no memory, and exist for every network.
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/network_description.hpp>

@@ -1,9 +1,9 @@
 #include <aloni/nn/local/batch_norm.hpp>
 
 #include <aloni/nn/local/channel_sums.hpp>
+#include <aloni/nn/local/detail/batch_norm_kernels.hpp>
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
-#include <aloni/nn/local/detail/normalisation.hpp>
 
 #include <utility>
 
@@ -39,23 +39,6 @@ struct Inverse {
   KOKKOS_FUNCTION void operator()(const Index c) const { inv_std(c) = 1.0 / Kokkos::sqrt(variance(c) + epsilon); }
 };
 
-template <class T, class Exec>
-struct NormaliseGradient {
-  Rows rows;
-  double inverse_count;
-  Tensor<const T, Exec> x, dy;
-  Array<const double, Exec> mean, inv_std;
-  Array<const parameter_type_t<T>, Exec> gamma;
-  Array<const double, Exec> sums;
-  Tensor<T, Exec> dx;
-  KOKKOS_FUNCTION void element(Index n, Index d, Index h, Index w, Index c) const {
-    const double normal = (static_cast<double>(x(n, d, h, w, c)) - mean(c)) * inv_std(c);
-    const double share = (sums(c) + normal * sums(rows.channels + c)) * inverse_count;
-    dx(n, d, h, w, c) =
-        static_cast<T>(static_cast<double>(gamma(c)) * inv_std(c) * (static_cast<double>(dy(n, d, h, w, c)) - share));
-  }
-};
-
 }  // namespace detail
 
 template <class T, class Exec>
@@ -81,15 +64,14 @@ void BatchNormReduction<T, Exec>::statistics(const Exec& exec, InTensor<T, Exec>
   detail::check(rows.rows() <= max_rows_ && rows.channels == channels_, operation, "x", detail::extents_text(x),
                 "the channels and at most the rows given to the constructor");
   detail::check_extent(operation, "sums", sums, 2 * channels_);
-  detail::reduce_channels<T, Exec, false>(exec, "aloni::nn::batch_norm_statistics", rows,
-                                          detail::shares_of(1, rows.rows()), detail::PerChannel{}, x, {}, {}, {},
-                                          partial_, sums);
+  detail::add_batch_norm_sums<false, false, T, Exec>(exec, "aloni::nn::batch_norm_statistics", {}, x, {}, partial_,
+                                                     sums);
 }
 
 template <class T, class Exec>
 void BatchNormReduction<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy,
                                             InArray<double, Exec> mean, InArray<double, Exec> inv_std,
-                                            OutArray<double, Exec> sums) {
+                                            OutArray<double, Exec> sums, Rectified relu) {
   constexpr auto operation = "aloni::nn::local::BatchNormReduction::gradients";
   const detail::Rows rows = detail::rows_of(x);
   detail::check(rows.rows() <= max_rows_ && rows.channels == channels_, operation, "x", detail::extents_text(x),
@@ -98,9 +80,13 @@ void BatchNormReduction<T, Exec>::gradients(const Exec& exec, InTensor<T, Exec> 
   detail::check_extent(operation, "mean", mean, channels_);
   detail::check_extent(operation, "inv_std", inv_std, channels_);
   detail::check_extent(operation, "sums", sums, 2 * channels_);
-  detail::reduce_channels<T, Exec, true>(exec, "aloni::nn::batch_norm_gradients", rows,
-                                         detail::shares_of(1, rows.rows()), detail::PerChannel{}, x, dy, mean, inv_std,
-                                         partial_, sums);
+  const detail::ChannelArrays<T, Exec> channels{mean, inv_std, relu.gamma, relu.beta};
+  constexpr auto label = "aloni::nn::batch_norm_gradients";
+  if (relu.gamma.extent(0) == 0)
+    return detail::add_batch_norm_sums<true, false, T, Exec>(exec, label, channels, x, dy, partial_, sums);
+  detail::check_extent(operation, "gamma", relu.gamma, channels_);
+  detail::check_extent(operation, "beta", relu.beta, channels_);
+  detail::add_batch_norm_sums<true, true, T, Exec>(exec, label, channels, x, dy, partial_, sums);
 }
 
 template <class Exec>
@@ -134,7 +120,7 @@ void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> 
 template <class T, class Exec>
 void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
                         InArray<double, Exec> inv_std, InArray<parameter_type_t<T>, Exec> gamma,
-                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y) {
+                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y, bool relu) {
   constexpr auto operation = "aloni::nn::local::batch_norm_forward";
   const detail::Rows rows = detail::rows_of(y);
   detail::check_same_extents(operation, "x", x, y);
@@ -142,8 +128,13 @@ void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, E
   detail::check_extent(operation, "inv_std", inv_std, rows.channels);
   detail::check_extent(operation, "gamma", gamma, rows.channels);
   detail::check_extent(operation, "beta", beta, rows.channels);
-  detail::for_each_element(exec, "aloni::nn::batch_norm_forward",
-                           detail::Normalise<T, Exec>{rows, {}, x, mean, inv_std, gamma, beta, y});
+  using Real = parameter_type_t<T>;
+  const detail::ChannelArrays<T, Exec> channels{mean, inv_std, gamma, beta};
+  constexpr auto label = "aloni::nn::batch_norm_forward";
+  if (relu)
+    detail::for_each_normalised<detail::BatchNormValue<Real, true>, T, Exec>(exec, label, channels, x, {}, y);
+  else
+    detail::for_each_normalised<detail::BatchNormValue<Real, false>, T, Exec>(exec, label, channels, x, {}, y);
 }
 
 template <class T, class Exec>
@@ -159,7 +150,8 @@ void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums
 template <class T, class Exec>
 void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
                          InArray<double, Exec> mean, InArray<double, Exec> inv_std,
-                         InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, Tensor<T, Exec> dx) {
+                         InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, Tensor<T, Exec> dx,
+                         InArray<parameter_type_t<T>, Exec> beta_of_relu) {
   constexpr auto operation = "aloni::nn::local::batch_norm_backward";
   const detail::Rows rows = detail::rows_of(dx);
   detail::check(count > 0, operation, "count", std::to_string(count), "at least one element per channel");
@@ -169,9 +161,15 @@ void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InT
   detail::check_extent(operation, "inv_std", inv_std, rows.channels);
   detail::check_extent(operation, "gamma", gamma, rows.channels);
   detail::check_extent(operation, "sums", sums, 2 * rows.channels);
-  detail::for_each_element(exec, "aloni::nn::batch_norm_backward",
-                           detail::NormaliseGradient<T, Exec>{rows, 1.0 / static_cast<double>(count), x, dy, mean,
-                                                              inv_std, gamma, sums, dx});
+  using Real = parameter_type_t<T>;
+  const detail::ChannelArrays<T, Exec> channels{mean,         inv_std, gamma,
+                                                beta_of_relu, sums,    1 / static_cast<double>(count)};
+  constexpr auto label = "aloni::nn::batch_norm_backward";
+  if (beta_of_relu.extent(0) == 0)
+    return detail::for_each_normalised<detail::BatchNormGradient<Real, false>, T, Exec>(exec, label, channels, x, dy,
+                                                                                        dx);
+  detail::check_extent(operation, "beta", beta_of_relu, rows.channels);
+  detail::for_each_normalised<detail::BatchNormGradient<Real, true>, T, Exec>(exec, label, channels, x, dy, dx);
 }
 
 #define INSTANTIATE(Exec)                                                                                       \
@@ -192,10 +190,10 @@ ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
   template class BatchNormReduction<T, Exec>;                                                                 \
   template void batch_norm_forward<T, Exec>(const Exec&, InTensor<T, Exec>, InArray<double, Exec>,            \
                                             InArray<double, Exec>, InArray<parameter_type_t<T>, Exec>,        \
-                                            InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>);             \
+                                            InArray<parameter_type_t<T>, Exec>, Tensor<T, Exec>, bool);       \
   template void batch_norm_backward<T, Exec>(                                                                 \
       const Exec&, Index, InTensor<T, Exec>, InTensor<T, Exec>, InArray<double, Exec>, InArray<double, Exec>, \
-      InArray<parameter_type_t<T>, Exec>, InArray<double, Exec>, Tensor<T, Exec>);
+      InArray<parameter_type_t<T>, Exec>, InArray<double, Exec>, Tensor<T, Exec>, InArray<parameter_type_t<T>, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 

@@ -12,7 +12,7 @@
 //   … all-reduce sums …
 //   batch_norm_backward(exec, count, x, dy, mean, inv_std, gamma, sums, dx);
 //
-// Statistics are double for both precisions, because Σx² - (Σx)²/n loses half of the digits. The order of sums depends
+// Statistics are double for all precisions, because Σx² - (Σx)²/n loses half of the digits. The order of sums depends
 // on the extents only, not on the number of threads.
 #include <aloni/nn/local/local_types.hpp>
 
@@ -31,9 +31,13 @@ class BatchNormReduction {
 
   /// sums (2C): Σx, Σx². @pre x.extent(0..2) at most those of the constructor
   void statistics(const Exec& exec, InTensor<T, Exec> x, OutArray<double, Exec> sums);
-  /// sums (2C): Σdy, Σdy·(x-mean)·inv_std.
+  /// gamma and beta of a normalisation with a ReLU behind it, for the sign of its output; extent 0: without a ReLU.
+  struct Rectified {
+    Array<const parameter_type_t<T>, Exec> gamma = {}, beta = {};
+  };
+  /// sums (2C): Σdy, Σdy·(x-mean)·inv_std. With `relu` dy is the gradient of the output of the ReLU.
   void gradients(const Exec& exec, InTensor<T, Exec> x, InTensor<T, Exec> dy, InArray<double, Exec> mean,
-                 InArray<double, Exec> inv_std, OutArray<double, Exec> sums);
+                 InArray<double, Exec> inv_std, OutArray<double, Exec> sums, Rectified relu = {});
 
  private:
   Index max_rows_, channels_;
@@ -57,11 +61,11 @@ template <class Exec>
 void batch_norm_inverse(const Exec& exec, double epsilon, InArray<double, Exec> running_variance,
                         OutArray<double, Exec> inv_std);
 
-/// y = (x - mean) × inv_std × gamma + beta. y may be x.
+/// y = (x - mean) × inv_std × gamma + beta, with `relu` max(0, y). y may be x. Computed in the type of the parameters.
 template <class T, class Exec>
 void batch_norm_forward(const Exec& exec, InTensor<T, Exec> x, InArray<double, Exec> mean,
                         InArray<double, Exec> inv_std, InArray<parameter_type_t<T>, Exec> gamma,
-                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y);
+                        InArray<parameter_type_t<T>, Exec> beta, Tensor<T, Exec> y, bool relu = false);
 
 /// dgamma = Σdy·x̂, dbeta = Σdy from the sums of BatchNormReduction::gradients. T is the type of the parameters.
 template <class T, class Exec>
@@ -69,9 +73,12 @@ void batch_norm_parameter_gradients(const Exec& exec, InArray<double, Exec> sums
                                     OutArray<T, Exec> dbeta);
 
 /// dx = gamma × inv_std × (dy - (Σdy + x̂ Σdy·x̂) / count), with the sums of the whole group. dx may be dy.
+/// Computed in the type of the parameters. `beta_of_relu`: beta, if dy is the gradient of a ReLU of the output; extent 0
+/// otherwise.
 template <class T, class Exec>
 void batch_norm_backward(const Exec& exec, Index count, InTensor<T, Exec> x, InTensor<T, Exec> dy,
                          InArray<double, Exec> mean, InArray<double, Exec> inv_std,
-                         InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, Tensor<T, Exec> dx);
+                         InArray<parameter_type_t<T>, Exec> gamma, InArray<double, Exec> sums, Tensor<T, Exec> dx,
+                         InArray<parameter_type_t<T>, Exec> beta_of_relu = {});
 
 }  // namespace aloni::nn::local

@@ -20,6 +20,7 @@ set(ALONI_NN_LOCAL_HEADERS
     local/layer_norm.hpp
     local/local_types.hpp
     local/loss.hpp
+    local/metric_sums.hpp
     local/norms.hpp
     local/pointwise.hpp
     local/pointwise_layers.hpp
@@ -50,6 +51,7 @@ set(ALONI_NN_LOCAL_SOURCES
     local/group_norm.cpp
     local/layer_norm.cpp
     local/loss.cpp
+    local/metric_sums.cpp
     local/norms.cpp
     local/pointwise.cpp
     local/pointwise_layers.cpp

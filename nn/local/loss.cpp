@@ -2,24 +2,11 @@
 
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/sums.hpp>
 
 namespace aloni::nn::local {
 
 namespace detail {
-
-/// Sums of the loss and of right predictions. They are reduced into a view, so no call waits.
-template <int count>
-struct Sums {
-  using value_type = double[];
-  using size_type = Index;
-  unsigned value_count = count;
-  KOKKOS_FUNCTION void join(double into[], const double from[]) const {
-    for (int i = 0; i < count; ++i) into[i] += from[i];
-  }
-  KOKKOS_FUNCTION void init(double sums[]) const {
-    for (int i = 0; i < count; ++i) sums[i] = 0;
-  }
-};
 
 /// One index is one pixel.
 template <class T, class Exec>

@@ -142,6 +142,9 @@ double flops(const LossWork& w) {
   return (w.smoothing > 0 ? 8 : 6) * n;
 }
 
+/// A comparison, or a difference, of each element.
+double flops(const MetricsWork& w) { return w.counts ? number_of(w.region) : 0; }
+
 double flops(const OptimiserWork& w) { return properties_of(w.kind).flops * static_cast<double>(w.elements); }
 
 /// A square and a sum per element. A root, a division and few more per tensor.

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/detail/builder.hpp>
 #include <aloni/nn/plan/detail/convolution_planner.hpp>
@@ -255,6 +256,13 @@ class StepPlanner {
     loss_ = builder_.add_array("loss", BufferRole::workspace, ElementType::float64, 2);
     if (network_.loss == Loss::dice)
       global_sums_ = builder_.add_array("loss: sums", BufferRole::workspace, ElementType::float64, 4);
+    if (const Index sums = metric_sums(network_.loss, layers_.output_of(size() - 1).extents()[Dim::channel]);
+        sums > 0 && !trains()) {
+      metrics_ = builder_.add_array("metrics", BufferRole::workspace, ElementType::float64, sums);
+      // Both are read after the step: neither takes the place of the other.
+      builder_.at(loss_).persistent = true;
+      builder_.at(metrics_).persistent = true;
+    }
   }
 
   void lay_out_gradients() {
@@ -499,6 +507,15 @@ class StepPlanner {
     builder_.add("", work, {builder_.owned(last.y), builder_.owned(targets_), builder_.whole(global_sums_)},
                  {builder_.owned(last.dy), builder_.whole(loss_)});
     if (!trains()) add_sum_of_all_ranks(loss_);  // the sums of gradients include the loss
+    if (metrics_ == no_buffer) return;
+    const MetricsWork metrics{.loss = work.loss,
+                              .output = work.output,
+                              .targets = work.targets,
+                              .sums = metrics_,
+                              .region = own,
+                              .counts = work.counts};
+    builder_.add("metrics", metrics, {builder_.owned(last.y), builder_.owned(targets_)}, {builder_.whole(metrics_)});
+    add_sum_of_all_ranks(metrics_);
   }
 
   // The gradient of the weights usually needs no ghosts: it hides the exchange.
@@ -703,6 +720,7 @@ class StepPlanner {
   std::vector<std::vector<BufferId>> states_;    ///< of the optimiser, per learned tensor
   BufferId input_ = no_buffer, input_gradient_ = no_buffer, targets_ = no_buffer, loss_ = no_buffer;
   BufferId global_sums_ = no_buffer;  ///< of a loss with two stages
+  BufferId metrics_ = no_buffer;      ///< the sums of metrics, in inference
 };
 
 }  // namespace

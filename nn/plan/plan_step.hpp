@@ -37,7 +37,7 @@ struct StepOptions {
 };
 
 /// The buffers have these names:
-///  - of the network: input, input_gradient, labels, targets, loss, "loss: sums";
+///  - of the network: input, input_gradient, labels, targets, loss, "loss: sums", metrics;
 ///  - of each layer: NAME_y, NAME_dy, NAME_x and NAME_dx. If it has several inputs, their numbers follow. A layer that
 ///    uses the buffer of another one has none of its own;
 ///  - of each learned tensor: its name, NAME.gradient, and the states of the optimiser (nn/optimiser.hpp):

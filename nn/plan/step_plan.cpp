@@ -31,8 +31,8 @@ const char* name(StepPhase phase) {
 const char* kind(const Work& work) {
   constexpr std::array names{"convolution", "filter_gradient", "weights",    "bias",          "bias_gradient",
                              "rounding",    "pooling",         "resampling", "normalisation", "mean",
-                             "dense",       "pointwise",       "dropout",    "loss",          "norms",
-                             "optimiser",   "transfer",        "reduction"};
+                             "dense",       "pointwise",       "dropout",    "loss",          "metrics",
+                             "norms",       "optimiser",       "transfer",   "reduction"};
   static_assert(names.size() == std::variant_size_v<Work>);
   return names[work.index()];
 }

@@ -213,6 +213,15 @@ struct LossWork {
   double smoothing = 0;         ///< of labels
 };
 
+/// The sums of this rank's samples from which the metrics of a test set follow (nn/metrics.hpp). In inference only.
+struct MetricsWork {
+  Loss loss = Loss::softmax_cross_entropy;
+  BufferId output = no_buffer, targets = no_buffer;
+  BufferId sums = no_buffer;
+  views::Box region = {};  ///< of the output
+  bool counts = true;      ///< false: another rank contributes the same samples, and the sums are 0
+};
+
 /// A learned tensor in an update.
 struct UpdatedTensor {
   BufferId value = no_buffer, gradient = no_buffer;
@@ -282,7 +291,7 @@ struct ReductionWork {
 
 using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,
                           PoolingWork, ResamplingWork, NormalisationWork, GlobalAverageWork, DenseWork, PointwiseWork,
-                          DropoutWork, LossWork, NormWork, OptimiserWork, TransferWork, ReductionWork>;
+                          DropoutWork, LossWork, MetricsWork, NormWork, OptimiserWork, TransferWork, ReductionWork>;
 
 /// "convolution", "filter_gradient", … For people and files.
 const char* kind(const Work& work);

@@ -3,6 +3,7 @@
 #include <aloni/nn/local/dense.hpp>
 #include <aloni/nn/local/dropout.hpp>
 #include <aloni/nn/local/loss.hpp>
+#include <aloni/nn/local/metric_sums.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/local/pointwise_layers.hpp>
 #include <aloni/nn/local/pooling.hpp>
@@ -492,6 +493,29 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
   };
 }
 
+template <class T, class Exec>
+auto Binder<T, Exec>::kernel(const StepPlan& plan, const MetricsWork& work) -> Kernel {
+  const auto sums = memory_.template flat<double>(plan, work.sums);
+  if (work.region.empty() || !work.counts) return [sums](const Exec& exec) { Kokkos::deep_copy(exec, sums, 0.0); };
+  const View y = memory_.template view<T>(plan, work.output, work.region);
+  switch (targets_of(work.loss)) {
+    case LossTargets::sample_labels:
+      return [y, sums, labels = memory_.template flat<std::int32_t>(plan, work.targets)](const Exec& exec) {
+        local::top_matches<T, Exec>(exec, y, labels, 5, sums);
+      };
+    case LossTargets::pixel_labels:
+      return [y, sums, labels = memory_.template view<std::int32_t>(plan, work.targets)](const Exec& exec) {
+        local::class_overlaps<T, Exec>(exec, y, labels, sums);
+      };
+    case LossTargets::elements:
+      break;
+  }
+  const View targets = memory_.template view<T>(plan, work.targets);
+  if (work.loss == Loss::mean_squared_error)
+    return [y, targets, sums](const Exec& exec) { local::absolute_errors<T, Exec>(exec, y, targets, sums); };
+  return [y, targets, sums](const Exec& exec) { local::foreground_overlap<T, Exec>(exec, y, targets, sums); };
+}
+
 #define INSTANTIATE(T, Exec)                                                                \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const PoolingWork&)->Kernel;       \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const ResamplingWork&)->Kernel;    \
@@ -500,7 +524,8 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const LossWork& work) -> Kern
   template auto Binder<T, Exec>::kernel(const StepPlan&, const DenseWork&)->Kernel;         \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const PointwiseWork&)->Kernel;     \
   template auto Binder<T, Exec>::kernel(const StepPlan&, const DropoutWork&)->Kernel;       \
-  template auto Binder<T, Exec>::kernel(const StepPlan&, const LossWork&)->Kernel;
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const LossWork&)->Kernel;          \
+  template auto Binder<T, Exec>::kernel(const StepPlan&, const MetricsWork&)->Kernel;
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE
 

@@ -118,6 +118,7 @@ class Binder {
   Kernel kernel(const StepPlan& plan, const PointwiseWork& work);
   Kernel kernel(const StepPlan& plan, const DropoutWork& work);
   Kernel kernel(const StepPlan& plan, const LossWork& work);
+  Kernel kernel(const StepPlan& plan, const MetricsWork& work);
   Kernel kernel(const StepPlan& plan, const NormWork& work);
   Kernel kernel(const StepPlan& plan, const OptimiserWork& work);
 

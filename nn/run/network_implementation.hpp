@@ -49,6 +49,7 @@ struct Network<T, Exec>::Implementation {
   typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
   typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the correct predictions
   Kokkos::View<double[2], Kokkos::HostSpace> host_loss{"aloni::nn::loss"};
+  Kokkos::View<double*, Kokkos::HostSpace> host_metrics;
   Stopwatch stopwatch;
   StepTimes* times = nullptr;  ///< null: nothing is recorded
   TimedNodes timed_training, timed_inference;

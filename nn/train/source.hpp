@@ -1,19 +1,16 @@
 #pragma once
 // The mini-batches of a training: of data sets (dataset_source.hpp), or of made-up data.
 #include <aloni/nn/data/synthetic.hpp>
+#include <aloni/nn/metrics.hpp>
+#include <aloni/nn/sample_pictures.hpp>
 #include <aloni/nn/train/networks.hpp>
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 namespace aloni::nn {
-
-/// Of the test set after an epoch; empty without a test set.
-struct TestResult {
-  std::optional<double> accuracy = {};  ///< also empty for a loss without correct predictions
-  std::optional<double> loss = {};
-};
 
 template <class T>
 class Source {
@@ -33,6 +30,10 @@ class Source {
   /// Evaluates the test set, if there is one. `check_loss` gets each loss. Collective.
   virtual TestResult test(Networks<T>& networks, const Queue<Exec>& queue, Index batch,
                           const std::function<void(double)>& check_loss) = 0;
+  /// The first `count` samples of the test set with their predictions; none without a test set. Collective.
+  virtual std::vector<SampleResult> samples(Networks<T>&, const Queue<Exec>&, Index /*batch*/, Index /*count*/) {
+    return {};
+  }
 };
 
 /// One epoch of `steps` full mini-batches.

@@ -124,6 +124,11 @@ TrainReport Training<T>::run() {
     if (average_) average_->exchange(queue_);
   }
   finish_report();
+  if (options_.sample_results > 0) {  // after the peak of memory is known: pictures do not belong to the training
+    if (average_) average_->exchange(queue_);
+    report_.samples = source_.samples(networks_, queue_, batch_, options_.sample_results);
+    if (average_) average_->exchange(queue_);
+  }
   return report_;
 }
 
@@ -151,7 +156,7 @@ bool Training<T>::run_epoch(int epoch) {
   if (average_) average_->exchange(queue_);
   const TestResult test = source_.test(networks_, queue_, batch_, check_test_loss);
   if (average_) average_->exchange(queue_);
-  report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss});
+  report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss, test.metrics});
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
   }

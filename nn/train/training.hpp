@@ -11,7 +11,9 @@
 #include <aloni/nn/weight_average.hpp>
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace aloni::nn {
@@ -107,6 +109,7 @@ class Training {
   /// The epochs of the report, as a checkpoint saves them.
   struct SavedEpochs {
     std::vector<double> losses, test_accuracies, test_losses;
+    std::map<std::string, std::vector<double>> test_metrics;  ///< by name
   } epochs_saved_;
 };
 

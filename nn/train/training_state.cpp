@@ -26,6 +26,12 @@ std::string checksum_of(const NetworkDescription& network) {
   return digits;
 }
 
+/// NaN if there is no such metric.
+double value_of(const std::vector<Metric>& metrics, const std::string& name) {
+  const auto found = std::ranges::find(metrics, name, &Metric::name);
+  return found == metrics.end() ? std::nan("") : found->value;
+}
+
 }  // namespace
 
 template <class T>
@@ -93,10 +99,16 @@ void Training<T>::archive(checkpoint::Archive& a) {
     epochs_saved_.test_accuracies.push_back(epoch.test_accuracy.value_or(std::nan("")));
     epochs_saved_.test_losses.push_back(epoch.test_loss.value_or(std::nan("")));
   }
-  const auto& [losses, accuracies, test_losses] = epochs_saved_;
+  auto& [losses, accuracies, test_losses, metrics] = epochs_saved_;
   a.values("epochs.loss", epochs_saved_.losses);
   a.values("epochs.test_accuracy", epochs_saved_.test_accuracies);
   a.values("epochs.test_loss", epochs_saved_.test_losses);
+  const Index channels = infer_extents(description_, 1).back()[views::Dim::channel];
+  for (const std::string& name : metric_names(description_.loss, channels)) {
+    std::vector<double>& values = metrics[name];
+    for (const EpochReport& epoch : report_.epochs) values.push_back(value_of(epoch.test_metrics, name));
+    a.values("epochs.test_" + name, values);
+  }
   if (!a.loads()) return;
   if (std::ssize(report_.losses) != progress_.steps || losses.size() != accuracies.size() ||
       losses.size() != test_losses.size()) {
@@ -105,8 +117,11 @@ void Training<T>::archive(checkpoint::Archive& a) {
   }
   const auto present = [](double value) { return std::isnan(value) ? std::nullopt : std::optional(value); };
   report_.epochs.clear();
-  for (std::size_t e = 0; e < losses.size(); ++e)
+  for (std::size_t e = 0; e < losses.size(); ++e) {
     report_.epochs.push_back({losses[e], present(accuracies[e]), present(test_losses[e])});
+    for (const auto& [name, values] : metrics)
+      if (e < values.size() && !std::isnan(values[e])) report_.epochs.back().test_metrics.push_back({name, values[e]});
+  }
 }
 
 #define INSTANTIATE(T, Exec)                \

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <support/temporary_folder.hpp>
 #include <vector>
 
@@ -49,6 +50,21 @@ TEST_F(RealFiles, AreReadFromAnOffset) {
   EXPECT_THAT(refusal([&] { read("file", 3, 3); }), testing::HasSubstr("ends after 5 bytes: expected at least 6"));
   EXPECT_THAT(refusal([&] { read("none", 0, 1); }), testing::HasSubstr("missing"));
   EXPECT_EQ(files_.size(folder_.path("none")), -1);
+}
+
+TEST_F(RealFiles, AreWrittenAtAPositionByEachThatOpensThem) {
+  const std::string path = folder_.path("file");
+  const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };
+  const auto first = files_.create(path), second = files_.open(path);
+  second->write_at(6, bytes("end"));
+  first->write(bytes("begin"));
+  first->write_at(1, bytes("E"));
+  first->close();
+  second->sync();
+  second->close();
+  EXPECT_EQ(read("file", 0, 9), std::string("bEgin\0end", 9));
+  EXPECT_THAT(refusal([&] { files_.open(folder_.path("none")); }), testing::HasSubstr("none = cannot be opened (No"));
+  EXPECT_THAT(refusal([&] { files_.open("/dev/full")->write_at(0, bytes("x")); }), testing::HasSubstr("No space left"));
 }
 
 TEST_F(RealFiles, AreListedInOrder) {

@@ -490,6 +490,13 @@ std::map<std::string, Change> faults() {
     std::swap(plan.nodes[losses[0]], plan.nodes[losses[0] - 1]);
     return true;
   };
+  all["metrics are dropped"] = drop<MetricsWork>();
+  all["metrics count samples that another rank counts"] = change<MetricsWork>([](MetricsWork& w, Dice&) {
+    w.counts = !w.counts;
+    return true;
+  });
+  all["metrics are those of fewer pixels"] =
+      change<MetricsWork>([](MetricsWork& w, Dice& dice) { return shrink(w.region, dice); });
   all["a node writes the memory of the caller"] = [](Case& c, Dice& dice) {
     StepPlan& plan = any_plan(c, dice);
     const std::vector<Uses> uses = uses_of(plan);
@@ -879,6 +886,17 @@ std::map<std::string, Change> faults() {
   all["the sums of the gradient of a normalisation leave a rank out"] =
       with_sums_of<NormalisationWork>(StepPhase::backward, leave_one_out);
   all["the sums of a mean leave a rank out"] = with_sums_of<GlobalAverageWork>(StepPhase::forward, leave_one_out);
+  all["no rank adds the metrics"] = [](Case& c, Dice&) {
+    if (c.plans.size() < 2 || nodes_of<MetricsWork>(c.plans[0]).empty()) return false;
+    for (StepPlan& plan : c.plans) {
+      const BufferId metrics = plan.find("metrics");
+      std::erase_if(plan.nodes, [metrics](const PlanNode& n) {
+        const auto* w = std::get_if<ReductionWork>(&n.work);
+        return w && w->buffers == std::vector{metrics};
+      });
+    }
+    return true;
+  };
   all["no rank adds the loss"] = [](Case& c, Dice& dice) {
     if (c.plans.size() < 2 || c.plans[0].kind == StepKind::gradients) return false;
     (void)dice;
@@ -1028,7 +1046,8 @@ std::map<std::string, std::vector<std::string>> words() {
                                          "which is the output of the network",
                                          "with zeros",
                                          "reads the gradient of the output before the last layer has replaced it",
-                                         "no node computes the loss"};
+                                         "no node computes the loss",
+                                         "no node computes the metrics"};
   const std::vector<std::string> unnamed{"which the node does not name"};
   const std::vector<std::string> problem{"the problem of a kernel does not fit its boxes", "a kernel gets",
                                          "without a value"};
@@ -1061,6 +1080,9 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a dropout is dropped", missing},
       {"a loss is dropped", missing},
       {"the sums of a loss are dropped", missing},
+      {"metrics are dropped", missing},
+      {"metrics count samples that another rank counts", {"counts samples that "}},
+      {"metrics are those of fewer pixels", {"the metrics are those of other samples"}},
       {"a mask belongs to another layer", {"the mask belongs to another tensor"}},
       {"a loss is computed before its sums are summed over the ranks", not_summed},
       {"a node writes the memory of the caller", {"writes the memory of the caller"}},
@@ -1115,6 +1137,7 @@ std::map<std::string, std::vector<std::string>> words() {
       {"no rank adds the sums of the gradient of a normalisation", not_summed},
       {"no rank adds the sums of a mean", not_summed},
       {"no rank adds the sums of a loss", not_summed},
+      {"no rank adds the metrics", not_summed},
       {"no rank adds the loss", not_summed},
       {"no rank adds gradients", {" lacks summands: "}},
       {"the sums of a normalisation leave a rank out", other_ranks},

@@ -5,13 +5,16 @@
 // RANK    in MPI_COMM_WORLD; -1: all ranks. Processes without a rank, such as the launcher, are left alone.
 // ACTION  KILL, STOP, or a number: the call returns -1, with this errno
 // CALL    a name below; `any`: all of them; `region`: a region of Kokkos whose label begins with aloni::halo::Transfer
-//         (with KOKKOS_TOOLS_LIBS=libaloni_call_faults.so); `farewell`: the MPI_Iallgather of two elements
+//         (with KOKKOS_TOOLS_LIBS=libaloni_call_faults.so); `farewell`: the MPI_Iallgather of two elements;
+//         `file`: open, write, fsync, close, rename, unlink, mkdir or rmdir below the folder ALONI_CALL_FAULT_FOLDER.
+//         Files that are opened to be read do not count.
 // NUMBER  1: the first call after the return of MPI_Init_thread; with `any` the first call of the process. 0: each call
 // DELAY   of KILL and STOP, in microseconds: the call goes on meanwhile; 0: the call does not begin
 // ALONI_CALL_FAULT_FILE: gets the time of KILL or STOP in seconds of CLOCK_MONOTONIC.
 //
 // It links neither MPI nor Kokkos: the dynamic linker loads it into the launcher too.
-#include <dlfcn.h>
+#include "call_faults.hpp"
+
 #include <fcntl.h>
 #include <mpi.h>
 #include <sys/eventfd.h>
@@ -31,6 +34,8 @@
 #include <string>
 #include <string_view>
 #include <thread>
+
+namespace aloni::test {
 
 namespace {
 
@@ -75,7 +80,8 @@ void act() {
   kill(getpid(), fault().signal);
 }
 
-/// Whether this call must fail. Its errno is set.
+}  // namespace
+
 bool fails_at(std::string_view name) {
   if (!fault().active) return false;
   const bool any = fault().call == "any";
@@ -97,15 +103,12 @@ bool fails_at(std::string_view name) {
   return false;
 }
 
-/// The function behind the one of this library.
-template <class F>
-F* next(const char* name) {
-  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace
+}  // namespace aloni::test
 
 extern "C" {
+
+using aloni::test::fails_at;
+using aloni::test::next;
 
 int memfd_create(const char* name, unsigned flags) noexcept {
   static auto* const real = next<int(const char*, unsigned)>("memfd_create");
@@ -128,7 +131,11 @@ int open(const char* path, int flags, ...) {
   va_start(rest, flags);
   const mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(rest, mode_t) : 0;
   va_end(rest);
-  return fails_at("open") ? -1 : real(path, flags, mode);
+  const bool only_reads = (flags & (O_ACCMODE | O_DIRECTORY)) == O_RDONLY;
+  const bool fails = fails_at("open") || (!only_reads && aloni::test::fails_at_file(path));
+  const int descriptor = fails ? -1 : real(path, flags, mode);
+  aloni::test::note_open(descriptor, only_reads ? nullptr : path);
+  return descriptor;
 }
 
 int eventfd(unsigned value, int flags) noexcept {
@@ -171,7 +178,7 @@ long syscall(long number, ...) noexcept {
 int MPI_Init_thread(int* argc, char*** argv, int required, int* provided) {
   static auto* const real = next<int(int*, char***, int, int*)>("MPI_Init_thread");
   const int code = real(argc, argv, required, provided);
-  mpi_has_started = true;
+  aloni::test::mpi_has_started = true;
   return code;
 }
 

@@ -26,6 +26,10 @@ class FailingFiles : public io::FileSystem {
     count(path);
     return std::make_unique<File>(*this, files_.create_temporary(path));
   }
+  std::unique_ptr<io::OutputFile> open(const std::string& path) override {
+    count(path);
+    return std::make_unique<File>(*this, files_.open(path));
+  }
   void rename(const std::string& from, const std::string& to) override {
     count(to);
     files_.rename(from, to);
@@ -60,6 +64,10 @@ class FailingFiles : public io::FileSystem {
     void write(std::span<const std::byte> bytes) override {
       files_.count(path());
       file_->write(bytes);
+    }
+    void write_at(Index offset, std::span<const std::byte> bytes) override {
+      files_.count(path());
+      file_->write_at(offset, bytes);
     }
     void sync() override {
       files_.count(path());

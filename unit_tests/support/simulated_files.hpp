@@ -9,6 +9,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/io/file_system.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -75,6 +76,13 @@ class SimulatedFiles : public io::FileSystem {
   }
   std::unique_ptr<io::OutputFile> create_temporary(const std::string& path) override {
     return create(path + ".tmp" + std::to_string(calls_));
+  }
+  std::unique_ptr<io::OutputFile> open(const std::string& path) override {
+    call("open", path);
+    const std::lock_guard lock(mutex_);
+    const auto found = now_.find(path);
+    if (found == now_.end() || !found->second) refuse(path, "missing");
+    return std::make_unique<File>(*this, path, found->second);
   }
   void rename(const std::string& from, const std::string& to) override {
     call("rename", to);
@@ -145,6 +153,12 @@ class SimulatedFiles : public io::FileSystem {
         throw;
       }
       node_->now.insert(node_->now.end(), bytes.begin(), bytes.end());
+    }
+    void write_at(Index offset, std::span<const std::byte> bytes) override {
+      files_.call("write_at", path_);
+      const auto end = static_cast<std::size_t>(offset) + bytes.size();
+      if (node_->now.size() < end) node_->now.resize(end);
+      std::ranges::copy(bytes, node_->now.begin() + offset);
     }
     void sync() override {
       files_.call("sync", path_);

@@ -15,29 +15,13 @@ import time
 import unittest
 
 from command import COMMAND, DATA, FAILURE, MPIRUN, SLOWDOWN, USAGE, aloni, finish, run_side_by_side, start
+from processes import ranks_of
 
 STOPPED = 3
 KILLS = 50 if "ALONI_NIGHTLY" in os.environ else 5
 STEPS = 200
 TRAINING = ["train", "--data", DATA, "--batch", "32", "--precision", "double", "--progress", "none", "--optimiser",
             "adam", "--steps", str(STEPS)]
-
-
-def commands_below(process):
-    """The processes of the command among the descendants of a process."""
-    try:
-        with open(f"/proc/{process}/task/{process}/children", encoding="ascii") as file:
-            children = [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-    found = [further for child in children for further in commands_below(child)]
-    for child in children:
-        try:
-            if os.readlink(f"/proc/{child}/exe") == os.path.realpath(COMMAND):
-                found.append(child)
-        except OSError:
-            pass
-    return found
 
 
 def losses_of(*arguments, ranks):
@@ -113,8 +97,7 @@ class Checkpoint(unittest.TestCase):
             process = self.launch("--strategy", "h2", *self.options("3"), ranks=2)
             self.wait_for_checkpoint(process, newest)
             time.sleep(chance.random() * 0.2 * SLOWDOWN)
-            victims = commands_below(process.pid)
-            for victim in victims:
+            for victim in ranks_of(process.pid).values():
                 try:
                     os.kill(victim, signal.SIGKILL)
                 except ProcessLookupError:

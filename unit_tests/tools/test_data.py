@@ -4,23 +4,13 @@ import math
 import os
 import random
 import shutil
-import struct
 import tempfile
 import unittest
 
 from command import FAILURE, USAGE, aloni
+from npy import floats, npy
 
 SAMPLES = 24
-
-
-def npy(shape, descr, elements):
-    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {tuple(shape)}, }}"
-    text += " " * (-(len(text) + 11) % 64) + "\n"
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode() + elements
-
-
-def floats(values):
-    return struct.pack(f"<{len(values)}f", *values)
 
 
 class Data(unittest.TestCase):
@@ -100,7 +90,7 @@ class Data(unittest.TestCase):
             self.write(prefix + "targets.npy", npy((SAMPLES, 16, 12), "<f4", floats([0.5] * (SAMPLES * 16 * 12))))
         report, output = self.check_splits("--model", self.network("mean_squared_error", 1))
         self.assertIn("test loss", output)
-        self.assertEqual(set(report["epochs"][0]), {"loss", "test_loss"})
+        self.assertEqual(set(report["epochs"][0]), {"loss", "test_loss", "test_mean_absolute_error"})
 
     def check_refused(self, code, words, *arguments, ranks=1):
         result = aloni("train", "--data", self.data, "--batch", "8", *arguments, ranks=ranks)

@@ -37,6 +37,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from command import COMMAND, DATA, MPIRUN, SLOWDOWN
+from processes import descendants, lives, ranks_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from experiment import record
@@ -59,41 +60,6 @@ SIZES = {1: (2, 3, 4, 5, 6, 7, 8), 3: (3, 5, 6, 7, 8)}  # nodes: numbers of rank
 # In a call: its name, its number from 1, and the microseconds from the call to the signal.
 Fault = collections.namedtuple("Fault", "call number delay")
 Outcome = collections.namedtuple("Outcome", "phase text good seconds named launcher_hangs")
-
-
-def environment_of(process):
-    try:
-        with open(f"/proc/{process}/environ", "rb") as file:
-            return dict(entry.split(b"=", 1) for entry in file.read().split(b"\0") if b"=" in entry)
-    except OSError:
-        return {}
-
-
-def descendants(process):
-    try:
-        with open(f"/proc/{process}/task/{process}/children", encoding="ascii") as file:
-            children = [int(word) for word in file.read().split()]
-    except OSError:
-        return []
-    return children + [further for child in children for further in descendants(child)]
-
-
-def ranks_of(launcher):
-    """{rank: process}"""
-    ranks = {}
-    for process in descendants(launcher):
-        rank = environment_of(process).get(b"PMIX_RANK")
-        if rank is not None:
-            ranks.setdefault(int(rank), process)
-    return ranks
-
-
-def lives(process):
-    try:
-        with open(f"/proc/{process}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def is_ready(process):

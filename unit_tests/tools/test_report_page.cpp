@@ -42,10 +42,10 @@ ReportPage example() {
                   .messages = 2,
                   .memory_bytes = 1 << 20}};
   for (int i = 0; i < 12; ++i) {
-    ReportPage::Picture picture{28, 27, {}, "7", i != 4};
+    ReportPage::Picture picture{"input", 28, 27};
     for (int p = 0; p < 28 * 27; ++p)
       for (int c = 0; c < 3; ++c) picture.pixels.push_back(static_cast<std::uint8_t>(p * (c + i)));
-    page.pictures.push_back(picture);
+    page.samples.push_back({{picture}, "predicted 7: wrong, is 1 & <2>", i != 4});
   }
   page.configuration = {{"--model", "lenet5"}, {"--batch", "64"}};
   return page;
@@ -55,6 +55,22 @@ nlohmann::json data_of(const std::string& html) {
   const std::string start = "id=\"aloni-data\">";
   const auto begin = html.find(start) + start.size();
   return nlohmann::json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+}
+
+TEST(ReportPage, ShowsSamplesWithTextBesideTheColour) {
+  ReportPage page = example();
+  const std::string html = to_html(page);
+  EXPECT_NE(html.find("predicted 7: wrong, is 1 &amp; &lt;2&gt;"), std::string::npos);
+  EXPECT_NE(html.find("class=\"sample wrong\""), std::string::npos);
+  EXPECT_EQ(html.find("samples wide"), std::string::npos) << "one picture for each sample";
+  page.samples.resize(1);
+  page.samples[0].right.reset();
+  page.samples[0].pictures.push_back(page.samples[0].pictures[0]);
+  page.samples[0].pictures[1].name = "truth";
+  const std::string three = to_html(page);
+  EXPECT_NE(three.find("samples wide"), std::string::npos);
+  EXPECT_NE(three.find(">truth<"), std::string::npos);
+  EXPECT_EQ(three.find("sample wrong\""), std::string::npos);
 }
 
 TEST(ReportPage, HoldsItsNumbersForPrograms) {

@@ -34,7 +34,7 @@ class Train(unittest.TestCase):
     def test_writes_json_in_its_documented_form(self):
         report, result = self.train("--steps", "3", "--seed", "5", "--precision", "double", ranks=2)
         self.assertEqual(len(report["losses"]), 3)
-        self.assertEqual(set(report["epochs"][0]), {"loss", "test_accuracy", "test_loss"})
+        self.assertEqual(set(report["epochs"][0]), {"loss", "test_accuracy", "test_loss", "test_top5_accuracy"})
         self.assertAlmostEqual(report["epochs"][0]["loss"], sum(report["losses"]) / 3, places=12)
         self.assertEqual(set(report["time"]), {"compute", "halo", "collective", "input"})
         for number in [report["step_seconds"], report["samples_per_second"], report["peak_memory_bytes"],

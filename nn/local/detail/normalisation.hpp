@@ -38,7 +38,7 @@ struct Shares {
 
 inline Shares shares_of(Index segments, Index rows_of_segment) {
   const Index wanted = segments == 0 ? 0 : (most_channel_shares + segments - 1) / segments;
-  return {segments, rows_of_segment, std::min(wanted, rows_of_segment)};
+  return {segments, rows_of_segment, wanted == 0 ? 0 : channel_shares(rows_of_segment, wanted)};
 }
 
 /// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host, one index is a share, and the
@@ -102,6 +102,13 @@ struct AddShares {
   }
 };
 
+template <class Exec>
+void add_shares(const Exec& exec, const Shares& shares, Index values, const InArray<double, Exec>& partial,
+                const Array<double, Exec>& sums) {
+  Kokkos::parallel_for("aloni::nn::add_shares", Range<Exec>(exec, 0, shares.segments * values),
+                       AddShares<Exec>{shares.shares, values, partial, sums});
+}
+
 /// sums: for each segment Σx, Σx² of the channels or, with gradients, Σdy, Σdy·x̂. `partial` has shares.total() · 2 ·
 /// channels elements.
 template <class T, class Exec, bool gradients, class Statistics>
@@ -109,12 +116,10 @@ void reduce_channels(const Exec& exec, const char* label, const Rows& rows, cons
                      const Statistics& statistics, const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy,
                      const InArray<double, Exec>& mean, const InArray<double, Exec>& inv_std,
                      const Array<double, Exec>& partial, const Array<double, Exec>& sums) {
-  const Index values = 2 * rows.channels;
   Kokkos::parallel_for(
       label, Range<Exec>(exec, 0, runs_on_host<Exec> ? shares.total() : shares.total() * rows.channels),
       PartialSums<T, Exec, gradients, Statistics>{rows, shares, statistics, x, dy, mean, inv_std, partial});
-  Kokkos::parallel_for("aloni::nn::add_shares", Range<Exec>(exec, 0, shares.segments * values),
-                       AddShares<Exec>{shares.shares, values, partial, sums});
+  add_shares(exec, shares, 2 * rows.channels, partial, sums);
 }
 
 /// y = (x - mean) × inv_std × gamma + beta.

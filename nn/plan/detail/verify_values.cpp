@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/detail/verify_values.hpp>
 
 #include <aloni/nn/detail/convolution_direction.hpp>
+#include <aloni/nn/metrics.hpp>
 #include <aloni/nn/plan/detail/verify_history.hpp>
 #include <aloni/nn/plan/detail/verify_repetitions.hpp>
 #include <aloni/nn/plan/detail/verify_work.hpp>
@@ -296,6 +297,24 @@ class Values : History {
     });
   }
 
+  /// Inference has the metrics of its loss, summed over all ranks.
+  void check_metrics() const {
+    if (plan_.kind != StepKind::inference) return;
+    const auto is_metrics = [](const PlanNode& n) { return std::holds_alternative<MetricsWork>(n.work); };
+    const auto loss =
+        std::ranges::find_if(plan_.nodes, [](const PlanNode& n) { return std::holds_alternative<LossWork>(n.work); });
+    const Index sums =
+        metric_sums(std::get<LossWork>(loss->work).loss, layers_.layers.back().output.extents()[views::Dim::channel]);
+    const auto found = std::ranges::find_if(plan_.nodes, is_metrics);
+    if (found == plan_.nodes.end()) {
+      if (sums > 0) refuse(plan_, nullptr, "no node computes the metrics");
+      return;
+    }
+    const BufferId b = std::get<MetricsWork>(found->work).sums;
+    if (buffer(b).box.size() != sums) refuse(plan_, &*found, "writes another number of sums than its metrics have");
+    check_summed(nullptr, b, all_ranks(), is_metrics);
+  }
+
   /// The output of the network and the gradient of its input are complete, and written by the right layer.
   void check_results() const {
     const auto is_loss = [](const PlanNode& n) {
@@ -306,6 +325,7 @@ class Values : History {
       refuse(plan_, nullptr, "no node computes the loss");
     for (const PlanNode& n : plan_.nodes)
       if (is_loss(n)) check_summed(nullptr, std::get<LossWork>(n.work).sums, all_ranks(), is_loss);
+    check_metrics();
     for (std::size_t b = 0; b < plan_.buffers.size(); ++b) {
       const PlanBuffer& result = plan_.buffers[b];
       const bool output = result.role == BufferRole::activation, gradient = result.role == BufferRole::gradient;

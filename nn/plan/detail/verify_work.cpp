@@ -321,6 +321,15 @@ class WorkCheck {
       return work && work->stage == LossStage::sums;
     });
   }
+  void check(const PlanNode& n, const MetricsWork& w) const {
+    const views::Distribution& output = layers_.layers.back().output;
+    reads(n, w.output, w.region);
+    reads(n, w.targets, whole(w.targets));
+    writes(n, w.sums, whole(w.sums));
+    if (w.region != output.owned(plan_.rank)) refuse(plan_, &n, "the metrics are those of other samples");
+    if (w.counts != output.is_first_copy(plan_.rank))
+      refuse(plan_, &n, w.counts ? "counts samples that another rank counts" : "counts samples that no rank counts");
+  }
   void check(const PlanNode& n, const NormWork& w) const {
     if (w.stage == NormStage::squares) {
       for (const UpdatedTensor& t : w.tensors) {

@@ -60,6 +60,54 @@ TYPED_TEST(LocalBatchNorm, SumsAreExactOnIntegersForAnyNumberOfRows) {
   }
 }
 
+/// The kernels with a ReLU give the bits of those without it and of a ReLU after or before them.
+TYPED_TEST(LocalBatchNorm, ReluBehindItIsTheSameAsReluAlone) {
+  using T = TypeParam;
+  const Exec exec = test_space();
+  std::mt19937 random(test_seed());
+  for (const Index channels : {1, 17, 1030}) {
+    const std::array<Index, 5> extents{2, 1, 9, 3, channels};
+    LocalTensor<T> x(extents, ghosted), dy(extents, ghosted), masked(extents), y(extents), rectified(extents, ghosted);
+    LocalTensor<T> dx(extents), dx_of_relu(extents, ghosted);
+    LocalArray<double> mean(channels, 0.1), inv_std(channels, 1.5), sums(2 * channels), sums_of_relu(2 * channels);
+    LocalArray<T> gamma(channels), beta(channels);
+    x.fill_reals(random);
+    dy.fill_reals(random);
+    std::uniform_real_distribution<double> reals(-1, 1);
+    gamma.fill([&] { return static_cast<T>(reals(random)); });
+    beta.fill([&] { return static_cast<T>(reals(random)); });
+    batch_norm_forward<T>(exec, x, mean, inv_std, gamma, beta, y.view());
+    batch_norm_forward<T>(exec, x, mean, inv_std, gamma, beta, rectified.view(), true);
+    wait(exec);
+    y.download();
+    rectified.download();
+    Index open = 0;
+    y.for_each([&](auto... i) {
+      ASSERT_EQ(rectified(i...), y(i...) < 0 ? T(0) : y(i...));
+      masked(i...) = y(i...) > 0 ? dy(i...) : T(0);
+      open += y(i...) > 0 ? 1 : 0;
+    });
+    if (channels > 1) {
+      ASSERT_GT(open, 0);
+      ASSERT_LT(open, 54 * channels);
+    }
+    masked.upload();
+    BatchNormReduction<T> reduction(exec, 2, 1, 9, channels);
+    reduction.gradients(exec, x, masked, mean, inv_std, sums);
+    reduction.gradients(exec, x, dy, mean, inv_std, sums_of_relu, {gamma, beta});
+    batch_norm_backward<T>(exec, 54, x, masked, mean, inv_std, gamma, sums, dx.view());
+    batch_norm_backward<T>(exec, 54, x, dy, mean, inv_std, gamma, sums_of_relu, dx_of_relu.view(), beta);
+    wait(exec);
+    sums.download();
+    sums_of_relu.download();
+    dx.download();
+    dx_of_relu.download();
+    for (Index c = 0; c < 2 * channels; ++c) ASSERT_EQ(sums_of_relu(c), sums(c));
+    dx.for_each([&](auto... i) { ASSERT_EQ(dx_of_relu(i...), dx(i...)); });
+    EXPECT_EQ(rectified.damaged() + dx_of_relu.damaged(), 0);
+  }
+}
+
 struct Net {
   static constexpr std::array<Index, 5> extents{3, 1, 4, 2, 3};
   static constexpr Index count = 3 * 4 * 2, channels = 3;

@@ -1,0 +1,271 @@
+#pragma once
+// The loops of batch normalisation over all elements, alone or with a ReLU behind it.
+//
+// Elements are computed in the type of the parameters, sums in double. On a host the loops run over blocks of channels,
+// whose constants are rounded to that type once for several rows. On a device one index is one element, or one channel
+// of a share of the rows.
+//
+// The gradient through the ReLU needs the sign of y. The kernels compute it from x again, so they do not read y.
+#include <aloni/nn/local/detail/normalisation.hpp>
+
+#include <algorithm>
+#include <type_traits>
+
+namespace aloni::nn::local::detail {
+
+/// One value per channel.
+template <class T, class Exec>
+struct ChannelArrays {
+  Array<const double, Exec> mean, inv_std;
+  Array<const parameter_type_t<T>, Exec> gamma = {}, beta = {};  ///< empty: not read
+  Array<const double, Exec> sums = {};                           ///< Σdy, Σdy·x̂ of all ranks; empty: not read
+  double inverse_count = 0;
+};
+
+/// The constants of one channel: y = (x - mean) · scale + shift, x̂ = (x - mean) · inv_std.
+template <class Real>
+struct ChannelConstants {
+  Real mean = 0, inv_std = 0, scale = 0, shift = 0;
+  Real mean_dy = 0, mean_dot = 0;  ///< Σdy / count, Σdy·x̂ / count
+
+  template <class Arrays>
+  KOKKOS_FUNCTION static ChannelConstants of(const Arrays& a, Index c) {
+    ChannelConstants k;
+    k.mean = static_cast<Real>(a.mean(c));
+    k.inv_std = static_cast<Real>(a.inv_std(c));
+    if (a.gamma.extent(0) > 0) k.scale = static_cast<Real>(a.inv_std(c) * static_cast<double>(a.gamma(c)));
+    if (a.beta.extent(0) > 0) k.shift = a.beta(c);
+    if (a.sums.extent(0) > 0) {
+      k.mean_dy = static_cast<Real>(a.sums(c) * a.inverse_count);
+      k.mean_dot = static_cast<Real>(a.sums(static_cast<Index>(a.mean.extent(0)) + c) * a.inverse_count);
+    }
+    return k;
+  }
+  KOKKOS_FUNCTION Real y(Real x) const { return (x - mean) * scale + shift; }
+  KOKKOS_FUNCTION Real normal(Real x) const { return (x - mean) * inv_std; }
+};
+
+/// The constants of consecutive channels, in memory that vector loads like.
+template <class Real>
+struct ChannelBlock {
+  static constexpr Index most = 1024;
+  Real mean[most], inv_std[most], scale[most], shift[most], mean_dy[most], mean_dot[most];
+
+  template <class Arrays>
+  void read(const Arrays& arrays, Index first, Index count) {
+    for (Index c = 0; c < count; ++c) {
+      const auto k = ChannelConstants<Real>::of(arrays, first + c);
+      mean[c] = k.mean;
+      inv_std[c] = k.inv_std;
+      scale[c] = k.scale;
+      shift[c] = k.shift;
+      mean_dy[c] = k.mean_dy;
+      mean_dot[c] = k.mean_dot;
+    }
+  }
+  ChannelConstants<Real> operator[](Index c) const {
+    return {mean[c], inv_std[c], scale[c], shift[c], mean_dy[c], mean_dot[c]};
+  }
+};
+
+/// y from x.
+template <class Real, bool relu>
+struct BatchNormValue {
+  static constexpr bool reads_dy = false;
+  KOKKOS_FUNCTION static Real of(Real x, Real, const ChannelConstants<Real>& k) {
+    const Real y = k.y(x);
+    return relu && y < 0 ? Real(0) : y;  // a NaN stays
+  }
+};
+/// dx from x and dy.
+template <class Real, bool relu>
+struct BatchNormGradient {
+  static constexpr bool reads_dy = true;
+  KOKKOS_FUNCTION static Real of(Real x, Real dy, const ChannelConstants<Real>& k) {
+    const Real g = relu && !(k.y(x) > 0) ? Real(0) : dy;
+    return k.scale * (g - k.mean_dy - k.normal(x) * k.mean_dot);
+  }
+};
+
+/// Computes each element of `result`, which may be x or dy.
+template <class T, class Exec, class Function>
+struct EachNormalised {
+  using Real = parameter_type_t<T>;
+
+  Rows rows;
+  ChannelArrays<T, Exec> channels;
+  Tensor<const T, Exec> x, dy;
+  Tensor<T, Exec> result;
+  Index rows_per_index = 1;
+
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    if constexpr (runs_on_host<Exec>) {
+      KOKKOS_IF_ON_HOST((run_rows(i * rows_per_index, std::min((i + 1) * rows_per_index, rows.rows()));))
+    } else {
+      Index n, d, h, w, c;
+      rows.element(i, n, d, h, w, c);
+      Real g = 0;
+      if constexpr (Function::reads_dy) g = static_cast<Real>(dy(n, d, h, w, c));
+      result(n, d, h, w, c) =
+          static_cast<T>(Function::of(static_cast<Real>(x(n, d, h, w, c)), g, ChannelConstants<Real>::of(channels, c)));
+    }
+  }
+
+  void run_rows(Index begin, Index end) const {
+    ChannelBlock<Real> block;
+    for (Index first = 0; first < rows.channels; first += ChannelBlock<Real>::most) {
+      const Index count = std::min(ChannelBlock<Real>::most, rows.channels - first);
+      block.read(channels, first, count);
+      for (Index r = begin; r < end; ++r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        for (Index w = 0; w < rows.width; ++w) {
+          const T* const from = &x(n, d, h, w, first);
+          const T* const gradient = Function::reads_dy ? &dy(n, d, h, w, first) : nullptr;
+          T* const to = &result(n, d, h, w, first);
+          if (x.stride(4) == 1 && result.stride(4) == 1 && (!Function::reads_dy || dy.stride(4) == 1))
+            run_pixel(block, count, from, 1, gradient, 1, to, 1);
+          else
+            run_pixel(block, count, from, x.stride(4), gradient, dy.stride(4), to, result.stride(4));
+        }
+      }
+    }
+  }
+
+  template <class Stride>
+  static void run_pixel(const ChannelBlock<Real>& block, Index count, const T* x, Stride x_stride, const T* dy,
+                        Stride dy_stride, T* to, Stride stride) {
+#pragma GCC ivdep
+    for (Index c = 0; c < count; ++c) {
+      Real g = 0;
+      if constexpr (Function::reads_dy) g = static_cast<Real>(dy[c * dy_stride]);
+      to[c * stride] = static_cast<T>(Function::of(static_cast<Real>(x[c * x_stride]), g, block[c]));
+    }
+  }
+};
+
+template <class Function, class T, class Exec>
+void for_each_normalised(const Exec& exec, const char* label, const ChannelArrays<T, Exec>& channels,
+                         const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy, const Tensor<T, Exec>& result) {
+  const Rows rows = rows_of(result);
+  if (rows.elements() == 0) return;
+  EachNormalised<T, Exec, Function> kernel{rows, channels, x, dy, result};
+  Index indices = rows.elements();
+  if constexpr (runs_on_host<Exec>) {
+    constexpr Index elements_per_index = 1 << 14;
+    kernel.rows_per_index = std::max<Index>(elements_per_index / (rows.width * rows.channels), 1);
+    indices = (rows.rows() + kernel.rows_per_index - 1) / kernel.rows_per_index;
+  }
+  Kokkos::parallel_for(label, Range<Exec>(exec, 0, indices), kernel);
+}
+
+/// Two sums per channel over a share of rows: of x and x², or with `gradients` of dy and dy·x̂.
+template <class T, class Exec, bool gradients, bool relu>
+struct BatchNormSums {
+  using Real = parameter_type_t<T>;
+
+  Rows rows;
+  Shares shares;
+  ChannelArrays<T, Exec> channels;
+  Tensor<const T, Exec> x, dy;
+  Array<double, Exec> partial;
+
+  KOKKOS_FUNCTION void operator()(const Index i) const {
+    if constexpr (runs_on_host<Exec>) {
+      KOKKOS_IF_ON_HOST((run_share(i);))
+    } else {
+      const Index share = i / rows.channels, c = i % rows.channels;
+      ChannelConstants<Real> k;
+      if constexpr (gradients) k = ChannelConstants<Real>::of(channels, c);
+      double first = 0, second = 0;
+      for (Index r = shares.begin(share); r < shares.end(share); ++r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        for (Index w = 0; w < rows.width; ++w) {
+          const Real value = static_cast<Real>(x(n, d, h, w, c));
+          if constexpr (gradients) {
+            const Real g = relu && !(k.y(value) > 0) ? Real(0) : static_cast<Real>(dy(n, d, h, w, c));
+            first += static_cast<double>(g);
+            second += static_cast<double>(g * k.normal(value));
+          } else {
+            first += static_cast<double>(value);
+            second += static_cast<double>(value) * static_cast<double>(value);
+          }
+        }
+      }
+      partial(share * 2 * rows.channels + c) = first;
+      partial(share * 2 * rows.channels + rows.channels + c) = second;
+    }
+  }
+
+  void run_share(Index i) const {
+    double* const first = partial.data() + i * 2 * rows.channels;
+    double* const second = first + rows.channels;
+    for (Index c = 0; c < 2 * rows.channels; ++c) first[c] = 0;
+    const bool dense = x.stride(4) == 1 && (!gradients || dy.stride(4) == 1);
+    ChannelBlock<Real> block;
+    for (Index begin = 0; begin < rows.channels; begin += ChannelBlock<Real>::most) {
+      const Index count = std::min(ChannelBlock<Real>::most, rows.channels - begin);
+      if constexpr (gradients) block.read(channels, begin, count);
+      for (Index r = shares.begin(i); r < shares.end(i); ++r) {
+        Index n, d, h;
+        rows.row(r, n, d, h);
+        for (Index w = 0; w < rows.width; ++w) {
+          const T* const values = &x(n, d, h, w, begin);
+          const T* const slopes = gradients ? &dy(n, d, h, w, begin) : nullptr;
+          if (dense)
+            add_pixel(block, count, values, 1, slopes, 1, first + begin, second + begin);
+          else
+            add_pixel(block, count, values, x.stride(4), slopes, dy.stride(4), first + begin, second + begin);
+        }
+      }
+    }
+  }
+
+  template <class Stride>
+  static void add_pixel(const ChannelBlock<Real>& block, Index count, const T* values, Stride stride, const T* slopes,
+                        Stride slope_stride, double* first, double* second) {
+    if constexpr (gradients && !relu) {
+#pragma GCC ivdep
+      for (Index c = 0; c < count; ++c) {
+        const Real g = static_cast<Real>(slopes[c * slope_stride]);
+        first[c] += static_cast<double>(g);
+        second[c] += static_cast<double>(g * block[c].normal(static_cast<Real>(values[c * stride])));
+      }
+    } else if constexpr (gradients) {
+      Real g[ChannelBlock<Real>::most];
+      // A loop of its own: in the next one GCC 12 would not vectorise the choice.
+      for (Index c = 0; c < count; ++c) {
+        const Real slope = static_cast<Real>(slopes[c * slope_stride]);
+        g[c] = block[c].y(static_cast<Real>(values[c * stride])) > 0 ? slope : Real(0);
+      }
+#pragma GCC ivdep
+      for (Index c = 0; c < count; ++c) {
+        first[c] += static_cast<double>(g[c]);
+        second[c] += static_cast<double>(g[c] * block[c].normal(static_cast<Real>(values[c * stride])));
+      }
+    } else {
+#pragma GCC ivdep
+      for (Index c = 0; c < count; ++c) {
+        const double value = static_cast<double>(values[c * stride]);
+        first[c] += value;
+        second[c] += value * value;
+      }
+    }
+  }
+};
+
+/// sums: Σx, Σx² or Σdy, Σdy·x̂ of each channel. `partial` has partial_sums() elements.
+template <bool gradients, bool relu, class T, class Exec>
+void add_batch_norm_sums(const Exec& exec, const char* label, const ChannelArrays<T, Exec>& channels,
+                         const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy, const Array<double, Exec>& partial,
+                         const Array<double, Exec>& sums) {
+  const Rows rows = rows_of(x);
+  const Shares shares = shares_of(1, rows.rows());
+  Kokkos::parallel_for(label,
+                       Range<Exec>(exec, 0, runs_on_host<Exec> ? shares.total() : shares.total() * rows.channels),
+                       BatchNormSums<T, Exec, gradients, relu>{rows, shares, channels, x, dy, partial});
+  add_shares(exec, shares, 2 * rows.channels, partial, sums);
+}
+
+}  // namespace aloni::nn::local::detail

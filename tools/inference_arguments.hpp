@@ -1,0 +1,44 @@
+#pragma once
+// The options that `aloni evaluate` and `aloni predict` share: the weights, the strategy, the size of mini-batches.
+#include <aloni/core/bfloat16.hpp>
+#include <aloni/core/comm/agreement.hpp>
+#include <aloni/nn/inference.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace aloni::tools {
+
+class InferenceArguments {
+ public:
+  /// Adds the options to `command`. @pre this object outlives `command`
+  void add_options(CLI::App& command);
+  /// Throws UsageError for a value out of range, and unless weights are given once.
+  void check() const;
+  /// The options that all ranks must pass alike.
+  void add_to(comm::ReplicatedValues& values) const;
+
+  nn::TrainedWeights weights() const { return {weights_, checkpoint_}; }
+  nn::InferenceOptions options() const;
+  const std::string& strategy() const { return strategy_; }
+  const std::string& precision() const { return precision_; }
+
+ private:
+  CLI::App* command_ = nullptr;
+  std::string weights_, checkpoint_, strategy_, precision_ = "float", backend_ = "automatic";
+  std::int64_t batch_ = 64;
+};
+
+/// f.operator()<T>() for the type of activations with this name. @pre precision_of(precision) throws nothing
+template <class F>
+auto with_activations(const std::string& precision, const F& f) {
+  if (precision == "double") return f.template operator()<double>();
+  if (precision == "bfloat16") return f.template operator()<comm::bfloat16>();
+  return f.template operator()<float>();
+}
+
+}  // namespace aloni::tools
