@@ -78,6 +78,12 @@ struct TrainOptions {
   std::string export_weights = {};  ///< file for the last weights, or their average; empty: none
   /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
   Index sample_results = 0;
+  /// Layers whose activations a step drops and computes again, with the same bits: "" (none), "auto", or patterns as
+  /// recomputed_blocks() takes them (nn/plan/recomputation.hpp).
+  std::string recompute = {};
+  /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. With recompute "auto" the blocks
+  /// are chosen to meet it (nn/plan/choose_recomputation.hpp). Throws InvalidArgument on all ranks if they cannot.
+  Index memory_limit = 0;
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);
@@ -110,6 +116,7 @@ struct TrainReport {
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;
   std::int64_t resumed_at = 0;  ///< number of steps, with their losses, that come from a checkpoint
+  std::string recomputed = {};  ///< the recomputed blocks, by names of layers; empty: none
   bool stopped = false;         ///< CheckpointOptions::stop has ended the training; its last checkpoint is whole
   /// The first samples of the test set, with the predictions after the last step; none without a test set.
   std::vector<SampleResult> samples = {};

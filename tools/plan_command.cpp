@@ -49,6 +49,7 @@ PlanCommand::PlanCommand(CLI::App& app)
       "FILE|GRID");
   add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
   add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam, lars", "NAME");
+  memory_.add_options(*command_);
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--export", export_, "Also write the network to this file, for --model", "FILE.json");
   add("--draw", drawing_, "Also draw the plan to this file, as SVG: blocks, ghosts, messages, memory", "FILE.svg");
@@ -66,6 +67,7 @@ void PlanCommand::check() const {
   check_range("--ranks", ranks_, 1, most_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
   precision_of(precision_);
+  memory_.check();
   if (!optimiser_kinds.contains(optimiser_)) refuse("--optimiser", optimiser_, "one of: sgd, adam, lars");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
@@ -82,6 +84,7 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
   values.add("--strategy", strategy_.empty() ? "not given" : strategy_).add("--precision", precision_);
   values.add("--optimiser", optimiser_);
+  memory_.add_to(values);
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
   values.add("--export", std::string(export_.empty() ? "not given" : "given"));
   values.add("--draw", std::string(drawing_.empty() ? "not given" : "given"));
@@ -101,7 +104,9 @@ void PlanCommand::run() const {
                             .ranks = static_cast<int>(ranks_),
                             .ranks_per_node = static_cast<int>(ranks_per_node_),
                             .activations = precision_of(precision_),
-                            .optimiser = optimiser_kinds.at(optimiser_)};
+                            .optimiser = optimiser_kinds.at(optimiser_),
+                            .recompute = memory_.recompute(),
+                            .memory_limit = memory_.limit()};
   const PlanSummary summary = summarise(request);
   fmt::print("{}", to_text(request, summary));
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -3,6 +3,7 @@
 // arithmetic: the ranks of the plan need not exist, and no network is allocated.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/index.hpp>
+#include <aloni/tools/memory_arguments.hpp>
 
 #include <cstdint>
 #include <string>
@@ -30,6 +31,7 @@ class PlanCommand {
  private:
   CLI::App* command_;
   std::string model_ = "lenet5", input_, strategy_, precision_ = "float", optimiser_ = "sgd", json_, export_, drawing_;
+  MemoryArguments memory_;
   Index classes_ = 0, batch_ = 64;  // classes_ counts only if it is given
   std::int64_t ranks_ = 1, ranks_per_node_ = 0;
 };

@@ -57,7 +57,13 @@ PlanSummary summarise(const PlanRequest& request) {
   const MachineDescription machine = machine_of_nodes(request.ranks, request.ranks_per_node);
   const auto splits = nn::resolve(request.strategy, network, request.ranks);
   const nn::NetworkPlan layers = nn::plan_network(network, splits, request.ranks, request.batch);
+  nn::StepOptions options{.activations = request.activations, .optimiser = request.optimiser};
   PlanSummary summary;
+  summary.recomputation =
+      nn::recomputation_for(network, layers, machine, options, request.recompute, request.memory_limit);
+  if (!request.recompute.empty())
+    summary.peak_bytes_without = nn::price_recomputation(network, layers, machine, options).peak_bytes;
+  options.recompute = summary.recomputation.blocks;
   for (const auto& p : nn::parameters_of(network)) summary.parameters += p.extents.size();
   std::vector<std::string> names;
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
@@ -71,8 +77,7 @@ PlanSummary summarise(const PlanRequest& request) {
   nn::ReductionCosts reductions(network, layers, machine);
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const int rank = few.ranks[k];
-    const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine,
-                                            {.activations = request.activations, .optimiser = request.optimiser});
+    const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine, options);
     const nn::StepCost step = nn::cost_without_reductions(plan, machine);
     const std::vector<Index> memory = nn::memory_by_layer(plan, names, machine);
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -126,6 +131,13 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
                       summary.messages, bytes_text(summary.gradient_bytes));
   text += fmt::format("memory     {} on rank {}; most of it is in use at \"{}\"\n", bytes_text(summary.peak_bytes),
                       summary.peak_rank, summary.peak_node);
+  if (!request.recompute.empty()) {
+    const nn::PricedRecomputation& again = summary.recomputation;
+    text += fmt::format("           {} without recomputation; it takes {} flops more ({:.1f} %)\n",
+                        bytes_text(summary.peak_bytes_without), number_text(again.extra_flops),
+                        100 * again.extra_flops / (again.flops - again.extra_flops));
+    text += fmt::format("           recomputed: {}\n", to_string(again.blocks, request.network));
+  }
   text += fmt::format("           {} if buffers did not share memory over time (rank {}):\n",
                       bytes_text(summary.memory.separate), summary.memory_rank);
   for (std::size_t i = 0; i < nn::PlanMemoryUse::roles; ++i) {
@@ -154,6 +166,11 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
   json["separate_bytes_per_rank"] = summary.memory.separate;
   json["bytes_sent"] = summary.bytes_sent;
   json["messages"] = summary.messages;
+  json["recomputed"] = nlohmann::ordered_json::array();
+  const auto name_of = [&](int layer) { return request.network.layers[static_cast<std::size_t>(layer)].name; };
+  for (const nn::RecomputedBlock& block : summary.recomputation.blocks)
+    json["recomputed"].push_back({name_of(block.first), name_of(block.last)});
+  json["extra_flops"] = summary.recomputation.extra_flops;
   json["run"] = {{"version", version()},
                  {"model", request.model},
                  {"batch", request.batch},
@@ -161,7 +178,9 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
                  {"ranks_per_node", request.ranks_per_node},
                  {"strategy", request.strategy.source},
                  {"precision", name(request.activations)},
-                 {"optimiser", nn::name(request.optimiser)}};
+                 {"optimiser", nn::name(request.optimiser)},
+                 {"recompute", request.recompute},
+                 {"memory_limit", request.memory_limit.value_or(0)}};
   // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -3,10 +3,12 @@
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
+#include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,8 @@ struct PlanRequest {
   int ranks_per_node = 0;  ///< 0: all ranks on one node
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
+  std::string recompute = {};  ///< as nn::recomputation_for() takes it
+  std::optional<Index> memory_limit = {};
 };
 
 /// One layer in one training step. Each number is that of the rank with the largest number.
@@ -46,9 +50,12 @@ struct PlanSummary {
   Index peak_bytes = 0;  ///< as a Network takes them: buffers share memory over time
   int peak_rank = 0;
   std::string peak_node;  ///< label of the node where the peak stands
+  nn::PricedRecomputation recomputation = {};
+  Index peak_bytes_without = 0;  ///< without recomputation
 };
 
-/// Plans the representatives of all ranks (nn/plan/representatives.hpp). Throws InvalidArgument.
+/// Plans the representatives of all ranks (nn/plan/representatives.hpp). Throws InvalidArgument, also if the peak is
+/// above the limit of memory.
 PlanSummary summarise(const PlanRequest& request);
 
 /// "8x28x28x1": samples, the spatial dimensions of the network, channels.
@@ -61,9 +68,10 @@ std::string heading(const PlanRequest& request, const PlanSummary& summary);
 std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 
 /// {"layers": [{"name", "operation", "grid", "flops", "halo_bytes", "messages"}], "parameters",
-/// "memory_bytes_per_rank", "separate_bytes_per_rank", "bytes_sent", "messages", "run": {version, members of
-/// PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent" and "messages" are those of
-/// one training step. All are the largest over ranks.
+/// "memory_bytes_per_rank", "separate_bytes_per_rank", "bytes_sent", "messages", "recomputed", "extra_flops",
+/// "run": {version, members of PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent"
+/// and "messages" are those of one training step. "recomputed": names of the first and the last layer of each block.
+/// "extra_flops": of repeated nodes. All numbers are the largest over ranks.
 std::string to_json(const PlanRequest& request, const PlanSummary& summary);
 
 }  // namespace aloni::tools

@@ -69,6 +69,7 @@ TrainCommand::TrainCommand(CLI::App& app)
       "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
   add("--seed", seed_, "Seed of the initial parameters and of the order of samples", "N");
   optimiser_.add_options(*command_);
+  memory_.add_options(*command_);
   add("--backend", backend_, "Backend of convolution: " + listed(backends), "NAME");
   add("--gradients", gradients_,
       "Ranks whose gradients a step sums: " + listed(reductions) +
@@ -128,6 +129,7 @@ void TrainCommand::check() const {
     refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
   }
   optimiser_.check();
+  memory_.check();
   checkpoint_.check();
   if (backends.count(backend_) == 0) refuse("--backend", backend_, "one of: " + listed(backends));
   if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, "one of: " + listed(reductions));
@@ -163,6 +165,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--batch", options_.batch).add("--strategy", strategy_.empty() ? "not given" : strategy_);
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
+  memory_.add_to(values);
   checkpoint_.add_to(values);
   values.add("--weights", weights_).add("--export", export_).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
@@ -183,6 +186,8 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.schedule = optimiser_.schedule();
   options.early_stop = optimiser_.early_stop();
   options.average = optimiser_.average();
+  options.recompute = memory_.recompute();
+  options.memory_limit = memory_.limit().value_or(0);
   options.backend = backends.at(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
@@ -226,7 +231,9 @@ PlanRequest TrainCommand::plan_request(const nn::NetworkDescription& network, co
           .batch = options_.batch,
           .ranks = ranks,
           .activations = precision_of(precision_),
-          .optimiser = nn::kind_of(optimiser_.optimiser())};
+          .optimiser = nn::kind_of(optimiser_.optimiser()),
+          .recompute = memory_.recompute(),
+          .memory_limit = memory_.limit()};
 }
 
 TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const {

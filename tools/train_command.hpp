@@ -6,6 +6,7 @@
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/checkpoint_arguments.hpp>
 #include <aloni/tools/data_arguments.hpp>
+#include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/progress.hpp>
@@ -53,6 +54,7 @@ class TrainCommand {
   DataArguments data_;
   OptimiserArguments optimiser_;
   CheckpointArguments checkpoint_;
+  MemoryArguments memory_;
   nn::TrainOptions options_;
 };
 

@@ -66,6 +66,7 @@ std::string summary(const nn::TrainReport& report) {
   }
   text += fmt::format("sent        {} in {} messages per step (largest rank)\n", bytes_text(report.bytes_sent),
                       report.messages);
+  if (!report.recomputed.empty()) text += fmt::format("recomputed  {}\n", report.recomputed);
   return text + fmt::format("memory      {}, predicted {} (largest rank)\n", bytes_text(report.peak_memory_bytes),
                             bytes_text(report.predicted_memory_bytes));
 }
@@ -86,6 +87,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
   for (const auto& [name, seconds] : phases(report.time)) json["time"][name] = seconds;
   json["peak_memory_bytes"] = report.peak_memory_bytes;
   json["predicted_memory_bytes"] = report.predicted_memory_bytes;
+  if (!report.recomputed.empty()) json["recomputed"] = report.recomputed;
   json["bytes_sent"] = report.bytes_sent;
   json["messages"] = report.messages;
   json["run"] = {{"version", version()},       {"model", run.model}, {"data", run.data},   {"strategy", run.strategy},

@@ -1,8 +1,12 @@
 #include <aloni/nn/train/training.hpp>
 
+#include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/comm/trace.hpp>
 #include <aloni/core/memory.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/run/network_checks.hpp>
 #include <aloni/nn/weights_file.hpp>
 
 #include <algorithm>
@@ -52,8 +56,8 @@ Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& 
       options_(options),
       observer_(observer),
       parameters_(make_parameters()),
-      networks_(comm, queue_, description, strategy, parameters_,
-                {.backend = options.backend, .update = options.gradients == GradientReduction::all}, options.seed),
+      network_options_(make_network_options()),
+      networks_(comm, queue_, description, strategy, parameters_, network_options_, options.seed),
       optimiser_(options.optimiser),
       batch_(std::min(options.batch, source.size())),
       steps_per_epoch_(ceiling(source.size(), batch_)),
@@ -73,6 +77,25 @@ auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
   if (!waits_for_all()) return {comm_, queue_, description_, options_.seed, use, kind, options_.update};
   const auto splits = resolve(strategy_, description_, comm_.size());
   return {comm_, queue_, description_, splits, options_.seed, use, kind, options_.update};
+}
+
+template <class T>
+NetworkOptions Training<T>::make_network_options() const {
+  NetworkOptions options{.backend = options_.backend, .update = waits_for_all()};
+  if (options_.recompute.empty() && options_.memory_limit == 0) return options;
+  constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+  const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));
+  const auto splits = resolve(strategy_, description_, comm_.size());
+  const NetworkPlan layers = plan_network(description_, splits, comm_.size(), std::min(options_.batch, source_.size()));
+  const StepOptions step{.activations = element_type<T>,
+                         .backend = options_.backend,
+                         .split_parameters = parameters_.is_split(),
+                         .update = options.update,
+                         .optimiser = parameters_.optimiser(),
+                         .update_options = parameters_.update_options()};
+  const std::optional<Index> limit = options_.memory_limit > 0 ? std::optional(options_.memory_limit) : std::nullopt;
+  options.recompute = recomputation_for(description_, layers, machine, step, options_.recompute, limit).blocks;
+  return options;
 }
 
 template <class T>
@@ -252,6 +275,7 @@ void Training<T>::finish_report() {
   report_.bytes_sent = maximum(report_.bytes_sent);
   report_.messages = maximum(report_.messages);
   report_.times = timed_.times();
+  if (!network_options_.recompute.empty()) report_.recomputed = to_string(network_options_.recompute, description_);
 }
 
 template <class T>

@@ -46,6 +46,8 @@ class Training {
 
   bool waits_for_all() const { return options_.gradients == GradientReduction::all; }
   Parameters<Parameter, Exec> make_parameters() const;
+  /// Of networks for full mini-batches, with the blocks that are computed again. Collective.
+  NetworkOptions make_network_options() const;
   /// Restores the state of a checkpoint. Returns whether there is one.
   bool resume();
   /// Writes a checkpoint if one is due. Returns whether the training must stop.
@@ -83,6 +85,7 @@ class Training {
   Queue<Exec> queue_;
   Parameters<Parameter, Exec> parameters_;
   std::optional<WeightAverage<Parameter, Exec>> average_;
+  NetworkOptions network_options_;
   Networks<T> networks_;
   std::optional<comm::PartialAllReduce<Parameter>> partial_;
   Optimiser optimiser_;

@@ -34,7 +34,7 @@ NN_PURE = [("test_nn_pure", "test_step_graph,test_network_plan", 0)]
 LOCAL = [("test_local", "test_filter_orders", 0)]
 CHOICE = [("test_local", "test_convolution_choice", 0)]
 GEMM = [("test_local", "test_local_convolution", 0)]
-PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify", 0)]
+PLAN = [("test_nn_pure", "test_plan_memory,test_plan_cost,test_verify,test_recomputation", 0)]
 NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "fuzz_split", 6),
       ("test_nn", "test_split", 4), ("test_nn", "test_split", 3), ("test_nn", "test_bfloat16", 2),
       ("test_nn", "test_bfloat16", 3),

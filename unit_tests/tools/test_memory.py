@@ -28,6 +28,7 @@ class Memory(unittest.TestCase):
         ratio = report["peak_memory_bytes"] / report["predicted_memory_bytes"]
         print(f"{' '.join(arguments)} on {ranks}: {ratio:.3f} of the prediction")
         self.assertLess(abs(ratio - 1), 0.05, f"{arguments} on {ranks} ranks")
+        return report
 
     def test_of_lenet5_is_as_predicted(self):
         self.check(1, "--batch", "1024")
@@ -41,6 +42,14 @@ class Memory(unittest.TestCase):
 
     def test_of_a_mesh_split_by_height_is_as_predicted(self):
         self.check(2, *MESH, "128x128x18", "--strategy", "h2")
+
+    @unittest.skipUnless(NIGHTLY, "only nightly")
+    def test_of_recomputed_blocks_is_as_predicted_and_smaller(self):
+        network = ["--model", "resnet18", "--input", "32x32x3", "--batch", "16"]
+        plain, again = self.check(1, *network), self.check(1, *network, "--recompute", "auto")
+        self.assertEqual(plain["losses"], again["losses"])
+        self.assertIn("stage1", again["recomputed"])
+        self.assertLess(again["peak_memory_bytes"], 0.9 * plain["peak_memory_bytes"])
 
     @unittest.skipUnless(NIGHTLY, "only nightly")
     def test_of_large_networks_is_as_predicted(self):

@@ -30,10 +30,12 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({"--input", "16x32x48x3"}), "");
   EXPECT_EQ(fault({"--model", "net.json", "--export", "other.json"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");
+  EXPECT_EQ(fault({"--recompute", "auto", "--memory-limit", "1.5GiB"}), "");
 }
 
 TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
   const std::vector<std::pair<std::string, std::string>> cases{
+      {"--recompute", ""},        {"--memory-limit", "2X"}, {"--memory-limit", "0"},
       {"--ranks", "0"},           {"--ranks", "-4"},        {"--ranks", "1000001"},
       {"--ranks-per-node", "-1"}, {"--batch", "0"},         {"--classes", "0"},
       {"--model", "nonet"},       {"--precision", "half"},  {"--optimiser", "lion"},

@@ -2,6 +2,7 @@
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/cost.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/plan_summary.hpp>
 
 #include <gmock/gmock.h>
@@ -52,6 +53,40 @@ TEST(PlanSummary, CountsPackedMessagesBetweenNodes) {
   EXPECT_GT(apart.memory.of(nn::BufferRole::messages), 0);
   for (std::size_t i = 0; i < together.layers.size(); ++i)
     EXPECT_EQ(together.layers[i].halo_bytes, apart.layers[i].halo_bytes);
+}
+
+TEST(PlanSummary, ShowsThePriceOfRecomputation) {
+  PlanRequest plain = request("h2", 2);
+  plain.model = "resnet18";
+  plain.network = nn::make_model("resnet18", views::make_extents(1, {32, 32}, 3), 10);
+  PlanRequest limited = plain;
+  limited.recompute = "auto";
+  const PlanSummary without = summarise(plain), least = summarise(limited);
+  EXPECT_EQ(least.peak_bytes_without, without.peak_bytes);
+  EXPECT_LT(least.peak_bytes, without.peak_bytes);
+  EXPECT_EQ(least.peak_bytes, least.recomputation.peak_bytes);
+  limited.memory_limit = (least.peak_bytes + without.peak_bytes) / 2;
+  const PlanSummary some = summarise(limited);
+  EXPECT_LE(some.peak_bytes, *limited.memory_limit);
+  EXPECT_NEAR(some.flops, without.flops + some.recomputation.extra_flops, 1e-6 * without.flops);
+  EXPECT_THAT(to_text(limited, some), testing::AllOf(HasSubstr("recomputed: "), HasSubstr(" flops more (")));
+  const auto json = nlohmann::json::parse(to_json(limited, some));
+  EXPECT_EQ(json["recomputed"].size(), some.recomputation.blocks.size());
+  EXPECT_EQ(json["run"]["memory_limit"], *limited.memory_limit);
+  EXPECT_EQ(json["run"]["recompute"], "auto");
+  limited.memory_limit = 1000;
+  EXPECT_THROW(summarise(limited), InvalidArgument);
+}
+
+TEST(MemoryArguments, ReadNumbersOfBytes) {
+  EXPECT_EQ(parse_bytes("1500000"), 1500000);
+  EXPECT_EQ(parse_bytes("512M"), Index{512} << 20);
+  EXPECT_EQ(parse_bytes("1.5GiB"), Index{3} << 29);
+  EXPECT_EQ(parse_bytes("2 KB"), 2048);
+  EXPECT_EQ(parse_bytes("1T"), Index{1} << 40);
+  EXPECT_EQ(parse_bytes("7B"), 7);
+  for (const char* wrong : {"", "M", "-1", "0", "1e3", "5i", "5Mi", "5MX", "1P", "9999999999T", "nan", "inf", "5 M B"})
+    EXPECT_EQ(parse_bytes(wrong), std::nullopt) << wrong;
 }
 
 TEST(PlanSummary, CountsTheMemoryOfTheOptimiser) {

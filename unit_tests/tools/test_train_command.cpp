@@ -63,7 +63,11 @@ TEST(TrainCommand, AcceptsEveryDocumentedFlag) {
                    "--trace",
                    "trace.json",
                    "--trace-steps",
-                   "5"}),
+                   "5",
+                   "--recompute",
+                   "conv1,conv2",
+                   "--memory-limit",
+                   "512M"}),
             "");
   for (const char* precision : {"float", "double", "bfloat16"}) {
     EXPECT_EQ(fault({"--precision", precision}), "");

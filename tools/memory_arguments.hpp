@@ -1,0 +1,38 @@
+#pragma once
+// The options that bound the memory of a training step: recomputation of blocks, and a limit.
+#include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/index.hpp>
+
+#include <optional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace aloni::tools {
+
+/// "1500000", "512M", "1.5GiB", "2 GB" in bytes; K, M, G and T are powers of 1024, with or without "B" or "iB". Empty
+/// for other texts, for less than one byte, and for 2^63 bytes or more.
+std::optional<Index> parse_bytes(const std::string& text);
+
+class MemoryArguments {
+ public:
+  /// Adds the options to `command`. @pre this object outlives `command`
+  void add_options(CLI::App& command);
+  /// Throws UsageError for a text that is no number of bytes, and for an empty pattern.
+  void check() const;
+  /// The options that all ranks must pass alike.
+  void add_to(comm::ReplicatedValues& values) const;
+
+  /// As nn::recomputation_for() takes them.
+  const std::string& recompute() const { return recompute_; }
+  /// @pre check() has returned
+  std::optional<Index> limit() const;
+
+ private:
+  CLI::App* command_ = nullptr;
+  std::string recompute_, limit_;
+};
+
+}  // namespace aloni::tools
