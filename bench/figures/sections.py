@@ -15,6 +15,7 @@ from figures.run import BIN, MICRO, ONE_THREAD, Failed, clean_environment, faste
 
 LAYERS = ("resnet_conv1", "res3b_branch2a", "mesh_conv1_1", "mesh_conv6_1", "c64_256", "c32_3d", "depthwise", "dilated",
           "transposed")
+MEBI = 1 << 20
 PASSES = ("forward", "backward_data", "backward_filter")
 SIZES = tuple(1 << shift for shift in (3, 10, 14, 16, 18, 20, 22, 23, 25))  # bytes of an all-reduce
 WIDTHS = (128, 256, 512, 1024, 2048)
@@ -121,14 +122,14 @@ def networks(run):
         result = run.train("--input", case.input, "--batch", case.batch, "--steps", case.steps + 2, "--strategy", split,
                            model=case.model, data="synthetic", pinned=True)
         return {f"ours/{name}/{split}": result["step_seconds"],
-                f"memory/{name}/{split}": 2 * result["peak_memory_bytes"]}
+                f"memory/{name}/{split}": 2 * result["peak_memory_bytes"] / MEBI}
 
     def pytorch(name, case, ranks):
         output = run.peer("PyTorch", "steps_pytorch.py", *arguments(case), "--ranks", ranks, "--steps", case.steps,
                           "--warmup", 2)
         result = json.loads(output)
         return {f"PyTorch/{name}/{ranks}": result["step_seconds"],
-                f"PyTorch memory/{name}/{ranks}": result["peak_memory_bytes"]}
+                f"PyTorch memory/{name}/{ranks}": result["peak_memory_bytes"] / MEBI}
 
     measurements = []
     for name, case in NETWORKS.items():
@@ -146,8 +147,9 @@ def networks(run):
         command = f"bench/compare/steps_pytorch.py {shlex.join(map(str, arguments(case)))} --ranks {ranks}"
         run.bar(f"{name}-step", f"{name}: step, split {split}", time, peer, "PyTorch", at_least=case.at_least,
                 command=command)
-        run.bar(f"{name}-memory", f"{name}: memory of both ranks", median(values, f"memory/{name}/{split}"),
-                median(values, f"PyTorch memory/{name}/{ranks}"), "PyTorch", unit="bytes", at_most=0.7, command=command)
+        memory, of_peer = median(values, f"memory/{name}/{split}"), median(values, f"PyTorch memory/{name}/{ranks}")
+        run.bar(f"{name}-memory", f"{name}: memory", memory, of_peer, "PyTorch", unit="MiB", at_most=0.7,
+                command=command)
 
 
 def threads(run):

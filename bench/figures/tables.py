@@ -38,7 +38,7 @@ def peer_of(bar):
 def ratio_of(bar):
     if bar["ratio"] is None:
         return MISSING
-    if bar["unit"] == "bytes":
+    if bar["unit"] in ("bytes", "MiB"):
         return f"{number(bar['ratio'])} × the bytes"
     return number(bar["ratio"]) + (" × as fast" if bar["ratio_is"] == "times as fast" else " × the time")
 
