@@ -50,11 +50,15 @@ std::string nearest_name(std::string_view name, std::span<const std::string> kno
   return nearest;
 }
 
+std::string did_you_mean(std::string_view name, std::span<const std::string> known) {
+  const std::string nearest = nearest_name(name, known);
+  return nearest.empty() ? "" : "; did you mean " + nearest + "?";
+}
+
 std::string one_of(std::string_view name, std::span<const std::string> known) {
   std::string text = "one of: ";
   for (std::size_t i = 0; i < known.size(); ++i) text += (i > 0 ? ", " : "") + known[i];
-  const std::string nearest = nearest_name(name, known);
-  return nearest.empty() ? text : text + "; did you mean " + nearest + "?";
+  return text + did_you_mean(name, known);
 }
 
 }  // namespace aloni

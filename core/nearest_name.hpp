@@ -11,7 +11,10 @@ namespace aloni {
 /// Case does not count. Source of the distance: Damerau (1964), in the restricted form without edits of swapped pairs.
 std::string nearest_name(std::string_view name, std::span<const std::string> known);
 
-/// "one of: a, b, c", with "; did you mean b?" if there is a nearest name. For the expectation in an error text.
+/// "; did you mean b?" with the nearest name; empty if there is none. For the end of an error text.
+std::string did_you_mean(std::string_view name, std::span<const std::string> known);
+
+/// "one of: a, b, c", with did_you_mean(). For the expectation in an error text.
 std::string one_of(std::string_view name, std::span<const std::string> known);
 
 }  // namespace aloni

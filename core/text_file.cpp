@@ -1,6 +1,7 @@
 #include <aloni/core/text_file.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/nearest_file.hpp>
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -34,7 +35,8 @@ int open_regular_file(const char* operation, const std::string& path, const char
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) {
     const bool missing = errno == ENOENT || errno == ENOTDIR;
-    throw FileError(operation, path, missing ? "missing" : "cannot be opened" + reason(), what);
+    throw FileError(operation, path, missing ? "missing" : "cannot be opened" + reason(),
+                    missing ? what + did_you_mean_file(path) : what);
   }
   if (const char* fault = fault_of(status)) throw FileError(operation, path, fault, what);
   // O_NONBLOCK: a pipe may have taken the place of the file since.

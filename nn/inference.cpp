@@ -11,6 +11,7 @@
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/detail/replicated.hpp>
 #include <aloni/nn/network.hpp>
+#include <aloni/nn/read_trained_weights.hpp>
 #include <aloni/nn/train/batch_reader.hpp>
 #include <aloni/nn/train/networks.hpp>
 #include <aloni/nn/train/test_set.hpp>
@@ -27,7 +28,7 @@ namespace {
 constexpr const char* evaluate_operation = "aloni::nn::evaluate";
 constexpr const char* predict_operation = "aloni::nn::predict";
 
-/// Throws InvalidArgument on all ranks if one has passed another argument, or if the options or the weights are wrong.
+/// Throws InvalidArgument on all ranks if one has passed another argument, or if the options are wrong.
 /// Collective.
 template <class T>
 void check_inference(const comm::Communicator& comm, const char* operation, const NetworkDescription& network,
@@ -46,7 +47,6 @@ void check_inference(const comm::Communicator& comm, const char* operation, cons
   });
   comm::check_equal(comm, operation, values);
   if (options.batch < 1) throw InvalidArgument(operation, "batch", std::to_string(options.batch), "at least 1 sample");
-  check(weights, operation);
 }
 
 /// Parameters without gradients, with the trained values. Collective.

@@ -86,6 +86,7 @@ StepPlan Network<T, Exec>::Implementation::planned(StepKind kind) const {
                     .split_parameters = parameters.is_split(),
                     .input_gradient = options.input_gradient,
                     .fuse_inference = options.fuse_inference,
+                    .fuse_batch_norm = options.fuse_batch_norm,
                     .update = options.update,
                     .optimiser = parameters.optimiser(),
                     .update_options = parameters.update_options(),

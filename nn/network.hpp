@@ -75,6 +75,8 @@ struct NetworkOptions {
   bool input_gradient = false;  ///< backward also computes the gradient of the network's input
   /// In evaluation a convolution also computes the ReLU that follows it. With oneDNN this ReLU turns NaN into 0.
   bool fuse_inference = true;
+  /// A batch normalisation also computes the ReLU that follows it, and its gradient.
+  bool fuse_batch_norm = true;
   /// Above 0: each step runs in a random allowed order drawn from this seed, and memory starts as NaN. Tests use it to
   /// find accesses that layers did not declare.
   std::uint64_t schedule_seed = 0;

@@ -1,6 +1,8 @@
 #include <aloni/nn/network_description.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/nearest_name.hpp>
+#include <aloni/nn/detail/layer_names.hpp>
 #include <aloni/nn/detail/output_extents.hpp>
 #include <aloni/nn/operation.hpp>
 
@@ -26,9 +28,9 @@ bool has_plain_characters(const std::string& name) {
   });
 }
 
-std::string names_of(const NetworkDescription& network) {
-  std::string names;
-  for (const auto& layer : network.layers) names += (names.empty() ? "" : ", ") + layer.name;
+std::vector<std::string> names_in(const std::map<std::string, int>& positions) {
+  std::vector<std::string> names;
+  for (const auto& [name, position] : positions) names.push_back(name);
   return names;
 }
 
@@ -84,7 +86,8 @@ std::vector<std::vector<int>> check_graph(const NetworkDescription& network) {
     for (const std::string& name : layer.inputs) {
       const auto input = seen.find(name);
       if (input == seen.end()) {
-        throw InvalidArgument(infer_operation, subject + ", input", in_quotes(name), "\"input\" or an earlier layer");
+        throw InvalidArgument(infer_operation, subject + ", input", in_quotes(name),
+                              "\"input\" or an earlier layer" + did_you_mean(name, names_in(seen)));
       }
       if (input->second >= 0) used[input->second] = true;
       inputs_of.back().push_back(input->second);
@@ -127,8 +130,7 @@ int find_layer(const NetworkDescription& network, const std::string& name) {
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
     if (network.layers[i].name == name) return static_cast<int>(i);
   }
-  throw InvalidArgument("aloni::nn::find_layer", "name", in_quotes(name),
-                        "a layer of the network (" + names_of(network) + ")");
+  throw InvalidArgument("aloni::nn::find_layer", "name", in_quotes(name), detail::layer_expected(network, name));
 }
 
 std::vector<Extents> infer_extents(const NetworkDescription& network, Index samples) {

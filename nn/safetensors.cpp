@@ -1,6 +1,7 @@
 #include <aloni/nn/safetensors.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/nearest_file.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -52,7 +53,9 @@ const char* name_of(ElementType type) {
 }
 
 std::string header_of(io::FileSystem& files, const std::string& path, Index size) {
-  if (size < 0) refuse(path, "missing, or no regular file", "a file of tensors in the format safetensors");
+  if (size < 0)
+    refuse(path, "missing, or no regular file",
+           "a file of tensors in the format safetensors" + did_you_mean_file(path));
   std::array<std::uint8_t, length_bytes> bytes{};
   if (size < length_bytes) refuse(path, "has " + std::to_string(size) + " bytes", "at least 8 bytes");
   files.read(path, 0, std::as_writable_bytes(std::span(bytes)));

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/text_file.hpp>
+#include <aloni/nn/detail/layer_names.hpp>
 #include <aloni/nn/layer_pattern.hpp>
 #include <aloni/nn/operation.hpp>
 
@@ -64,12 +65,6 @@ Overlap overlap_named(const std::string& where, std::string_view word) {
 
 std::string place(const Strategy& strategy, const StrategyRule& rule) {
   return rule.line > 0 ? strategy.source + ":" + std::to_string(rule.line) : strategy.source;
-}
-
-std::string layer_names(const NetworkDescription& network) {
-  std::string names;
-  for (const auto& layer : network.layers) names += (names.empty() ? "" : ", ") + layer.name;
-  return names;
 }
 
 struct Refusal {
@@ -196,7 +191,7 @@ std::vector<LayerSplit> resolve(const Strategy& strategy, const NetworkDescripti
     const auto is_named = [&](const LayerDescription& layer) { return layer.name == rule.pattern; };
     if (names_one && std::none_of(network.layers.begin(), network.layers.end(), is_named)) {
       throw InvalidArgument(resolve_operation, where + ": layer", in_quotes(rule.pattern),
-                            "a layer of the network (" + layer_names(network) + ")");
+                            detail::layer_expected(network, rule.pattern));
     }
     check_split(where, rule.split, network, ranks);
   }

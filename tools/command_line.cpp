@@ -1,4 +1,5 @@
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/nearest_name.hpp>
 #include <aloni/core/printable.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/tools/calibrate_command.hpp>
@@ -90,6 +91,8 @@ class CommandLine {
       return out.str();
     } catch (const CLI::RequiredError& e) {
       throw UsageError(printable(missing(arguments, e.what())) + hint);
+    } catch (const CLI::ExtrasError& e) {
+      throw UsageError(printable(e.what() + option_meant(arguments)) + hint);
     } catch (const CLI::ParseError& e) {
       throw UsageError(printable(e.what()) + hint);
     }
@@ -147,7 +150,24 @@ class CommandLine {
   // For an unknown subcommand the parser only says that a subcommand is missing.
   std::string missing(const std::vector<std::string>& arguments, const std::string& otherwise) const {
     if (!app_.get_subcommands().empty() || arguments.size() < 2 || arguments[1].rfind("-", 0) == 0) return otherwise;
-    return '"' + arguments[1] + "\" is not a subcommand";
+    std::vector<std::string> names;
+    for (const CLI::App* const subcommand : app_.get_subcommands({})) names.push_back(subcommand->get_name());
+    return '"' + arguments[1] + "\" is not a subcommand" + did_you_mean(arguments[1], names);
+  }
+
+  /// The option with the nearest name to the first argument that is none: "; did you mean --batch?"
+  std::string option_meant(const std::vector<std::string>& arguments) const {
+    std::vector<std::string> names;
+    std::vector<const CLI::App*> apps{&app_};
+    for (const CLI::App* const subcommand : app_.get_subcommands()) apps.push_back(subcommand);
+    for (const CLI::App* const app : apps)
+      for (const CLI::Option* const option : app->get_options()) names.push_back(option->get_name());
+    for (const std::string& argument : arguments) {
+      const std::string name = argument.substr(0, argument.find('='));
+      if (!name.starts_with("--") || std::ranges::find(names, name) != names.end()) continue;
+      return did_you_mean(name, names);
+    }
+    return "";
   }
 
   std::int64_t stuck_after_ =

@@ -1,4 +1,5 @@
 #include <aloni/core/error.hpp>
+#include <aloni/core/nearest_file.hpp>
 #include <aloni/core/printable.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
@@ -34,8 +35,8 @@ nn::Strategy read_strategy_argument(const std::string& argument, int ranks) {
   try {
     return nn::Strategy::uniform(nn::LayerSplit::parse(argument));
   } catch (const InvalidArgument& e) {
-    throw UsageError("--strategy = " + printable(argument) +
-                     ": expected an existing strategy file, or a grid: " + e.expectation());
+    throw UsageError("--strategy = " + printable(argument) + ": expected an existing strategy file, or a grid: " +
+                     e.expectation() + did_you_mean_file(argument));
   }
 }
 

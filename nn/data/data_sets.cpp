@@ -1,6 +1,8 @@
 #include <aloni/nn/data/data_sets.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/nearest_file.hpp>
+#include <aloni/core/nearest_name.hpp>
 #include <aloni/nn/data/cifar10.hpp>
 #include <aloni/nn/data/hdf5_array.hpp>
 #include <aloni/nn/data/idx.hpp>
@@ -26,7 +28,7 @@ class Folder {
     if (!std::filesystem::is_directory(path, error)) {
       const bool exists = std::filesystem::exists(path, error);
       throw FileError(data_sets_operation, path, exists ? "not a folder" : "missing",
-                      "a folder with data sets (docs/data.md)");
+                      "a folder with data sets (docs/data.md)" + did_you_mean_file(path));
     }
     for (std::filesystem::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
       names_.push_back(entry->path().filename().string());
@@ -72,7 +74,8 @@ Dataset with_checked_labels(Dataset set) {
 std::string required(const Folder& folder, const std::string& name) {
   const std::string path = folder.either(name);
   if (path.empty())
-    throw FileError(data_sets_operation, folder.path_of(name), "missing", "this file, or it with .gz appended");
+    throw FileError(data_sets_operation, folder.path_of(name), "missing",
+                    "this file, or it with .gz appended" + did_you_mean(name, folder.names()));
   return path;
 }
 
@@ -194,6 +197,21 @@ TrainAndTestSets matching(const std::string& path, TrainAndTestSets sets) {
   return sets;
 }
 
+/// " (image.npy: did you mean images.npy?)": a file whose name is near to one of a data set; empty if there is none.
+std::string mistyped_name_in(const Folder& folder) {
+  const std::vector<std::string> known{"images.npy",
+                                       "images.json",
+                                       "train-images.npy",
+                                       "train-images.json",
+                                       "data_batch_1.bin",
+                                       "train-images-idx3-ubyte",
+                                       "train-images-idx3-ubyte.gz"};
+  for (const std::string& name : folder.names())
+    if (const std::string meant = nearest_name(name, known); !meant.empty())
+      return " (" + name + ": did you mean " + meant + "?)";
+  return "";
+}
+
 }  // namespace
 
 TrainAndTestSets open_data_sets(const std::string& path) {
@@ -217,7 +235,7 @@ TrainAndTestSets open_data_sets(const std::string& path) {
     return sets;
   }
   if (auto sets = own_sets(arrays_of(folder))) return std::move(*sets);
-  folder.refuse("no data set",
+  folder.refuse("no data set" + mistyped_name_in(folder),
                 "train-images-idx3-ubyte (MNIST), data_batch_1.bin (CIFAR-10), or images.npy or images.json with "
                 "labels, masks or targets (docs/data.md)");
 }

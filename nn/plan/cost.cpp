@@ -85,6 +85,8 @@ double flops(const ResamplingWork& w) {
 double flops(const NormalisationWork& w) {
   // With z = (x - mean) / deviation. Sums of x and x² take 3, z takes 2, a sum over z dy and dy takes 3.
   constexpr double sums = 3, normalise = 2, scale = 2, gradient_sums = normalise + 3, gradient = normalise + 5;
+  // A ReLU takes 1 more. Its gradient computes y again, for its sign.
+  const double relu = w.relu ? 1 : 0, sign = w.relu ? scale + relu : 0;
   const double n = number_of(w.region);
   const bool is_layer = w.kind == NormalisationKind::layer, finds_own_sums = is_layer && !w.splits_cells;
   switch (w.stage) {
@@ -93,15 +95,15 @@ double flops(const NormalisationWork& w) {
     case NormalisationStage::squares:
       return sums * n;
     case NormalisationStage::forward:
-      return (normalise + scale + (finds_own_sums ? sums : 0)) * n;
+      return (normalise + scale + relu + (finds_own_sums ? sums : 0)) * n;
     case NormalisationStage::gradient_sums:
-      return gradient_sums * n;
+      return (gradient_sums + sign) * n;
     case NormalisationStage::scale_gradients:  // group normalisation adds sums that it has
       return is_layer && w.counts ? gradient_sums * n : 0;
     case NormalisationStage::backward:
       break;
   }
-  return (gradient + (finds_own_sums ? gradient_sums : 0)) * n;
+  return (gradient + sign + (finds_own_sums ? gradient_sums : 0)) * n;
 }
 
 double flops(const GlobalAverageWork& w) {

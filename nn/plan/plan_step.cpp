@@ -171,6 +171,7 @@ class StepPlanner {
   /// its only reader.
   Box box_of_output(int i) const {
     const Box owned = layers_.output_of(i).owned(rank());
+    if (const int relu = rectifier_of(i); relu >= 0) return box_of_output(relu);
     if (i >= 0 && !layer(i).recomputed.empty()) return layer(i).forward_work(rank());
     const bool ghosts = i < 0 ? layers_.input_has_ghosts : layer(i).output_has_ghosts;
     return ghosts ? hull(owned, layer(layers_.readers_of(i)[0]).input_needed(rank())) : owned;
@@ -178,8 +179,24 @@ class StepPlanner {
 
   bool computes_in_place(int i) const {
     const int source = layer(i).inputs[0].source;
+    if (is_rectifier(i)) return true;
     return properties(i).computes_in_place && source >= 0 && layer(i).inputs[0].mode == InputMode::shared &&
            only_reader(source) && !layer(i).output_has_ghosts && properties(source).output_may_be_overwritten;
+  }
+
+  /// Whether the layer is a ReLU that the batch normalisation before it computes too: y, and in the backward pass its
+  /// gradient from the gradient of the ReLU's output. The two layers then have one y and one dy.
+  bool is_rectifier(int i) const {
+    if (!options_.fuse_batch_norm || !std::holds_alternative<Relu>(operation(i))) return false;
+    const LayerInput& in = layer(i).inputs[0];
+    return in.source >= 0 && std::holds_alternative<BatchNorm>(operation(in.source)) && in.mode == InputMode::shared &&
+           only_reader(in.source) && same_distribution(in) && layer(i).recomputed.empty();
+  }
+  /// The ReLU that the layer computes too; -1: none.
+  int rectifier_of(int i) const {
+    if (i < 0 || i == size() - 1) return -1;
+    const auto& readers = layers_.readers_of(i);
+    return readers.size() == 1 && is_rectifier(readers[0]) ? readers[0] : -1;
   }
 
   /// Whether the layer's output is its input, in the same memory. Training and inference have one output of the
@@ -419,6 +436,7 @@ class StepPlanner {
       b.x.push_back(edge.x);
       b.dx.push_back(edge.dx);
     }
+    b.holds_relu = rectifier_of(i) >= 0;
     n.other = std::make_unique<LayerPlanner>(builder_, description(i), layer(i), i, std::move(b));
   }
 
@@ -426,7 +444,7 @@ class StepPlanner {
 
   void add_forward(int i) {
     builder_.begin("forward " + name_of(i), i, StepPhase::forward);
-    if (is_fused(i) || passes_input_on(i)) return;
+    if (is_fused(i) || is_rectifier(i) || passes_input_on(i)) return;
     detail::ForwardNodes& nodes = forward_[static_cast<std::size_t>(i)];
     nodes.y = node(i).y;
     nodes.wants_gradient = trains() && wants_gradient(i);
@@ -522,7 +540,7 @@ class StepPlanner {
   void add_backward(int i) {
     builder_.begin("backward " + name_of(i), i, StepPhase::backward);
     Node& n = node(i);
-    if (!wants_gradient(i)) return;
+    if (!wants_gradient(i) || is_rectifier(i)) return;
     if (n.convolution) {
       n.convolution->add_gradient_exchange();
       n.convolution->add_backward_filter();

@@ -25,6 +25,7 @@ struct StepOptions {
   bool split_parameters = true;
   bool input_gradient = false;  ///< the gradient of the network's input is computed too
   bool fuse_inference = true;   ///< in inference a convolution also computes the ReLU that follows it
+  bool fuse_batch_norm = true;  ///< a batch normalisation also computes the ReLU that follows it, and its gradient
   /// Gradients are summed in buckets beside the backward pass; otherwise in one node per segment after it.
   bool sums_beside_backward = true;
   bool update = true;  ///< StepKind::training ends with the update of the parameters

@@ -123,6 +123,8 @@ struct NormalisationWork {
   NormalisationKind kind = NormalisationKind::batch;
   NormalisationStage stage = NormalisationStage::statistics;
   int layer = 0;
+  /// Batch normalisation: y = max(0, …), the output of the ReLU that follows, and dy is the gradient of that output.
+  bool relu = false;
   bool trains = true;           ///< false: batch normalisation by running statistics
   bool updates_running = true;  ///< false: batch normalisation in a node that repeats another one
   /// Of batch normalisation: the ranks over which sums are taken, as BatchNorm::scope and BatchNorm::ranks.

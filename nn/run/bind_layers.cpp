@@ -214,11 +214,13 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
   const auto reduction = std::make_shared<local::BatchNormReduction<T, Exec>>(
       extents[0], extents[1], extents[2], extents[4], memory_.template flat<double>(plan, work.partial));
   const Index count = work.count;
+  typename local::BatchNormReduction<T, Exec>::Rectified relu;
+  if (work.relu) relu = {v.gamma, v.beta};
   switch (work.stage) {
     case NormalisationStage::statistics:
       return [v, reduction](const Exec& exec) { reduction->statistics(exec, v.x, v.sums); };
     case NormalisationStage::forward:
-      return [v, count, trains = work.trains, empty = work.region.empty(), epsilon = work.epsilon,
+      return [v, count, relu = work.relu, trains = work.trains, empty = work.region.empty(), epsilon = work.epsilon,
               momentum = work.momentum](const Exec& exec) {
         if (trains) {
           local::batch_norm_finish<Exec>(exec, count, {epsilon, momentum}, v.sums, v.mean, v.inv_std, v.running_mean,
@@ -227,14 +229,14 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
           local::batch_norm_inverse<Exec>(exec, epsilon, v.running_variance, v.inv_std);
         }
         if (empty) return;
-        local::batch_norm_forward<T, Exec>(exec, v.x, trains ? v.mean : v.running_mean, v.inv_std, v.gamma, v.beta,
-                                           v.y);
+        local::batch_norm_forward<T, Exec>(exec, v.x, trains ? v.mean : v.running_mean, v.inv_std, v.gamma, v.beta, v.y,
+                                           relu);
       };
     case NormalisationStage::gradient_sums:
-      return [v, reduction, count](const Exec& exec) {
+      return [v, reduction, count, relu](const Exec& exec) {
         if (v.has_others()) v.zero_gradients(exec);
         if (count > 0) {
-          reduction->gradients(exec, v.x, v.dy, v.mean, v.inv_std, v.sums);
+          reduction->gradients(exec, v.x, v.dy, v.mean, v.inv_std, v.sums, relu);
           local::batch_norm_parameter_gradients<Parameter, Exec>(exec, v.sums, v.dgamma, v.dbeta);
         }
         if (count == 0 || !v.counts) v.zero_gradients(exec);
@@ -244,8 +246,8 @@ auto Binder<T, Exec>::batch_norm(const StepPlan& plan, const NormalisationWork& 
     case NormalisationStage::backward:
       break;
   }
-  return [v, count](const Exec& exec) {
-    local::batch_norm_backward<T, Exec>(exec, count, v.x, v.dy, v.mean, v.inv_std, v.gamma, v.sums, v.dx);
+  return [v, count, relu](const Exec& exec) {
+    local::batch_norm_backward<T, Exec>(exec, count, v.x, v.dy, v.mean, v.inv_std, v.gamma, v.sums, v.dx, relu.beta);
   };
 }
 

@@ -30,5 +30,10 @@ TEST(NearestName, FollowsTheListInErrors) {
   EXPECT_EQ(one_of("q", models), "one of: resnet18, resnet50, lenet5, unet2d, unet3d");
 }
 
+TEST(NearestName, IsSuggestedAtTheEndOfAnError) {
+  EXPECT_EQ(did_you_mean("lenet", models), "; did you mean lenet5?");
+  EXPECT_EQ(did_you_mean("transformer", models), "");
+}
+
 }  // namespace test_nearest_name
 }  // namespace aloni

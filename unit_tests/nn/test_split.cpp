@@ -6,6 +6,7 @@
 
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/config.hpp>
+#include <aloni/nn/data/synthetic.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -490,6 +491,53 @@ TEST(Split, EvaluatesWithFusedReluAsWithout) {
     if (a.size() > 0) {
       EXPECT_GT(largest, 0);
     }
+  }
+}
+
+TEST(Split, TrainsWithReluInBatchNormalisationAsWithout) {
+  const auto comm = aloni::test::make_communicator();
+  // A ReLU with ghosts, one with two readers, one with a window.
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {16, 12}, 4);
+  net.loss = Loss::binary_cross_entropy;
+  const Window three = square_window(2, 3, 1, 1);
+  net.layers = {{"conv1", Convolution{8, three}, {"input"}},
+                {"bn1", BatchNorm{}, {"conv1"}},
+                {"relu1", Relu{}, {"bn1"}},
+                {"conv2", Convolution{8, three}, {"relu1"}},
+                {"bn2", BatchNorm{}, {"conv2"}},
+                {"relu2", Relu{}, {"bn2"}},
+                {"sum", Add{}, {"relu1", "relu2"}},
+                {"bn3", BatchNorm{}, {"sum"}},
+                {"relu3", Relu{}, {"bn3"}},
+                {"pool", Pooling{PoolingKind::max, square_window(2, 2, 2)}, {"relu3"}},
+                {"conv3", Convolution{2, three}, {"pool"}},
+                {"bn4", BatchNorm{}, {"conv3"}},
+                {"relu4", Relu{}, {"bn4"}}};
+  int number = 0;
+  for (const auto& split : splits_for(comm.size(), 2)) {
+    if (!aloni::test::is_in_share(number++)) continue;
+    SCOPED_TRACE(to_string(split) + " " + std::string(name(split.overlap)));
+    const Strategy strategy = strategy_of(net, std::vector(net.layers.size(), split));
+    const Queue<> queue;
+    std::vector<double> losses[2];
+    std::size_t bytes[2];
+    for (const bool fused : {false, true}) {
+      Parameters<double> parameters(comm, queue, net, resolve(strategy, net, comm.size()), 3);
+      Network<double> network(comm, queue, net, strategy, 4, parameters,
+                              {.input_gradient = true, .fuse_batch_norm = fused});
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        fill_synthetic(queue, net, 3, step, network);
+        losses[fused].push_back(network.train_step(queue).loss);
+        parameters.sgd(queue, {.learning_rate = 0.1});
+      }
+      fill_synthetic(queue, net, 3, 7, network);
+      losses[fused].push_back(network.evaluate(queue).loss);
+      bytes[fused] = static_cast<std::size_t>(network.planned_bytes());
+    }
+    EXPECT_EQ(losses[true], losses[false]);
+    EXPECT_LE(bytes[true], bytes[false]);
   }
 }
 

@@ -89,6 +89,17 @@ class BadInput(unittest.TestCase):
         self.refused(USAGE, ["subcommand"], ranks=(0, 2))
         self.refused(USAGE, ["dance"], "dance", ranks=(0, 2))
 
+    def test_suggests_the_nearest_name(self):
+        self.train_refused(USAGE, ["--bacth", "did you mean --batch?"], "--bacth", "3", ranks=(0, 2))
+        self.train_refused(USAGE, ["--epoch=3", "did you mean --epochs?"], "--epoch=3")
+        self.train_refused(USAGE, ["lenet", "did you mean lenet5?"], "--model", "lenet")
+        self.refused(USAGE, ["trian", "did you mean train?"], "trian", ranks=ALONE)
+        strategy = self.write("rows.strategy", "*  1\nconv11  1\n")
+        self.train_refused(USAGE, ["rows.strategy:2", "did you mean conv1?"], "--strategy", strategy)
+        self.train_refused(USAGE, ["did you mean", "rows.strategy?"], "--strategy", strategy.replace("rows.", "row."))
+        os.mkdir(self.path("images"))
+        self.train_refused(FAILURE, ["missing", "did you mean", "images?"], data=self.path("imgaes"))
+
     def test_refuses_values_out_of_range(self):
         self.train_refused(USAGE, ["--batch", "0"], "--batch", "0")
         self.train_refused(USAGE, ["--epochs", "-1"], "--epochs", "-1")

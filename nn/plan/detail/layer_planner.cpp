@@ -249,6 +249,7 @@ NormalisationWork LayerPlanner::normalisation(NormalisationStage stage) const {
                          .partial = partial_,
                          .running = running_};
   if (const auto* bn = std::get_if<BatchNorm>(&description_.operation)) {
+    work.relu = buffers_.holds_relu;
     work.epsilon = bn->epsilon;
     work.momentum = bn->momentum;
     work.scope = bn->scope;
@@ -300,6 +301,7 @@ void LayerPlanner::add_batch_norm_backward() {
   work.partial = gradient_partial_;
   PlanBuilder::Regions reads{owned(x()), owned(buffers_.dy)};
   if (count_ > 0) reads.push_back(all(statistics_));
+  if (work.relu) reads.insert(reads.end(), {all(work.gamma), all(work.beta)});  // for the sign of y
   PlanBuilder::Regions writes{all(sums_), all(work.dgamma), all(work.dbeta)};
   if (count_ > 0) writes.push_back(all(gradient_partial_));
   add_summands(builder_.add("sums of this rank", work, std::move(reads), std::move(writes)));
@@ -309,8 +311,9 @@ void LayerPlanner::add_batch_norm_backward() {
   builder_.reduction("sums over ranks", std::move(sum), {all(sums_)});
   if (!computes || builder_[dx()].owned.empty()) return;
   work.stage = NormalisationStage::backward;
-  builder_.add("data", work, {owned(x()), owned(buffers_.dy), all(sums_), all(work.gamma), all(statistics_)},
-               {owned(dx())});
+  reads = {owned(x()), owned(buffers_.dy), all(sums_), all(work.gamma), all(statistics_)};
+  if (work.relu) reads.push_back(all(work.beta));
+  builder_.add("data", work, std::move(reads), {owned(dx())});
 }
 
 /// The ranks that share samples and groups add the sums over their pixels and channels. A rank without pixels, or

@@ -14,6 +14,7 @@ struct LayerBuffers {
   BufferId dy = no_buffer;                                ///< covers the owned part of y
   std::vector<BufferId> x = {}, dx = {};                  ///< one per input
   std::vector<BufferId> parameters = {}, gradients = {};  ///< in the order of parameters_of()
+  bool holds_relu = false;  ///< y and dy are those of the ReLU that follows, which the layer computes too
 };
 
 class LayerPlanner {

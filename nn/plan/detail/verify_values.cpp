@@ -200,7 +200,7 @@ class Values : History {
       return;
     }
     const bool activation = role == BufferRole::activation || role == BufferRole::ghosts || role == BufferRole::input;
-    if (c.writer == initial && plan_.root(r.buffer) == plan_.output_gradient && reader.layer != last_layer())
+    if (c.writer == initial && plan_.root(r.buffer) == plan_.output_gradient && layer_of_dy(reader) != last_layer())
       refuse(plan_, &reader, "reads the gradient of the output before the last layer has replaced it");
     if (c.writer == initial || (!activation && role != BufferRole::gradient)) return;
     const PlanNode& writer = node(c.writer);
@@ -216,8 +216,9 @@ class Values : History {
       }
     }
     if (!right && j >= 0 && reader.phase == StepPhase::backward) {
-      right = writer.phase == StepPhase::loss ? j == last_layer()
-                                              : reads_output_of(w, j) && writer.phase == StepPhase::backward;
+      const int mine = layer_of_dy(reader);
+      right = writer.phase == StepPhase::loss ? mine == last_layer()
+                                              : reads_output_of(w, mine) && writer.phase == StepPhase::backward;
       for (const LayerInput& input : layers_.layers[static_cast<std::size_t>(j)].inputs)
         right = right || (writer.phase == StepPhase::backward && reads_output_of(w, input.source) &&
                           is_sum_of_gradients(reader));
@@ -240,10 +241,19 @@ class Values : History {
     const LayerPlan& plan = layers_.layers[static_cast<std::size_t>(layer)];
     return plan.is_identity_in_inference && computes(writer, plan.inputs[0].source);
   }
-  /// Whether the node is a convolution that also computes the ReLU `layer`.
+  /// Whether the node also computes the ReLU `layer`.
   bool fused_into(const PlanNode& writer, int layer) const {
-    const auto* work = std::get_if<ConvolutionWork>(&writer.work);
-    return work && work->relu && layer >= 0 && reads_output_of(layer, writer.layer);
+    const auto* convolution = std::get_if<ConvolutionWork>(&writer.work);
+    const bool relu = (convolution && convolution->relu) || holds_relu(writer);
+    return relu && layer >= 0 && reads_output_of(layer, writer.layer);
+  }
+  static bool holds_relu(const PlanNode& n) {
+    const auto* norm = std::get_if<NormalisationWork>(&n.work);
+    return norm && norm->relu;
+  }
+  /// The layer whose gradient a backward node of its own or of the layer before reads.
+  int layer_of_dy(const PlanNode& reader) const {
+    return holds_relu(reader) ? layers_.readers_of(reader.layer).front() : reader.layer;
   }
 
   /// Each gradient is added to something, except on a rank without pixels of a tensor that all ranks average.

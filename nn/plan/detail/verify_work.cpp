@@ -221,6 +221,18 @@ class WorkCheck {
     };
   }
 
+  /// The gradient goes through a ReLU exactly where the forward pass has computed one.
+  void check_relu(const PlanNode& n, const NormalisationWork& w) const {
+    for (const PlanNode& other : plan_.nodes) {
+      const auto* forward = std::get_if<NormalisationWork>(&other.work);
+      if (forward && forward->stage == NormalisationStage::forward && other.layer == n.layer && forward->relu != w.relu)
+        refuse(plan_, &n, "the gradient and " + other.label + " differ in the ReLU");
+    }
+    if (!w.relu) return;
+    reads(n, w.gamma, whole(w.gamma));
+    reads(n, w.beta, whole(w.beta));
+  }
+
   void check(const PlanNode& n, const NormalisationWork& w) const {
     const Box mine = layers_.layers[static_cast<std::size_t>(n.layer)].input.owned(plan_.rank);
     if (w.layer != n.layer || (w.region != mine && !(w.region.empty() && mine.empty())))
@@ -249,10 +261,11 @@ class WorkCheck {
         if (w.stage == NormalisationStage::gradient_sums) reads(n, w.dy, w.region);
         if (w.kind == NormalisationKind::batch || w.stage == NormalisationStage::scale_gradients)
           writes(n, w.dgamma, whole(w.dgamma));
-        return;
+        return check_relu(n, w);
       case NormalisationStage::backward:
         break;
     }
+    check_relu(n, w);
     reads(n, w.x, w.region);
     reads(n, w.dy, w.region);
     reads(n, w.sums, whole(w.sums));

@@ -73,6 +73,8 @@ void expect_equal(const TrainReport& a, const TrainReport& b) {
   for (std::size_t e = 0; e < a.epochs.size(); ++e) {
     EXPECT_EQ(a.epochs[e].loss, b.epochs[e].loss) << e;
     EXPECT_EQ(a.epochs[e].test_accuracy, b.epochs[e].test_accuracy) << e;
+    EXPECT_FALSE(a.epochs[e].test_metrics.empty());
+    EXPECT_EQ(a.epochs[e].test_metrics, b.epochs[e].test_metrics) << e;
   }
 }
 

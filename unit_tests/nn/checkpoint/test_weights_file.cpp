@@ -111,7 +111,7 @@ TEST(WeightsFile, IsRefusedIfItIsOfAnotherNetwork) {
     for (NamedTensor& t : tensors) {
       if (t.name == "conv1.weight") t.shape = {4, 3, 3, 2};  // without depth
       if (t.name == "conv2.weight") t.shape = {6, 1, 3, 3, 4};
-      if (t.name == "fc.weight") t.shape = {4, t.shape[0] / 4};
+      if (t.name == "fc.weight") t.shape = {7, t.shape[0] / 7};
     }
   };
   EXPECT_THAT(refusal([](auto&) {}), HasSubstr("shape of conv1.weight"));

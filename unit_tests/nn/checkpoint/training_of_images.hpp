@@ -23,18 +23,18 @@ inline NetworkDescription small_net() {
                 {"drop", Dropout{0.2}, {"relu"}},
                 {"conv2", Convolution{6, square_window(2, 3, 2, 1)}, {"drop"}},
                 {"flatten", Flatten{}, {"conv2"}},
-                {"fc", Dense{4}, {"flatten"}}};
+                {"fc", Dense{7}, {"flatten"}}};
   return net;
 }
 
 inline LabelledImages noise(Index count) {
   LabelledImages set;
   set.image = small_net().input;
-  set.classes = 4;
+  set.classes = 7;
   set.pixels.resize(static_cast<std::size_t>(count * set.image.size()));
   std::uint32_t state = 12345;
   for (auto& pixel : set.pixels) pixel = static_cast<std::uint8_t>((state = state * 1664525u + 1013904223u) >> 24);
-  for (Index i = 0; i < count; ++i) set.labels.push_back(static_cast<std::uint8_t>(i % 4));
+  for (Index i = 0; i < count; ++i) set.labels.push_back(static_cast<std::uint8_t>(i % 7));
   return set;
 }
 

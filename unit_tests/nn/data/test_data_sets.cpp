@@ -99,6 +99,11 @@ TEST_F(DataSets, RefuseContradictions) {
   EXPECT_THAT(refusal(), HasSubstr("test samples of 1x1x5x4x2"));
 }
 
+TEST_F(DataSets, SuggestTheNameThatAFileWasMeantToHave) {
+  std::ofstream(folder_.path("image.npy")) << "";
+  EXPECT_THAT(refusal(), HasSubstr("image.npy: did you mean images.npy?"));
+}
+
 TEST_F(DataSets, RefuseNoFolder) {
   EXPECT_THROW(open_data_sets(folder_.path("nothing")), FileError);
   write("file", "x");

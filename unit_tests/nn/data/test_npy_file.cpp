@@ -116,9 +116,15 @@ TEST(NpyFile, OlderFilesStayWhenOneCallFailsOnOneRank) {
       // Without a failed call, and after a failure to synchronise the folder, the new file has its name.
       const std::string text = text_of(path);
       const bool is_new = text.size() > 64;
-      if (!failed) EXPECT_TRUE(is_new);
-      if (!is_new) EXPECT_EQ(text, "old");
-      if (comm.rank() == 0) EXPECT_EQ(io::real_file_system().list(folder.path("")).size(), 1u);
+      if (!failed) {
+        EXPECT_TRUE(is_new);
+      }
+      if (!is_new) {
+        EXPECT_EQ(text, "old");
+      }
+      if (comm.rank() == 0) {
+        EXPECT_EQ(io::real_file_system().list(folder.path("")).size(), 1u);
+      }
       failures += failed ? 1 : 0;
       comm.barrier();
       if (!failed) break;

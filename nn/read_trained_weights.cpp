@@ -1,4 +1,4 @@
-#include <aloni/nn/trained_weights.hpp>
+#include <aloni/nn/read_trained_weights.hpp>
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/io/file_system.hpp>
@@ -30,16 +30,14 @@ void load_checkpoint(const checkpoint::Checkpoint& saved, const Queue<Exec>& que
 
 }  // namespace
 
-void check(const TrainedWeights& weights, const char* operation) {
-  if (weights.file.empty() == weights.checkpoints.empty())
-    throw InvalidArgument(operation, "weights", weights.file.empty() ? "none" : "a file and a folder of checkpoints",
-                          "a file of weights, or a folder of checkpoints");
-}
-
 template <class T, class Exec>
 void read_trained_weights(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
                           const Parameters<T, Exec>& parameters, const TrainedWeights& weights) {
-  check(weights, trained_weights_operation);
+  if (weights.file.empty() == weights.checkpoints.empty()) {
+    throw InvalidArgument(trained_weights_operation, "weights",
+                          weights.file.empty() ? "none" : "a file and a folder of checkpoints",
+                          "a file of weights, or a folder of checkpoints");
+  }
   if (!weights.file.empty()) {
     comm::collectively(comm, trained_weights_operation,
                        [&] { read_weights(queue, network, parameters, weights.file); });
