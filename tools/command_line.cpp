@@ -70,10 +70,13 @@ class CommandLine {
         ->type_name("N")
         ->check(CLI::Range(std::int64_t{0}, most_ranks_per_node))
         ->capture_default_str();
-    for (CLI::App* const subcommand : app_.get_subcommands({})) subcommand->fallthrough();
-    app_.footer(
-        "Flags of Kokkos may stand anywhere; --kokkos-help lists them.\n"
-        "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 stopped by a signal, with a whole checkpoint.");
+    const std::string exit_codes =
+        "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 stopped by a signal, with a whole checkpoint.";
+    for (CLI::App* const subcommand : app_.get_subcommands({})) {
+      subcommand->fallthrough();
+      subcommand->footer(exit_codes);
+    }
+    app_.footer("Flags of Kokkos may stand anywhere; --kokkos-help lists them.\n" + exit_codes);
   }
 
   /// The text to print instead of running a subcommand; empty if a subcommand is to run.

@@ -123,8 +123,8 @@ void PredictCommand::run(const comm::Communicator& comm) const {
   fmt::print("{}: {} samples of {}, each {}\n", printable(output_), set.size(),
              input_text(network.input, network.spatial_rank),
              input_text(nn::infer_extents(network, 1).back(), network.spatial_rank));
-  fmt::print("{:<20} {:.0f} samples/s, with reading and writing\n", "speed",
-             static_cast<double>(set.size()) / seconds.count());
+  const double speed = static_cast<double>(set.size()) / seconds.count();
+  fmt::print("{:<20} {:.{}f} samples/s, with reading and writing\n", "speed", speed, speed < 10 ? 2 : 0);
   fmt::print("{:<20} {} (largest rank)\n", "memory", bytes_text(peak));
   std::fflush(stdout);
 }

@@ -120,7 +120,8 @@ def networks(run):
     def ours(name, case, split):
         result = run.train("--input", case.input, "--batch", case.batch, "--steps", case.steps + 2, "--strategy", split,
                            model=case.model, data="synthetic", pinned=True)
-        return {f"ours/{name}/{split}": result["step_seconds"], f"memory/{name}/{split}": 2 * result["peak_memory_bytes"]}
+        return {f"ours/{name}/{split}": result["step_seconds"],
+                f"memory/{name}/{split}": 2 * result["peak_memory_bytes"]}
 
     def pytorch(name, case, ranks):
         output = run.peer("PyTorch", "steps_pytorch.py", *arguments(case), "--ranks", ranks, "--steps", case.steps,

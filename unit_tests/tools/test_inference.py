@@ -73,6 +73,12 @@ class Inference(unittest.TestCase):
         # The checkpoint has the average, and so has the file of weights.
         self.assertEqual(self.predict("yc.npy", "--checkpoint", checkpoints), (shape, expected))
 
+    def test_helps_with_exit_codes(self):
+        for command in "evaluate", "predict":
+            text = self.command(command, "--help", ranks=0).out
+            self.assertIn("--checkpoint", text)
+            self.assertIn("Exit codes", text)
+
     def test_bytes_are_normalised_as_asked(self):
         x = path / "bytes.json"
         (path / "bytes.raw").write_bytes(bytes(range(256)) * 4)

@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <set>
 #include <support/random_cases.hpp>
@@ -169,6 +171,19 @@ TEST(Augmentation, DrawsDependOnSeedEpochAndSampleOnly) {
   for (Index sample = 0; sample < 1000; ++sample)
     equal += draw_augmentation(options, 7, 3, sample).flip == draw_augmentation(options, 7, 4, sample).flip ? 1 : 0;
   EXPECT_NEAR(equal, 500, 60) << "epochs must be independent";
+}
+
+TEST(Augmentation, ShiftsAreThoseOfRandomCropsAfterPadding) {
+  // A crop of the extents of the image begins at each of the (2P + 1)² offsets of the padded image equally often.
+  constexpr int padding = 2, side = 2 * padding + 1, each = 1000;
+  std::vector<int> counts(side * side);
+  for (Index sample = 0; sample < side * side * each; ++sample) {
+    const Shift shift = draw_augmentation({.shift = padding}, 7, 3, sample).shift;
+    ASSERT_LE(std::max(std::abs(shift.down), std::abs(shift.right)), padding);
+    ++counts[static_cast<std::size_t>((shift.down + padding) * side + shift.right + padding)];
+  }
+  // Counts of independent draws deviate by sqrt(1000) = 32; five times that happens once in 10^6 tests.
+  for (const int count : counts) EXPECT_NEAR(count, each, 160);
 }
 
 TEST(Augmentation, RefusesWrongOptions) {
