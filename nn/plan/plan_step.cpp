@@ -444,10 +444,10 @@ class StepPlanner {
 
   void add_forward(int i) {
     builder_.begin("forward " + name_of(i), i, StepPhase::forward);
-    if (is_fused(i) || is_rectifier(i) || passes_input_on(i)) return;
     detail::ForwardNodes& nodes = forward_[static_cast<std::size_t>(i)];
     nodes.y = node(i).y;
     nodes.wants_gradient = trains() && wants_gradient(i);
+    if (is_fused(i) || is_rectifier(i) || passes_input_on(i)) return;
     for (Edge& edge : node(i).inputs) {
       nodes.fetches.push_back({nodes_so_far(), nodes_so_far()});
       if (!edge.fetch) continue;

@@ -93,10 +93,9 @@ TEST(Recomputation, SavesTheActivationsOfResidualBlocks) {
     ASSERT_FALSE(fault) << to_string(*fault);
     // At the loss all values are in use that the backward pass needs from the forward pass.
     EXPECT_LT(bytes_at_loss(with.plans[0]), bytes_at_loss(without.plans[0]) * 6 / 10) << split;
-    // With split channels the peak is that of a gradient, beside which no activations are in use.
-    EXPECT_LE(memory_of(with.plans[0]).peak,
-              memory_of(without.plans[0]).peak * (split == std::string("c4") ? 102 : 99) / 100)
-        << split;
+    // With split channels the peak is that of the backward pass of the stem, with copies of all its channels.
+    if (split != std::string("c4"))
+      EXPECT_LT(memory_of(with.plans[0]).peak, memory_of(without.plans[0]).peak * 95 / 100) << split;
     const double flops = cost(without.plans[0]).total().flops, more = cost(with.plans[0]).total().flops;
     EXPECT_GT(more, flops * 1.1) << split;
     EXPECT_LT(more, flops * 1.4) << split;  // at most one forward pass more
@@ -134,7 +133,7 @@ TEST(Recomputation, ChosenBlocksMeetTheLimitWithFewFlops) {
     const PricedRecomputation some = choose_recomputation(net, layers, machine, {}, middle);
     EXPECT_TRUE(same.blocks.empty()) << model;
     EXPECT_EQ(none.extra_flops, 0);
-    EXPECT_LT(least.peak_bytes, none.peak_bytes * 85 / 100) << model;
+    EXPECT_LT(least.peak_bytes, none.peak_bytes * 8 / 10) << model;
     EXPECT_LE(some.peak_bytes, middle) << model;
     EXPECT_LT(some.extra_flops, least.extra_flops) << model;
     EXPECT_NEAR(some.flops - some.extra_flops, none.flops, 1e-6 * none.flops) << model;
