@@ -55,7 +55,9 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
     const MemoryLayout layout = lay_out_memory(plans, machine);
     memory.allocate(plans, layout, options.schedule_seed > 0);
     planned_bytes = bytes_of(plans, layout, machine);
-    planned_resident_bytes = process_memory(plans, layout, machine).total();
+    const ProcessMemory process = process_memory(plans, layout, machine);
+    planned_resident_bytes = process.total();
+    planned_additional_bytes = process.additional();
     labels = memory.template flat<int>(main(), has(LossTargets::sample_labels) ? main().find("labels") : no_buffer);
     input_box = main().buffers[static_cast<std::size_t>(main().input)].owned;
     host_sums = decltype(host_sums)("aloni::nn::sums", AllParameters::tail);

@@ -191,6 +191,8 @@ class Network {
   /// is made to the end of the first step. It consists of planned_bytes(), code, and pages of other ranks that this
   /// rank reads (nn/plan/process_memory.hpp).
   Index planned_resident_bytes() const;
+  /// As above, for a network that is not the first one of the process: the pages of libraries are there already.
+  Index planned_additional_bytes() const;
   /// How often convolutions of this rank have made their filters ready for their kernels, over all of them.
   std::uint64_t filter_refreshes() const;
   /// Wall-clock time of the steps on this rank, by phase.

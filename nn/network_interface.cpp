@@ -173,6 +173,11 @@ Index Network<T, Exec>::planned_resident_bytes() const {
 }
 
 template <class T, class Exec>
+Index Network<T, Exec>::planned_additional_bytes() const {
+  return implementation_->planned_additional_bytes;
+}
+
+template <class T, class Exec>
 Stopwatch& Network<T, Exec>::stopwatch() {
   return implementation_->stopwatch;
 }

@@ -76,14 +76,14 @@ struct TrainOptions {
   /// File of the first weights (nn/weights_file.hpp); empty: from the seed. A training that resumes does not read it.
   std::string initial_weights = {};
   std::string export_weights = {};  ///< file for the last weights, or their average; empty: none
-  /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
-  Index sample_results = 0;
   /// Layers whose activations a step drops and computes again, with the same bits: "" (none), "auto", or patterns as
   /// recomputed_blocks() takes them (nn/plan/recomputation.hpp).
   std::string recompute = {};
   /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. With recompute "auto" the blocks
   /// are chosen to meet it (nn/plan/choose_recomputation.hpp). Throws InvalidArgument on all ranks if they cannot.
   Index memory_limit = 0;
+  /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
+  Index sample_results = 0;
 };
 
 AugmentationOptions augmentation_of(const TrainOptions& options);
@@ -110,8 +110,9 @@ struct TrainReport {
   TimeReport time;
   // Each is the maximum over all ranks.
   std::uint64_t peak_memory_bytes = 0;  ///< largest resident set
-  /// The resident set before the network for full mini-batches was made, Network::planned_resident_bytes(), and the
-  /// host batches of data sets.
+  /// The resident set before the networks were made, moving average included; Network::planned_resident_bytes() for
+  /// full mini-batches, planned_additional_bytes() for each size of incomplete ones; the host batches of data sets; the
+  /// copy that a checkpoint makes.
   std::uint64_t predicted_memory_bytes = 0;
   /// Sent to other ranks in one training step with a full mini-batch, as Communicator::traffic_by_peer counts.
   std::uint64_t bytes_sent = 0, messages = 0;

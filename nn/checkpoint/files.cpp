@@ -63,7 +63,15 @@ std::vector<std::int64_t> steps_in(io::FileSystem& files, const std::string& dir
   return steps;
 }
 
-RankPart copy_part(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes) {
+namespace {
+
+/// The boxes that one rank writes, by tensor, and their bytes.
+struct PartBoxes {
+  std::vector<std::vector<views::Box>> boxes;
+  Index bytes = 0;
+};
+
+PartBoxes boxes_of_part(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes) {
   struct Piece {
     std::size_t tensor;
     views::Box box;
@@ -73,8 +81,7 @@ RankPart copy_part(std::span<const TensorSource> tensors, int rank, int ranks, I
     for (const views::Box& box : tensors[t].own)
       for (const views::Box& piece : cut_box(box, bytes_of(tensors[t].type), most_block_bytes))
         pieces[tensors[t].blocks].push_back({t, piece});
-  std::vector<std::vector<views::Box>> mine(tensors.size());
-  Index total = 0;
+  PartBoxes part{.boxes = std::vector<std::vector<views::Box>>(tensors.size())};
   for (const auto& [blocks, group] : pieces) {
     const int keepers = static_cast<int>(ceil_div(ranks - rank % blocks, blocks)), keeper = rank / blocks;
     std::vector<Index> bytes;
@@ -82,10 +89,21 @@ RankPart copy_part(std::span<const TensorSource> tensors, int rank, int ranks, I
     const std::vector<int> writers = assign_blocks(bytes, keepers);
     for (std::size_t i = 0; i < group.size(); ++i) {
       if (writers[i] != keeper) continue;
-      mine[group[i].tensor].push_back(group[i].box);
-      total += bytes[i];
+      part.boxes[group[i].tensor].push_back(group[i].box);
+      part.bytes += bytes[i];
     }
   }
+  return part;
+}
+
+}  // namespace
+
+Index part_bytes(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes) {
+  return boxes_of_part(tensors, rank, ranks, most_block_bytes).bytes;
+}
+
+RankPart copy_part(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes) {
+  const auto [mine, total] = boxes_of_part(tensors, rank, ranks, most_block_bytes);
   RankPart part;
   part.file = data_file_name(rank);
   part.bytes.resize(static_cast<std::size_t>(total));

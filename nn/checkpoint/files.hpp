@@ -57,6 +57,9 @@ inline constexpr Index block_bytes = Index{4} << 20;
 /// @pre 0 ≤ rank < ranks
 RankPart copy_part(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes = block_bytes);
 
+/// Bytes of that copy. TensorSource::data is not used. @pre as copy_part()
+Index part_bytes(std::span<const TensorSource> tensors, int rank, int ranks, Index most_block_bytes = block_bytes);
+
 /// Makes an empty folder for a checkpoint, and removes an unfinished or refused one of the same step.
 void begin_folder(io::FileSystem& files, const std::string& directory, std::int64_t step);
 /// Computes the checksums and writes the data file. On return it is durable. No blocks: no file.

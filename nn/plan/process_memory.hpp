@@ -23,6 +23,8 @@ struct ProcessMemory {
   Index other_ranks = 0;  ///< pages of other ranks' memory that this rank reads or writes
 
   Index total() const { return network + messages + kernels + libraries + other_ranks; }
+  /// Of a network that is not the first one of the process: the pages of libraries are there already.
+  Index additional() const { return total() - libraries; }
 };
 
 /// `plans` and `layout`: as for bytes_of(). The learned tensors are not included, but the pages of other ranks'

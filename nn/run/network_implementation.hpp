@@ -57,7 +57,7 @@ struct Network<T, Exec>::Implementation {
   std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode
   Box input_box;
   LossWork loss;  ///< of main()
-  Index planned_bytes = 0, planned_resident_bytes = 0;
+  Index planned_bytes = 0, planned_resident_bytes = 0, planned_additional_bytes = 0;
 
   Implementation(const comm::Communicator& c, const Queue<Exec>& queue, const NetworkDescription& d,
                  const Strategy& strategy, Index samples, AllParameters& p, const NetworkOptions& o,

@@ -20,7 +20,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, epochs, steps, seed, optimiser, update, schedule, early_stop, average, shift, flip, brightness,
                contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint, initial_weights,
-               export_weights, sample_results, recompute, memory_limit] = options;
+               export_weights, recompute, memory_limit, sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -38,8 +38,8 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("checkpoint every_seconds", checkpoint.every_seconds).add("checkpoint keep", checkpoint.keep);
   values.add("checkpoint resume", checkpoint.resume);
   values.add("initial_weights", initial_weights).add("export_weights", export_weights);
-  values.add("sample_results", sample_results);
   values.add("recompute", recompute).add("memory_limit", memory_limit);
+  values.add("sample_results", sample_results);
   // The images determine the input of most networks. Their number is the better explanation.
   for (const auto& [name, text] : data.values()) values.add(name, text);
   detail::add_to(values, network);
@@ -61,8 +61,8 @@ void check_arguments(const TrainOptions& o) {
   nn::check(augmentation_of(o), "aloni::nn::train");
   check(o.timed_steps >= 0, "timed_steps", std::to_string(o.timed_steps), "at least 0 (0: none)");
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
-  check(o.sample_results >= 0, "sample_results", std::to_string(o.sample_results), "at least 0 (0: none)");
   check(o.memory_limit >= 0, "memory_limit", std::to_string(o.memory_limit), "at least 0 bytes (0: no limit)");
+  check(o.sample_results >= 0, "sample_results", std::to_string(o.sample_results), "at least 0 (0: none)");
   const CheckpointOptions& c = o.checkpoint;
   check(c.every_steps >= 0, "checkpoint every_steps", std::to_string(c.every_steps), "at least 0 (0: only the last)");
   check(c.every_seconds >= 0 && std::isfinite(c.every_seconds), "checkpoint every_seconds",

@@ -44,6 +44,8 @@ class DatasetSource : public Source<T> {
     return (test_set_ ? 4 : 2) * one * static_cast<Index>(sizeof(T));
   }
 
+  Index test_rest(Index batch) const override { return test_set_ ? test_set_->size() % batch : 0; }
+
   TestResult test(Networks<T>& networks, const Queue<Exec>& queue, Index batch,
                   const std::function<void(double)>& check_loss) override {
     return test_set_ ? test_set_->test(networks, queue, batch, epoch_, check_loss) : TestResult{};

@@ -27,6 +27,8 @@ class Source {
   virtual void fill(const Queue<Exec>& queue, Index first, Index samples, Network<T, Exec>& network) = 0;
   /// Bytes of host memory that this rank takes for mini-batches of the network. Part of the predicted memory.
   virtual Index resident_bytes(const Network<T, Exec>&) const { return 0; }
+  /// Samples of the incomplete last mini-batch of test(); 0: none.
+  virtual Index test_rest(Index) const { return 0; }
   /// Evaluates the test set, if there is one. `check_loss` gets each loss. Collective.
   virtual TestResult test(Networks<T>& networks, const Queue<Exec>& queue, Index batch,
                           const std::function<void(double)>& check_loss) = 0;

@@ -47,6 +47,8 @@ class TestSet {
   TestSet(const comm::Communicator& comm, const NetworkDescription& network, const Dataset& set, Index batch)
       : comm_(comm), network_(network), set_(set), reader_(set, {.batch = batch, .shuffles = false}) {}
 
+  Index size() const { return set_.size(); }
+
   /// Evaluates the set in mini-batches of `batch` samples, that of the constructor. `epoch`: of a training, which tests
   /// once in each. `check_loss` gets each loss. Collective.
   TestResult test(Networks<T>& networks, const Queue<Exec>& queue, Index batch, std::uint64_t epoch,

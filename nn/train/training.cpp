@@ -99,10 +99,21 @@ NetworkOptions Training<T>::make_network_options() const {
 }
 
 template <class T>
+std::set<Index> Training<T>::incomplete_batches() const {
+  std::set<Index> sizes;
+  const std::int64_t ends = total_steps_ / steps_per_epoch_ - progress_.steps / steps_per_epoch_;  // of whole epochs
+  if (ends > 0) sizes.insert(source_.size() % batch_);
+  if (total_steps_ > progress_.steps) sizes.insert(source_.test_rest(batch_));
+  sizes.erase(0);
+  return sizes;
+}
+
+template <class T>
 void Training<T>::prepare() {
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
   Network<T, Exec>& network = networks_.of(batch_);
-  const Index planned = network.planned_resident_bytes() + source_.resident_bytes(network);
+  Index planned = network.planned_resident_bytes() + source_.resident_bytes(network) + checkpoint_bytes();
+  for (const Index samples : incomplete_batches()) planned += networks_.of(samples).planned_additional_bytes();
   report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(planned));
   network.record_times(timed_.times().get());  // prices its nodes
   network.record_times(nullptr);

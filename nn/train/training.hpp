@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,8 +55,12 @@ class Training {
   bool save_if_due();
   /// All state that the next steps and the report depend on. Not collective.
   void archive(checkpoint::Archive& archive);
-  /// Makes what the first step would make, which is not part of its time.
+  /// Makes what the steps would make, which is not part of their time.
   void prepare();
+  /// Sizes of the incomplete mini-batches of the steps that are left and of the tests.
+  std::set<Index> incomplete_batches() const;
+  /// Bytes of host memory that a checkpoint takes while it is written. Not collective.
+  Index checkpoint_bytes();
   /// Returns whether the training goes on.
   bool run_epoch(int epoch);
   /// Of an epoch that a checkpoint has interrupted: the sums over its first steps.

@@ -66,6 +66,18 @@ bool Training<T>::save_if_due() {
   return stops;
 }
 
+/// The copy of this rank's blocks. On devices also a copy of all that the rank keeps, from which the blocks are taken.
+template <class T>
+Index Training<T>::checkpoint_bytes() {
+  if (!checkpoints_) return 0;
+  checkpoint::Saver saver;
+  archive(saver);
+  Index bytes = checkpoint::part_bytes(saver.tensors(), comm_.rank(), comm_.size());
+  if constexpr (!Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible)
+    for (const checkpoint::TensorSource& t : saver.tensors()) bytes += t.kept.size() * bytes_of(t.type);
+  return bytes;
+}
+
 template <class T>
 void Training<T>::archive(checkpoint::Archive& a) {
   a.expect("network", checksum_of(description_));
@@ -124,9 +136,10 @@ void Training<T>::archive(checkpoint::Archive& a) {
   }
 }
 
-#define INSTANTIATE(T, Exec)                \
-  template bool Training<T>::resume();      \
-  template bool Training<T>::save_if_due(); \
+#define INSTANTIATE(T, Exec)                      \
+  template bool Training<T>::resume();            \
+  template bool Training<T>::save_if_due();       \
+  template Index Training<T>::checkpoint_bytes(); \
   template void Training<T>::archive(checkpoint::Archive&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import unittest
 
-from command import aloni
+from command import DATA, aloni
 
 NIGHTLY = os.environ.get("ALONI_NIGHTLY", "0") not in ("", "0")
 MESH = ["--model", "mesh1k", "--batch", "1", "--input"]
@@ -42,6 +42,13 @@ class Memory(unittest.TestCase):
 
     def test_of_a_mesh_split_by_height_is_as_predicted(self):
         self.check(2, *MESH, "128x128x18", "--strategy", "h2")
+
+    def test_of_a_checkpoint_and_of_a_moving_average_is_as_predicted(self):
+        self.check(1, "--model", "resnet18", "--input", "32x32x3", "--batch", "2", "--average", "0.9", "--checkpoint",
+                   os.path.join(self.folder, "run"))
+
+    def test_of_incomplete_mini_batches_is_as_predicted(self):
+        self.check(1, "--data", DATA, "--batch", "1500", "--steps", "3")
 
     @unittest.skipUnless(NIGHTLY, "only nightly")
     def test_of_recomputed_blocks_is_as_predicted_and_smaller(self):

@@ -62,6 +62,7 @@ void write_checkpoint(io::FileSystem& files, std::int64_t step, int keep) {
   for (int r = 0; r < ranks && failure.empty(); ++r) {
     RankMemory memory(step, r);
     RankPart part = copy_part(memory.sources, r, ranks, 100);
+    EXPECT_EQ(part_bytes(memory.sources, r, ranks, 100), static_cast<Index>(part.bytes.size()));
     run([&] { write_part(files, "run/" + folder_name(step), part); });
     merge(manifest, part.blocks);
   }
