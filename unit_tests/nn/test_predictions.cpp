@@ -2,7 +2,7 @@
 #include "data/data_files.hpp"
 #include "random_network.hpp"
 #include "split_harness.hpp"
-#include "support/random_cases.hpp"
+#include "support/sanitizer.hpp"
 #include "support/shared_folder.hpp"
 #include "support/transport.hpp"
 
