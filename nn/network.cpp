@@ -195,17 +195,23 @@ StepResult Network<T, Exec>::Implementation::result(const Queue<Exec>& queue, do
           static_cast<Index>(static_cast<double>(host_sums(1)) + 0.5)};
 }
 
+/// `sums`: with the sums over ranks that stand beside the backward pass.
 template <class T, class Exec>
-StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue,
-                                                        comm::PartialAllReduce<Parameter>* partial) {
-  require_training("train_step");
+void Network<T, Exec>::Implementation::compute_gradients(const Queue<Exec>& queue, const char* function, bool sums) {
+  require_training(function);
   if (options.update) {
-    throw InvalidArgument("aloni::nn::Network::train_step", "options.update", "true",
-                          "false at construction, or an optimiser as an argument");
+    throw InvalidArgument(std::string("aloni::nn::Network::") + function, "options.update", "true",
+                          "false at construction, or train_step() with an optimiser");
   }
   binder.set_dropout_step(dropout_step++);
   use_present_values(queue);
-  execute(partial && sums_beside ? train_alone : train, queue);
+  execute(sums_beside && !sums ? train_alone : train, queue);
+}
+
+template <class T, class Exec>
+StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue,
+                                                        comm::PartialAllReduce<Parameter>* partial) {
+  compute_gradients(queue, "train_step", !partial);
   int contributions = comm.size();
   if (partial) {
     contributions = reduce_partially(queue, *partial);

@@ -169,8 +169,14 @@ class Network {
   void backward(const Queue<Exec>& queue);
   /// @pre options.input_gradient
   views::LocalView<T, Mem> input_gradient() const;
-  /// Sums the gradients over all ranks.
+  /// Forward, loss and backward without the sum over ranks: the gradients become those of the part that this rank
+  /// computes, for example for a sum of several micro-batches (nn/gradient_sum.hpp). Collective.
+  /// Throws InvalidArgument with options.update.
+  void compute_gradients(const Queue<Exec>& queue);
+  /// Sums the gradients over all ranks. Collective.
   void reduce_gradients(const Queue<Exec>& queue);
+  /// The loss of a mini-batch is this factor times the sum that its ranks add.
+  double loss_scale() const;
 
   /// Each forward pass in training mode has a number, counted from 0; train_step() contains one. The masks of dropout
   /// layers depend on dropout_seed and this number. All backward passes up to the next forward pass use its masks.

@@ -147,6 +147,16 @@ views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::input_gradien
 }
 
 template <class T, class Exec>
+void Network<T, Exec>::compute_gradients(const Queue<Exec>& queue) {
+  implementation_->compute_gradients(queue, "compute_gradients");
+}
+
+template <class T, class Exec>
+double Network<T, Exec>::loss_scale() const {
+  return implementation_->loss.scale;
+}
+
+template <class T, class Exec>
 void Network<T, Exec>::reduce_gradients(const Queue<Exec>& queue) {
   implementation_->reduce_gradients(queue);
 }

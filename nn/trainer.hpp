@@ -49,6 +49,9 @@ struct CheckpointOptions {
 
 struct TrainOptions {
   Index batch = 64;  ///< samples per step, of all ranks together
+  /// Number of micro-batches of a step; divides `batch`. Each one takes memory for its own samples only, and the step
+  /// ends with one update from all of them (nn/gradient_sum.hpp).
+  Index accumulate = 1;
   int epochs = 1;
   std::int64_t steps = 0;  ///< if above 0: total number of steps, regardless of `epochs`
   std::uint64_t seed = 1;
@@ -143,6 +146,7 @@ class TrainObserver {
 
 /// The order of samples and the initial parameters depend on the seed only, not on the ranks or the strategy. With
 /// GradientReduction::all the losses do too, up to the order of sums.
+/// With accumulate > 1 batch normalisation takes its statistics over a micro-batch, and masks of dropout are others.
 /// An incomplete last mini-batch of an epoch is trained on as well. With `steps` > 0 the last epoch may be
 /// incomplete; it is evaluated too.
 /// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp), which run on the host in every

@@ -62,6 +62,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--epochs", options_.epochs, "Passes over the training set", "N");
   add("--steps", options_.steps, "Total number of steps, instead of --epochs; 0: as many as --epochs needs", "N");
   add("--batch", options_.batch, "Samples per step, summed over all ranks", "N");
+  add("--accumulate", options_.accumulate,
+      "Micro-batches of a step, which are computed one after another in the memory of one; divides --batch", "N");
   add("--strategy", strategy_,
       "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
       "FILE|GRID");
@@ -124,6 +126,9 @@ void TrainCommand::check() const {
   if (options_.batch < 1 || options_.batch > most) {
     refuse("--batch", std::to_string(options_.batch), "from 1 to " + std::to_string(most));
   }
+  if (options_.accumulate < 1 || options_.batch % options_.accumulate != 0)
+    refuse("--accumulate", std::to_string(options_.accumulate),
+           "a divisor of --batch " + std::to_string(options_.batch));
   precision_of(precision_);
   if (options_.check_replicas < 0 || options_.check_replicas > most) {
     refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
@@ -162,7 +167,8 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
       .add("--classes", classes_)
       .add("--epochs", options_.epochs)
       .add("--steps", options_.steps);
-  values.add("--batch", options_.batch).add("--strategy", strategy_.empty() ? "not given" : strategy_);
+  values.add("--batch", options_.batch).add("--accumulate", options_.accumulate);
+  values.add("--strategy", strategy_.empty() ? "not given" : strategy_);
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
   memory_.add_to(values);
@@ -228,7 +234,7 @@ PlanRequest TrainCommand::plan_request(const nn::NetworkDescription& network, co
   return {.model = model_,
           .network = network,
           .strategy = strategy,
-          .batch = options_.batch,
+          .batch = options_.batch / options_.accumulate,
           .ranks = ranks,
           .activations = precision_of(precision_),
           .optimiser = nn::kind_of(optimiser_.optimiser()),

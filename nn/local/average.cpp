@@ -8,13 +8,13 @@ namespace aloni::nn::local {
 namespace detail {
 
 template <class T>
-struct Average {
-  T decay, rest;
+struct WeightedSum {
+  T keep, factor;
   const T* values;
-  T* average;
+  T* sum;
   KOKKOS_FUNCTION void operator()(const Index i) const {
-    // A factor 0 would keep NaN and infinity of the old average.
-    average[i] = decay == T(0) ? values[i] : decay * average[i] + rest * values[i];
+    // The product with 0 would keep NaN and infinity of the old sum.
+    sum[i] = keep == T(0) ? factor * values[i] : keep * sum[i] + factor * values[i];
   }
 };
 template <class T>
@@ -31,10 +31,15 @@ struct Exchange {
 
 template <class T, class Exec>
 void average_step(const Exec& exec, double decay, InArray<T, Exec> values, OutArray<T, Exec> average) {
-  const auto count = static_cast<Index>(average.extent(0));
-  detail::check_extent("aloni::nn::local::average_step", "values", values, count);
-  const detail::Average<T> kernel{static_cast<T>(decay), static_cast<T>(1 - decay), values.data(), average.data()};
-  detail::for_each_flat(exec, "aloni::nn::average_step", count, kernel);
+  weighted_sum_step<T, Exec>(exec, decay, 1 - decay, values, average);
+}
+
+template <class T, class Exec>
+void weighted_sum_step(const Exec& exec, double keep, double factor, InArray<T, Exec> values, OutArray<T, Exec> sum) {
+  const auto count = static_cast<Index>(sum.extent(0));
+  detail::check_extent("aloni::nn::local::weighted_sum_step", "values", values, count);
+  const detail::WeightedSum<T> kernel{static_cast<T>(keep), static_cast<T>(factor), values.data(), sum.data()};
+  detail::for_each_flat(exec, "aloni::nn::weighted_sum_step", count, kernel);
 }
 
 template <class T, class Exec>
@@ -44,8 +49,9 @@ void exchange(const Exec& exec, OutArray<T, Exec> a, OutArray<T, Exec> b) {
   detail::for_each_flat(exec, "aloni::nn::exchange", count, detail::Exchange<T>{a.data(), b.data()});
 }
 
-#define INSTANTIATE(T, Exec)                                                                     \
-  template void average_step<T, Exec>(const Exec&, double, InArray<T, Exec>, OutArray<T, Exec>); \
+#define INSTANTIATE(T, Exec)                                                                                  \
+  template void average_step<T, Exec>(const Exec&, double, InArray<T, Exec>, OutArray<T, Exec>);              \
+  template void weighted_sum_step<T, Exec>(const Exec&, double, double, InArray<T, Exec>, OutArray<T, Exec>); \
   template void exchange<T, Exec>(const Exec&, OutArray<T, Exec>, OutArray<T, Exec>);
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
 #undef INSTANTIATE

@@ -66,6 +66,8 @@ struct Network<T, Exec>::Implementation {
   // --- the calls of Network ---
 
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>* partial);
+  /// `function`: for the error text.
+  void compute_gradients(const Queue<Exec>& queue, const char* function, bool sums = false);
   StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
   StepResult evaluate(const Queue<Exec>& queue);
   void forward(const Queue<Exec>& queue, Mode mode);

@@ -18,12 +18,12 @@ void check(bool good, const char* argument, const std::string& value, const char
 
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
-  const auto& [batch, epochs, steps, seed, optimiser, update, schedule, early_stop, average, shift, flip, brightness,
-               contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint, initial_weights,
-               export_weights, recompute, memory_limit, sample_results] = options;
+  const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, schedule, early_stop, average, shift, flip,
+               brightness, contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint,
+               initial_weights, export_weights, recompute, memory_limit, sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
-  values.add("batch", batch).add("epochs", epochs).add("steps", steps).add("seed", seed);
+  values.add("batch", batch).add("accumulate", accumulate).add("epochs", epochs).add("steps", steps).add("seed", seed);
   detail::add_to(values, optimiser);
   detail::add_to(values, update);
   detail::add_to(values, schedule);
@@ -49,6 +49,10 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
 
 void check_arguments(const TrainOptions& o) {
   check(o.batch >= 1, "batch", std::to_string(o.batch), "at least 1 sample");
+  check(o.accumulate >= 1 && o.batch % o.accumulate == 0, "accumulate", std::to_string(o.accumulate),
+        "a divisor of " + std::to_string(o.batch) + ", the samples of a step");
+  if (o.accumulate > 1 && o.gradients != GradientReduction::all)
+    throw Unsupported("aloni::nn::train", "gradients", "majority", "all, or accumulate 1");
   check(o.epochs >= 0, "epochs", std::to_string(o.epochs), "at least 0");
   check(o.steps >= 0, "steps", std::to_string(o.steps), "at least 0 (0: all steps of the epochs)");
   nn::check(o.optimiser, 1, "aloni::nn::train");

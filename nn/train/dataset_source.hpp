@@ -24,9 +24,9 @@ class DatasetSource : public Source<T> {
         network_(network),
         train_set_(train_set),
         training_(train_set,
-                  {std::min(options.batch, train_set.size()), true, augmentation_of(options), options.seed}) {
-    // The training tests with mini-batches of the size with which it trains.
-    if (test_set) test_set_.emplace(comm, network, *test_set, std::min(options.batch, train_set.size()));
+                  {std::min(micro_batch(options), train_set.size()), true, augmentation_of(options), options.seed}) {
+    // The training tests with mini-batches of the size for which it has a network.
+    if (test_set) test_set_.emplace(comm, network, *test_set, std::min(micro_batch(options), train_set.size()));
   }
 
   Index size() const override { return train_set_.size(); }

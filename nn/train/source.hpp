@@ -12,6 +12,9 @@
 
 namespace aloni::nn {
 
+/// Samples that a network computes at once.
+inline Index micro_batch(const TrainOptions& options) { return options.batch / options.accumulate; }
+
 template <class T>
 class Source {
  public:
@@ -51,7 +54,7 @@ class SyntheticSource : public Source<T> {
   std::optional<Index> set_size() const override { return std::nullopt; }
   void begin_epoch(int) override {}
   void fill(const Queue<Exec>& queue, Index first, Index, Network<T, Exec>& network) override {
-    fill_synthetic(queue, network_, options_.seed, static_cast<std::uint64_t>(first / options_.batch), network);
+    fill_synthetic(queue, network_, options_.seed, static_cast<std::uint64_t>(first / micro_batch(options_)), network);
   }
   TestResult test(Networks<T>&, const Queue<Exec>&, Index, const std::function<void(double)>&) override { return {}; }
 

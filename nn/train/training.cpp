@@ -60,6 +60,7 @@ Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& 
       networks_(comm, queue_, description, strategy, parameters_, network_options_, options.seed),
       optimiser_(options.optimiser),
       batch_(std::min(options.batch, source.size())),
+      micro_(std::min(micro_batch(options), source.size())),
       steps_per_epoch_(ceiling(source.size(), batch_)),
       total_steps_(options.steps > 0 ? options.steps : options.epochs * steps_per_epoch_),
       epochs_(static_cast<int>(ceiling(total_steps_, steps_per_epoch_))),
@@ -81,12 +82,13 @@ auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
 
 template <class T>
 NetworkOptions Training<T>::make_network_options() const {
-  NetworkOptions options{.backend = options_.backend, .update = waits_for_all()};
+  NetworkOptions options{.backend = options_.backend, .update = waits_for_all() && options_.accumulate == 1};
   if (options_.recompute.empty() && options_.memory_limit == 0) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));
   const auto splits = resolve(strategy_, description_, comm_.size());
-  const NetworkPlan layers = plan_network(description_, splits, comm_.size(), std::min(options_.batch, source_.size()));
+  const NetworkPlan layers =
+      plan_network(description_, splits, comm_.size(), std::min(micro_batch(options_), source_.size()));
   const StepOptions step{.activations = element_type<T>,
                          .backend = options_.backend,
                          .split_parameters = parameters_.is_split(),
@@ -102,8 +104,8 @@ template <class T>
 std::set<Index> Training<T>::incomplete_batches() const {
   std::set<Index> sizes;
   const std::int64_t ends = total_steps_ / steps_per_epoch_ - progress_.steps / steps_per_epoch_;  // of whole epochs
-  if (ends > 0) sizes.insert(source_.size() % batch_);
-  if (total_steps_ > progress_.steps) sizes.insert(source_.test_rest(batch_));
+  if (ends > 0) sizes.insert(source_.size() % micro_);
+  if (total_steps_ > progress_.steps) sizes.insert(source_.test_rest(micro_));
   sizes.erase(0);
   return sizes;
 }
@@ -111,8 +113,10 @@ std::set<Index> Training<T>::incomplete_batches() const {
 template <class T>
 void Training<T>::prepare() {
   const auto resident = static_cast<std::uint64_t>(resident_memory_bytes());
-  Network<T, Exec>& network = networks_.of(batch_);
+  Network<T, Exec>& network = networks_.of(micro_);
+  if (options_.accumulate > 1) gradient_sum_.emplace(queue_, parameters_);
   Index planned = network.planned_resident_bytes() + source_.resident_bytes(network) + checkpoint_bytes();
+  if (gradient_sum_) planned += gradient_sum_->bytes();
   for (const Index samples : incomplete_batches()) planned += networks_.of(samples).planned_additional_bytes();
   report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(planned));
   network.record_times(timed_.times().get());  // prices its nodes
@@ -137,7 +141,7 @@ TrainReport Training<T>::run() {
   finish_report();
   if (options_.sample_results > 0) {  // after the peak of memory is known: pictures do not belong to the training
     if (average_) average_->exchange(queue_);
-    report_.samples = source_.samples(networks_, queue_, batch_, options_.sample_results);
+    report_.samples = source_.samples(networks_, queue_, micro_, options_.sample_results);
     if (average_) average_->exchange(queue_);
   }
   return report_;
@@ -160,12 +164,12 @@ bool Training<T>::run_epoch(int epoch) {
   trained_ += sums.samples;
   if (!goes_on) return false;
 
-  networks_.of(batch_).synchronise_statistics(queue_);
+  networks_.of(micro_).synchronise_statistics(queue_);
   const auto check_test_loss = [&](double loss) {
     guard_.check("loss of the test set after step " + std::to_string(progress_.steps), loss, learning_rate(optimiser_));
   };
   if (average_) average_->exchange(queue_);
-  const TestResult test = source_.test(networks_, queue_, batch_, check_test_loss);
+  const TestResult test = source_.test(networks_, queue_, micro_, check_test_loss);
   if (average_) average_->exchange(queue_);
   report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss, test.metrics});
   if (observer_) {
@@ -196,24 +200,17 @@ auto Training<T>::sums_of(int epoch) const -> Epoch {
 
 template <class T>
 void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
-  auto& network = networks_.of(samples);
   const std::int64_t step = progress_.steps;
   StepTimes* const times = timed_.of(step);
-  if (times) network.record_times(times);
   const auto start = Clock::now();
   const std::int64_t timed_from = times ? trace_now() : 0;
-  {
-    const TimedSpan span(times, StepTimes::Row::input, "mini-batch");
-    source_.fill(queue_, first, samples, network);
-    if (times) queue_.fence("aloni::nn::train: the time of the input ends");
-  }
   // The first step may set up what later ones use.
   const std::int64_t counted_step = steps_per_epoch_ > 2 && total_steps_ - report_.resumed_at > 1 ? 1 : 0;
   const std::optional<Sent> sent_before =
       step == report_.resumed_at + counted_step ? std::optional<Sent>(comm_) : std::nullopt;
   const double previous_rate = learning_rate(optimiser_);
   schedule_learning_rate();
-  const StepResult result = train_and_update(network, times);
+  const StepResult result = train_and_update(first, samples, times);
   if (sent_before) {
     const Sent sent(comm_);
     report_.bytes_sent = sent.bytes - sent_before->bytes;
@@ -222,10 +219,8 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
   ++progress_.steps;
   // This loss is that of the parameters before the update.
   guard_.check("loss of step " + std::to_string(progress_.steps), result.loss, previous_rate);
-  if (times) {
+  if (times)
     times->add(StepTimes::Span{StepTimes::Row::step, "step " + std::to_string(step + 1), timed_from, trace_now()});
-    network.record_times(nullptr);  // the network also evaluates
-  }
   const double seconds = seconds_since(start);
   step_seconds_.push_back(seconds);
   epoch.seconds += seconds;
@@ -241,20 +236,63 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
     observer_->after_step({progress_.steps, total_steps_, result.loss, learning_rate(optimiser_), seconds});
 }
 
+/// `train`: called with the network for so many samples, which has their mini-batch.
 template <class T>
-StepResult Training<T>::train_and_update(Network<T, Exec>& network, StepTimes* times) {
-  if (!partial_) {
-    const StepResult result = network.train_step(queue_, optimiser_, ++progress_.updates);
-    add_to_average();
-    return result;
+template <class F>
+auto Training<T>::with_batch(Index first, Index samples, StepTimes* times, const F& train) {
+  Network<T, Exec>& network = networks_.of(samples);
+  if (times) network.record_times(times);
+  {
+    const TimedSpan span(times, StepTimes::Row::input, "mini-batch");
+    source_.fill(queue_, first, samples, network);
+    if (times) queue_.fence("aloni::nn::train: the time of the input ends");
   }
-  const StepResult result = network.train_step(queue_, &*partial_);
+  const auto result = train(network);
+  if (times) network.record_times(nullptr);  // the network also evaluates
+  return result;
+}
+
+template <class T>
+StepResult Training<T>::train_and_update(Index first, Index samples, StepTimes* times) {
+  if (gradient_sum_) return train_on_micro_batches(first, samples, times);
+  return with_batch(first, samples, times, [&](Network<T, Exec>& network) {
+    if (!partial_) {
+      const StepResult result = network.train_step(queue_, optimiser_, ++progress_.updates);
+      add_to_average();
+      return result;
+    }
+    const StepResult result = network.train_step(queue_, &*partial_);
+    update(network, times);
+    return result;
+  });
+}
+
+template <class T>
+StepResult Training<T>::train_on_micro_batches(Index first, Index samples, StepTimes* times) {
+  Network<T, Exec>* network = nullptr;
+  for (Index at = 0; at < samples; at += micro_) {
+    const Index count = std::min(micro_, samples - at);
+    network = with_batch(first + at, count, times, [&](Network<T, Exec>& n) {
+      n.compute_gradients(queue_);
+      gradient_sum_->add(queue_.space(), count, n.loss_scale());
+      return &n;
+    });
+  }
+  gradient_sum_->finish(queue_.space());
+  network->reduce_gradients(queue_);
+  const StepResult result = gradient_sum_->result(queue_);
+  update(*network, times);
+  return result;
+}
+
+/// The update by the present gradients, apart from the graph of a step.
+template <class T>
+void Training<T>::update(Network<T, Exec>& network, StepTimes* times) {
   const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
   const TimedSpan span(times, StepTimes::Row::compute, "update");
   parameters_.update(queue_, optimiser_, ++progress_.updates);
   add_to_average();
   if (times) queue_.fence("aloni::nn::train: the time of the update ends");
-  return result;
 }
 
 template <class T>

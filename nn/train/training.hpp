@@ -2,6 +2,7 @@
 // One call of train(): its memory, the loop over epochs and steps, and the report.
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
+#include <aloni/nn/gradient_sum.hpp>
 #include <aloni/nn/train/checkpoints.hpp>
 #include <aloni/nn/train/loss_guard.hpp>
 #include <aloni/nn/train/networks.hpp>
@@ -72,7 +73,11 @@ class Training {
   void observe_epoch(double loss);
   /// Adds the values after an update to their average.
   void add_to_average();
-  StepResult train_and_update(Network<T, Exec>& network, StepTimes* times);
+  template <class F>
+  auto with_batch(Index first, Index samples, StepTimes* times, const F& train);
+  StepResult train_and_update(Index first, Index samples, StepTimes* times);
+  StepResult train_on_micro_batches(Index first, Index samples, StepTimes* times);
+  void update(Network<T, Exec>& network, StepTimes* times);
   /// Sets the learning rate of the next step.
   void schedule_learning_rate();
   /// Adds the gradients that were too late for the last step of an epoch.
@@ -93,9 +98,11 @@ class Training {
   NetworkOptions network_options_;
   Networks<T> networks_;
   std::optional<comm::PartialAllReduce<Parameter>> partial_;
+  std::optional<GradientSum<Parameter, Exec>> gradient_sum_;  ///< of several micro-batches
   Optimiser optimiser_;
 
-  Index batch_;
+  Index batch_;  ///< samples of a step
+  Index micro_;  ///< samples that a network computes at once
   Index steps_per_epoch_;
   std::int64_t total_steps_;
   int epochs_;

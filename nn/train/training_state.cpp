@@ -59,7 +59,7 @@ bool Training<T>::save_if_due() {
   if (!checkpoints_) return false;
   const bool is_last = progress_.steps == total_steps_ || stopped_early();
   const bool stops = checkpoints_->after_step(progress_.steps, is_last, [&](checkpoint::Archive& a) {
-    networks_.of(batch_).synchronise_statistics(queue_);
+    networks_.of(micro_).synchronise_statistics(queue_);
     archive(a);
   });
   report_.stopped = stops && !is_last;
@@ -85,6 +85,7 @@ void Training<T>::archive(checkpoint::Archive& a) {
   a.expect("optimiser", name(kind_of(options_.optimiser)));
   a.expect("average", average_ ? "kept" : "none");
   a.expect("batch", std::to_string(batch_));
+  a.expect("accumulate", std::to_string(options_.accumulate));
   a.expect("seed", std::to_string(options_.seed));
   a.expect("shift", std::to_string(options_.shift));
   a.expect("flip", options_.flip ? "true" : "false");
@@ -99,7 +100,7 @@ void Training<T>::archive(checkpoint::Archive& a) {
   a.value("early_stop.best", early_stop_.best);
   a.value("early_stop.bad", early_stop_.bad);
   a.value("early_stop.ended", ended_);
-  for (const Index samples : {batch_, source_.size() % batch_})
+  for (const Index samples : {micro_, source_.size() % micro_})
     if (samples > 0) networks_.archive(a, samples);
   checkpoint::archive_parameters(a, queue_, description_, parameters_);
   if (average_) checkpoint::archive_flats(a, queue_, parameters_, average_->averages(), ".average");

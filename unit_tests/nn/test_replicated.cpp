@@ -172,6 +172,7 @@ std::vector<Change> changes_of_options() {
       schedule("every", StepSchedule{.every = 1}, StepSchedule{.every = 2}),
       schedule("factor", StepSchedule{.every = 1}, StepSchedule{.every = 1, .factor = 0.5}),
       schedule("milestones", StepSchedule{.milestones = {1, 2}}, StepSchedule{.milestones = {1, 3}}),
+      {Call::train, "accumulate", [](Arguments& a, Dice&) { a.options.accumulate = a.options.batch; }},
       number(Call::train, "shift", o, &T::shift),
       number(Call::train, "flip", o, &T::flip),
       number(Call::train, "brightness", o, &T::brightness),

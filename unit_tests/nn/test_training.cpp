@@ -211,9 +211,41 @@ TEST(Training, TrainsOnAnIncompleteLastMiniBatch) {
   }
 }
 
+/// 131 samples: two steps of four micro-batches of 16, and one of 3 samples.
+TEST(Training, AccumulatesMicroBatchesToTheStepsOfWholeMiniBatches) {
+  const auto comm = aloni::test::make_communicator();
+  const auto self = comm.split(comm.rank(), 0);
+  TrainOptions options{.batch = 64, .epochs = 2, .seed = 5, .update = {.max_norm = 0.5}, .shift = 1};
+  const TrainReport expected = run(self, "1", options, 131);
+  options.accumulate = 4;
+  for (const std::string& grid : grids(comm.size())) {
+    const TrainReport report = run(comm, grid, options, 131);
+    ASSERT_EQ(report.losses.size(), expected.losses.size());
+    for (std::size_t i = 0; i < report.losses.size(); ++i) {
+      EXPECT_NEAR(report.losses[i], expected.losses[i], 1e-10 * std::abs(expected.losses[i]))
+          << "step " << i << " over " << grid;
+    }
+    EXPECT_EQ(report.epochs[1].test_accuracy, expected.epochs[1].test_accuracy);
+    EXPECT_NEAR(*report.epochs[1].test_loss, *expected.epochs[1].test_loss, 1e-10);
+  }
+}
+
+/// The sum over ranks is that of one mini-batch.
+TEST(Training, SendsGradientsOnceForAllMicroBatches) {
+  const auto comm = aloni::test::make_communicator();
+  const std::string grid = "n" + std::to_string(comm.size());
+  const TrainReport whole = run(comm, grid, {.batch = 64, .steps = 4});
+  const TrainReport parts = run(comm, grid, {.batch = 64, .accumulate = 8, .steps = 4});
+  EXPECT_EQ(whole.bytes_sent > 0, comm.size() > 1);
+  EXPECT_LE(static_cast<double>(parts.bytes_sent), 1.1 * static_cast<double>(whole.bytes_sent));
+}
+
 TEST(Training, RefusesInvalidOptions) {
   const auto comm = aloni::test::make_communicator();
   const std::string all = "1";
+  EXPECT_THROW(run(comm, all, {.batch = 64, .accumulate = 0}), InvalidArgument);
+  EXPECT_THROW(run(comm, all, {.batch = 64, .accumulate = 3}), InvalidArgument);
+  EXPECT_THROW(run(comm, all, {.batch = 64, .accumulate = 2, .gradients = GradientReduction::majority}), Unsupported);
   EXPECT_THROW(run(comm, all, {.batch = 0}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.epochs = -1}), InvalidArgument);
   EXPECT_THROW(run(comm, all, {.steps = -1}), InvalidArgument);

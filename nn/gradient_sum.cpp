@@ -1,0 +1,82 @@
+#include <aloni/nn/gradient_sum.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/local/average.hpp>
+#include <aloni/views/detail/instantiate.hpp>
+
+#include <cstddef>
+#include <utility>
+
+namespace aloni::nn {
+
+template <class T, class Exec>
+GradientSum<T, Exec>::GradientSum(const Queue<Exec>& queue, const Parameters<T, Exec>& parameters)
+    : parameters_(parameters), tail_("aloni::nn::sums", Parameters<T, Exec>::tail) {
+  for (const auto& segment : parameters.segments())
+    sums_.emplace_back(Kokkos::view_alloc(queue.space(), "aloni::nn::gradient_sum", Kokkos::WithoutInitializing),
+                       segment.gradients.extent(0));
+}
+
+// The tail of the first segment has the sum of the losses and the number of correct predictions of this rank. Its
+// first element becomes the sum of losses, so that a division by all samples gives the mean; the second one is counted.
+template <class T, class Exec>
+void GradientSum<T, Exec>::add(const Exec& exec, Index samples, double loss_scale) {
+  const double keep = samples_ == 0 ? 0 : 1, weight = static_cast<double>(samples);
+  for (std::size_t s = 0; s < sums_.size(); ++s) {
+    const Flat gradients = parameters_.segments()[s].gradients;
+    const auto add_range = [&](std::size_t first, std::size_t last, double factor) {
+      const auto range = std::make_pair(first, last);
+      local::weighted_sum_step<T, Exec>(exec, keep, factor, Kokkos::subview(gradients, range),
+                                        Kokkos::subview(sums_[s], range));
+    };
+    const std::size_t all = gradients.extent(0);
+    const std::size_t own = s == 0 ? all - static_cast<std::size_t>(Parameters<T, Exec>::tail) : all;
+    add_range(0, own, weight);
+    if (s > 0) continue;
+    add_range(own, own + 1, weight * loss_scale);
+    add_range(own + 1, all, 1);
+  }
+  samples_ += samples;
+}
+
+template <class T, class Exec>
+void GradientSum<T, Exec>::finish(const Exec& exec) {
+  if (samples_ == 0)
+    throw InvalidArgument("aloni::nn::GradientSum::finish", "number of samples", "0", "a call of add() before");
+  const double mean = 1 / static_cast<double>(samples_);
+  for (std::size_t s = 0; s < sums_.size(); ++s) {
+    const Flat gradients = parameters_.segments()[s].gradients;
+    const std::size_t counted = s == 0 ? gradients.extent(0) - 1 : gradients.extent(0);
+    const auto take = [&](std::size_t first, std::size_t last, double factor) {
+      const auto range = std::make_pair(first, last);
+      local::weighted_sum_step<T, Exec>(exec, 0, factor, Kokkos::subview(sums_[s], range),
+                                        Kokkos::subview(gradients, range));
+    };
+    take(0, counted, mean);
+    if (s == 0) take(counted, counted + 1, 1);
+  }
+  samples_ = 0;
+}
+
+template <class T, class Exec>
+StepResult GradientSum<T, Exec>::result(const Queue<Exec>& queue) const {
+  const Flat& gradients = parameters_.gradients();
+  const auto end = static_cast<Index>(gradients.extent(0));
+  Kokkos::deep_copy(queue.space(), tail_,
+                    Kokkos::subview(gradients, std::make_pair(end - Parameters<T, Exec>::tail, end)));
+  queue.fence("aloni::nn::GradientSum::result: the loss is needed on the host");
+  return {static_cast<double>(tail_(0)), static_cast<Index>(static_cast<double>(tail_(1)) + 0.5)};
+}
+
+template <class T, class Exec>
+Index GradientSum<T, Exec>::bytes() const {
+  std::size_t elements = 0;
+  for (const Flat& sum : sums_) elements += sum.size();
+  return static_cast<Index>(elements * sizeof(T));
+}
+
+#define INSTANTIATE(T, Exec) template class GradientSum<T, Exec>;
+ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE)
+#undef INSTANTIATE
+
+}  // namespace aloni::nn
