@@ -50,7 +50,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
 void check_arguments(const TrainOptions& o) {
   check(o.batch >= 1, "batch", std::to_string(o.batch), "at least 1 sample");
   check(o.accumulate >= 1 && o.batch % o.accumulate == 0, "accumulate", std::to_string(o.accumulate),
-        "a divisor of " + std::to_string(o.batch) + ", the samples of a step");
+        "a divisor of the samples of a step");
   if (o.accumulate > 1 && o.gradients != GradientReduction::all)
     throw Unsupported("aloni::nn::train", "gradients", "majority", "all, or accumulate 1");
   check(o.epochs >= 0, "epochs", std::to_string(o.epochs), "at least 0");
