@@ -9,7 +9,6 @@
 #include <aloni/nn/metrics.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/memory_layout.hpp>
-#include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/process_memory.hpp>
 #include <aloni/nn/run/network_checks.hpp>
 #include <aloni/nn/run/network_implementation.hpp>
@@ -76,22 +75,6 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
     throw;
   }
   queue.fence("aloni::nn::Network: set-up is complete");
-}
-
-template <class T, class Exec>
-StepPlan Network<T, Exec>::Implementation::planned(StepKind kind) const {
-  return plan_step(description, plan, comm.rank(), kind, machine,
-                   {.activations = element_type<T>,
-                    .backend = options.backend,
-                    .split_parameters = parameters.is_split(),
-                    .input_gradient = options.input_gradient,
-                    .fuse_inference = options.fuse_inference,
-                    .fuse_batch_norm = options.fuse_batch_norm,
-                    .update = options.update,
-                    .optimiser = parameters.optimiser(),
-                    .update_options = parameters.update_options(),
-                    .largest_overhead = options.largest_overhead,
-                    .recompute = options.recompute});
 }
 
 template <class T, class Exec>

@@ -6,7 +6,7 @@
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/network_plan.hpp>
-#include <aloni/nn/plan/step_plan.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/run/binder.hpp>
 #include <aloni/nn/run/plan_memory.hpp>
 #include <aloni/nn/step.hpp>
@@ -84,7 +84,20 @@ struct Network<T, Exec>::Implementation {
       return Queue<Exec>(Kokkos::Experimental::partition_space(queue.space(), 1).front());
     }
   }
-  StepPlan planned(StepKind kind) const;
+  StepPlan planned(StepKind kind) const {
+    return plan_step(description, plan, comm.rank(), kind, machine,
+                     {.activations = element_type<T>,
+                      .backend = options.backend,
+                      .split_parameters = parameters.is_split(),
+                      .input_gradient = options.input_gradient,
+                      .fuse_inference = options.fuse_inference,
+                      .fuse_batch_norm = options.fuse_batch_norm,
+                      .update = options.update,
+                      .optimiser = parameters.optimiser(),
+                      .update_options = parameters.update_options(),
+                      .largest_overhead = options.largest_overhead,
+                      .recompute = options.recompute});
+  }
   /// Every rank binds all nodes in the same order.
   void bind_steps();
   void execute(Step<Exec>& step, const Queue<Exec>& queue);
