@@ -102,7 +102,7 @@ class BadInput(unittest.TestCase):
 
     def test_refuses_values_out_of_range(self):
         self.train_refused(USAGE, ["--batch", "0"], "--batch", "0")
-        self.train_refused(USAGE, ["--batch", "64", "--accumulate", "5"], "--accumulate", "64")
+        self.train_refused(USAGE, ["--accumulate", "5", "64"], "--accumulate", "5")
         self.train_refused(USAGE, ["--epochs", "-1"], "--epochs", "-1")
         self.train_refused(USAGE, ["--learning-rate", "nan"], "--learning-rate", "nan")
         self.train_refused(USAGE, ["--stuck-after", "-1"], "--stuck-after", "-1")
