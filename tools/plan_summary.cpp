@@ -59,8 +59,9 @@ PlanSummary summarise(const PlanRequest& request) {
   const nn::NetworkPlan layers = nn::plan_network(network, splits, request.ranks, request.batch);
   nn::StepOptions options{.activations = request.activations, .optimiser = request.optimiser};
   PlanSummary summary;
-  summary.recomputation =
-      nn::recomputation_for(network, layers, machine, options, request.recompute, request.memory_limit);
+  if (!request.recompute.empty() || request.memory_limit)
+    summary.recomputation =
+        nn::recomputation_for(network, layers, machine, options, request.recompute, request.memory_limit);
   if (!request.recompute.empty())
     summary.peak_bytes_without = nn::price_recomputation(network, layers, machine, options).peak_bytes;
   options.recompute = summary.recomputation.blocks;
