@@ -2,16 +2,18 @@
 // The option --backend of several subcommands: the backend of convolution.
 #include <aloni/nn/local/convolution_problem.hpp>
 
-#include <map>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace aloni::tools {
 
-inline const std::map<std::string, nn::local::ConvolutionBackend> backends{
-    {"automatic", nn::local::ConvolutionBackend::automatic},
-    {"reference", nn::local::ConvolutionBackend::reference},
-    {"direct", nn::local::ConvolutionBackend::direct},
-    {"onednn", nn::local::ConvolutionBackend::onednn},
-    {"kokkos-kernels", nn::local::ConvolutionBackend::kokkos_kernels}};
+/// Adds the option. @pre `backend` outlives `command`
+void add_backend_option(CLI::App& command, std::string& backend);
+
+/// Throws UsageError for another name.
+nn::local::ConvolutionBackend backend_of(const std::string& name);
 
 }  // namespace aloni::tools

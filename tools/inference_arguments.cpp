@@ -3,6 +3,7 @@
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/precision_argument.hpp>
+#include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <utility>
@@ -17,12 +18,9 @@ void InferenceArguments::add_options(CLI::App& command) {
              "Weights of the newest whole checkpoint in this folder of aloni train, or their average if it has one",
              "DIR");
   add_option(command, "--batch", batch_, "Samples at a time, summed over all ranks", "N");
-  add_option(command, "--strategy", strategy_,
-             "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
-             "FILE|GRID");
-  add_option(command, "--precision", precision_,
-             "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
-  add_option(command, "--backend", backend_, "Backend of convolution: " + listed(backends), "NAME");
+  add_strategy_option(command, strategy_);
+  add_precision_option(command, precision_);
+  add_backend_option(command, backend_);
 }
 
 void InferenceArguments::check() const {
@@ -34,9 +32,8 @@ void InferenceArguments::check() const {
   }
   check_range("--batch", batch_, 1, most_of_an_option);
   precision_of(precision_);
-  if (backends.count(backend_) == 0) refuse("--backend", backend_, "one of: " + listed(backends));
-  if (command_->count("--strategy") > 0 && strategy_.empty())
-    refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
+  backend_of(backend_);
+  check_strategy_option(*command_, strategy_);
 }
 
 void InferenceArguments::add_to(comm::ReplicatedValues& values) const {
@@ -45,6 +42,6 @@ void InferenceArguments::add_to(comm::ReplicatedValues& values) const {
   values.add("--precision", precision_).add("--backend", backend_);
 }
 
-nn::InferenceOptions InferenceArguments::options() const { return {.batch = batch_, .backend = backends.at(backend_)}; }
+nn::InferenceOptions InferenceArguments::options() const { return {.batch = batch_, .backend = backend_of(backend_)}; }
 
 }  // namespace aloni::tools

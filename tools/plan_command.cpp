@@ -44,9 +44,7 @@ PlanCommand::PlanCommand(CLI::App& app)
   add("--batch", batch_, "Samples per step, summed over all ranks", "N");
   add("--ranks", ranks_, "Ranks of the plan; not those of mpirun", "P");
   add("--ranks-per-node", ranks_per_node_, "Ranks that share memory; 0: all", "K");
-  add("--strategy", strategy_,
-      "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
-      "FILE|GRID");
+  add_strategy_option(*command_, strategy_);
   add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
   add("--optimiser", optimiser_, "Update of the parameters, which determines its memory: sgd, adam, lars", "NAME");
   memory_.add_options(*command_);
@@ -75,8 +73,7 @@ void PlanCommand::check() const {
     refuse("--export", export_, "a path that ends with .json");
   if (!drawing_.empty() && drawing_ == json_) refuse("--draw", drawing_, "another file than that of --json");
   if (!export_.empty() && export_ == json_) refuse("--export", export_, "another file than that of --json");
-  if (command_->count("--strategy") > 0 && strategy_.empty())
-    refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
+  check_strategy_option(*command_, strategy_);
 }
 
 void PlanCommand::add_to(comm::ReplicatedValues& values) const {

@@ -4,6 +4,11 @@
 
 namespace aloni::tools {
 
+void add_precision_option(CLI::App& command, std::string& precision) {
+  add_option(command, "--precision", precision,
+             "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
+}
+
 nn::ElementType precision_of(const std::string& name) {
   for (const auto& [known, type] : precisions)
     if (known == name) return type;

@@ -1,6 +1,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/nearest_file.hpp>
 #include <aloni/core/printable.hpp>
+#include <aloni/tools/option.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 
@@ -23,6 +24,17 @@ std::string numbered_text(const nn::Strategy& strategy) {
 }
 
 }  // namespace
+
+void add_strategy_option(CLI::App& command, std::string& strategy) {
+  add_option(command, "--strategy", strategy,
+             "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
+             "FILE|GRID");
+}
+
+void check_strategy_option(const CLI::App& command, const std::string& strategy) {
+  if (command.count("--strategy") > 0 && strategy.empty())
+    refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
+}
 
 nn::Strategy read_strategy_argument(const std::string& argument, int ranks) {
   if (argument.empty()) {

@@ -1,11 +1,20 @@
 #pragma once
-// Reads the value of --strategy.
+// The option --strategy of several subcommands.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <string>
 
+namespace CLI {
+class App;
+}
+
 namespace aloni::tools {
+
+/// Adds the option. @pre `strategy` outlives `command`
+void add_strategy_option(CLI::App& command, std::string& strategy);
+/// Throws UsageError if the option is given and empty.
+void check_strategy_option(const CLI::App& command, const std::string& strategy);
 
 /// The strategy in the file `argument` if the file exists, otherwise the grid `argument` for all layers. An empty
 /// argument splits samples over `ranks` ranks.

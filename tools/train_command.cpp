@@ -64,15 +64,12 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--batch", options_.batch, "Samples per step, summed over all ranks", "N");
   add("--accumulate", options_.accumulate,
       "Micro-batches of a step, which are computed one after another in the memory of one; divides --batch", "N");
-  add("--strategy", strategy_,
-      "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
-      "FILE|GRID");
-  add("--precision", precision_,
-      "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
+  add_strategy_option(*command_, strategy_);
+  add_precision_option(*command_, precision_);
   add("--seed", seed_, "Seed of the initial parameters and of the order of samples", "N");
   optimiser_.add_options(*command_);
   memory_.add_options(*command_);
-  add("--backend", backend_, "Backend of convolution: " + listed(backends), "NAME");
+  add_backend_option(*command_, backend_);
   add("--gradients", gradients_,
       "Ranks whose gradients a step sums: " + listed(reductions) +
           " (starts when more than half are there; late gradients count in the next step)",
@@ -136,7 +133,7 @@ void TrainCommand::check() const {
   optimiser_.check();
   memory_.check();
   checkpoint_.check();
-  if (backends.count(backend_) == 0) refuse("--backend", backend_, "one of: " + listed(backends));
+  backend_of(backend_);
   if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, "one of: " + listed(reductions));
   if (progress_styles.count(progress_) == 0) {
     refuse("--progress", progress_, "one of: " + listed(progress_styles));
@@ -155,8 +152,7 @@ void TrainCommand::check() const {
   if (!export_.empty() && (export_ == json_ || export_ == trace_))
     refuse("--export", export_, "a path that differs from --json and --trace");
   if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
-  if (command_->count("--strategy") > 0 && strategy_.empty())
-    refuse("--strategy", "\"\"", "a grid or the path of a strategy file");
+  check_strategy_option(*command_, strategy_);
 }
 
 void TrainCommand::add_to(comm::ReplicatedValues& values) const {
@@ -194,7 +190,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.average = optimiser_.average();
   options.recompute = memory_.recompute();
   options.memory_limit = memory_.limit().value_or(0);
-  options.backend = backends.at(backend_);
+  options.backend = backend_of(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
   options.timed_steps = trace_.empty() ? 0 : trace_steps_;
