@@ -17,25 +17,27 @@ GradientSum<T, Exec>::GradientSum(const Queue<Exec>& queue, const Parameters<T, 
                        segment.gradients.extent(0));
 }
 
-// The tail of the first segment has the sum of the losses and the number of correct predictions of this rank. Its
-// first element becomes the sum of losses, so that a division by all samples gives the mean; the second one is counted.
+template <class T, class Exec>
+void GradientSum<T, Exec>::step(const Exec& exec, double keep, const Factors& factors, const Flat& from, const Flat& to,
+                                bool has_tail) const {
+  const auto part = [&](std::size_t first, std::size_t last, double factor) {
+    const auto range = std::make_pair(first, last);
+    local::weighted_sum_step<T, Exec>(exec, keep, factor, Kokkos::subview(from, range), Kokkos::subview(to, range));
+  };
+  const std::size_t all = from.extent(0);
+  if (!has_tail) return part(0, all, factors.gradients);
+  static_assert(Parameters<T, Exec>::tail == 2);
+  part(0, all - 2, factors.gradients);
+  part(all - 2, all - 1, factors.loss);
+  part(all - 1, all, factors.correct);
+}
+
+// The sum of losses is divided by all samples as the gradients are. Correct predictions are counted.
 template <class T, class Exec>
 void GradientSum<T, Exec>::add(const Exec& exec, Index samples, double loss_scale) {
   const double keep = samples_ == 0 ? 0 : 1, weight = static_cast<double>(samples);
-  for (std::size_t s = 0; s < sums_.size(); ++s) {
-    const Flat gradients = parameters_.segments()[s].gradients;
-    const auto add_range = [&](std::size_t first, std::size_t last, double factor) {
-      const auto range = std::make_pair(first, last);
-      local::weighted_sum_step<T, Exec>(exec, keep, factor, Kokkos::subview(gradients, range),
-                                        Kokkos::subview(sums_[s], range));
-    };
-    const std::size_t all = gradients.extent(0);
-    const std::size_t own = s == 0 ? all - static_cast<std::size_t>(Parameters<T, Exec>::tail) : all;
-    add_range(0, own, weight);
-    if (s > 0) continue;
-    add_range(own, own + 1, weight * loss_scale);
-    add_range(own + 1, all, 1);
-  }
+  for (std::size_t s = 0; s < sums_.size(); ++s)
+    step(exec, keep, {weight, weight * loss_scale, 1}, parameters_.segments()[s].gradients, sums_[s], s == 0);
   samples_ += samples;
 }
 
@@ -44,17 +46,8 @@ void GradientSum<T, Exec>::finish(const Exec& exec) {
   if (samples_ == 0)
     throw InvalidArgument("aloni::nn::GradientSum::finish", "number of samples", "0", "a call of add() before");
   const double mean = 1 / static_cast<double>(samples_);
-  for (std::size_t s = 0; s < sums_.size(); ++s) {
-    const Flat gradients = parameters_.segments()[s].gradients;
-    const std::size_t counted = s == 0 ? gradients.extent(0) - 1 : gradients.extent(0);
-    const auto take = [&](std::size_t first, std::size_t last, double factor) {
-      const auto range = std::make_pair(first, last);
-      local::weighted_sum_step<T, Exec>(exec, 0, factor, Kokkos::subview(sums_[s], range),
-                                        Kokkos::subview(gradients, range));
-    };
-    take(0, counted, mean);
-    if (s == 0) take(counted, counted + 1, 1);
-  }
+  for (std::size_t s = 0; s < sums_.size(); ++s)
+    step(exec, 0, {mean, mean, 1}, sums_[s], parameters_.segments()[s].gradients, s == 0);
   samples_ = 0;
 }
 

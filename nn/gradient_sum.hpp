@@ -34,8 +34,8 @@ class GradientSum {
   /// @pre the parameters have gradients, and outlive this object
   GradientSum(const Queue<Exec>& queue, const Parameters<T, Exec>& parameters);
 
-  /// Adds the present gradients, weighted by the number of samples of their micro-batch, as one kernel per segment.
-  /// `loss_scale`: Network::loss_scale(). Asynchronous on `exec`. Not collective.
+  /// Adds the present gradients, weighted by the number of samples of their micro-batch: one kernel per segment, and
+  /// two for the loss and the correct predictions. `loss_scale`: Network::loss_scale(). Asynchronous on `exec`. Not collective.
   void add(const Exec& exec, Index samples, double loss_scale);
 
   /// The gradients become the sum divided by the number of samples added. Afterwards nothing is added. Asynchronous on
@@ -50,6 +50,14 @@ class GradientSum {
   Index bytes() const;
 
  private:
+  struct Factors {
+    double gradients, loss, correct;
+  };
+  /// to = keep × to + factors × from, of one segment. `has_tail`: its last elements are the loss and the correct
+  /// predictions.
+  void step(const Exec& exec, double keep, const Factors& factors, const Flat& from, const Flat& to,
+            bool has_tail) const;
+
   const Parameters<T, Exec>& parameters_;
   std::vector<Flat> sums_;  ///< with the extents of the gradients, the tail included
   typename Flat::HostMirror tail_;

@@ -1,10 +1,11 @@
 #pragma once
-// Checks and comparisons of the constructor of Network, before it allocates anything. Each function runs on all ranks,
-// and throws on all ranks.
+// What the constructor of Network derives from its arguments, checks and compares, before it allocates anything. Each
+// function runs on all ranks, and throws on all ranks.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
 
 #include <optional>
 
@@ -24,6 +25,22 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
 
 /// The costs by which steps are planned: the defaults, replaced by those of the options. Throws InvalidArgument.
 MachineDescription costs_of(const NetworkOptions& options, bool on_host);
+
+/// How the steps of a network with activations of type T are planned.
+template <class T, class AllParameters>
+StepOptions step_options(const NetworkOptions& options, const AllParameters& parameters) {
+  return {.activations = element_type<T>,
+          .backend = options.backend,
+          .split_parameters = parameters.is_split(),
+          .input_gradient = options.input_gradient,
+          .fuse_inference = options.fuse_inference,
+          .fuse_batch_norm = options.fuse_batch_norm,
+          .update = options.update,
+          .optimiser = parameters.optimiser(),
+          .update_options = parameters.update_options(),
+          .largest_overhead = options.largest_overhead,
+          .recompute = options.recompute};
+}
 
 /// The facts of an adopted input that the plan needs. Collective. Throws InvalidArgument for a View of another box.
 template <class T, class Mem>

@@ -8,6 +8,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/run/binder.hpp>
+#include <aloni/nn/run/network_checks.hpp>
 #include <aloni/nn/run/plan_memory.hpp>
 #include <aloni/nn/step.hpp>
 #include <aloni/nn/step_times.hpp>
@@ -85,18 +86,7 @@ struct Network<T, Exec>::Implementation {
     }
   }
   StepPlan planned(StepKind kind) const {
-    return plan_step(description, plan, comm.rank(), kind, machine,
-                     {.activations = element_type<T>,
-                      .backend = options.backend,
-                      .split_parameters = parameters.is_split(),
-                      .input_gradient = options.input_gradient,
-                      .fuse_inference = options.fuse_inference,
-                      .fuse_batch_norm = options.fuse_batch_norm,
-                      .update = options.update,
-                      .optimiser = parameters.optimiser(),
-                      .update_options = parameters.update_options(),
-                      .largest_overhead = options.largest_overhead,
-                      .recompute = options.recompute});
+    return plan_step(description, plan, comm.rank(), kind, machine, detail::step_options<T>(options, parameters));
   }
   /// Every rank binds all nodes in the same order.
   void bind_steps();

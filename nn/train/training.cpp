@@ -89,12 +89,7 @@ NetworkOptions Training<T>::make_network_options() const {
   const auto splits = resolve(strategy_, description_, comm_.size());
   const NetworkPlan layers =
       plan_network(description_, splits, comm_.size(), std::min(micro_batch(options_), source_.size()));
-  const StepOptions step{.activations = element_type<T>,
-                         .backend = options_.backend,
-                         .split_parameters = parameters_.is_split(),
-                         .update = options.update,
-                         .optimiser = parameters_.optimiser(),
-                         .update_options = parameters_.update_options()};
+  const StepOptions step = detail::step_options<T>(options, parameters_);
   const std::optional<Index> limit = options_.memory_limit > 0 ? std::optional(options_.memory_limit) : std::nullopt;
   options.recompute = recomputation_for(description_, layers, machine, step, options_.recompute, limit).blocks;
   return options;
@@ -125,6 +120,14 @@ void Training<T>::prepare() {
 }
 
 template <class T>
+template <class F>
+void Training<T>::with_average(const F& f) {
+  if (average_) average_->exchange(queue_);
+  f();
+  if (average_) average_->exchange(queue_);
+}
+
+template <class T>
 TrainReport Training<T>::run() {
   if (!resume() && !options_.initial_weights.empty()) {
     comm::collectively(comm_, "aloni::nn::train",
@@ -133,17 +136,12 @@ TrainReport Training<T>::run() {
   prepare();
   const auto first = static_cast<int>(progress_.steps / steps_per_epoch_);
   for (int epoch = first; !stopped_early() && progress_.steps < total_steps_ && run_epoch(epoch); ++epoch) continue;
-  if (!options_.export_weights.empty()) {
-    if (average_) average_->exchange(queue_);
-    write_weights(comm_, queue_, description_, parameters_, options_.export_weights);
-    if (average_) average_->exchange(queue_);
-  }
+  if (!options_.export_weights.empty())
+    with_average([&] { write_weights(comm_, queue_, description_, parameters_, options_.export_weights); });
   finish_report();
-  if (options_.sample_results > 0) {  // after the peak of memory is known: pictures do not belong to the training
-    if (average_) average_->exchange(queue_);
-    report_.samples = source_.samples(networks_, queue_, micro_, options_.sample_results);
-    if (average_) average_->exchange(queue_);
-  }
+  // After the peak of memory is known: pictures do not belong to the training.
+  if (options_.sample_results > 0)
+    with_average([&] { report_.samples = source_.samples(networks_, queue_, micro_, options_.sample_results); });
   return report_;
 }
 
@@ -168,9 +166,8 @@ bool Training<T>::run_epoch(int epoch) {
   const auto check_test_loss = [&](double loss) {
     guard_.check("loss of the test set after step " + std::to_string(progress_.steps), loss, learning_rate(optimiser_));
   };
-  if (average_) average_->exchange(queue_);
-  const TestResult test = source_.test(networks_, queue_, micro_, check_test_loss);
-  if (average_) average_->exchange(queue_);
+  TestResult test;
+  with_average([&] { test = source_.test(networks_, queue_, micro_, check_test_loss); });
   report_.epochs.push_back({sums.loss / static_cast<double>(sums.steps), test.accuracy, test.loss, test.metrics});
   if (observer_) {
     observer_->after_epoch(epoch + 1, epochs_, report_.epochs.back(), static_cast<double>(sums.samples) / sums.seconds);
@@ -236,7 +233,6 @@ void Training<T>::run_step(Epoch& epoch, Index first, Index samples) {
     observer_->after_step({progress_.steps, total_steps_, result.loss, learning_rate(optimiser_), seconds});
 }
 
-/// `train`: called with the network for so many samples, which has their mini-batch.
 template <class T>
 template <class F>
 auto Training<T>::with_batch(Index first, Index samples, StepTimes* times, const F& train) {

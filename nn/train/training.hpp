@@ -73,6 +73,10 @@ class Training {
   void observe_epoch(double loss);
   /// Adds the values after an update to their average.
   void add_to_average();
+  /// Calls `f` while the parameters have their average, if there is one.
+  template <class F>
+  void with_average(const F& f);
+  /// Calls `train` with the network for so many samples, which has their mini-batch. Returns its result.
   template <class F>
   auto with_batch(Index first, Index samples, StepTimes* times, const F& train);
   StepResult train_and_update(Index first, Index samples, StepTimes* times);

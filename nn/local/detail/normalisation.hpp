@@ -1,7 +1,7 @@
 #pragma once
 // Shared by the normalisations: two sums per channel over rows of a tensor, and loops that apply mean and deviation to
-// each element. Mean and deviation belong to a channel (batch), to a channel of a sample (group) or to a cell (layer
-// normalisation).
+// each element. Mean and deviation belong to a channel of a sample (group) or to a cell (layer normalisation). Those of
+// a channel have loops of their own (batch_norm_kernels.hpp).
 #include <aloni/nn/local/channel_sums.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>
