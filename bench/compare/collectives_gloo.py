@@ -6,15 +6,12 @@
 Prints one line of JSON. Per size it has the seconds of the slowest rank, as the median over batches.
 """
 import argparse
-import json
 import os
 import statistics
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 
 import gloo_rank
 
@@ -61,13 +58,7 @@ def main():
     options = parser.parse_args()
     if any(size < 4 or size % 4 for size in options.bytes):
         parser.error("BYTES must be multiples of 4, the size of a float")
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    with tempfile.TemporaryDirectory() as folder:
-        context = multiprocessing.get_context("spawn")
-        results = context.SimpleQueue()
-        multiprocessing.spawn(work, (options, os.path.join(folder, "meeting"), results), nprocs=options.ranks)
-        print(json.dumps(results.get()))
+    gloo_rank.run(work, options)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,23 @@
-"""A rank of PyTorch over gloo, for the scripts beside this file."""
+"""Ranks of PyTorch over gloo, for the scripts beside this file."""
+import json
 import os
+import tempfile
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+
+
+def run(work, options, threads=1):
+    """Calls work(rank, options, meeting, results) in options.ranks processes of so many threads, and prints as JSON
+    the object that one of them puts into `results`. `meeting`: for join()."""
+    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(threads)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("spawn")
+        results = context.SimpleQueue()
+        multiprocessing.spawn(work, (options, os.path.join(folder, "meeting"), results), nprocs=options.ranks)
+        print(json.dumps(results.get()))
 
 
 def join(rank, ranks, meeting):

@@ -8,16 +8,13 @@ process on its own core. The synthetic input is in memory. Prints one line of JS
 and the sum over processes of their largest resident sets.
 """
 import argparse
-import json
 import os
 import resource
 import statistics
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as multiprocessing
 from torch import nn
 
 import gloo_rank
@@ -78,13 +75,7 @@ def main():
     options.input = [int(extent) for extent in options.input.split("x")]
     if options.batch % options.ranks:
         parser.error("--batch must be a multiple of --ranks")
-    os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = str(1 if options.ranks > 1 else options.threads)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    with tempfile.TemporaryDirectory() as folder:
-        context = multiprocessing.get_context("spawn")
-        results = context.SimpleQueue()
-        multiprocessing.spawn(work, (options, os.path.join(folder, "meeting"), results), nprocs=options.ranks)
-        print(json.dumps(results.get()))
+    gloo_rank.run(work, options, 1 if options.ranks > 1 else options.threads)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 // Training on data sets in files: the losses of the same data in memory, on any number of ranks and with any targets.
+#include "data/damaged_array.hpp"
 #include "data/data_files.hpp"
 #include "support/shared_folder.hpp"
 #include "support/transport.hpp"
@@ -169,25 +170,9 @@ TEST(DatasetTraining, RefusesSetsThatDoNotFitOrDiffer) {
 TEST(DatasetTraining, AnErrorOfOneRankReachesAll) {
   const auto comm = aloni::test::make_communicator();
   const LabelledImages images = made_up_images();
-  class Broken : public SampleArray {
-   public:
-    Broken(std::shared_ptr<const SampleArray> array, bool fails)
-        : SampleArray("broken file", array->size(), array->type(), array->extents()),
-          array_(std::move(array)),
-          fails_(fails) {}
-
-   private:
-    void read_box(Index sample, const views::Box& box, std::span<std::byte> into) const override {
-      if (fails_ && sample == 17) throw FileError("test", name(), "damaged", "whole");
-      array_->read(sample, box, into);
-    }
-    std::uint64_t digest() const override { return 0; }
-    std::shared_ptr<const SampleArray> array_;
-    bool fails_;
-  };
   Dataset set = as_dataset(images);
   const bool fails = comm.rank() == comm.size() - 1;
-  set.inputs = std::make_shared<Broken>(set.inputs, fails);
+  set.inputs = std::make_shared<aloni::test::DamagedArray>(set.inputs, fails ? std::optional(Index{17}) : std::nullopt);
   const NetworkDescription network = classifier(images.image);
   const Strategy by_height = Strategy::uniform(ProcessGrid::parse("h" + std::to_string(comm.size())));
   const auto run = [&] { train<double>(comm, network, by_height, set, std::nullopt, {.batch = 4}); };

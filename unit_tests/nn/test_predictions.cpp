@@ -1,4 +1,5 @@
 // predict() and evaluate() on files: equal for every split, and errors of one rank reach all.
+#include "data/damaged_array.hpp"
 #include "data/data_files.hpp"
 #include "random_network.hpp"
 #include "split_harness.hpp"
@@ -18,6 +19,7 @@
 #include <cmath>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -149,24 +151,9 @@ TEST(Predictions, AreRefusedOnAllRanksAndLeaveTheOlderFile) {
   EXPECT_THROW(predict<float>(comm, network_of(2, false), strategy, {.file = folder.path("none")}, inputs, y), Error);
 
   // One rank cannot read a sample of the second mini-batch.
-  class Broken : public SampleArray {
-   public:
-    Broken(std::shared_ptr<const SampleArray> array, bool fails)
-        : SampleArray("broken file", array->size(), array->type(), array->extents()),
-          array_(std::move(array)),
-          fails_(fails) {}
-
-   private:
-    void read_box(Index sample, const Box& box, std::span<std::byte> into) const override {
-      if (fails_ && sample == samples - 1) throw FileError("test", name(), "damaged", "whole");
-      array_->read(sample, box, into);
-    }
-    std::uint64_t digest() const override { return 0; }
-    std::shared_ptr<const SampleArray> array_;
-    bool fails_;
-  };
   const bool fails = comm.rank() == comm.size() - 1;
-  const Dataset broken{.inputs = std::make_shared<Broken>(inputs.inputs, fails)};
+  const Dataset broken{.inputs = std::make_shared<aloni::test::DamagedArray>(
+                           inputs.inputs, fails ? std::optional(samples - 1) : std::nullopt)};
   const Strategy by_height = Strategy::uniform(views::ProcessGrid::parse("h" + std::to_string(comm.size())));
   const auto run = [&] { predict<float>(comm, net, by_height, weights, broken, y, {.batch = 3}); };
   if (fails) {
