@@ -35,7 +35,8 @@ class GradientSum {
   GradientSum(const Queue<Exec>& queue, const Parameters<T, Exec>& parameters);
 
   /// Adds the present gradients, weighted by the number of samples of their micro-batch: one kernel per segment, and
-  /// two for the loss and the correct predictions. `loss_scale`: Network::loss_scale(). Asynchronous on `exec`. Not collective.
+  /// two for the loss and the correct predictions. `loss_scale`: Network::loss_scale(). Asynchronous on `exec`. Not
+  /// collective.
   void add(const Exec& exec, Index samples, double loss_scale);
 
   /// The gradients become the sum divided by the number of samples added. Afterwards nothing is added. Asynchronous on
