@@ -1,0 +1,72 @@
+#pragma once
+// The time of one step on a machine, by a discrete-event walk over the plans and schedules that real ranks execute.
+// Resources are the cores of ranks, which run kernels and copies, and links, which messages share.
+//
+//   const NetworkPlan layers = nn::plan_network(net, nn::resolve(strategy, net, ranks), ranks, samples);
+//   const MachineKernels kernels(machine, 2, 1);
+//   const SimulatedStep step = simulate(net, layers, machine, kernels);
+//   step.seconds, step.exposed_communication;
+//
+// Ranks whose plans differ by position only are walked once (nn/plan/representatives.hpp). Pure.
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/model/machine.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+
+#include <array>
+#include <vector>
+
+namespace aloni::model {
+
+struct SimulationOptions {
+  nn::StepKind kind = nn::StepKind::training;
+  nn::StepOptions step = {};
+  /// Factor of all times of kernels.
+  double kernel_scale = 1;
+  /// SimulatedStep has the actions of all walked ranks.
+  bool timeline = false;
+};
+
+/// Seconds of one rank. `kernels + copies + waits` is the time of all its actions.
+struct RankTime {
+  double kernels = 0;
+  double copies = 0;  ///< packing, unpacking, sums over ranks, posting of messages: the core is busy
+  double waits = 0;   ///< for messages and other ranks
+
+  double sum() const { return kernels + copies + waits; }
+  RankTime& operator+=(const RankTime& other);
+};
+
+struct SimulatedAction {
+  int rank = 0, node = 0;  ///< node: of the plan of the rank
+  nn::StepActionKind kind = nn::StepActionKind::run;
+  double start = 0, end = 0;  ///< seconds since the start of the step
+};
+
+/// The time of a node on the slowest walked rank, and the source of its kernels' times.
+struct NodeTime {
+  RankTime time;
+  Estimate kernels;
+};
+
+struct SimulatedStep {
+  double seconds = 0;  ///< of the slowest rank
+  int slowest_rank = 0;
+  /// Of the slowest rank, by StepPhase: forward, loss, backward, update.
+  std::array<RankTime, 4> phases = {};
+  /// Of the slowest rank, by layer; the last element belongs to no layer.
+  std::vector<RankTime> layers = {};
+  /// Of the slowest rank: copies and waits, which no kernel hides.
+  double exposed_communication = 0;
+  /// Share of the time of kernels, on the slowest rank, by source of their times.
+  std::array<double, 3> sources = {};
+  std::vector<SimulatedAction> actions = {};  ///< with SimulationOptions::timeline
+};
+
+/// @pre `layers` was made from `network`
+/// Throws InvalidArgument if the machine has fewer ranks.
+SimulatedStep simulate(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+                       const KernelTimes& kernels, const SimulationOptions& options = {});
+
+}  // namespace aloni::model
