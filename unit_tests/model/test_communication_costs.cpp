@@ -29,7 +29,8 @@ nn::StepPlan exchange_plan(Index elements) {
   nn::StepPlan plan{.rank = 1, .ranks = 4};
   plan.buffers = {{.name = "x", .type = nn::ElementType::float32, .box = row(0, 4 * elements)}};
   const halo::Move move{row(0, elements), row(0, elements)};
-  nn::TransferItemPlan item{.source = 0, .destination = 0};
+  nn::TransferItemPlan item;
+  item.source = item.destination = 0;
   item.plan.sends = {{0, {move}, elements}, {2, {move}, elements}};
   item.plan.receives = item.plan.sends;
   nn::PlanNode node;
