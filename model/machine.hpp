@@ -95,15 +95,15 @@ struct Machine {
   std::vector<Provenance> provenance = {};
   // --- layout of processes ---
   int ranks_per_node = 1, threads_per_rank = 1;
-  int most_nodes = 0;             ///< 0: as many as a user asks for
-  double memory_bytes = 0;        ///< of one rank
+  int most_nodes = 0;                ///< 0: as many as a user asks for
+  double memory_bytes = 0;           ///< of one rank
   MachineDescription planning = {};  ///< costs and limits of planners; `nodes` is empty (description_of())
   // --- costs ---
   Processor processor = {};
   std::array<LinkCosts, link_kinds> links = {};  ///< by LinkKind
   double combine_seconds_per_byte = 0;           ///< of a sum over ranks, for each byte added by a rank
-  double exchange_seconds = 0;                   ///< of starting and finishing a transfer or a sum, besides its messages
-  std::vector<comm::Tuning> all_reduces = {};    ///< measured, each for one number of ranks and nodes
+  double exchange_seconds = 0;                 ///< of starting and finishing a transfer or a sum, besides its messages
+  std::vector<comm::Tuning> all_reduces = {};  ///< measured, each for one number of ranks and nodes
   std::vector<KernelTable> kernels = {};
   std::vector<LearnedKernel> learned = {};
 

@@ -1,0 +1,67 @@
+#include <aloni/model/machine.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+
+namespace aloni::model {
+
+std::string_view name(LinkKind kind) {
+  constexpr std::array<std::string_view, link_kinds> names{"self", "shared_memory", "within_node", "between_nodes"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+MachineDescription description_of(const Machine& machine, int ranks) {
+  const int most = machine.most_nodes * machine.ranks_per_node;
+  if (ranks < 1 || (most > 0 && ranks > most)) {
+    throw InvalidArgument(
+        "aloni::model::description_of", "ranks", std::to_string(ranks),
+        most > 0 ? "1 to " + std::to_string(most) + ", the ranks of the machine " + machine.name : "at least 1");
+  }
+  MachineDescription description = machine.planning;
+  description.nodes = machine_of_nodes(ranks, ranks > machine.ranks_per_node ? machine.ranks_per_node : 0).nodes;
+  const auto nodes = number_of_nodes(description);
+  const auto tuning = std::ranges::find_if(machine.all_reduces,
+                                           [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
+  description.tuning = tuning == machine.all_reduces.end() ? std::nullopt : std::optional(*tuning);
+  return description;
+}
+
+LinkKind link_between(const MachineDescription& description, int a, int b) {
+  if (a == b) return LinkKind::self;
+  if (description.share_memory(a, b)) return LinkKind::shared_memory;
+  const bool one_node = description.nodes.empty() || description.nodes[static_cast<std::size_t>(a)] ==
+                                                         description.nodes[static_cast<std::size_t>(b)];
+  return one_node ? LinkKind::within_node : LinkKind::between_nodes;
+}
+
+const KernelTable* table_for(const Machine& machine, int ranks_per_node, int threads_per_rank) {
+  const auto found = std::ranges::find_if(machine.kernels, [&](const KernelTable& table) {
+    return table.ranks_per_node == ranks_per_node && table.threads_per_rank == threads_per_rank;
+  });
+  return found == machine.kernels.end() ? nullptr : &*found;
+}
+
+Machine generic_machine() {
+  Machine machine{.name = "generic", .ranks_per_node = 2};
+  machine.provenance = {{"all", "round figures for a core of a server of 2020; nothing is measured"}};
+  machine.processor = {.name = "generic",
+                       .cores_per_node = 2,
+                       .float32_flops = 100e9,
+                       .float64_flops = 50e9,
+                       .bfloat16_flops = 100e9,
+                       .core_bandwidth = 12e9,
+                       .node_bandwidth = 20e9,
+                       .core_cache_bytes = 1 << 20,
+                       .node_cache_bytes = 32 << 20,
+                       .core_cache_bandwidth = 80e9,
+                       .node_cache_bandwidth = 30e9,
+                       .kernel_seconds = 1e-6};
+  machine.links = {
+      {{0, 1 / 12e9, 0.2e-6}, {0.5e-6, 1 / 10e9, 0.5e-6}, {1e-6, 1 / 6e9, 0.5e-6}, {10e-6, 1 / 1e9, 1e-6}}};
+  machine.combine_seconds_per_byte = 1 / 10e9;
+  machine.exchange_seconds = 1e-6;
+  return machine;
+}
+
+}  // namespace aloni::model
