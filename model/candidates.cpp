@@ -200,6 +200,14 @@ std::string reason(const Rejection& rejection) {
   return {};
 }
 
+bool has_empty_blocks(const LayerFacts& facts, const LayerSplit& split) {
+  const auto extents = divided_extents(facts);
+  const auto blocks = blocks_of(split);
+  for (std::size_t d = 0; d < split_dims; ++d)
+    if (blocks[d] > extents[d]) return true;
+  return false;
+}
+
 double imbalance(const LayerFacts& facts, const LayerSplit& split) {
   const auto extents = divided_extents(facts);
   const auto blocks = blocks_of(split);

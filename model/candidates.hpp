@@ -74,6 +74,9 @@ struct CandidateOptions {
 /// @pre ranks ≥ 1
 Candidates candidates_of(const LayerFacts& facts, int ranks, const CandidateOptions& options = {});
 
+/// Whether a block would have no element of the input, or of the output.
+bool has_empty_blocks(const LayerFacts& facts, const nn::LayerSplit& split);
+
 /// Largest block divided by mean block, over all dimensions. Empty blocks count as blocks.
 double imbalance(const LayerFacts& facts, const nn::LayerSplit& split);
 
