@@ -44,14 +44,8 @@ struct SimulatedAction {
   double start = 0, end = 0;  ///< seconds since the start of the step
 };
 
-/// The time of a node on the slowest walked rank, and the source of its kernels' times.
-struct NodeTime {
-  RankTime time;
-  Estimate kernels;
-};
-
 struct SimulatedStep {
-  double seconds = 0;  ///< of the slowest rank
+  double seconds = 0;  ///< between the ends of two consecutive steps, each on its slowest rank
   int slowest_rank = 0;
   /// Of the slowest rank, by StepPhase: forward, loss, backward, update.
   std::array<RankTime, 4> phases = {};

@@ -1,0 +1,185 @@
+#include <aloni/model/communication.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace aloni::model {
+
+namespace {
+
+double copy_seconds(const LinkCosts& link, double bytes, double boxes) {
+  return boxes * link.seconds_per_message + bytes * link.seconds_per_byte;
+}
+
+/// The values for, or from, one rank.
+struct Parcel {
+  double bytes = 0, boxes = 0;
+};
+
+std::map<int, Parcel> parcels_of(const nn::StepPlan& plan, const nn::TransferWork& work, bool outgoing) {
+  std::map<int, Parcel> parcels;
+  for (const nn::TransferItemPlan& item : work.items) {
+    const auto element = static_cast<double>(nn::bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type));
+    for (const halo::Message& m : outgoing != work.adjoint ? item.plan.sends : item.plan.receives) {
+      Parcel& parcel = parcels[m.peer];
+      parcel.bytes += static_cast<double>(m.elements) * element;
+      parcel.boxes += static_cast<double>(m.moves.size());
+    }
+  }
+  return parcels;
+}
+
+/// Copies within the rank, and cells that become zero.
+Parcel local_copies(const nn::StepPlan& plan, const nn::TransferWork& work) {
+  Parcel parcel;
+  const auto add = [&](const views::Box& box, double element) {
+    if (box.empty()) return;
+    parcel.bytes += static_cast<double>(box.size()) * element;
+    parcel.boxes += 1;
+  };
+  for (const nn::TransferItemPlan& item : work.items) {
+    const auto element = static_cast<double>(nn::bytes_of(plan.buffers[static_cast<std::size_t>(item.source)].type));
+    for (const halo::Move& move : item.plan.local) add(move.destination, element);
+    for (const views::Box& fill : item.plan.fills) add(fill, element / 2);  // written, not read
+  }
+  return parcel;
+}
+
+int ceil_log2(int n) {
+  int log = 0;
+  for (int power = 1; power < n; power *= 2) ++log;
+  return log;
+}
+
+int nodes_of(const std::vector<int>& members, const MachineDescription& description) {
+  if (description.nodes.empty()) return 1;
+  std::set<int> nodes;
+  for (const int member : members) nodes.insert(description.nodes[static_cast<std::size_t>(member)]);
+  return static_cast<int>(nodes.size());
+}
+
+}  // namespace
+
+bool TransferCost::crosses_nodes() const { return std::ranges::any_of(arrivals, &Arrival::between_nodes); }
+
+TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& work, const Machine& machine,
+                           const MachineDescription& description) {
+  TransferCost cost;
+  const LinkCosts& self = machine.link(LinkKind::self);
+  const auto is_direct = [&](LinkKind link, double bytes) {
+    return link == LinkKind::shared_memory && bytes >= static_cast<double>(description.direct_bytes);
+  };
+  cost.start = machine.exchange_seconds / 2;
+  cost.finish = machine.exchange_seconds / 2;
+  for (const auto& [peer, parcel] : parcels_of(plan, work, true)) {
+    const LinkKind kind = link_between(description, plan.rank, peer);
+    const LinkCosts& link = machine.link(kind);
+    cost.start += link.seconds_per_message;
+    if (is_direct(kind, parcel.bytes)) {
+      cost.readers.push_back(peer);
+      cost.answer = link.latency;
+      continue;
+    }
+    cost.start += copy_seconds(self, parcel.bytes, parcel.boxes);
+  }
+  const Parcel local = local_copies(plan, work);
+  cost.start += copy_seconds(self, local.bytes, local.boxes);
+
+  std::array<double, link_kinds> wires{};
+  for (const auto& [peer, parcel] : parcels_of(plan, work, false)) {
+    const LinkKind kind = link_between(description, plan.rank, peer);
+    const LinkCosts& link = machine.link(kind);
+    cost.finish += link.seconds_per_message;
+    double& wire = wires[static_cast<std::size_t>(kind)];
+    if (is_direct(kind, parcel.bytes)) {
+      cost.finish += parcel.bytes * link.seconds_per_byte + parcel.boxes * self.seconds_per_message;
+    } else {
+      wire += parcel.bytes * link.seconds_per_byte;
+      cost.finish += copy_seconds(self, parcel.bytes, parcel.boxes);
+    }
+    cost.arrivals.push_back({peer, link.latency, wire, kind == LinkKind::between_nodes});
+  }
+  return cost;
+}
+
+double all_reduce_seconds(comm::AllReduceAlgorithm algorithm, double bytes, int ranks, int nodes,
+                          const Machine& machine) {
+  using A = comm::AllReduceAlgorithm;
+  if (ranks < 2 || bytes <= 0) return 0;
+  const LinkCosts& shared =
+      machine.link(machine.planning.shared_memory ? LinkKind::shared_memory : LinkKind::within_node);
+  const LinkCosts& link = nodes > 1 ? machine.link(LinkKind::between_nodes) : machine.link(LinkKind::within_node);
+  const double gamma = machine.combine_seconds_per_byte, p = ranks;
+  const double per_node = std::max(1.0, p / nodes), share = (p - 1) / p;
+  const double alpha = link.latency + 2 * link.seconds_per_message;
+  // All ranks of a node send between nodes at the same time, except in a ring, where one does.
+  const double beta = link.seconds_per_byte * (nodes > 1 ? per_node : 1);
+  switch (algorithm) {
+    case A::automatic:
+    case A::direct:
+      // Each rank tells all others that its values are ready, and that its part of the sums is written.
+      return 2 * (shared.latency + (p - 1) * shared.seconds_per_message) +
+             bytes * (gamma + shared.seconds_per_byte / p);
+    case A::recursive_doubling:
+      return ceil_log2(ranks) * (alpha + bytes * (beta + gamma));
+    case A::rabenseifner:
+      return 2 * ceil_log2(ranks) * alpha + share * bytes * (2 * beta + gamma);
+    case A::ring:
+      return 2 * (p - 1) * alpha + share * bytes * (2 * link.seconds_per_byte + gamma);
+    case A::hierarchical:
+      break;
+  }
+  const double n = nodes, between = (n - 1) / n;
+  return all_reduce_seconds(A::direct, bytes, static_cast<int>(per_node), 1, machine) + 2 * ceil_log2(nodes) * alpha +
+         between * bytes * (2 * link.seconds_per_byte + gamma / per_node);
+}
+
+double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine) {
+  if (ranks < 2 || bytes <= 0) return 0;
+  const LinkCosts& within = machine.link(LinkKind::within_node);
+  const LinkCosts& between = machine.link(LinkKind::between_nodes);
+  const double p = ranks, share = (p - 1) / p;
+  // A ring has one link between nodes for each node, and p - nodes within them. Its slowest link limits the rate.
+  const double hops = nodes > 1 ? nodes : 0;
+  const double slowest =
+      nodes > 1 ? std::max(within.seconds_per_byte, between.seconds_per_byte) : within.seconds_per_byte;
+  const double gamma = machine.combine_seconds_per_byte;
+  const double ring =
+      2 * (p - 1) / p * ((p - hops) * within.latency + hops * between.latency) + share * bytes * (2 * slowest + gamma);
+  // A double binary tree between nodes, and a chain within them.
+  const double depth = nodes > 1 ? ceil_log2(nodes) : 0;
+  const double tree = 2 * (depth * between.latency + (p / nodes - 1) * within.latency) + bytes * (2 * slowest + gamma);
+  return std::min(ring, tree);
+}
+
+ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machine,
+                             const MachineDescription& description) {
+  ReductionCost cost{.start = machine.exchange_seconds / 2, .finish = machine.exchange_seconds / 2};
+  const auto ranks = static_cast<int>(work.members.size());
+  const double bytes = static_cast<double>(work.elements) * static_cast<double>(nn::bytes_of(work.type));
+  if (ranks < 2 || bytes <= 0) return cost;
+  const int nodes = nodes_of(work.members, description);
+  if (!description.on_host) {
+    cost.flight = device_all_reduce_seconds(bytes, ranks, nodes, machine);
+    return cost;
+  }
+  const auto tuning = std::ranges::find_if(machine.all_reduces,
+                                           [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
+  double seconds = -1;
+  if (tuning != machine.all_reduces.end())
+    seconds = tuning->measured_seconds(work.plan.algorithm, static_cast<std::size_t>(bytes));
+  if (seconds < 0) seconds = all_reduce_seconds(work.plan.algorithm, bytes, ranks, nodes, machine);
+  // The cores of a host add the values and move them within the node: no kernel runs meanwhile. Only the network works
+  // beside kernels.
+  if (nodes > 1) {
+    const LinkCosts& link = machine.link(LinkKind::between_nodes);
+    cost.flight = std::min(seconds, link.latency + 2 * bytes * link.seconds_per_byte * (nodes - 1) / nodes);
+  }
+  cost.finish += seconds - cost.flight;
+  return cost;
+}
+
+}  // namespace aloni::model

@@ -1,0 +1,58 @@
+#pragma once
+// The cost of a transfer or a sum over ranks for one rank of a machine: how long its core is busy, and what it waits
+// for. simulate.hpp adds these to the times of kernels.
+//
+// Transfers follow halo/transfer.hpp. The start packs values and posts messages. The finish waits for the messages, and
+// unpacks them. Between ranks that share memory, long values are not packed: an empty message allows the receiver to
+// copy them, and an empty answer tells the sender that it has.
+//
+// Sums over ranks follow the algorithm of the plan. Closed forms: Thakur, Rabenseifner and Gropp, Optimization of
+// collective communication operations in MPICH, 2005, section 4. Devices: the ring and the double tree of NCCL, the
+// faster one (paper performance-models, equation 1; NCCL 2.4 release notes).
+#include <aloni/model/machine.hpp>
+#include <aloni/nn/plan/step_plan.hpp>
+
+#include <vector>
+
+namespace aloni::model {
+
+struct TransferCost {
+  /// A message to this rank. It arrives `latency + wire` after the end of the peer's start. `wire` is the time of all
+  /// bytes that reach this rank over this kind of link up to this message.
+  struct Arrival {
+    int peer = 0;
+    double latency = 0, wire = 0;
+    bool between_nodes = false;
+  };
+  double start = 0;   ///< the core packs, copies within the rank, and posts messages
+  double finish = 0;  ///< after the last arrival: the core unpacks, or copies from the memory of peers
+  std::vector<Arrival> arrivals = {};
+  std::vector<int> readers = {};  ///< ranks that copy from this rank's memory; their answers end the transfer
+  double answer = 0;              ///< latency of an answer
+
+  bool crosses_nodes() const;
+};
+
+/// @pre `work` is of a node of `plan`; `description` describes all its ranks
+TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& work, const Machine& machine,
+                           const MachineDescription& description);
+
+struct ReductionCost {
+  double start = 0;   ///< the core posts the operation
+  double flight = 0;  ///< from the start of the last member to the end; kernels can run meanwhile
+  double finish = 0;  ///< the core adds values, after the flight
+};
+
+/// @pre as above
+ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machine,
+                             const MachineDescription& description);
+
+/// Seconds of an all-reduce of `bytes` bytes on `ranks` ranks in `nodes` nodes, by the closed form of the algorithm.
+/// @pre 1 ≤ nodes ≤ ranks
+double all_reduce_seconds(comm::AllReduceAlgorithm algorithm, double bytes, int ranks, int nodes,
+                          const Machine& machine);
+
+/// The same on devices.
+double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine);
+
+}  // namespace aloni::model

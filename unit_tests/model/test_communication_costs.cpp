@@ -1,0 +1,130 @@
+#include <aloni/model/communication.hpp>
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace aloni::model {
+namespace test_communication_costs {
+
+using comm::AllReduceAlgorithm;
+
+/// Four ranks on two nodes. Latencies and rates are powers of two or round numbers, so that sums are exact.
+Machine round_machine() {
+  Machine machine = generic_machine();
+  machine.ranks_per_node = 2;
+  machine.links[static_cast<std::size_t>(LinkKind::self)] = {0, 1.0 / 8e9, 1e-7};
+  machine.links[static_cast<std::size_t>(LinkKind::shared_memory)] = {2e-6, 1.0 / 4e9, 3e-7};
+  machine.links[static_cast<std::size_t>(LinkKind::within_node)] = {4e-6, 1.0 / 2e9, 5e-7};
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)] = {20e-6, 1.0 / 1e9, 1e-6};
+  machine.exchange_seconds = 8e-6;
+  machine.combine_seconds_per_byte = 1.0 / 16e9;
+  return machine;
+}
+
+views::Box row(Index first, Index last) { return {{0, 0, 0, 0, first}, {1, 1, 1, 1, last}}; }
+
+/// Rank 1 of four sends `elements` floats to ranks 0 and 2, and receives as many from both.
+nn::StepPlan exchange_plan(Index elements) {
+  nn::StepPlan plan{.rank = 1, .ranks = 4};
+  plan.buffers = {{.name = "x", .type = nn::ElementType::float32, .box = row(0, 4 * elements)}};
+  const halo::Move move{row(0, elements), row(0, elements)};
+  nn::TransferItemPlan item;
+  item.source = item.destination = 0;
+  item.plan.sends = {{0, {move}, elements}, {2, {move}, elements}};
+  item.plan.receives = item.plan.sends;
+  nn::PlanNode node;
+  node.work = nn::TransferWork{.name = "halo", .items = {item}};
+  plan.nodes = {node};
+  return plan;
+}
+
+TransferCost cost_of(const nn::StepPlan& plan, const Machine& machine) {
+  return transfer_cost(plan, std::get<nn::TransferWork>(plan.nodes[0].work), machine, description_of(machine, 4));
+}
+
+TEST(CommunicationCosts, ShortValuesArePackedAndSent) {
+  const Machine machine = round_machine();
+  const TransferCost cost = cost_of(exchange_plan(1000), machine);  // 4000 bytes to each
+  // Both messages are packed; rank 0 shares memory, rank 2 is on another node.
+  EXPECT_DOUBLE_EQ(cost.start, 4e-6 + 3e-7 + 1e-6 + 2 * (1e-7 + 4000 / 8e9));
+  EXPECT_DOUBLE_EQ(cost.finish, cost.start);  // unpacking costs as much here
+  ASSERT_EQ(cost.arrivals.size(), 2u);
+  EXPECT_EQ(cost.arrivals[0].peer, 0);
+  EXPECT_DOUBLE_EQ(cost.arrivals[0].latency, 2e-6);
+  EXPECT_DOUBLE_EQ(cost.arrivals[0].wire, 4000 / 4e9);
+  EXPECT_FALSE(cost.arrivals[0].between_nodes);
+  EXPECT_EQ(cost.arrivals[1].peer, 2);
+  EXPECT_DOUBLE_EQ(cost.arrivals[1].latency, 20e-6);
+  EXPECT_DOUBLE_EQ(cost.arrivals[1].wire, 4000 / 1e9);
+  EXPECT_TRUE(cost.crosses_nodes());
+  EXPECT_TRUE(cost.readers.empty());
+}
+
+TEST(CommunicationCosts, LongValuesInSharedMemoryAreCopiedByTheReceiver) {
+  const Machine machine = round_machine();
+  const TransferCost cost = cost_of(exchange_plan(10'000), machine);  // 40,000 bytes: above direct_bytes
+  EXPECT_EQ(cost.readers, std::vector<int>{0});
+  EXPECT_DOUBLE_EQ(cost.answer, 2e-6);
+  EXPECT_DOUBLE_EQ(cost.arrivals[0].wire, 0);
+  EXPECT_DOUBLE_EQ(cost.start, 4e-6 + 3e-7 + 1e-6 + 1e-7 + 40'000 / 8e9);  // for rank 2
+  EXPECT_DOUBLE_EQ(cost.finish, 4e-6 + 3e-7 + 40'000 / 4e9 + 1e-7 + 1e-6 + 1e-7 + 40'000 / 8e9);
+}
+
+TEST(CommunicationCosts, MessagesOverOneLinkArriveOneAfterTheOther) {
+  Machine machine = round_machine();
+  machine.ranks_per_node = 1;
+  const TransferCost cost = cost_of(exchange_plan(1000), machine);
+  EXPECT_DOUBLE_EQ(cost.arrivals[0].wire, 4000 / 1e9);
+  EXPECT_DOUBLE_EQ(cost.arrivals[1].wire, 8000 / 1e9);
+}
+
+// Thakur, Rabenseifner and Gropp 2005, section 4.5.
+TEST(CommunicationCosts, AllReducesFollowTheirClosedForms) {
+  const Machine machine = round_machine();
+  const double n = 1e6, beta = 1 / 2e9, gamma = 1 / 16e9, alpha = 4e-6 + 2 * 5e-7;
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(AllReduceAlgorithm::recursive_doubling, n, 8, 1, machine),
+                   3 * (alpha + n * (beta + gamma)));
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(AllReduceAlgorithm::rabenseifner, n, 8, 1, machine),
+                   6 * alpha + 7.0 / 8 * n * (2 * beta + gamma));
+  EXPECT_DOUBLE_EQ(all_reduce_seconds(AllReduceAlgorithm::ring, n, 8, 1, machine),
+                   14 * alpha + 7.0 / 8 * n * (2 * beta + gamma));
+  EXPECT_EQ(all_reduce_seconds(AllReduceAlgorithm::ring, n, 1, 1, machine), 0);
+  // The ranks of a node share its link, except in a ring.
+  EXPECT_GT(all_reduce_seconds(AllReduceAlgorithm::rabenseifner, 1e8, 8, 4, machine),
+            1.5 * all_reduce_seconds(AllReduceAlgorithm::ring, 1e8, 8, 4, machine));
+}
+
+TEST(CommunicationCosts, DevicesTakeTheFasterOneOfRingAndTree) {
+  Machine machine = round_machine();
+  machine.combine_seconds_per_byte = 0;
+  // Long values: the ring moves 2 (P - 1) / P n over the slowest link.
+  EXPECT_NEAR(device_all_reduce_seconds(1e9, 4, 2, machine), 2 * 3.0 / 4 * 1e9 / 1e9, 1e-3);
+  // Short values on many nodes: the tree has log2(1024) steps between nodes.
+  EXPECT_LT(device_all_reduce_seconds(8, 2048, 1024, machine), 2 * 10 * 20e-6 + 20e-6);
+}
+
+TEST(CommunicationCosts, SumsOnAHostKeepTheCoreBusy) {
+  Machine machine = round_machine();
+  nn::ReductionWork work{.members = {0, 1}, .elements = 250'000, .type = nn::ElementType::float32};
+  work.plan.algorithm = AllReduceAlgorithm::direct;
+  const ReductionCost modelled = reduction_cost(work, machine, description_of(machine, 2));
+  EXPECT_EQ(modelled.flight, 0);
+  EXPECT_DOUBLE_EQ(modelled.finish, 4e-6 + all_reduce_seconds(AllReduceAlgorithm::direct, 1e6, 2, 1, machine));
+
+  machine.all_reduces = {{.ranks = 2, .nodes = 1, .measurements = {{AllReduceAlgorithm::direct, 1'000'000, 0.25}}}};
+  EXPECT_DOUBLE_EQ(reduction_cost(work, machine, description_of(machine, 2)).finish, 4e-6 + 0.25);
+
+  work.members = {0, 2};  // on two nodes: the network works beside kernels
+  work.plan.algorithm = AllReduceAlgorithm::ring;
+  const ReductionCost between = reduction_cost(work, machine, description_of(machine, 4));
+  EXPECT_DOUBLE_EQ(between.flight, 20e-6 + 1e6 / 1e9);
+  EXPECT_DOUBLE_EQ(between.flight + between.finish,
+                   4e-6 + all_reduce_seconds(AllReduceAlgorithm::ring, 1e6, 2, 2, machine));
+
+  machine.planning.on_host = false;
+  EXPECT_DOUBLE_EQ(reduction_cost(work, machine, description_of(machine, 4)).finish, 4e-6);
+}
+
+}  // namespace test_communication_costs
+}  // namespace aloni::model

@@ -1,0 +1,118 @@
+#include <aloni/model/kernel.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <string>
+
+namespace aloni::model {
+namespace test_kernel {
+
+nn::StepPlan plan_of(const nn::NetworkDescription& net, const std::string& split, int ranks, int rank, Index samples,
+                     nn::StepKind kind = nn::StepKind::training) {
+  const auto splits = nn::resolve(nn::Strategy::uniform(nn::LayerSplit::parse(split)), net, ranks);
+  return nn::plan_step(net, nn::plan_network(net, splits, ranks, samples), rank, kind, {});
+}
+
+nn::NetworkDescription small(const std::string& model) {
+  const bool is_volume = model == "unet3d" || model == "cosmoflow";
+  const auto image = is_volume ? views::make_extents(1, {32, 32, 32}, 1) : views::make_extents(1, {64, 64}, 3);
+  return nn::make_model(model, {.input = model == "lenet5" ? views::make_extents(1, {28, 28}, 1) : image});
+}
+
+bool is_kernel(const nn::PlanNode& node) { return node.kind() == nn::NodeKind::kernel; }
+
+TEST(Kernel, EveryNodeOfTheZooHasAProblem) {
+  for (const std::string& model : nn::model_names()) {
+    const nn::StepPlan plan = plan_of(small(model), "h2", 2, 1, 2);
+    for (const nn::PlanNode& node : plan.nodes) {
+      if (!is_kernel(node)) continue;
+      const KernelProblem problem = kernel_of(plan, node);
+      EXPECT_EQ(problem.key.rfind(nn::kind(node.work), 0), 0u) << problem.key;
+      EXPECT_EQ(problem.key.find('\n'), std::string::npos);
+      for (const KernelCall& call : problem.calls) {
+        EXPECT_EQ(call.features.size(), feature_names(call.kind).size()) << problem.key;
+        for (const double feature : call.features) EXPECT_GE(feature, 0) << problem.key;
+      }
+    }
+  }
+}
+
+TEST(Kernel, FlopsAreThoseOfTheCost) {
+  for (const char* const model : {"lenet5", "resnet18", "unet2d"}) {
+    const nn::StepPlan plan = plan_of(small(model), "w2", 2, 0, 4);
+    for (const nn::PlanNode& node : plan.nodes)
+      if (is_kernel(node)) {
+        EXPECT_DOUBLE_EQ(kernel_of(plan, node).flops(), nn::cost(plan, node).flops) << node.label;
+      }
+  }
+}
+
+// Ranks 1 and 2 of four slabs have ghosts on both sides, so each of their kernels has an equal one.
+TEST(Kernel, PositionsDoNotMatter) {
+  const auto net = small("unet2d");
+  const nn::StepPlan one = plan_of(net, "h4", 4, 1, 2), two = plan_of(net, "h4", 4, 2, 2);
+  ASSERT_EQ(one.nodes.size(), two.nodes.size());
+  for (std::size_t n = 0; n < one.nodes.size(); ++n) {
+    if (!is_kernel(one.nodes[n])) continue;
+    const KernelProblem a = kernel_of(one, one.nodes[n]), b = kernel_of(two, two.nodes[n]);
+    EXPECT_EQ(a.key, b.key) << one.nodes[n].label;
+    EXPECT_EQ(a.calls, b.calls) << one.nodes[n].label;
+  }
+}
+
+// A table of times that took different kernels for one would give the time of the first for both.
+TEST(Kernel, EqualKeysMeanEqualCalls) {
+  std::map<std::string, KernelProblem> problems;
+  int repeated = 0;
+  for (const std::string& model : nn::model_names()) {
+    for (const char* const split : {"n2", "h2", "w2", "c2"}) {
+      const nn::StepPlan plan = plan_of(small(model), split, 2, 0, 4);
+      for (const nn::PlanNode& node : plan.nodes) {
+        if (!is_kernel(node)) continue;
+        const KernelProblem problem = kernel_of(plan, node);
+        const auto [place, is_new] = problems.try_emplace(problem.key, problem);
+        EXPECT_EQ(place->second.calls, problem.calls) << problem.key;
+        repeated += is_new ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(repeated, 100);
+  EXPECT_GT(problems.size(), 500u);
+}
+
+TEST(Kernel, StridesBelongToTheKey) {
+  const auto net = small("resnet18");
+  const nn::StepPlan dense = plan_of(net, "1", 1, 0, 2), ghosts = plan_of(net, "w2", 2, 0, 2);
+  std::set<std::string> keys;
+  for (const nn::PlanNode& node : dense.nodes)
+    if (is_kernel(node)) keys.insert(kernel_of(dense, node).key);
+  int with_ghosts = 0;
+  for (const nn::PlanNode& node : ghosts.nodes) {
+    if (!is_kernel(node)) continue;
+    const std::string key = kernel_of(ghosts, node).key;
+    if (key.find(" of ") == std::string::npos) continue;
+    ++with_ghosts;
+    EXPECT_FALSE(keys.contains(key)) << key;
+  }
+  EXPECT_GT(with_ghosts, 5);
+}
+
+TEST(Kernel, KindsHaveNamesThatAreFoundAgain) {
+  std::set<std::string_view> names;
+  for (int k = 0; k < kernel_kinds; ++k) {
+    const auto kind = static_cast<KernelKind>(k);
+    names.insert(name(kind));
+    EXPECT_EQ(kernel_kind_named(name(kind)), kind);
+  }
+  EXPECT_EQ(names.size(), static_cast<std::size_t>(kernel_kinds));
+  EXPECT_FALSE(kernel_kind_named("convolution"));
+}
+
+}  // namespace test_kernel
+}  // namespace aloni::model

@@ -1,0 +1,111 @@
+#include <aloni/core/error.hpp>
+#include <aloni/model/kernel_times.hpp>
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+namespace aloni::model {
+namespace test_kernel_times {
+
+/// One core: 100 GFLOP/s; caches of 1 MB (100 GB/s) and 10 MB (50 GB/s); memory 10 GB/s for a core, 15 GB/s for a node.
+Machine round_machine() {
+  Machine machine = generic_machine();
+  Processor& p = machine.processor;
+  p.float32_flops = 100e9;
+  p.core_bandwidth = 10e9;
+  p.node_bandwidth = 15e9;
+  p.core_cache_bytes = 1e6;
+  p.node_cache_bytes = 10e6;
+  p.core_cache_bandwidth = 100e9;
+  p.node_cache_bandwidth = 50e9;
+  p.kernel_seconds = 1e-6;
+  p.efficiency = {{KernelKind::pointwise, 0.5}};
+  return machine;
+}
+
+KernelCall call_of(double flops, double bytes) {
+  return {.kind = KernelKind::pointwise, .features = {1, 2, 3, flops, bytes}, .flops = flops, .bytes = bytes};
+}
+
+TEST(KernelTimes, RooflineTakesTheSlowerOfArithmeticAndTraffic) {
+  const Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(1e9, 0), 1, 1), 1e9 / (100e9 * 0.5));
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 100e6), 1, 1), 100e6 / 10e9);
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(1e9, 100e6), 1, 1), 0.02);
+}
+
+TEST(KernelTimes, RooflineTakesTheLevelThatHoldsTheBytes) {
+  const Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 1e6), 1, 1), 1e6 / 100e9);
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 8e6), 1, 1), 8e6 / 50e9);
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 8e6), 2, 1), 8e6 / 7.5e9);  // half of the cache is too small
+}
+
+TEST(KernelTimes, RanksShareTheMemoryOfTheirNode) {
+  const Machine machine = round_machine();
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 100e6), 2, 1), 100e6 / 7.5e9);
+  EXPECT_DOUBLE_EQ(roofline_seconds(machine, call_of(0, 100e6), 1, 2), 100e6 / 15e9);
+}
+
+TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
+  Machine machine = round_machine();
+  const KernelProblem problem{"pointwise a", {call_of(1e9, 0)}};
+  const Estimate roofline = MachineKernels(machine, 1, 1).of(problem);
+  EXPECT_EQ(roofline.source, KernelSource::roofline);
+  EXPECT_DOUBLE_EQ(roofline.seconds, 1e-6 + 0.02);
+  EXPECT_GT(roofline.relative_error, 0.1);
+
+  // A network that answers exp(2) seconds for any call.
+  machine.learned = {{.kind = KernelKind::pointwise,
+                      .mean = {0, 0, 0, 0, 0},
+                      .deviation = {1, 1, 1, 1, 1},
+                      .least = {0, 0, 0, 0, 0},
+                      .largest = {10, 10, 10, 1e10, 1e10},
+                      .layers = {{5, 1, {0, 0, 0, 0, 0}, {2}}},
+                      .relative_error = 0.07}};
+  const Estimate learned = MachineKernels(machine, 1, 1).of(problem);
+  EXPECT_EQ(learned.source, KernelSource::learned);
+  EXPECT_DOUBLE_EQ(learned.seconds, 1e-6 + std::exp(2.0));
+  EXPECT_NEAR(learned.relative_error, 0.07, 1e-6);
+  // Outside of its training set nothing is predicted.
+  EXPECT_EQ(MachineKernels(machine, 1, 1).of({"pointwise b", {call_of(1e12, 0)}}).source, KernelSource::roofline);
+
+  machine.kernels = {{.ranks_per_node = 2, .threads_per_rank = 1, .times = {{"pointwise a", {0.5, 0.01, 10}}}}};
+  EXPECT_EQ(MachineKernels(machine, 1, 1).of(problem).source, KernelSource::learned);
+  const Estimate measured = MachineKernels(machine, 2, 1).of(problem);
+  EXPECT_EQ(measured.source, KernelSource::measured);
+  EXPECT_DOUBLE_EQ(measured.seconds, 0.5);
+  EXPECT_DOUBLE_EQ(measured.relative_error, 0.01);
+}
+
+TEST(KernelTimes, AMachineWithoutRatesIsRefused) {
+  Machine machine = round_machine();
+  machine.processor.node_bandwidth = 0;
+  try {
+    const MachineKernels kernels(machine, 1, 1);
+    FAIL() << "a machine without the bandwidth of its memory was accepted";
+  } catch (const InvalidArgument& error) {
+    EXPECT_NE(std::string(error.what()).find("processor.node_bandwidth"), std::string::npos) << error.what();
+  }
+}
+
+TEST(KernelTimes, LearnedKernelsEvaluateTheirLayers) {
+  // Inputs 1 and 3 become log 2 and log 4; the hidden layer has one positive and one negative value.
+  const LearnedKernel model{.kind = KernelKind::copy,
+                            .mean = {0, std::log(2.0)},
+                            .deviation = {std::log(2.0), 1},
+                            .seconds_mean = -3,
+                            .seconds_deviation = 2,
+                            .least = {0, 0},
+                            .largest = {5, 5},
+                            .layers = {{2, 2, {1, 0, -1, 0}, {1, 0.5f}}, {2, 1, {0.5f, 7}, {0.25f}}}};
+  const KernelCall call{.kind = KernelKind::copy, .features = {1, 3}};
+  EXPECT_DOUBLE_EQ(predict(model, call), std::exp((0.5 * 2 + 0.25) * 2 - 3));
+  EXPECT_TRUE(covers(model, call));
+  EXPECT_FALSE(covers(model, {.kind = KernelKind::copy, .features = {1, 6}}));
+}
+
+}  // namespace test_kernel_times
+}  // namespace aloni::model

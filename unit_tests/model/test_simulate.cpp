@@ -1,0 +1,153 @@
+#include <aloni/model/communication.hpp>
+#include <aloni/model/simulate.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+namespace aloni::model {
+namespace test_simulate {
+
+/// Each kernel takes the same time, or a time for each flop.
+class RoundTimes final : public KernelTimes {
+ public:
+  explicit RoundTimes(double seconds, double seconds_per_flop = 0) : seconds_(seconds), per_flop_(seconds_per_flop) {}
+  Estimate of(const KernelProblem& problem) const override {
+    return {seconds_ + per_flop_ * problem.flops(), KernelSource::measured, 0};
+  }
+
+ private:
+  double seconds_, per_flop_;
+};
+
+/// A machine whose communication is free.
+Machine free_machine() {
+  Machine machine = generic_machine();
+  machine.links = {};
+  machine.combine_seconds_per_byte = machine.exchange_seconds = 0;
+  return machine;
+}
+
+nn::NetworkPlan layers_of(const nn::NetworkDescription& net, const std::string& split, int ranks, Index samples) {
+  return nn::plan_network(net, nn::resolve(nn::Strategy::uniform(nn::LayerSplit::parse(split)), net, ranks), ranks,
+                          samples);
+}
+
+nn::NetworkDescription digits() { return nn::make_model("lenet5"); }
+nn::NetworkDescription resnet() { return nn::make_model("resnet18", {.input = views::make_extents(1, {32, 32}, 3)}); }
+
+double sum_of(const std::vector<RankTime>& times) {
+  return std::accumulate(times.begin(), times.end(), 0.0, [](double sum, const RankTime& t) { return sum + t.sum(); });
+}
+
+int kernels_in(const nn::NetworkDescription& net, const nn::NetworkPlan& layers, const Machine& machine) {
+  const nn::StepPlan plan =
+      nn::plan_step(net, layers, 0, nn::StepKind::training, description_of(machine, layers.input.ranks()));
+  return static_cast<int>(
+      std::ranges::count_if(plan.nodes, [](const auto& node) { return node.kind() == nn::NodeKind::kernel; }));
+}
+
+TEST(Simulate, OneRankTakesTheSumOfItsKernels) {
+  const Machine machine = free_machine();
+  const auto net = resnet();
+  const auto layers = layers_of(net, "1", 1, 4);
+  const SimulatedStep step = simulate(net, layers, machine, RoundTimes(0.25));
+  EXPECT_DOUBLE_EQ(step.seconds, 0.25 * kernels_in(net, layers, machine));
+  EXPECT_DOUBLE_EQ(step.exposed_communication, 0);
+  EXPECT_DOUBLE_EQ(sum_of(step.layers), step.seconds);
+  EXPECT_DOUBLE_EQ(step.phases[0].sum() + step.phases[1].sum() + step.phases[2].sum() + step.phases[3].sum(),
+                   step.seconds);
+  EXPECT_DOUBLE_EQ(step.sources[0], 1);
+  EXPECT_DOUBLE_EQ(simulate(net, layers, machine, RoundTimes(0.25), {.kernel_scale = 3}).seconds, 3 * step.seconds);
+}
+
+// A rank with 2 of 3 samples works longer, and the other one waits for it at the sums of gradients.
+TEST(Simulate, RanksWaitForTheSlowestOne) {
+  const Machine machine = free_machine();
+  const auto net = digits();
+  const auto split = layers_of(net, "n2", 2, 3), whole = layers_of(net, "1", 1, 2);
+  const RoundTimes times(0, 1e-9);
+  const SimulatedStep two = simulate(net, split, machine, times, {.timeline = true});
+  const SimulatedStep one = simulate(net, whole, machine, times);
+  EXPECT_NEAR(two.seconds, one.seconds, 1e-3 * one.seconds);  // both compute two samples
+  double waited = 0;
+  for (const SimulatedAction& a : two.actions)
+    if (a.rank == 1 && a.kind == nn::StepActionKind::finish) waited += a.end - a.start;
+  EXPECT_NEAR(waited, 0.5 * one.seconds, 0.1 * one.seconds);
+}
+
+TEST(Simulate, SumsOverRanksAddTheirTimeOnAHost) {
+  Machine machine = free_machine();
+  const auto net = digits();
+  const auto layers = layers_of(net, "n2", 2, 4);
+  const double free = simulate(net, layers, machine, RoundTimes(1e-3)).seconds;
+  machine.combine_seconds_per_byte = 1e-7;
+  const double paid = simulate(net, layers, machine, RoundTimes(1e-3)).seconds;
+  // 61,706 gradients of 4 bytes and the sums of the loss.
+  EXPECT_NEAR(paid - free, 61'706 * 4 * 1e-7, 0.01 * (paid - free));
+}
+
+TEST(Simulate, ADeviceHidesSumsBehindTheBackwardPass) {
+  Machine machine = free_machine();
+  machine.planning.on_host = false;
+  machine.planning.bucket_bytes = 4096;
+  machine.links[static_cast<std::size_t>(LinkKind::within_node)].seconds_per_byte = 1e-9;
+  const auto net = resnet();
+  const auto layers = layers_of(net, "n2", 2, 4);
+  const SimulatedStep slow = simulate(net, layers, machine, RoundTimes(1e-2));
+  const double kernels = 1e-2 * kernels_in(net, layers, machine);
+  // 45 MB at 1 GB/s take 45 ms; the last bucket alone is visible.
+  EXPECT_GT(slow.seconds, kernels);
+  EXPECT_LT(slow.seconds, kernels + 0.02);
+}
+
+TEST(Simulate, GhostsArriveBesideTheInterior) {
+  Machine machine = free_machine();
+  machine.ranks_per_node = 1;
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].latency = 1e-3;
+  const auto net = nn::make_model("mesh1k", {.input = views::make_extents(1, {512, 512}, 18)});
+  const auto layers = layers_of(net, "h2", 2, 1);
+  // Kernels that take longer than a message hide it in the forward pass; short ones do not.
+  const auto exposed = [&](double seconds) {
+    const SimulatedStep step = simulate(net, layers, machine, RoundTimes(seconds));
+    return step.phases[0].waits;
+  };
+  EXPECT_GT(exposed(1e-6), 5e-3);
+  EXPECT_LT(exposed(0.5), 0.9 * exposed(1e-6));
+}
+
+TEST(Simulate, ThousandsOfRanksAreAFewClasses) {
+  Machine machine = generic_machine();
+  machine.ranks_per_node = 4;
+  const auto net = nn::make_model("resnet50");
+  const auto layers = layers_of(net, "n1024h2w2", 4096, 32'768);
+  const MachineKernels kernels(machine, 4, 1);
+  const SimulatedStep step = simulate(net, layers, machine, kernels, {.timeline = true});
+  EXPECT_GT(step.seconds, 0);
+  std::vector<int> ranks;
+  for (const SimulatedAction& a : step.actions) ranks.push_back(a.rank);
+  std::ranges::sort(ranks);
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  EXPECT_LT(ranks.size(), 64u);
+}
+
+TEST(Simulate, TheRanksOfANodeShareItsLink) {
+  Machine machine = free_machine();
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)].seconds_per_byte = 1e-6;
+  const auto net = nn::make_model("mesh1k", {.input = views::make_extents(1, {64, 64}, 18)});
+  const auto seconds = [&](const std::string& split, int ranks, int per_node) {
+    machine.ranks_per_node = per_node;
+    return simulate(net, layers_of(net, split, ranks, 1), machine, RoundTimes(0)).phases[0].waits;
+  };
+  // h2 on two nodes: one rank each. h2w2 with two columns per node: both ranks of a node send half as much.
+  const double alone = seconds("h2", 2, 1), shared = seconds("h2w2", 4, 2);
+  EXPECT_GT(alone, 0);
+  EXPECT_NEAR(shared, alone, 0.15 * alone);
+}
+
+}  // namespace test_simulate
+}  // namespace aloni::model
