@@ -2,6 +2,10 @@
 
 #include <chrono>
 
+#if defined(__linux__)
+#include <sys/resource.h>
+#endif
+
 namespace aloni {
 
 double seconds_of_arithmetic() {
@@ -16,6 +20,14 @@ double seconds_of_arithmetic() {
   volatile float result = 0;
   for (int i = 0; i < lanes; ++i) result = result + sums[i];
   return time.count();
+}
+
+std::int64_t preemptions() {
+#if defined(__linux__)
+  rusage usage{};
+  if (getrusage(RUSAGE_THREAD, &usage) == 0) return usage.ru_nivcsw;
+#endif
+  return 0;
 }
 
 }  // namespace aloni

@@ -8,6 +8,7 @@
 //   run();
 //   if (before && speed.is_full()) keep(time);
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 
 namespace aloni {
@@ -15,6 +16,9 @@ namespace aloni {
 /// Seconds of a loop of independent multiplications and additions, about 3 µs. They fill the arithmetic units of a
 /// core, so the loop notices another thread on the same units.
 double seconds_of_arithmetic();
+
+/// How often the system has given the core of this thread to another one so far; 0 where that is not known.
+std::int64_t preemptions();
 
 class CoreSpeed {
  public:

@@ -14,8 +14,8 @@
 //   finite and far from denormals. Positions of maxima are those of a forward pass.
 // * Before each run the caches get the state in which the node finds them in a step (nn/plan/isolated_node.hpp).
 // * The first runs warm up. The result is the median of the others, of at least MeasureOptions::runs.
-// * Runs in which the core is not at its full speed (core/core_speed.hpp) do not count. They are repeated, up to twice
-//   as many runs.
+// * Runs in which the core is not at its full speed, or runs another program (core/core_speed.hpp), do not count. They
+//   are repeated, up to twice as many runs.
 // * A node is timed on its own, as StepTimes does. The clock costs 30 ns, and kernels take 1 µs and more. Repeating a
 //   short kernel in a loop would keep its code and branches warm, as no step does.
 #include <aloni/core/comm/communicator.hpp>
@@ -35,7 +35,8 @@ struct MeasureOptions {
   /// Stack distances are replayed up to this number of bytes. It is at least the share of this rank in the last cache.
   Index cache_bytes = Index{32} << 20;
   /// So is the time since the last use of an operand, roughly: by these rates, up to `longest_wait`. A last cache that
-  /// other programs or other virtual machines use too forgets with time, within milliseconds.
+  /// other virtual machines use too forgets within milliseconds. Without waiting, the update of LeNet-5 took half of
+  /// its time in a step.
   double flops_per_second = 30e9, bytes_per_second = 10e9;
   double longest_wait = 1.5e-3;
 };
