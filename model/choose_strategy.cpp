@@ -192,7 +192,10 @@ class Chooser {
       return options_.prices.layer ? options_.prices.layer(facts(layer), split) : costs_.of(facts(layer), split);
     };
     const LayerPrice first = of(Overlap::interior_first);
-    const bool has_halo = facts(layer).properties.convolution && split.grid.spatial_size() > 1;
+    const auto& stencil = facts(layer).properties.stencil;
+    const bool has_halo = facts(layer).properties.convolution && std::ranges::any_of(views::spatial_dims, [&](Dim d) {
+                            return split.grid[d] > 1 && !(*stencil)[d].identity();
+                          });
     if (!has_halo) return {first, Overlap::interior_first};
     const LayerPrice second = of(Overlap::blocking);
     if (second.seconds < first.seconds) return {second, Overlap::blocking};

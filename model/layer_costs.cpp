@@ -347,7 +347,19 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
 LayerCosts::~LayerCosts() = default;
 
 LayerPrice LayerCosts::of(const LayerFacts& facts, const LayerSplit& split) {
-  const auto key = std::pair(kind_of(facts.layer), to_string(split) + " " + std::string(nn::name(split.overlap)));
+  std::string shape = to_string(split) + " " + std::string(nn::name(split.overlap));
+  const auto& operation = network_.layers[static_cast<std::size_t>(facts.layer)].operation;
+  const bool sums_over_space = std::holds_alternative<nn::GroupNorm>(operation) ||
+                               (std::holds_alternative<nn::BatchNorm>(operation) &&
+                                std::get<nn::BatchNorm>(operation).scope == nn::StatisticsScope::spatial);
+  if (folds_pointwise_ && visits_elements(facts.properties) && !sums_over_space) {
+    Index cells = 1;
+    for (const Dim d : views::all_dims)
+      if (d != Dim::channel) cells *= blocks_needed(facts.output[d], split.grid[d]);
+    shape = std::to_string(cells) + " cells c" + std::to_string(split.tensor_grid()[Dim::channel]) + " " +
+            std::to_string(split.size());
+  }
+  const auto key = std::pair(kind_of(facts.layer), std::move(shape));
   const auto found = prices_.find(key);
   return found != prices_.end() ? found->second : prices_.emplace(key, price(facts, split)).first->second;
 }
