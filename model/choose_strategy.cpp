@@ -154,20 +154,31 @@ class Chooser {
       std::vector<int> key = from;
       for (const Index e : facts(l).output.values) key.push_back(static_cast<int>(e));
       key.push_back(facts(l).properties.reduces_space);
-      const auto [found, is_new] = inherited.try_emplace(key, static_cast<int>(lists_.size()));
-      if (is_new) lists_.push_back(inherited_candidates(l, from, options));
+      const auto [found, is_new] = inherited.try_emplace(key, -1);
+      if (is_new) found->second = add_list(inherited_candidates(l, from, options));
       list_of_.push_back(found->second);
     }
   }
 
+  /// Equal lists have one position, so that costs between them are computed once.
+  int add_list(Candidates list) {
+    for (std::size_t i = 0; i < lists_.size(); ++i)
+      if (lists_[i].splits == list.splits) return static_cast<int>(i);
+    lists_.push_back(std::move(list));
+    return static_cast<int>(lists_.size()) - 1;
+  }
+
   Candidates inherited_candidates(int layer, const std::vector<int>& from, const CandidateOptions& options) const {
     Candidates found;
-    for (const int list : from) {
-      for (const LayerSplit& split : lists_[static_cast<std::size_t>(list)].splits) {
-        const LayerSplit same = effective_split(facts(layer), LayerSplit(split.tensor_grid()));
+    std::size_t longest = 0;
+    for (const int list : from) longest = std::max(longest, lists_[static_cast<std::size_t>(list)].splits.size());
+    for (std::size_t i = 0; i < longest; ++i) {  // the best ones of all inputs first
+      for (const int list : from) {
+        const Splits& splits = lists_[static_cast<std::size_t>(list)].splits;
+        if (i >= splits.size() || static_cast<int>(found.splits.size()) >= options.most) continue;
+        const LayerSplit same = effective_split(facts(layer), LayerSplit(splits[i].tensor_grid()));
         const bool is_known = std::ranges::find(found.splits, same) != found.splits.end();
-        if (is_known || has_empty_blocks(facts(layer), same)) continue;
-        found.splits.push_back(same);
+        if (!is_known && !has_empty_blocks(facts(layer), same)) found.splits.push_back(same);
       }
     }
     if (found.splits.empty()) return candidates_of(facts(layer), ranks_, options);
@@ -181,16 +192,23 @@ class Chooser {
       return options_.prices.layer ? options_.prices.layer(facts(layer), split) : costs_.of(facts(layer), split);
     };
     const LayerPrice first = of(Overlap::interior_first);
-    const bool has_halo = facts(layer).properties.convolution && split.grid.spatial_size() > 1;
+    const auto& stencil = facts(layer).properties.stencil;
+    const bool has_halo = facts(layer).properties.convolution && std::ranges::any_of(views::spatial_dims, [&](Dim d) {
+                            return split.grid[d] > 1 && !(*stencil)[d].identity();
+                          });
     if (!has_halo) return {first, Overlap::interior_first};
     const LayerPrice second = of(Overlap::blocking);
     if (second.seconds < first.seconds) return {second, Overlap::blocking};
     return {first, Overlap::interior_first};
   }
 
-  double edge_price(int from, const LayerSplit& a, int to, int input, const LayerSplit& b) {
-    if (options_.prices.edge) return options_.prices.edge(from, a, to, b);
-    return costs_.between(from, a, to, input, b);
+  /// Seconds of all pairs; the splits of the reader vary fastest.
+  std::vector<double> edge_prices(int from, const Splits& a, int to, int input, const Splits& b) {
+    if (!options_.prices.edge) return costs_.between(from, a, to, input, b);
+    std::vector<double> prices;
+    for (const LayerSplit& x : a)
+      for (const LayerSplit& y : b) prices.push_back(options_.prices.edge(from, x, to, y));
+    return prices;
   }
 
   // --- stage 2 ---
@@ -240,10 +258,8 @@ class Chooser {
     key.push_back(is_own ? input : -1);
     const auto [found, is_new] = known.try_emplace(key, static_cast<int>(problem_.costs.size()));
     if (is_new) {
-      AssignmentCosts& costs = problem_.costs.emplace_back();
-      for (const LayerSplit& a : candidates(from))
-        for (const LayerSplit& b : candidates(to))
-          costs.seconds.push_back(edge_price(reads_input ? -1 : from, a, to, input, b));
+      problem_.costs.emplace_back().seconds =
+          edge_prices(reads_input ? -1 : from, candidates(from), to, input, candidates(to));
     }
     problem_.edges.push_back({from, to, found->second});
   }
@@ -352,7 +368,8 @@ class Chooser {
       const auto& sources = sources_[static_cast<std::size_t>(l)];
       for (std::size_t k = 0; k < sources.size(); ++k)
         if (sources[k] >= 0)
-          sum += edge_price(sources[k], effective_split(facts(sources[k]), split), l, static_cast<int>(k), mine);
+          sum +=
+              edge_prices(sources[k], {effective_split(facts(sources[k]), split)}, l, static_cast<int>(k), {mine})[0];
     }
     return sum + std::max(0.0, flight - backward);
   }
