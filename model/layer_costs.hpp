@@ -1,0 +1,107 @@
+#pragma once
+// Prices of the search for a strategy: of one layer under a split, and of the redistribution between two splits. They
+// ignore the rest of the network, so each is computed once for equal layers. simulate() prices whole strategies.
+//
+//   LayerCosts costs(net, machine, kernels, 1024, {.samples = 4096});
+//   const LayerPrice price = costs.of(costs.facts()[3], nn::LayerSplit::parse("n256h2w2"));
+//   price.seconds + price.gradient_flight;                 // if no sum of gradients hides behind other layers
+//   costs.between(3, split, 4, 0, other_split);            // of an edge, both passes
+//
+// A layer is planned as a network of its own, on the rank that has most work and neighbours on all sides. Its grid is
+// reduced to the blocks around that rank: at most three in each dimension of space. Samples need one block. The block
+// of each rank stays as large as it was. So a plan for 4,096 ranks costs as much as one for nine. A sum over ranks is
+// priced for the number of ranks that the whole grid has.
+//
+// Pure.
+#include <aloni/model/candidates.hpp>
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/model/machine.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace aloni::model {
+
+struct LayerPrice {
+  /// Of kernels, and of all communication that these do not hide, but for gradient_flight.
+  double seconds = 0;
+  double backward = 0;         ///< of these, those of the backward pass
+  double gradient_flight = 0;  ///< sums of gradients of parameters that kernels of other layers can hide
+  double bytes = 0;  ///< that the layer needs until the backward pass: outputs, inputs with ghosts, parameters
+
+  friend bool operator==(const LayerPrice&, const LayerPrice&) = default;
+};
+
+struct LayerCostOptions {
+  Index samples = 1;  ///< of the mini-batch
+  nn::StepKind kind = nn::StepKind::training;
+  nn::StepOptions step = {};
+};
+
+/// The traffic of one rank in a redistribution, in bytes. Within the node means: with other ranks of it.
+struct RedistributionTraffic {
+  double self_bytes = 0;
+  double node_bytes = 0, node_messages = 0;
+  double far_bytes = 0, far_messages = 0;
+};
+
+/// What a rank receives. Equal to the counts of halo::plan_redistribution(), without its loop over all ranks.
+/// `ranks_per_node`: consecutive ranks fill the nodes. @pre both distributions have equal extents and ranks
+RedistributionTraffic received_traffic(const views::Distribution& from, const views::Distribution& to, int rank,
+                                       int ranks_per_node, double element_bytes);
+
+class LayerCosts {
+ public:
+  /// `network`, `machine` and `kernels` outlive this object. Throws as infer_extents() and description_of().
+  LayerCosts(const nn::NetworkDescription& network, const Machine& machine, const KernelTimes& kernels, int ranks,
+             const LayerCostOptions& options);
+  ~LayerCosts();
+
+  const std::vector<LayerFacts>& facts() const { return facts_; }
+
+  /// @pre effective_split(facts, split) == split
+  LayerPrice of(const LayerFacts& facts, const nn::LayerSplit& split);
+  /// Equal for layers whose prices are equal for all splits.
+  const std::string& kind_of(int layer) const { return kinds_[static_cast<std::size_t>(layer)]; }
+
+  /// Seconds to move input `input` of layer `to` from the split of its producer, both passes. `from`: -1 for the
+  /// network's input, with `from_split` as that of its first reader.
+  double between(int from, const nn::LayerSplit& from_split, int to, int input, const nn::LayerSplit& to_split);
+
+ private:
+  class Pricer;
+
+  LayerPrice price(const LayerFacts& facts, const nn::LayerSplit& split) const;
+  /// Seconds of a redistribution, on the slower one of two ranks.
+  struct Move {
+    double fixed = 0;
+    double of_bytes = 0;
+  };
+  Move move(const views::Distribution& from, const views::Distribution& to) const;
+  int number_of(const std::vector<Index>& values);
+  const views::Distribution& distribution(const views::Extents& extents, const views::ProcessGrid& grid, bool reduces);
+
+  const nn::NetworkDescription& network_;
+  const Machine& machine_;
+  const KernelTimes& kernels_;
+  int ranks_;
+  LayerCostOptions options_;
+  MachineDescription description_;
+  bool folds_pointwise_ = false;
+  std::vector<LayerFacts> facts_;
+  std::vector<std::string> kinds_;
+  std::map<std::pair<std::string, std::string>, LayerPrice> prices_;
+  std::map<std::vector<Index>, int> numbers_;
+  std::map<std::vector<Index>, views::Distribution> distributions_;
+  std::unordered_map<std::uint64_t, Move> moves_;
+};
+
+/// Seconds of the fastest all-reduce of so many bytes that the machine has, by closed forms (communication.hpp).
+double fastest_all_reduce(double bytes, int ranks, int nodes, const Machine& machine);
+
+}  // namespace aloni::model
