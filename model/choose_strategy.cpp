@@ -115,11 +115,13 @@ class Chooser {
     return choice;
   }
 
-  /// The memory of the splits that need least by the sum of stage 2.
+  /// The least memory of all strategies that were considered, with that of the splits that need least by the sum of
+  /// stage 2.
   MemoryUse least_memory() {
     AssignmentProblem problem = problem_;
     problem.most_bytes = -1;  // nothing fits: the result is the choice with the least bytes
-    return memory_use(splits_of(assign(problem, options_.limits).options));
+    memory_use(splits_of(assign(problem, options_.limits).options));
+    return least_;
   }
 
   bool fits(double bytes) const { return bytes <= limit_; }
@@ -258,10 +260,27 @@ class Chooser {
     key.push_back(is_own ? input : -1);
     const auto [found, is_new] = known.try_emplace(key, static_cast<int>(problem_.costs.size()));
     if (is_new) {
-      problem_.costs.emplace_back().seconds =
-          edge_prices(reads_input ? -1 : from, candidates(from), to, input, candidates(to));
+      AssignmentCosts& costs = problem_.costs.emplace_back();
+      costs.seconds = edge_prices(reads_input ? -1 : from, candidates(from), to, input, candidates(to));
+      if (kind_ == nn::StepKind::training && !options_.prices.bytes) costs.bytes = copies(from, to, input);
     }
     problem_.edges.push_back({from, to, found->second});
+  }
+
+  /// Bytes of the copy of its input that a reader with another grid keeps until the backward pass.
+  std::vector<double> copies(int from, int to, int input) const {
+    const views::Extents& extents = facts(to).inputs[static_cast<std::size_t>(input)];
+    std::vector<double> bytes;
+    for (const LayerSplit& a : candidates(from)) {
+      for (const LayerSplit& b : candidates(to)) {
+        double copy = a.tensor_grid() == b.tensor_grid() || facts(to).properties.concatenates
+                          ? 0
+                          : static_cast<double>(nn::bytes_of(options_.step.activations));
+        for (const Dim d : views::all_dims) copy *= static_cast<double>(ceil_div(extents[d], b.tensor_grid()[d]));
+        bytes.push_back(copy);
+      }
+    }
+    return bytes;
   }
 
   Splits splits_of(const std::vector<int>& choice) const {
@@ -274,7 +293,7 @@ class Chooser {
     return splits;
   }
 
-  /// Stage 2 as a whole: the sum, and the sums of gradients for which the backward pass is too short.
+  /// Stage 2 as a whole: the sum of all layers and edges, and the sums of gradients that are not hidden.
   double estimate(const std::vector<int>& choice) const {
     double flight = 0, backward = 0;
     for (std::size_t l = 0; l < choice.size(); ++l) {
@@ -282,7 +301,12 @@ class Chooser {
       flight += p.gradient_flight;
       backward += p.backward;
     }
-    return model::price(problem_, choice).seconds + std::max(0.0, flight - backward);
+    return model::price(problem_, choice).seconds + exposed(flight, backward);
+  }
+
+  /// The sums of gradients that the backward pass does not hide. The last bucket starts when that pass has ended.
+  double exposed(double flight, double backward) const {
+    return std::max(flight - backward, std::min(flight, costs_.bucket_flight()));
   }
 
   /// The best choice for each of several shares of the sums of gradients that no kernel hides.
@@ -371,7 +395,7 @@ class Chooser {
           sum +=
               edge_prices(sources[k], {effective_split(facts(sources[k]), split)}, l, static_cast<int>(k), {mine})[0];
     }
-    return sum + std::max(0.0, flight - backward);
+    return sum + exposed(flight, backward);
   }
 
   // --- stage 3 ---
@@ -424,7 +448,13 @@ class Chooser {
     return simulate(network_, plan, machine_, kernels_, {.kind = kind_, .step = options_.step}).seconds;
   }
 
-  MemoryUse memory_use(const Splits& splits) const {
+  MemoryUse memory_use(const Splits& splits) {
+    const MemoryUse use = find_memory_use(splits);
+    if (least_.bytes < 0 || use.bytes < least_.bytes) least_ = use;
+    return use;
+  }
+
+  MemoryUse find_memory_use(const Splits& splits) const {
     if (options_.prices.bytes) return {options_.prices.bytes(splits)};
     const nn::NetworkPlan layers = plan_network(network_, splits, ranks_, samples_);
     MemoryUse most;
@@ -553,6 +583,7 @@ class Chooser {
   AssignmentProblem problem_;
   std::vector<std::vector<LayerPrice>> prices_;  ///< by layer and option
   std::vector<std::vector<Overlap>> overlaps_;
+  MemoryUse least_{-1};                                     ///< of all strategies that were considered
   std::map<Splits, LayerSplit, LessSplits> uniform_names_;  ///< the split from which a uniform strategy follows
 };
 

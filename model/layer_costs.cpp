@@ -346,6 +346,12 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
 
 LayerCosts::~LayerCosts() = default;
 
+double LayerCosts::bucket_flight() const {
+  if (options_.kind == nn::StepKind::inference) return 0;
+  const int nodes = nodes_of_group(ranks_, 1, ranks_, machine_.ranks_per_node);
+  return sum_over(static_cast<double>(description_.bucket_bytes), ranks_, nodes, machine_, description_.on_host).flight;
+}
+
 LayerPrice LayerCosts::of(const LayerFacts& facts, const LayerSplit& split) {
   std::string shape = to_string(split) + " " + std::string(nn::name(split.overlap));
   const auto& operation = network_.layers[static_cast<std::size_t>(facts.layer)].operation;
