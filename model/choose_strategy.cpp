@@ -96,8 +96,8 @@ class Chooser {
       add_recomputed_halos(assigned);
       choice.simulated = true;
     }
-    keep_best(assigned);
-    keep_best(uniform);
+    keep_best(assigned, options_.simulated + 2);  // sums of a few strategies differ less than they are wrong
+    keep_best(uniform, options_.simulated);
     if (!uniform.empty()) choice.uniform = {uniform.front().splits.front(), uniform.front().seconds};
     if (!uniform.empty()) choice.uniform->split = uniform_names_.at(uniform.front().splits);
     for (Priced& u : uniform) assigned.push_back(std::move(u));
@@ -309,16 +309,27 @@ class Chooser {
     return std::max(flight - backward, std::min(flight, costs_.bucket_flight()));
   }
 
-  /// The best choice for each of several shares of the sums of gradients that no kernel hides.
+  /// The best choices for several weights of what stage 2 knows least: the share of the sums of gradients that no
+  /// kernel hides, and the redistributions, whose copies also delay the layers around them.
   std::vector<Priced> assign_splits() {
+    struct Variant {
+      double exposed, edges;
+    };
+    std::vector<Variant> variants{{0, 1}};
+    if (kind_ == nn::StepKind::training) variants.push_back({1, 1});
+    if (options_.simulated > 0) {  // stage 3 chooses between them
+      if (kind_ == nn::StepKind::training) variants.push_back({0.3, 1});
+      variants.push_back({kind_ == nn::StepKind::training ? 0.3 : 0, 2});
+    }
     std::vector<Priced> found;
-    const bool trains = kind_ == nn::StepKind::training;
-    for (const double exposed : {0.0, 0.3, 1.0}) {
-      if (exposed > 0 && !trains) break;
+    for (const Variant& v : variants) {
       AssignmentProblem problem = problem_;
       for (std::size_t l = 0; l < problem.layers.size(); ++l)
         for (std::size_t o = 0; o < problem.layers[l].size(); ++o)
-          problem.layers[l][o].seconds += exposed * prices_[l][o].gradient_flight;
+          problem.layers[l][o].seconds += v.exposed * prices_[l][o].gradient_flight;
+      if (v.edges != 1)
+        for (AssignmentCosts& costs : problem.costs)
+          for (double& seconds : costs.seconds) seconds *= v.edges;
       add_within_memory(problem, found);
     }
     return found;
@@ -427,10 +438,10 @@ class Chooser {
   }
 
   /// Leaves the strategies that fit into the memory, with final prices, the fastest first.
-  void keep_best(std::vector<Priced>& strategies) {
+  void keep_best(std::vector<Priced>& strategies, int number) {
     std::ranges::stable_sort(strategies, {}, &Priced::seconds);
     std::vector<Priced> kept;
-    const auto most = static_cast<std::size_t>(std::max(1, options_.simulated));
+    const auto most = static_cast<std::size_t>(std::max(1, number));
     for (Priced& s : strategies) {
       if (kept.size() >= most) break;
       if (options_.simulated > 0 || !std::isinf(limit_)) s.bytes = memory_use(s.splits).bytes;
