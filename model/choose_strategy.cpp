@@ -135,14 +135,17 @@ class Chooser {
 
   // --- stage 1 ---
 
+  bool inherits_candidates(int layer) const {
+    return inherits(facts(layer)) && sources_[static_cast<std::size_t>(layer)].front() >= 0;
+  }
+
   void find_candidates() {
     CandidateOptions options = options_.candidates;
     options.training = kind_ == nn::StepKind::training;
     std::map<std::string, int> own;  // by kind of layer
     std::map<std::vector<int>, int> inherited;
     for (int l = 0; l < layers(); ++l) {
-      const bool takes = inherits(facts(l)) && sources_[static_cast<std::size_t>(l)].front() >= 0;
-      if (!takes) {
+      if (!inherits_candidates(l)) {
         const auto [found, is_new] = own.try_emplace(costs_.kind_of(l), static_cast<int>(lists_.size()));
         if (is_new) lists_.push_back(candidates_of(facts(l), ranks_, options));
         list_of_.push_back(found->second);
@@ -341,7 +344,7 @@ class Chooser {
     constexpr int most_tries = 6;
     for (int i = 0; i < most_tries; ++i) {
       const Assignment best = assign(problem, options_.limits);
-      Priced priced{splits_of(best.options), estimate(best.options), 0, best.exact};
+      Priced priced{splits_of(best.options), estimate(best.options), 0, best.exact && i == 0};
       if (std::isinf(limit_)) return add(found, std::move(priced));
       const double bytes = memory_use(priced.splits).bytes;
       if (fits(bytes)) return add(found, std::move(priced));
@@ -365,7 +368,7 @@ class Chooser {
     // Splits that are candidates of most layers first.
     std::map<std::tuple<std::array<int, views::num_dims>, int>, std::pair<int, LayerSplit>> votes;
     for (int l = 0; l < layers(); ++l) {
-      if (inherits(facts(l))) continue;
+      if (inherits_candidates(l)) continue;
       for (const LayerSplit& split : candidates(l)) {
         auto& vote = votes[{split.grid.blocks, split.filters}];
         ++vote.first;

@@ -6,6 +6,7 @@
 #include <aloni/nn/plan/memory.hpp>
 
 #include <gmock/gmock.h>
+#include <nn/random_network.hpp>
 #include <support/random_cases.hpp>
 
 #include <functional>
@@ -112,7 +113,7 @@ void for_each_strategy(const StrategyChoice& choice, const std::function<void(co
 TEST(ChooseStrategy, FindsTheBestOfAllStrategies) {
   const auto net = residual();
   const unsigned seed = std::random_device()();
-  for (unsigned i = 0; i < static_cast<unsigned>(test::random_cases(20)); ++i) {
+  for (unsigned i = 0; i < static_cast<unsigned>(aloni::test::random_cases(20)); ++i) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " + " + std::to_string(i));
     RandomPrices prices(net, seed + i);
     const Machine machine = machine_of(2);
@@ -267,8 +268,25 @@ TEST(ChooseStrategy, RefusesArgumentsWithoutMeaning) {
   EXPECT_THROW(choose_strategy(net, small, 3, {.samples = 4}), InvalidArgument);
 }
 
+TEST(ChooseStrategy, ServesAllKindsOfLayers) {
+  const unsigned seed = std::random_device()();
+  for (int i = 0; i < aloni::test::random_cases(20); ++i) {
+    SCOPED_TRACE("seed " + std::to_string(seed) + " + " + std::to_string(i));
+    nn::test::Dice dice(seed + static_cast<unsigned>(i));
+    const auto net = nn::test::random_network(dice, nn::test::Kinds::all);
+    const int ranks = static_cast<int>(dice(1, 12));
+    const Index samples = dice(1, 9);
+    const StrategyChoice choice =
+        choose_strategy(net, machine_of(static_cast<int>(dice(1, 4))), ranks, {.samples = samples, .simulated = 1});
+    EXPECT_GT(choice.seconds, 0);
+    EXPECT_EQ(resolve(choice.strategy, net, ranks), choice.splits);
+    ASSERT_TRUE(choice.uniform);
+    EXPECT_LE(choice.seconds, choice.uniform->seconds);
+  }
+}
+
 TEST(ChooseStrategy, NeedsNoRunOfThousandsOfRanks) {
-  if (test::sanitized) GTEST_SKIP() << "tens of seconds";
+  if (aloni::test::sanitized) GTEST_SKIP() << "tens of seconds";
   const StrategyChoice choice =
       choose_strategy(nn::make_model("resnet50"), machine_of(4), 4096, {.samples = 256, .simulated = 0});
   EXPECT_TRUE(choice.exact);

@@ -47,7 +47,7 @@ Pair random_pair(const views::Extents& extents, int ranks, bool may_be_special, 
 TEST(LayerCosts, CountTheTrafficOfARedistributionAsItsPlanDoes) {
   const unsigned seed = std::random_device()();
   std::mt19937 random(seed);
-  for (int i = 0; i < test::random_cases(300); ++i) {
+  for (int i = 0; i < aloni::test::random_cases(300); ++i) {
     const int ranks = 1 + static_cast<int>(random() % 16), per_node = 1 + static_cast<int>(random() % 5);
     views::Extents extents;
     for (const Dim d : views::all_dims) extents[d] = 1 + static_cast<Index>(random() % 9);
