@@ -54,8 +54,8 @@ enum class RejectionReason : std::uint8_t {
 struct Rejection {
   nn::LayerSplit split;
   RejectionReason reason = RejectionReason::unsupported;
-  /// few_…: the elements. many_channel_blocks: the most. idle_ranks: the ranks per block. uneven: largest / mean. more_communication: the elements that
-  /// a rank moves, divided by those of the best candidate.
+  /// few_…: the elements. many_channel_blocks: the most. idle_ranks: the ranks per block. uneven: largest / mean.
+  /// more_communication: the elements that a rank moves, divided by those of the best candidate.
   double value = 0;
 };
 /// One sentence: "8 blocks of samples are more than 4 samples".

@@ -65,7 +65,15 @@ ReducedLayer reduce(const nn::NetworkDescription& network, const LayerFacts& fac
                                (bn && bn->scope == nn::StatisticsScope::spatial);
   for (const Dim d : views::spatial_dims) {
     const int blocks = split.grid[d];
-    if (blocks == 1 || p.range_rule) continue;
+    if (blocks == 1) continue;
+    if (p.range_rule) {
+      const auto* up = std::get_if<nn::Upsampling>(&layer.operation);
+      const bool scales = up && up->output == std::array<Index, 3>{0, 0, 0};
+      if (!scales || blocks <= 3) continue;  // extents of the output that are given stay as they are
+      reduced.split.grid[d] = 3;
+      input[d] = 3 * blocks_needed(facts.input[d], blocks);
+      continue;
+    }
     int few = sums_over_space ? 2 : 1;
     if (has_ghosts(p.stencil, d)) {
       few = std::min(blocks, 3);
@@ -345,6 +353,12 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
 }
 
 LayerCosts::~LayerCosts() = default;
+
+double LayerCosts::bucket_flight() const {
+  if (options_.kind == nn::StepKind::inference) return 0;
+  const int nodes = nodes_of_group(ranks_, 1, ranks_, machine_.ranks_per_node);
+  return sum_over(static_cast<double>(description_.bucket_bytes), ranks_, nodes, machine_, description_.on_host).flight;
+}
 
 LayerPrice LayerCosts::of(const LayerFacts& facts, const LayerSplit& split) {
   std::string shape = to_string(split) + " " + std::string(nn::name(split.overlap));

@@ -76,6 +76,9 @@ class LayerCosts {
 
   /// @pre effective_split(facts, split) == split
   LayerPrice of(const LayerFacts& facts, const nn::LayerSplit& split);
+  /// Seconds of the part of a full bucket of gradients that kernels can hide. The last bucket has no kernels beside it.
+  double bucket_flight() const;
+
   /// Equal for layers whose prices are equal for all splits.
   const std::string& kind_of(int layer) const { return kinds_[static_cast<std::size_t>(layer)]; }
 
