@@ -103,6 +103,8 @@ class Chooser {
     for (Priced& u : uniform) assigned.push_back(std::move(u));
     std::ranges::stable_sort(assigned, {}, &Priced::seconds);
     if (assigned.empty()) refuse_memory();
+    for (const Priced& priced : assigned)
+      choice.finalists.push_back({strategy_of(priced.splits), priced.seconds, priced.bytes});
     const Priced& best = assigned.front();
     choice.splits = best.splits;
     choice.seconds = best.seconds;
@@ -481,6 +483,15 @@ class Chooser {
       most.layer = layer < 0 ? "" : network_.layers[static_cast<std::size_t>(layer)].name;
     }
     return most;
+  }
+
+  nn::Strategy strategy_of(const Splits& splits) const {
+    const auto uniform = uniform_names_.find(splits);
+    nn::Strategy strategy{.source = uniform == uniform_names_.end() ? "by layer" : to_string(uniform->second),
+                          .rules = {}};
+    for (std::size_t l = 0; l < network_.layers.size(); ++l)
+      strategy.rules.push_back({network_.layers[l].name, splits[l], 0});
+    return strategy;
   }
 
   [[noreturn]] void refuse_memory() {

@@ -83,6 +83,13 @@ struct UniformChoice {
   double seconds = 0;
 };
 
+/// A strategy that stage 3 has priced as a whole.
+struct Finalist {
+  nn::Strategy strategy = {};  ///< source: the grid, if all layers have one, or "by layer"
+  double seconds = 0;          ///< of a step
+  double bytes = 0;            ///< of the rank that takes most
+};
+
 struct StrategyChoice {
   nn::Strategy strategy = {};
   std::vector<nn::LayerSplit> splits = {};  ///< resolve() of the strategy
@@ -95,6 +102,7 @@ struct StrategyChoice {
   bool simulated = false;  ///< whether `seconds` is of simulate()
   std::vector<LayerChoice> layers = {};
   std::vector<Candidates> candidates = {};    ///< of all layers, each list once
+  std::vector<Finalist> finalists = {};       ///< that fit into the memory, the fastest first: it is the result
   std::optional<UniformChoice> uniform = {};  ///< the fastest that fits into the memory; empty: none does
 };
 

@@ -68,17 +68,6 @@ double on_first_rank(const comm::Communicator& comm, const F& f) {
   return comm.all_reduce(comm.rank() == 0 ? f() : 0.0, comm::Reduction::max);
 }
 
-/// "AMD EPYC 7763 64-Core Processor"; on a device the name that Kokkos gives its space.
-std::string processor_name() {
-  if (!on_host) return Exec::name();
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
-  }
-  return "unknown";
-}
-
 std::string today() {
   const std::time_t now = std::time(nullptr);
   char text[16];
@@ -240,6 +229,16 @@ void measure_links(const comm::Communicator& comm, double seconds, model::Machin
 }
 
 }  // namespace
+
+std::string processor_name() {
+  if (!on_host) return Exec::name();
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
 
 model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options) {
   model::Machine machine;

@@ -27,6 +27,9 @@ inline MachineMeasurementOptions quick_measurement() {
   return {.seconds_per_probe = 0.1, .largest_sum_bytes = std::size_t{4} << 20};
 }
 
+/// The model of this host's processor, or of the device on which kernels run; empty if the system does not tell.
+std::string processor_name();
+
 /// Equal on all ranks. Collective. Throws PeerFailed, CommunicationError.
 model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options = {});
 

@@ -62,7 +62,7 @@ nn::LayerSplit completed(nn::LayerSplit split, const std::string& letter, int ra
 void StrategyArgument::add_options(CLI::App& command) {
   command_ = &command;
   add_option(command, "--strategy", strategy_,
-             "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: samples over all ranks",
+             "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: " + otherwise_,
              "FILE|GRID");
   command
       .add_option("--complete", complete_,

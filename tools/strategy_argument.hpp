@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 
 namespace CLI {
 class App;
@@ -26,7 +27,9 @@ nn::LayerSplit completed(nn::LayerSplit split, const std::string& letter, int ra
 
 class StrategyArgument {
  public:
-  explicit StrategyArgument(FewerBlocks fewer) : fewer_(fewer) {}
+  /// `otherwise`: for the help text, the strategy without this option.
+  explicit StrategyArgument(FewerBlocks fewer, std::string otherwise = "samples over all ranks")
+      : fewer_(fewer), otherwise_(std::move(otherwise)) {}
   /// Adds the options to `command`. @pre this object outlives `command`
   void add_options(CLI::App& command);
   /// Throws UsageError for an empty strategy, an unknown letter, and --complete without a grid.
@@ -49,6 +52,7 @@ class StrategyArgument {
  private:
   CLI::App* command_ = nullptr;
   FewerBlocks fewer_;
+  std::string otherwise_;
   std::string strategy_, complete_;
 };
 

@@ -2,6 +2,7 @@
 #include <aloni/core/printable.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/backend_argument.hpp>
+#include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/precision_argument.hpp>
@@ -90,6 +91,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--weights", weights_, "Start from the weights in this safetensors file, unless a checkpoint is resumed", "FILE");
   add("--export", export_, "Write the last weights to this safetensors file", "FILE");
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
+  add("--machine", machine_, machine_help() + ". Without --strategy its costs decide the strategies to try",
+      "NAME|FILE.json");
   add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
       "Progress on stderr: " + listed(progress_styles) + "; automatic: line on a terminal, otherwise plain", "STYLE");
@@ -152,6 +155,10 @@ void TrainCommand::check() const {
     refuse("--export", export_, "a path that differs from --json and --trace");
   if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
   strategy_.check();
+  if (command_->count("--machine") == 0) return;
+  check_machine(machine_);
+  if (!strategy_.text().empty())
+    refuse("--machine", machine_, "no --strategy: the machine decides the strategies to try");
 }
 
 void TrainCommand::add_to(comm::ReplicatedValues& values) const {
@@ -164,6 +171,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
       .add("--steps", options_.steps);
   values.add("--batch", options_.batch).add("--accumulate", options_.accumulate);
   strategy_.add_to(values);
+  values.add("--machine", machine_);
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
   memory_.add_to(values);
@@ -176,10 +184,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--trace", given(trace_)).add("--trace-steps", trace_steps_);
 }
 
-template <class T>
-nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                    const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
-                                    nn::TrainObserver* observer) const {
+nn::TrainOptions TrainCommand::options_for(const nn::TrainAndTestSets& data) const {
   nn::TrainOptions options = options_;
   data_.set_augmentation(data, options);
   options.optimiser = optimiser_.optimiser();
@@ -197,6 +202,14 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.initial_weights = weights_;
   options.export_weights = export_;
   options.sample_results = run_.empty() ? 0 : 8;
+  return options;
+}
+
+template <class T>
+nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                    const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
+                                    nn::TrainObserver* observer) const {
+  nn::TrainOptions options = options_for(data);
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();
@@ -241,6 +254,14 @@ TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strat
   return {model_, data_.name(), strategy.source, precision_, comm.size(), options_.batch, seed_};
 }
 
+AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                                const nn::TrainAndTestSets& data) const {
+  const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine_};
+  if (precision_ == "double") return choose_automatically<double>(comm, request);
+  if (precision_ == "bfloat16") return choose_automatically<comm::bfloat16>(comm, request);
+  return choose_automatically<float>(comm, request);
+}
+
 void TrainCommand::run(const comm::Communicator& comm) const {
   const bool speaks = comm.rank() == 0;
   for (const auto& [option, path] :
@@ -251,10 +272,18 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     });
   }
   if (!tuning_.empty()) use_tuning_file(comm, tuning_);
-  const nn::Strategy strategy = strategy_.read(comm);
+  // A sum that does not wait for all ranks needs all parameters on each of them.
+  const bool chooses = strategy_.text().empty() && gradients_ == "all";
+  nn::Strategy strategy = strategy_.read(comm);
   const nn::TrainAndTestSets data = comm::collectively(comm, "aloni train --data", [&] { return data_.open(); });
   const nn::NetworkDescription network =
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
+  std::vector<std::string> explanation;
+  if (chooses) {
+    AutomaticStrategy chosen = choose_strategy(comm, network, data);
+    strategy = std::move(chosen.strategy);
+    explanation = std::move(chosen.explanation);
+  }
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
 
   std::optional<TrainSpeaker> speaker;
@@ -264,6 +293,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     fmt::print("{}, {} parameters, {}, {} rank{}, strategy {}, batch {}\n", model_, parameters, precision_, comm.size(),
                comm.size() == 1 ? "" : "s", strategy.source, options_.batch);
     fmt::print("{}\n", describe(data, network));
+    for (const std::string& line : explanation) fmt::print("{}\n", line);
     std::fflush(stdout);
     speaker.emplace(progress_styles.at(progress_), options_.batch,
                     data_.is_synthetic() ? options_.steps * options_.batch : data.train.size());

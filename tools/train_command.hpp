@@ -4,6 +4,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/trainer.hpp>
+#include <aloni/tools/automatic_strategy.hpp>
 #include <aloni/tools/checkpoint_arguments.hpp>
 #include <aloni/tools/data_arguments.hpp>
 #include <aloni/tools/memory_arguments.hpp>
@@ -39,6 +40,10 @@ class TrainCommand {
   nn::TrainReport train(const comm::Communicator& comm, const nn::NetworkDescription& network,
                         const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
                         nn::TrainObserver* observer) const;
+  nn::TrainOptions options_for(const nn::TrainAndTestSets& data) const;
+  /// The strategy of a training without --strategy. Collective.
+  AutomaticStrategy choose_strategy(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                    const nn::TrainAndTestSets& data) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;
 
@@ -47,7 +52,7 @@ class TrainCommand {
 
   CLI::App* command_;
   std::string model_ = "lenet5", precision_ = "float", backend_ = "automatic", gradients_ = "all",
-              progress_ = "automatic", json_, tuning_, trace_, weights_, export_, run_, config_;
+              progress_ = "automatic", json_, tuning_, machine_, trace_, weights_, export_, run_, config_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;
@@ -56,7 +61,7 @@ class TrainCommand {
   OptimiserArguments optimiser_;
   CheckpointArguments checkpoint_;
   MemoryArguments memory_;
-  StrategyArgument strategy_{FewerBlocks::refused};
+  StrategyArgument strategy_{FewerBlocks::refused, "the cost model chooses, and real steps of the best few are timed"};
   nn::TrainOptions options_;
 };
 

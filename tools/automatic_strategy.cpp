@@ -1,0 +1,217 @@
+#include <aloni/tools/automatic_strategy.hpp>
+
+#include <aloni/core/bfloat16.hpp>
+#include <aloni/core/comm/running_machine.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/core/stopwatch.hpp>
+#include <aloni/core/version.hpp>
+#include <aloni/model/choose_strategy.hpp>
+#include <aloni/model/shipped_machines.hpp>
+#include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/local/local_types.hpp>
+#include <aloni/nn/model_file.hpp>
+#include <aloni/nn/plan/recomputation.hpp>
+#include <aloni/tools/machine_argument.hpp>
+#include <aloni/tools/machine_measurement.hpp>
+#include <aloni/tools/quantity_text.hpp>
+#include <aloni/tools/strategy_cache.hpp>
+#include <aloni/tools/text_table.hpp>
+
+#include <fmt/format.h>
+#include <Kokkos_Core.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <sstream>
+#include <type_traits>
+#include <utility>
+
+namespace aloni::tools {
+
+namespace {
+
+using model::Finalist;
+using nn::Strategy;
+
+constexpr const char* choice_operation = "aloni train: the strategy";
+
+/// The job as the cost model sees it: the costs of `machine`, the ranks and nodes of `comm`.
+model::Machine fitted_machine(model::Machine machine, const comm::Communicator& comm, bool on_host, int threads) {
+  machine.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(on_host));
+  machine.planning.nodes.clear();
+  std::size_t most = 1;
+  for (const std::vector<int>& ranks : comm.ranks_by_node()) most = std::max(most, ranks.size());
+  machine.ranks_per_node = static_cast<int>(most);
+  machine.threads_per_rank = threads;
+  machine.most_nodes = 0;
+  machine.memory_bytes = 0;  // --memory-limit decides
+  return machine;
+}
+
+/// All facts on which the choice depends.
+std::string key_of(const AutomaticStrategyRequest& request, const model::Machine& machine, const char* precision,
+                   int ranks, int nodes) {
+  const nn::TrainOptions& o = request.options;
+  return fmt::format(
+      "version {}, processor {}, {} ranks on {} nodes, {} threads, shared memory {}\n"
+      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}\n{}",
+      version(), processor_name(), ranks, nodes, machine.threads_per_rank, machine.planning.shared_memory,
+      request.machine.empty() ? "shipped" : request.machine, o.batch, o.accumulate, precision,
+      nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.recompute, o.memory_limit,
+      static_cast<int>(o.backend), nn::to_json(request.network));
+}
+
+/// A short training on made-up data. Its losses do not matter.
+nn::TrainOptions timing_options(const nn::TrainOptions& options, double predicted) {
+  nn::TrainOptions timing;
+  timing.batch = options.batch;
+  timing.accumulate = options.accumulate;
+  timing.optimiser = options.optimiser;
+  timing.update = options.update;
+  timing.backend = options.backend;
+  timing.recompute = options.recompute;
+  timing.memory_limit = options.memory_limit;
+  timing.seed = options.seed;
+  timing.allow_nonfinite = true;
+  // Half a second of steps. The first one is slower, so that three are the least for a median.
+  timing.steps = std::clamp<std::int64_t>(std::llround(0.5 / predicted), 3, 50);
+  return timing;
+}
+
+struct TimedFinalist {
+  Finalist finalist;
+  double seconds = 0;        ///< measured; 0: not
+  std::string refusal = {};  ///< why it could not run
+};
+
+/// The fastest one by the model, the fastest one with one grid for all layers, and then the others in their order:
+/// strategies that differ little by the model differ little when timed.
+std::vector<Finalist> strategies_to_time(std::vector<Finalist> finalists, int most) {
+  const auto is_uniform = [](const Finalist& f) { return f.strategy.source != "by layer"; };
+  const auto first = finalists.begin() + (finalists.empty() ? 0 : 1);
+  if (!finalists.empty() && !is_uniform(finalists.front()))
+    if (const auto uniform = std::find_if(first, finalists.end(), is_uniform); uniform != finalists.end())
+      std::rotate(first, uniform, uniform + 1);
+  finalists.resize(std::min(finalists.size(), static_cast<std::size_t>(std::max(1, most))));
+  return finalists;
+}
+
+template <class T>
+void time_finalists(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
+                    std::vector<TimedFinalist>& finalists) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (TimedFinalist& f : finalists) {
+    const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begin;
+    // The clocks of ranks differ, so one of them decides.
+    if (comm.all_reduce(comm.rank() == 0 ? past.count() : 0.0, comm::Reduction::max) > request.most_seconds) break;
+    try {
+      const nn::TrainReport report = nn::train_on_synthetic_data<T>(
+          comm, request.network, f.finalist.strategy, timing_options(request.options, f.finalist.seconds));
+      f.seconds = comm.all_reduce(report.step_seconds, comm::Reduction::max);
+    } catch (const InvalidArgument& error) {  // on all ranks: the plans exceed the limit of memory
+      f.refusal = error.what();
+    }
+  }
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, std::size_t best,
+                                 const std::string& machine) {
+  std::vector<std::vector<std::string>> rows{{"", "strategy", "predicted", "measured", "memory"}};
+  for (std::size_t i = 0; i < finalists.size(); ++i) {
+    const TimedFinalist& f = finalists[i];
+    rows.push_back({i == best ? "  *" : "", f.finalist.strategy.source, seconds_text(f.finalist.seconds),
+                    f.seconds > 0 ? seconds_text(f.seconds) : "-",
+                    bytes_text(static_cast<Index>(std::llround(f.finalist.bytes)))});
+  }
+  std::vector<std::string> lines{
+      fmt::format("strategy    the best by the cost model on machine {}; * is chosen. A step takes", machine)};
+  for (std::string& line : lines_of(text_table(rows, 2))) lines.push_back(std::move(line));
+  return lines;
+}
+
+}  // namespace
+
+template <class T>
+AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
+  using Exec = nn::execution_space_t<T>;
+  constexpr bool on_host =
+      Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, typename Exec::memory_space>::accessible;
+  constexpr nn::ElementType type = nn::element_type<T>;
+  if (comm.size() == 1) return {Strategy::uniform({}), {}, false};
+
+  const model::Machine machine =
+      fitted_machine(comm::collectively(comm, choice_operation,
+                                        [&] {
+                                          if (!request.machine.empty()) return read_machine_argument(request.machine);
+                                          return model::find_machine(on_host ? "x86_server" : "a100_cluster");
+                                        }),
+                     comm, on_host, Exec().concurrency());
+  const std::string key =
+      key_of(request, machine, nn::name(type), comm.size(), static_cast<int>(comm.ranks_by_node().size()));
+  const StrategyCache cache(request.cache_folder.empty() ? StrategyCache::default_folder() : request.cache_folder);
+  AutomaticStrategy chosen;
+  std::string kept, source;
+  std::string damage;
+  if (comm.rank() == 0) {
+    if (const auto known = cache.find(key, &damage)) {
+      kept = to_string(known->strategy);
+      source = known->strategy.source;
+      chosen.explanation = {fmt::format("strategy    {}, chosen before ({})", source, cache.path_of(key))};
+    }
+  }
+  comm.broadcast(kept, 0);
+  comm.broadcast(source, 0);
+  if (!kept.empty()) {
+    chosen.strategy = Strategy::parse(kept, source);
+    chosen.from_cache = true;
+    return chosen;
+  }
+
+  const nn::TrainOptions& o = request.options;
+  model::ChooseOptions options{.samples = o.batch / o.accumulate, .memory_bytes = static_cast<double>(o.memory_limit)};
+  options.step.activations = type;
+  options.step.backend = o.backend;
+  options.step.optimiser = nn::kind_of(o.optimiser);
+  options.step.update_options = o.update;
+  options.step.update = o.accumulate == 1;
+  options.simulated = request.timed;
+  const model::StrategyChoice choice = model::choose_strategy(request.network, machine, comm.size(), options);
+  std::vector<TimedFinalist> finalists;
+  for (const Finalist& finalist : strategies_to_time(choice.finalists, request.timed)) finalists.push_back({finalist});
+  time_finalists<T>(comm, request, finalists);
+
+  std::size_t best = 0;
+  for (std::size_t i = 1; i < finalists.size(); ++i)
+    if (finalists[i].seconds > 0 && (finalists[best].seconds <= 0 || finalists[i].seconds < finalists[best].seconds))
+      best = i;
+  if (finalists[best].seconds <= 0 && !finalists[best].refusal.empty())
+    throw InvalidArgument(choice_operation, "strategies", std::to_string(finalists.size()) + " tried",
+                          "one that can run; the first error: " + finalists[best].refusal);
+  chosen.strategy = finalists[best].finalist.strategy;
+  if (comm.rank() == 0) {
+    chosen.explanation = explain(finalists, best, machine.name);
+    if (!damage.empty()) chosen.explanation.push_back("            " + damage + "; chosen anew");
+    try {
+      cache.keep(key, {chosen.strategy, finalists[best].seconds});
+    } catch (const FileError& error) {
+      chosen.explanation.push_back(std::string("            not kept: ") + error.what());
+    }
+  }
+  return chosen;
+}
+
+template AutomaticStrategy choose_automatically<float>(const comm::Communicator&, const AutomaticStrategyRequest&);
+template AutomaticStrategy choose_automatically<double>(const comm::Communicator&, const AutomaticStrategyRequest&);
+template AutomaticStrategy choose_automatically<comm::bfloat16>(const comm::Communicator&,
+                                                                const AutomaticStrategyRequest&);
+
+}  // namespace aloni::tools

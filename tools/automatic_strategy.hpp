@@ -1,0 +1,44 @@
+#pragma once
+// The strategy of a training without --strategy. The cost model ranks all strategies (model/choose_strategy.hpp). Then
+// real steps of the best few are timed, and the fastest one is the result. A file in the cache keeps it.
+//
+//   const AutomaticStrategy chosen = choose_automatically<float>(comm, request);
+//   chosen.strategy;
+//   for (const std::string& line : chosen.explanation) print(line);
+//
+// Without a machine file kernels are priced by the roofline of a machine that ships. The order of strategies then
+// counts, not the seconds: the timed steps decide.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/strategy.hpp>
+#include <aloni/nn/trainer.hpp>
+
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+
+struct AutomaticStrategyRequest {
+  nn::NetworkDescription network;
+  nn::TrainOptions options = {};  ///< of the training; its checkpoints, weights and files do not count
+  std::string machine = {};       ///< argument of --machine; empty: a machine that ships
+  /// Folder of the cache. Empty: $XDG_CACHE_HOME/aloni/strategies or ~/.cache/aloni/strategies. A folder that cannot be
+  /// written is no error: the choice is made again next time, and the explanation says so.
+  std::string cache_folder = {};
+  int timed = 3;               ///< strategies
+  double most_seconds = 15.0;  ///< no timing of a strategy starts after this time
+};
+
+struct AutomaticStrategy {
+  nn::Strategy strategy;
+  std::vector<std::string> explanation = {};  ///< lines of at most 100 columns; on rank 0 only
+  bool from_cache = false;
+};
+
+/// T: as for nn::train(). Equal on all ranks. On one rank there is nothing to choose, and nothing is timed.
+/// Collective. Throws on all ranks as nn::train_on_synthetic_data(), InvalidArgument as model::choose_strategy(),
+/// and FileError or InvalidArgument for the machine on rank 0, then PeerFailed on the others.
+template <class T>
+AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request);
+
+}  // namespace aloni::tools

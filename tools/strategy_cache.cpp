@@ -1,0 +1,76 @@
+#include <aloni/tools/strategy_cache.hpp>
+
+#include <aloni/core/comm/transport/crc32c.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/core/text_file.hpp>
+#include <aloni/tools/result_file.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+namespace aloni::tools {
+
+namespace {
+
+using CacheJson = nlohmann::ordered_json;
+
+constexpr const char* cache_operation = "aloni train --strategy";
+constexpr int cache_version = 1;
+
+}  // namespace
+
+std::string StrategyCache::default_folder() {
+  const auto variable = [](const char* name) -> std::string {
+    const char* const value = std::getenv(name);
+    return value ? value : "";
+  };
+  const std::string cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
+  if (!cache.empty()) return cache + "/aloni/strategies";
+  return home.empty() ? "" : home + "/.cache/aloni/strategies";
+}
+
+std::string StrategyCache::path_of(const std::string& key) const {
+  char name[16];
+  std::snprintf(name, sizeof name, "%08x.json", comm::detail::crc32c(key.data(), key.size()));
+  return folder_ + "/" + name;
+}
+
+std::optional<KeptStrategy> StrategyCache::find(const std::string& key, std::string* reason) const {
+  std::error_code no_file;
+  if (folder_.empty() || !std::filesystem::exists(path_of(key), no_file)) return std::nullopt;
+  const auto none = [&](const std::string& text) -> std::optional<KeptStrategy> {
+    if (reason) *reason = path_of(key) + " " + text;
+    return std::nullopt;
+  };
+  try {
+    const CacheJson file = CacheJson::parse(read_text_file(cache_operation, path_of(key), "a kept strategy"));
+    if (file.at("aloni_strategy") != cache_version) return none("is of another version");
+    if (file.at("key") != key) return none("is of another training");
+    const auto source = file.at("source").get<std::string>();
+    return KeptStrategy{nn::Strategy::parse(file.at("strategy").get<std::string>(), source),
+                        file.at("seconds").get<double>()};
+  } catch (const nlohmann::json::exception&) {
+    return none("is damaged");
+  } catch (const Error&) {
+    return none("cannot be used");
+  }
+}
+
+void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const {
+  if (folder_.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(folder_, error);
+  if (error)
+    throw FileError(cache_operation, folder_, "cannot be made: " + error.message(), "a folder for chosen strategies");
+  const CacheJson file = {{"aloni_strategy", cache_version},
+                          {"key", key},
+                          {"source", kept.strategy.source},
+                          {"seconds", kept.seconds},
+                          {"strategy", to_string(kept.strategy)}};
+  write_result_file(path_of(key), file.dump(2) + "\n");
+}
+
+}  // namespace aloni::tools
