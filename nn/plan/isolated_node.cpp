@@ -88,6 +88,7 @@ NetworkDescription network_with_tensors(const std::vector<Index>& elements) {
     names.push_back("tensor" + std::to_string(names.size()));
     network.layers.push_back({names.back(), Dense{.features = n, .bias = false}, {"input"}});
   }
+  if (names.empty()) network.layers.push_back({"none", Relu{}, {"input"}});
   if (names.size() > 1) network.layers.push_back({"all", Concatenate{}, names});
   return network;
 }
@@ -103,9 +104,8 @@ NetworkDescription network_with_statistics(Index channels) {
 
 std::vector<Index> elements_of(const StepPlan& plan, const std::vector<UpdatedTensor>& tensors) {
   std::vector<Index> elements;
-  for (const UpdatedTensor& t : tensors)
-    if (const Index n = plan.buffers[static_cast<std::size_t>(t.gradient)].box.size(); n > 0) elements.push_back(n);
-  if (elements.empty()) elements.push_back(1);
+  for (const UpdatedTensor& t : tensors)  // a tensor of which the rank keeps nothing has one element in its segment
+    elements.push_back(std::max<Index>(1, plan.buffers[static_cast<std::size_t>(t.gradient)].box.size()));
   return elements;
 }
 

@@ -145,7 +145,6 @@ class NodeRunner {
     if (!tensors) return;
     int i = 0;
     for (const UpdatedTensor& t : *tensors) {
-      if (buffer(t.gradient).box.empty()) continue;
       fill_random(queue_.space(), parameters_->gradient(i).data(), buffer(t.gradient).box.size());
       memory_.use(buffer(t.gradient).name, parameters_->gradient(i).data());
       if (t.value != no_buffer) memory_.use(buffer(t.value).name, parameters_->value(i).data());
@@ -167,24 +166,59 @@ class NodeRunner {
     for (const PlanNode& node : alone_.plan.nodes) {
       for (const auto* regions : {&node.reads, &node.writes})
         for (const PlanRegion& r : *regions) add(r.buffer);
-      // The binder makes views of more buffers than a node uses: all parts of weights and of their gradients, …
-      const auto add_weights = [&](int w) {
-        add(alone_.plan.convolution_weights[static_cast<std::size_t>(w)].w);
-        add(alone_.plan.convolution_weights[static_cast<std::size_t>(w)].dw);
-      };
-      if (const auto* weights = std::get_if<WeightsWork>(&node.work)) add_weights(weights->weights);
-      if (const auto* dense = std::get_if<DenseWork>(&node.work)) {
-        add(dense->w);
-        add(dense->b);
-      }
-      if (const auto* norm = std::get_if<NormalisationWork>(&node.work))
-        for (const BufferId b : {norm->gamma, norm->beta, norm->dgamma, norm->dbeta, norm->sums, norm->statistics,
-                                 norm->partial, norm->squares, norm->x, norm->y, norm->dx, norm->dy})
-          add(b);
-      if (const auto* region = std::get_if<ConvolutionWork>(&node.work)) add_weights(region->weights);
-      if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) add_weights(gradient->weights);
+      // The binder makes views of all buffers of a work, and of all parts of weights, whatever the kernel uses.
+      std::visit([&](const auto& work) { add_named(work, add); }, node.work);
     }
     return used;
+  }
+
+  template <class Add>
+  void add_weights(int weights, const Add& add) const {
+    add(alone_.plan.convolution_weights[static_cast<std::size_t>(weights)].w);
+    add(alone_.plan.convolution_weights[static_cast<std::size_t>(weights)].dw);
+  }
+  // Buffers that a work names beside the regions of its node.
+  template <class Add>
+  void add_named(const ConvolutionWork& w, const Add& add) const {
+    add_weights(w.weights, add);
+    for (const BufferId b : {w.source, w.target, w.bias, w.copy}) add(b);
+  }
+  template <class Add>
+  void add_named(const FilterGradientWork& w, const Add& add) const {
+    add_weights(w.weights, add);
+    for (const BufferId b : {w.x, w.dy, w.dw, w.db}) add(b);
+  }
+  template <class Add>
+  void add_named(const WeightsWork& w, const Add& add) const {
+    add_weights(w.weights, add);
+  }
+  template <class Add>
+  void add_named(const DenseWork& w, const Add& add) const {
+    for (const BufferId b : {w.x, w.y, w.dx, w.dy, w.w, w.b, w.dw, w.db, w.input_copy, w.output_copy}) add(b);
+  }
+  template <class Add>
+  void add_named(const NormalisationWork& w, const Add& add) const {
+    for (const BufferId b :
+         {w.x, w.y, w.dx, w.dy, w.gamma, w.beta, w.dgamma, w.dbeta, w.sums, w.squares, w.statistics, w.partial})
+      add(b);
+  }
+  template <class Add>
+  void add_named(const LossWork& w, const Add& add) const {
+    for (const BufferId b : {w.output, w.targets, w.gradient, w.sums, w.global}) add(b);
+  }
+  template <class Add>
+  void add_named(const PointwiseWork& w, const Add& add) const {
+    for (const PointwiseInput& input : w.inputs) add(input.buffer);
+    add(w.output.buffer);
+  }
+  template <class Add, class Other>
+  void add_named(const Other& w, const Add& add) const {
+    if constexpr (requires { w.source, w.target; }) add(w.source), add(w.target);
+    if constexpr (requires { w.argmax; }) add(w.argmax);
+    if constexpr (requires { w.bias, w.target; }) add(w.bias), add(w.target);
+    if constexpr (requires { w.dy, w.db; }) add(w.dy), add(w.db);
+    if constexpr (requires { w.sums, w.target; }) add(w.sums);
+    if constexpr (requires { w.output, w.targets; }) add(w.output), add(w.targets), add(w.sums);
   }
 
   void allocate(const MachineDescription& machine) {
