@@ -204,6 +204,19 @@ class Bytes {
   std::map<Index, Index> ranges_;  ///< end by first; disjoint
 };
 
+/// Bytes of the nodes between the last one with the same kind of work and this one.
+double code_distance_of(const StepPlan& plan, int node, const MemoryLayout& layout) {
+  const Addresses addresses(plan, layout);
+  const int nodes = static_cast<int>(plan.nodes.size());
+  double bytes = 0;
+  for (int back = 1; back <= nodes; ++back) {
+    const PlanNode& before = node_at(plan, (node - back + nodes) % nodes);
+    if (before.work.index() == node_at(plan, node).work.index()) break;
+    for_each_region(before, [&](const PlanRegion& r) { bytes += static_cast<double>(addresses.of(r).bytes()); });
+  }
+  return bytes;
+}
+
 /// Sets the members of the operands that tell their last use.
 void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, std::vector<Operand>& operands) {
   const Addresses addresses(plan, layout);
@@ -301,6 +314,7 @@ IsolatedNode isolate(const StepPlan& plan, int node, const MemoryLayout& layout)
       alone.operands.push_back({.region = r});
   });
   find_last_uses(plan, node, layout, alone.operands);
+  alone.code_distance = code_distance_of(plan, node, layout);
   std::ranges::stable_sort(alone.operands, std::greater{}, &Operand::distance);
   return alone;
 }

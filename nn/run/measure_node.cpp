@@ -2,6 +2,7 @@
 
 #include <aloni/core/core_speed.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/other_code.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
@@ -29,6 +30,8 @@ namespace aloni::nn {
 namespace {
 
 constexpr Index cache_line = 64;
+/// The code of a kernel stays near while a step uses no more data than this: half of the second cache of a core.
+constexpr double code_bytes = 256 << 10;
 
 /// Reads and writes one word of each cache line of `rows` runs of `bytes` bytes each. The values stay.
 template <class Exec>
@@ -88,6 +91,7 @@ class NodeRunner {
   using Mem = typename Exec::memory_space;
   using Parameter = parameter_type_t<T>;
   using AllParameters = Parameters<Parameter, Exec>;
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
 
   NodeRunner(const comm::Communicator& comm, const Queue<Exec>& queue, const StepPlan& plan, const MemoryLayout& layout,
              int node, const MachineDescription& machine, const MeasureOptions& options)
@@ -300,6 +304,7 @@ class NodeRunner {
       touch_region(operand.region);
     }
     approach(0, 0);
+    if (on_host && alone_.code_distance > code_bytes) run_other_code();
   }
   double age_of(const Operand& o) const {
     return o.flops / options_.flops_per_second + o.bytes / options_.bytes_per_second;
@@ -368,7 +373,7 @@ NodeTime measure_node(const comm::Communicator& comm, const Queue<Exec>& queue, 
         check(options);
         return std::make_unique<NodeRunner<T, Exec>>(comm, queue, plan, layout, node, machine, options);
       });
-  constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+  constexpr bool on_host = NodeRunner<T, Exec>::on_host;
   double seconds = 0;
   for (int i = 0; i < options.warm_up_runs; ++i) seconds = runner->run();
   seconds = std::max(1e-9, comm.all_reduce(seconds, comm::Reduction::max));
