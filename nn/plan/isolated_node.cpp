@@ -29,7 +29,7 @@ void for_each_region(const PlanNode& node, const F& f) {
 }
 
 /// The weights by which a convolution multiplies; -1 for other work.
-int weights_of(const Work& work) {
+int multiplied_weights(const Work& work) {
   if (const auto* region = std::get_if<ConvolutionWork>(&work)) return region->weights;
   if (const auto* gradient = std::get_if<FilterGradientWork>(&work)) return gradient->weights;
   return -1;
@@ -50,7 +50,7 @@ BufferId positions_read(const Work& work) {
   return no_buffer;
 }
 
-bool writes(const StepPlan& plan, const PlanNode& node, BufferId b) {
+bool node_writes(const StepPlan& plan, const PlanNode& node, BufferId b) {
   return std::ranges::any_of(node.writes, [&](const PlanRegion& r) { return plan.root(r.buffer) == plan.root(b); });
 }
 
@@ -59,13 +59,13 @@ bool writes(const StepPlan& plan, const PlanNode& node, BufferId b) {
 std::vector<int> nodes_needed(const StepPlan& plan, int node) {
   std::vector<int> needed;
   const Work& work = node_at(plan, node).work;
-  if (const int weights = weights_of(work); weights >= 0) {
+  if (const int weights = multiplied_weights(work); weights >= 0) {
     const int ready = weights_node_before(plan, node, weights);
     if (ready >= 0) needed.push_back(ready);
   }
   if (const BufferId positions = positions_read(work); positions != no_buffer) {
     int n = node - 1;
-    while (n >= 0 && !writes(plan, node_at(plan, n), positions)) --n;
+    while (n >= 0 && !node_writes(plan, node_at(plan, n), positions)) --n;
     if (n >= 0) needed.push_back(n);
   }
   // The kernels of group and layer normalisation keep means and sums between their stages.

@@ -1,5 +1,5 @@
 #pragma once
-// One kernel of a step plan alone: the nodes that its measurement needs, and the state of the caches in which it starts.
+// One kernel of a step plan alone: the nodes that its measurement needs, and the caches in which it starts.
 //
 //   const MemoryLayout layout = lay_out_memory({&plan}, machine);
 //   const IsolatedNode alone = isolate(plan, n, layout);

@@ -29,7 +29,7 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr Index cache_line = 64;
+constexpr Index line_bytes = 64;
 /// The code of a kernel stays near while a step uses no more data than this: half of the second cache of a core.
 constexpr double code_bytes = 256 << 10;
 
@@ -37,11 +37,11 @@ constexpr double code_bytes = 256 << 10;
 template <class Exec>
 void touch(const Exec& exec, std::byte* data, Index bytes) {
   using Word = std::uint8_t;
-  const Index lines = (bytes + cache_line - 1) / cache_line;
+  const Index lines = (bytes + line_bytes - 1) / line_bytes;
   auto* const words = reinterpret_cast<Word*>(data);
   Kokkos::parallel_for(
       "aloni::nn::touch", Kokkos::RangePolicy<Exec>(exec, 0, lines), KOKKOS_LAMBDA(Index i) {
-        volatile Word* const word = words + i * cache_line;
+        volatile Word* const word = words + i * line_bytes;
         *word = *word;
       });
 }
@@ -359,7 +359,7 @@ void check(const MeasureOptions& o) {
   if (o.most_runs < o.runs) refuse("most_runs", std::to_string(o.most_runs), "at least options.runs");
   if (o.warm_up_runs < 1) refuse("warm_up_runs", std::to_string(o.warm_up_runs), "at least 1");
   if (!(o.least_seconds >= 0)) refuse("least_seconds", std::to_string(o.least_seconds), "at least 0");
-  if (o.cache_bytes < cache_line) refuse("cache_bytes", std::to_string(o.cache_bytes), "at least 64");
+  if (o.cache_bytes < line_bytes) refuse("cache_bytes", std::to_string(o.cache_bytes), "at least 64");
 }
 
 }  // namespace

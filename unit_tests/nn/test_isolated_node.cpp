@@ -32,7 +32,8 @@ struct Planned {
   }
 };
 
-Planned planned(const NetworkDescription& net, const std::string& split = "n1", int ranks = 1, StepOptions options = {}) {
+Planned planned(const NetworkDescription& net, const std::string& split = "n1", int ranks = 1,
+                StepOptions options = {}) {
   const auto splits = resolve(Strategy::uniform(LayerSplit::parse(split)), net, ranks);
   Planned p{plan_step(net, plan_network(net, splits, ranks, 8), 0, StepKind::training, {}, options), {}};
   p.layout = lay_out_memory({&p.plan}, {});
