@@ -1,0 +1,109 @@
+#pragma once
+// Chooses the split and the overlap of every layer of a network for a machine, so that a step takes least time by the
+// cost model.
+//
+//   const Machine machine = read_machine("machine.json");
+//   const StrategyChoice choice = choose_strategy(net, machine, 1024, {.samples = 4096});
+//   choice.strategy;                                      // a rule per layer; to_string() gives a strategy file
+//   choice.seconds, choice.uniform.seconds;               // of a step; of the best strategy with one split for all
+//   for (const LayerChoice& layer : choice.layers) layer.split, layer.runner_up, layer.reason;
+//
+// Three stages:
+//   1. candidates.hpp lists splits for each layer. layer_costs.hpp prices them, and the redistributions between them.
+//      Layers that only visit elements have the candidates of the layers that they read.
+//   2. assignment.hpp finds the splits with the least sum. It does so for several weights of sums of gradients, which
+//      kernels of other layers may hide, and of redistributions.
+//   3. simulate() prices the few best strategies as a whole: those of stage 2, and those with one split for all layers.
+//      The fastest one is the result. So by the model it is never slower than the best of the latter.
+// A strategy whose plans take more memory than a rank has is never the result (PlanMemoryUse::peak, on the rank that
+// takes most).
+//
+// Source: spatial-parallel-cnn, section V.C. The paper adds the costs of layers and edges as stage 2 does, on a path.
+// Pure; no communication. Equal arguments give equal results on all ranks.
+#include <aloni/model/assignment.hpp>
+#include <aloni/model/candidates.hpp>
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/model/layer_costs.hpp>
+#include <aloni/model/machine.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aloni::model {
+
+enum class Objective : std::uint8_t {
+  training_step,      ///< least seconds of a training step with `samples` samples
+  inference_latency,  ///< least seconds of an inference step with `samples` samples
+  /// Most samples per second of inference. The mini-batch may be up to 32 times `samples` (StrategyChoice::samples).
+  throughput
+};
+
+/// Replaces prices of the model; empty functions: those of layer_costs.hpp, simulate() and memory_of(). For tests.
+struct StrategyPrices {
+  std::function<LayerPrice(const LayerFacts&, const nn::LayerSplit&)> layer = {};
+  /// From the split of layer `from` to that of its reader `to`; `from` is -1 for the network's input.
+  std::function<double(int from, const nn::LayerSplit&, int to, const nn::LayerSplit&)> edge = {};
+  std::function<double(const std::vector<nn::LayerSplit>&)> seconds = {};  ///< of a whole step
+  std::function<double(const std::vector<nn::LayerSplit>&)> bytes = {};    ///< of the rank that takes most
+};
+
+struct ChooseOptions {
+  Index samples = 1;        ///< of the mini-batch, on all ranks together
+  double memory_bytes = 0;  ///< of a rank; 0: Machine::memory_bytes; unlimited if that is 0 too
+  Objective objective = Objective::training_step;
+  nn::StepOptions step = {};
+  CandidateOptions candidates = {};
+  AssignmentLimits limits = {};
+  /// Strategies with one split for all layers that stage 3 simulates, and two more of stage 2. 0: stage 3 is left out,
+  /// and the seconds are the sums of stage 2.
+  int simulated = 3;
+  const KernelTimes* kernels = nullptr;  ///< null: MachineKernels of the machine's own layout of processes
+  StrategyPrices prices = {};
+};
+
+struct LayerChoice {
+  nn::LayerSplit split;
+  double seconds = 0;  ///< LayerPrice::seconds and the redistributions of its inputs
+  double bytes = 0;    ///< LayerPrice::bytes
+  /// The best other split if all other layers stay as they are; empty if there is no other candidate.
+  std::optional<nn::LayerSplit> runner_up = {};
+  double runner_up_seconds = 0;  ///< by which the step would be longer, by stage 2; negative if stage 3 decided
+  std::string reason = {};       ///< one line: why this split, and not the runner-up
+  int candidates = 0;            ///< position in StrategyChoice::candidates
+};
+
+struct UniformChoice {
+  nn::LayerSplit split;
+  double seconds = 0;
+};
+
+struct StrategyChoice {
+  nn::Strategy strategy = {};
+  std::vector<nn::LayerSplit> splits = {};  ///< resolve() of the strategy
+  Index samples = 1;                        ///< of the mini-batch
+  double seconds = 0;                       ///< of a step
+  double bytes = 0;                         ///< of the rank that takes most
+  /// Whether stage 2 has the least sum of all candidates. Never where the memory limits the choice, because its bytes
+  /// are a sum over layers too.
+  bool exact = false;
+  bool simulated = false;  ///< whether `seconds` is of simulate()
+  std::vector<LayerChoice> layers = {};
+  std::vector<Candidates> candidates = {};    ///< of all layers, each list once
+  std::optional<UniformChoice> uniform = {};  ///< the fastest that fits into the memory; empty: none does
+};
+
+/// Throws InvalidArgument
+/// * if samples or ranks are below 1, or the machine has fewer ranks;
+/// * if no strategy fits into the memory: the text names the least bytes, the layer at the peak, and a number of ranks
+///   that would do;
+/// * as infer_extents() and MachineKernels do.
+StrategyChoice choose_strategy(const nn::NetworkDescription& network, const Machine& machine, int ranks,
+                               const ChooseOptions& options = {});
+
+}  // namespace aloni::model
