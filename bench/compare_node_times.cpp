@@ -1,13 +1,16 @@
 // Compares the times of kernel nodes measured alone (nn/run/measure_node.hpp) with their times in real training steps.
 //
-//   compare_node_times MODEL SAMPLES HEIGHT SPLIT [STEPS [GROUP]]      HEIGHT: of the square input; SPLIT: "n2", "h2", "n1"
+//   compare_node_times MODEL SAMPLES HEIGHT SPLIT [STEPS [GROUP]]
 //   scripts/mpirun -n 2 build/host/bin/compare_node_times lenet5 64 28 h2
+//
+// HEIGHT: of the square input. SPLIT: "n1" on one rank; "n2", "h2", … on two.
 //
 // A node is measured once for all nodes with equal kernel problems, as a table of times has it. STEPS real steps run
 // before each GROUP of measurements; the time of a node in steps is the median over the steps around its measurement.
-// Rank 0 prints, for each kind of kernels
-// and each phase: seconds in steps, seconds alone, their ratio, and the weighted error, the sum of |alone - step| over
-// the sum of steps.
+// Rank 0 prints, for each kind of kernels and each phase: seconds in steps, seconds alone, their ratio, and the
+// weighted error: the sum of |alone - step| over the sum of steps. The nodes that differ most follow.
+//
+// Measurements leave out runs that another program interrupted. Long steps cannot, so nothing else may run beside them.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/comm/running_machine.hpp>
@@ -99,6 +102,7 @@ void compare(const comm::Communicator& comm, const std::string& model, Index sam
   const auto run_steps = [&](int count) {
     for (int i = 0, kept = 0; i < 4 * count && kept < count; ++i) {
       const bool before = speed.is_full();
+      const std::int64_t switches = preemptions();
       nn::StepTimes times;
       network.record_times(&times);
       comm.barrier();
@@ -106,7 +110,7 @@ void compare(const comm::Communicator& comm, const std::string& model, Index sam
       network.train_step(queue, nn::SgdOptions{.learning_rate = 1e-4}, ++number);
       const std::int64_t end = trace_now();
       network.record_times(nullptr);
-      const bool good = before && speed.is_full();
+      const bool good = before && (preemptions() == switches || i >= 2 * count) && speed.is_full();
       if ((i < 2 && whole.empty()) || comm.all_reduce(std::int64_t{good ? 1 : 0}, comm::Reduction::min) == 0) continue;
       ++kept;
       whole.push_back(static_cast<double>(end - start) * 1e-9);
@@ -116,9 +120,6 @@ void compare(const comm::Communicator& comm, const std::string& model, Index sam
             in_steps[static_cast<std::size_t>(a.node)].push_back(static_cast<double>(a.end - a.start) * 1e-9);
     }
   };
-  nn::MeasureOptions measure;
-  if (const char* bytes = std::getenv("CACHE_MIB")) measure.cache_bytes = Index{std::atoi(bytes)} << 20;
-  if (const char* t = std::getenv("WAIT_US")) measure.longest_wait = std::atof(t) * 1e-6;
   run_steps(steps);
   const nn::MemoryLayout layout = nn::lay_out_memory({&plan}, machine);
   std::map<std::string, nn::NodeTime> table;
@@ -133,7 +134,7 @@ void compare(const comm::Communicator& comm, const std::string& model, Index sam
     const bool known = comm.all_reduce(std::int64_t{table.contains(key) ? 1 : 0}, comm::Reduction::min) == 1;
     if (!known && table.size() % static_cast<std::size_t>(group) == 0) run_steps(steps);
     if (!known) measured_at.emplace(key, whole.size());
-    if (!known) table.emplace(key, nn::measure_node<float, Exec>(comm, queue, plan, layout, n, machine, measure));
+    if (!known) table.emplace(key, nn::measure_node<float, Exec>(comm, queue, plan, layout, n, machine));
     alone[static_cast<std::size_t>(n)] = table.at(key).seconds;
   }
   run_steps(steps);
@@ -160,8 +161,8 @@ void compare(const comm::Communicator& comm, const std::string& model, Index sam
     by_phase[nn::name(node.phase)].add(step, alone[n]);
     all.add(step, alone[n]);
     char numbers[96];
-    std::snprintf(numbers, sizeof numbers, "%9.1f us alone %9.1f us (+-%4.1f %%, step +-%4.1f %%) %+6.1f %%  ",
-                  step * 1e6, alone[n] * 1e6, 100 * table.at(problem.key).spread, 0.0, 100 * (alone[n] / step - 1));
+    std::snprintf(numbers, sizeof numbers, "%9.1f us alone %9.1f us (+-%4.1f %%) %+6.1f %%  ", step * 1e6,
+                  alone[n] * 1e6, 100 * table.at(problem.key).spread, 100 * (alone[n] / step - 1));
     lines.push_back({std::abs(alone[n] - step), numbers + node.label + "  " + problem.key});
   }
   std::ranges::sort(lines, std::greater{}, &Line::difference);
@@ -171,8 +172,7 @@ void compare(const comm::Communicator& comm, const std::string& model, Index sam
   for (const auto& [name, sums] : by_kind) print(name, sums);
   for (const auto& [name, sums] : by_phase) print("phase " + name, sums);
   print("all", all);
-  const char* const most = std::getenv("LINES");
-  for (std::size_t i = 0; i < std::min<std::size_t>(lines.size(), most ? std::atoi(most) : 12); ++i)
+  for (std::size_t i = 0; i < std::min<std::size_t>(lines.size(), 12); ++i)
     std::printf("  %s\n", lines[i].text.substr(0, 230).c_str());
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void scale(const float* x, float* y, std::size_t n) {
+void scale_and_add(const float* x, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] = 0.5f * x[i] + 1.0f;
 }
 
@@ -53,7 +53,7 @@ double copy_bandwidth(std::size_t bytes, int threads, double seconds) {
       together.arrive_and_wait();
       const auto start = Clock::now();
       for (std::size_t k = 0; k < passes; ++k)
-        scale(k % 2 == 0 ? x.data() : y.data(), k % 2 == 0 ? y.data() : x.data(), n);
+        scale_and_add(k % 2 == 0 ? x.data() : y.data(), k % 2 == 0 ? y.data() : x.data(), n);
       const std::chrono::duration<double> time = Clock::now() - start;
       if (i > 0) best[thread] = std::min(best[thread], time.count());
       more = Clock::now() < end;

@@ -29,7 +29,7 @@ void for_each_region(const PlanNode& node, const F& f) {
 }
 
 /// The weights by which a convolution multiplies; -1 for other work.
-int weights_of(const Work& work) {
+int multiplied_weights(const Work& work) {
   if (const auto* region = std::get_if<ConvolutionWork>(&work)) return region->weights;
   if (const auto* gradient = std::get_if<FilterGradientWork>(&work)) return gradient->weights;
   return -1;
@@ -50,7 +50,7 @@ BufferId positions_read(const Work& work) {
   return no_buffer;
 }
 
-bool writes(const StepPlan& plan, const PlanNode& node, BufferId b) {
+bool node_writes(const StepPlan& plan, const PlanNode& node, BufferId b) {
   return std::ranges::any_of(node.writes, [&](const PlanRegion& r) { return plan.root(r.buffer) == plan.root(b); });
 }
 
@@ -59,13 +59,13 @@ bool writes(const StepPlan& plan, const PlanNode& node, BufferId b) {
 std::vector<int> nodes_needed(const StepPlan& plan, int node) {
   std::vector<int> needed;
   const Work& work = node_at(plan, node).work;
-  if (const int weights = weights_of(work); weights >= 0) {
+  if (const int weights = multiplied_weights(work); weights >= 0) {
     const int ready = weights_node_before(plan, node, weights);
     if (ready >= 0) needed.push_back(ready);
   }
   if (const BufferId positions = positions_read(work); positions != no_buffer) {
     int n = node - 1;
-    while (n >= 0 && !writes(plan, node_at(plan, n), positions)) --n;
+    while (n >= 0 && !node_writes(plan, node_at(plan, n), positions)) --n;
     if (n >= 0) needed.push_back(n);
   }
   // The kernels of group and layer normalisation keep means and sums between their stages.
@@ -88,6 +88,7 @@ NetworkDescription network_with_tensors(const std::vector<Index>& elements) {
     names.push_back("tensor" + std::to_string(names.size()));
     network.layers.push_back({names.back(), Dense{.features = n, .bias = false}, {"input"}});
   }
+  if (names.empty()) network.layers.push_back({"none", Relu{}, {"input"}});
   if (names.size() > 1) network.layers.push_back({"all", Concatenate{}, names});
   return network;
 }
@@ -103,9 +104,8 @@ NetworkDescription network_with_statistics(Index channels) {
 
 std::vector<Index> elements_of(const StepPlan& plan, const std::vector<UpdatedTensor>& tensors) {
   std::vector<Index> elements;
-  for (const UpdatedTensor& t : tensors)
-    if (const Index n = plan.buffers[static_cast<std::size_t>(t.gradient)].box.size(); n > 0) elements.push_back(n);
-  if (elements.empty()) elements.push_back(1);
+  for (const UpdatedTensor& t : tensors)  // a tensor of which the rank keeps nothing has one element in its segment
+    elements.push_back(std::max<Index>(1, plan.buffers[static_cast<std::size_t>(t.gradient)].box.size()));
   return elements;
 }
 
@@ -204,6 +204,19 @@ class Bytes {
   std::map<Index, Index> ranges_;  ///< end by first; disjoint
 };
 
+/// Bytes of the nodes between the last one with the same kind of work and this one.
+double code_distance_of(const StepPlan& plan, int node, const MemoryLayout& layout) {
+  const Addresses addresses(plan, layout);
+  const int nodes = static_cast<int>(plan.nodes.size());
+  double bytes = 0;
+  for (int back = 1; back <= nodes; ++back) {
+    const PlanNode& before = node_at(plan, (node - back + nodes) % nodes);
+    if (before.work.index() == node_at(plan, node).work.index()) break;
+    for_each_region(before, [&](const PlanRegion& r) { bytes += static_cast<double>(addresses.of(r).bytes()); });
+  }
+  return bytes;
+}
+
 /// Sets the members of the operands that tell their last use.
 void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, std::vector<Operand>& operands) {
   const Addresses addresses(plan, layout);
@@ -301,6 +314,7 @@ IsolatedNode isolate(const StepPlan& plan, int node, const MemoryLayout& layout)
       alone.operands.push_back({.region = r});
   });
   find_last_uses(plan, node, layout, alone.operands);
+  alone.code_distance = code_distance_of(plan, node, layout);
   std::ranges::stable_sort(alone.operands, std::greater{}, &Operand::distance);
   return alone;
 }

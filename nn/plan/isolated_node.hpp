@@ -1,5 +1,5 @@
 #pragma once
-// One kernel of a step plan alone: the nodes that its measurement needs, and the state of the caches in which it starts.
+// One kernel of a step plan alone: the nodes that its measurement needs, and the caches in which it starts.
 //
 //   const MemoryLayout layout = lay_out_memory({&plan}, machine);
 //   const IsolatedNode alone = isolate(plan, n, layout);
@@ -41,6 +41,9 @@ struct IsolatedNode {
   /// their order during the measurement. In a step the first kernel of a pass does that for all.
   int weights = -1;
   std::vector<Operand> operands = {};  ///< by descending distance; without those that kernels allocate
+  /// Bytes that a step uses between the last node with the same kind of work and this one. Its code and branches are
+  /// in the core's caches only if these are few.
+  double code_distance = 0;
   /// A network whose Parameters have the memory that the node's kernel takes from there, if it takes any: the tensors
   /// of an update in their order, one segment; running statistics; or the place of the loss behind the gradients.
   std::optional<NetworkDescription> parameters = {};

@@ -2,6 +2,7 @@
 
 #include <aloni/core/core_speed.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/other_code.hpp>
 #include <aloni/core/random.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
@@ -28,17 +29,19 @@ namespace aloni::nn {
 
 namespace {
 
-constexpr Index cache_line = 64;
+constexpr Index line_bytes = 64;
+/// The code of a kernel stays near while a step uses no more data than this: half of the second cache of a core.
+constexpr double code_bytes = 256 << 10;
 
 /// Reads and writes one word of each cache line of `rows` runs of `bytes` bytes each. The values stay.
 template <class Exec>
 void touch(const Exec& exec, std::byte* data, Index bytes) {
   using Word = std::uint8_t;
-  const Index lines = (bytes + cache_line - 1) / cache_line;
+  const Index lines = (bytes + line_bytes - 1) / line_bytes;
   auto* const words = reinterpret_cast<Word*>(data);
   Kokkos::parallel_for(
       "aloni::nn::touch", Kokkos::RangePolicy<Exec>(exec, 0, lines), KOKKOS_LAMBDA(Index i) {
-        volatile Word* const word = words + i * cache_line;
+        volatile Word* const word = words + i * line_bytes;
         *word = *word;
       });
 }
@@ -88,6 +91,7 @@ class NodeRunner {
   using Mem = typename Exec::memory_space;
   using Parameter = parameter_type_t<T>;
   using AllParameters = Parameters<Parameter, Exec>;
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
 
   NodeRunner(const comm::Communicator& comm, const Queue<Exec>& queue, const StepPlan& plan, const MemoryLayout& layout,
              int node, const MachineDescription& machine, const MeasureOptions& options)
@@ -145,7 +149,6 @@ class NodeRunner {
     if (!tensors) return;
     int i = 0;
     for (const UpdatedTensor& t : *tensors) {
-      if (buffer(t.gradient).box.empty()) continue;
       fill_random(queue_.space(), parameters_->gradient(i).data(), buffer(t.gradient).box.size());
       memory_.use(buffer(t.gradient).name, parameters_->gradient(i).data());
       if (t.value != no_buffer) memory_.use(buffer(t.value).name, parameters_->value(i).data());
@@ -167,24 +170,59 @@ class NodeRunner {
     for (const PlanNode& node : alone_.plan.nodes) {
       for (const auto* regions : {&node.reads, &node.writes})
         for (const PlanRegion& r : *regions) add(r.buffer);
-      // The binder makes views of more buffers than a node uses: all parts of weights and of their gradients, …
-      const auto add_weights = [&](int w) {
-        add(alone_.plan.convolution_weights[static_cast<std::size_t>(w)].w);
-        add(alone_.plan.convolution_weights[static_cast<std::size_t>(w)].dw);
-      };
-      if (const auto* weights = std::get_if<WeightsWork>(&node.work)) add_weights(weights->weights);
-      if (const auto* dense = std::get_if<DenseWork>(&node.work)) {
-        add(dense->w);
-        add(dense->b);
-      }
-      if (const auto* norm = std::get_if<NormalisationWork>(&node.work))
-        for (const BufferId b : {norm->gamma, norm->beta, norm->dgamma, norm->dbeta, norm->sums, norm->statistics,
-                                 norm->partial, norm->squares, norm->x, norm->y, norm->dx, norm->dy})
-          add(b);
-      if (const auto* region = std::get_if<ConvolutionWork>(&node.work)) add_weights(region->weights);
-      if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) add_weights(gradient->weights);
+      // The binder makes views of all buffers of a work, and of all parts of weights, whatever the kernel uses.
+      std::visit([&](const auto& work) { add_named(work, add); }, node.work);
     }
     return used;
+  }
+
+  template <class Add>
+  void add_weights(int weights, const Add& add) const {
+    add(alone_.plan.convolution_weights[static_cast<std::size_t>(weights)].w);
+    add(alone_.plan.convolution_weights[static_cast<std::size_t>(weights)].dw);
+  }
+  // Buffers that a work names beside the regions of its node.
+  template <class Add>
+  void add_named(const ConvolutionWork& w, const Add& add) const {
+    add_weights(w.weights, add);
+    for (const BufferId b : {w.source, w.target, w.bias, w.copy}) add(b);
+  }
+  template <class Add>
+  void add_named(const FilterGradientWork& w, const Add& add) const {
+    add_weights(w.weights, add);
+    for (const BufferId b : {w.x, w.dy, w.dw, w.db}) add(b);
+  }
+  template <class Add>
+  void add_named(const WeightsWork& w, const Add& add) const {
+    add_weights(w.weights, add);
+  }
+  template <class Add>
+  void add_named(const DenseWork& w, const Add& add) const {
+    for (const BufferId b : {w.x, w.y, w.dx, w.dy, w.w, w.b, w.dw, w.db, w.input_copy, w.output_copy}) add(b);
+  }
+  template <class Add>
+  void add_named(const NormalisationWork& w, const Add& add) const {
+    for (const BufferId b :
+         {w.x, w.y, w.dx, w.dy, w.gamma, w.beta, w.dgamma, w.dbeta, w.sums, w.squares, w.statistics, w.partial})
+      add(b);
+  }
+  template <class Add>
+  void add_named(const LossWork& w, const Add& add) const {
+    for (const BufferId b : {w.output, w.targets, w.gradient, w.sums, w.global}) add(b);
+  }
+  template <class Add>
+  void add_named(const PointwiseWork& w, const Add& add) const {
+    for (const PointwiseInput& input : w.inputs) add(input.buffer);
+    add(w.output.buffer);
+  }
+  template <class Add, class Other>
+  void add_named(const Other& w, const Add& add) const {
+    if constexpr (requires { w.source, w.target; }) add(w.source), add(w.target);
+    if constexpr (requires { w.argmax; }) add(w.argmax);
+    if constexpr (requires { w.bias, w.target; }) add(w.bias), add(w.target);
+    if constexpr (requires { w.dy, w.db; }) add(w.dy), add(w.db);
+    if constexpr (requires { w.sums, w.target; }) add(w.sums);
+    if constexpr (requires { w.output, w.targets; }) add(w.output), add(w.targets), add(w.sums);
   }
 
   void allocate(const MachineDescription& machine) {
@@ -266,6 +304,7 @@ class NodeRunner {
       touch_region(operand.region);
     }
     approach(0, 0);
+    if (on_host && alone_.code_distance > code_bytes) run_other_code();
   }
   double age_of(const Operand& o) const {
     return o.flops / options_.flops_per_second + o.bytes / options_.bytes_per_second;
@@ -320,7 +359,7 @@ void check(const MeasureOptions& o) {
   if (o.most_runs < o.runs) refuse("most_runs", std::to_string(o.most_runs), "at least options.runs");
   if (o.warm_up_runs < 1) refuse("warm_up_runs", std::to_string(o.warm_up_runs), "at least 1");
   if (!(o.least_seconds >= 0)) refuse("least_seconds", std::to_string(o.least_seconds), "at least 0");
-  if (o.cache_bytes < cache_line) refuse("cache_bytes", std::to_string(o.cache_bytes), "at least 64");
+  if (o.cache_bytes < line_bytes) refuse("cache_bytes", std::to_string(o.cache_bytes), "at least 64");
 }
 
 }  // namespace
@@ -334,7 +373,7 @@ NodeTime measure_node(const comm::Communicator& comm, const Queue<Exec>& queue, 
         check(options);
         return std::make_unique<NodeRunner<T, Exec>>(comm, queue, plan, layout, node, machine, options);
       });
-  constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
+  constexpr bool on_host = NodeRunner<T, Exec>::on_host;
   double seconds = 0;
   for (int i = 0; i < options.warm_up_runs; ++i) seconds = runner->run();
   seconds = std::max(1e-9, comm.all_reduce(seconds, comm::Reduction::max));

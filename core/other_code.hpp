@@ -1,0 +1,13 @@
+#pragma once
+// Code that drives other code from the caches of a core.
+//
+// A kernel that is repeated alone finds its instructions and branches in the core's caches and predictors. In a step
+// dozens of other kernels run before it runs again. For kernels of a few microseconds the difference is a third of
+// their time. run_other_code() before each repetition makes it small.
+
+namespace aloni {
+
+/// Runs 2,048 small functions with two branches each: about 200 KB of code, in about 50 µs.
+void run_other_code();
+
+}  // namespace aloni
