@@ -27,8 +27,9 @@ nn::LayerSplit completed(nn::LayerSplit split, const std::string& letter, int ra
 class StrategyArgument {
  public:
   explicit StrategyArgument(FewerBlocks fewer) : fewer_(fewer) {}
-  /// Adds the options to `command`. @pre this object outlives `command`
-  void add_options(CLI::App& command);
+  /// Adds the options to `command`. `others`: help for other values, which the command treats itself.
+  /// @pre this object outlives `command`
+  void add_options(CLI::App& command, const std::string& others = "");
   /// Throws UsageError for an empty strategy, an unknown letter, and --complete without a grid.
   void check() const;
   /// The options that all ranks must pass alike.

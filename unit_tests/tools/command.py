@@ -18,6 +18,11 @@ SLOWDOWN = float(os.environ.get("ALONI_SLOWDOWN", "1"))
 
 USAGE, FAILURE = 2, 1
 
+# Open MPI cannot start with WITHOUT_MPI: it has no transport of that name.
+LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MV2_", "FLUX_", "ALPS_", "PALS_", "JSM_")
+SHELL = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+WITHOUT_MPI = SHELL | {"OMPI_MCA_pml": "nonsense", "OMPI_MCA_btl": "nonsense"}
+
 
 class Result:
     def __init__(self, code, out, err, seconds):
