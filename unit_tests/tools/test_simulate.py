@@ -42,13 +42,13 @@ class Simulate(unittest.TestCase):
         self.assertEqual(self.simulate(*arguments, ranks=0), self.simulate(*arguments, ranks=2))
 
     def test_reads_a_machine_file_like_the_machine_of_that_name(self):
-        named = self.simulate("--machine", "lassen", "--ranks", "4", "--strategy", "h2w2")
-        self.assertEqual(self.simulate("--machine", str(MACHINES / "lassen.json"), "--ranks", "4", "--strategy", "h2w2"),
-                         named)
+        arguments = ["--ranks", "4", "--strategy", "h2w2", "--machine"]
+        self.assertEqual(self.simulate(*arguments, str(MACHINES / "lassen.json")), self.simulate(*arguments, "lassen"))
 
     def test_sweeps_over_all_lists(self):
-        _, sweep = self.simulate("--machine", "a100_cluster", "--ranks", "1,2", "--batch", "8,16,32", "--strategy", "h1",
-                                 "--complete", "n", "--flops-factor", "1,2", "--link-bandwidth-factor", "0.5")
+        _, sweep = self.simulate("--machine", "a100_cluster", "--ranks", "1,2", "--batch", "8,16,32",
+                                 "--strategy", "h1", "--complete", "n", "--flops-factor", "1,2",
+                                 "--link-bandwidth-factor", "0.5")
         self.assertEqual(len(sweep["cases"]), 12)
         self.assertEqual({case["strategy"] for case in sweep["cases"]}, {"1", "n2"})
         self.assertEqual({case["link_bandwidth_factor"] for case in sweep["cases"]}, {0.5})
@@ -97,7 +97,7 @@ class Simulate(unittest.TestCase):
                                   (lambda m: m["links"]["self"].update(latency=-1), ["links.self.latency", "-1"]),
                                   (lambda m: m["processor"].update(core_bandwidth=1e30),
                                    ["processor.core_bandwidth", "1e+16"]),
-                                  (lambda m: m.update(memory=1), ["memory", "did you mean"]),
+                                  (lambda m: m.update(most_node=1), ["most_node", "did you mean"]),
                                   (lambda m: m.update(aloni_machine=2), ["aloni_machine", "2"])):
                 changed = json.loads(json.dumps(machine))
                 change(changed)

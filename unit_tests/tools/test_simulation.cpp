@@ -115,20 +115,20 @@ TEST(Simulation, ChoosesAStrategyThatIsNotSlowerThanOneGrid) {
 }
 
 TEST(Simulation, SaysThatNoStrategyFitsIntoTheMemory) {
-  SimulationRequest r = request("resnet18");
-  r.memory_limit = 1 << 20;
+  SimulationRequest r = request("lenet5");
+  r.memory_limit = 64 << 10;
   r.cases = {{.ranks = 2, .batch = 4}};
   const std::vector<SimulatedCase> results{simulated(r, r.cases[0])};
   EXPECT_FALSE(results[0].was_simulated());
-  EXPECT_THAT(results[0].reason, AllOf(HasSubstr("1048576 bytes"), HasSubstr("at least ")));
-  EXPECT_THAT(to_text(r, results), HasSubstr("infeasible 1048576 bytes"));
+  EXPECT_THAT(results[0].reason, AllOf(HasSubstr("65536 bytes"), HasSubstr("at least ")));
+  EXPECT_THAT(to_text(r, results), HasSubstr("infeasible 65536 bytes"));
   const auto json = nlohmann::json::parse(to_json(r, results));
   EXPECT_TRUE(json["step_seconds"].is_null());
   EXPECT_EQ(json["feasible"], false);
   EXPECT_EQ(json["reason"], results[0].reason);
   r.cases.push_back(on_ranks(2, "n2", 4));
   EXPECT_THAT(to_text(r, {results[0], simulated(r, r.cases[1])}),
-              AllOf(HasSubstr("- *"), HasSubstr("* needs more than the 1024.0 KiB of a rank")));
+              AllOf(HasSubstr("- *"), HasSubstr("* needs more than the 64.0 KiB of a rank")));
 }
 
 TEST(Simulation, RefusesMoreRanksThanTheMachineHasAndGridsOfOtherSizes) {
