@@ -104,7 +104,8 @@ struct ScoredSplit {
 };
 
 /// The splits into `size` blocks without an empty one. The others are rejected.
-std::vector<ScoredSplit> splits_without_empty_blocks(const LayerFacts& facts, int size, int ranks, bool training,
+std::vector<ScoredSplit> splits_without_empty_blocks(const LayerFacts& facts, int size, int ranks,
+                                                     const CandidateOptions& options,
                                                      std::vector<Rejection>& rejected) {
   const auto extents = divided_extents(facts);
   std::vector<LayerSplit> all;
@@ -124,8 +125,10 @@ std::vector<ScoredSplit> splits_without_empty_blocks(const LayerFacts& facts, in
     while (d < split_dims && blocks[d] <= extents[d]) ++d;
     if (d < split_dims) {
       rejected.push_back({split, reasons[d], real_number(extents[d])});
+    } else if (blocks[4] * blocks[5] > options.most_channel_blocks) {
+      rejected.push_back({split, RejectionReason::many_channel_blocks, real_number(options.most_channel_blocks)});
     } else {
-      good.push_back({split, imbalance(facts, split), moved_elements(facts, split, ranks, training)});
+      good.push_back({split, imbalance(facts, split), moved_elements(facts, split, ranks, options.training)});
     }
   }
   return good;
@@ -190,6 +193,8 @@ std::string reason(const Rejection& rejection) {
       return "blocks would be thinner than one element: a dimension has only " + value;
     case RejectionReason::few_channels:
       return "more blocks than " + value + " channels or filters";
+    case RejectionReason::many_channel_blocks:
+      return "more than " + value + " blocks of channels and filters, each with messages to all others";
     case RejectionReason::idle_ranks:
       return value + " ranks would compute the same block";
     case RejectionReason::uneven:
@@ -220,7 +225,7 @@ double imbalance(const LayerFacts& facts, const LayerSplit& split) {
 Candidates candidates_of(const LayerFacts& facts, int ranks, const CandidateOptions& options) {
   Candidates found;
   const auto splits_into = [&](int size) {
-    return splits_without_empty_blocks(facts, size, ranks, options.training, found.rejected);
+    return splits_without_empty_blocks(facts, size, ranks, options, found.rejected);
   };
   const auto is_uneven = [&](const ScoredSplit& s) { return s.imbalance > options.largest_imbalance; };
   std::vector<ScoredSplit> kept = splits_into(ranks);

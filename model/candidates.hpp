@@ -41,20 +41,21 @@ std::vector<LayerFacts> facts_of(const nn::NetworkDescription& network, Index sa
 nn::LayerSplit effective_split(const LayerFacts& facts, const nn::LayerSplit& split);
 
 enum class RejectionReason : std::uint8_t {
-  unsupported,         ///< supports() refuses it; plans fold it to another split
-  few_samples,         ///< more blocks than samples
-  few_rows,            ///< more blocks than elements in a spatial dimension: some would be empty
-  few_channels,        ///< more blocks than channels, or filters
-  idle_ranks,          ///< several ranks would compute each block
-  uneven,              ///< the largest block exceeds the mean too much
-  more_communication,  ///< other candidates move less data, and there are enough of them
+  unsupported,          ///< supports() refuses it; plans fold it to another split
+  few_samples,          ///< more blocks than samples
+  few_rows,             ///< more blocks than elements in a spatial dimension: some would be empty
+  few_channels,         ///< more blocks than channels, or filters
+  many_channel_blocks,  ///< CandidateOptions::most_channel_blocks
+  idle_ranks,           ///< several ranks would compute each block
+  uneven,               ///< the largest block exceeds the mean too much
+  more_communication,   ///< other candidates move less data, and there are enough of them
 };
 
 struct Rejection {
   nn::LayerSplit split;
   RejectionReason reason = RejectionReason::unsupported;
-  /// few_…: the elements. idle_ranks: the ranks per block. uneven: largest / mean. more_communication: the elements that
-  /// a rank moves, divided by those of the best candidate.
+  /// few_…: the elements. many_channel_blocks: the most. idle_ranks: the ranks per block. uneven: largest / mean.
+  /// more_communication: the elements that a rank moves, divided by those of the best candidate.
   double value = 0;
 };
 /// One sentence: "8 blocks of samples are more than 4 samples".
@@ -67,6 +68,8 @@ struct Candidates {
 
 struct CandidateOptions {
   int most = 40;
+  /// Of channels times filters. Each block is a message for each rank of the group, in both passes.
+  int most_channel_blocks = 128;
   double largest_imbalance = 1.5;  ///< of the largest block to the mean block, over all dimensions
   bool training = true;            ///< gradients count too
 };

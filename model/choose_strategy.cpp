@@ -96,8 +96,8 @@ class Chooser {
       add_recomputed_halos(assigned);
       choice.simulated = true;
     }
-    keep_best(assigned);
-    keep_best(uniform);
+    keep_best(assigned, options_.simulated + 2);  // sums of a few strategies differ less than they are wrong
+    keep_best(uniform, options_.simulated);
     if (!uniform.empty()) choice.uniform = {uniform.front().splits.front(), uniform.front().seconds};
     if (!uniform.empty()) choice.uniform->split = uniform_names_.at(uniform.front().splits);
     for (Priced& u : uniform) assigned.push_back(std::move(u));
@@ -115,11 +115,13 @@ class Chooser {
     return choice;
   }
 
-  /// The memory of the splits that need least by the sum of stage 2.
+  /// The least memory of all strategies that were considered, with that of the splits that need least by the sum of
+  /// stage 2.
   MemoryUse least_memory() {
     AssignmentProblem problem = problem_;
     problem.most_bytes = -1;  // nothing fits: the result is the choice with the least bytes
-    return memory_use(splits_of(assign(problem, options_.limits).options));
+    memory_use(splits_of(assign(problem, options_.limits).options));
+    return least_;
   }
 
   bool fits(double bytes) const { return bytes <= limit_; }
@@ -133,14 +135,17 @@ class Chooser {
 
   // --- stage 1 ---
 
+  bool inherits_candidates(int layer) const {
+    return inherits(facts(layer)) && sources_[static_cast<std::size_t>(layer)].front() >= 0;
+  }
+
   void find_candidates() {
     CandidateOptions options = options_.candidates;
     options.training = kind_ == nn::StepKind::training;
     std::map<std::string, int> own;  // by kind of layer
     std::map<std::vector<int>, int> inherited;
     for (int l = 0; l < layers(); ++l) {
-      const bool takes = inherits(facts(l)) && sources_[static_cast<std::size_t>(l)].front() >= 0;
-      if (!takes) {
+      if (!inherits_candidates(l)) {
         const auto [found, is_new] = own.try_emplace(costs_.kind_of(l), static_cast<int>(lists_.size()));
         if (is_new) lists_.push_back(candidates_of(facts(l), ranks_, options));
         list_of_.push_back(found->second);
@@ -154,20 +159,31 @@ class Chooser {
       std::vector<int> key = from;
       for (const Index e : facts(l).output.values) key.push_back(static_cast<int>(e));
       key.push_back(facts(l).properties.reduces_space);
-      const auto [found, is_new] = inherited.try_emplace(key, static_cast<int>(lists_.size()));
-      if (is_new) lists_.push_back(inherited_candidates(l, from, options));
+      const auto [found, is_new] = inherited.try_emplace(key, -1);
+      if (is_new) found->second = add_list(inherited_candidates(l, from, options));
       list_of_.push_back(found->second);
     }
   }
 
+  /// Equal lists have one position, so that costs between them are computed once.
+  int add_list(Candidates list) {
+    for (std::size_t i = 0; i < lists_.size(); ++i)
+      if (lists_[i].splits == list.splits) return static_cast<int>(i);
+    lists_.push_back(std::move(list));
+    return static_cast<int>(lists_.size()) - 1;
+  }
+
   Candidates inherited_candidates(int layer, const std::vector<int>& from, const CandidateOptions& options) const {
     Candidates found;
-    for (const int list : from) {
-      for (const LayerSplit& split : lists_[static_cast<std::size_t>(list)].splits) {
-        const LayerSplit same = effective_split(facts(layer), LayerSplit(split.tensor_grid()));
+    std::size_t longest = 0;
+    for (const int list : from) longest = std::max(longest, lists_[static_cast<std::size_t>(list)].splits.size());
+    for (std::size_t i = 0; i < longest; ++i) {  // the best ones of all inputs first
+      for (const int list : from) {
+        const Splits& splits = lists_[static_cast<std::size_t>(list)].splits;
+        if (i >= splits.size() || static_cast<int>(found.splits.size()) >= options.most) continue;
+        const LayerSplit same = effective_split(facts(layer), LayerSplit(splits[i].tensor_grid()));
         const bool is_known = std::ranges::find(found.splits, same) != found.splits.end();
-        if (is_known || has_empty_blocks(facts(layer), same)) continue;
-        found.splits.push_back(same);
+        if (!is_known && !has_empty_blocks(facts(layer), same)) found.splits.push_back(same);
       }
     }
     if (found.splits.empty()) return candidates_of(facts(layer), ranks_, options);
@@ -181,16 +197,23 @@ class Chooser {
       return options_.prices.layer ? options_.prices.layer(facts(layer), split) : costs_.of(facts(layer), split);
     };
     const LayerPrice first = of(Overlap::interior_first);
-    const bool has_halo = facts(layer).properties.convolution && split.grid.spatial_size() > 1;
+    const auto& stencil = facts(layer).properties.stencil;
+    const bool has_halo = facts(layer).properties.convolution && std::ranges::any_of(views::spatial_dims, [&](Dim d) {
+                            return split.grid[d] > 1 && !(*stencil)[d].identity();
+                          });
     if (!has_halo) return {first, Overlap::interior_first};
     const LayerPrice second = of(Overlap::blocking);
     if (second.seconds < first.seconds) return {second, Overlap::blocking};
     return {first, Overlap::interior_first};
   }
 
-  double edge_price(int from, const LayerSplit& a, int to, int input, const LayerSplit& b) {
-    if (options_.prices.edge) return options_.prices.edge(from, a, to, b);
-    return costs_.between(from, a, to, input, b);
+  /// Seconds of all pairs; the splits of the reader vary fastest.
+  std::vector<double> edge_prices(int from, const Splits& a, int to, int input, const Splits& b) {
+    if (!options_.prices.edge) return costs_.between(from, a, to, input, b);
+    std::vector<double> prices;
+    for (const LayerSplit& x : a)
+      for (const LayerSplit& y : b) prices.push_back(options_.prices.edge(from, x, to, y));
+    return prices;
   }
 
   // --- stage 2 ---
@@ -241,11 +264,26 @@ class Chooser {
     const auto [found, is_new] = known.try_emplace(key, static_cast<int>(problem_.costs.size()));
     if (is_new) {
       AssignmentCosts& costs = problem_.costs.emplace_back();
-      for (const LayerSplit& a : candidates(from))
-        for (const LayerSplit& b : candidates(to))
-          costs.seconds.push_back(edge_price(reads_input ? -1 : from, a, to, input, b));
+      costs.seconds = edge_prices(reads_input ? -1 : from, candidates(from), to, input, candidates(to));
+      if (kind_ == nn::StepKind::training && !options_.prices.bytes) costs.bytes = copies(from, to, input);
     }
     problem_.edges.push_back({from, to, found->second});
+  }
+
+  /// Bytes of the copy of its input that a reader with another grid keeps until the backward pass.
+  std::vector<double> copies(int from, int to, int input) const {
+    const views::Extents& extents = facts(to).inputs[static_cast<std::size_t>(input)];
+    std::vector<double> bytes;
+    for (const LayerSplit& a : candidates(from)) {
+      for (const LayerSplit& b : candidates(to)) {
+        double copy = a.tensor_grid() == b.tensor_grid() || facts(to).properties.concatenates
+                          ? 0
+                          : static_cast<double>(nn::bytes_of(options_.step.activations));
+        for (const Dim d : views::all_dims) copy *= static_cast<double>(ceil_div(extents[d], b.tensor_grid()[d]));
+        bytes.push_back(copy);
+      }
+    }
+    return bytes;
   }
 
   Splits splits_of(const std::vector<int>& choice) const {
@@ -258,7 +296,7 @@ class Chooser {
     return splits;
   }
 
-  /// Stage 2 as a whole: the sum, and the sums of gradients for which the backward pass is too short.
+  /// Stage 2 as a whole: the sum of all layers and edges, and the sums of gradients that are not hidden.
   double estimate(const std::vector<int>& choice) const {
     double flight = 0, backward = 0;
     for (std::size_t l = 0; l < choice.size(); ++l) {
@@ -266,19 +304,35 @@ class Chooser {
       flight += p.gradient_flight;
       backward += p.backward;
     }
-    return model::price(problem_, choice).seconds + std::max(0.0, flight - backward);
+    return model::price(problem_, choice).seconds + exposed(flight, backward);
   }
 
-  /// The best choice for each of several shares of the sums of gradients that no kernel hides.
+  /// The sums of gradients that the backward pass does not hide. The last bucket starts when that pass has ended.
+  double exposed(double flight, double backward) const {
+    return std::max(flight - backward, std::min(flight, costs_.bucket_flight()));
+  }
+
+  /// The best choices for several weights of what stage 2 knows least: the share of the sums of gradients that no
+  /// kernel hides, and the redistributions, whose copies also delay the layers around them.
   std::vector<Priced> assign_splits() {
+    struct Variant {
+      double exposed, edges;
+    };
+    std::vector<Variant> variants{{0, 1}};
+    if (kind_ == nn::StepKind::training) variants.push_back({1, 1});
+    if (options_.simulated > 0) {  // stage 3 chooses between them
+      if (kind_ == nn::StepKind::training) variants.push_back({0.3, 1});
+      variants.push_back({kind_ == nn::StepKind::training ? 0.3 : 0, 2});
+    }
     std::vector<Priced> found;
-    const bool trains = kind_ == nn::StepKind::training;
-    for (const double exposed : {0.0, 0.3, 1.0}) {
-      if (exposed > 0 && !trains) break;
+    for (const Variant& v : variants) {
       AssignmentProblem problem = problem_;
       for (std::size_t l = 0; l < problem.layers.size(); ++l)
         for (std::size_t o = 0; o < problem.layers[l].size(); ++o)
-          problem.layers[l][o].seconds += exposed * prices_[l][o].gradient_flight;
+          problem.layers[l][o].seconds += v.exposed * prices_[l][o].gradient_flight;
+      if (v.edges != 1)
+        for (AssignmentCosts& costs : problem.costs)
+          for (double& seconds : costs.seconds) seconds *= v.edges;
       add_within_memory(problem, found);
     }
     return found;
@@ -290,7 +344,7 @@ class Chooser {
     constexpr int most_tries = 6;
     for (int i = 0; i < most_tries; ++i) {
       const Assignment best = assign(problem, options_.limits);
-      Priced priced{splits_of(best.options), estimate(best.options), 0, best.exact};
+      Priced priced{splits_of(best.options), estimate(best.options), 0, best.exact && i == 0};
       if (std::isinf(limit_)) return add(found, std::move(priced));
       const double bytes = memory_use(priced.splits).bytes;
       if (fits(bytes)) return add(found, std::move(priced));
@@ -314,7 +368,7 @@ class Chooser {
     // Splits that are candidates of most layers first.
     std::map<std::tuple<std::array<int, views::num_dims>, int>, std::pair<int, LayerSplit>> votes;
     for (int l = 0; l < layers(); ++l) {
-      if (inherits(facts(l))) continue;
+      if (inherits_candidates(l)) continue;
       for (const LayerSplit& split : candidates(l)) {
         auto& vote = votes[{split.grid.blocks, split.filters}];
         ++vote.first;
@@ -352,9 +406,10 @@ class Chooser {
       const auto& sources = sources_[static_cast<std::size_t>(l)];
       for (std::size_t k = 0; k < sources.size(); ++k)
         if (sources[k] >= 0)
-          sum += edge_price(sources[k], effective_split(facts(sources[k]), split), l, static_cast<int>(k), mine);
+          sum +=
+              edge_prices(sources[k], {effective_split(facts(sources[k]), split)}, l, static_cast<int>(k), {mine})[0];
     }
-    return sum + std::max(0.0, flight - backward);
+    return sum + exposed(flight, backward);
   }
 
   // --- stage 3 ---
@@ -386,10 +441,10 @@ class Chooser {
   }
 
   /// Leaves the strategies that fit into the memory, with final prices, the fastest first.
-  void keep_best(std::vector<Priced>& strategies) {
+  void keep_best(std::vector<Priced>& strategies, int number) {
     std::ranges::stable_sort(strategies, {}, &Priced::seconds);
     std::vector<Priced> kept;
-    const auto most = static_cast<std::size_t>(std::max(1, options_.simulated));
+    const auto most = static_cast<std::size_t>(std::max(1, number));
     for (Priced& s : strategies) {
       if (kept.size() >= most) break;
       if (options_.simulated > 0 || !std::isinf(limit_)) s.bytes = memory_use(s.splits).bytes;
@@ -407,7 +462,13 @@ class Chooser {
     return simulate(network_, plan, machine_, kernels_, {.kind = kind_, .step = options_.step}).seconds;
   }
 
-  MemoryUse memory_use(const Splits& splits) const {
+  MemoryUse memory_use(const Splits& splits) {
+    const MemoryUse use = find_memory_use(splits);
+    if (least_.bytes < 0 || use.bytes < least_.bytes) least_ = use;
+    return use;
+  }
+
+  MemoryUse find_memory_use(const Splits& splits) const {
     if (options_.prices.bytes) return {options_.prices.bytes(splits)};
     const nn::NetworkPlan layers = plan_network(network_, splits, ranks_, samples_);
     MemoryUse most;
@@ -536,6 +597,7 @@ class Chooser {
   AssignmentProblem problem_;
   std::vector<std::vector<LayerPrice>> prices_;  ///< by layer and option
   std::vector<std::vector<Overlap>> overlaps_;
+  MemoryUse least_{-1};                                     ///< of all strategies that were considered
   std::map<Splits, LayerSplit, LessSplits> uniform_names_;  ///< the split from which a uniform strategy follows
 };
 

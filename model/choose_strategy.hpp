@@ -11,8 +11,8 @@
 // Three stages:
 //   1. candidates.hpp lists splits for each layer. layer_costs.hpp prices them, and the redistributions between them.
 //      Layers that only visit elements have the candidates of the layers that they read.
-//   2. assignment.hpp finds the splits with the least sum. It does so once with all sums of gradients hidden behind
-//      other layers, and once with none hidden.
+//   2. assignment.hpp finds the splits with the least sum. It does so for several weights of sums of gradients, which
+//      kernels of other layers may hide, and of redistributions.
 //   3. simulate() prices the few best strategies as a whole: those of stage 2, and those with one split for all layers.
 //      The fastest one is the result. So by the model it is never slower than the best of the latter.
 // A strategy whose plans take more memory than a rank has is never the result (PlanMemoryUse::peak, on the rank that
@@ -60,8 +60,8 @@ struct ChooseOptions {
   nn::StepOptions step = {};
   CandidateOptions candidates = {};
   AssignmentLimits limits = {};
-  /// Strategies of each sort, assigned and uniform, that stage 3 simulates. 0: stage 3 is left out, and the seconds are
-  /// the sums of stage 2.
+  /// Strategies with one split for all layers that stage 3 simulates, and two more of stage 2. 0: stage 3 is left out,
+  /// and the seconds are the sums of stage 2.
   int simulated = 3;
   const KernelTimes* kernels = nullptr;  ///< null: MachineKernels of the machine's own layout of processes
   StrategyPrices prices = {};
@@ -92,7 +92,9 @@ struct StrategyChoice {
   Index samples = 1;                        ///< of the mini-batch
   double seconds = 0;                       ///< of a step
   double bytes = 0;                         ///< of the rank that takes most
-  bool exact = false;      ///< whether stage 2 has the least sum of all candidates, within the limit of memory
+  /// Whether stage 2 has the least sum of all candidates. Never where the memory limits the choice, because its bytes
+  /// are a sum over layers too.
+  bool exact = false;
   bool simulated = false;  ///< whether `seconds` is of simulate()
   std::vector<LayerChoice> layers = {};
   std::vector<Candidates> candidates = {};    ///< of all layers, each list once

@@ -65,7 +65,15 @@ ReducedLayer reduce(const nn::NetworkDescription& network, const LayerFacts& fac
                                (bn && bn->scope == nn::StatisticsScope::spatial);
   for (const Dim d : views::spatial_dims) {
     const int blocks = split.grid[d];
-    if (blocks == 1 || p.range_rule) continue;
+    if (blocks == 1) continue;
+    if (p.range_rule) {
+      const auto* up = std::get_if<nn::Upsampling>(&layer.operation);
+      const bool scales = up && up->output == std::array<Index, 3>{0, 0, 0};
+      if (!scales || blocks <= 3) continue;  // extents of the output that are given stay as they are
+      reduced.split.grid[d] = 3;
+      input[d] = 3 * blocks_needed(facts.input[d], blocks);
+      continue;
+    }
     int few = sums_over_space ? 2 : 1;
     if (has_ghosts(p.stencil, d)) {
       few = std::min(blocks, 3);
@@ -346,8 +354,26 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
 
 LayerCosts::~LayerCosts() = default;
 
+double LayerCosts::bucket_flight() const {
+  if (options_.kind == nn::StepKind::inference) return 0;
+  const int nodes = nodes_of_group(ranks_, 1, ranks_, machine_.ranks_per_node);
+  return sum_over(static_cast<double>(description_.bucket_bytes), ranks_, nodes, machine_, description_.on_host).flight;
+}
+
 LayerPrice LayerCosts::of(const LayerFacts& facts, const LayerSplit& split) {
-  const auto key = std::pair(kind_of(facts.layer), to_string(split) + " " + std::string(nn::name(split.overlap)));
+  std::string shape = to_string(split) + " " + std::string(nn::name(split.overlap));
+  const auto& operation = network_.layers[static_cast<std::size_t>(facts.layer)].operation;
+  const bool sums_over_space = std::holds_alternative<nn::GroupNorm>(operation) ||
+                               (std::holds_alternative<nn::BatchNorm>(operation) &&
+                                std::get<nn::BatchNorm>(operation).scope == nn::StatisticsScope::spatial);
+  if (folds_pointwise_ && visits_elements(facts.properties) && !sums_over_space) {
+    Index cells = 1;
+    for (const Dim d : views::all_dims)
+      if (d != Dim::channel) cells *= blocks_needed(facts.output[d], split.grid[d]);
+    shape = std::to_string(cells) + " cells c" + std::to_string(split.tensor_grid()[Dim::channel]) + " " +
+            std::to_string(split.size());
+  }
+  const auto key = std::pair(kind_of(facts.layer), std::move(shape));
   const auto found = prices_.find(key);
   return found != prices_.end() ? found->second : prices_.emplace(key, price(facts, split)).first->second;
 }
@@ -366,69 +392,132 @@ LayerPrice LayerCosts::price(const LayerFacts& facts, const LayerSplit& split) c
   return Pricer(*this, facts, split).price();
 }
 
-RedistributionTraffic received_traffic(const Distribution& from, const Distribution& to, int rank, int ranks_per_node,
-                                       double element_bytes) {
-  RedistributionTraffic traffic;
-  const Box box = to.owned(rank);
-  if (box.empty()) return traffic;
-  // A rank reads from its own replica.
-  const int first_of_replica = rank - rank % from.grid().size();
-  double messages = 1;
-  for (const Dim d : views::all_dims) {
-    if (from.replicated(d)) continue;
-    int overlapping = 0;
-    for (int b = from.block_of(d, box.lower(d)); b <= from.block_of(d, box.upper(d) - 1); ++b)
-      overlapping += from.borders(d)[static_cast<std::size_t>(b)] < from.borders(d)[static_cast<std::size_t>(b) + 1];
-    messages *= overlapping;
+namespace {
+
+halo::Range even_block(Index extent, int blocks, int i) {
+  const Index length = extent / blocks, longer = extent % blocks;
+  const Index lo = i * length + std::min<Index>(i, longer);
+  return {lo, lo + length + (i < longer ? 1 : 0)};
+}
+
+/// The even block that contains index i.
+int even_block_of(Index extent, int blocks, Index i) {
+  const Index length = extent / blocks, longer = extent % blocks;
+  const Index in_longer = longer * (length + 1);
+  return static_cast<int>(i < in_longer ? i / (length + 1) : longer + (i - in_longer) / length);
+}
+
+halo::Range common_range(const halo::Range& a, const halo::Range& b) {
+  return {std::max(a.lo, b.lo), std::min(a.hi, b.hi)};
+}
+
+bool is_replicated(const BlockLayout& layout, std::size_t d) { return layout.replicates_space && d >= 1 && d <= 3; }
+
+/// The number of blocks of dimension d with an index in common.
+int overlapping_blocks(const BlockLayout& layout, std::size_t d, const halo::Range& range) {
+  const int blocks = layout.grid.blocks[d];
+  if (is_replicated(layout, d) || blocks == 1) return 1;
+  if (d == 4 && !layout.channel_borders.empty()) {
+    int count = 0;
+    for (std::size_t b = 0; b + 1 < layout.channel_borders.size(); ++b)
+      count += !common_range({layout.channel_borders[b], layout.channel_borders[b + 1]}, range).empty();
+    return count;
   }
-  const auto mine = from.grid().coordinate(rank);
-  const auto elements_of = [&](int other) {
-    const auto theirs = from.grid().coordinate(other);
-    for (const Dim d : views::all_dims) {
-      const auto i = static_cast<std::size_t>(position(d));
-      if (from.replicated(d) && theirs[i] != mine[i]) return 0.0;
+  const Index extent = layout.extents.values[d];
+  return even_block_of(extent, blocks, range.hi - 1) - even_block_of(extent, blocks, range.lo) + 1;
+}
+
+}  // namespace
+
+std::array<halo::Range, num_dims> BlockLayout::owned(int rank) const {
+  std::array<halo::Range, num_dims> box;
+  for (std::size_t d = num_dims; d-- > 0;) {
+    const int c = rank % grid.blocks[d];
+    rank /= grid.blocks[d];
+    const auto i = static_cast<std::size_t>(c);
+    if (is_replicated(*this, d)) {
+      box[d] = {0, extents.values[d]};
+    } else if (d == 4 && !channel_borders.empty()) {
+      box[d] = {channel_borders[i], channel_borders[i + 1]};
+    } else {
+      box[d] = even_block(extents.values[d], grid.blocks[d], c);
     }
-    const Box common = intersect(box, from.owned(other));
-    return common.empty() ? 0.0 : static_cast<double>(common.size());
+  }
+  return box;
+}
+
+RedistributionTraffic received_traffic(const BlockLayout& from, const BlockLayout& to, int rank, int ranks_per_node) {
+  RedistributionTraffic traffic;
+  const auto box = to.owned(rank);
+  double left = 1, messages = 1;
+  for (std::size_t d = 0; d < num_dims; ++d) {
+    if (box[d].empty()) return traffic;
+    left *= static_cast<double>(box[d].hi - box[d].lo);
+    messages *= overlapping_blocks(from, d, box[d]);
+  }
+  const int size = from.grid.size();
+  const auto mine = from.grid.coordinate(rank);
+  const auto elements_of = [&](int other) {
+    if (from.replicates_space) {  // a rank reads its own copy
+      const auto theirs = from.grid.coordinate(other);
+      for (std::size_t d = 1; d <= 3; ++d)
+        if (theirs[d] != mine[d]) return 0.0;
+    }
+    const auto theirs = from.owned(other);
+    double elements = 1;
+    for (std::size_t d = 0; d < num_dims; ++d) {
+      const halo::Range common = common_range(box[d], theirs[d]);
+      if (common.empty()) return 0.0;
+      elements *= static_cast<double>(common.hi - common.lo);
+    }
+    return elements;
   };
-  double left = static_cast<double>(box.size());
-  const double self = elements_of(rank);
-  traffic.self_bytes = self * element_bytes;
-  left -= self;
-  messages -= self > 0;
-  const int first = std::max(first_of_replica, rank / ranks_per_node * ranks_per_node);
-  const int last = std::min(first_of_replica + from.grid().size(), (rank / ranks_per_node + 1) * ranks_per_node);
+  traffic.self = elements_of(rank);
+  left -= traffic.self;
+  messages -= traffic.self > 0;
+  // Messages stay in the replica of the rank.
+  const int first = std::max(rank - rank % size, rank / ranks_per_node * ranks_per_node);
+  const int last = std::min(rank - rank % size + size, (rank / ranks_per_node + 1) * ranks_per_node);
   for (int other = first; other < last && left > 0; ++other) {
     const double elements = other == rank ? 0 : elements_of(other);
     if (elements == 0) continue;
-    traffic.node_bytes += elements * element_bytes;
+    traffic.node += elements;
     traffic.node_messages += 1;
     left -= elements;
   }
-  traffic.far_bytes = left * element_bytes;
+  traffic.far = left;
   traffic.far_messages = messages - traffic.node_messages;
   return traffic;
 }
 
-LayerCosts::Move LayerCosts::move(const Distribution& from, const Distribution& to) const {
+LayerCosts::Move LayerCosts::move_one_way(const RedistributionTraffic& in, const RedistributionTraffic& out) const {
   const double element = element_bytes(options_.step);
   const LinkCosts& self = machine_.link(LinkKind::self);
   const LinkCosts& near = machine_.link(description_.shared_memory ? LinkKind::shared_memory : LinkKind::within_node);
   const LinkCosts& far = machine_.link(LinkKind::between_nodes);
+  Move m;
+  m.fixed = machine_.exchange_seconds;
+  m.fixed += (in.node_messages + out.node_messages) * (near.seconds_per_message + self.seconds_per_message);
+  m.fixed += (in.far_messages + out.far_messages) * (far.seconds_per_message + self.seconds_per_message);
+  if (in.node_messages > 0) m.fixed += near.latency;
+  if (in.far_messages > 0) m.fixed += far.latency;
+  const int sharers = std::min(machine_.ranks_per_node, ranks_);  // all ranks of the node receive at the same time
+  m.of_bytes = (in.far + out.far + in.self) * element * self.seconds_per_byte +
+               in.node * element * near.seconds_per_byte + in.far * element * far.seconds_per_byte * sharers;
+  return m;
+}
+
+LayerCosts::Move LayerCosts::move(const BlockLayout& from, const BlockLayout& to, bool goes_back) const {
   Move slowest;
-  for (const int rank : {0, ranks_ / 2}) {
-    const RedistributionTraffic in = received_traffic(from, to, rank, machine_.ranks_per_node, element);
-    const RedistributionTraffic out = received_traffic(to, from, rank, machine_.ranks_per_node, element);
-    Move m;
-    m.fixed = machine_.exchange_seconds;
-    m.fixed += (in.node_messages + out.node_messages) * (near.seconds_per_message + self.seconds_per_message);
-    m.fixed += (in.far_messages + out.far_messages) * (far.seconds_per_message + self.seconds_per_message);
-    if (in.node_messages > 0) m.fixed += near.latency;
-    if (in.far_messages > 0) m.fixed += far.latency;
-    m.of_bytes = (in.far_bytes + out.far_bytes + in.self_bytes) * self.seconds_per_byte;
-    m.of_bytes += in.node_bytes * near.seconds_per_byte;
-    const int sharers = std::min(machine_.ranks_per_node, ranks_);  // all ranks of the node receive at the same time
-    m.of_bytes += in.far_bytes * far.seconds_per_byte * sharers;
+  for (const int rank : {0, ranks_ - 1}) {  // the largest blocks, and the last part of a concatenation
+    const RedistributionTraffic in = received_traffic(from, to, rank, machine_.ranks_per_node);
+    const RedistributionTraffic out = received_traffic(to, from, rank, machine_.ranks_per_node);
+    Move m = move_one_way(in, out);
+    if (goes_back) {
+      const Move back = move_one_way(out, in);
+      m.fixed += back.fixed;
+      m.of_bytes += back.of_bytes;
+    }
     if (m.fixed + m.of_bytes > slowest.fixed + slowest.of_bytes) slowest = m;
   }
   return slowest;
@@ -438,72 +527,70 @@ int LayerCosts::number_of(const std::vector<Index>& values) {
   return numbers_.try_emplace(values, static_cast<int>(numbers_.size())).first->second;
 }
 
-const Distribution& LayerCosts::distribution(const Extents& extents, const views::ProcessGrid& grid, bool reduces) {
-  std::vector<Index> key(extents.values.begin(), extents.values.end());
-  key.insert(key.end(), grid.blocks.begin(), grid.blocks.end());
-  key.push_back(reduces);
-  const auto known = distributions_.find(key);
-  if (known != distributions_.end()) return known->second;
-  Distribution made = Distribution::block(extents, grid, ranks_);
-  if (reduces)
-    for (const Dim d : views::spatial_dims) made = made.with_replicated(d);
-  return distributions_.emplace(std::move(key), std::move(made)).first->second;
-}
-
-double LayerCosts::between(int from, const LayerSplit& from_split, int to, int input, const LayerSplit& to_split) {
+std::vector<double> LayerCosts::between(int from, const std::vector<LayerSplit>& from_splits, int to, int input,
+                                        const std::vector<LayerSplit>& to_splits) {
   const LayerFacts& reader = facts_[static_cast<std::size_t>(to)];
-  Extents extents = reader.inputs[static_cast<std::size_t>(input)];
-  const views::ProcessGrid from_grid = from_split.tensor_grid(), to_grid = to_split.tensor_grid();
+  const Extents extents = reader.inputs[static_cast<std::size_t>(input)];
   const bool reduces = from >= 0 && facts_[static_cast<std::size_t>(from)].properties.reduces_space;
-  const bool splits_joined = reader.properties.concatenates && to_grid[Dim::channel] > 1;
   const bool goes_back = options_.kind != nn::StepKind::inference && from >= 0;
-  if (from_grid == to_grid && !splits_joined && !reduces) return 0;
 
-  // Blocks of channels are shares of them, so bytes grow with the channels. One computation then serves all layers of a
-  // block of DenseNet. Parts of concatenations are no equal blocks.
-  double scale = 1;
-  const Index unit = Index{64} * std::max(from_grid[Dim::channel], to_grid[Dim::channel]);
-  if (!splits_joined && extents[Dim::channel] > unit) {
-    const Index channels = std::exchange(extents[Dim::channel], unit);
-    scale = static_cast<double>(channels) / static_cast<double>(unit);
-  }
-  std::vector<Index> tensor(extents.values.begin(), extents.values.end());
-  tensor.push_back(reduces);
-  tensor.push_back(goes_back);
-  tensor.push_back(splits_joined ? to : -1);
-  tensor.push_back(splits_joined ? input : -1);
-  const auto grid_number = [&](const views::ProcessGrid& g) {
-    return static_cast<std::uint64_t>(number_of({g.blocks.begin(), g.blocks.end()}));
+  // Blocks of channels are shares of them, so bytes grow with the channels. One computation with a number of channels
+  // that all blocks divide serves all layers of a block of DenseNet. Parts of a concatenation are no equal blocks.
+  constexpr Index usual_channels = 5040;  // divisible by 1 to 10
+  Extents usual = extents;
+  usual[Dim::channel] = std::max(usual_channels, extents[Dim::channel]);
+  const double scale = static_cast<double>(extents[Dim::channel]) / static_cast<double>(usual[Dim::channel]);
+
+  const auto tensor_number = [&](const Extents& e, bool is_joined) {
+    std::vector<Index> tensor(e.values.begin(), e.values.end());
+    for (const Index fact : {Index{reduces}, Index{goes_back}, Index{is_joined ? to : -1}, Index{input * is_joined}})
+      tensor.push_back(fact);
+    return static_cast<std::uint64_t>(number_of(tensor)) << 40;
   };
-  const std::uint64_t key =
-      (static_cast<std::uint64_t>(number_of(tensor)) << 40) | (grid_number(from_grid) << 20) | grid_number(to_grid);
-  const auto known = moves_.find(key);
-  if (known != moves_.end()) return known->second.fixed + scale * known->second.of_bytes;
+  const auto grids_of = [&](const std::vector<LayerSplit>& splits) {
+    std::vector<std::pair<views::ProcessGrid, std::uint64_t>> grids;
+    for (const LayerSplit& s : splits) {
+      const views::ProcessGrid grid = s.tensor_grid();
+      grids.push_back({grid, static_cast<std::uint64_t>(number_of({grid.blocks.begin(), grid.blocks.end()}))});
+    }
+    return grids;
+  };
+  const std::uint64_t usual_number = tensor_number(usual, false);
+  const std::uint64_t joined_number = reader.properties.concatenates ? tensor_number(extents, true) : 0;
+  Index offset = 0;  // of the input in a concatenation
+  for (int k = 0; k < input && reader.properties.concatenates; ++k)
+    offset += reader.inputs[static_cast<std::size_t>(k)][Dim::channel];
 
-  const Distribution& source = distribution(extents, from_grid, reduces);
-  Distribution target = distribution(extents, to_grid, false);
-  if (splits_joined) {
-    Index offset = 0;
-    for (int k = 0; k < input; ++k) offset += reader.inputs[static_cast<std::size_t>(k)][Dim::channel];
-    const std::vector<Index>& borders = distribution(reader.output, to_grid, false).borders(Dim::channel);
-    std::vector<Index> sizes;
-    for (std::size_t b = 0; b + 1 < borders.size(); ++b) {
-      const Index lo = std::max(borders[b], offset), hi = std::min(borders[b + 1], offset + extents[Dim::channel]);
-      sizes.push_back(std::max<Index>(0, hi - lo));
+  std::vector<double> seconds;
+  const auto sources = grids_of(from_splits), targets = grids_of(to_splits);
+  for (const auto& [source, source_number] : sources) {
+    for (const auto& [target, target_number] : targets) {
+      const bool is_joined = reader.properties.concatenates && target[Dim::channel] > 1;
+      if (source == target && !is_joined && !reduces) {
+        seconds.push_back(0);
+        continue;
+      }
+      const std::uint64_t key = (is_joined ? joined_number : usual_number) | source_number << 20 | target_number;
+      auto known = moves_.find(key);
+      if (known == moves_.end()) {
+        const Extents& moved = is_joined ? extents : usual;
+        const BlockLayout layout{moved, source, reduces};
+        BlockLayout wanted{moved, target};
+        if (is_joined) {
+          for (int b = 0; b <= target[Dim::channel]; ++b) {
+            const Index border = b == target[Dim::channel]
+                                     ? reader.output[Dim::channel]
+                                     : even_block(reader.output[Dim::channel], target[Dim::channel], b).lo;
+            wanted.channel_borders.push_back(std::clamp<Index>(border - offset, 0, extents[Dim::channel]));
+          }
+        }
+        const bool is_same = !is_joined && source == target && source.spatial_size() == 1;
+        known = moves_.emplace(key, is_same ? Move{} : move(layout, wanted, goes_back)).first;
+      }
+      seconds.push_back(known->second.fixed + (is_joined ? 1 : scale) * known->second.of_bytes);
     }
-    target = target.with_blocks(Dim::channel, sizes);
   }
-  Move both;
-  if (source != target) {
-    both = move(source, target);
-    if (goes_back) {
-      const Move back = move(target, source);
-      both.fixed += back.fixed;
-      both.of_bytes += back.of_bytes;
-    }
-  }
-  moves_.emplace(key, both);
-  return both.fixed + scale * both.of_bytes;
+  return seconds;
 }
 
 }  // namespace aloni::model

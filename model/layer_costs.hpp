@@ -18,6 +18,7 @@
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -43,17 +44,26 @@ struct LayerCostOptions {
   nn::StepOptions step = {};
 };
 
-/// The traffic of one rank in a redistribution, in bytes. Within the node means: with other ranks of it.
-struct RedistributionTraffic {
-  double self_bytes = 0;
-  double node_bytes = 0, node_messages = 0;
-  double far_bytes = 0, far_messages = 0;
+/// A distribution, without the borders of all its blocks: those of thousands of blocks would cost more than the rest.
+struct BlockLayout {
+  views::Extents extents = {};
+  views::ProcessGrid grid = {};
+  bool replicates_space = false;            ///< every rank has all of depth, height and width
+  std::vector<Index> channel_borders = {};  ///< of the blocks of channels; empty: even blocks
+
+  std::array<halo::Range, views::num_dims> owned(int rank) const;
 };
 
-/// What a rank receives. Equal to the counts of halo::plan_redistribution(), without its loop over all ranks.
-/// `ranks_per_node`: consecutive ranks fill the nodes. @pre both distributions have equal extents and ranks
-RedistributionTraffic received_traffic(const views::Distribution& from, const views::Distribution& to, int rank,
-                                       int ranks_per_node, double element_bytes);
+/// The traffic of one rank in a redistribution, in elements. Within the node means: with other ranks of it.
+struct RedistributionTraffic {
+  double self = 0;
+  double node = 0, node_messages = 0;
+  double far = 0, far_messages = 0;
+};
+
+/// The elements that a rank receives. Equal to the counts of halo::plan_redistribution(), without its loop over all
+/// ranks. `ranks_per_node`: consecutive ranks fill the nodes. @pre both layouts have equal extents
+RedistributionTraffic received_traffic(const BlockLayout& from, const BlockLayout& to, int rank, int ranks_per_node);
 
 class LayerCosts {
  public:
@@ -66,25 +76,30 @@ class LayerCosts {
 
   /// @pre effective_split(facts, split) == split
   LayerPrice of(const LayerFacts& facts, const nn::LayerSplit& split);
+  /// Seconds of the part of a full bucket of gradients that kernels can hide. The last bucket has no kernels beside it.
+  double bucket_flight() const;
+
   /// Equal for layers whose prices are equal for all splits.
   const std::string& kind_of(int layer) const { return kinds_[static_cast<std::size_t>(layer)]; }
 
-  /// Seconds to move input `input` of layer `to` from the split of its producer, both passes. `from`: -1 for the
-  /// network's input, with `from_split` as that of its first reader.
-  double between(int from, const nn::LayerSplit& from_split, int to, int input, const nn::LayerSplit& to_split);
+  /// Seconds to move input `input` of layer `to` from the splits of its producer, both passes: one for each pair, those
+  /// of the reader vary fastest. `from`: -1 for the network's input, with `from_splits` of its first reader.
+  /// Blocks of channels are taken as equal, except in a concatenation.
+  std::vector<double> between(int from, const std::vector<nn::LayerSplit>& from_splits, int to, int input,
+                              const std::vector<nn::LayerSplit>& to_splits);
 
  private:
   class Pricer;
 
   LayerPrice price(const LayerFacts& facts, const nn::LayerSplit& split) const;
-  /// Seconds of a redistribution, on the slower one of two ranks.
+  /// Seconds of a redistribution in both passes, on the slower one of two ranks.
   struct Move {
     double fixed = 0;
     double of_bytes = 0;
   };
-  Move move(const views::Distribution& from, const views::Distribution& to) const;
+  Move move(const BlockLayout& from, const BlockLayout& to, bool goes_back) const;
+  Move move_one_way(const RedistributionTraffic& in, const RedistributionTraffic& out) const;
   int number_of(const std::vector<Index>& values);
-  const views::Distribution& distribution(const views::Extents& extents, const views::ProcessGrid& grid, bool reduces);
 
   const nn::NetworkDescription& network_;
   const Machine& machine_;
@@ -97,7 +112,6 @@ class LayerCosts {
   std::vector<std::string> kinds_;
   std::map<std::pair<std::string, std::string>, LayerPrice> prices_;
   std::map<std::vector<Index>, int> numbers_;
-  std::map<std::vector<Index>, views::Distribution> distributions_;
   std::unordered_map<std::uint64_t, Move> moves_;
 };
 

@@ -103,7 +103,7 @@ class AssignmentOf : public testing::TestWithParam<Shape> {
   void for_random_problems(const F& f) {
     const unsigned seed = std::random_device()();
     std::mt19937 random(seed);
-    for (int i = 0; i < test::random_cases(100); ++i) {
+    for (int i = 0; i < aloni::test::random_cases(100); ++i) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", case " + std::to_string(i));
       f(random_problem(GetParam(), 2 + static_cast<int>(random() % 6), 4, random), random);
       if (HasFatalFailure()) return;
@@ -229,7 +229,7 @@ TEST(Assignment, IsFastForHundredsOfLayersWithManyOptions) {
   EXPECT_TRUE(within.feasible);
   EXPECT_LT(within.seconds, within.least_seconds * 1.01) << "the bound is close";
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
-  EXPECT_LT(time.count(), 60 * (test::share_of(100) < 100 ? 10 : 1)) << "no product over all layers";
+  EXPECT_LT(time.count(), 60 * (aloni::test::share_of(100) < 100 ? 10 : 1)) << "no product over all layers";
 }
 
 TEST(Assignment, RefusesProblemsThatMakeNoSense) {
