@@ -506,7 +506,7 @@ class Chooser {
       expectation += "; " + std::to_string(more) + " ranks would do";
       break;
     }
-    throw InvalidArgument(choose_operation, "memory of a rank",
+    throw InvalidArgument(choose_operation, memory_argument,
                           std::to_string(static_cast<std::int64_t>(limit_)) + " bytes", expectation);
   }
 

@@ -78,6 +78,9 @@ struct LayerChoice {
   int candidates = 0;            ///< position in StrategyChoice::candidates
 };
 
+/// Error::argument() of the error if no strategy fits into the memory.
+inline constexpr const char* memory_argument = "memory of a rank";
+
 struct UniformChoice {
   nn::LayerSplit split;
   double seconds = 0;

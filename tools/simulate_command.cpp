@@ -25,6 +25,7 @@ namespace {
 constexpr std::int64_t most_simulated_ranks = 1'000'000;
 constexpr double least_factor = 1e-3, most_factor = 1e3;
 constexpr std::size_t most_cases = 1000;
+constexpr const char* automatic = "auto";
 
 template <class T>
 std::optional<std::vector<T>> parse_list(const std::string& text, T least, T most) {
@@ -76,7 +77,7 @@ SimulateCommand::SimulateCommand(CLI::App& app)
   add("--batch", batch_, "Samples per step, summed over all ranks; several: 64,128", "N,N,...");
   add("--ranks", ranks_, "Ranks of the step, which fill the nodes; not those of mpirun; several: 1,2,4", "P,P,...");
   add("--ranks-per-node", ranks_per_node_, "Ranks of a node; 0: those of the machine", "K");
-  strategy_.add_options(*command_);
+  strategy_.add_options(*command_, ", or auto, the fastest that the model finds");
   add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
   add_optimiser_kind_option(*command_, optimiser_);
   memory_.add_options(*command_);
@@ -96,6 +97,10 @@ void SimulateCommand::check() const {
   check_integers("--ranks", ranks_, most_simulated_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_simulated_ranks);
   strategy_.check();
+  if (strategy_.text() == automatic) {
+    for (const char* option : {"--complete", "--recompute"})
+      if (command_->count(option) > 0) refuse(option, "given", "no such option beside --strategy auto");
+  }
   precision_of(precision_);
   optimiser_kind_of(optimiser_);
   memory_.check();
@@ -131,7 +136,8 @@ std::vector<SimulationCase> SimulateCommand::cases() const {
   const std::vector<double> memory_factors = factors(memory_bandwidth_factor_);
   std::vector<SimulationCase> all;
   for (const std::int64_t ranks : rank_counts) {
-    const nn::Strategy strategy = strategy_.read(static_cast<int>(ranks));
+    std::optional<nn::Strategy> strategy;
+    if (strategy_.text() != automatic) strategy = strategy_.read(static_cast<int>(ranks));
     for (const std::int64_t batch : batches)
       for (const double flops : flops_factors)
         for (const double memory : memory_factors)
@@ -142,8 +148,6 @@ std::vector<SimulationCase> SimulateCommand::cases() const {
 }
 
 void SimulateCommand::run() const {
-  if (strategy_.text() == "auto")
-    throw Unsupported("aloni simulate", "--strategy", "auto", "a grid or a strategy file");
   if (!json_.empty()) check_result_file_can_be_written(json_);
   SimulationRequest request{.model = network_.model(),
                             .network = network_.network(),

@@ -33,7 +33,7 @@ class SimulateCommand {
   /// The options that all ranks must pass alike. Of paths, only whether they are given.
   void add_to(comm::ReplicatedValues& values) const;
   /// Simulates and prints. Needs neither MPI nor Kokkos; of several ranks only one calls it.
-  /// Throws UsageError, InvalidArgument, Unsupported, FileError.
+  /// Throws UsageError, InvalidArgument, FileError.
   void run() const;
 
  private:

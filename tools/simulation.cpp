@@ -1,5 +1,6 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/version.hpp>
+#include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/memory.hpp>
@@ -106,13 +107,14 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   const model::SimulatedStep& step = result.step;
   std::string text = fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}\n\n", request.model,
                                  nn::name(request.activations), nodes_text(request, which.ranks), request.machine.name,
-                                 which.strategy.source, which.batch, factors_text(which.factors));
+                                 result.strategy, which.batch, factors_text(which.factors));
+  if (!result.was_simulated()) return text + fmt::format("infeasible {}\n", result.reason);
   std::vector<std::vector<std::string>> rows{{"layer", "grid", "time", "of step", "kernels", "copies", "waits"}};
   const auto add_row = [&](const std::string& layer, const std::string& grid, const model::RankTime& time) {
     rows.push_back({layer, grid, seconds_text(time.sum()), share_text(time.sum(), step.seconds),
                     seconds_text(time.kernels), seconds_text(time.copies), seconds_text(time.waits)});
   };
-  for (std::size_t i = 0; i < request.network.layers.size(); ++i)
+  for (std::size_t i = 0; i < result.grids.size(); ++i)
     add_row(request.network.layers[i].name, result.grids[i], step.layers[i]);
   add_row("no layer", "", step.layers.back());
   text += text_table(rows, 2);
@@ -150,62 +152,73 @@ std::string text_of_sweep(const SimulationRequest& request, const std::vector<Si
   const std::vector<Column> columns{
       {"ranks", true, [](const SimulationCase& c) { return std::to_string(c.ranks); }},
       {"batch", true, [](const SimulationCase& c) { return std::to_string(c.batch); }},
-      {"flops", varies(request, [](const SimulationCase& c) { return c.factors.flops; }),
+      {"x flops", varies(request, [](const SimulationCase& c) { return c.factors.flops; }),
        [](const SimulationCase& c) { return fmt::format("{}", c.factors.flops); }},
-      {"memory", varies(request, [](const SimulationCase& c) { return c.factors.memory_bandwidth; }),
+      {"x memory", varies(request, [](const SimulationCase& c) { return c.factors.memory_bandwidth; }),
        [](const SimulationCase& c) { return fmt::format("{}", c.factors.memory_bandwidth); }},
-      {"links", varies(request, [](const SimulationCase& c) { return c.factors.link_bandwidth; }),
+      {"x links", varies(request, [](const SimulationCase& c) { return c.factors.link_bandwidth; }),
        [](const SimulationCase& c) { return fmt::format("{}", c.factors.link_bandwidth); }}};
   std::vector<std::vector<std::string>> rows{{"strategy"}};
   for (const Column& column : columns)
     if (column.shown) rows[0].emplace_back(column.heading);
-  for (const char* heading : {"step", "forward", "backward", "exposed", "samples/s", "memory of a rank"})
-    rows[0].emplace_back(heading);
+  // Beside factors there is no room for the phases.
+  const bool has_phases = std::ranges::none_of(columns, [](const Column& c) { return c.heading[0] == 'x' && c.shown; });
+  const auto add_cells = [&](std::vector<std::string>& row, std::vector<std::string> cells) {
+    if (!has_phases) cells.erase(cells.begin() + 1, cells.begin() + 3);
+    row.insert(row.end(), cells.begin(), cells.end());
+  };
+  add_cells(rows[0], {"step", "forward", "backward", "exposed", "samples/s", "memory  "});
   bool all_fit = true;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SimulationCase& which = request.cases[i];
     const model::SimulatedStep& step = results[i].step;
-    std::vector<std::string> row{which.strategy.source};
+    std::vector<std::string> row{results[i].strategy};
     for (const Column& column : columns)
       if (column.shown) row.push_back(column.text(which));
     const bool fits = results[i].reason.empty();
     all_fit = all_fit && fits;
-    row.insert(row.end(), {seconds_text(step.seconds), seconds_text(forward_seconds(step)),
-                           seconds_text(seconds_of(step, StepPhase::backward)),
-                           seconds_text(step.exposed_communication), number_text(samples_per_second(which, step)),
-                           bytes_text(results[i].memory_bytes) + (fits ? "  " : " *")});
+    if (results[i].was_simulated()) {
+      add_cells(row, {seconds_text(step.seconds), seconds_text(forward_seconds(step)),
+                      seconds_text(seconds_of(step, StepPhase::backward)), seconds_text(step.exposed_communication),
+                      number_text(samples_per_second(which, step)),
+                      bytes_text(results[i].memory_bytes) + (fits ? "  " : " *")});
+    } else {
+      add_cells(row, {"-", "-", "-", "-", "-", "- *"});
+    }
     rows.push_back(std::move(row));
   }
   text += text_table(rows, 1);
   text += "\nTimes of the slowest rank in one training step; exposed: communication that no kernel hides.\n";
-  if (!all_fit) text += fmt::format("* more than the {} of a rank\n", bytes_text(memory_limit_of(request)));
+  if (!all_fit) text += fmt::format("* needs more than the {} of a rank\n", bytes_text(memory_limit_of(request)));
   return text;
 }
 
 nlohmann::ordered_json json_of_case(const SimulationRequest& request, const SimulationCase& which,
                                     const SimulatedCase& result) {
   const model::SimulatedStep& step = result.step;
+  const bool known = result.was_simulated();
+  const auto number = [&](auto value) { return known ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
   nlohmann::ordered_json json{{"ranks", which.ranks},
                               {"batch", which.batch},
-                              {"strategy", which.strategy.source},
+                              {"strategy", result.strategy},
                               {"flops_factor", which.factors.flops},
                               {"memory_bandwidth_factor", which.factors.memory_bandwidth},
                               {"link_bandwidth_factor", which.factors.link_bandwidth},
-                              {"step_seconds", step.seconds},
-                              {"forward_seconds", forward_seconds(step)},
-                              {"backward_seconds", seconds_of(step, StepPhase::backward)},
-                              {"update_seconds", seconds_of(step, StepPhase::update)},
-                              {"exposed_communication_seconds", step.exposed_communication},
-                              {"samples_per_second", samples_per_second(which, step)},
-                              {"memory_bytes_per_rank", result.memory_bytes},
-                              {"separate_bytes_per_rank", result.separate_bytes},
+                              {"step_seconds", number(step.seconds)},
+                              {"forward_seconds", number(forward_seconds(step))},
+                              {"backward_seconds", number(seconds_of(step, StepPhase::backward))},
+                              {"update_seconds", number(seconds_of(step, StepPhase::update))},
+                              {"exposed_communication_seconds", number(step.exposed_communication)},
+                              {"samples_per_second", number(samples_per_second(which, step))},
+                              {"memory_bytes_per_rank", number(result.memory_bytes)},
+                              {"separate_bytes_per_rank", number(result.separate_bytes)},
                               {"feasible", result.reason.empty()},
                               {"reason", result.reason}};
   json["kernel_sources"] = nlohmann::ordered_json::object();
   for (std::size_t s = 0; s < step.sources.size(); ++s)
     json["kernel_sources"][std::string(name(static_cast<model::KernelSource>(s)))] = step.sources[s];
   json["layers"] = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < request.network.layers.size(); ++i) {
+  for (std::size_t i = 0; i < result.grids.size(); ++i) {
     json["layers"].push_back({{"name", request.network.layers[i].name},
                               {"grid", result.grids[i]},
                               {"kernels", step.layers[i].kernels},
@@ -220,18 +233,37 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
 SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCase& which) {
   const nn::NetworkDescription& network = request.network;
   const MachineDescription machine = description_of(request.machine, which.ranks);
-  const auto splits = nn::resolve(which.strategy, network, which.ranks);
-  const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
-  SimulatedCase result;
-  for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
-  model::SimulationOptions options;
-  options.step.activations = request.activations;
-  options.step.optimiser = request.optimiser;
-  if (!request.recompute.empty()) options.step.recompute = recomputation_of(request, layers, machine, options.step);
-  add_memory(request, layers, machine, options.step, result);
   const model::Machine faster = scaled(request.machine, which.factors);
   const int per_node = std::min(which.ranks, request.machine.ranks_per_node);
   const model::ScaledKernels kernels(request.machine, faster, per_node, request.machine.threads_per_rank);
+  model::SimulationOptions options;
+  options.step.activations = request.activations;
+  options.step.optimiser = request.optimiser;
+
+  SimulatedCase result;
+  result.strategy = which.strategy ? which.strategy->source : "auto";
+  nn::Strategy strategy;
+  if (which.strategy) {
+    strategy = *which.strategy;
+  } else {
+    try {
+      strategy = choose_strategy(network, faster, which.ranks,
+                                 {.samples = which.batch,
+                                  .memory_bytes = static_cast<double>(memory_limit_of(request)),
+                                  .step = options.step,
+                                  .kernels = &kernels})
+                     .strategy;
+    } catch (const InvalidArgument& e) {
+      if (e.argument() != model::memory_argument) throw;
+      result.reason = e.value() + " of memory for a rank: expected " + e.expectation();
+      return result;
+    }
+  }
+  const auto splits = nn::resolve(strategy, network, which.ranks);
+  const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
+  for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
+  if (!request.recompute.empty()) options.step.recompute = recomputation_of(request, layers, machine, options.step);
+  add_memory(request, layers, machine, options.step, result);
   result.step = simulate(network, layers, faster, kernels, options);
   return result;
 }

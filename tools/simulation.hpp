@@ -17,7 +17,7 @@ namespace aloni::tools {
 struct SimulationCase {
   int ranks = 1;
   Index batch = 64;
-  nn::Strategy strategy;
+  std::optional<nn::Strategy> strategy = {};  ///< empty: that of model::choose_strategy()
   model::MachineFactors factors = {};
 };
 
@@ -35,14 +35,19 @@ struct SimulationRequest {
 
 struct SimulatedCase {
   model::SimulatedStep step;
+  std::string strategy = {};            ///< name of the strategy: its grid, its file, or "auto"
   std::vector<std::string> grids = {};  ///< of the layers
   Index memory_bytes = 0;               ///< of the rank that takes most: planned buffers, which share memory over time
   Index separate_bytes = 0;             ///< the same if they did not
   std::string reason = {};              ///< why the step cannot run; empty if it can
+
+  /// False if there is no strategy to simulate.
+  bool was_simulated() const { return !grids.empty(); }
 };
 
 /// Throws InvalidArgument for a strategy that does not fit the network or the ranks, and for more ranks than the
-/// machine has. Too little memory is no error but a reason: the step is simulated as if there were enough.
+/// machine has. Too little memory is no error but a reason: the step is simulated as if there were enough. If no
+/// strategy fits into the memory, nothing is simulated.
 SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCase& which);
 
 /// One case: a row for each layer, then totals. Several: one row for each case. At most 100 columns, unless names of
@@ -53,7 +58,8 @@ std::string to_text(const SimulationRequest& request, const std::vector<Simulate
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason", "kernel_sources",
 /// "layers": [{"name", "grid", "kernels", "copies", "waits"}]}], "run"}. The members of a single case are at the top
-/// too. "forward_seconds" includes the loss. Times of phases and layers are those of the slowest rank.
+/// too. Numbers are null if nothing was simulated. "forward_seconds" includes the loss. Times of phases and layers are
+/// those of the slowest rank.
 std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
 
 }  // namespace aloni::tools

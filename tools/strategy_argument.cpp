@@ -59,10 +59,10 @@ nn::LayerSplit completed(nn::LayerSplit split, const std::string& letter, int ra
   return split;
 }
 
-void StrategyArgument::add_options(CLI::App& command) {
+void StrategyArgument::add_options(CLI::App& command, const std::string& others) {
   command_ = &command;
   add_option(command, "--strategy", strategy_,
-             "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file; default: " + otherwise_,
+             "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file" + others + "; default: " + otherwise_,
              "FILE|GRID");
   command
       .add_option("--complete", complete_,

@@ -30,8 +30,9 @@ class StrategyArgument {
   /// `otherwise`: for the help text, the strategy without this option.
   explicit StrategyArgument(FewerBlocks fewer, std::string otherwise = "samples over all ranks")
       : fewer_(fewer), otherwise_(std::move(otherwise)) {}
-  /// Adds the options to `command`. @pre this object outlives `command`
-  void add_options(CLI::App& command);
+  /// Adds the options to `command`. `others`: help for other values, which the command treats itself.
+  /// @pre this object outlives `command`
+  void add_options(CLI::App& command, const std::string& others = "");
   /// Throws UsageError for an empty strategy, an unknown letter, and --complete without a grid.
   void check() const;
   /// The options that all ranks must pass alike.

@@ -1,7 +1,11 @@
-// Texts that users write or that programs exchange: models, strategies, tunings, configurations and metrics of runs.
+// Texts that users write or that programs exchange: models, strategies, tunings, machines, configurations and metrics of runs.
 #include "fuzz_target.hpp"
 
+#include "model/every_field.hpp"
+
 #include <aloni/core/comm/tuning.hpp>
+#include <aloni/model/machine_file.hpp>
+#include <aloni/model/shipped_machines.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -67,6 +71,21 @@ FuzzTarget tuning_target() {
           .heap_per_byte = 64};
 }
 
+FuzzTarget machine_target() {
+  return {.name = "machine",
+          .seeds = {model::to_json_text(machine_with_every_field()), model::to_json_text(model::generic_machine()),
+                    model::to_json_text(model::find_machine("lassen"))},
+          .read =
+              [](const std::string& input) {
+                const model::Machine machine = model::parse_machine(input, "machine.json");
+                if (model::parse_machine(model::to_json_text(machine), "again") != machine)
+                  throw std::logic_error("a machine that changes when it is written");
+                for (const model::LearnedKernel& learned : machine.learned)
+                  static_cast<void>(model::predict(learned, {.kind = learned.kind, .features = learned.least}));
+              },
+          .heap_per_byte = 400};
+}
+
 #ifdef ALONI_FUZZ_TOOLS
 FuzzTarget configuration_target(const std::string& folder) {
   return {.name = "configuration",
@@ -102,7 +121,7 @@ FuzzTarget metrics_target(const std::string& folder) {
 }  // namespace
 
 std::vector<FuzzTarget> text_targets([[maybe_unused]] const std::string& folder) {
-  std::vector<FuzzTarget> targets{model_target(), strategy_target(), tuning_target()};
+  std::vector<FuzzTarget> targets{model_target(), strategy_target(), tuning_target(), machine_target()};
 #ifdef ALONI_FUZZ_TOOLS
   targets.push_back(configuration_target(folder));
   targets.push_back(metrics_target(folder));

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -79,6 +80,22 @@ TEST(MachineFile, HasEveryFieldOfAMachineDescriptionButThoseOfItsRanks) {
   const Json json = json_of_machine();
   for (const auto& [name, value] : json["planning"].items()) found.push_back(name);
   EXPECT_EQ(found, expected);
+}
+
+TEST(MachineFile, HasEachFieldInItsDocument) {
+  std::ifstream file(ALONI_MACHINES_DOCUMENT);
+  const std::string document{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_THAT(document, HasSubstr("# Machines"));
+  const Json json = json_of_machine();
+  for (const Json::json_pointer& place : places_of(json)) {
+    const std::string name = place.back();
+    if (name.find_first_not_of("0123456789") == std::string::npos) continue;
+    EXPECT_THAT(document, HasSubstr('`' + name + '`')) << "docs/machines.md lacks " << dotted(place);
+  }
+  for (int k = 0; k < kernel_kinds; ++k) {
+    const std::string kind(name(static_cast<KernelKind>(k)));
+    EXPECT_THAT(document, HasSubstr('`' + kind + '`'));
+  }
 }
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {

@@ -10,7 +10,8 @@ import tempfile
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 
-from command import (COMMAND, DATA, FAILURE, MPIRUN, USAGE, aloni, aloni_each, finish, run_side_by_side, start)
+from command import (COMMAND, DATA, FAILURE, MPIRUN, USAGE, aloni, aloni_each, finish, run_side_by_side, start,
+                     with_strategy)
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from experiment import record
@@ -298,8 +299,9 @@ class BadInput(unittest.TestCase):
             os.mkdir(folder)
             good = self.path(f"kept{ranks}.json")
             launcher = [MPIRUN, "-n", str(ranks)]
-            process = start(launcher + [COMMAND, "train", "--data", DATA, "--epochs", "2", "--progress", "none", lost,
-                                        os.path.join(folder, "out.json"), kept, good])
+            arguments = ("train", "--data", DATA, "--epochs", "2", "--progress", "none", lost,
+                         os.path.join(folder, "out.json"), kept, good)
+            process = start(launcher + [COMMAND, *with_strategy(arguments, ranks)])
             first = process.stdout.readline()  # the file could have been written until here
             os.rmdir(folder)
             result = finish(process, 60)

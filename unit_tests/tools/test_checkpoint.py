@@ -14,7 +14,8 @@ import tempfile
 import time
 import unittest
 
-from command import COMMAND, DATA, FAILURE, MPIRUN, SLOWDOWN, USAGE, aloni, finish, run_side_by_side, start
+from command import (COMMAND, DATA, FAILURE, MPIRUN, SLOWDOWN, USAGE, aloni, finish, run_side_by_side, start,
+                     with_strategy)
 from processes import ranks_of
 
 STOPPED = 3
@@ -56,7 +57,7 @@ class Checkpoint(unittest.TestCase):
 
     def launch(self, *arguments, ranks):
         launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
-        return start(launcher + [COMMAND, *TRAINING, *arguments])
+        return start(launcher + [COMMAND, *with_strategy((*TRAINING, *arguments), ranks)])
 
     def wait_for_checkpoint(self, process, than):
         """Until there is a newer checkpoint than `than`, or the process has ended."""

@@ -36,7 +36,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from command import COMMAND, DATA, MPIRUN, SLOWDOWN
+from command import COMMAND, DATA, MPIRUN, SLOWDOWN, with_strategy
 from processes import descendants, lives, ranks_of
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -124,9 +124,10 @@ class Run:
 
     def __init__(self, size, nodes, recovers, arguments, variables):
         self.output = tempfile.TemporaryFile("w+")
-        command = [MPIRUN, *(["--enable-recovery"] if recovers else []), "-n", str(size), COMMAND, "train", "--data",
-                   DATA, "--batch", "256", "--progress", "none", "--stuck-after", str(STUCK_AFTER),
-                   "--ranks-per-node", str(ranks_per_node(size, nodes)), *arguments]
+        training = ("train", "--data", DATA, "--batch", "256", "--progress", "none", "--stuck-after", str(STUCK_AFTER),
+                    "--ranks-per-node", str(ranks_per_node(size, nodes)), *arguments)
+        command = [MPIRUN, *(["--enable-recovery"] if recovers else []), "-n", str(size), COMMAND,
+                   *with_strategy(training, size)]
         self.launcher = subprocess.Popen(command, stdout=self.output, stderr=self.output, start_new_session=True,
                                          env=os.environ | variables)
         self.known = {}  # rank: process

@@ -6,12 +6,7 @@ import tempfile
 import unittest
 import xml.etree.ElementTree
 
-from command import FAILURE, USAGE, aloni
-
-# Open MPI cannot start with WITHOUT_MPI: it has no transport of that name.
-LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MV2_", "FLUX_", "ALPS_", "PALS_", "JSM_")
-SHELL = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
-WITHOUT_MPI = SHELL | {"OMPI_MCA_pml": "nonsense", "OMPI_MCA_btl": "nonsense"}
+from command import FAILURE, SHELL, USAGE, WITHOUT_MPI, aloni
 
 
 class Plan(unittest.TestCase):

@@ -101,7 +101,7 @@ class ProgressLine(unittest.TestCase):
         # The launcher forwards stdout and stderr in any order: a result may arrive before the line is erased. So stdout
         # is left out.
         launcher = ["sh", "-c", 'exec "$0" "$@" >/dev/null', MPIRUN, "-n", "2"]
-        window = self.start("--progress", "line", "--steps", STEPS, columns=50, launcher=launcher)
+        window = self.start("--progress", "line", "--steps", STEPS, "--strategy", "n2", columns=50, launcher=launcher)
         window.read(60)
         self.assertEqual(window.code, 0, window.text)
         lines = progress_lines(window.text)

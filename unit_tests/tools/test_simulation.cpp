@@ -1,0 +1,190 @@
+#include <aloni/core/error.hpp>
+#include <aloni/model/shipped_machines.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/tools/plan_summary.hpp>
+#include <aloni/tools/quantity_text.hpp>
+#include <aloni/tools/simulation.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+namespace test_simulation {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+SimulationRequest request(const std::string& model, const std::string& machine = "x86_server") {
+  return {.model = model, .network = nn::make_model(model), .machine = model::find_machine(machine)};
+}
+SimulationCase on_ranks(int ranks, const std::string& split, Index batch = 64) {
+  return {.ranks = ranks, .batch = batch, .strategy = nn::Strategy::uniform(nn::LayerSplit::parse(split))};
+}
+SimulatedCase simulated(const SimulationRequest& r, const SimulationCase& c) { return simulate_case(r, c); }
+
+/// The request with these cases, and their results.
+std::pair<SimulationRequest, std::vector<SimulatedCase>> sweep(SimulationRequest r, std::vector<SimulationCase> cases) {
+  r.cases = std::move(cases);
+  std::vector<SimulatedCase> results;
+  for (const SimulationCase& c : r.cases) results.push_back(simulate_case(r, c));
+  return {r, results};
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST(Simulation, HasTheMemoryOfThePlan) {
+  const SimulatedCase result = simulated(request("lenet5"), on_ranks(4, "h2w2"));
+  const PlanSummary plan = summarise({.model = "lenet5",
+                                      .network = nn::make_model("lenet5"),
+                                      .strategy = nn::Strategy::uniform(nn::LayerSplit::parse("h2w2")),
+                                      .batch = 64,
+                                      .ranks = 4});
+  EXPECT_EQ(result.memory_bytes, plan.peak_bytes);
+  EXPECT_EQ(result.separate_bytes, plan.memory.separate);
+  EXPECT_EQ(result.reason, "");
+}
+
+TEST(Simulation, IsFasterWithMoreOfTheResourceThatLimits) {
+  const SimulationRequest r = request("resnet18");
+  const auto seconds = [&](const model::MachineFactors& factors) {
+    SimulationCase c = on_ranks(64, "n64");
+    c.factors = factors;
+    return simulated(r, c).step.seconds;
+  };
+  const double before = seconds({});
+  EXPECT_LT(seconds({.flops = 2}), before);
+  EXPECT_LT(seconds({.memory_bandwidth = 2}), before);
+  EXPECT_DOUBLE_EQ(seconds({.link_bandwidth = 2}), before);  // one node
+  EXPECT_GT(seconds({.flops = 0.5}), before);
+}
+
+TEST(Simulation, OfAShareOfANodeDoesNotShareItsMemoryWithAbsentRanks) {
+  const SimulationRequest r = request("resnet18");
+  EXPECT_LT(simulated(r, on_ranks(1, "1", 1)).step.seconds, simulated(r, on_ranks(64, "n64", 64)).step.seconds);
+}
+
+TEST(Simulation, SaysWhichRankAndNodeNeedTooMuchMemory) {
+  SimulationRequest r = request("resnet18");
+  r.memory_limit = 1 << 20;
+  const SimulatedCase result = simulated(r, on_ranks(2, "n2"));
+  EXPECT_GT(result.step.seconds, 0);
+  EXPECT_THAT(result.reason, AllOf(HasSubstr("rank 0 needs "), HasSubstr(bytes_text(result.memory_bytes)),
+                                   HasSubstr("more than its 1024.0 KiB"), HasSubstr("\"")));
+}
+
+TEST(Simulation, TakesTheMemoryOfTheMachineAsTheLimitAndZeroAsNone) {
+  SimulationRequest r = request("resnet18");
+  r.machine.memory_bytes = 1e6;
+  EXPECT_NE(simulated(r, on_ranks(2, "n2")).reason, "");
+  r.machine.memory_bytes = 0;
+  EXPECT_EQ(simulated(r, on_ranks(2, "n2")).reason, "");
+}
+
+TEST(Simulation, RecomputesToFitIntoTheMemoryOrAsMuchAsItCan) {
+  SimulationRequest r = request("resnet18");
+  const SimulatedCase before = simulated(r, on_ranks(1, "1"));
+  r.recompute = "auto";
+  r.memory_limit = before.memory_bytes * 9 / 10;
+  const SimulatedCase fitting = simulated(r, on_ranks(1, "1"));
+  EXPECT_EQ(fitting.reason, "");
+  EXPECT_LE(fitting.memory_bytes, *r.memory_limit);
+  EXPECT_GT(fitting.step.seconds, before.step.seconds);
+  r.memory_limit = 1 << 20;
+  const SimulatedCase least = simulated(r, on_ranks(1, "1"));
+  EXPECT_NE(least.reason, "");
+  EXPECT_LT(least.memory_bytes, fitting.memory_bytes);
+}
+
+TEST(Simulation, ChoosesAStrategyThatIsNotSlowerThanOneGrid) {
+  const SimulationRequest r = request("lenet5");
+  SimulationCase automatic{.ranks = 4, .batch = 64};
+  const SimulatedCase chosen = simulated(r, automatic);
+  EXPECT_EQ(chosen.strategy, "auto");
+  for (const char* grid : {"n4", "h4", "h2w2", "n2h2"})
+    EXPECT_LE(chosen.step.seconds, simulated(r, on_ranks(4, grid)).step.seconds * (1 + 1e-9)) << grid;
+}
+
+TEST(Simulation, SaysThatNoStrategyFitsIntoTheMemory) {
+  SimulationRequest r = request("lenet5");
+  r.memory_limit = 64 << 10;
+  r.cases = {{.ranks = 2, .batch = 4}};
+  const std::vector<SimulatedCase> results{simulated(r, r.cases[0])};
+  EXPECT_FALSE(results[0].was_simulated());
+  EXPECT_THAT(results[0].reason, AllOf(HasSubstr("65536 bytes"), HasSubstr("at least ")));
+  EXPECT_THAT(to_text(r, results), HasSubstr("infeasible 65536 bytes"));
+  const auto json = nlohmann::json::parse(to_json(r, results));
+  EXPECT_TRUE(json["step_seconds"].is_null());
+  EXPECT_EQ(json["feasible"], false);
+  EXPECT_EQ(json["reason"], results[0].reason);
+  r.cases.push_back(on_ranks(2, "n2", 4));
+  EXPECT_THAT(to_text(r, {results[0], simulated(r, r.cases[1])}),
+              AllOf(HasSubstr("- *"), HasSubstr("* needs more than the 64.0 KiB of a rank")));
+}
+
+TEST(Simulation, RefusesMoreRanksThanTheMachineHasAndGridsOfOtherSizes) {
+  EXPECT_THROW(simulated(request("lenet5", "lassen"), on_ranks(2601, "n2601")), InvalidArgument);
+  EXPECT_THROW(simulated(request("lenet5"), on_ranks(4, "h3")), InvalidArgument);
+}
+
+TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
+  const auto [r, results] = sweep(request("lenet5"), {on_ranks(2, "h2")});
+  const auto json = nlohmann::ordered_json::parse(to_json(r, results));
+  std::vector<std::string> names;
+  for (const auto& [name, value] : json.items()) names.push_back(name);
+  EXPECT_THAT(names, testing::ElementsAre("ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor",
+                                          "link_bandwidth_factor", "step_seconds", "forward_seconds",
+                                          "backward_seconds", "update_seconds", "exposed_communication_seconds",
+                                          "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank",
+                                          "feasible", "reason", "kernel_sources", "layers", "cases", "run"));
+  EXPECT_EQ(json["cases"].size(), 1U);
+  EXPECT_EQ(json["cases"][0]["step_seconds"], json["step_seconds"]);
+  EXPECT_EQ(json["step_seconds"], results[0].step.seconds);
+  EXPECT_EQ(json["memory_bytes_per_rank"], results[0].memory_bytes);
+  EXPECT_EQ(json["feasible"], true);
+  EXPECT_EQ(json["layers"].size(), 12U);
+  EXPECT_EQ(json["layers"][0]["grid"], "h2");
+  EXPECT_EQ(json["run"]["machine"], "x86_server");
+  const auto [all, several] = sweep(request("lenet5"), {on_ranks(1, "1"), on_ranks(2, "h2")});
+  const auto of_several = nlohmann::json::parse(to_json(all, several));
+  EXPECT_FALSE(of_several.contains("step_seconds"));
+  EXPECT_EQ(of_several["cases"][1]["step_seconds"], json["step_seconds"]);
+}
+
+TEST(Simulation, PrintsAtMostAHundredColumns) {
+  const auto [one, result] = sweep(request("resnet50", "lassen"), {on_ranks(128, "n32h2w2", 1024)});
+  EXPECT_LE(longest_line(to_text(one, result)), 100U);
+  std::vector<SimulationCase> cases{on_ranks(4, "n4"), on_ranks(128, "n32h2w2", 1024)};
+  cases[1].factors = {2.5, 0.25, 1.5};
+  const auto [several, results] = sweep(request("lenet5", "lassen"), cases);
+  const std::string text = to_text(several, results);
+  EXPECT_LE(longest_line(text), 100U);
+  for (const char* heading : {"x flops", "x memory", "x links", "samples/s"}) EXPECT_THAT(text, HasSubstr(heading));
+}
+
+TEST(Simulation, ShowsFactorsOnlyWhereTheyDiffer) {
+  const auto [r, results] = sweep(request("lenet5"), {on_ranks(1, "1"), on_ranks(2, "n2")});
+  EXPECT_THAT(to_text(r, results), AllOf(testing::Not(HasSubstr("x ")), HasSubstr("backward")));
+}
+
+TEST(QuantityText, OfSecondsHasThreeDigits) {
+  EXPECT_EQ(seconds_text(0), "0 s");
+  EXPECT_EQ(seconds_text(1.2345), "1.23 s");
+  EXPECT_EQ(seconds_text(12345), "12345 s");
+  EXPECT_EQ(seconds_text(0.012345), "12.3 ms");
+  EXPECT_EQ(seconds_text(0.99999), "1.00 s");
+  EXPECT_EQ(seconds_text(456e-6), "456 us");
+  EXPECT_EQ(seconds_text(1e-9), "1.00 ns");
+}
+
+}  // namespace test_simulation
+}  // namespace aloni::tools
