@@ -16,7 +16,7 @@ namespace aloni {
 
 namespace {
 
-constexpr std::size_t max_file_bytes = 1 << 20, first_bytes = 1 << 12;
+constexpr std::size_t first_bytes = 1 << 12;
 
 std::string reason() { return std::string(" (") + std::strerror(errno) + ")"; }
 
@@ -50,13 +50,13 @@ int open_regular_file(const char* operation, const std::string& path, const char
   return fd;
 }
 
-std::string read_text_file(const char* operation, const std::string& path, const char* what) {
+std::string read_text_file(const char* operation, const std::string& path, const char* what, std::size_t most_bytes) {
   const int fd = open_regular_file(operation, path, what);
   std::string text;  // grows with the bytes that were read
   std::size_t have = 0;
   ssize_t got = 1;
-  while (got != 0 && have <= max_file_bytes) {
-    if (have == text.size()) text.resize(std::min(max_file_bytes + 1, std::max(first_bytes, 2 * have)));
+  while (got != 0 && have <= most_bytes) {
+    if (have == text.size()) text.resize(std::min(most_bytes + 1, std::max(first_bytes, 2 * have)));
     got = ::read(fd, text.data() + have, text.size() - have);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) break;
@@ -66,7 +66,8 @@ std::string read_text_file(const char* operation, const std::string& path, const
   ::close(fd);
   if (got < 0) throw FileError(operation, path, "cannot be read" + why, "a readable file");
   text.resize(have);
-  if (text.size() > max_file_bytes) throw FileError(operation, path, "longer than 1 MiB", what);
+  if (text.size() > most_bytes)
+    throw FileError(operation, path, "longer than " + std::to_string(most_bytes >> 20) + " MiB", what);
   return text;
 }
 

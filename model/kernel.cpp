@@ -2,6 +2,7 @@
 
 #include <aloni/nn/operation.hpp>
 #include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/isolated_node.hpp>
 
 #include <algorithm>
 #include <array>
@@ -148,6 +149,9 @@ struct Maker {
     flag("relu", w.relu);
     flag("bias", w.bias != nn::no_buffer);
     flag("copy", w.copy != nn::no_buffer);
+    // The first node of a pass also puts the filters in the order of the kernels.
+    const auto position = &node - plan.nodes.data();
+    flag("filters_ready", !nn::orders_filters(plan, static_cast<int>(position)));
     append_calls(problem.key, plan, w, w.source, w.target);
     const KernelKind kind = w.gathers ? KernelKind::convolution_forward : KernelKind::convolution_data;
     for (const nn::ConvolutionCall& call : w.calls)

@@ -141,7 +141,10 @@ class Walk {
         }
       } else {
         costs.kernel = kernels.of(kernel_of(c.plan, node));
-        costs.kernel.seconds *= options_.kernel_scale;
+        const double fixed = costs.kernel.source == KernelSource::measured
+                                 ? 0
+                                 : std::min(machine.processor.kernel_seconds, costs.kernel.seconds);
+        costs.kernel.seconds = fixed + options_.kernel_scale * (costs.kernel.seconds - fixed);
       }
     }
   }
@@ -209,17 +212,26 @@ class Walk {
       queue = now;
       c.ends[a] = now;
       ++c.next;
+      // On a device communication runs beside kernels. Its cost is the idle time of their queue.
+      if (communicates && !description_.on_host) time = {};
       record(c, step, action, start, now, time);
-      if (a + 1 == c.actions.size()) {
-        const double end = std::max(c.kernel_queue, c.communication_queue);
-        c.kernel_queue = end;
-        if (!description_.on_host) c.communication_queue = end;
-        c.step_ends.push_back(end);
-      }
+      if (a + 1 == c.actions.size()) end_step(c, step, action.node);
     }
     if (c.actions.empty()) c.step_ends.assign(walked_steps, 0);
     return true;
   }
+
+  void end_step(RankClass& c, std::size_t step, int last_node) {
+    const double end = std::max(c.kernel_queue, c.communication_queue);
+    if (!description_.on_host) {
+      if (step + 1 == walked_steps) times_of(c)[static_cast<std::size_t>(last_node)].waits += end - c.kernel_queue;
+      c.communication_queue = end;
+    }
+    c.kernel_queue = end;
+    c.step_ends.push_back(end);
+  }
+
+  std::vector<RankTime>& times_of(const RankClass& c) { return times_[static_cast<std::size_t>(&c - classes_.data())]; }
 
   std::size_t place(const RankClass& c, std::size_t step, int node) const {
     return step * static_cast<std::size_t>(c.plan.communications) +
@@ -268,8 +280,7 @@ class Walk {
   void record(const RankClass& c, std::size_t step, const nn::StepAction& action, double start, double end,
               const RankTime& time) {
     if (step + 1 < walked_steps) return;
-    const auto k = static_cast<std::size_t>(&c - classes_.data());
-    times_[k][static_cast<std::size_t>(action.node)] += time;
+    times_of(c)[static_cast<std::size_t>(action.node)] += time;
     if (options_.timeline) result_.actions.push_back({c.rank, action.node, action.kind, start, end});
   }
 

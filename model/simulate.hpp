@@ -22,13 +22,15 @@ namespace aloni::model {
 struct SimulationOptions {
   nn::StepKind kind = nn::StepKind::training;
   nn::StepOptions step = {};
-  /// Factor of all times of kernels.
+  /// Factor of the times of kernels. It does not change Processor::kernel_seconds, which kernels that are not measured
+  /// take besides.
   double kernel_scale = 1;
   /// SimulatedStep has the actions of all walked ranks.
   bool timeline = false;
 };
 
-/// Seconds of one rank. `kernels + copies + waits` is the time of all its actions.
+/// Seconds of one rank. On a host `kernels + copies + waits` is the time of all its actions. On a device copies run
+/// beside kernels: there `waits` is the time in which no kernel runs, and `copies` is 0.
 struct RankTime {
   double kernels = 0;
   double copies = 0;  ///< packing, unpacking, sums over ranks, posting of messages: the core is busy

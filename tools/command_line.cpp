@@ -9,6 +9,7 @@
 #include <aloni/tools/plan_command.hpp>
 #include <aloni/tools/predict_command.hpp>
 #include <aloni/tools/run_configuration.hpp>
+#include <aloni/tools/simulate_command.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 
@@ -105,6 +106,7 @@ class CommandLine {
     if (info_.chosen()) info_.check();
     if (calibrate_.chosen()) calibrate_.check();
     if (plan_.chosen()) plan_.check();
+    if (simulate_.chosen()) simulate_.check();
     return "";
   }
 
@@ -121,15 +123,17 @@ class CommandLine {
     if (info_.chosen()) info_.add_to(values);
     if (calibrate_.chosen()) calibrate_.add_to(values);
     if (plan_.chosen()) plan_.add_to(values);
+    if (simulate_.chosen()) simulate_.add_to(values);
     return values;
   }
 
   /// Whether a subcommand is to run that needs a communicator, or Kokkos. @pre parse() has returned
-  bool needs_ranks() const { return !plan_.chosen(); }
+  bool needs_ranks() const { return !plan_.chosen() && !simulate_.chosen(); }
 
   /// @pre !needs_ranks()
   void run_alone() const {
     if (plan_.chosen()) plan_.run();
+    if (simulate_.chosen()) simulate_.run();
   }
 
   void run(const comm::Communicator& comm) const {
@@ -142,7 +146,7 @@ class CommandLine {
     if (info_.chosen()) info_.run(comm);
     if (calibrate_.chosen()) calibrate_.run(comm);
     if (needs_ranks()) return;
-    comm::collectively(comm, "aloni plan", [&] {
+    comm::collectively(comm, plan_.chosen() ? "aloni plan" : "aloni simulate", [&] {
       if (comm.rank() == 0) run_alone();
     });
   }
@@ -183,6 +187,7 @@ class CommandLine {
   InfoCommand info_{app_};
   CalibrateCommand calibrate_{app_};
   PlanCommand plan_{app_};
+  SimulateCommand simulate_{app_};
 };
 
 void print(const std::string& text) {

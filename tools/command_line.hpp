@@ -15,7 +15,7 @@ void run_command_line(const comm::Communicator& comm, const std::vector<std::str
                       const std::string& kokkos_error);
 
 /// The same in this process alone, without MPI and Kokkos: prints help or version, refuses wrong usage, or runs a
-/// subcommand that only computes (`plan`). Returns false, and has done nothing, if the subcommand needs ranks.
+/// subcommand that only computes (`plan`, `simulate`). Returns false, and has done nothing, if the subcommand needs ranks.
 /// Throws UsageError and the exceptions of the subcommand.
 bool run_without_ranks(const std::vector<std::string>& arguments, const std::string& kokkos_error);
 

@@ -9,7 +9,6 @@
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/result_file.hpp>
-#include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <fmt/format.h>
@@ -62,7 +61,7 @@ void EvaluateCommand::run(const comm::Communicator& comm) const {
   comm::collectively(comm, "aloni evaluate --json", [&] {
     if (speaks && !json_.empty()) check_result_file_can_be_written(json_);
   });
-  const nn::Strategy strategy = strategy_from_argument(comm, inference_.strategy());
+  const nn::Strategy strategy = inference_.strategy().read(comm);
   const auto data = comm::collectively(comm, "aloni evaluate --data", [&] { return nn::open_data_sets(data_); });
   if (!data.test) refuse("--data", data_, "a folder with a test set");
   const auto network = comm::collectively(comm, "aloni evaluate --model",

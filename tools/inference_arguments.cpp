@@ -3,7 +3,6 @@
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/precision_argument.hpp>
-#include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <utility>
@@ -18,7 +17,7 @@ void InferenceArguments::add_options(CLI::App& command) {
              "Weights of the newest whole checkpoint in this folder of aloni train, or their average if it has one",
              "DIR");
   add_option(command, "--batch", batch_, "Samples at a time, summed over all ranks", "N");
-  add_strategy_option(command, strategy_);
+  strategy_.add_options(command);
   add_precision_option(command, precision_);
   add_backend_option(command, backend_);
 }
@@ -33,12 +32,12 @@ void InferenceArguments::check() const {
   check_range("--batch", batch_, 1, most_of_an_option);
   precision_of(precision_);
   backend_of(backend_);
-  check_strategy_option(*command_, strategy_);
+  strategy_.check();
 }
 
 void InferenceArguments::add_to(comm::ReplicatedValues& values) const {
   values.add("--weights", weights_).add("--checkpoint", checkpoint_).add("--batch", batch_);
-  values.add("--strategy", strategy_.empty() ? "not given" : strategy_);
+  strategy_.add_to(values);
   values.add("--precision", precision_).add("--backend", backend_);
 }
 

@@ -3,6 +3,7 @@
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/nn/inference.hpp>
+#include <aloni/tools/strategy_argument.hpp>
 
 #include <cstdint>
 #include <string>
@@ -24,12 +25,13 @@ class InferenceArguments {
 
   nn::TrainedWeights weights() const { return {weights_, checkpoint_}; }
   nn::InferenceOptions options() const;
-  const std::string& strategy() const { return strategy_; }
+  const StrategyArgument& strategy() const { return strategy_; }
   const std::string& precision() const { return precision_; }
 
  private:
   CLI::App* command_ = nullptr;
-  std::string weights_, checkpoint_, strategy_, precision_ = "float", backend_ = "automatic";
+  std::string weights_, checkpoint_, precision_ = "float", backend_ = "automatic";
+  StrategyArgument strategy_{FewerBlocks::repeated};
   std::int64_t batch_ = 64;
 };
 

@@ -1,5 +1,5 @@
 // The aloni command: starts MPI and Kokkos, then runs the command line on all ranks together. Without a launcher
-// `aloni plan` starts neither: it also works where MPI cannot start, on a login node.
+// `aloni plan` and `aloni simulate` start neither: they also work where MPI cannot start, on a login node.
 #include <aloni/core/environment.hpp>
 #include <aloni/core/notice.hpp>
 #include <aloni/tools/command_line.hpp>

@@ -4,6 +4,8 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/tools/memory_arguments.hpp>
+#include <aloni/tools/network_arguments.hpp>
+#include <aloni/tools/strategy_argument.hpp>
 
 #include <cstdint>
 #include <string>
@@ -30,9 +32,11 @@ class PlanCommand {
 
  private:
   CLI::App* command_;
-  std::string model_ = "lenet5", input_, strategy_, precision_ = "float", optimiser_ = "sgd", json_, export_, drawing_;
+  std::string precision_ = "float", optimiser_ = "sgd", json_, export_, drawing_;
+  NetworkArguments network_;
+  StrategyArgument strategy_{FewerBlocks::repeated};
   MemoryArguments memory_;
-  Index classes_ = 0, batch_ = 64;  // classes_ counts only if it is given
+  Index batch_ = 64;
   std::int64_t ranks_ = 1, ranks_per_node_ = 0;
 };
 

@@ -4,6 +4,7 @@
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
+#include <aloni/tools/text_table.hpp>
 
 #include <fmt/format.h>
 
@@ -15,28 +16,6 @@ namespace aloni::tools {
 
 using views::Dim;
 using views::Extents;
-
-namespace {
-
-/// Columns of equal width; the first `left` are aligned to the left.
-std::string table(const std::vector<std::vector<std::string>>& rows, std::size_t left) {
-  std::vector<std::size_t> widths(rows.front().size(), 0);
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text;
-  for (const auto& row : rows) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += i == 0 ? "" : "  ";
-      line += i < left ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("{:>{}}", row[i], widths[i]);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
-  }
-  return text;
-}
-
-}  // namespace
 
 std::string extents_text(const Extents& e, int spatial_rank) {
   std::string text = std::to_string(e[Dim::sample]);
@@ -125,7 +104,7 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
                     extents_text(layer.ghosted, spatial), std::to_string(layer.messages), bytes_text(layer.halo_bytes),
                     number_text(layer.flops), bytes_text(layer.memory_bytes)});
   }
-  text += table(rows, 5);
+  text += text_table(rows, 5);
   text += "\nEach number is that of the rank with the largest number, in one training step.\n";
   text += fmt::format("flops      {}\n", number_text(summary.flops));
   text += fmt::format("sent       {} in {} messages; {} of it are sums of gradients\n", bytes_text(summary.bytes_sent),

@@ -8,7 +8,6 @@
 #include <aloni/tools/predict_command.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/result_file.hpp>
-#include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <fmt/format.h>
@@ -106,7 +105,7 @@ void PredictCommand::run(const comm::Communicator& comm) const {
     place = place_of_result_file(output_);
   });
   comm.broadcast(place, 0);
-  const nn::Strategy strategy = strategy_from_argument(comm, inference_.strategy());
+  const nn::Strategy strategy = inference_.strategy().read(comm);
   const nn::Dataset set = comm::collectively(comm, "aloni predict --input", [&] { return open(); });
   const auto network = comm::collectively(comm, "aloni predict", [&] {
     nn::ModelOptions given{.input = set.inputs->extents()};

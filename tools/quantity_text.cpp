@@ -22,4 +22,13 @@ std::string number_text(double number) {
   return u == 0 ? fmt::format("{:.0f}", number) : fmt::format("{:.1f}{}", number, units[u]);
 }
 
+std::string seconds_text(double seconds) {
+  constexpr std::array units{"s", "ms", "us", "ns"};
+  if (seconds == 0) return "0 s";
+  std::size_t u = 0;
+  for (; seconds < 0.9995 && u + 1 < units.size(); ++u) seconds *= 1000;
+  const int digits = seconds < 9.995 ? 2 : seconds < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f} {}", seconds, digits, units[u]);
+}
+
 }  // namespace aloni::tools

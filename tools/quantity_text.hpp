@@ -12,4 +12,7 @@ std::string bytes_text(Index bytes);
 /// "61706" as "61.7 k": at most 10,000 of a unit (k, M, G, T, P).
 std::string number_text(double number);
 
+/// "1.23 s", "12.3 ms", "456 us": three digits, and more above 999 s.
+std::string seconds_text(double seconds);
+
 }  // namespace aloni::tools

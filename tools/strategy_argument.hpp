@@ -1,8 +1,13 @@
 #pragma once
-// The option --strategy of several subcommands.
+// The options --strategy and --complete of several subcommands: the split of each layer over the ranks.
+//
+//   StrategyArgument strategy{FewerBlocks::refused};
+//   strategy.add_options(command);                         // then: app.parse(…), strategy.check()
+//   const nn::Strategy splits = strategy.read(1024);       // --strategy h4w2 --complete n: n128h4w2
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/strategy.hpp>
 
+#include <cstdint>
 #include <string>
 
 namespace CLI {
@@ -11,18 +16,40 @@ class App;
 
 namespace aloni::tools {
 
-/// Adds the option. @pre `strategy` outlives `command`
-void add_strategy_option(CLI::App& command, std::string& strategy);
-/// Throws UsageError if the option is given and empty.
-void check_strategy_option(const CLI::App& command, const std::string& strategy);
+/// The meaning of a grid on the command line with fewer blocks than ranks. A training with it computes each block
+/// several times, which a user hardly wants. Strategy files may always have such grids, for single layers.
+enum class FewerBlocks : std::uint8_t { repeated, refused };
 
-/// The strategy in the file `argument` if the file exists, otherwise the grid `argument` for all layers. An empty
-/// argument splits samples over `ranks` ranks.
-/// Throws UsageError, FileError, InvalidArgument.
-nn::Strategy read_strategy_argument(const std::string& argument, int ranks);
+/// The grid with more blocks in one dimension, so that it has a block for each of `ranks` ranks. Unchanged if its
+/// number of blocks does not divide `ranks`. `letter`: of nn::LayerSplit. @pre one of "n", "d", "h", "w", "c", "f"
+nn::LayerSplit completed(nn::LayerSplit split, const std::string& letter, int ranks);
 
-/// The same for the ranks of `comm`. Only rank 0 reads the file, so all ranks get the same strategy.
-/// Collective. Throws UsageError, FileError, InvalidArgument on rank 0, PeerFailed on the others.
-nn::Strategy strategy_from_argument(const comm::Communicator& comm, const std::string& argument);
+class StrategyArgument {
+ public:
+  explicit StrategyArgument(FewerBlocks fewer) : fewer_(fewer) {}
+  /// Adds the options to `command`. @pre this object outlives `command`
+  void add_options(CLI::App& command);
+  /// Throws UsageError for an empty strategy, an unknown letter, and --complete without a grid.
+  void check() const;
+  /// The options that all ranks must pass alike.
+  void add_to(comm::ReplicatedValues& values) const;
+
+  /// The strategy in the file that --strategy names, if it exists, otherwise its grid for all layers, completed.
+  /// Without --strategy: samples over `ranks` ranks. Not collective.
+  /// Throws UsageError, FileError, InvalidArgument.
+  nn::Strategy read(int ranks) const;
+
+  /// The same for the ranks of `comm`. Only rank 0 reads the file, so all ranks get the same strategy.
+  /// Collective. Throws UsageError, FileError, InvalidArgument on rank 0, PeerFailed on the others.
+  nn::Strategy read(const comm::Communicator& comm) const;
+
+  /// The argument of --strategy; empty if it is not given.
+  const std::string& text() const { return strategy_; }
+
+ private:
+  CLI::App* command_ = nullptr;
+  FewerBlocks fewer_;
+  std::string strategy_, complete_;
+};
 
 }  // namespace aloni::tools

@@ -9,7 +9,6 @@
 #include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/run_folder.hpp>
 #include <aloni/tools/stop_signals.hpp>
-#include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 #include <aloni/tools/train_output.hpp>
@@ -64,7 +63,7 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--batch", options_.batch, "Samples per step, summed over all ranks", "N");
   add("--accumulate", options_.accumulate,
       "Micro-batches of a step, which are computed one after another in the memory of one; divides --batch", "N");
-  add_strategy_option(*command_, strategy_);
+  strategy_.add_options(*command_);
   add_precision_option(*command_, precision_);
   add("--seed", seed_, "Seed of the initial parameters and of the order of samples", "N");
   optimiser_.add_options(*command_);
@@ -152,7 +151,7 @@ void TrainCommand::check() const {
   if (!export_.empty() && (export_ == json_ || export_ == trace_))
     refuse("--export", export_, "a path that differs from --json and --trace");
   if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
-  check_strategy_option(*command_, strategy_);
+  strategy_.check();
 }
 
 void TrainCommand::add_to(comm::ReplicatedValues& values) const {
@@ -164,7 +163,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
       .add("--epochs", options_.epochs)
       .add("--steps", options_.steps);
   values.add("--batch", options_.batch).add("--accumulate", options_.accumulate);
-  values.add("--strategy", strategy_.empty() ? "not given" : strategy_);
+  strategy_.add_to(values);
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
   memory_.add_to(values);
@@ -252,7 +251,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     });
   }
   if (!tuning_.empty()) use_tuning_file(comm, tuning_);
-  const nn::Strategy strategy = strategy_from_argument(comm, strategy_);
+  const nn::Strategy strategy = strategy_.read(comm);
   const nn::TrainAndTestSets data = comm::collectively(comm, "aloni train --data", [&] { return data_.open(); });
   const nn::NetworkDescription network =
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });

@@ -10,6 +10,7 @@
 #include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/progress.hpp>
+#include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/train_output.hpp>
 
 #include <string>
@@ -45,7 +46,7 @@ class TrainCommand {
   TrainRun train_run(const comm::Communicator& comm, const nn::Strategy& strategy) const;
 
   CLI::App* command_;
-  std::string model_ = "lenet5", strategy_, precision_ = "float", backend_ = "automatic", gradients_ = "all",
+  std::string model_ = "lenet5", precision_ = "float", backend_ = "automatic", gradients_ = "all",
               progress_ = "automatic", json_, tuning_, trace_, weights_, export_, run_, config_;
   std::string input_;
   std::int64_t classes_ = 0;
@@ -55,6 +56,7 @@ class TrainCommand {
   OptimiserArguments optimiser_;
   CheckpointArguments checkpoint_;
   MemoryArguments memory_;
+  StrategyArgument strategy_{FewerBlocks::refused};
   nn::TrainOptions options_;
 };
 

@@ -26,10 +26,10 @@ for header in Kokkos_Core.hpp mpi.h omp.h aloni/core/comm/mpi.hpp aloni/nn/netwo
   echo "a source that includes <$header> passes for pure"
   exit 1
 done
-for folder in nn/plan nn/plan/detail nn/models views halo; do
+for folder in nn/plan nn/plan/detail nn/models views halo model; do
   [[ " $*" == *" $folder/"* ]] || { echo "no pure source of $folder is given: have the lists moved?"; exit 1; }
 done
-for file in "$source"/nn/plan/*.cpp "$source"/nn/plan/detail/*.cpp "$source"/nn/models/*.cpp; do
+for file in "$source"/nn/plan/*.cpp "$source"/nn/plan/detail/*.cpp "$source"/nn/models/*.cpp "$source"/model/*.cpp; do
   [[ " $* " == *" ${file#"$source"/} "* ]] || { echo "${file#"$source"/} must be listed as pure"; exit 1; }
 done
 is_pure "${@/#/$source/}" >/dev/null && { echo "$# sources are pure"; exit 0; }

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Trains ResNet-18 on CIFAR-10 by one recipe in aloni and in PyTorch, and compares their test accuracies over seeds.
+# SGD with momentum 0.9 and weight decay 5e-4, mini-batches of 64, learning rate 0.05 falling linearly to 0, random
+# shifts of up to 4 pixels, random mirroring. Fails if the mean accuracies differ by more than TOLERANCE.
+#   PYTHON=~/peers/bin/python bench/compare/accuracy.sh DIR       DIR: data_batch_*.bin and test_batch.bin
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd "$here/../.." && pwd)
+aloni=${ALONI:-$root/build/host/bin/aloni}
+python=${PYTHON:-python3}
+epochs=${EPOCHS:-8}
+seeds=${SEEDS:-1 2 3}
+(($# == 1)) || { echo "accuracy.sh: expected one folder with CIFAR-10 in binary form" >&2; exit 2; }
+[[ -x $aloni ]] || { echo "accuracy.sh: no program $aloni; build target aloni_command or set ALONI" >&2; exit 1; }
+"$python" -c 'import torch, numpy' ||
+  { echo "accuracy.sh: $python has no PyTorch; see $here/README.md, set PYTHON" >&2; exit 1; }
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
+for seed in $seeds; do
+  OMP_NUM_THREADS=1 "$root/scripts/mpirun" -n 2 "$aloni" train --model resnet18 --data "$1" --epochs "$epochs" \
+    --seed "$seed" --shift 4 --flip --weight-decay 5e-4 --progress none --json "$work/aloni.$seed.json" >/dev/null
+  "$python" "$here/accuracy_pytorch.py" --data "$1" --epochs "$epochs" --seed "$seed" >"$work/pytorch.$seed.json"
+  python3 - "$work" "$seed" <<'PYTHON'
+import json
+import sys
+folder, seed = sys.argv[1:]
+ours = json.load(open(f"{folder}/aloni.{seed}.json"))["epochs"][-1]["test_accuracy"]
+theirs = json.load(open(f"{folder}/pytorch.{seed}.json"))["accuracies"][-1]
+print(f"seed {seed}: aloni {100 * ours:.1f} %, PyTorch {100 * theirs:.1f} %", flush=True)
+print(ours, theirs, file=open(f"{folder}/accuracies", "a"))
+PYTHON
+done
+python3 - "$work/accuracies" "${TOLERANCE:-1.5}" <<'PYTHON'
+import sys
+pairs = [list(map(float, line.split())) for line in open(sys.argv[1])]
+ours, theirs = (100 * sum(column) / len(pairs) for column in zip(*pairs))
+print(f"mean: aloni {ours:.2f} %, PyTorch {theirs:.2f} %, difference {ours - theirs:+.2f} points")
+sys.exit(abs(ours - theirs) > float(sys.argv[2]))
+PYTHON

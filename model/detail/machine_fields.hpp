@@ -1,0 +1,204 @@
+#pragma once
+// The fields of a machine file: name, order and range of each, once for the reader and for the writer. A visitor has
+// these members:
+//
+//   v(name, value, range)                 a number, bool or text; `range` of numbers only
+//   v.object(name, visit)                 calls visit(inner visitor)
+//   v.list(name, vector, visit)           calls visit(element, inner visitor) for each element
+//   v.list(name, key, map, visit)         the same; the name of the element is the text `key` of its object
+//   v.numbers(name, vector, range)
+//   v.choice(name, value, names)          one of the texts of a table
+//   v.by_choice(name, map, names, range)  an object with a number for some texts of the table
+#include <aloni/model/machine.hpp>
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::model::detail {
+
+/// Wide bounds: a value outside them is a wrong unit, or a mistyped exponent.
+struct Range {
+  double least = 0, most = 0;
+  const char* unit = "";
+  bool or_zero = false;  ///< zero is in the range too: "not known"
+};
+
+inline constexpr double most_bytes = 1e16, most_count = 1e6;
+inline constexpr Range duration{0, 10, "seconds"};
+inline constexpr Range time_per_byte{1e-16, 1e-3, "seconds per byte", true};
+inline constexpr Range bandwidth{1e3, 1e16, "bytes per second"};
+inline constexpr Range bandwidth_or_zero{1e3, 1e16, "bytes per second", true};
+inline constexpr Range flop_rate{1e6, 1e18, "flops per second"};
+inline constexpr Range flop_rate_or_zero{1e6, 1e18, "flops per second", true};
+inline constexpr Range size{0, most_bytes, "bytes"};
+inline constexpr Range size_above_zero{1, most_bytes, "bytes"};
+inline constexpr Range size_or_unlimited{0, static_cast<double>(unlimited_bytes), "bytes"};
+inline constexpr Range count{1, most_count, ""};
+inline constexpr Range ratio{0, 10, ""};
+inline constexpr Range share{0, 1, ""};
+inline constexpr Range multiplications{0, 1e18, "multiplications"};
+inline constexpr Range pixels{0, 1e12, "pixels"};
+inline constexpr Range logarithm{-1000, 1000, ""};
+inline constexpr Range deviation{1e-12, 1000, ""};
+inline constexpr Range any_float{-3e38, 3e38, ""};
+inline constexpr Range feature{0, 1e300, ""};
+
+/// Texts of an enumeration, by its values.
+template <class T>
+using Names = std::vector<std::pair<T, std::string>>;
+
+inline const Names<KernelKind>& names_of_kinds() {
+  static const auto names = [] {
+    Names<KernelKind> all;
+    for (int k = 0; k < kernel_kinds; ++k)
+      all.emplace_back(static_cast<KernelKind>(k), name(static_cast<KernelKind>(k)));
+    return all;
+  }();
+  return names;
+}
+inline const Names<nn::ElementType>& names_of_types() {
+  static const Names<nn::ElementType> names{{nn::ElementType::float32, "float32"},
+                                            {nn::ElementType::float64, "float64"},
+                                            {nn::ElementType::bfloat16, "bfloat16"}};
+  return names;
+}
+inline const Names<comm::AllReduceAlgorithm>& names_of_algorithms() {
+  static const auto names = [] {
+    Names<comm::AllReduceAlgorithm> all;
+    for (const auto a : comm::all_reduce_algorithms) all.emplace_back(a, to_string(a));
+    return all;
+  }();
+  return names;
+}
+
+// `M`: the type below, const for a writer.
+
+template <class M, class V>
+void visit_planning(M& m, V& v) {
+  v("shared_memory", m.shared_memory);
+  v("direct_bytes", m.direct_bytes, size_or_unlimited);
+  v("fragment_bytes", m.fragment_bytes, size_or_unlimited);
+  v("on_host", m.on_host);
+  v("progress_thread", m.progress_thread);
+  v("interior_overhead_beside_messages", m.interior_overhead_beside_messages, ratio);
+  v("interior_overhead_beside_copies", m.interior_overhead_beside_copies, ratio);
+  v("pixels_per_call", m.pixels_per_call, pixels);
+  v("multiplications_per_copied_element", m.multiplications_per_copied_element, multiplications);
+  v("chunk_bytes", m.chunk_bytes, size_above_zero);
+  v("most_chunks", m.most_chunks, count);
+  v("multiplications_per_slab", m.multiplications_per_slab, Range{1, multiplications.most, multiplications.unit});
+  v("most_slabs", m.most_slabs, count);
+  v("onednn", m.onednn);
+  v("onednn_bfloat16", m.onednn_bfloat16);
+  v("kokkos_kernels", m.kokkos_kernels);
+  v("filter_gradient_bytes", m.filter_gradient_bytes, size);
+  v("library_bytes", m.library_bytes, size);
+  v("kernel_bytes", m.kernel_bytes, size);
+  v("node_bytes", m.node_bytes, size);
+  v("page_bytes", m.page_bytes, size_above_zero);
+  v("bucket_bytes", m.bucket_bytes, size_above_zero);
+}
+
+template <class M, class V>
+void visit_processor(M& p, V& v) {
+  v("name", p.name);
+  v("cores_per_node", p.cores_per_node, count);
+  v("float32_flops", p.float32_flops, flop_rate);
+  v("float64_flops", p.float64_flops, flop_rate_or_zero);
+  v("bfloat16_flops", p.bfloat16_flops, flop_rate_or_zero);
+  v("core_bandwidth", p.core_bandwidth, bandwidth);
+  v("node_bandwidth", p.node_bandwidth, bandwidth);
+  v("core_cache_bytes", p.core_cache_bytes, size);
+  v("node_cache_bytes", p.node_cache_bytes, size);
+  v("core_cache_bandwidth", p.core_cache_bandwidth, bandwidth_or_zero);
+  v("node_cache_bandwidth", p.node_cache_bandwidth, bandwidth_or_zero);
+  v("kernel_seconds", p.kernel_seconds, duration);
+  v.by_choice("efficiency", p.efficiency, names_of_kinds(), share);
+}
+
+template <class M, class V>
+void visit_link(M& link, V& v) {
+  v("latency", link.latency, duration);
+  v("seconds_per_byte", link.seconds_per_byte, time_per_byte);
+  v("seconds_per_message", link.seconds_per_message, duration);
+}
+
+template <class M, class V>
+void visit_tuning(M& tuning, V& v) {
+  v("ranks", tuning.ranks, count);
+  v("nodes", tuning.nodes, count);
+  v("latency", tuning.latency, duration);
+  v("seconds_per_byte", tuning.seconds_per_byte, time_per_byte);
+  v("combine_seconds_per_byte", tuning.combine_seconds_per_byte, time_per_byte);
+  v.list("measurements", tuning.measurements, [](auto& measurement, auto& inner) {
+    inner.choice("algorithm", measurement.algorithm, names_of_algorithms());
+    inner("bytes", measurement.bytes, size_above_zero);
+    inner("seconds", measurement.seconds, Range{0, 1e6, "seconds"});
+    inner("part_bytes", measurement.part_bytes, size);
+  });
+}
+
+template <class M, class V>
+void visit_layout(M& m, V& v) {
+  v("ranks_per_node", m.ranks_per_node, count);
+  v("threads_per_rank", m.threads_per_rank, count);
+}
+
+template <class M, class V>
+void visit_table(M& table, V& v) {
+  visit_layout(table, v);
+  v.list("times", "kernel", table.times, [](auto& time, auto& inner) {
+    inner("seconds", time.seconds, Range{0, 1e6, "seconds"});
+    inner("spread", time.spread, Range{0, 1e6, ""});
+    inner("runs", time.runs, count);
+  });
+}
+
+template <class M, class V>
+void visit_learned(M& model, V& v) {
+  v.choice("kind", model.kind, names_of_kinds());
+  v.choice("type", model.type, names_of_types());
+  visit_layout(model, v);
+  v.numbers("mean", model.mean, logarithm);
+  v.numbers("deviation", model.deviation, deviation);
+  v("seconds_mean", model.seconds_mean, logarithm);
+  v("seconds_deviation", model.seconds_deviation, deviation);
+  v.numbers("least", model.least, feature);
+  v.numbers("largest", model.largest, feature);
+  v.list("layers", model.layers, [](auto& layer, auto& inner) {
+    inner("inputs", layer.inputs, count);
+    inner("outputs", layer.outputs, count);
+    inner.numbers("weights", layer.weights, any_float);
+    inner.numbers("biases", layer.biases, any_float);
+  });
+  v("relative_error", model.relative_error, Range{0, 1e6, ""});
+}
+
+template <class M, class V>
+void visit_machine(M& m, V& v) {
+  v("name", m.name);
+  v.list("provenance", m.provenance, [](auto& p, auto& inner) {
+    inner("part", p.part);
+    inner("text", p.text);
+  });
+  visit_layout(m, v);
+  v("most_nodes", m.most_nodes, Range{0, 1e9, ""});
+  v("memory_bytes", m.memory_bytes, Range{1 << 20, most_bytes, "bytes", true});
+  v.object("planning", [&](auto& inner) { visit_planning(m.planning, inner); });
+  v.object("processor", [&](auto& inner) { visit_processor(m.processor, inner); });
+  v.object("links", [&](auto& inner) {
+    for (std::size_t k = 0; k < link_kinds; ++k) {
+      inner.object(std::string(name(static_cast<LinkKind>(k))), [&](auto& link) { visit_link(m.links[k], link); });
+    }
+  });
+  v("combine_seconds_per_byte", m.combine_seconds_per_byte, time_per_byte);
+  v("exchange_seconds", m.exchange_seconds, duration);
+  v.list("all_reduces", m.all_reduces, [](auto& tuning, auto& inner) { visit_tuning(tuning, inner); });
+  v.list("kernels", m.kernels, [](auto& table, auto& inner) { visit_table(table, inner); });
+  v.list("learned", m.learned, [](auto& model, auto& inner) { visit_learned(model, inner); });
+}
+
+}  // namespace aloni::model::detail

@@ -1,0 +1,407 @@
+#include <aloni/model/machine_file.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/core/nearest_name.hpp>
+#include <aloni/core/printable.hpp>
+#include <aloni/core/text_file.hpp>
+#include <aloni/model/detail/machine_fields.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <set>
+#include <sstream>
+#include <tuple>
+#include <utility>
+
+namespace aloni::model {
+
+namespace {
+
+using detail::Names;
+using detail::Range;
+using Json = nlohmann::json;                 // for reading: finds a member in logarithmic time
+using OrderedJson = nlohmann::ordered_json;  // for writing: keeps the order of the fields
+
+constexpr const char* parse_operation = "aloni::model::parse_machine";
+constexpr const char* version_name = "aloni_machine";
+constexpr std::size_t most_file_bytes = std::size_t{64} << 20;
+constexpr int deepest = 16;  // of objects and lists in each other; the format has 7
+
+// --- writing ---
+
+class MachineWriter {
+ public:
+  explicit MachineWriter(OrderedJson& object) : object_(object) { object_ = OrderedJson::object(); }
+
+  template <class T>
+  void operator()(const std::string& name, const T& value, const Range& = {}) {
+    object_[name] = value;
+  }
+  template <class F>
+  void object(const std::string& name, const F& visit) {
+    MachineWriter inner(object_[name]);
+    visit(inner);
+  }
+  template <class T, class F>
+  void list(const std::string& name, const std::vector<T>& values, const F& visit) {
+    OrderedJson& list = object_[name] = OrderedJson::array();
+    for (const T& value : values) {
+      MachineWriter inner(list.emplace_back());
+      visit(value, inner);
+    }
+  }
+  template <class T, class F>
+  void list(const std::string& name, const char* key, const std::map<std::string, T>& values, const F& visit) {
+    OrderedJson& list = object_[name] = OrderedJson::array();
+    for (const auto& [text, value] : values) {
+      MachineWriter inner(list.emplace_back());
+      inner(key, text);
+      visit(value, inner);
+    }
+  }
+  void numbers(const std::string& name, const std::vector<double>& values, const Range&) { object_[name] = values; }
+  /// Nine digits hold all bits of a float. Its conversion to double would have 17.
+  void numbers(const std::string& name, const std::vector<float>& values, const Range&) {
+    OrderedJson& list = object_[name] = OrderedJson::array();
+    for (const float value : values) {
+      std::array<char, 32> digits{};
+      const auto end =
+          std::to_chars(digits.data(), digits.data() + digits.size(), value, std::chars_format::general, 9);
+      double number = std::numeric_limits<double>::quiet_NaN();
+      std::from_chars(digits.data(), end.ptr, number);
+      list.push_back(number);
+    }
+  }
+  template <class T>
+  void choice(const std::string& name, T value, const Names<T>& names) {
+    const auto found = std::ranges::find(names, value, &Names<T>::value_type::first);
+    object_[name] = found == names.end() ? "" : found->second;  // "" is refused when the text is read again
+  }
+  template <class T>
+  void by_choice(const std::string& name, const std::map<T, double>& values, const Names<T>& names, const Range&) {
+    OrderedJson& inner = object_[name] = OrderedJson::object();
+    for (const auto& [value, text] : names)
+      if (const auto found = values.find(value); found != values.end()) inner[text] = found->second;
+  }
+
+ private:
+  OrderedJson& object_;
+};
+
+/// Values and lists of numbers take one line, and so does all else that fits into a line.
+void append_lines(std::string& text, const OrderedJson& json, std::size_t indent) {
+  constexpr std::size_t width = 110;
+  const bool is_object = json.is_object();
+  const bool is_long_list = json.is_array() && json.size() > 8 && json.front().is_number();
+  const std::string line = json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  if (json.empty() || is_long_list || !json.is_structured() || line.size() + indent < width) {
+    text += line;
+    return;
+  }
+  text += is_object ? '{' : '[';
+  const char* separator = "\n";
+  for (const auto& [name, value] : json.items()) {
+    text += separator + std::string(indent + 2, ' ');
+    if (is_object) text += OrderedJson(name).dump() + ": ";
+    append_lines(text, value, indent + 2);
+    separator = ",\n";
+  }
+  text += '\n' + std::string(indent, ' ') + (is_object ? '}' : ']');
+}
+
+// --- reading ---
+
+std::string short_text(const Json& value) {
+  constexpr std::size_t most = 60;
+  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (text.size() > most) text = text.substr(0, most) + "…";
+  return printable(text);
+}
+
+std::string number_text(double number) {
+  std::ostringstream text;
+  text << number;
+  return text.str();
+}
+
+std::string text_of(const Range& range, bool integer) {
+  std::string text = integer ? "an integer" : "a number";
+  if (*range.unit != '\0') text += std::string(" of ") + range.unit;
+  text += " from " + number_text(range.least) + " to " + number_text(range.most);
+  return range.or_zero ? text + ", or 0 for \"not known\"" : text;
+}
+
+bool contains(const Range& range, double number) {
+  return (number >= range.least && number <= range.most) || (range.or_zero && number == 0);
+}
+
+class MachineReader {
+ public:
+  MachineReader(const Json& object, const std::string& source, std::string place)
+      : object_(object), source_(source), place_(std::move(place)) {
+    if (!object.is_object()) fail(place_, short_text(object), "an object {…}");
+  }
+
+  void operator()(const std::string& name, bool& value) {
+    const Json& json = get(name, "true or false");
+    if (!json.is_boolean()) fail(path(name), short_text(json), "true or false");
+    value = json.get<bool>();
+  }
+  void operator()(const std::string& name, std::string& value) {
+    const Json& json = get(name, "a text \"…\"");
+    if (!json.is_string() || json.get_ref<const std::string&>().empty())
+      fail(path(name), short_text(json), "a text \"…\" of at least one character");
+    value = json.get<std::string>();
+  }
+  template <class T>
+  requires std::integral<T> || std::floating_point<T>
+  void operator()(const std::string& name, T& value, const Range& range) {
+    const Json& json = get(name, text_of(range, std::integral<T>));
+    value = number<T>(json, range, [&] { return path(name); });
+  }
+
+  template <class F>
+  void object(const std::string& name, const F& visit) {
+    MachineReader inner(get(name, "an object {…}"), source_, path(name));
+    visit(inner);
+    inner.check_unknown();
+  }
+  template <class T, class F>
+  void list(const std::string& name, std::vector<T>& values, const F& visit) {
+    for_elements(name, [&](MachineReader& inner) { visit(values.emplace_back(), inner); });
+  }
+  template <class T, class F>
+  void list(const std::string& name, const char* key, std::map<std::string, T>& values, const F& visit) {
+    for_elements(name, [&](MachineReader& inner) {
+      std::string text;
+      inner(key, text);
+      const auto [place, is_new] = values.try_emplace(text);
+      if (!is_new) inner.fail(inner.path(key), short_text(text), "another one in each element of the list");
+      visit(place->second, inner);
+    });
+  }
+  template <class T>
+  void numbers(const std::string& name, std::vector<T>& values, const Range& range) {
+    const Json& json = get(name, "a list of numbers");
+    if (!json.is_array()) fail(path(name), short_text(json), "a list of numbers");
+    values.reserve(json.size());
+    for (const Json& element : json)
+      values.push_back(number<T>(element, range, [&] { return place_of_element(name, values.size()); }));
+  }
+  template <class T>
+  void choice(const std::string& name, T& value, const Names<T>& names) {
+    std::string text;
+    (*this)(name, text);
+    value = value_named(path(name), text, names);
+  }
+  template <class T>
+  void by_choice(const std::string& name, std::map<T, double>& values, const Names<T>& names, const Range& range) {
+    object(name, [&](MachineReader& inner) {
+      for (const auto& [text, json] : inner.object_.items()) {
+        inner.known_.push_back(text);
+        const std::string place = inner.path(text);
+        values[value_named(place, text, names)] = number<double>(json, range, [&] { return place; });
+      }
+    });
+  }
+
+  /// Throws for a member that nobody has asked for.
+  void check_unknown() const {
+    for (const auto& [name, value] : object_.items())
+      if (std::ranges::find(known_, name) == known_.end()) fail(path(name), "unknown", one_of(name, known_));
+  }
+  [[noreturn]] void fail(const std::string& place, const std::string& found, const std::string& expectation) const {
+    throw InvalidArgument(parse_operation, printable(source_) + (place.empty() ? "" : ": " + printable(place)), found,
+                          expectation);
+  }
+  const Json& get(const std::string& name, const std::string& expectation) {
+    known_.push_back(name);
+    const auto found = object_.find(name);
+    if (found == object_.end()) fail(path(name), "missing", expectation);
+    return *found;
+  }
+
+ private:
+  std::string path(const std::string& name) const { return place_.empty() ? name : place_ + "." + name; }
+  std::string place_of_element(const std::string& name, std::size_t i) const {
+    return path(name) + "[" + std::to_string(i) + "]";
+  }
+
+  template <class F>
+  void for_elements(const std::string& name, const F& f) {
+    const Json& json = get(name, "a list […]");
+    if (!json.is_array()) fail(path(name), short_text(json), "a list […]");
+    for (std::size_t i = 0; i < json.size(); ++i) {
+      MachineReader inner(json[i], source_, place_of_element(name, i));
+      f(inner);
+      inner.check_unknown();
+    }
+  }
+  template <class T>
+  T value_named(const std::string& place, const std::string& text, const Names<T>& names) const {
+    const auto found = std::ranges::find(names, text, &Names<T>::value_type::second);
+    if (found != names.end()) return found->first;
+    std::vector<std::string> texts;
+    for (const auto& [value, known] : names) texts.push_back(known);
+    fail(place, short_text(text), one_of(text, texts));
+  }
+  template <class T, class Place>
+  T number(const Json& json, const Range& range, const Place& place) const {
+    // An integer of 64 bits may be larger than those of T.
+    const bool fits = std::floating_point<T> ? json.is_number()
+                      : json.is_number_unsigned()
+                          ? json.get<std::uint64_t>() <= static_cast<std::uint64_t>(std::numeric_limits<T>::max())
+                          : json.is_number_integer();
+    if (!fits || !contains(range, json.get<double>()))
+      fail(place(), short_text(json), text_of(range, std::integral<T>));
+    return json.get<T>();
+  }
+
+  const Json& object_;
+  const std::string& source_;
+  std::string place_;
+  std::vector<std::string> known_;
+};
+
+/// A parser's callback cannot see that a name comes twice in an object; the sequence of its events shows it.
+Json parse_json(std::string_view text, const std::string& source) {
+  std::vector<std::set<std::string>> open;
+  std::string twice;
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    if (event == Json::parse_event_t::object_start) open.emplace_back();
+    if (event == Json::parse_event_t::object_end) open.pop_back();
+    if (event == Json::parse_event_t::key && !open.back().insert(parsed.get<std::string>()).second)
+      twice = parsed.get<std::string>();
+    if (depth > deepest) too_deep = true;
+    return depth <= deepest;  // what is deeper is not kept: to print or to compare it would take a deep stack
+  };
+  constexpr const char* expectation = "a machine as JSON (docs/machines.md)";
+  Json json;
+  try {
+    json = Json::parse(text, watch);
+  } catch (const Json::exception& e) {
+    throw InvalidArgument(parse_operation, printable(source), printable(e.what()), expectation);
+  }
+  if (too_deep) throw InvalidArgument(parse_operation, printable(source), "lists in lists in lists", expectation);
+  if (!twice.empty()) {
+    throw InvalidArgument(parse_operation, printable(source) + ": " + printable(twice), "twice",
+                          "each name once in an object");
+  }
+  return json;
+}
+
+// --- rules between fields ---
+
+using Fault = std::tuple<std::string, std::string, std::string>;  // path, value, expectation
+
+void check_length(const std::string& place, std::size_t length, std::size_t expected) {
+  if (length != expected) {
+    throw Fault(place, "a list of " + std::to_string(length) + " numbers",
+                "a list of " + std::to_string(expected) + " numbers");
+  }
+}
+
+void check_learned(const LearnedKernel& model, const std::string& place) {
+  const std::size_t features = feature_names(model.kind).size();
+  for (const auto& [name, values] : {std::pair("mean", &model.mean), std::pair("deviation", &model.deviation),
+                                     std::pair("least", &model.least), std::pair("largest", &model.largest)})
+    check_length(place + "." + name, values->size(), features);
+  if (model.layers.empty()) throw Fault(place + ".layers", "[]", "a list of at least one layer");
+  std::size_t inputs = features;
+  for (std::size_t l = 0; l < model.layers.size(); ++l) {
+    const DenseLayer& layer = model.layers[l];
+    const std::string here = place + ".layers[" + std::to_string(l) + "]";
+    const auto in = static_cast<std::size_t>(layer.inputs), out = static_cast<std::size_t>(layer.outputs);
+    if (in != inputs) {
+      throw Fault(
+          here + ".inputs", std::to_string(in),
+          std::to_string(inputs) + (l == 0 ? ", the features of the kind" : ", the outputs of the layer before"));
+    }
+    check_length(here + ".weights", layer.weights.size(), in * out);
+    check_length(here + ".biases", layer.biases.size(), out);
+    inputs = out;
+  }
+  if (inputs != 1) {
+    throw Fault(place + ".layers[" + std::to_string(model.layers.size() - 1) + "].outputs", std::to_string(inputs),
+                "1, the predicted time");
+  }
+}
+
+/// Throws for the second of two elements with equal keys.
+template <class T, class F>
+void check_different(const std::string& name, const std::vector<T>& values, const char* key_text, const F& key_of) {
+  std::set<decltype(key_of(values.front()))> keys;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (!keys.insert(key_of(values[i])).second)
+      throw Fault(name + "[" + std::to_string(i) + "]", "the second one", std::string("one for each ") + key_text);
+  }
+}
+
+void check_rules(const Machine& machine) {
+  check_different("all_reduces", machine.all_reduces, "number of ranks and nodes",
+                  [](const comm::Tuning& t) { return std::pair(t.ranks, t.nodes); });
+  for (std::size_t i = 0; i < machine.all_reduces.size(); ++i) {
+    const comm::Tuning& tuning = machine.all_reduces[i];
+    if (tuning.nodes > tuning.ranks)
+      throw Fault("all_reduces[" + std::to_string(i) + "].nodes", std::to_string(tuning.nodes),
+                  "at most the " + std::to_string(tuning.ranks) + " ranks");
+  }
+  check_different("kernels", machine.kernels, "layout of processes",
+                  [](const KernelTable& t) { return std::pair(t.ranks_per_node, t.threads_per_rank); });
+  check_different("learned", machine.learned, "kind, type and layout of processes", [](const LearnedKernel& m) {
+    return std::tuple(m.kind, m.type, m.ranks_per_node, m.threads_per_rank);
+  });
+  for (std::size_t i = 0; i < machine.learned.size(); ++i)
+    check_learned(machine.learned[i], "learned[" + std::to_string(i) + "]");
+}
+
+}  // namespace
+
+std::string to_json_text(const Machine& machine) {
+  OrderedJson json, fields;
+  MachineWriter writer(fields);
+  detail::visit_machine(machine, writer);
+  json[version_name] = machine_file_version;
+  json.update(fields);
+  std::string text;
+  append_lines(text, json, 0);
+  text += '\n';
+  if (parse_machine(text, "the machine " + machine.name) == machine) return text;
+  throw InvalidArgument("aloni::model::to_json_text", "machine", printable(machine.name),
+                        "texts in UTF-8, types of elements of kernels, and no planning.nodes and planning.tuning, "
+                        "which description_of() makes");
+}
+
+Machine parse_machine(std::string_view text, const std::string& source) {
+  const Json json = parse_json(text, source);
+  MachineReader reader(json, source, "");
+  const Json& version = reader.get(version_name, std::to_string(machine_file_version) + ", the version of the format");
+  if (version != machine_file_version) {
+    reader.fail(version_name, short_text(version),
+                std::to_string(machine_file_version) + ", the version that this library reads");
+  }
+  Machine machine;
+  detail::visit_machine(machine, reader);
+  reader.check_unknown();
+  try {
+    check_rules(machine);
+  } catch (const Fault& fault) {
+    reader.fail(std::get<0>(fault), std::get<1>(fault), std::get<2>(fault));
+  }
+  return machine;
+}
+
+Machine read_machine(const std::string& path) {
+  constexpr const char* operation = "aloni::model::read_machine";
+  return parse_machine(read_text_file(operation, path, "a machine file", most_file_bytes), path);
+}
+
+}  // namespace aloni::model

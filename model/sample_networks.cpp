@@ -1,0 +1,119 @@
+#include <aloni/model/sample_networks.hpp>
+
+#include <aloni/core/host_random.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace aloni::model {
+
+namespace {
+
+/// Numbers of one stream: one stream for each network that is drawn.
+class Draws {
+ public:
+  Draws(std::uint64_t seed, std::uint64_t stream) : seed_(seed), stream_(stream) {}
+
+  double uniform() { return random::host_uniform(seed_, stream_, next_++); }
+  Index one_of(std::initializer_list<Index> values) {
+    const auto place = static_cast<std::ptrdiff_t>(uniform() * static_cast<double>(values.size()));
+    return *std::next(values.begin(), place);
+  }
+  /// Logarithmic between the two.
+  double between(double least, double most) { return least * std::pow(most / least, uniform()); }
+  Index integer(Index least, Index most) {
+    return std::clamp(static_cast<Index>(std::lround(between(static_cast<double>(least), static_cast<double>(most)))),
+                      least, most);
+  }
+  /// Most networks have multiples of 8 or 16 channels, but for the first layer.
+  Index channels() {
+    const double kind = uniform();
+    if (kind < 0.1) return integer(1, 18);
+    const Index unit = kind < 0.3 ? 8 : 16;
+    return unit * integer(1, 512 / unit);
+  }
+
+ private:
+  std::uint64_t seed_, stream_, next_ = 0;
+};
+
+struct Drawn {
+  SampleNetwork sample;
+  double flops = 0, bytes = 0;  ///< as SampleLimits
+};
+
+Drawn draw(Draws draws) {
+  using namespace nn;
+  const Index channels = draws.channels(), filters = draws.channels();
+  const Index extent = draws.integer(4, 256), kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
+  const Index stride = draws.one_of({1, 1, 1, 2}), samples = draws.integer(1, 128);
+  const Index pooled = draws.one_of({2, 3});
+  const bool is_maximum = draws.uniform() < 0.6, joins_pixels = draws.uniform() < 0.5;
+  const Index features = draws.integer(8, 2048);
+
+  Drawn drawn;
+  drawn.sample.samples = samples;
+  NetworkDescription& net = drawn.sample.network;
+  net.input = views::make_extents(1, {extent, extent}, channels);
+  const auto add = [&](const std::string& name, Operation operation, std::vector<std::string> inputs) {
+    net.layers.push_back({name, std::move(operation), std::move(inputs)});
+  };
+  add("conv", Convolution{.filters = filters, .window = square_window(2, kernel, stride, kernel / 2), .bias = false},
+      {"input"});
+  add("bn", BatchNorm{}, {"conv"});
+  add("relu", Relu{}, {"bn"});
+  add("point", Convolution{.filters = filters, .window = square_window(2, 1)}, {"relu"});
+  add("sum", Add{}, {"relu", "point"});
+  add("relu2", Relu{}, {"sum"});
+  const Index output = (extent - 1) / stride + 1;
+  add("pool",
+      Pooling{.kind = is_maximum ? PoolingKind::max : PoolingKind::average,
+              .window = square_window(2, pooled, 2, pooled / 2)},
+      {"relu2"});
+  // A dense layer for all pixels has no more than a hundred million weights.
+  const Index pixels = (output + 2 * (pooled / 2) - pooled) / 2 + 1;
+  const bool flattens = joins_pixels && static_cast<double>(pixels * pixels * filters * features) < 2e7;
+  if (flattens) {
+    add("flat", Flatten{}, {"pool"});
+  } else {
+    add("mean", GlobalAveragePooling{}, {"pool"});
+    add("flat", Flatten{}, {"mean"});
+  }
+  add("dense1", Dense{.features = features}, {"flat"});
+  add("relu3", Relu{}, {"dense1"});
+  add("dense2", Dense{.features = draws.one_of({10, 100, 1000})}, {"relu3"});
+  const auto real = [](Index n) { return static_cast<double>(n); };
+  drawn.flops = 2 * real(samples) * real(channels) * real(filters) * std::pow(real(output) * real(kernel), 2);
+  drawn.bytes = 4 * real(samples) *
+                std::max(real(channels) * real(extent) * real(extent), real(filters) * real(output) * real(output));
+  return drawn;
+}
+
+}  // namespace
+
+std::vector<SampleNetwork> sample_networks(int count, std::uint64_t seed, const SampleLimits& limits) {
+  std::vector<SampleNetwork> samples;
+  for (std::uint64_t stream = 0; static_cast<int>(samples.size()) < count; ++stream) {
+    Drawn drawn = draw(Draws(seed, stream));
+    if (drawn.flops < limits.least_flops || drawn.flops > limits.most_flops || drawn.bytes > limits.most_bytes)
+      continue;
+    samples.push_back(std::move(drawn.sample));
+  }
+  return samples;
+}
+
+nn::StepPlan training_plan(const SampleNetwork& sample, const MachineDescription& machine,
+                           nn::ElementType activations) {
+  const auto splits = nn::resolve(nn::Strategy::uniform({}), sample.network, 1);
+  return nn::plan_step(sample.network, nn::plan_network(sample.network, splits, 1, sample.samples), 0,
+                       nn::StepKind::training, machine, {.activations = activations, .input_gradient = true});
+}
+
+}  // namespace aloni::model

@@ -1,0 +1,308 @@
+#include <aloni/nn/plan/isolated_node.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/plan/cost.hpp>
+#include <aloni/views/extents.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace aloni::nn {
+
+namespace {
+
+using views::Dim;
+
+const PlanNode& node_at(const StepPlan& plan, int n) { return plan.nodes[static_cast<std::size_t>(n)]; }
+
+/// Calls f(region) for each region of the node.
+template <class F>
+void for_each_region(const PlanNode& node, const F& f) {
+  for (const auto* regions : {&node.reads, &node.writes})
+    for (const PlanRegion& region : *regions) f(region);
+}
+
+/// The weights by which a convolution multiplies; -1 for other work.
+int weights_of(const Work& work) {
+  if (const auto* region = std::get_if<ConvolutionWork>(&work)) return region->weights;
+  if (const auto* gradient = std::get_if<FilterGradientWork>(&work)) return gradient->weights;
+  return -1;
+}
+
+/// The last WeightsWork before the node; -1: none.
+int weights_node_before(const StepPlan& plan, int node, int weights) {
+  for (int n = node - 1; n >= 0; --n)
+    if (const auto* work = std::get_if<WeightsWork>(&node_at(plan, n).work); work && work->weights == weights) return n;
+  return -1;
+}
+
+/// Positions of maxima, which the backward pass reads; no_buffer for other work.
+BufferId positions_read(const Work& work) {
+  if (const auto* pooling = std::get_if<PoolingWork>(&work); pooling && pooling->backward) return pooling->argmax;
+  if (const auto* resampling = std::get_if<ResamplingWork>(&work); resampling && resampling->backward)
+    return resampling->argmax;
+  return no_buffer;
+}
+
+bool writes(const StepPlan& plan, const PlanNode& node, BufferId b) {
+  return std::ranges::any_of(node.writes, [&](const PlanRegion& r) { return plan.root(r.buffer) == plan.root(b); });
+}
+
+/// The nodes without which the node has no valid operands, in the order of the plan. All other operands may have any
+/// finite values.
+std::vector<int> nodes_needed(const StepPlan& plan, int node) {
+  std::vector<int> needed;
+  const Work& work = node_at(plan, node).work;
+  if (const int weights = weights_of(work); weights >= 0) {
+    const int ready = weights_node_before(plan, node, weights);
+    if (ready >= 0) needed.push_back(ready);
+  }
+  if (const BufferId positions = positions_read(work); positions != no_buffer) {
+    int n = node - 1;
+    while (n >= 0 && !writes(plan, node_at(plan, n), positions)) --n;
+    if (n >= 0) needed.push_back(n);
+  }
+  // The kernels of group and layer normalisation keep means and sums between their stages.
+  if (const auto* stage = std::get_if<NormalisationWork>(&work); stage && stage->kind != NormalisationKind::batch) {
+    for (int n = 0; n < node; ++n)
+      if (const auto* before = std::get_if<NormalisationWork>(&node_at(plan, n).work);
+          before && before->layer == stage->layer)
+        needed.push_back(n);
+  }
+  return needed;
+}
+
+/// Tensors of the given numbers of elements, in their order: dense layers of one input each. Names that end with
+/// ".weight" are those of weights.
+NetworkDescription network_with_tensors(const std::vector<Index>& elements) {
+  NetworkDescription network{
+      .spatial_rank = 2, .input = views::make_extents(1, {1, 1}, 1), .layers = {}, .loss = Loss::mean_squared_error};
+  std::vector<std::string> names;
+  for (const Index n : elements) {
+    names.push_back("tensor" + std::to_string(names.size()));
+    network.layers.push_back({names.back(), Dense{.features = n, .bias = false}, {"input"}});
+  }
+  if (names.size() > 1) network.layers.push_back({"all", Concatenate{}, names});
+  return network;
+}
+
+NetworkDescription network_with_statistics(Index channels) {
+  NetworkDescription network{.spatial_rank = 2,
+                             .input = views::make_extents(1, {1, 1}, channels),
+                             .layers = {},
+                             .loss = Loss::mean_squared_error};
+  network.layers.push_back({"statistics", BatchNorm{}, {"input"}});
+  return network;
+}
+
+std::vector<Index> elements_of(const StepPlan& plan, const std::vector<UpdatedTensor>& tensors) {
+  std::vector<Index> elements;
+  for (const UpdatedTensor& t : tensors)
+    if (const Index n = plan.buffers[static_cast<std::size_t>(t.gradient)].box.size(); n > 0) elements.push_back(n);
+  if (elements.empty()) elements.push_back(1);
+  return elements;
+}
+
+/// Sets IsolatedNode::parameters, and the places in it that the work names.
+struct Adapter {
+  const StepPlan& plan;
+  std::optional<NetworkDescription>& parameters;
+
+  void operator()(OptimiserWork& work) const {
+    parameters = network_with_tensors(elements_of(plan, work.tensors));
+    work.segment = 0;
+  }
+  void operator()(NormWork& work) const {
+    // The second stage reads sums of squares alone; a tensor has one.
+    parameters =
+        network_with_tensors(work.stage == NormStage::squares
+                                 ? elements_of(plan, work.tensors)
+                                 : std::vector<Index>(static_cast<std::size_t>(std::max<Index>(1, work.sums_read)), 1));
+    work.segment = 0;
+  }
+  void operator()(NormalisationWork& work) const {
+    if (work.kind != NormalisationKind::batch || !work.updates_running) return;
+    parameters = network_with_statistics(std::max<Index>(1, work.region.upper(Dim::channel)));
+    work.layer = 0;
+  }
+  void operator()(LossWork& work) const {
+    if (work.gradient != no_buffer) parameters = network_with_tensors({1});
+  }
+  template <class Other>
+  void operator()(Other&) const {}
+};
+
+/// Bytes [first, end) of the memory of a plan.
+struct Range {
+  Index first = 0, end = 0;
+
+  Index bytes() const { return std::max<Index>(0, end - first); }
+};
+
+/// Addresses for all buffers of a plan: those of its layout, and others behind them.
+class Addresses {
+ public:
+  Addresses(const StepPlan& plan, const MemoryLayout& layout) : plan_(plan), first_(plan.buffers.size(), 0) {
+    Index next = layout.bytes();
+    for (std::size_t b = 0; b < plan.buffers.size(); ++b) {
+      const PlanBuffer& buffer = plan.buffers[b];
+      if (buffer.alias != no_buffer) continue;
+      if (const auto place = layout.places.find(buffer.name); place != layout.places.end()) {
+        first_[b] = place->second.offset + (place->second.shared ? layout.private_bytes : 0);
+      } else {
+        first_[b] = next;
+        next += buffer.bytes();
+      }
+    }
+  }
+  /// From the first to the last element of the region; empty for memory of kernels.
+  Range of(const PlanRegion& r) const {
+    const PlanBuffer& buffer = plan_.buffers[static_cast<std::size_t>(r.buffer)];
+    const Index start = first_[static_cast<std::size_t>(plan_.root(r.buffer))];
+    if (buffer.by_kernels || r.box.empty()) return {};
+    Index first = 0, last = 0;
+    for (std::size_t d = 0; d < r.box.lo.size(); ++d) {
+      const Index extent = buffer.box.hi[d] - buffer.box.lo[d];
+      first = first * extent + r.box.lo[d] - buffer.box.lo[d];
+      last = last * extent + r.box.hi[d] - 1 - buffer.box.lo[d];
+    }
+    const Index size = bytes_of(buffer.type);
+    return {start + first * size, start + (last + 1) * size};
+  }
+
+ private:
+  const StepPlan& plan_;
+  std::vector<Index> first_;  ///< by root
+};
+
+/// A set of bytes.
+class Bytes {
+ public:
+  /// Returns the number of bytes that are new.
+  Index add(Range r) {
+    if (r.bytes() == 0) return 0;
+    Index fresh = r.bytes();
+    auto next = ranges_.upper_bound(r.first);
+    if (next != ranges_.begin() && std::prev(next)->second >= r.first) --next;
+    while (next != ranges_.end() && next->first <= r.end) {
+      fresh -= Range{std::max(next->first, r.first), std::min(next->second, r.end)}.bytes();
+      r = {std::min(r.first, next->first), std::max(r.end, next->second)};
+      next = ranges_.erase(next);
+    }
+    // The part of the hull that earlier ranges have covered is not new.
+    ranges_.emplace(r.first, r.end);
+    return fresh;
+  }
+
+ private:
+  std::map<Index, Index> ranges_;  ///< end by first; disjoint
+};
+
+/// Sets the members of the operands that tell their last use.
+void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, std::vector<Operand>& operands) {
+  const Addresses addresses(plan, layout);
+  /// A region in pieces, whose last uses differ where memory was used by others.
+  struct Piece {
+    Range range;
+    Operand* operand;
+    double share;
+    bool found = false;
+  };
+  constexpr Index most_pieces = 16;
+  std::vector<Piece> pieces;
+  for (Operand& operand : operands) {
+    const Range all = addresses.of(operand.region);
+    const Index count = std::clamp<Index>(all.bytes() / 4096, 1, most_pieces);
+    for (Index i = 0; i < count; ++i)
+      pieces.push_back({{all.first + all.bytes() * i / count, all.first + all.bytes() * (i + 1) / count},
+                        &operand,
+                        1.0 / static_cast<double>(count)});
+  }
+  double distance = 0, flops = 0, bytes = 0;
+  const auto set = [&](Piece& piece) {
+    piece.found = true;
+    piece.operand->distance += piece.share * distance;
+    piece.operand->flops += piece.share * flops;
+    piece.operand->bytes += piece.share * bytes;
+  };
+  Bytes used;
+  const int nodes = static_cast<int>(plan.nodes.size());
+  std::size_t missing = pieces.size();
+  for (int back = 1; back <= nodes && missing > 0; ++back) {
+    const PlanNode& before = node_at(plan, (node - back + nodes) % nodes);
+    for_each_region(before, [&](const PlanRegion& r) {
+      const Range range = addresses.of(r);
+      for (Piece& piece : pieces)
+        if (!piece.found && std::max(piece.range.first, range.first) < std::min(piece.range.end, range.end)) {
+          set(piece);
+          --missing;
+        }
+    });
+    for_each_region(before, [&](const PlanRegion& r) {
+      const Range range = addresses.of(r);
+      bytes += static_cast<double>(range.bytes());
+      distance += static_cast<double>(used.add(range));
+    });
+    flops += cost(plan, before).flops;
+  }
+  for (Piece& piece : pieces)
+    if (!piece.found) set(piece);
+}
+
+}  // namespace
+
+bool orders_filters(const StepPlan& plan, int node) {
+  const auto* const work = std::get_if<ConvolutionWork>(&node_at(plan, node).work);
+  if (!work || std::ranges::none_of(work->calls, &ConvolutionCall::computes)) return false;
+  const int ready = weights_node_before(plan, node, work->weights);
+  for (int n = node - 1; n > ready; --n) {
+    const auto* const before = std::get_if<ConvolutionWork>(&node_at(plan, n).work);
+    if (before && before->weights == work->weights && before->backward == work->backward &&
+        before->gathers == work->gathers && before->partial_sums == work->partial_sums &&
+        std::ranges::any_of(before->calls, &ConvolutionCall::computes))
+      return false;
+  }
+  return true;
+}
+
+IsolatedNode isolate(const StepPlan& plan, int node, const MemoryLayout& layout) {
+  if (node < 0 || node >= static_cast<int>(plan.nodes.size())) {
+    throw InvalidArgument("aloni::nn::isolate", "node", std::to_string(node),
+                          "0 to " + std::to_string(static_cast<int>(plan.nodes.size()) - 1));
+  }
+  if (node_at(plan, node).kind() != NodeKind::kernel) {
+    throw InvalidArgument("aloni::nn::isolate", "node", node_at(plan, node).label,
+                          "a kernel; a transfer or a sum over ranks has no time of its own");
+  }
+  IsolatedNode alone;
+  alone.plan = {.kind = plan.kind,
+                .rank = plan.rank,
+                .ranks = plan.ranks,
+                .samples = plan.samples,
+                .buffers = plan.buffers,
+                .convolution_weights = plan.convolution_weights,
+                .update = plan.update,
+                .update_options = plan.update_options};
+  for (const int n : nodes_needed(plan, node)) {
+    if (orders_filters(plan, node) && std::holds_alternative<WeightsWork>(node_at(plan, n).work))
+      alone.weights = static_cast<int>(alone.plan.nodes.size());
+    alone.plan.nodes.push_back(node_at(plan, n));
+  }
+  alone.plan.nodes.push_back(node_at(plan, node));
+  for (PlanNode& n : alone.plan.nodes) std::visit(Adapter{plan, alone.parameters}, n.work);
+  for_each_region(node_at(plan, node), [&](const PlanRegion& r) {
+    if (!plan.buffers[static_cast<std::size_t>(r.buffer)].by_kernels && !r.box.empty())
+      alone.operands.push_back({.region = r});
+  });
+  find_last_uses(plan, node, layout, alone.operands);
+  std::ranges::stable_sort(alone.operands, std::greater{}, &Operand::distance);
+  return alone;
+}
+
+}  // namespace aloni::nn

@@ -1,0 +1,265 @@
+#include <aloni/core/comm/calibration.hpp>
+#include <aloni/core/comm/link_probe.hpp>
+#include <aloni/core/comm/running_machine.hpp>
+#include <aloni/core/memory_probes.hpp>
+#include <aloni/core/queue.hpp>
+#include <aloni/halo/exchange.hpp>
+#include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/local/gemm.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/run/measure_node.hpp>
+#include <aloni/nn/strategy.hpp>
+#include <aloni/tools/machine_measurement.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <limits>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+
+namespace aloni::tools {
+
+namespace {
+
+using Exec = Kokkos::DefaultExecutionSpace;
+using Clock = std::chrono::steady_clock;
+constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Exec::memory_space>::accessible;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+/// Least seconds of f() in the runs of about `seconds`.
+template <class F>
+double least_seconds(double seconds, const F& f) {
+  f();
+  double best = std::numeric_limits<double>::infinity();
+  const auto begin = Clock::now();
+  do {
+    const auto start = Clock::now();
+    f();
+    best = std::min(best, seconds_since(start));
+  } while (seconds_since(begin) < seconds);
+  return best;
+}
+
+template <class F>
+double median_seconds(int runs, const F& f) {
+  std::vector<double> all;
+  for (int i = 0; i < 3; ++i) f();
+  for (int i = 0; i < runs; ++i) {
+    const auto start = Clock::now();
+    f();
+    all.push_back(seconds_since(start));
+  }
+  std::ranges::sort(all);
+  return all[all.size() / 2];
+}
+
+/// f() on rank 0 while the others wait; its result on all ranks.
+template <class F>
+double on_first_rank(const comm::Communicator& comm, const F& f) {
+  comm.barrier();
+  return comm.all_reduce(comm.rank() == 0 ? f() : 0.0, comm::Reduction::max);
+}
+
+/// "AMD EPYC 7763 64-Core Processor"; on a device the name that Kokkos gives its space.
+std::string processor_name() {
+  if (!on_host) return Exec::name();
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  return "unknown";
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
+}
+
+/// Flops per second of all threads of this rank.
+template <class T>
+double matrix_product_rate(double time) {
+  constexpr Index n = 512;
+  const Queue<Exec> queue;
+  using View = Kokkos::View<T*, typename Exec::memory_space>;
+  const View a("aloni::tools: a", n * n), b("aloni::tools: b", n * n), c("aloni::tools: c", n * n);
+  Kokkos::deep_copy(queue.space(), a, T(0.5));
+  Kokkos::deep_copy(queue.space(), b, T(0.25));
+  const double seconds = least_seconds(time, [&] {
+    nn::local::gemm<T, Exec>(queue.space(), nn::local::Transpose::no, nn::local::Transpose::no, 1, {a.data(), n, n, n},
+                             {b.data(), n, n, n}, 0, {c.data(), n, n, n});
+    queue.fence("aloni::tools::measure_machine: a matrix product is complete");
+  });
+  return 2.0 * n * n * n / seconds;
+}
+
+/// Flops per second of a convolution of 64 channels with bfloat16. All ranks compute, as measure_node() does.
+double bfloat16_rate(const comm::Communicator& comm, const MachineDescription& machine) {
+  using bfloat16 = comm::bfloat16;
+  using Host = nn::execution_space_t<bfloat16>;
+  const nn::NetworkDescription net{
+      .spatial_rank = 2,
+      .input = views::make_extents(1, {32, 32}, 64),
+      .layers = {{"convolution", nn::Convolution{64, nn::square_window(2, 3, 1, 1), false}, {"input"}}},
+      .loss = nn::Loss::mean_squared_error};
+  MachineDescription alone = machine;
+  alone.nodes.clear();
+  const nn::NetworkPlan layers = nn::plan_network(net, nn::resolve(nn::Strategy{}, net, 1), 1, 16);
+  const nn::StepPlan plan =
+      nn::plan_step(net, layers, 0, nn::StepKind::inference, alone, {.activations = nn::ElementType::bfloat16});
+  const nn::MemoryLayout layout = nn::lay_out_memory({&plan}, alone);
+  for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
+    const auto* const work = std::get_if<nn::ConvolutionWork>(&plan.nodes[static_cast<std::size_t>(n)].work);
+    if (!work) continue;
+    const double seconds = nn::measure_node<bfloat16, Host>(comm, Queue<Host>(), plan, layout, n, alone).seconds;
+    return comm.all_reduce(nn::local::flops(work->calls.front().problem) / seconds, comm::Reduction::max);
+  }
+  return 0;
+}
+
+/// Seconds of a kernel without work.
+double empty_kernel_seconds() {
+  constexpr int kernels = 100;
+  const Queue<Exec> queue;
+  const auto nothing = [](const Exec& exec) {
+    Kokkos::parallel_for("aloni::tools::nothing", Kokkos::RangePolicy<Exec>(exec, 0, 1), KOKKOS_LAMBDA(Index){});
+  };
+  return median_seconds(100,
+                        [&] {
+                          for (int i = 0; i < kernels; ++i) nothing(queue.space());
+                          queue.fence("aloni::tools::measure_machine: kernels without work are complete");
+                        }) /
+         kernels;
+}
+
+model::Processor measure_processor(const comm::Communicator& comm, const MachineDescription& planning, double seconds) {
+  const int threads = Exec().concurrency();
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int ranks = comm.node().size();
+  model::Processor p{.name = processor_name(), .cores_per_node = on_host ? cores : ranks};
+  const int units = on_host ? threads : 1;  // of this rank
+  p.float32_flops = on_first_rank(comm, [&] { return matrix_product_rate<float>(seconds); }) / units;
+  p.float64_flops = on_first_rank(comm, [&] { return matrix_product_rate<double>(seconds); }) / units;
+  if (planning.onednn_bfloat16) p.bfloat16_flops = bfloat16_rate(comm, planning) / threads;
+  p.kernel_seconds = on_first_rank(comm, [&] { return empty_kernel_seconds(); });
+  const std::size_t own = cache_bytes(2), shared = cache_bytes(3);
+  p.core_cache_bytes = static_cast<double>(own);
+  p.node_cache_bytes = static_cast<double>(shared);
+  const auto one_core = [&](std::size_t bytes) {
+    return on_first_rank(comm, [&] { return copy_bandwidth(bytes, 1, seconds); });
+  };
+  if (own > 0) p.core_cache_bandwidth = one_core(own / 2);
+  if (shared > 2 * own) p.node_cache_bandwidth = one_core(std::max(2 * own, shared / 8));
+  const std::size_t large = std::max<std::size_t>(std::size_t{64} << 20, 4 * shared);
+  p.core_bandwidth = one_core(large);
+  const int share = std::max(1, cores / ranks);  // threads of this rank, so that all cores work
+  comm.barrier();
+  const double all = comm.node().all_reduce(copy_bandwidth(large, share, seconds), comm::Reduction::sum);
+  p.node_bandwidth = comm.all_reduce(all, comm::Reduction::min);
+  return p;
+}
+
+/// Seconds of a halo exchange of two ranks, with one ghost row of `bytes` bytes on each.
+double exchange_seconds(const comm::Communicator& pair, std::size_t bytes, std::size_t direct_bytes, int runs) {
+  using View = views::DistributedView<float, 1>;
+  const Queue<Exec> queue;
+  const auto distribution = views::Distribution::block(
+      views::make_extents(1, {2}, static_cast<Index>(bytes / sizeof(float))), views::ProcessGrid::parse("w2"), 2);
+  views::GhostWidths ghosts;
+  ghosts(views::Dim::width, views::Side::low) = ghosts(views::Dim::width, views::Side::high) = 1;
+  const View view(pair, queue.space(), "aloni::tools: rows", distribution, ghosts);
+  const halo::Exchange<Exec> exchange(pair, queue, {view}, {.label = "probe", .direct_bytes = direct_bytes});
+  const double seconds = median_seconds(runs, [&] { exchange.run(queue); });
+  return pair.all_reduce(seconds, comm::Reduction::max);
+}
+
+/// Links between two ranks of a node, and the constant part of an exchange.
+struct PairCosts {
+  model::LinkCosts messages, copies;
+  double exchange = 0;
+};
+
+PairCosts measure_pair(const comm::Communicator& pair, bool shares_memory, double copy_bandwidth, double seconds) {
+  PairCosts costs;
+  const int runs = std::clamp(static_cast<int>(2000 * seconds), 10, 1000);
+  const comm::LinkProbe link = comm::probe_link(pair, {.repetitions = runs});
+  costs.messages = {link.latency, link.seconds_per_byte, link.seconds_per_message};
+  constexpr std::size_t small = 64, large = std::size_t{1} << 20, never = std::numeric_limits<std::size_t>::max();
+  const double one_message = link.latency + 2 * link.seconds_per_message;
+  costs.exchange = std::max(0.0, exchange_seconds(pair, small, never, runs) - one_message);
+  if (!shares_memory) return costs;
+  // A copy needs two empty messages, which the receiver and the sender wait for.
+  const double few = exchange_seconds(pair, small, 0, runs), many = exchange_seconds(pair, large, 0, runs / 10 + 1);
+  costs.copies = {link.latency, std::max(1 / copy_bandwidth, (many - few) / static_cast<double>(large - small)),
+                  link.seconds_per_message};
+  return costs;
+}
+
+double agreed(const comm::Communicator& comm, double value) { return comm.all_reduce(value, comm::Reduction::max); }
+model::LinkCosts agreed(const comm::Communicator& comm, const model::LinkCosts& link) {
+  return {agreed(comm, link.latency), agreed(comm, link.seconds_per_byte), agreed(comm, link.seconds_per_message)};
+}
+
+void measure_links(const comm::Communicator& comm, double seconds, model::Machine& machine) {
+  const auto at = [&](model::LinkKind kind) -> model::LinkCosts& {
+    return machine.links[static_cast<std::size_t>(kind)];
+  };
+  const auto& nodes = comm.ranks_by_node();
+  // A copy within a rank reads and writes; rows of this size come from a shared cache.
+  const double cached = std::max(machine.processor.node_cache_bandwidth, machine.processor.core_bandwidth);
+  at(model::LinkKind::self) = {0, 2 / cached, machine.processor.kernel_seconds};
+  PairCosts pair;
+  if (nodes.front().size() > 1) {
+    const std::vector<int> members{nodes.front()[0], nodes.front()[1]};
+    if (std::ranges::count(members, comm.rank()) > 0)
+      pair = measure_pair(comm.subgroup(members), machine.planning.shared_memory, cached, seconds);
+  }
+  at(model::LinkKind::within_node) = agreed(comm, pair.messages);
+  at(model::LinkKind::shared_memory) = agreed(comm, pair.copies);
+  PairCosts between;
+  if (nodes.size() > 1) {
+    const std::vector<int> members{nodes[0].front(), nodes[1].front()};
+    if (std::ranges::count(members, comm.rank()) > 0) {
+      std::vector<int> ascending = members;
+      std::ranges::sort(ascending);
+      between = measure_pair(comm.subgroup(ascending), false, cached, seconds);
+    }
+  }
+  at(model::LinkKind::between_nodes) = agreed(comm, between.messages);
+  machine.exchange_seconds = agreed(comm, pair.exchange > 0 ? pair.exchange : between.exchange);
+}
+
+}  // namespace
+
+model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options) {
+  model::Machine machine;
+  machine.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(on_host));
+  machine.planning.nodes.clear();
+  machine.planning.tuning.reset();
+  machine.ranks_per_node = static_cast<int>(comm.all_reduce(std::int64_t{comm.node().size()}, comm::Reduction::max));
+  machine.threads_per_rank = on_host ? Exec().concurrency() : 1;
+  const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  machine.memory_bytes = comm.all_reduce(memory / machine.ranks_per_node, comm::Reduction::min);
+  machine.processor = measure_processor(comm, machine.planning, options.seconds_per_probe);
+  machine.name = machine.processor.name;
+  measure_links(comm, options.seconds_per_probe, machine);
+  const comm::Tuning tuning = comm::calibrate(
+      comm, {.largest_bytes = options.largest_sum_bytes, .seconds_per_case = options.seconds_per_probe / 25});
+  machine.combine_seconds_per_byte = tuning.combine_seconds_per_byte;
+  if (comm.size() > 1) machine.all_reduces = {tuning};
+  const std::string source = "measured on " + today() + " with " + std::to_string(comm.size()) + " ranks";
+  for (const char* part : {"processor", "links", "all_reduces"}) machine.provenance.push_back({part, source});
+  return machine;
+}
+
+}  // namespace aloni::tools

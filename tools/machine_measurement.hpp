@@ -1,0 +1,33 @@
+#pragma once
+// Measures the machine on which this job runs, for the cost model: processors, memory, links, sums over ranks. Kernels
+// are measured apart (kernel_measurement.hpp).
+//
+//   const model::Machine machine = measure_machine(comm, quick_measurement());
+//
+// Fields that this job cannot measure are 0, "not known": links between nodes on one node, links between ranks with one
+// rank, bfloat16 without fast kernels.
+//
+// Method. Arithmetic: the best rate of matrix products, and of convolutions for bfloat16, on one core while the others
+// wait. Bandwidths: core/memory_probes.hpp. Messages: core/comm/link_probe.hpp. Copies between ranks: halo exchanges of
+// two sizes, in shared memory. Sums: comm::calibrate().
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/model/machine.hpp>
+
+#include <cstddef>
+
+namespace aloni::tools {
+
+struct MachineMeasurementOptions {
+  double seconds_per_probe = 0.5;                         ///< there are about 10; sums take some seconds more
+  std::size_t largest_sum_bytes = std::size_t{32} << 20;  ///< of the sums over ranks
+};
+
+/// Takes less than 20 s on two ranks.
+inline MachineMeasurementOptions quick_measurement() {
+  return {.seconds_per_probe = 0.1, .largest_sum_bytes = std::size_t{4} << 20};
+}
+
+/// Equal on all ranks. Collective. Throws PeerFailed, CommunicationError.
+model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options = {});
+
+}  // namespace aloni::tools

@@ -1,0 +1,167 @@
+#include <aloni/core/error.hpp>
+#include <aloni/tools/machine_argument.hpp>
+#include <aloni/tools/model_argument.hpp>
+#include <aloni/tools/optimiser_kind_argument.hpp>
+#include <aloni/tools/option.hpp>
+#include <aloni/tools/precision_argument.hpp>
+#include <aloni/tools/result_file.hpp>
+#include <aloni/tools/simulate_command.hpp>
+#include <aloni/tools/together.hpp>
+
+#include <fmt/format.h>
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include <charconv>
+#include <cstddef>
+#include <cstdio>
+#include <system_error>
+
+namespace aloni::tools {
+
+namespace {
+
+constexpr std::int64_t most_simulated_ranks = 1'000'000;
+constexpr double least_factor = 1e-3, most_factor = 1e3;
+constexpr std::size_t most_cases = 1000;
+
+template <class T>
+std::optional<std::vector<T>> parse_list(const std::string& text, T least, T most) {
+  std::vector<T> numbers;
+  const char *place = text.data(), *const end = text.data() + text.size();
+  while (true) {
+    T number{};
+    const auto [rest, error] = std::from_chars(place, end, number);
+    if (error != std::errc() || !(number >= least && number <= most)) return std::nullopt;
+    numbers.push_back(number);
+    if (rest == end) return numbers;
+    if (*rest != ',') return std::nullopt;
+    place = rest + 1;
+  }
+}
+
+void check_integers(const char* option, const std::string& text, std::int64_t most) {
+  if (!parse_integers(text, 1, most))
+    refuse(option, text.empty() ? "\"\"" : text,
+           fmt::format("an integer from 1 to {}, or several of them: 1,2,4", most));
+}
+
+void check_factors(const char* option, const std::string& text) {
+  if (!parse_numbers(text, least_factor, most_factor))
+    refuse(option, text.empty() ? "\"\"" : text,
+           fmt::format("a number from {} to {}, or several of them: 0.5,1,2", least_factor, most_factor));
+}
+
+}  // namespace
+
+std::optional<std::vector<std::int64_t>> parse_integers(const std::string& text, std::int64_t least,
+                                                        std::int64_t most) {
+  return parse_list(text, least, most);
+}
+
+std::optional<std::vector<double>> parse_numbers(const std::string& text, double least, double most) {
+  return parse_list(text, least, most);
+}
+
+SimulateCommand::SimulateCommand(CLI::App& app)
+    : command_(app.add_subcommand(
+          "simulate",
+          "Predict the time of a training step on a machine, for any numbers of ranks, without running it")) {
+  const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
+    return add_option(*command_, name, value, text, type);
+  };
+  command_->add_option("--machine", machine_, machine_help())->type_name("NAME|FILE.json")->required()->take_last();
+  network_.add_options(*command_);
+  add("--batch", batch_, "Samples per step, summed over all ranks; several: 64,128", "N,N,...");
+  add("--ranks", ranks_, "Ranks of the step, which fill the nodes; not those of mpirun; several: 1,2,4", "P,P,...");
+  add("--ranks-per-node", ranks_per_node_, "Ranks of a node; 0: those of the machine", "K");
+  strategy_.add_options(*command_);
+  add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
+  add_optimiser_kind_option(*command_, optimiser_);
+  memory_.add_options(*command_);
+  add("--flops-factor", flops_factor_, "Peak rate of arithmetic, as a multiple; several: 1,2,4", "X,X,...");
+  add("--memory-bandwidth-factor", memory_bandwidth_factor_, "Bandwidth of main memory, as a multiple", "X,X,...");
+  add("--link-bandwidth-factor", link_bandwidth_factor_, "Bandwidth between nodes and devices, as a multiple",
+      "X,X,...");
+  add("--json", json_, "Also write the results to this file, as JSON", "FILE");
+}
+
+bool SimulateCommand::chosen() const { return command_->parsed(); }
+
+void SimulateCommand::check() const {
+  check_machine(machine_);
+  network_.check();
+  check_integers("--batch", batch_, most_of_an_option);
+  check_integers("--ranks", ranks_, most_simulated_ranks);
+  check_range("--ranks-per-node", ranks_per_node_, 0, most_simulated_ranks);
+  strategy_.check();
+  precision_of(precision_);
+  optimiser_kind_of(optimiser_);
+  memory_.check();
+  check_factors("--flops-factor", flops_factor_);
+  check_factors("--memory-bandwidth-factor", memory_bandwidth_factor_);
+  check_factors("--link-bandwidth-factor", link_bandwidth_factor_);
+  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  std::size_t number =
+      parse_integers(batch_, 1, most_of_an_option)->size() * parse_integers(ranks_, 1, most_simulated_ranks)->size();
+  for (const std::string& factors : {flops_factor_, memory_bandwidth_factor_, link_bandwidth_factor_})
+    number *= parse_numbers(factors, least_factor, most_factor)->size();
+  if (number > most_cases)
+    refuse("--ranks", ranks_, fmt::format("at most {} combinations of all lists; these are {}", most_cases, number));
+}
+
+void SimulateCommand::add_to(comm::ReplicatedValues& values) const {
+  values.add("--machine", machine_);
+  network_.add_to(values);
+  values.add("--batch", batch_).add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
+  strategy_.add_to(values);
+  values.add("--precision", precision_).add("--optimiser", optimiser_);
+  memory_.add_to(values);
+  values.add("--flops-factor", flops_factor_).add("--memory-bandwidth-factor", memory_bandwidth_factor_);
+  values.add("--link-bandwidth-factor", link_bandwidth_factor_);
+  values.add("--json", std::string(json_.empty() ? "not given" : "given"));
+}
+
+std::vector<SimulationCase> SimulateCommand::cases() const {
+  const auto factors = [](const std::string& text) { return parse_numbers(text, least_factor, most_factor).value(); };
+  const std::vector<std::int64_t> rank_counts = parse_integers(ranks_, 1, most_simulated_ranks).value();
+  const std::vector<std::int64_t> batches = parse_integers(batch_, 1, most_of_an_option).value();
+  const std::vector<double> flops_factors = factors(flops_factor_), link_factors = factors(link_bandwidth_factor_);
+  const std::vector<double> memory_factors = factors(memory_bandwidth_factor_);
+  std::vector<SimulationCase> all;
+  for (const std::int64_t ranks : rank_counts) {
+    const nn::Strategy strategy = strategy_.read(static_cast<int>(ranks));
+    for (const std::int64_t batch : batches)
+      for (const double flops : flops_factors)
+        for (const double memory : memory_factors)
+          for (const double link : link_factors)
+            all.push_back({static_cast<int>(ranks), batch, strategy, {flops, memory, link}});
+  }
+  return all;
+}
+
+void SimulateCommand::run() const {
+  if (strategy_.text() == "auto")
+    throw Unsupported("aloni simulate", "--strategy", "auto", "a grid or a strategy file");
+  if (!json_.empty()) check_result_file_can_be_written(json_);
+  SimulationRequest request{.model = network_.model(),
+                            .network = network_.network(),
+                            .machine = read_machine_argument(machine_),
+                            .activations = precision_of(precision_),
+                            .optimiser = optimiser_kind_of(optimiser_),
+                            .recompute = memory_.recompute(),
+                            .memory_limit = memory_.limit(),
+                            .cases = cases()};
+  if (ranks_per_node_ > 0) request.machine.ranks_per_node = static_cast<int>(ranks_per_node_);
+  std::vector<SimulatedCase> results;
+  for (const SimulationCase& which : request.cases) results.push_back(simulate_case(request, which));
+  fmt::print("{}", to_text(request, results));
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw FileError("aloni simulate", "standard output", "cannot be written",
+                    "a device with free space for the results");
+  }
+  if (!json_.empty()) write_result_file(json_, to_json(request, results));
+}
+
+}  // namespace aloni::tools

@@ -1,0 +1,261 @@
+#include <aloni/core/error.hpp>
+#include <aloni/core/version.hpp>
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/plan/representatives.hpp>
+#include <aloni/tools/quantity_text.hpp>
+#include <aloni/tools/simulation.hpp>
+#include <aloni/tools/text_table.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+namespace aloni::tools {
+
+namespace {
+
+using nn::StepPhase;
+
+double seconds_of(const model::SimulatedStep& step, StepPhase phase) {
+  return step.phases[static_cast<std::size_t>(phase)].sum();
+}
+double forward_seconds(const model::SimulatedStep& step) {
+  return seconds_of(step, StepPhase::forward) + seconds_of(step, StepPhase::loss);
+}
+double samples_per_second(const SimulationCase& c, const model::SimulatedStep& step) {
+  return step.seconds > 0 ? static_cast<double>(c.batch) / step.seconds : 0;
+}
+
+/// Bytes that a rank may use; 0: no limit.
+Index memory_limit_of(const SimulationRequest& request) {
+  return request.memory_limit.value_or(static_cast<Index>(request.machine.memory_bytes));
+}
+
+/// Sets the memory of the result, and the reason if it is above the limit.
+void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers, const MachineDescription& machine,
+                const nn::StepOptions& options, SimulatedCase& result) {
+  std::string place;
+  int rank_of_peak = 0;
+  for (const int rank : nn::find_representatives(request.network, layers, machine).ranks) {
+    const nn::StepPlan plan = nn::plan_step(request.network, layers, rank, nn::StepKind::training, machine, options);
+    const nn::PlanMemoryUse use = nn::memory_of(plan, machine);
+    result.separate_bytes = std::max(result.separate_bytes, use.separate);
+    if (use.peak <= result.memory_bytes) continue;
+    result.memory_bytes = use.peak;
+    rank_of_peak = rank;
+    place = use.peak_node < 0 ? "" : plan.nodes[static_cast<std::size_t>(use.peak_node)].label;
+  }
+  const Index limit = memory_limit_of(request);
+  if (limit == 0 || result.memory_bytes <= limit) return;
+  result.reason =
+      fmt::format("rank {} needs {} of memory at \"{}\", {} more than its {}", rank_of_peak,
+                  bytes_text(result.memory_bytes), place, bytes_text(result.memory_bytes - limit), bytes_text(limit));
+}
+
+nn::Recomputation recomputation_of(const SimulationRequest& request, const nn::NetworkPlan& layers,
+                                   const MachineDescription& machine, const nn::StepOptions& options) {
+  const auto with_limit = [&](std::optional<Index> limit) {
+    return nn::recomputation_for(request.network, layers, machine, options, request.recompute, limit).blocks;
+  };
+  const Index limit = memory_limit_of(request);
+  if (request.recompute != "auto" || limit == 0) return with_limit(std::nullopt);
+  try {
+    return with_limit(limit);
+  } catch (const InvalidArgument&) {
+    return with_limit(std::nullopt);  // the least memory; add_memory() says how much is missing
+  }
+}
+
+std::string nodes_text(const SimulationRequest& request, int ranks) {
+  const int nodes = (ranks + request.machine.ranks_per_node - 1) / request.machine.ranks_per_node;
+  return fmt::format("{} rank{} on {} node{}", ranks, ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+}
+
+std::string factors_text(const model::MachineFactors& factors) {
+  std::string text;
+  const auto add = [&](const char* name, double factor) {
+    if (factor != 1) text += fmt::format(", {} x {}", name, factor);
+  };
+  add("flop rate", factors.flops);
+  add("memory bandwidth", factors.memory_bandwidth);
+  add("link bandwidth", factors.link_bandwidth);
+  return text;
+}
+
+std::string sources_text(const model::SimulatedStep& step) {
+  std::string text;
+  for (std::size_t s = 0; s < step.sources.size(); ++s) {
+    if (step.sources[s] == 0) continue;
+    text += fmt::format("{}{:.0f} % {}", text.empty() ? "" : ", ", 100 * step.sources[s],
+                        name(static_cast<model::KernelSource>(s)));
+  }
+  return text;
+}
+
+std::string share_text(double part, double whole) {
+  return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "";
+}
+
+std::string text_of_case(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result) {
+  const model::SimulatedStep& step = result.step;
+  std::string text = fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}\n\n", request.model,
+                                 nn::name(request.activations), nodes_text(request, which.ranks), request.machine.name,
+                                 which.strategy.source, which.batch, factors_text(which.factors));
+  std::vector<std::vector<std::string>> rows{{"layer", "grid", "time", "of step", "kernels", "copies", "waits"}};
+  const auto add_row = [&](const std::string& layer, const std::string& grid, const model::RankTime& time) {
+    rows.push_back({layer, grid, seconds_text(time.sum()), share_text(time.sum(), step.seconds),
+                    seconds_text(time.kernels), seconds_text(time.copies), seconds_text(time.waits)});
+  };
+  for (std::size_t i = 0; i < request.network.layers.size(); ++i)
+    add_row(request.network.layers[i].name, result.grids[i], step.layers[i]);
+  add_row("no layer", "", step.layers.back());
+  text += text_table(rows, 2);
+  text += "\nTimes of the slowest rank in one training step.\n";
+  text += fmt::format("step       {}: {} samples in a second\n", seconds_text(step.seconds),
+                      number_text(samples_per_second(which, step)));
+  text += fmt::format("phases     forward and loss {}, backward {}, update {}\n", seconds_text(forward_seconds(step)),
+                      seconds_text(seconds_of(step, StepPhase::backward)),
+                      seconds_text(seconds_of(step, StepPhase::update)));
+  text += fmt::format("exposed    {} of communication ({})\n", seconds_text(step.exposed_communication),
+                      share_text(step.exposed_communication, step.seconds));
+  text += fmt::format("kernels    {}\n", sources_text(step));
+  text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
+                      bytes_text(result.separate_bytes));
+  if (!result.reason.empty()) text += fmt::format("infeasible {}\n", result.reason);
+  return text;
+}
+
+/// Whether the cases differ in a member.
+template <class F>
+bool varies(const SimulationRequest& request, const F& member) {
+  return std::ranges::any_of(request.cases,
+                             [&](const SimulationCase& c) { return member(c) != member(request.cases.front()); });
+}
+
+std::string text_of_sweep(const SimulationRequest& request, const std::vector<SimulatedCase>& results) {
+  std::string text =
+      fmt::format("{}, {}, on {} with {} rank{} per node\n\n", request.model, nn::name(request.activations),
+                  request.machine.name, request.machine.ranks_per_node, request.machine.ranks_per_node == 1 ? "" : "s");
+  struct Column {
+    const char* heading;
+    bool shown;
+    std::string (*text)(const SimulationCase&);
+  };
+  const std::vector<Column> columns{
+      {"ranks", true, [](const SimulationCase& c) { return std::to_string(c.ranks); }},
+      {"batch", true, [](const SimulationCase& c) { return std::to_string(c.batch); }},
+      {"flops", varies(request, [](const SimulationCase& c) { return c.factors.flops; }),
+       [](const SimulationCase& c) { return fmt::format("{}", c.factors.flops); }},
+      {"memory", varies(request, [](const SimulationCase& c) { return c.factors.memory_bandwidth; }),
+       [](const SimulationCase& c) { return fmt::format("{}", c.factors.memory_bandwidth); }},
+      {"links", varies(request, [](const SimulationCase& c) { return c.factors.link_bandwidth; }),
+       [](const SimulationCase& c) { return fmt::format("{}", c.factors.link_bandwidth); }}};
+  std::vector<std::vector<std::string>> rows{{"strategy"}};
+  for (const Column& column : columns)
+    if (column.shown) rows[0].emplace_back(column.heading);
+  for (const char* heading : {"step", "forward", "backward", "exposed", "samples/s", "memory of a rank"})
+    rows[0].emplace_back(heading);
+  bool all_fit = true;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const SimulationCase& which = request.cases[i];
+    const model::SimulatedStep& step = results[i].step;
+    std::vector<std::string> row{which.strategy.source};
+    for (const Column& column : columns)
+      if (column.shown) row.push_back(column.text(which));
+    const bool fits = results[i].reason.empty();
+    all_fit = all_fit && fits;
+    row.insert(row.end(), {seconds_text(step.seconds), seconds_text(forward_seconds(step)),
+                           seconds_text(seconds_of(step, StepPhase::backward)),
+                           seconds_text(step.exposed_communication), number_text(samples_per_second(which, step)),
+                           bytes_text(results[i].memory_bytes) + (fits ? "  " : " *")});
+    rows.push_back(std::move(row));
+  }
+  text += text_table(rows, 1);
+  text += "\nTimes of the slowest rank in one training step; exposed: communication that no kernel hides.\n";
+  if (!all_fit) text += fmt::format("* more than the {} of a rank\n", bytes_text(memory_limit_of(request)));
+  return text;
+}
+
+nlohmann::ordered_json json_of_case(const SimulationRequest& request, const SimulationCase& which,
+                                    const SimulatedCase& result) {
+  const model::SimulatedStep& step = result.step;
+  nlohmann::ordered_json json{{"ranks", which.ranks},
+                              {"batch", which.batch},
+                              {"strategy", which.strategy.source},
+                              {"flops_factor", which.factors.flops},
+                              {"memory_bandwidth_factor", which.factors.memory_bandwidth},
+                              {"link_bandwidth_factor", which.factors.link_bandwidth},
+                              {"step_seconds", step.seconds},
+                              {"forward_seconds", forward_seconds(step)},
+                              {"backward_seconds", seconds_of(step, StepPhase::backward)},
+                              {"update_seconds", seconds_of(step, StepPhase::update)},
+                              {"exposed_communication_seconds", step.exposed_communication},
+                              {"samples_per_second", samples_per_second(which, step)},
+                              {"memory_bytes_per_rank", result.memory_bytes},
+                              {"separate_bytes_per_rank", result.separate_bytes},
+                              {"feasible", result.reason.empty()},
+                              {"reason", result.reason}};
+  json["kernel_sources"] = nlohmann::ordered_json::object();
+  for (std::size_t s = 0; s < step.sources.size(); ++s)
+    json["kernel_sources"][std::string(name(static_cast<model::KernelSource>(s)))] = step.sources[s];
+  json["layers"] = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < request.network.layers.size(); ++i) {
+    json["layers"].push_back({{"name", request.network.layers[i].name},
+                              {"grid", result.grids[i]},
+                              {"kernels", step.layers[i].kernels},
+                              {"copies", step.layers[i].copies},
+                              {"waits", step.layers[i].waits}});
+  }
+  return json;
+}
+
+}  // namespace
+
+SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCase& which) {
+  const nn::NetworkDescription& network = request.network;
+  const MachineDescription machine = description_of(request.machine, which.ranks);
+  const auto splits = nn::resolve(which.strategy, network, which.ranks);
+  const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
+  SimulatedCase result;
+  for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
+  model::SimulationOptions options;
+  options.step.activations = request.activations;
+  options.step.optimiser = request.optimiser;
+  if (!request.recompute.empty()) options.step.recompute = recomputation_of(request, layers, machine, options.step);
+  add_memory(request, layers, machine, options.step, result);
+  const model::Machine faster = scaled(request.machine, which.factors);
+  const int per_node = std::min(which.ranks, request.machine.ranks_per_node);
+  const model::ScaledKernels kernels(request.machine, faster, per_node, request.machine.threads_per_rank);
+  result.step = simulate(network, layers, faster, kernels, options);
+  return result;
+}
+
+std::string to_text(const SimulationRequest& request, const std::vector<SimulatedCase>& results) {
+  if (results.size() == 1) return text_of_case(request, request.cases.front(), results.front());
+  return text_of_sweep(request, results);
+}
+
+std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object(), cases = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < results.size(); ++i) cases.push_back(json_of_case(request, request.cases[i], results[i]));
+  if (results.size() == 1) json = cases.front();
+  json["cases"] = std::move(cases);
+  json["run"] = {{"version", version()},
+                 {"machine", request.machine.name},
+                 {"model", request.model},
+                 {"ranks_per_node", request.machine.ranks_per_node},
+                 {"precision", nn::name(request.activations)},
+                 {"optimiser", nn::name(request.optimiser)},
+                 {"recompute", request.recompute},
+                 {"memory_limit", memory_limit_of(request)}};
+  // A path may contain bytes that are not UTF-8.
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace aloni::tools

@@ -1,0 +1,59 @@
+#pragma once
+// Simulated steps of a network on a machine, for several numbers of ranks, sizes of mini-batches and factors: as a
+// table for people and as JSON. Needs no MPI, allocates no tensor.
+#include <aloni/model/scaled_machine.hpp>
+#include <aloni/model/simulate.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/optimiser.hpp>
+#include <aloni/nn/strategy.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+
+/// One point of a sweep.
+struct SimulationCase {
+  int ranks = 1;
+  Index batch = 64;
+  nn::Strategy strategy;
+  model::MachineFactors factors = {};
+};
+
+/// The request of the user.
+struct SimulationRequest {
+  std::string model;
+  nn::NetworkDescription network;
+  model::Machine machine;
+  nn::ElementType activations = nn::ElementType::float32;
+  nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
+  std::string recompute = {};              ///< as nn::recomputation_for() takes it
+  std::optional<Index> memory_limit = {};  ///< empty: the memory of the machine
+  std::vector<SimulationCase> cases = {};
+};
+
+struct SimulatedCase {
+  model::SimulatedStep step;
+  std::vector<std::string> grids = {};  ///< of the layers
+  Index memory_bytes = 0;               ///< of the rank that takes most: planned buffers, which share memory over time
+  Index separate_bytes = 0;             ///< the same if they did not
+  std::string reason = {};              ///< why the step cannot run; empty if it can
+};
+
+/// Throws InvalidArgument for a strategy that does not fit the network or the ranks, and for more ranks than the
+/// machine has. Too little memory is no error but a reason: the step is simulated as if there were enough.
+SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCase& which);
+
+/// One case: a row for each layer, then totals. Several: one row for each case. At most 100 columns, unless names of
+/// layers are long.
+std::string to_text(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
+
+/// {"cases": [{"ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor", "link_bandwidth_factor",
+/// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
+/// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason", "kernel_sources",
+/// "layers": [{"name", "grid", "kernels", "copies", "waits"}]}], "run"}. The members of a single case are at the top
+/// too. "forward_seconds" includes the loss. Times of phases and layers are those of the slowest rank.
+std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
+
+}  // namespace aloni::tools

@@ -1,0 +1,13 @@
+#pragma once
+// Columns of text for a terminal.
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+
+/// One line for each row, without blanks at its end. Each column is as wide as its longest text. The first `left`
+/// columns are aligned to the left, the others to the right. @pre all rows have as many columns as the first one
+std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
+
+}  // namespace aloni::tools

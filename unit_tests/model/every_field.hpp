@@ -1,0 +1,77 @@
+#pragma once
+// A machine with a value in each field, and none of them a default.
+#include <aloni/model/machine.hpp>
+
+namespace aloni::test {
+
+inline model::LearnedKernel small_learned_kernel() {
+  const std::size_t features = model::feature_names(model::KernelKind::pointwise).size();
+  model::LearnedKernel learned{.kind = model::KernelKind::pointwise,
+                               .type = nn::ElementType::float64,
+                               .ranks_per_node = 2,
+                               .threads_per_rank = 3,
+                               .mean = std::vector<double>(features, 1.0 / 3),
+                               .deviation = std::vector<double>(features, 0.7),
+                               .seconds_mean = -9.5,
+                               .seconds_deviation = 1.25,
+                               .least = std::vector<double>(features, 1),
+                               .largest = std::vector<double>(features, 1e9),
+                               .relative_error = 0.125};
+  learned.layers = {{.inputs = static_cast<int>(features), .outputs = 2},
+                    {.inputs = 2, .outputs = 1, .weights = {1.0F / 3, -1e-30F}, .biases = {16777217.0F}}};
+  for (std::size_t i = 0; i < 2 * features; ++i)
+    learned.layers[0].weights.push_back(0.1F * static_cast<float>(i) - 1.0F / 7);
+  learned.layers[0].biases = {0.3F, -0.7F};
+  return learned;
+}
+
+inline model::Machine machine_with_every_field() {
+  model::Machine machine = model::generic_machine();
+  machine.name = "Rechner für \"Tests\"";
+  machine.provenance = {{"processor", "a data sheet"}, {"links.self", "a\ttext"}};
+  machine.ranks_per_node = 8;
+  machine.threads_per_rank = 3;
+  machine.most_nodes = 77;
+  machine.memory_bytes = 12345678901;
+  MachineDescription& planning = machine.planning;
+  planning.shared_memory = planning.on_host = planning.onednn = planning.onednn_bfloat16 = false;
+  planning.kokkos_kernels = false;
+  planning.progress_thread = true;
+  planning.direct_bytes = unlimited_bytes;
+  planning.fragment_bytes = Index{1} << 30;
+  planning.interior_overhead_beside_messages = 0.1;
+  planning.interior_overhead_beside_copies = 0.2;
+  planning.pixels_per_call = 61.5;
+  planning.multiplications_per_copied_element = 1.0 / 3;
+  planning.chunk_bytes = 1e6;
+  planning.most_chunks = 5;
+  planning.multiplications_per_slab = 7e9;
+  planning.most_slabs = 6;
+  planning.filter_gradient_bytes = 7;
+  planning.library_bytes = 8;
+  planning.kernel_bytes = 9;
+  planning.node_bytes = 10;
+  planning.page_bytes = 11;
+  planning.bucket_bytes = 12;
+  machine.processor.name = "a processor";
+  machine.processor.cores_per_node = 96;
+  machine.processor.efficiency = {{model::KernelKind::dense, 0.5}, {model::KernelKind::copy, 1}};
+  machine.links[1].latency = 1.0 / 7;
+  machine.all_reduces = {{.ranks = 4,
+                          .nodes = 2,
+                          .latency = 1e-6,
+                          .seconds_per_byte = 1e-10,
+                          .combine_seconds_per_byte = 2e-11,
+                          .measurements = {{comm::AllReduceAlgorithm::ring, 1000, 1e-5, 0},
+                                           {comm::AllReduceAlgorithm::hierarchical, 4096, 4e-5, 512}}},
+                         {.ranks = 4, .nodes = 1}};
+  machine.kernels = {{.ranks_per_node = 2, .threads_per_rank = 1, .times = {}},
+                     {.ranks_per_node = 1,
+                      .threads_per_rank = 2,
+                      .times = {{"b 1x2", {.seconds = 1.0 / 3, .spread = 0.01, .runs = 10}},
+                                {"a \"quoted\"", {.seconds = 1e-9, .spread = 0, .runs = 1}}}}};
+  machine.learned = {small_learned_kernel()};
+  return machine;
+}
+
+}  // namespace aloni::test

@@ -1,0 +1,297 @@
+#include "every_field.hpp"
+
+#include <aloni/core/error.hpp>
+#include <aloni/model/machine_file.hpp>
+
+#include <support/temporary_folder.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::model {
+namespace test_machine_file {
+
+using Json = nlohmann::ordered_json;
+using testing::AllOf;
+using testing::EndsWith;
+using testing::HasSubstr;
+
+Json json_of_machine() { return Json::parse(to_json_text(aloni::test::machine_with_every_field())); }
+
+/// The error for a text; all fields empty if it is accepted.
+struct Fault {
+  std::string argument, value, expectation;
+};
+Fault fault_of_text(const std::string& text) {
+  try {
+    parse_machine(text, "m.json");
+  } catch (const InvalidArgument& e) {
+    return {e.argument(), e.value(), e.expectation()};
+  }
+  return {};
+}
+
+/// "/links/self" as "links.self", "/kernels/0" as "kernels[0]".
+std::string dotted(const Json::json_pointer& place) {
+  std::string path;
+  for (auto at = place; !at.empty(); at = at.parent_pointer()) {
+    const std::string& name = at.back();
+    const bool is_position = name.find_first_not_of("0123456789") == std::string::npos;
+    path = (is_position ? "[" + name + "]" : "." + name) + path;
+  }
+  return path.substr(1);
+}
+
+/// All places but those inside lists of numbers.
+void add_places(const Json& json, const Json::json_pointer& place, std::vector<Json::json_pointer>& places) {
+  if (!place.empty()) places.push_back(place);
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) add_places(value, place / name, places);
+  } else if (json.is_array() && !json.empty() && json.front().is_object()) {
+    for (std::size_t i = 0; i < json.size(); ++i) add_places(json[i], place / i, places);
+  }
+}
+std::vector<Json::json_pointer> places_of(const Json& json) {
+  std::vector<Json::json_pointer> places;
+  add_places(json, Json::json_pointer(), places);
+  return places;
+}
+
+TEST(MachineFile, GivesBackEveryFieldExactly) {
+  const Machine machine = aloni::test::machine_with_every_field();
+  const std::string text = to_json_text(machine);
+  EXPECT_EQ(parse_machine(text, "again"), machine);
+  EXPECT_EQ(to_json_text(parse_machine(text, "again")), text);
+  EXPECT_EQ(parse_machine(to_json_text(generic_machine()), "generic"), generic_machine());
+}
+
+TEST(MachineFile, HasEveryFieldOfAMachineDescriptionButThoseOfItsRanks) {
+  std::vector<std::string> expected, found;
+  for (const MachineField& field : fields_of({}))
+    if (field.name != "tuning") expected.emplace_back(field.name);
+  const Json json = json_of_machine();
+  for (const auto& [name, value] : json["planning"].items()) found.push_back(name);
+  EXPECT_EQ(found, expected);
+}
+
+TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
+  const std::string text = to_json_text(generic_machine());
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 1,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
+  EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
+}
+
+TEST(MachineFile, RefusesEveryFieldThatIsMissingAndNamesItsPath) {
+  const Json json = json_of_machine();
+  int refused = 0;
+  for (const Json::json_pointer& place : places_of(json)) {
+    const std::string path = dotted(place);
+    if (json[place.parent_pointer()].is_array() || path.starts_with("processor.efficiency.")) continue;
+    Json without = json;
+    without[place.parent_pointer()].erase(place.back());
+    const Fault fault = fault_of_text(without.dump());
+    EXPECT_EQ(fault.argument, place.back() == "aloni_machine" ? "m.json: aloni_machine" : "m.json: " + path);
+    EXPECT_EQ(fault.value, "missing") << path;
+    ++refused;
+  }
+  EXPECT_GT(refused, 90);
+}
+
+TEST(MachineFile, RefusesEveryFieldOfAnotherType) {
+  const Json json = json_of_machine();
+  for (const Json::json_pointer& place : places_of(json)) {
+    for (const Json& wrong : {Json(nullptr), Json("text"), Json(Json::array({"a"})), Json(true), Json(-1.5)}) {
+      if (json[place].type() == wrong.type() || (json[place].is_number() && wrong.is_number())) continue;
+      Json changed = json;
+      changed[place] = wrong;
+      const Fault fault = fault_of_text(changed.dump());
+      EXPECT_THAT(fault.argument, HasSubstr(dotted(place))) << wrong;
+    }
+  }
+}
+
+TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
+  const Json json = json_of_machine();
+  for (const Json::json_pointer& place : places_of(json)) {
+    if (!json[place].is_number()) continue;
+    const std::string path = dotted(place);
+    for (const Json& wrong : {Json(-1), Json(-1e-9), Json(1e301), Json(18446744073709551615ULL)}) {
+      if (path == "learned[0].seconds_mean" && wrong > -1000 && wrong < 0) continue;  // a logarithm
+      Json changed = json;
+      changed[place] = wrong;
+      const Fault fault = fault_of_text(changed.dump());
+      EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "1, " : " from "));
+    }
+  }
+}
+
+TEST(MachineFile, RefusesAnUnknownFieldInEveryObjectAndNamesTheNearestOne) {
+  const Json json = json_of_machine();
+  for (Json::json_pointer place : places_of(json)) {
+    if (!json[place].is_object() || json[place].empty()) continue;
+    const std::string name = json[place].items().begin().key();
+    Json changed = json;
+    changed[place][name + "_"] = 1;
+    const Fault fault = fault_of_text(changed.dump());
+    EXPECT_EQ(fault.argument, "m.json: " + dotted(place) + "." + name + "_");
+    EXPECT_THAT(fault.expectation, AllOf(HasSubstr("one of: "), HasSubstr("did you mean " + name + "?")));
+  }
+  Json changed = json;
+  changed["nmae"] = "a";
+  EXPECT_EQ(fault_of_text(changed.dump()).argument, "m.json: nmae");
+}
+
+TEST(MachineFile, NamesTheBoundsAndTheUnitOfAnAbsurdValue) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"/links/between_nodes/latency", "a number of seconds from 0 to 10"},
+      {"/links/between_nodes/seconds_per_byte",
+       "a number of seconds per byte from 1e-16 to 0.001, or 0 for \"not known\""},
+      {"/processor/core_bandwidth", "a number of bytes per second from 1000 to 1e+16"},
+      {"/processor/cores_per_node", "an integer from 1 to 1e+06"},
+      {"/memory_bytes", "a number of bytes from 1.04858e+06 to 1e+16, or 0 for \"not known\""}};
+  for (const auto& [place, expectation] : cases) {
+    Json json = json_of_machine();
+    json[Json::json_pointer(place)] = 1e17;
+    EXPECT_EQ(fault_of_text(json.dump()).expectation, expectation);
+    EXPECT_EQ(fault_of_text(json.dump()).value, "1e+17");
+  }
+}
+
+TEST(MachineFile, AcceptsTheValuesAtTheBounds) {
+  for (const auto& [place, value] :
+       {std::pair("/links/self/latency", 10.0), std::pair("/links/self/seconds_per_byte", 0.0),
+        std::pair("/links/self/seconds_per_byte", 1e-16), std::pair("/processor/core_bandwidth", 1e3),
+        std::pair("/processor/efficiency/dense", 1.0), std::pair("/memory_bytes", 0.0)}) {
+    Json json = json_of_machine();
+    json[Json::json_pointer(place)] = value;
+    EXPECT_EQ(fault_of_text(json.dump()).argument, "") << place;
+  }
+}
+
+TEST(MachineFile, RefusesAnIntegerWithAFraction) {
+  Json json = json_of_machine();
+  json["ranks_per_node"] = 1.5;
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: ranks_per_node");
+}
+
+TEST(MachineFile, RefusesAnotherVersionAndATextThatIsNoJson) {
+  Json json = json_of_machine();
+  json["aloni_machine"] = 2;
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: aloni_machine");
+  EXPECT_EQ(fault_of_text(json.dump()).value, "2");
+  for (const char* text : {"", "{", "aloni tuning 2\nranks 4\n", "{\"a\": 1e999}", "\xff"}) {
+    const Fault fault = fault_of_text(text);
+    EXPECT_EQ(fault.argument, "m.json");
+    EXPECT_THAT(fault.expectation, HasSubstr("docs/machines.md"));
+  }
+  EXPECT_EQ(fault_of_text("[1]").expectation, "an object {…}");
+}
+
+TEST(MachineFile, RefusesAFieldThatComesTwice) {
+  std::string text = to_json_text(generic_machine());
+  text.insert(text.find("\"most_nodes\""), "\"most_nodes\": 3, ");
+  EXPECT_EQ(fault_of_text(text).argument, "m.json: most_nodes");
+  EXPECT_EQ(fault_of_text(text).value, "twice");
+}
+
+TEST(MachineFile, RefusesDeepListsWithoutADeepStack) {
+  const std::string deep = std::string(500'000, '[') + std::string(500'000, ']');
+  EXPECT_EQ(fault_of_text("{\"aloni_machine\": " + deep + "}").argument, "m.json");
+}
+
+TEST(MachineFile, RefusesUnknownNamesOfKindsTypesAndAlgorithms) {
+  for (const auto& [place, wrong, meant] :
+       {std::tuple("/learned/0/kind", "pointwize", "pointwise"), std::tuple("/learned/0/type", "float46", "float64"),
+        std::tuple("/all_reduces/0/measurements/0/algorithm", "rinf", "ring")}) {
+    Json json = json_of_machine();
+    json[Json::json_pointer(place)] = wrong;
+    const Fault fault = fault_of_text(json.dump());
+    EXPECT_EQ(fault.argument, "m.json: " + dotted(Json::json_pointer(place)));
+    EXPECT_THAT(fault.expectation, HasSubstr(std::string("did you mean ") + meant + "?"));
+  }
+  Json json = json_of_machine();
+  json["processor"]["efficiency"]["densely"] = 0.5;
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: processor.efficiency.densely");
+}
+
+TEST(MachineFile, RefusesNumbersOfWeightsThatDoNotFitTheLayers) {
+  const auto fault_with = [](const auto& change) {
+    Json json = json_of_machine();
+    change(json["learned"][0]);
+    return fault_of_text(json.dump()).argument;
+  };
+  for (const char* name : {"mean", "deviation", "least", "largest"})
+    EXPECT_EQ(fault_with([&](Json& learned) { learned[name].push_back(1); }),
+              std::string("m.json: learned[0].") + name);
+  for (const char* name : {"weights", "biases"}) {
+    EXPECT_EQ(fault_with([&](Json& learned) { learned["layers"][1][name].push_back(1); }),
+              std::string("m.json: learned[0].layers[1].") + name);
+  }
+  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"][0]["inputs"] = 1; }),
+            "m.json: learned[0].layers[0].inputs");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"].erase(0); }), "m.json: learned[0].layers[0].inputs");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"].erase(1); }), "m.json: learned[0].layers[0].outputs");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"] = Json::array(); }), "m.json: learned[0].layers");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["mean"][1] = "a"; }), "m.json: learned[0].mean[1]");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"][1]["weights"][1] = 1e39; }),
+            "m.json: learned[0].layers[1].weights[1]");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["deviation"][0] = 0; }), "m.json: learned[0].deviation[0]");
+}
+
+TEST(MachineFile, RefusesTwoTablesForTheSameProcesses) {
+  for (const auto& [list, member] : {std::pair("all_reduces", "ranks"), std::pair("kernels", "ranks_per_node"),
+                                     std::pair("learned", "ranks_per_node")}) {
+    Json json = json_of_machine();
+    const std::size_t size = json[list].size();
+    json[list].push_back(json[list][0]);
+    const Fault fault = fault_of_text(json.dump());
+    EXPECT_EQ(fault.argument, std::string("m.json: ") + list + "[" + std::to_string(size) + "]");
+    json[list][size][member] = 99;
+    EXPECT_EQ(fault_of_text(json.dump()).argument, "") << list;
+  }
+  Json json = json_of_machine();
+  json["kernels"][1]["times"].push_back(json["kernels"][1]["times"][0]);
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: kernels[1].times[2].kernel");
+  json = json_of_machine();
+  json["all_reduces"][0]["nodes"] = 5;
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: all_reduces[0].nodes");
+}
+
+TEST(MachineFile, WritesNoMachineThatWouldNotBeReadAgain) {
+  const auto refused = [](const auto& change) {
+    Machine machine = aloni::test::machine_with_every_field();
+    change(machine);
+    EXPECT_THROW(to_json_text(machine), InvalidArgument);
+  };
+  refused([](Machine& m) { m.exchange_seconds = std::numeric_limits<double>::quiet_NaN(); });
+  refused([](Machine& m) { m.links[2].latency = -1; });
+  refused([](Machine& m) { m.name = "\xff"; });
+  refused([](Machine& m) { m.planning.nodes = {0, 1}; });
+  refused([](Machine& m) { m.planning.tuning.emplace(); });
+  refused([](Machine& m) { m.learned[0].type = nn::ElementType::int32; });
+  refused([](Machine& m) { m.learned[0].layers[1].weights[0] = std::numeric_limits<float>::infinity(); });
+  refused([](Machine& m) { m.all_reduces[0].measurements[0].algorithm = comm::AllReduceAlgorithm::automatic; });
+}
+
+TEST(MachineFile, ReadsAFileLongerThanAMebibyteAndNamesAMissingOne) {
+  const aloni::test::TemporaryFolder folder;
+  Machine machine = generic_machine();
+  machine.kernels.resize(1);
+  for (int i = 0; i < 15'000; ++i)
+    machine.kernels[0].times["a kernel with a long name " + std::to_string(i)] = {.seconds = 1e-3 * i, .runs = 10};
+  const std::string path = folder.path("machine.json");
+  std::ofstream(path) << to_json_text(machine);
+  EXPECT_EQ(read_machine(path), machine);
+  EXPECT_THROW(read_machine(folder.path("another.json")), FileError);
+}
+
+}  // namespace test_machine_file
+}  // namespace aloni::model
