@@ -56,7 +56,7 @@ struct MemoryUse {
 struct Priced {
   Splits splits;
   double seconds = 0;
-  double bytes = 0;
+  double bytes = 0;  ///< the sum of stage 2, later those of the plans
   bool exact = true;
 };
 
@@ -344,8 +344,8 @@ class Chooser {
     constexpr int most_tries = 6;
     for (int i = 0; i < most_tries; ++i) {
       const Assignment best = assign(problem, options_.limits);
-      Priced priced{splits_of(best.options), estimate(best.options), 0, best.exact && i == 0};
-      if (std::isinf(limit_)) return add(found, std::move(priced));
+      Priced priced{splits_of(best.options), estimate(best.options), best.bytes, best.exact && i == 0};
+      if (fits_certainly(best.bytes)) return add(found, std::move(priced));
       const double bytes = memory_use(priced.splits).bytes;
       if (fits(bytes)) return add(found, std::move(priced));
       if (!best.feasible) return;
@@ -353,8 +353,17 @@ class Chooser {
     }
     problem.most_bytes = -1;  // the choice with the least bytes
     const Assignment least = assign(problem, options_.limits);
-    Priced priced{splits_of(least.options), estimate(least.options), 0, false};
+    Priced priced{splits_of(least.options), estimate(least.options), least.bytes, false};
     if (fits(memory_use(priced.splits).bytes)) add(found, std::move(priced));
+  }
+
+  /// Plans of thousands of ranks take longer than the rest of the search. They are not needed where memory is ample.
+  /// `bytes`: the sum of stage 2. It has all that lives until the backward pass. Gradients and workspace take less
+  /// than that again, if each buffer has its own memory.
+  bool fits_certainly(double bytes) const {
+    constexpr double margin = 4;
+    return std::isinf(limit_) ||
+           (kind_ == nn::StepKind::training && !options_.prices.bytes && margin * bytes <= limit_);
   }
 
   static void add(std::vector<Priced>& found, Priced priced) {
@@ -365,42 +374,50 @@ class Chooser {
   // --- uniform strategies ---
 
   std::vector<Priced> uniform_strategies() {
-    // Splits that are candidates of most layers first.
-    std::map<std::tuple<std::array<int, views::num_dims>, int>, std::pair<int, LayerSplit>> votes;
+    // Splits that are candidates of most layers first, and of these the ones with least communication.
+    struct Vote {
+      LayerSplit split;
+      int layers = 0;
+      std::size_t places = 0;  ///< sum over the lists of candidates
+    };
+    std::map<std::tuple<std::array<int, views::num_dims>, int>, Vote> votes;
     for (int l = 0; l < layers(); ++l) {
       if (inherits_candidates(l)) continue;
-      for (const LayerSplit& split : candidates(l)) {
-        auto& vote = votes[{split.grid.blocks, split.filters}];
-        ++vote.first;
-        vote.second = split;
+      for (std::size_t o = 0; o < candidates(l).size(); ++o) {
+        const LayerSplit& split = candidates(l)[o];
+        Vote& vote = votes[{split.grid.blocks, split.filters}];
+        vote.split = split;
+        ++vote.layers;
+        vote.places += o;
       }
     }
-    std::vector<std::pair<int, LayerSplit>> sorted;
+    std::vector<Vote> sorted;
     for (const auto& [key, vote] : votes) sorted.push_back(vote);
-    std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.first > b.first; });
-    constexpr std::size_t most_uniform = 16;  // all of them on up to four ranks
+    std::ranges::stable_sort(sorted, {}, [](const Vote& v) { return std::pair(-v.layers, v.places); });
+    constexpr std::size_t most_uniform = 24;
     if (sorted.size() > most_uniform) sorted.resize(most_uniform);
     std::vector<Priced> found;
-    for (const auto& [number, split] : sorted) {
-      const Splits splits(static_cast<std::size_t>(layers()), split);
-      const double seconds = sum_of_uniform(split);
+    for (const Vote& vote : sorted) {
+      const LayerSplit& split = vote.split;
+      const auto [seconds, bytes] = sum_of_uniform(split);
       Splits effective;
       for (int l = 0; l < layers(); ++l) {
         effective.push_back(effective_split(facts(l), split));
         effective.back().overlap = price(l, effective.back()).second;
       }
       uniform_names_.emplace(effective, split);
-      add(found, {std::move(effective), seconds, 0, true});
+      add(found, {std::move(effective), seconds, bytes, true});
     }
     return found;
   }
 
-  double sum_of_uniform(const LayerSplit& split) {
-    double sum = 0, flight = 0, backward = 0;
+  AssignmentOption sum_of_uniform(const LayerSplit& split) {
+    double sum = 0, bytes = 0, flight = 0, backward = 0;
     for (int l = 0; l < layers(); ++l) {
       const LayerSplit mine = effective_split(facts(l), split);
       const LayerPrice p = price(l, mine).first;
       sum += p.seconds;
+      bytes += p.bytes;
       flight += p.gradient_flight;
       backward += p.backward;
       const auto& sources = sources_[static_cast<std::size_t>(l)];
@@ -409,7 +426,7 @@ class Chooser {
           sum +=
               edge_prices(sources[k], {effective_split(facts(sources[k]), split)}, l, static_cast<int>(k), {mine})[0];
     }
-    return sum + exposed(flight, backward);
+    return {sum + exposed(flight, backward), bytes};
   }
 
   // --- stage 3 ---
@@ -447,7 +464,7 @@ class Chooser {
     const auto most = static_cast<std::size_t>(std::max(1, number));
     for (Priced& s : strategies) {
       if (kept.size() >= most) break;
-      if (options_.simulated > 0 || !std::isinf(limit_)) s.bytes = memory_use(s.splits).bytes;
+      if (options_.simulated > 0 || !fits_certainly(s.bytes)) s.bytes = memory_use(s.splits).bytes;
       if (!fits(s.bytes)) continue;
       if (options_.simulated > 0) s.seconds = whole_seconds(s.splits);
       kept.push_back(std::move(s));
