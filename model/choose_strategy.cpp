@@ -142,15 +142,24 @@ class Chooser {
   void find_candidates() {
     CandidateOptions options = options_.candidates;
     options.training = kind_ == nn::StepKind::training;
+    list_of_.assign(static_cast<std::size_t>(layers()), -1);
     std::map<std::string, int> own;  // by kind of layer
+    std::vector<int> layer_of_list;
+    for (int l = 0; l < layers(); ++l) {
+      if (inherits_candidates(l)) continue;
+      const auto [found, is_new] = own.try_emplace(costs_.kind_of(l), static_cast<int>(lists_.size()));
+      if (is_new) {
+        lists_.push_back(candidates_of(facts(l), ranks_, options));
+        layer_of_list.push_back(l);
+      }
+      list_of_[static_cast<std::size_t>(l)] = found->second;
+    }
+    find_uniform_splits();
+    for (std::size_t i = 0; i < lists_.size(); ++i) add_uniform_splits(layer_of_list[i], lists_[i]);
+
     std::map<std::vector<int>, int> inherited;
     for (int l = 0; l < layers(); ++l) {
-      if (!inherits_candidates(l)) {
-        const auto [found, is_new] = own.try_emplace(costs_.kind_of(l), static_cast<int>(lists_.size()));
-        if (is_new) lists_.push_back(candidates_of(facts(l), ranks_, options));
-        list_of_.push_back(found->second);
-        continue;
-      }
+      if (!inherits_candidates(l)) continue;
       std::vector<int> from;
       for (const int s : sources_[static_cast<std::size_t>(l)])
         if (s >= 0) from.push_back(list_of_[static_cast<std::size_t>(s)]);
@@ -160,8 +169,52 @@ class Chooser {
       for (const Index e : facts(l).output.values) key.push_back(static_cast<int>(e));
       key.push_back(facts(l).properties.reduces_space);
       const auto [found, is_new] = inherited.try_emplace(key, -1);
-      if (is_new) found->second = add_list(inherited_candidates(l, from, options));
-      list_of_.push_back(found->second);
+      if (is_new) {
+        Candidates list = inherited_candidates(l, from, options);
+        add_uniform_splits(l, list);
+        found->second = add_list(std::move(list));
+      }
+      list_of_[static_cast<std::size_t>(l)] = found->second;
+    }
+  }
+
+  /// The splits that may be the same for all layers: first those that are candidates of most layers, and of these the
+  /// ones with least communication.
+  void find_uniform_splits() {
+    struct Vote {
+      LayerSplit split;
+      int layers = 0;
+      std::size_t places = 0;  ///< sum over the lists of candidates
+    };
+    std::map<std::tuple<std::array<int, views::num_dims>, int>, Vote> votes;
+    for (int l = 0; l < layers(); ++l) {
+      if (inherits_candidates(l)) continue;
+      for (std::size_t o = 0; o < candidates(l).size(); ++o) {
+        const LayerSplit& split = candidates(l)[o];
+        Vote& vote = votes[{split.grid.blocks, split.filters}];
+        vote.split = split;
+        ++vote.layers;
+        vote.places += o;
+      }
+    }
+    std::vector<Vote> sorted;
+    for (const auto& [key, vote] : votes) sorted.push_back(vote);
+    std::ranges::stable_sort(sorted, {}, [](const Vote& v) { return std::pair(-v.layers, v.places); });
+    constexpr std::size_t most_uniform = 24;
+    if (sorted.size() > most_uniform) sorted.resize(most_uniform);
+    for (const Vote& vote : sorted) uniform_.push_back(vote.split);
+  }
+
+  /// The most promising of them are candidates of every layer, so that one layer without them does not cost a
+  /// redistribution.
+  void add_uniform_splits(int layer, Candidates& list) const {
+    constexpr std::size_t most_added = 8;
+    for (std::size_t i = 0; i < std::min(most_added, uniform_.size()); ++i) {
+      const LayerSplit split = effective_split(facts(layer), uniform_[i]);
+      const bool is_known = std::ranges::find(list.splits, split) != list.splits.end();
+      if (is_known || has_empty_blocks(facts(layer), split)) continue;
+      list.splits.push_back(split);
+      std::erase_if(list.rejected, [&](const Rejection& r) { return r.split == split; });
     }
   }
 
@@ -374,31 +427,8 @@ class Chooser {
   // --- uniform strategies ---
 
   std::vector<Priced> uniform_strategies() {
-    // Splits that are candidates of most layers first, and of these the ones with least communication.
-    struct Vote {
-      LayerSplit split;
-      int layers = 0;
-      std::size_t places = 0;  ///< sum over the lists of candidates
-    };
-    std::map<std::tuple<std::array<int, views::num_dims>, int>, Vote> votes;
-    for (int l = 0; l < layers(); ++l) {
-      if (inherits_candidates(l)) continue;
-      for (std::size_t o = 0; o < candidates(l).size(); ++o) {
-        const LayerSplit& split = candidates(l)[o];
-        Vote& vote = votes[{split.grid.blocks, split.filters}];
-        vote.split = split;
-        ++vote.layers;
-        vote.places += o;
-      }
-    }
-    std::vector<Vote> sorted;
-    for (const auto& [key, vote] : votes) sorted.push_back(vote);
-    std::ranges::stable_sort(sorted, {}, [](const Vote& v) { return std::pair(-v.layers, v.places); });
-    constexpr std::size_t most_uniform = 24;
-    if (sorted.size() > most_uniform) sorted.resize(most_uniform);
     std::vector<Priced> found;
-    for (const Vote& vote : sorted) {
-      const LayerSplit& split = vote.split;
+    for (const LayerSplit& split : uniform_) {
       const auto [seconds, bytes] = sum_of_uniform(split);
       Splits effective;
       for (int l = 0; l < layers(); ++l) {
@@ -610,6 +640,7 @@ class Chooser {
   double limit_ = std::numeric_limits<double>::infinity();
   std::vector<std::vector<int>> sources_;  ///< of each input of each layer
   std::vector<Candidates> lists_;
+  Splits uniform_;            ///< splits that stage 3 tries for all layers
   std::vector<int> list_of_;  ///< of each layer
   AssignmentProblem problem_;
   std::vector<std::vector<LayerPrice>> prices_;  ///< by layer and option
