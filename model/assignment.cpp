@@ -125,8 +125,8 @@ class Solver {
   std::vector<Elimination> parts_;
 };
 
-/// Depth first through the layers, in the reverse order of their elimination. The tables tell for every start of a
-/// choice the least sums that it can end with. Both are exact: that of bytes, and that of seconds with a price per byte.
+/// Depth first through the layers, in the reverse order of their elimination. For each start of a choice the tables
+/// tell the least sums that it can end with: of bytes, and of seconds with a price per byte.
 class BranchAndBound {
  public:
   BranchAndBound(const AssignmentProblem& problem, const Elimination& priced, const Elimination& bytes, int most_steps)

@@ -56,7 +56,7 @@ struct MemoryUse {
 struct Priced {
   Splits splits;
   double seconds = 0;
-  double bytes = 0;
+  double bytes = 0;  ///< the sum of stage 2, later those of the plans
   bool exact = true;
 };
 
@@ -144,15 +144,24 @@ class Chooser {
   void find_candidates() {
     CandidateOptions options = options_.candidates;
     options.training = kind_ == nn::StepKind::training;
+    list_of_.assign(static_cast<std::size_t>(layers()), -1);
     std::map<std::string, int> own;  // by kind of layer
+    std::vector<int> layer_of_list;
+    for (int l = 0; l < layers(); ++l) {
+      if (inherits_candidates(l)) continue;
+      const auto [found, is_new] = own.try_emplace(costs_.kind_of(l), static_cast<int>(lists_.size()));
+      if (is_new) {
+        lists_.push_back(candidates_of(facts(l), ranks_, options));
+        layer_of_list.push_back(l);
+      }
+      list_of_[static_cast<std::size_t>(l)] = found->second;
+    }
+    find_uniform_splits();
+    for (std::size_t i = 0; i < lists_.size(); ++i) add_uniform_splits(layer_of_list[i], lists_[i]);
+
     std::map<std::vector<int>, int> inherited;
     for (int l = 0; l < layers(); ++l) {
-      if (!inherits_candidates(l)) {
-        const auto [found, is_new] = own.try_emplace(costs_.kind_of(l), static_cast<int>(lists_.size()));
-        if (is_new) lists_.push_back(candidates_of(facts(l), ranks_, options));
-        list_of_.push_back(found->second);
-        continue;
-      }
+      if (!inherits_candidates(l)) continue;
       std::vector<int> from;
       for (const int s : sources_[static_cast<std::size_t>(l)])
         if (s >= 0) from.push_back(list_of_[static_cast<std::size_t>(s)]);
@@ -162,8 +171,52 @@ class Chooser {
       for (const Index e : facts(l).output.values) key.push_back(static_cast<int>(e));
       key.push_back(facts(l).properties.reduces_space);
       const auto [found, is_new] = inherited.try_emplace(key, -1);
-      if (is_new) found->second = add_list(inherited_candidates(l, from, options));
-      list_of_.push_back(found->second);
+      if (is_new) {
+        Candidates list = inherited_candidates(l, from, options);
+        add_uniform_splits(l, list);
+        found->second = add_list(std::move(list));
+      }
+      list_of_[static_cast<std::size_t>(l)] = found->second;
+    }
+  }
+
+  /// The splits that may be the same for all layers: first those that are candidates of most layers, and of these the
+  /// ones with least communication.
+  void find_uniform_splits() {
+    struct Vote {
+      LayerSplit split;
+      int layers = 0;
+      std::size_t places = 0;  ///< sum over the lists of candidates
+    };
+    std::map<std::tuple<std::array<int, views::num_dims>, int>, Vote> votes;
+    for (int l = 0; l < layers(); ++l) {
+      if (inherits_candidates(l)) continue;
+      for (std::size_t o = 0; o < candidates(l).size(); ++o) {
+        const LayerSplit& split = candidates(l)[o];
+        Vote& vote = votes[{split.grid.blocks, split.filters}];
+        vote.split = split;
+        ++vote.layers;
+        vote.places += o;
+      }
+    }
+    std::vector<Vote> sorted;
+    for (const auto& [key, vote] : votes) sorted.push_back(vote);
+    std::ranges::stable_sort(sorted, {}, [](const Vote& v) { return std::pair(-v.layers, v.places); });
+    constexpr std::size_t most_uniform = 24;
+    if (sorted.size() > most_uniform) sorted.resize(most_uniform);
+    for (const Vote& vote : sorted) uniform_.push_back(vote.split);
+  }
+
+  /// The most promising of them are candidates of every layer, so that one layer without them does not cost a
+  /// redistribution.
+  void add_uniform_splits(int layer, Candidates& list) const {
+    constexpr std::size_t most_added = 8;
+    for (std::size_t i = 0; i < std::min(most_added, uniform_.size()); ++i) {
+      const LayerSplit split = effective_split(facts(layer), uniform_[i]);
+      const bool is_known = std::ranges::find(list.splits, split) != list.splits.end();
+      if (is_known || has_empty_blocks(facts(layer), split)) continue;
+      list.splits.push_back(split);
+      std::erase_if(list.rejected, [&](const Rejection& r) { return r.split == split; });
     }
   }
 
@@ -346,8 +399,8 @@ class Chooser {
     constexpr int most_tries = 6;
     for (int i = 0; i < most_tries; ++i) {
       const Assignment best = assign(problem, options_.limits);
-      Priced priced{splits_of(best.options), estimate(best.options), 0, best.exact && i == 0};
-      if (std::isinf(limit_)) return add(found, std::move(priced));
+      Priced priced{splits_of(best.options), estimate(best.options), best.bytes, best.exact && i == 0};
+      if (fits_certainly(best.bytes)) return add(found, std::move(priced));
       const double bytes = memory_use(priced.splits).bytes;
       if (fits(bytes)) return add(found, std::move(priced));
       if (!best.feasible) return;
@@ -355,8 +408,17 @@ class Chooser {
     }
     problem.most_bytes = -1;  // the choice with the least bytes
     const Assignment least = assign(problem, options_.limits);
-    Priced priced{splits_of(least.options), estimate(least.options), 0, false};
+    Priced priced{splits_of(least.options), estimate(least.options), least.bytes, false};
     if (fits(memory_use(priced.splits).bytes)) add(found, std::move(priced));
+  }
+
+  /// Plans of thousands of ranks take longer than the rest of the search. They are not needed where memory is ample.
+  /// `bytes`: the sum of stage 2. It has all that lives until the backward pass. Gradients and workspace take less
+  /// than that again, if each buffer has its own memory.
+  bool fits_certainly(double bytes) const {
+    constexpr double margin = 4;
+    return std::isinf(limit_) ||
+           (kind_ == nn::StepKind::training && !options_.prices.bytes && margin * bytes <= limit_);
   }
 
   static void add(std::vector<Priced>& found, Priced priced) {
@@ -367,42 +429,27 @@ class Chooser {
   // --- uniform strategies ---
 
   std::vector<Priced> uniform_strategies() {
-    // Splits that are candidates of most layers first.
-    std::map<std::tuple<std::array<int, views::num_dims>, int>, std::pair<int, LayerSplit>> votes;
-    for (int l = 0; l < layers(); ++l) {
-      if (inherits_candidates(l)) continue;
-      for (const LayerSplit& split : candidates(l)) {
-        auto& vote = votes[{split.grid.blocks, split.filters}];
-        ++vote.first;
-        vote.second = split;
-      }
-    }
-    std::vector<std::pair<int, LayerSplit>> sorted;
-    for (const auto& [key, vote] : votes) sorted.push_back(vote);
-    std::ranges::stable_sort(sorted, [](const auto& a, const auto& b) { return a.first > b.first; });
-    constexpr std::size_t most_uniform = 16;  // all of them on up to four ranks
-    if (sorted.size() > most_uniform) sorted.resize(most_uniform);
     std::vector<Priced> found;
-    for (const auto& [number, split] : sorted) {
-      const Splits splits(static_cast<std::size_t>(layers()), split);
-      const double seconds = sum_of_uniform(split);
+    for (const LayerSplit& split : uniform_) {
+      const auto [seconds, bytes] = sum_of_uniform(split);
       Splits effective;
       for (int l = 0; l < layers(); ++l) {
         effective.push_back(effective_split(facts(l), split));
         effective.back().overlap = price(l, effective.back()).second;
       }
       uniform_names_.emplace(effective, split);
-      add(found, {std::move(effective), seconds, 0, true});
+      add(found, {std::move(effective), seconds, bytes, true});
     }
     return found;
   }
 
-  double sum_of_uniform(const LayerSplit& split) {
-    double sum = 0, flight = 0, backward = 0;
+  AssignmentOption sum_of_uniform(const LayerSplit& split) {
+    double sum = 0, bytes = 0, flight = 0, backward = 0;
     for (int l = 0; l < layers(); ++l) {
       const LayerSplit mine = effective_split(facts(l), split);
       const LayerPrice p = price(l, mine).first;
       sum += p.seconds;
+      bytes += p.bytes;
       flight += p.gradient_flight;
       backward += p.backward;
       const auto& sources = sources_[static_cast<std::size_t>(l)];
@@ -411,7 +458,7 @@ class Chooser {
           sum +=
               edge_prices(sources[k], {effective_split(facts(sources[k]), split)}, l, static_cast<int>(k), {mine})[0];
     }
-    return sum + exposed(flight, backward);
+    return {sum + exposed(flight, backward), bytes};
   }
 
   // --- stage 3 ---
@@ -449,7 +496,7 @@ class Chooser {
     const auto most = static_cast<std::size_t>(std::max(1, number));
     for (Priced& s : strategies) {
       if (kept.size() >= most) break;
-      if (options_.simulated > 0 || !std::isinf(limit_)) s.bytes = memory_use(s.splits).bytes;
+      if (options_.simulated > 0 || !fits_certainly(s.bytes)) s.bytes = memory_use(s.splits).bytes;
       if (!fits(s.bytes)) continue;
       if (options_.simulated > 0) s.seconds = whole_seconds(s.splits);
       kept.push_back(std::move(s));
@@ -604,6 +651,7 @@ class Chooser {
   double limit_ = std::numeric_limits<double>::infinity();
   std::vector<std::vector<int>> sources_;  ///< of each input of each layer
   std::vector<Candidates> lists_;
+  Splits uniform_;            ///< splits that stage 3 tries for all layers
   std::vector<int> list_of_;  ///< of each layer
   AssignmentProblem problem_;
   std::vector<std::vector<LayerPrice>> prices_;  ///< by layer and option

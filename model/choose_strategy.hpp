@@ -98,7 +98,9 @@ struct StrategyChoice {
   std::vector<nn::LayerSplit> splits = {};  ///< resolve() of the strategy
   Index samples = 1;                        ///< of the mini-batch
   double seconds = 0;                       ///< of a step
-  double bytes = 0;                         ///< of the rank that takes most
+  /// Of the plans, on the rank that takes most. Without stage 3, and with far more memory than needed: the sum of stage
+  /// 2, which has no gradients of activations and no workspace.
+  double bytes = 0;
   /// Whether stage 2 has the least sum of all candidates. Never where the memory limits the choice, because its bytes
   /// are a sum over layers too.
   bool exact = false;

@@ -170,5 +170,24 @@ TEST(LayerCosts, OfEqualSplitsHaveNoRedistribution) {
   EXPECT_DOUBLE_EQ(all[2], costs.between(conv, {n8}, join, 1, {n4c2})[0]);
 }
 
+TEST(LayerCosts, KnowWhereTheChannelsOfAnInputLieInAConcatenation) {
+  const nn::Window window = nn::square_window(2, 1);
+  const nn::NetworkDescription net{.spatial_rank = 2,
+                                   .input = views::make_extents(1, {128, 128}, 4),
+                                   .layers = {{"a", nn::Convolution{12, window}, {"input"}},
+                                              {"b", nn::Convolution{8, window}, {"input"}},
+                                              {"ab", nn::Concatenate{}, {"a", "b"}},
+                                              {"ba", nn::Concatenate{}, {"b", "a"}},
+                                              {"sum", nn::Add{}, {"ab", "ba"}}},
+                                   .loss = nn::Loss::mean_squared_error};
+  Machine machine = generic_machine();
+  machine.ranks_per_node = 3;  // rank 3 is alone on its node
+  const MachineKernels kernels(machine, 3, 1);
+  LayerCosts costs(net, machine, kernels, 4, {.samples = 4});
+  const LayerSplit c4 = LayerSplit::parse("c4");
+  // Behind "a", rank 3 needs 5 of the 8 channels and has 2 of them. Before "a" it only gives 2 away.
+  EXPECT_GT(costs.between(1, {c4}, 2, 1, {c4})[0], 1.2 * costs.between(1, {c4}, 3, 0, {c4})[0]);
+}
+
 }  // namespace test_layer_costs
 }  // namespace aloni::model
