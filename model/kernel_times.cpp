@@ -71,7 +71,7 @@ Estimate MachineKernels::of(const KernelProblem& problem) const {
     if (const auto found = table_->times.find(problem.key); found != table_->times.end())
       return {found->second.seconds, KernelSource::measured, found->second.spread};
   }
-  Estimate sum{machine_->processor.kernel_seconds, KernelSource::learned, 0};
+  Estimate sum{0, KernelSource::learned, 0};
   double error = 0;
   for (const KernelCall& call : problem.calls) {
     const auto learned = std::ranges::find_if(machine_->learned, [&](const LearnedKernel& model) {
@@ -79,8 +79,9 @@ Estimate MachineKernels::of(const KernelProblem& problem) const {
              model.threads_per_rank == threads_per_rank_ && covers(model, call);
     });
     const bool is_learned = learned != machine_->learned.end();
-    const double seconds =
-        is_learned ? predict(*learned, call) : roofline_seconds(*machine_, call, ranks_per_node_, threads_per_rank_);
+    const double seconds = is_learned ? predict(*learned, call)
+                                      : machine_->processor.kernel_seconds +
+                                            roofline_seconds(*machine_, call, ranks_per_node_, threads_per_rank_);
     if (!is_learned) sum.source = KernelSource::roofline;
     sum.seconds += seconds;
     error += seconds * (is_learned ? learned->relative_error : roofline_error);

@@ -141,9 +141,9 @@ class Walk {
         }
       } else {
         costs.kernel = kernels.of(kernel_of(c.plan, node));
-        const double fixed = costs.kernel.source == KernelSource::measured
-                                 ? 0
-                                 : std::min(machine.processor.kernel_seconds, costs.kernel.seconds);
+        const double fixed = costs.kernel.source == KernelSource::roofline
+                                 ? std::min(machine.processor.kernel_seconds, costs.kernel.seconds)
+                                 : 0;
         costs.kernel.seconds = fixed + options_.kernel_scale * (costs.kernel.seconds - fixed);
       }
     }

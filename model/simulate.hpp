@@ -22,8 +22,8 @@ namespace aloni::model {
 struct SimulationOptions {
   nn::StepKind kind = nn::StepKind::training;
   nn::StepOptions step = {};
-  /// Factor of the times of kernels. It does not change Processor::kernel_seconds, which kernels that are not measured
-  /// take besides.
+  /// Factor of the times of kernels. It does not change Processor::kernel_seconds, which kernels priced by the
+  /// roofline take besides.
   double kernel_scale = 1;
   /// SimulatedStep has the actions of all walked ranks.
   bool timeline = false;

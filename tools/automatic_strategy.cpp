@@ -6,12 +6,12 @@
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/model/choose_strategy.hpp>
+#include <aloni/model/machine_file.hpp>
 #include <aloni/model/shipped_machines.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
-#include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/machine_measurement.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/strategy_cache.hpp>
@@ -58,7 +58,7 @@ std::string key_of(const AutomaticStrategyRequest& request, const model::Machine
       "version {}, processor {}, {} ranks on {} nodes, {} threads, shared memory {}\n"
       "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}\n{}",
       version(), processor_name(), ranks, nodes, machine.threads_per_rank, machine.planning.shared_memory,
-      request.machine.empty() ? "shipped" : request.machine, o.batch, o.accumulate, precision,
+      request.machine ? model::to_json_text(machine) : "shipped", o.batch, o.accumulate, precision,
       nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.recompute, o.memory_limit,
       static_cast<int>(o.backend), nn::to_json(request.network));
 }
@@ -149,11 +149,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   if (comm.size() == 1) return {Strategy::uniform({}), {}, false};
 
   const model::Machine machine =
-      fitted_machine(comm::collectively(comm, choice_operation,
-                                        [&] {
-                                          if (!request.machine.empty()) return read_machine_argument(request.machine);
-                                          return model::find_machine(on_host ? "x86_server" : "a100_cluster");
-                                        }),
+      fitted_machine(request.machine ? *request.machine : model::find_machine(on_host ? "x86_server" : "a100_cluster"),
                      comm, on_host, Exec().concurrency());
   const std::string key =
       key_of(request, machine, nn::name(type), comm.size(), static_cast<int>(comm.ranks_by_node().size()));

@@ -9,10 +9,12 @@
 // Without a machine file kernels are priced by the roofline of a machine that ships. The order of strategies then
 // counts, not the seconds: the timed steps decide.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/model/machine.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/nn/trainer.hpp>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,8 +22,8 @@ namespace aloni::tools {
 
 struct AutomaticStrategyRequest {
   nn::NetworkDescription network;
-  nn::TrainOptions options = {};  ///< of the training; its checkpoints, weights and files do not count
-  std::string machine = {};       ///< argument of --machine; empty: a machine that ships
+  nn::TrainOptions options = {};               ///< of the training; its checkpoints, weights and files do not count
+  std::optional<model::Machine> machine = {};  ///< empty: a machine that ships
   /// Folder of the cache. Empty: $XDG_CACHE_HOME/aloni/strategies or ~/.cache/aloni/strategies. A folder that cannot be
   /// written is no error: the choice is made again next time, and the explanation says so.
   std::string cache_folder = {};
@@ -36,8 +38,7 @@ struct AutomaticStrategy {
 };
 
 /// T: as for nn::train(). Equal on all ranks. On one rank there is nothing to choose, and nothing is timed.
-/// Collective. Throws on all ranks as nn::train_on_synthetic_data(), InvalidArgument as model::choose_strategy(),
-/// and FileError or InvalidArgument for the machine on rank 0, then PeerFailed on the others.
+/// Collective. Throws on all ranks as nn::train_on_synthetic_data(), and InvalidArgument as model::choose_strategy().
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request);
 

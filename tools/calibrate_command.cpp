@@ -1,18 +1,27 @@
-#include <aloni/core/comm/calibration.hpp>
-#include <aloni/core/error.hpp>
 #include <aloni/tools/calibrate_command.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/model/machine_file.hpp>
+#include <aloni/tools/kernel_calibration.hpp>
+#include <aloni/tools/machine_measurement.hpp>
 #include <aloni/tools/option.hpp>
+#include <aloni/tools/progress.hpp>
 #include <aloni/tools/result_file.hpp>
+#include <aloni/tools/text_table.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace aloni::tools {
@@ -68,10 +77,7 @@ void print(const comm::Communicator& comm, const comm::Tuning& tuning) {
   }
 }
 
-Json to_json(const comm::Communicator& comm, const comm::Tuning& tuning) {
-  Json json;
-  json["ranks"] = tuning.ranks;
-  json["nodes"] = tuning.nodes;
+void add_all_reduces(Json& json, const comm::Communicator& comm, const comm::Tuning& tuning) {
   json["latency_seconds"] = tuning.latency;
   json["seconds_per_byte"] = tuning.seconds_per_byte;
   json["combine_seconds_per_byte"] = tuning.combine_seconds_per_byte;
@@ -85,15 +91,71 @@ Json to_json(const comm::Communicator& comm, const comm::Tuning& tuning) {
                                     {"chosen", report.chosen}});
     }
   }
+}
+
+Json to_json(const comm::Communicator& comm, const model::Machine& machine,
+             const std::vector<LearnedSummary>& learned) {
+  Json json;
+  json["ranks"] = comm.size();
+  json["nodes"] = comm.ranks_by_node().size();
+  if (!machine.all_reduces.empty()) add_all_reduces(json, comm, machine.all_reduces.front());
+  json["machine"] = Json::parse(model::to_json_text(machine));
+  json["machine"].erase("kernels");
+  json["machine"].erase("learned");
+  json["kernels"] = Json::array();
+  for (const LearnedSummary& l : learned)
+    json["kernels"].push_back({{"kind", std::string(name(l.kind))},
+                               {"times", l.times},
+                               {"learned_error", l.learned_error},
+                               {"roofline_error", l.roofline_error}});
   return json;
+}
+
+std::string rate_text(double per_second, const char* unit) {
+  if (per_second <= 0) return "not measured";
+  char text[48];
+  std::snprintf(text, sizeof text, "%.3g G%s/s", per_second * 1e-9, unit);
+  return text;
+}
+
+void print(const model::Machine& machine) {
+  const model::Processor& p = machine.processor;
+  std::printf("%s: %d ranks per node, %d threads each\n", p.name.c_str(), machine.ranks_per_node,
+              machine.threads_per_rank);
+  std::printf("arithmetic of a core: float %s, double %s, bfloat16 %s\n", rate_text(p.float32_flops, "flop").c_str(),
+              rate_text(p.float64_flops, "flop").c_str(), rate_text(p.bfloat16_flops, "flop").c_str());
+  std::printf("memory: a core %s, a node %s\n", rate_text(p.core_bandwidth, "B").c_str(),
+              rate_text(p.node_bandwidth, "B").c_str());
+}
+
+void print(const std::vector<LearnedSummary>& learned) {
+  if (learned.empty()) return;
+  std::vector<std::vector<std::string>> rows{{"kernels", "times", "learned", "roofline"}};
+  const auto percent = [](double share) {
+    char text[16];
+    std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+    return std::string(text);
+  };
+  for (const LearnedSummary& l : learned)
+    rows.push_back({std::string(name(l.kind)), std::to_string(l.times),
+                    l.learned_error > 0 ? percent(l.learned_error) : "too few", percent(l.roofline_error)});
+  std::printf("mean errors: of learned models, on times left out of their training; of the roofline\n%s",
+              text_table(rows, 1).c_str());
 }
 
 }  // namespace
 
 CalibrateCommand::CalibrateCommand(CLI::App& app)
-    : command_(app.add_subcommand("calibrate", "Measure all-reduce algorithms and choose one for each size")) {
-  command_->add_option("--output", output_, "Write the measurements to this file, for aloni train --tuning")
-      ->type_name("FILE")
+    : command_(app.add_subcommand("calibrate", "Measure this machine and its kernels for the cost model")) {
+  command_->add_option("--output", output_, "Write a machine file, for --machine of train, plan and simulate")
+      ->type_name("FILE.json")
+      ->take_last();
+  command_->add_flag("--quick", quick_, "At most 20 seconds: no kernels, and coarse figures of all else");
+  command_->add_flag("--resume", resume_, "Keep the figures of --output if it exists, and add kernels");
+  command_
+      ->add_option("--kernels", kernels_, "Time for kernels, seconds; 0: none. Four minutes give useful learned models")
+      ->type_name("SECONDS")
+      ->capture_default_str()
       ->take_last();
   command_->add_option("--json", json_, "Write measured and predicted times to this file")
       ->type_name("FILE")
@@ -102,30 +164,57 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
       ->capture_default_str()
       ->check(fits_64_bits)
       ->take_last();
-  command_->add_option("--seconds", seconds_, "Time for each size and algorithm, seconds")
+  command_->add_option("--seconds", seconds_, "Time for each figure that is not of a kernel, seconds")
       ->capture_default_str()
       ->take_last();
 }
 
 bool CalibrateCommand::chosen() const { return command_->parsed(); }
 
+double CalibrateCommand::kernel_seconds() const { return quick_ ? 0 : kernels_; }
+
 void CalibrateCommand::check() const {
-  if (command_->count("--json") > 0 && json_.empty()) throw UsageError("--json = \"\": expected the path of a file");
-  if (command_->count("--output") > 0 && output_.empty())
-    throw UsageError("--output = \"\": expected the path of a file");
+  if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  if (command_->count("--output") > 0 && !output_.ends_with(".json"))
+    refuse("--output", output_.empty() ? "\"\"" : output_, "the path of a machine file, *.json");
+  if (resume_ && output_.empty()) refuse("--resume", "without --output", "--output FILE.json");
+  if (quick_ && command_->count("--kernels") > 0) refuse("--kernels", std::to_string(kernels_), "no --quick");
   if (largest_bytes_ < 64 || largest_bytes_ > std::size_t{1} << 34) {
-    throw UsageError("--largest-bytes = " + std::to_string(largest_bytes_) + ": expected 64 to " +
-                     std::to_string(std::size_t{1} << 34) + " bytes");
+    refuse("--largest-bytes", std::to_string(largest_bytes_),
+           "64 to " + std::to_string(std::size_t{1} << 34) + " bytes");
   }
-  if (!(seconds_ > 0 && seconds_ <= 60)) {
-    throw UsageError("--seconds = " + std::to_string(seconds_) + ": expected more than 0, at most 60 seconds");
-  }
+  if (!(seconds_ > 0 && seconds_ <= 60))
+    refuse("--seconds", std::to_string(seconds_), "more than 0, at most 60 seconds");
+  if (!(kernels_ >= 0 && kernels_ <= 1e6)) refuse("--kernels", std::to_string(kernels_), "0 to 1000000 seconds");
 }
 
 void CalibrateCommand::add_to(comm::ReplicatedValues& values) const {
   const auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
   values.add("--output", given(output_)).add("--json", given(json_));
+  values.add("--quick", quick_).add("--resume", resume_).add("--kernels", kernels_);
   values.add("--largest-bytes", largest_bytes_).add("--seconds", seconds_);
+}
+
+model::Machine CalibrateCommand::first_part(const comm::Communicator& comm) const {
+  std::string text = comm::collectively(comm, "aloni calibrate --resume", [&]() -> std::string {
+    if (!resume_ || comm.rank() != 0 || !std::filesystem::exists(output_)) return "";
+    return model::to_json_text(model::read_machine(output_));
+  });
+  comm.broadcast(text, 0);
+  if (!text.empty()) {
+    model::Machine machine = model::parse_machine(text, output_);
+    if (machine.processor.name != processor_name())
+      throw InvalidArgument("aloni calibrate --resume", output_, machine.processor.name,
+                            "a file of this processor, " + processor_name() + "; without --resume it is made anew");
+    return machine;
+  }
+  MachineMeasurementOptions options{.seconds_per_probe = seconds_, .largest_sum_bytes = largest_bytes_};
+  if (quick_) {
+    const MachineMeasurementOptions quick = quick_measurement();
+    options.seconds_per_probe = std::min(seconds_, quick.seconds_per_probe);
+    options.largest_sum_bytes = std::min(largest_bytes_, quick.largest_sum_bytes);
+  }
+  return measure_machine(comm, options);
 }
 
 void CalibrateCommand::run(const comm::Communicator& comm) const {
@@ -135,17 +224,41 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
       if (!path.empty()) check_result_file_can_be_written(path);
     }
   });
-  const comm::Tuning tuning = comm::calibrate(comm, {.largest_bytes = largest_bytes_, .seconds_per_case = seconds_});
-  comm.set_tuning(tuning);
+  model::Machine machine = first_part(comm);
+  if (!machine.all_reduces.empty()) comm.set_tuning(machine.all_reduces.front());
+
+  std::vector<LearnedSummary> learned;
+  if (kernel_seconds() > 0) {
+    const KernelCalibrationOptions options{.seconds = kernel_seconds()};
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point saved = Clock::now();
+    {
+      Progress progress(comm.rank() == 0 ? ProgressStyle::automatic : ProgressStyle::none);
+      add_kernels(
+          comm, machine, options,
+          [&](double share, std::size_t kernels) {
+            if (progress.due()) progress.show(share, {std::to_string(kernels) + " kernels"});
+          },
+          [&] {  // an interruption loses less than half a minute
+            if (output_.empty() || comm.rank() != 0 || Clock::now() - saved < std::chrono::seconds(20)) return;
+            write_result_file(output_, to_json_text(machine));
+            saved = Clock::now();
+          });
+    }
+    learned = learn_kernels(comm, machine, options);
+  }
+
   comm::collectively(comm, "aloni calibrate", [&] {
     if (comm.rank() != 0) return;
-    print(comm, tuning);
+    print(machine);
+    if (!machine.all_reduces.empty()) print(comm, machine.all_reduces.front());
+    print(learned);
     if (std::fflush(stdout) != 0) {
       throw FileError("aloni calibrate", "standard output", "cannot be written",
                       "a device with free space for the results");
     }
-    if (!output_.empty()) write_result_file(output_, to_text(tuning));
-    if (!json_.empty()) write_result_file(json_, to_json(comm, tuning).dump(2) + "\n");
+    if (!output_.empty()) write_result_file(output_, to_json_text(machine));
+    if (!json_.empty()) write_result_file(json_, to_json(comm, machine, learned).dump(2) + "\n");
   });
 }
 

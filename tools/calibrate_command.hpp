@@ -1,7 +1,8 @@
 #pragma once
-// aloni calibrate: measures all-reduce algorithms on the ranks of the job and prints the choice for each size.
+// aloni calibrate: measures the machine of the job and its kernels, and writes them as a machine file.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/model/machine.hpp>
 
 #include <cstddef>
 #include <string>
@@ -26,10 +27,17 @@ class CalibrateCommand {
   void run(const comm::Communicator& comm) const;
 
  private:
+  /// The machine of --output if --resume goes on with it; otherwise a new one. Collective.
+  model::Machine first_part(const comm::Communicator& comm) const;
+  /// Seconds for kernels.
+  double kernel_seconds() const;
+
   CLI::App* command_;
   std::string output_, json_;
+  bool quick_ = false, resume_ = false;
+  double kernels_ = 240;
   std::size_t largest_bytes_ = std::size_t{32} << 20;
-  double seconds_ = 0.02;
+  double seconds_ = 0.5;
 };
 
 }  // namespace aloni::tools

@@ -30,4 +30,12 @@ model::Machine read_machine_argument(const std::string& machine) {
   return is_machine_file(machine) ? model::read_machine(machine) : model::find_machine(machine);
 }
 
+model::Machine read_machine_argument(const comm::Communicator& comm, const std::string& machine) {
+  std::string text = comm::collectively(comm, "aloni --machine", [&]() -> std::string {
+    return comm.rank() == 0 ? model::to_json_text(read_machine_argument(machine)) : "";
+  });
+  comm.broadcast(text, 0);
+  return model::parse_machine(text, machine);
+}
+
 }  // namespace aloni::tools

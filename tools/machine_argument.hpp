@@ -1,5 +1,6 @@
 #pragma once
 // The option --machine of several subcommands.
+#include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/machine.hpp>
 
 #include <string>
@@ -15,5 +16,8 @@ void check_machine(const std::string& machine);
 /// The machine in the file, or the machine of that name. Not collective. @pre check_machine(machine) throws nothing
 /// Throws FileError, InvalidArgument.
 model::Machine read_machine_argument(const std::string& machine);
+
+/// The same on all ranks; rank 0 alone reads the file. Collective. Throws as above on rank 0, PeerFailed on the others.
+model::Machine read_machine_argument(const comm::Communicator& comm, const std::string& machine);
 
 }  // namespace aloni::tools

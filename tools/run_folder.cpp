@@ -40,7 +40,7 @@ RunFolder::Options lasting(const RunFolder::Options& options, const std::string&
   RunFolder::Options all;
   for (auto [name, value] : options) {
     const char* const copy = name == "--strategy"                        ? "strategy"
-                             : name == "--tuning"                        ? "tuning"
+                             : name == "--machine"                       ? "machine.json"
                              : name == "--model" && is_model_file(value) ? "model.json"
                                                                          : nullptr;
     if (copy && is_file(value)) {

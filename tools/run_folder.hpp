@@ -2,7 +2,7 @@
 // The folder of a run (`aloni train --run DIR`), written by rank 0:
 //
 //   config.json     the options, which start the same run again (tools/run_configuration.hpp)
-//   strategy, model.json, tuning    copies of the files that the options name
+//   strategy, model.json, machine.json    copies of the files that the options name
 //   metrics.jsonl   a line for each step and each epoch (tools/metrics_file.hpp)
 //   checkpoints/    unless --checkpoint names another folder (docs/checkpoint.md)
 //   report.html     the training as one page (tools/report_page.hpp)

@@ -61,9 +61,10 @@ nn::LayerSplit completed(nn::LayerSplit split, const std::string& letter, int ra
 
 void StrategyArgument::add_options(CLI::App& command, const std::string& others) {
   command_ = &command;
-  add_option(command, "--strategy", strategy_,
-             "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file" + others + "; default: " + otherwise_,
-             "FILE|GRID");
+  add_option(
+      command, "--strategy", strategy_,
+      "Grid for all layers (n2, h2, h2w2, c2, f2, ...), or a strategy file" + others + "; default: " + otherwise_,
+      "FILE|GRID");
   command
       .add_option("--complete", complete_,
                   "Dimension of the grid (n, d, h, w, c, f) that gets as many blocks as all ranks need: h4w2 "

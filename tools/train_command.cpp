@@ -13,7 +13,6 @@
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 #include <aloni/tools/train_output.hpp>
-#include <aloni/tools/tuning_file.hpp>
 
 #include <fmt/format.h>
 #include <CLI/App.hpp>
@@ -91,9 +90,9 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--weights", weights_, "Start from the weights in this safetensors file, unless a checkpoint is resumed", "FILE");
   add("--export", export_, "Write the last weights to this safetensors file", "FILE");
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
-  add("--machine", machine_, machine_help() + ". Without --strategy its costs decide the strategies to try",
+  add("--machine", machine_,
+      machine_help() + ". Its costs decide the strategies to try, and its times the all-reduce algorithms",
       "NAME|FILE.json");
-  add("--tuning", tuning_, "Choose all-reduce algorithms by this file of aloni calibrate", "FILE");
   add("--progress", progress_,
       "Progress on stderr: " + listed(progress_styles) + "; automatic: line on a terminal, otherwise plain", "STYLE");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
@@ -153,12 +152,8 @@ void TrainCommand::check() const {
     if (command_->count(option) > 0 && path.empty()) refuse(option, "\"\"", "the path of a file");
   if (!export_.empty() && (export_ == json_ || export_ == trace_))
     refuse("--export", export_, "a path that differs from --json and --trace");
-  if (command_->count("--tuning") > 0 && tuning_.empty()) refuse("--tuning", "\"\"", "the path of a file");
   strategy_.check();
-  if (command_->count("--machine") == 0) return;
-  check_machine(machine_);
-  if (!strategy_.text().empty())
-    refuse("--machine", machine_, "no --strategy: the machine decides the strategies to try");
+  if (command_->count("--machine") > 0) check_machine(machine_);
 }
 
 void TrainCommand::add_to(comm::ReplicatedValues& values) const {
@@ -171,7 +166,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
       .add("--steps", options_.steps);
   values.add("--batch", options_.batch).add("--accumulate", options_.accumulate);
   strategy_.add_to(values);
-  values.add("--machine", machine_);
+  values.add("--machine", given(machine_));
   values.add("--precision", precision_).add("--seed", seed_);
   optimiser_.add_to(values);
   memory_.add_to(values);
@@ -179,7 +174,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--weights", weights_).add("--export", export_).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
-  values.add("--tuning", given(tuning_)).add("--json", given(json_));
+  values.add("--json", given(json_));
   values.add("--run", run_);
   values.add("--trace", given(trace_)).add("--trace-steps", trace_steps_);
 }
@@ -254,9 +249,19 @@ TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strat
   return {model_, data_.name(), strategy.source, precision_, comm.size(), options_.batch, seed_};
 }
 
+std::optional<model::Machine> TrainCommand::read_machine(const comm::Communicator& comm) const {
+  if (machine_.empty()) return std::nullopt;
+  model::Machine machine = read_machine_argument(comm, machine_);
+  const auto nodes = static_cast<int>(comm.ranks_by_node().size());
+  for (const comm::Tuning& tuning : machine.all_reduces)
+    if (tuning.ranks == comm.size() && tuning.nodes == nodes) comm.set_tuning(tuning);
+  return machine;
+}
+
 AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                                const nn::TrainAndTestSets& data) const {
-  const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine_};
+                                                const nn::TrainAndTestSets& data,
+                                                const std::optional<model::Machine>& machine) const {
+  const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
   if (precision_ == "double") return choose_automatically<double>(comm, request);
   if (precision_ == "bfloat16") return choose_automatically<comm::bfloat16>(comm, request);
   return choose_automatically<float>(comm, request);
@@ -271,7 +276,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
       if (speaks) check_result_file_can_be_written(file);
     });
   }
-  if (!tuning_.empty()) use_tuning_file(comm, tuning_);
+  const std::optional<model::Machine> machine = read_machine(comm);
   // A sum that does not wait for all ranks needs all parameters on each of them.
   const bool chooses = strategy_.text().empty() && gradients_ == "all";
   nn::Strategy strategy = strategy_.read(comm);
@@ -280,7 +285,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
   std::vector<std::string> explanation;
   if (chooses) {
-    AutomaticStrategy chosen = choose_strategy(comm, network, data);
+    AutomaticStrategy chosen = choose_strategy(comm, network, data, machine);
     strategy = std::move(chosen.strategy);
     explanation = std::move(chosen.explanation);
   }

@@ -43,7 +43,10 @@ class TrainCommand {
   nn::TrainOptions options_for(const nn::TrainAndTestSets& data) const;
   /// The strategy of a training without --strategy. Collective.
   AutomaticStrategy choose_strategy(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                    const nn::TrainAndTestSets& data) const;
+                                    const nn::TrainAndTestSets& data,
+                                    const std::optional<model::Machine>& machine) const;
+  /// The machine of --machine. Its measured all-reduces decide those of `comm`. Collective.
+  std::optional<model::Machine> read_machine(const comm::Communicator& comm) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;
 
@@ -52,7 +55,7 @@ class TrainCommand {
 
   CLI::App* command_;
   std::string model_ = "lenet5", precision_ = "float", backend_ = "automatic", gradients_ = "all",
-              progress_ = "automatic", json_, tuning_, machine_, trace_, weights_, export_, run_, config_;
+              progress_ = "automatic", json_, machine_, trace_, weights_, export_, run_, config_;
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;

@@ -252,13 +252,12 @@ class BadInput(unittest.TestCase):
     def test_refuses_an_unknown_kind_of_gradients(self):
         self.train_refused(USAGE, ["--gradients", "few", "majority"], "--gradients", "few")
 
-    def test_refuses_missing_damaged_and_foreign_tuning_files(self):
-        missing = self.path("nowhere.tuning")
-        self.train_refused(FAILURE, ["nowhere.tuning", "missing"], "--tuning", missing, ranks=(1, 2))
-        damaged = self.write("my.tuning", "aloni tuning 2\nranks 2\nnodes 1\nlatency fast\n")
-        self.train_refused(USAGE, ["my.tuning:4", "latency fast"], "--tuning", damaged, ranks=(2,))
-        elsewhere = self.write("other.tuning", "aloni tuning 2\nranks 16\nnodes 4\n")
-        self.train_refused(USAGE, ["16 ranks on 4 nodes"], "--tuning", elsewhere, ranks=(2,))
+    def test_refuses_missing_damaged_and_unknown_machines(self):
+        missing = self.path("nowhere.json")
+        self.train_refused(FAILURE, ["nowhere.json", "missing"], "--machine", missing, ranks=(1, 2))
+        damaged = self.write("my.json", '{"aloni_machine": 1, "name": ')
+        self.train_refused(USAGE, ["my.json"], "--machine", damaged, ranks=(2,))
+        self.train_refused(USAGE, ["--machine", "lassen"], "--machine", "lasen")
 
     def test_refuses_a_strategy_that_is_neither_file_nor_grid(self):
         self.train_refused(USAGE, ["--strategy", "rows"], "--strategy", "rows")
@@ -280,11 +279,12 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["--trace-steps", "0"], "--trace", self.path("trace.json"), "--trace-steps", "0")
 
     def test_refuses_pipes_and_devices_at_once(self):
-        pipe = self.path("pipe")
+        pipe, machine = self.path("pipe"), self.path("machine.json")
         os.mkfifo(pipe)
+        os.mkfifo(machine)
+        self.train_refused(FAILURE, [machine, "not a regular file"], "--machine", machine, ranks=(0, 2))
         for place in (pipe, "/dev/zero"):
             self.train_refused(FAILURE, [place, "not a regular file"], "--strategy", place, ranks=(0, 2))
-            self.train_refused(FAILURE, [place, "not a regular file"], "--tuning", place, ranks=(0, 2))
             self.train_refused(FAILURE, [place, "not a regular file"], "--json", place, ranks=(0, 2))
             self.train_refused(FAILURE, [place, "not a folder"], data=place)
             self.refused(FAILURE, [place, "not a regular file"], "info", "--json", place)

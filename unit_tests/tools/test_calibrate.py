@@ -6,13 +6,13 @@ import unittest
 
 from command import FAILURE, USAGE, aloni
 
-QUICK = ["--largest-bytes", "4096", "--seconds", "0.001"]
+QUICK = ["--quick", "--largest-bytes", "4096", "--seconds", "0.001"]
 
 
 class Calibrate(unittest.TestCase):
     def test_writes_its_measurements(self):
         with tempfile.TemporaryDirectory() as folder:
-            table, numbers = pathlib.Path(folder, "tuning"), pathlib.Path(folder, "numbers.json")
+            table, numbers = pathlib.Path(folder, "machine.json"), pathlib.Path(folder, "numbers.json")
             result = aloni("calibrate", *QUICK, "--output", str(table), "--json", str(numbers), ranks=3)
             self.assertEqual(result.code, 0, result.err)
             measured = json.loads(numbers.read_text())
@@ -26,16 +26,35 @@ class Calibrate(unittest.TestCase):
                 self.assertEqual(chosen[0]["measured_seconds"], min(m["measured_seconds"] for m in of_size))
                 self.assertTrue(all(m["measured_seconds"] > 0 and m["predicted_seconds"] > 0 for m in of_size))
             self.assertEqual(result.out.count("*"), len(sizes) + 1)  # and one in the legend
-            lines = table.read_text().splitlines()
-            self.assertEqual(lines[:3], ["aloni tuning 2", "ranks 3", "nodes 1"])
-            self.assertEqual(sum(line.startswith("all_reduce ") for line in lines), 5 * len(sizes))
+            machine = json.loads(table.read_text())
+            self.assertEqual(machine["ranks_per_node"], 3)
+            self.assertGreater(machine["processor"]["float32_flops"], 1e8)
+            self.assertEqual(len(machine["all_reduces"][0]["measurements"]), 5 * len(sizes))
+
+    def test_measures_kernels_and_goes_on_with_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            table, numbers = pathlib.Path(folder, "machine.json"), pathlib.Path(folder, "numbers.json")
+            options = ["--largest-bytes", "256", "--seconds", "0.001", "--output", str(table), "--json", str(numbers)]
+            kernels = []
+            for resume in ([], ["--resume"]):
+                result = aloni("calibrate", *options, "--kernels", "1.5", *resume, ranks=2)
+                self.assertEqual(result.code, 0, result.err)
+                times = json.loads(table.read_text())["kernels"][0]["times"]
+                kernels.append({time["kernel"]: time for time in times})
+            self.assertGreater(len(kernels[0]), 5)
+            self.assertGreater(len(kernels[1]), len(kernels[0]))
+            kept = {key: time for key, time in kernels[1].items() if key in kernels[0]}
+            self.assertEqual(kept, kernels[0])
+            kinds = {kind["kind"]: kind for kind in json.loads(numbers.read_text())["kernels"]}
+            self.assertGreater(kinds["convolution_forward"]["roofline_error"], 0)
 
     def test_refuses_bad_arguments(self):
-        for arguments in (["--largest-bytes", "63"], ["--seconds", "0"], ["--output", ""], ["surplus"]):
+        for arguments in (["--largest-bytes", "63"], ["--seconds", "0"], ["--output", ""], ["--output", "x.txt"],
+                          ["--resume"], ["--quick", "--kernels", "5"], ["--kernels", "-1"], ["surplus"]):
             result = aloni("calibrate", *arguments, ranks=0)
             self.assertEqual(result.code, USAGE, arguments)
             self.assertEqual(len(result.own_lines()), 1, result.err)
-        result = aloni("calibrate", *QUICK, "--output", "/no/such/folder/tuning", ranks=2)
+        result = aloni("calibrate", *QUICK, "--output", "/no/such/folder/machine.json", ranks=2)
         self.assertEqual(result.code, FAILURE)
         self.assertIn("/no/such/folder", result.err)
 

@@ -2,12 +2,13 @@
 import errno
 import json
 import os
+import pathlib
 import re
 import shutil
 import tempfile
 import unittest
 
-from command import DATA, aloni
+from command import COMMAND, DATA, MPIRUN, aloni, finish, start
 
 
 class Train(unittest.TestCase):
@@ -163,12 +164,34 @@ class Train(unittest.TestCase):
         self.assertEqual(len(report["losses"]), 20)
         self.assertLess(report["losses"][-1], 10)
 
-    def test_accepts_a_tuning_file_of_calibrate(self):
-        tuning = os.path.join(self.folder, "tuning")
-        result = aloni("calibrate", "--largest-bytes", "256", "--seconds", "0.001", "--output", tuning, ranks=2)
+    def test_takes_the_machine_of_calibrate(self):
+        machine = os.path.join(self.folder, "machine.json")
+        result = aloni("calibrate", "--quick", "--largest-bytes", "256", "--seconds", "0.001", "--output", machine,
+                       ranks=2)
         self.assertEqual(result.code, 0, result.err)
-        report, _ = self.train("--steps", "3", "--tuning", tuning, ranks=2)
+        report, _ = self.train("--steps", "3", "--machine", machine, ranks=2)
         self.assertEqual(len(report["losses"]), 3)
+
+    def test_chooses_a_strategy_and_keeps_it(self):
+        def train(*arguments):
+            command = ["train", "--data", "synthetic", "--steps", "2", "--batch", "8", "--progress", "none"]
+            return finish(start([MPIRUN, "-n", "2", COMMAND, *command, *arguments],
+                                env=os.environ | {"XDG_CACHE_HOME": self.folder}), 100)
+
+        first = train()
+        self.assertEqual(first.code, 0, first.err)
+        rows = [line.split() for line in first.out.splitlines() if line.startswith("     ") or line.startswith("  *")]
+        self.assertEqual(rows[0], ["strategy", "predicted", "measured", "memory"])
+        self.assertEqual(sum(row[0] == "*" for row in rows), 1)
+        self.assertGreaterEqual(len(rows), 3)  # at least two were compared
+        self.assertLessEqual(max(map(len, first.out.splitlines())), 100)
+        kept = list(pathlib.Path(self.folder, "aloni", "strategies").iterdir())
+        self.assertEqual(len(kept), 1)
+        self.assertIn("chosen before", train().out)
+        self.assertNotIn("chosen before", train("--batch", "16").out)  # another training
+        kept[0].write_text("{")
+        self.assertIn("is damaged; chosen anew", train().out)
+        self.assertIn("chosen before", train().out)
 
     def test_prefers_a_file_to_a_grid_with_its_name(self):
         with open(os.path.join(self.folder, "h2"), "w") as text:

@@ -1,0 +1,108 @@
+#include <aloni/tools/kernel_calibration.hpp>
+
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/model/machine_file.hpp>
+#include <aloni/model/measure_kernels.hpp>
+#include <aloni/model/sample_networks.hpp>
+#include <aloni/tools/kernel_measurement.hpp>
+#include <aloni/tools/learn_kernels.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <string>
+#include <utility>
+
+namespace aloni::tools {
+
+namespace {
+
+model::PlannedNetwork planned(const model::SampleNetwork& sample) {
+  model::PlannedNetwork network{
+      .network = sample.network, .strategy = nn::Strategy::uniform({}), .samples = sample.samples};
+  network.step.input_gradient = true;
+  return network;
+}
+
+model::KernelTable& table_of(model::Machine& machine) {
+  for (model::KernelTable& table : machine.kernels)
+    if (table.ranks_per_node == machine.ranks_per_node && table.threads_per_rank == machine.threads_per_rank)
+      return table;
+  machine.kernels.push_back({machine.ranks_per_node, machine.threads_per_rank, {}});
+  return machine.kernels.back();
+}
+
+}  // namespace
+
+void add_kernels(const comm::Communicator& comm, model::Machine& machine, const KernelCalibrationOptions& options,
+                 const std::function<void(double share, std::size_t kernels)>& progress,
+                 const std::function<void()>& save) {
+  const auto begin = std::chrono::steady_clock::now();
+  // The clocks of ranks differ, so one of them decides.
+  const auto share = [&] {
+    const std::chrono::duration<double> past = std::chrono::steady_clock::now() - begin;
+    return comm.all_reduce(comm.rank() == 0 ? past.count() / options.seconds : 0.0, comm::Reduction::max);
+  };
+  const model::MeasureKernel measure = kernel_measurement(comm, machine, {});
+  model::KernelTable& table = table_of(machine);
+  for (const model::SampleNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
+    bool over = false;
+    model::measure_kernels(model::kernel_tasks({planned(sample)}, machine, table), measure, table,
+                           [&](const model::KernelProgress&) {
+                             over = over || share() > 1;
+                             return !over;
+                           });
+    progress(std::min(1.0, share()), table.times.size());
+    save();
+    if (over) break;
+  }
+}
+
+std::vector<LearnedSummary> learn_kernels(const comm::Communicator& comm, model::Machine& machine,
+                                          const KernelCalibrationOptions& options) {
+  const model::KernelTable& table = table_of(machine);
+  std::map<std::pair<model::KernelKind, nn::ElementType>, std::vector<KernelTime>> times;
+  std::map<std::string, bool> seen;
+  for (const model::SampleNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
+    const nn::StepPlan plan = model::training_plan(sample, model::description_of(machine, 1));
+    for (const nn::PlanNode& node : plan.nodes) {
+      if (node.kind() != nn::NodeKind::kernel) continue;
+      const model::KernelProblem problem = kernel_of(plan, node);
+      const auto measured = table.times.find(problem.key);
+      // The time of several calls together teaches nothing about one of them.
+      if (measured == table.times.end() || problem.calls.size() != 1 || seen[problem.key]) continue;
+      seen[problem.key] = true;
+      const model::KernelCall& call = problem.calls.front();
+      times[{call.kind, call.type}].push_back({call, measured->second.seconds});
+    }
+  }
+  std::erase_if(machine.learned, [&](const model::LearnedKernel& learned) {
+    return learned.ranks_per_node == machine.ranks_per_node && learned.threads_per_rank == machine.threads_per_rank;
+  });
+  const comm::Communicator alone = comm.split(comm.rank(), 0);
+  std::vector<LearnedSummary> summaries;
+  for (const auto& [kind, known] : times) {
+    LearnedSummary summary{kind.first, known.size()};
+    for (const KernelTime& time : known) {
+      const double roofline = machine.processor.kernel_seconds +
+                              roofline_seconds(machine, time.call, machine.ranks_per_node, machine.threads_per_rank);
+      summary.roofline_error += std::abs(roofline / time.seconds - 1) / static_cast<double>(known.size());
+    }
+    if (known.size() >= least_times_to_learn) {
+      machine.learned.push_back(learn_kernel(alone, known,
+                                             {.ranks_per_node = machine.ranks_per_node,
+                                              .threads_per_rank = machine.threads_per_rank,
+                                              .seed = options.seed}));
+      summary.learned_error = machine.learned.back().relative_error;
+    }
+    summaries.push_back(summary);
+  }
+  // Ranks on other processors may have other last bits.
+  std::string text = comm.rank() == 0 ? model::to_json_text(machine) : "";
+  comm.broadcast(text, 0);
+  machine = model::parse_machine(text, "the calibration of rank 0");
+  return summaries;
+}
+
+}  // namespace aloni::tools
