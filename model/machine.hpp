@@ -58,7 +58,7 @@ struct Processor {
   double core_cache_bandwidth = 0, node_cache_bandwidth = 0;
   /// Time of a kernel without work: its call, or its launch on a device.
   double kernel_seconds = 0;
-  /// Share of the peak rate that kernels of a kind reach where arithmetic limits them; 0: that of the library's default.
+  /// Share of the peak rate that kernels of a kind reach where arithmetic limits them; 0: the default of the library.
   std::map<KernelKind, double> efficiency = {};
 
   friend bool operator==(const Processor&, const Processor&) = default;
@@ -81,8 +81,8 @@ struct KernelTable {
   friend bool operator==(const KernelTable&, const KernelTable&) = default;
 };
 
-/// Where the figures of a part of the machine come from: "measured on 2026-11-25 by aloni calibrate", or a public source
-/// with its title and page.
+/// Source of the figures of a part of the machine: "measured on 2026-11-25 with 2 ranks", or a publication with its
+/// title and page.
 struct Provenance {
   std::string part = {};  ///< "processor", "links.between_nodes", …
   std::string text = {};

@@ -68,7 +68,7 @@ std::vector<LearnedSummary> learn_kernels(const comm::Communicator& comm, model:
     const nn::StepPlan plan = model::training_plan(sample, model::description_of(machine, 1));
     for (const nn::PlanNode& node : plan.nodes) {
       if (node.kind() != nn::NodeKind::kernel) continue;
-      const model::KernelProblem problem = kernel_of(plan, node);
+      const model::KernelProblem problem = model::kernel_of(plan, node);
       const auto measured = table.times.find(problem.key);
       // The time of several calls together teaches nothing about one of them.
       if (measured == table.times.end() || problem.calls.size() != 1 || seen[problem.key]) continue;
@@ -85,8 +85,9 @@ std::vector<LearnedSummary> learn_kernels(const comm::Communicator& comm, model:
   for (const auto& [kind, known] : times) {
     LearnedSummary summary{kind.first, known.size()};
     for (const KernelTime& time : known) {
-      const double roofline = machine.processor.kernel_seconds +
-                              roofline_seconds(machine, time.call, machine.ranks_per_node, machine.threads_per_rank);
+      const double roofline =
+          machine.processor.kernel_seconds +
+          model::roofline_seconds(machine, time.call, machine.ranks_per_node, machine.threads_per_rank);
       summary.roofline_error += std::abs(roofline / time.seconds - 1) / static_cast<double>(known.size());
     }
     if (known.size() >= least_times_to_learn) {
