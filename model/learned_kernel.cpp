@@ -7,6 +7,10 @@
 
 namespace aloni::model {
 
+double bound_of(const LearnedKernel& model, const KernelCall& call) {
+  return model.per_call + std::max(model.per_flop * call.flops, model.per_byte * call.bytes);
+}
+
 double predict(const LearnedKernel& model, const KernelCall& call) {
   std::vector<double> values(call.features.size()), next;
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -22,7 +26,7 @@ double predict(const LearnedKernel& model, const KernelCall& call) {
     }
     std::swap(values, next);
   }
-  return std::exp(values.front() * model.seconds_deviation + model.seconds_mean);
+  return bound_of(model, call) * std::exp(values.front() * model.seconds_deviation + model.seconds_mean);
 }
 
 bool covers(const LearnedKernel& model, const KernelCall& call) {

@@ -20,7 +20,7 @@
 namespace aloni::model {
 
 struct SampleLimits {
-  double least_flops = 1e5, most_flops = 4e9;  ///< of the forward pass of the convolution
+  double least_flops = 1e5, most_flops = 1e9;  ///< of the forward pass of the convolution
   double most_bytes = 128e6;                   ///< of the largest activation, in float
 };
 

@@ -86,6 +86,24 @@ Moments moments_of(const std::vector<double>& values) {
   return m;
 }
 
+/// The bound of the model: rates that only a tenth of the problems exceeds, and the time of the shortest one.
+void set_bound(LearnedKernel& learned, const std::vector<KernelTime>& times, std::span<const std::size_t> trained) {
+  std::vector<double> per_flop, per_byte, seconds;
+  for (const std::size_t i : trained) {
+    const KernelTime& time = times[i];
+    if (time.call.flops > 0) per_flop.push_back(time.seconds / time.call.flops);
+    if (time.call.bytes > 0) per_byte.push_back(time.seconds / time.call.bytes);
+    seconds.push_back(time.seconds);
+  }
+  const auto tenth = [](std::vector<double>& all) {
+    std::ranges::sort(all);
+    return all.empty() ? 0 : all[all.size() / 10];
+  };
+  learned.per_flop = tenth(per_flop);
+  learned.per_byte = tenth(per_byte);
+  learned.per_call = std::ranges::min(seconds) / 2;
+}
+
 /// The normalisation of the model. Limits are those of all times: a problem that was left out is no extrapolation.
 void set_scales(LearnedKernel& learned, const std::vector<KernelTime>& times, std::span<const std::size_t> trained) {
   const std::size_t features = times.front().call.features.size();
@@ -100,9 +118,9 @@ void set_scales(LearnedKernel& learned, const std::vector<KernelTime>& times, st
     learned.least.push_back(feature(least));
     learned.largest.push_back(feature(largest));
   }
-  std::vector<double> seconds;
-  for (const std::size_t i : trained) seconds.push_back(std::log(times[i].seconds));
-  const Moments m = moments_of(seconds);
+  std::vector<double> factors;
+  for (const std::size_t i : trained) factors.push_back(std::log(times[i].seconds / bound_of(learned, times[i].call)));
+  const Moments m = moments_of(factors);
   learned.seconds_mean = m.mean;
   learned.seconds_deviation = m.deviation;
 }
@@ -116,7 +134,8 @@ nn::Dataset set_of(const LearnedKernel& learned, const std::vector<KernelTime>& 
       inputs.push_back(
           static_cast<float>((std::log1p(times[i].call.features[f]) - learned.mean[f]) / learned.deviation[f]));
     targets.push_back(
-        static_cast<float>((std::log(times[i].seconds) - learned.seconds_mean) / learned.seconds_deviation));
+        static_cast<float>((std::log(times[i].seconds / bound_of(learned, times[i].call)) - learned.seconds_mean) /
+                           learned.seconds_deviation));
   }
   return {.inputs = nn::memory_array("features", std::move(inputs),
                                      views::make_extents(1, {1, 1}, static_cast<Index>(features))),
@@ -159,6 +178,7 @@ LearnedKernel learn_kernel(const comm::Communicator& comm, const std::vector<Ker
                         .type = times.front().call.type,
                         .ranks_per_node = options.ranks_per_node,
                         .threads_per_rank = options.threads_per_rank};
+  set_bound(learned, times, all.first(trained));
   set_scales(learned, times, all.first(trained));
 
   const ScratchFile file(options.scratch_folder);

@@ -162,6 +162,9 @@ void visit_learned(M& model, V& v) {
   v.choice("kind", model.kind, names_of_kinds());
   v.choice("type", model.type, names_of_types());
   visit_layout(model, v);
+  v("per_call", model.per_call, Range{1e-12, 10, "seconds"});
+  v("per_flop", model.per_flop, Range{0, 1, "seconds per flop"});
+  v("per_byte", model.per_byte, Range{0, 1, "seconds per byte"});
   v.numbers("mean", model.mean, logarithm);
   v.numbers("deviation", model.deviation, deviation);
   v("seconds_mean", model.seconds_mean, logarithm);

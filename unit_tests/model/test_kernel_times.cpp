@@ -59,6 +59,7 @@ TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
 
   // A network that answers exp(2) seconds for any call.
   machine.learned = {{.kind = KernelKind::pointwise,
+                      .per_call = 1,
                       .mean = {0, 0, 0, 0, 0},
                       .deviation = {1, 1, 1, 1, 1},
                       .least = {0, 0, 0, 0, 0},
@@ -94,6 +95,9 @@ TEST(KernelTimes, AMachineWithoutRatesIsRefused) {
 TEST(KernelTimes, LearnedKernelsEvaluateTheirLayers) {
   // Inputs 1 and 3 become log 2 and log 4; the hidden layer has one positive and one negative value.
   const LearnedKernel model{.kind = KernelKind::copy,
+                            .per_call = 0.5,
+                            .per_flop = 2,
+                            .per_byte = 0.25,
                             .mean = {0, std::log(2.0)},
                             .deviation = {std::log(2.0), 1},
                             .seconds_mean = -3,
@@ -101,8 +105,9 @@ TEST(KernelTimes, LearnedKernelsEvaluateTheirLayers) {
                             .least = {0, 0},
                             .largest = {5, 5},
                             .layers = {{2, 2, {1, 0, -1, 0}, {1, 0.5f}}, {2, 1, {0.5f, 7}, {0.25f}}}};
-  const KernelCall call{.kind = KernelKind::copy, .features = {1, 3}};
-  EXPECT_DOUBLE_EQ(predict(model, call), std::exp((0.5 * 2 + 0.25) * 2 - 3));
+  const KernelCall call{.kind = KernelKind::copy, .features = {1, 3}, .flops = 1, .bytes = 12};
+  EXPECT_DOUBLE_EQ(bound_of(model, call), 3.5);
+  EXPECT_DOUBLE_EQ(predict(model, call), 3.5 * std::exp((0.5 * 2 + 0.25) * 2 - 3));
   EXPECT_TRUE(covers(model, call));
   EXPECT_FALSE(covers(model, {.kind = KernelKind::copy, .features = {1, 6}}));
 }
