@@ -3,9 +3,9 @@
 // performance-models, section 3.1: an input layer, five hidden layers of 50 with ReLU, one output). tools/ trains it by
 // this library's own networks; it is evaluated here, in plain C++.
 //
-// The paper predicts the time, from thousands of measurements. Here the perceptron predicts the factor by which a kernel
-// is slower than a simple bound. So some dozens of measurements do better than the roofline: a problem that is unlike
-// all measured ones has a factor near the mean.
+// The paper predicts the time, from thousands of measurements. Here the perceptron predicts the factor by which a
+// kernel is slower than a simple bound. So some dozens of measurements do better than the roofline: a problem that is
+// unlike all measured ones has a factor near the mean.
 #include <aloni/model/kernel.hpp>
 
 #include <vector>

@@ -1,8 +1,9 @@
 #pragma once
 // Trains learned models of the times of kernels (model/learned_kernel.hpp) by this library's own networks: the recipe
-// of paper performance-models, section 3.1. Inputs and outputs are logarithms; the output is that of a factor. Five hidden layers of 50 with ReLU, mean
-// squared error, Adam with a rate of 1e-3 that falls to a tenth after 15 epochs without an improvement, early stop
-// after 20. Of the problems a fifth is left out for the error, and a fifth of the others decides the rate and the stop.
+// of paper performance-models, section 3.1. Inputs and outputs are logarithms; the output is that of a factor. There
+// are five hidden layers of 50 with ReLU. Mean squared error, Adam with a rate of 1e-3 that falls to a tenth after 15
+// epochs without an improvement, early stop after 20. Of the problems a fifth is left out for the error, and a fifth of
+// the others decides the rate and the stop.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/learned_kernel.hpp>
 

@@ -1,4 +1,5 @@
-// Texts that users write or that programs exchange: models, strategies, tunings, machines, configurations and metrics of runs.
+// Texts that users write or that programs exchange: models, strategies, tunings, machines, configurations and metrics
+// of runs.
 #include "fuzz_target.hpp"
 
 #include "model/every_field.hpp"
