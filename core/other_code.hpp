@@ -2,8 +2,8 @@
 // Code that drives other code from the caches of a core.
 //
 // A kernel that is repeated alone finds its instructions and branches in the core's caches and predictors. In a step
-// dozens of other kernels run before it runs again. For kernels of a few microseconds the difference is a third of
-// their time. run_other_code() before each repetition makes it small.
+// dozens of other kernels run before it runs again. For kernels of a few microseconds the difference was up to a third
+// of their time, in a few runs on a busy machine. run_other_code() before each repetition makes it smaller.
 
 namespace aloni {
 

@@ -34,9 +34,9 @@ struct MeasureOptions {
   int warm_up_runs = 2;
   /// Stack distances are replayed up to this number of bytes. It is at least the share of this rank in the last cache.
   Index cache_bytes = Index{32} << 20;
-  /// So is the time since the last use of an operand, roughly: by these rates, up to `longest_wait`. A last cache that
-  /// other virtual machines use too forgets within milliseconds. Without waiting, the update of LeNet-5 took half of
-  /// its time in a step.
+  /// So is the time since the last use of an operand, roughly: by these rates, up to `longest_wait`. The reason is a
+  /// guess: other virtual machines use the last cache too, and it forgets. Without waiting, the update of LeNet-5 took
+  /// about half of its time in a step.
   double flops_per_second = 30e9, bytes_per_second = 10e9;
   double longest_wait = 1.5e-3;
 };
