@@ -24,6 +24,8 @@
 #include <chrono>
 #include <cmath>
 #include <cstddef>
+#include <map>
+#include <set>
 #include <sstream>
 #include <type_traits>
 #include <utility>
@@ -89,6 +91,8 @@ struct TimedFinalist {
 /// The fastest one by the model, the fastest one with one grid for all layers, and then the others in their order:
 /// strategies that differ little by the model differ little when timed.
 std::vector<Finalist> strategies_to_time(std::vector<Finalist> finalists, int most) {
+  std::set<std::string> seen;  // the best strategy by layer may have one grid
+  std::erase_if(finalists, [&](const Finalist& f) { return !seen.insert(to_string(f.strategy)).second; });
   const auto is_uniform = [](const Finalist& f) { return f.strategy.source != "by layer"; };
   const auto first = finalists.begin() + (finalists.empty() ? 0 : 1);
   if (!finalists.empty() && !is_uniform(finalists.front()))
@@ -135,6 +139,14 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
   std::vector<std::string> lines{
       fmt::format("strategy    the best by the cost model on machine {}; * is chosen. A step takes", machine)};
   for (std::string& line : lines_of(text_table(rows, 2))) lines.push_back(std::move(line));
+  if (const Strategy& chosen = finalists[best].finalist.strategy; chosen.source == "by layer") {
+    std::map<std::string, int> layers;
+    for (const nn::StrategyRule& rule : chosen.rules) ++layers[to_string(rule.split)];
+    std::string text = "     layers by grid:";
+    for (const auto& [grid, count] : layers)
+      text += fmt::format("{} {} for {}", text.ends_with(':') ? "" : ",", grid, count);
+    lines.push_back(text.substr(0, 100));
+  }
   return lines;
 }
 
