@@ -139,7 +139,7 @@ struct Adapter {
 };
 
 /// Bytes [first, end) of the memory of a plan.
-struct Range {
+struct AddressRange {
   Index first = 0, end = 0;
 
   Index bytes() const { return std::max<Index>(0, end - first); }
@@ -162,7 +162,7 @@ class Addresses {
     }
   }
   /// From the first to the last element of the region; empty for memory of kernels.
-  Range of(const PlanRegion& r) const {
+  AddressRange of(const PlanRegion& r) const {
     const PlanBuffer& buffer = plan_.buffers[static_cast<std::size_t>(r.buffer)];
     const Index start = first_[static_cast<std::size_t>(plan_.root(r.buffer))];
     if (buffer.by_kernels || r.box.empty()) return {};
@@ -185,13 +185,13 @@ class Addresses {
 class Bytes {
  public:
   /// Returns the number of bytes that are new.
-  Index add(Range r) {
+  Index add(AddressRange r) {
     if (r.bytes() == 0) return 0;
     Index fresh = r.bytes();
     auto next = ranges_.upper_bound(r.first);
     if (next != ranges_.begin() && std::prev(next)->second >= r.first) --next;
     while (next != ranges_.end() && next->first <= r.end) {
-      fresh -= Range{std::max(next->first, r.first), std::min(next->second, r.end)}.bytes();
+      fresh -= AddressRange{std::max(next->first, r.first), std::min(next->second, r.end)}.bytes();
       r = {std::min(r.first, next->first), std::max(r.end, next->second)};
       next = ranges_.erase(next);
     }
@@ -222,7 +222,7 @@ void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, 
   const Addresses addresses(plan, layout);
   /// A region in pieces, whose last uses differ where memory was used by others.
   struct Piece {
-    Range range;
+    AddressRange range;
     Operand* operand;
     double share;
     bool found = false;
@@ -230,7 +230,7 @@ void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, 
   constexpr Index most_pieces = 16;
   std::vector<Piece> pieces;
   for (Operand& operand : operands) {
-    const Range all = addresses.of(operand.region);
+    const AddressRange all = addresses.of(operand.region);
     const Index count = std::clamp<Index>(all.bytes() / 4096, 1, most_pieces);
     for (Index i = 0; i < count; ++i)
       pieces.push_back({{all.first + all.bytes() * i / count, all.first + all.bytes() * (i + 1) / count},
@@ -250,7 +250,7 @@ void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, 
   for (int back = 1; back <= nodes && missing > 0; ++back) {
     const PlanNode& before = node_at(plan, (node - back + nodes) % nodes);
     for_each_region(before, [&](const PlanRegion& r) {
-      const Range range = addresses.of(r);
+      const AddressRange range = addresses.of(r);
       for (Piece& piece : pieces)
         if (!piece.found && std::max(piece.range.first, range.first) < std::min(piece.range.end, range.end)) {
           set(piece);
@@ -258,7 +258,7 @@ void find_last_uses(const StepPlan& plan, int node, const MemoryLayout& layout, 
         }
     });
     for_each_region(before, [&](const PlanRegion& r) {
-      const Range range = addresses.of(r);
+      const AddressRange range = addresses.of(r);
       bytes += static_cast<double>(range.bytes());
       distance += static_cast<double>(used.add(range));
     });

@@ -288,7 +288,7 @@ class BadInput(unittest.TestCase):
             self.train_refused(FAILURE, [place, "not a regular file"], "--json", place, ranks=(0, 2))
             self.train_refused(FAILURE, [place, "not a folder"], data=place)
             self.refused(FAILURE, [place, "not a regular file"], "info", "--json", place)
-            self.refused(FAILURE, [place, "not a regular file"], "calibrate", "--output", place)
+            self.refused(FAILURE, [place, "not a regular file"], "calibrate", "--json", place)
         data = self.damaged_data(LABELS, lambda bytes: None)
         os.mkfifo(os.path.join(data, LABELS))
         self.train_refused(FAILURE, [LABELS, "not a regular file"], data=data)
