@@ -32,7 +32,7 @@ std::string numbered_text(const nn::Strategy& strategy) {
   return text;
 }
 
-bool is_file(const std::string& argument) {
+bool names_a_file(const std::string& argument) {
   std::error_code error;
   return std::filesystem::exists(argument, error);
 }
@@ -95,7 +95,7 @@ nn::Strategy StrategyArgument::read(int ranks) const {
     grid[views::Dim::sample] = ranks;
     return nn::Strategy::uniform(grid);
   }
-  if (is_file(strategy_)) {
+  if (names_a_file(strategy_)) {
     if (!complete_.empty()) refuse("--complete", complete_, "only for a grid; " + strategy_ + " is a strategy file");
     return nn::Strategy::read(strategy_);
   }

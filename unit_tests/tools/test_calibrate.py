@@ -41,7 +41,7 @@ class Calibrate(unittest.TestCase):
                 self.assertEqual(result.code, 0, result.err)
                 times = json.loads(table.read_text())["kernels"][0]["times"]
                 kernels.append({time["kernel"]: time for time in times})
-            self.assertGreater(len(kernels[0]), 5)
+            self.assertGreater(len(kernels[0]), 0)
             self.assertGreater(len(kernels[1]), len(kernels[0]))
             kept = {key: time for key, time in kernels[1].items() if key in kernels[0]}
             self.assertEqual(kept, kernels[0])
