@@ -1,15 +1,11 @@
 #include <aloni/tools/automatic_strategy.hpp>
 
 #include <aloni/core/bfloat16.hpp>
-#include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/error.hpp>
-#include <aloni/core/stopwatch.hpp>
 #include <aloni/core/version.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine_file.hpp>
 #include <aloni/model/shipped_machines.hpp>
-#include <aloni/nn/local/convolution.hpp>
-#include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/tools/machine_measurement.hpp>
@@ -18,7 +14,6 @@
 #include <aloni/tools/text_table.hpp>
 
 #include <fmt/format.h>
-#include <Kokkos_Core.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -39,14 +34,16 @@ using nn::Strategy;
 
 constexpr const char* choice_operation = "aloni train: the strategy";
 
-/// The job as the cost model sees it: the costs of `machine`, the ranks and nodes of `comm`.
-model::Machine fitted_machine(model::Machine machine, const comm::Communicator& comm, bool on_host, int threads) {
-  machine.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(on_host));
+/// The job as the cost model sees it: the costs of a machine, the ranks and nodes of `comm`.
+model::Machine fitted_machine(const std::optional<model::Machine>& given, const comm::Communicator& comm,
+                              const KernelPlace& place) {
+  model::Machine machine = given ? *given : model::find_machine(place.on_host ? "x86_server" : "a100_cluster");
+  machine.planning = place.planning;
   machine.planning.nodes.clear();
   std::size_t most = 1;
   for (const std::vector<int>& ranks : comm.ranks_by_node()) most = std::max(most, ranks.size());
   machine.ranks_per_node = static_cast<int>(most);
-  machine.threads_per_rank = threads;
+  machine.threads_per_rank = place.threads;
   machine.most_nodes = 0;
   machine.memory_bytes = 0;  // --memory-limit decides
   return machine;
@@ -154,15 +151,12 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
 
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
-  using Exec = nn::execution_space_t<T>;
-  constexpr bool on_host =
-      Kokkos::SpaceAccessibility<Kokkos::DefaultHostExecutionSpace, typename Exec::memory_space>::accessible;
-  constexpr nn::ElementType type = nn::element_type<T>;
+  constexpr nn::ElementType type = std::is_same_v<T, double>  ? nn::ElementType::float64
+                                   : std::is_same_v<T, float> ? nn::ElementType::float32
+                                                              : nn::ElementType::bfloat16;
   if (comm.size() == 1) return {Strategy::uniform({}), {}, false};
 
-  const model::Machine machine =
-      fitted_machine(request.machine ? *request.machine : model::find_machine(on_host ? "x86_server" : "a100_cluster"),
-                     comm, on_host, Exec().concurrency());
+  const model::Machine machine = fitted_machine(request.machine, comm, kernel_place(comm, type));
   const std::string key =
       key_of(request, machine, nn::name(type), comm.size(), static_cast<int>(comm.ranks_by_node().size()));
   const StrategyCache cache(request.cache_folder.empty() ? StrategyCache::default_folder() : request.cache_folder);

@@ -240,6 +240,13 @@ std::string processor_name() {
   return "unknown";
 }
 
+KernelPlace kernel_place(const comm::Communicator& comm, nn::ElementType activations) {
+  KernelPlace place{.on_host = on_host || activations == nn::ElementType::bfloat16};
+  place.threads = place.on_host ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1;
+  place.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(place.on_host));
+  return place;
+}
+
 model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options) {
   model::Machine machine;
   machine.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(on_host));
