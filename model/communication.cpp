@@ -155,6 +155,14 @@ double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machi
   return std::min(ring, tree);
 }
 
+AllReduceParts parts_of_all_reduce(double seconds, double bytes, int nodes, const Machine& machine, bool on_host) {
+  if (!on_host) return {seconds, 0};
+  if (nodes < 2) return {0, seconds};
+  const LinkCosts& link = machine.link(LinkKind::between_nodes);
+  const double flight = std::min(seconds, link.latency + 2 * bytes * link.seconds_per_byte * (nodes - 1) / nodes);
+  return {flight, seconds - flight};
+}
+
 ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machine,
                              const MachineDescription& description) {
   ReductionCost cost{.start = machine.exchange_seconds / 2, .finish = machine.exchange_seconds / 2};
@@ -172,13 +180,9 @@ ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machi
   if (tuning != machine.all_reduces.end())
     seconds = tuning->measured_seconds(work.plan.algorithm, static_cast<std::size_t>(bytes));
   if (seconds < 0) seconds = all_reduce_seconds(work.plan.algorithm, bytes, ranks, nodes, machine);
-  // The cores of a host add the values and move them within the node: no kernel runs meanwhile. Only the network works
-  // beside kernels.
-  if (nodes > 1) {
-    const LinkCosts& link = machine.link(LinkKind::between_nodes);
-    cost.flight = std::min(seconds, link.latency + 2 * bytes * link.seconds_per_byte * (nodes - 1) / nodes);
-  }
-  cost.finish += seconds - cost.flight;
+  const AllReduceParts parts = parts_of_all_reduce(seconds, bytes, nodes, machine, true);
+  cost.flight = parts.flight;
+  cost.finish += parts.busy;
   return cost;
 }
 

@@ -47,6 +47,13 @@ struct ReductionCost {
 ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machine,
                              const MachineDescription& description);
 
+/// The time of an all-reduce in two parts. On a device kernels run beside all of it. The cores of a host add the values
+/// and move them within the node, and no kernel runs meanwhile; only the network works beside kernels.
+struct AllReduceParts {
+  double flight = 0, busy = 0;
+};
+AllReduceParts parts_of_all_reduce(double seconds, double bytes, int nodes, const Machine& machine, bool on_host);
+
 /// Seconds of an all-reduce of `bytes` bytes on `ranks` ranks in `nodes` nodes, by the closed form of the algorithm.
 /// @pre 1 ≤ nodes ≤ ranks
 double all_reduce_seconds(comm::AllReduceAlgorithm algorithm, double bytes, int ranks, int nodes,

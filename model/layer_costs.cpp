@@ -133,23 +133,10 @@ int nodes_of_group(int members, int stride, int ranks, int ranks_per_node) {
   return std::clamp<int>(static_cast<int>(ceil_div(members, on_a_node)), 1, all);
 }
 
-struct GroupSum {
-  double flight = 0, busy = 0;
-};
-
-/// A sum over ranks: on hosts the cores add and move values within the node, as in reduction_cost().
-GroupSum sum_over(double bytes, int members, int nodes, const Machine& machine, bool on_host) {
-  GroupSum sum;
-  if (members < 2 || bytes <= 0) return sum;
-  const double seconds = fastest_all_reduce(bytes, members, nodes, machine);
-  if (!on_host) {
-    sum.flight = seconds;
-  } else if (nodes > 1) {
-    const LinkCosts& link = machine.link(LinkKind::between_nodes);
-    sum.flight = std::min(seconds, link.latency + 2 * bytes * link.seconds_per_byte * (nodes - 1) / nodes);
-  }
-  sum.busy = seconds - sum.flight;
-  return sum;
+/// A sum over ranks by the fastest algorithm.
+AllReduceParts sum_over(double bytes, int members, int nodes, const Machine& machine, bool on_host) {
+  if (members < 2 || bytes <= 0) return {};
+  return parts_of_all_reduce(fastest_all_reduce(bytes, members, nodes, machine), bytes, nodes, machine, on_host);
 }
 
 double element_bytes(const nn::StepOptions& step) { return static_cast<double>(nn::bytes_of(step.activations)); }
@@ -227,7 +214,7 @@ class LayerCosts::Pricer {
       } else if (const auto* sum = std::get_if<nn::ReductionWork>(&node.work)) {
         const auto [members, stride] = real_members(*sum);
         const double bytes = static_cast<double>(sum->elements) * static_cast<double>(nn::bytes_of(sum->type));
-        const GroupSum cost = group_sum(bytes, members, stride);
+        const AllReduceParts cost = group_sum(bytes, members, stride);
         now += costs_.machine_.exchange_seconds / 2;
         ready[n] = now + cost.flight;
         finish[n] = cost.busy + costs_.machine_.exchange_seconds / 2;
@@ -237,7 +224,7 @@ class LayerCosts::Pricer {
     price_.seconds = now;
   }
 
-  GroupSum group_sum(double bytes, int members, int stride) const {
+  AllReduceParts group_sum(double bytes, int members, int stride) const {
     const int nodes = nodes_of_group(members, stride, costs_.ranks_, costs_.machine_.ranks_per_node);
     return sum_over(bytes, members, nodes, costs_.machine_, costs_.description_.on_host);
   }
@@ -290,7 +277,7 @@ class LayerCosts::Pricer {
     const double bytes = std::ceil(static_cast<double>(facts_.weights) / parts) *
                          static_cast<double>(costs_.options_.step.activations == nn::ElementType::float64 ? 8 : 4);
     const double bucket = std::max(bytes, static_cast<double>(costs_.description_.bucket_bytes));
-    const GroupSum sum = group_sum(bucket, costs_.ranks_ / parts, parts);
+    const AllReduceParts sum = group_sum(bucket, costs_.ranks_ / parts, parts);
     price_.seconds += sum.busy * bytes / bucket;
     price_.backward += sum.busy * bytes / bucket;
     price_.gradient_flight = sum.flight * bytes / bucket;

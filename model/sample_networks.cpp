@@ -1,8 +1,6 @@
 #include <aloni/model/sample_networks.hpp>
 
 #include <aloni/core/host_random.hpp>
-#include <aloni/nn/plan/plan_step.hpp>
-#include <aloni/nn/strategy.hpp>
 
 #include <algorithm>
 #include <array>
@@ -45,7 +43,7 @@ class Draws {
 };
 
 struct Drawn {
-  SampleNetwork sample;
+  PlannedNetwork sample;
   double flops = 0, bytes = 0;  ///< as SampleLimits
 };
 
@@ -59,7 +57,9 @@ Drawn draw(Draws draws) {
   const Index features = draws.integer(8, 2048);
 
   Drawn drawn;
+  drawn.sample.strategy = nn::Strategy::uniform({});
   drawn.sample.samples = samples;
+  drawn.sample.step.input_gradient = true;
   NetworkDescription& net = drawn.sample.network;
   net.input = views::make_extents(1, {extent, extent}, channels);
   const auto add = [&](const std::string& name, Operation operation, std::vector<std::string> inputs) {
@@ -98,8 +98,8 @@ Drawn draw(Draws draws) {
 
 }  // namespace
 
-std::vector<SampleNetwork> sample_networks(int count, std::uint64_t seed, const SampleLimits& limits) {
-  std::vector<SampleNetwork> samples;
+std::vector<PlannedNetwork> sample_networks(int count, std::uint64_t seed, const SampleLimits& limits) {
+  std::vector<PlannedNetwork> samples;
   for (std::uint64_t stream = 0; static_cast<int>(samples.size()) < count; ++stream) {
     Drawn drawn = draw(Draws(seed, stream));
     if (drawn.flops < limits.least_flops || drawn.flops > limits.most_flops || drawn.bytes > limits.most_bytes)
@@ -107,13 +107,6 @@ std::vector<SampleNetwork> sample_networks(int count, std::uint64_t seed, const 
     samples.push_back(std::move(drawn.sample));
   }
   return samples;
-}
-
-nn::StepPlan training_plan(const SampleNetwork& sample, const MachineDescription& machine,
-                           nn::ElementType activations) {
-  const auto splits = nn::resolve(nn::Strategy::uniform({}), sample.network, 1);
-  return nn::plan_step(sample.network, nn::plan_network(sample.network, splits, 1, sample.samples), 0,
-                       nn::StepKind::training, machine, {.activations = activations, .input_gradient = true});
 }
 
 }  // namespace aloni::model

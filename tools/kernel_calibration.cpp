@@ -18,13 +18,6 @@ namespace aloni::tools {
 
 namespace {
 
-model::PlannedNetwork planned(const model::SampleNetwork& sample) {
-  model::PlannedNetwork network{
-      .network = sample.network, .strategy = nn::Strategy::uniform({}), .samples = sample.samples};
-  network.step.input_gradient = true;
-  return network;
-}
-
 model::KernelTable& table_of(model::Machine& machine) {
   for (model::KernelTable& table : machine.kernels)
     if (table.ranks_per_node == machine.ranks_per_node && table.threads_per_rank == machine.threads_per_rank)
@@ -46,9 +39,9 @@ void add_kernels(const comm::Communicator& comm, model::Machine& machine, const 
   };
   const model::MeasureKernel measure = kernel_measurement(comm, machine, {});
   model::KernelTable& table = table_of(machine);
-  for (const model::SampleNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
+  for (const model::PlannedNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
     bool over = false;
-    model::measure_kernels(model::kernel_tasks({planned(sample)}, machine, table), measure, table,
+    model::measure_kernels(model::kernel_tasks({sample}, machine, table), measure, table,
                            [&](const model::KernelProgress&) {
                              over = over || share() > 1;
                              return !over;
@@ -63,19 +56,15 @@ std::vector<LearnedSummary> learn_kernels(const comm::Communicator& comm, model:
                                           const KernelCalibrationOptions& options) {
   const model::KernelTable& table = table_of(machine);
   std::map<std::pair<model::KernelKind, nn::ElementType>, std::vector<KernelTime>> times;
-  std::map<std::string, bool> seen;
-  for (const model::SampleNetwork& sample : model::sample_networks(options.most_networks, options.seed)) {
-    const nn::StepPlan plan = model::training_plan(sample, model::description_of(machine, 1));
-    for (const nn::PlanNode& node : plan.nodes) {
-      if (node.kind() != nn::NodeKind::kernel) continue;
-      const model::KernelProblem problem = model::kernel_of(plan, node);
-      const auto measured = table.times.find(problem.key);
-      // The time of several calls together teaches nothing about one of them.
-      if (measured == table.times.end() || problem.calls.size() != 1 || seen[problem.key]) continue;
-      seen[problem.key] = true;
-      const model::KernelCall& call = problem.calls.front();
-      times[{call.kind, call.type}].push_back({call, measured->second.seconds});
-    }
+  const std::vector<model::PlannedNetwork> samples = model::sample_networks(options.most_networks, options.seed);
+  for (const model::KernelTask& task : model::kernel_tasks(samples, machine, {})) {
+    const auto measured = table.times.find(task.key);
+    if (measured == table.times.end()) continue;
+    const model::KernelProblem problem =
+        model::kernel_of(*task.plan, task.plan->nodes[static_cast<std::size_t>(task.node)]);
+    if (problem.calls.size() != 1) continue;  // the time of several calls together teaches nothing about one of them
+    const model::KernelCall& call = problem.calls.front();
+    times[{call.kind, call.type}].push_back({call, measured->second.seconds});
   }
   std::erase_if(machine.learned, [&](const model::LearnedKernel& learned) {
     return learned.ranks_per_node == machine.ranks_per_node && learned.threads_per_rank == machine.threads_per_rank;

@@ -249,11 +249,12 @@ KernelPlace kernel_place(const comm::Communicator& comm, nn::ElementType activat
 
 model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options) {
   model::Machine machine;
-  machine.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(on_host));
+  KernelPlace place = kernel_place(comm, nn::ElementType::float32);
+  machine.planning = std::move(place.planning);
   machine.planning.nodes.clear();
   machine.planning.tuning.reset();
   machine.ranks_per_node = static_cast<int>(comm.all_reduce(std::int64_t{comm.node().size()}, comm::Reduction::max));
-  machine.threads_per_rank = on_host ? Exec().concurrency() : 1;
+  machine.threads_per_rank = place.threads;
   const double memory = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   machine.memory_bytes = comm.all_reduce(memory / machine.ranks_per_node, comm::Reduction::min);
   machine.processor = measure_processor(comm, machine.planning, options.seconds_per_probe);

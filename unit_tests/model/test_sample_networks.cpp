@@ -12,13 +12,9 @@ namespace test_sample_networks {
 
 TEST(SampleNetworks, TogetherHaveManyDifferentKernelsOfMostKinds) {
   std::array<std::set<std::string>, kernel_kinds> keys;
-  for (const SampleNetwork& sample : sample_networks(60, 1)) {
-    const nn::StepPlan plan = training_plan(sample, {});
-    for (const nn::PlanNode& node : plan.nodes) {
-      if (node.kind() != nn::NodeKind::kernel) continue;
-      const KernelProblem problem = kernel_of(plan, node);
-      for (const KernelCall& call : problem.calls) keys[static_cast<std::size_t>(call.kind)].insert(problem.key);
-    }
+  for (const KernelTask& task : kernel_tasks(sample_networks(60, 1), generic_machine(), {})) {
+    const KernelProblem problem = kernel_of(*task.plan, task.plan->nodes[static_cast<std::size_t>(task.node)]);
+    for (const KernelCall& call : problem.calls) keys[static_cast<std::size_t>(call.kind)].insert(problem.key);
   }
   for (const KernelKind kind :
        {KernelKind::convolution_forward, KernelKind::convolution_filter, KernelKind::dense, KernelKind::pooling,
@@ -40,7 +36,7 @@ TEST(SampleNetworks, TheFirstOnesAreTheSame) {
 
 TEST(SampleNetworks, StayWithinTheLimits) {
   const SampleLimits limits{.least_flops = 1e7, .most_flops = 1e8, .most_bytes = 4e6};
-  for (const SampleNetwork& sample : sample_networks(30, 2, limits)) {
+  for (const PlannedNetwork& sample : sample_networks(30, 2, limits)) {
     const auto extents = nn::infer_extents(sample.network, sample.samples);
     EXPECT_LE(static_cast<double>(extents.front().size()) * 4, limits.most_bytes);
     EXPECT_LE(static_cast<double>(sample.samples) * static_cast<double>(sample.network.input.size()) * 4,
