@@ -13,9 +13,9 @@ option(aloni_ENABLE_EXAMPLES "Example programs" ${PROJECT_IS_TOP_LEVEL})
 option(aloni_ENABLE_COMMAND "The aloni command" ${PROJECT_IS_TOP_LEVEL})
 cmake_dependent_option(aloni_ENABLE_PRECOMPILED_HEADERS "Compile the headers of Kokkos and GoogleTest once" OFF
                        "NOT aloni_ENABLE_CUDA" OFF)
-option(aloni_TEST_ALL_RANKS "Run every test on every rank count in this configuration too (nightly)" OFF)
+option(aloni_NIGHTLY_TESTS "Run every test on every rank count, and the long tests of the build (nightly)" OFF)
 option(aloni_FUZZ_COVERAGE "Readers tell fuzz_readers which code an input reaches; no other program links" OFF)
-mark_as_advanced(aloni_TEST_ALL_RANKS aloni_FUZZ_COVERAGE)
+mark_as_advanced(aloni_NIGHTLY_TESTS aloni_FUZZ_COVERAGE)
 set(aloni_CXX_ARCH ""
     CACHE STRING "-march= of aloni's own sources (native, x86-64-v3, …), never of its users; empty: none")
 set(aloni_SANITIZE "" CACHE STRING "-fsanitize= of aloni's own sources: address,undefined or thread")

@@ -267,9 +267,9 @@ endfunction()
 # has a thread that makes progress, "nodes" has nodes of two ranks, "faulty" and "faulty-shared" delay and reorder
 # messages.
 # REQUIRES: left out when one of these options is OFF.
-# Each (test, rank count) runs in one configuration, so that nothing is run twice: pure tests, 1, 2 and the most ranks
-# up to 8 in Release, 1, 3 and 4 ranks under AddressSanitizer, 2 ranks with a progress thread under ThreadSanitizer.
-# aloni_TEST_ALL_RANKS runs all of them everywhere (scripts/test_nightly.sh).
+# Each (test, rank count) runs in few configurations: pure tests, 1, 2 and the most ranks up to 8 in Release; one rank
+# count under AddressSanitizer (3, or else 4, 1 or 2); 2 ranks with a progress thread under ThreadSanitizer.
+# aloni_NIGHTLY_TESTS runs all of them everywhere (scripts/test_nightly.sh).
 function(aloni_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED;SEPARATE" "NAME;TIMEOUT"
                         "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
@@ -296,7 +296,7 @@ function(aloni_add_test)
   if(arg_PURE AND (arg_SOURCES OR NOT arg_RANKS STREQUAL "1"))
     message(FATAL_ERROR "aloni_add_test(${arg_NAME}): a PURE test has PURE_SOURCES and is one process")
   endif()
-  if(arg_PURE AND (aloni_ENABLE_CUDA OR (aloni_SANITIZE AND NOT aloni_TEST_ALL_RANKS)))
+  if(arg_PURE AND (aloni_ENABLE_CUDA OR (aloni_SANITIZE AND NOT aloni_NIGHTLY_TESTS)))
     return() # it runs in Release
   endif()
   aloni_choose_ranks(ranks_here ${arg_RANKS})
@@ -379,16 +379,14 @@ function(aloni_choose_ranks variable)
   foreach(ranks IN LISTS ARGN)
     if(aloni_SANITIZE AND ranks GREATER 4) # what a sanitizer finds there, it finds on fewer
       continue()
-    elseif(aloni_TEST_ALL_RANKS)
+    elseif(aloni_NIGHTLY_TESTS)
       list(APPEND chosen ${ranks})
     elseif(aloni_SANITIZE STREQUAL "thread") # sees the threads of one process only
       if(ranks EQUAL 2)
         list(APPEND chosen ${ranks})
       endif()
-    elseif(aloni_SANITIZE)
-      if(ranks EQUAL 1 OR ranks EQUAL 3 OR ranks EQUAL 4)
-        list(APPEND chosen ${ranks})
-      endif()
+    elseif(aloni_SANITIZE) # chosen below
+      continue()
     elseif(ranks LESS_EQUAL 2)
       list(APPEND chosen ${ranks})
     elseif(ranks LESS_EQUAL 8 AND ranks GREATER most)
@@ -398,8 +396,12 @@ function(aloni_choose_ranks variable)
   if(most)
     list(APPEND chosen ${most})
   endif()
-  if(NOT chosen AND aloni_SANITIZE MATCHES "address" AND 2 IN_LIST ARGN)
-    set(chosen 2)
+  if(aloni_SANITIZE MATCHES "address" AND NOT aloni_NIGHTLY_TESTS)
+    foreach(ranks IN ITEMS 3 4 1 2)
+      if(NOT chosen AND ranks IN_LIST ARGN)
+        set(chosen ${ranks})
+      endif()
+    endforeach()
   endif()
   set(${variable} "${chosen}" PARENT_SCOPE)
 endfunction()
@@ -417,8 +419,10 @@ function(aloni_choose_transport_ranks variable transport)
   endif()
   if(aloni_SANITIZE STREQUAL "thread") # it runs everything with a progress thread, and no other transport
     set(chosen "")
-  elseif(aloni_TEST_ALL_RANKS)
+  elseif(aloni_NIGHTLY_TESTS)
     set(chosen ${release} ${sanitized})
+  elseif(aloni_SANITIZE AND transport STREQUAL "mpi") # the library's own code is in the other transports
+    set(chosen "")
   elseif(aloni_SANITIZE)
     set(chosen ${sanitized})
   else()

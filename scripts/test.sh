@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # All set-up, then every test of the host preset. Arguments go to ctest: scripts/test.sh -R halo
-# ALONI_UNITY=OFF compiles each file of a library alone, which finds missing includes and takes longer.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 "$root/scripts/setup.sh"
 cd "$root"
 # Built and run on this machine, so compiled for it.
-cmake --preset host -D aloni_CXX_ARCH=native -D CMAKE_UNITY_BUILD="${ALONI_UNITY:-ON}"
+cmake --preset host -D aloni_CXX_ARCH=native
 cmake --build --preset host
 ctest --preset host "$@"

@@ -49,7 +49,9 @@ for part in "$@"; do
       folder=build/nightly-$part
       unset ALONI_GUARANTEES
       [[ $part == host ]] && export ALONI_GUARANTEES=$records # sanitizers change times
-      cmake --preset "$part" -B "$folder" -D aloni_CXX_ARCH=native -D aloni_TEST_ALL_RANKS=ON &&
+      # Each file compiled alone: missing includes are errors.
+      cmake --preset "$part" -B "$folder" -D aloni_CXX_ARCH=native -D aloni_NIGHTLY_TESTS=ON \
+        -D CMAKE_UNITY_BUILD=OFF &&
         cmake --build "$folder" &&
         ctest --test-dir "$folder" --output-on-failure -j 4 || failed+=("$part")
       ;;

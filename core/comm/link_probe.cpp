@@ -86,7 +86,9 @@ LinkProbe probe_link(const Communicator& pair, const LinkProbeOptions& options) 
   // In a row the two ranks work at the same time. One message alone keeps both busy, so it takes three parts at least.
   link.seconds_per_message = std::clamp((row - 2 * short_message) / options.messages, 0.0, short_message / 3);
   link.latency = short_message - 2 * link.seconds_per_message;
-  link.seconds_per_byte = std::max(0.0, large_message - short_message) / static_cast<double>(options.large_bytes);
+  // A short message that something interrupted may seem to take longer. The whole time of the large one is a bound.
+  const double for_bytes = large_message > short_message ? large_message - short_message : large_message;
+  link.seconds_per_byte = for_bytes / static_cast<double>(options.large_bytes);
   return link;
 }
 

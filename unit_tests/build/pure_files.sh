@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Checks that sources listed as pure reach neither Kokkos nor MPI. The compiler lists the headers of all of them at
-# once, which reads each header once. Only if that fails, it lists the headers of each source.
-# pure_sources.sh <source> <compiler> <folder of include_dirs.*> <folder>/<source file>…
+# Checks that headers and sources listed as pure reach neither Kokkos nor MPI. The compiler lists the headers of all of them at
+# once, which reads each header once. Only if that fails, it lists the headers of each file.
+# pure_files.sh <source> <compiler> <folder of include_dirs.*> <folder>/<file>…
 set -uo pipefail
 source=$1 compiler=$2 lists=$3
 shift 3
@@ -10,7 +10,7 @@ trap 'rm -rf "$scratch"' EXIT
 
 # Only our include links: a header of Kokkos or MPI is not found, or is found in the compiler's default folders.
 mapfile -t links < <(cat "$lists"/include_dirs.* | sed '/^$/d' | sort -u)
-foreign='[^ ]*(Kokkos_[^ /]*|/mpi\.h|/fmt/[^ ]*|/omp\.h)'
+foreign='[^ ]*(Kokkos_[^ /]*|/mpi\.h|/fmt/[^ ]*|/omp\.h|dnnl[^ /]*)'
 # is_pure <files…>: prints the reason if they are not.
 is_pure() {
   printf '#include "%s"\n' "$@" >"$scratch/all.cpp"
@@ -32,7 +32,7 @@ done
 for file in "$source"/nn/plan/*.cpp "$source"/nn/plan/detail/*.cpp "$source"/nn/models/*.cpp "$source"/model/*.cpp; do
   [[ " $* " == *" ${file#"$source"/} "* ]] || { echo "${file#"$source"/} must be listed as pure"; exit 1; }
 done
-is_pure "${@/#/$source/}" >/dev/null && { echo "$# sources are pure"; exit 0; }
+is_pure "${@/#/$source/}" >/dev/null && { echo "$# files are pure"; exit 0; }
 for file in "$@"; do
   reason=$(is_pure "$source/$file") || echo "$file is listed as pure, but: $reason"
 done
