@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks that every public header compiles alone and twice. A header whose .cpp includes it first has been compiled alone
-# by a build that compiles each file alone; the rest are parsed here.
+# Checks that every public header compiles alone and twice. Sources that include their header first have been compiled
+# alone in this build, so their headers are left out.
 # headers_alone.sh <source> <compiler> <folder of all_include_dirs> <folder>/<header>…
 set -uo pipefail
 source=$1 compiler=$2 lists=$3
