@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # All set-up, then the exhaustive tests, which take hours: every test on every rank count in Release and under both
-# sanitizers, eight times as many random cases from a new seed, 200 kills and 100 stops, each reader of files fuzzed for
-# ten minutes, and the deliberate faults of unit_tests/mutation, none of which may survive. The trials of host become
-# the figures of docs/guarantees.md.
-#   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [fuzz] [mutations]   (without arguments: all five)
+# sanitizers, everything compiled for CUDA, eight times as many random cases from a new seed, 200 kills and 100 stops,
+# each reader of files fuzzed for ten minutes, and the deliberate faults of unit_tests/mutation, none of which may
+# survive. The trials of host become the figures of docs/guarantees.md.
+#   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [cuda] [fuzz] [mutations]   (without: all six)
 # mutations keeps its build and its results in build/nightly-mutations.
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.
 set -uo pipefail
@@ -13,7 +13,7 @@ scripts/setup.sh || exit 1
 export ALONI_NIGHTLY=1 ALONI_FUZZ_SEED="${ALONI_FUZZ_SEED:-$(date +%s)}"
 export ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000
 echo "nightly: seed $ALONI_FUZZ_SEED"
-(($#)) || set -- host host-debug host-tsan fuzz mutations
+(($#)) || set -- host host-debug host-tsan cuda fuzz mutations
 
 # The deliberate faults take hours. An interrupted run goes on if commit and changes of the tree are still the same.
 mutations() {
@@ -55,9 +55,18 @@ for part in "$@"; do
         cmake --build "$folder" &&
         ctest --test-dir "$folder" --output-on-failure -j 4 || failed+=("$part")
       ;;
+    cuda) # compiled and linked only
+      command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+      if command -v nvcc >/dev/null; then
+        cmake/bootstrap --variant cuda && cmake --preset cuda -B build/nightly-cuda &&
+          cmake --build build/nightly-cuda || failed+=(cuda)
+      else
+        echo "nightly: cuda left out, this machine has no nvcc"
+      fi
+      ;;
     fuzz) (fuzz) || failed+=(fuzz) ;;
     mutations) mutations || failed+=("$part") ;;
-    *) echo "test_nightly: $part is none of host, host-debug, host-tsan, fuzz, mutations" >&2 && exit 2 ;;
+    *) echo "test_nightly: $part is none of host, host-debug, host-tsan, cuda, fuzz, mutations" >&2 && exit 2 ;;
   esac
 done
 if [[ -d $records ]]; then
