@@ -20,11 +20,30 @@ using nn::PlanNode;
 using nn::StepPlan;
 using views::Box;
 
+/// Kernels of KernelKind::pointwise with about the same work per element, but for its arithmetic.
+enum class PointwiseGroup : std::uint8_t {
+  bias,
+  bias_gradient,
+  rounding,
+  copy,
+  add,
+  forward,
+  backward,
+  dropout,
+  loss,
+  metrics
+};
+constexpr int pointwise_groups = 10;
+constexpr int pooling_functions = 7;  // average and maximum, each forward and backward; three stages of the global one
+constexpr int normalisation_stages = 6, dense_passes = 3;
+
 constexpr std::array<std::string_view, kernel_kinds> kernel_kind_names{
     "convolution_forward", "convolution_data", "convolution_filter", "dense",     "pooling",
     "resampling",          "normalisation",    "pointwise",          "optimiser", "copy"};
 
 const nn::PlanBuffer& buffer_of(const StepPlan& plan, BufferId b) { return plan.buffers[static_cast<std::size_t>(b)]; }
+
+constexpr int convolution_backends = static_cast<int>(nn::local::ConvolutionBackend::kokkos_kernels);
 
 double real(Index n) { return static_cast<double>(n); }
 double number_of(const Box& box) { return box.empty() ? 0 : real(box.size()); }
@@ -69,14 +88,25 @@ Operand operand_of(const StepPlan& plan, BufferId b, const Box& box) {
   return operand;
 }
 
-/// A convolution that multiplies one weight part with one box.
+/// The share of vectors of 16 elements that `n` elements fill.
+double filled(Index n) { return real(n) / (16 * std::ceil(real(n) / 16)); }
+
+/// One feature per value of a category: 1 for the value itself. A number for a category would have an order.
+void append_category(std::vector<double>& features, int value, int values) {
+  for (int v = 0; v < values; ++v) features.push_back(v == value ? 1 : 0);
+}
+
+/// A convolution that multiplies one weight part with one box. `orders`: it puts the filters in its own order first.
 KernelCall convolution_call(const StepPlan& plan, KernelKind kind, const nn::ConvolutionCall& call, BufferId source,
-                            BufferId target) {
+                            BufferId target, bool orders) {
   const nn::local::ConvolutionProblem& p = call.problem;
   const Operand from = operand_of(plan, source, call.source), to = operand_of(plan, target, call.target);
   const nn::ElementType type = buffer_of(plan, source).type;
   const double weights = real(p.channels_per_group()) * real(p.filters) * product(p.kernel) * real(nn::bytes_of(type));
-  KernelCall result{.kind = kind, .type = type, .flops = nn::local::flops(p), .bytes = from.bytes + to.bytes + weights};
+  KernelCall result{.kind = kind,
+                    .type = type,
+                    .flops = nn::local::flops(p),
+                    .bytes = from.bytes + to.bytes + (orders ? 3 : 1) * weights};
   result.features = {real(p.samples),
                      real(p.channels_per_group()),
                      real(p.filters_per_group()),
@@ -91,9 +121,13 @@ KernelCall convolution_call(const StepPlan& plan, KernelKind kind, const nn::Con
                      product(p.dilation),
                      from.dense ? 0.0 : 1.0,
                      to.dense ? 0.0 : 1.0,
-                     static_cast<double>(call.backend),
-                     result.flops,
-                     result.bytes};
+                     orders ? 1.0 : 0.0,
+                     filled(p.channels_per_group()),
+                     filled(p.filters_per_group()),
+                     filled(p.output[2])};
+  append_category(result.features, static_cast<int>(call.backend) - 1, convolution_backends);
+  result.features.push_back(result.flops);
+  result.features.push_back(result.bytes);
   return result;
 }
 
@@ -138,6 +172,7 @@ struct Maker {
     features.push_back(bytes);
     problem.calls.push_back({kind, type, std::move(features), flops, bytes});
   }
+  static double row(const Box& region) { return real(region.extent(views::Dim::channel)); }
   double flops() const { return nn::cost(plan, node).flops; }
   nn::ElementType type(BufferId b) const {
     return b == nn::no_buffer ? nn::ElementType::float32 : buffer_of(plan, b).type;
@@ -151,11 +186,12 @@ struct Maker {
     flag("copy", w.copy != nn::no_buffer);
     // The first node of a pass also puts the filters in the order of the kernels.
     const auto position = &node - plan.nodes.data();
-    flag("filters_ready", !nn::orders_filters(plan, static_cast<int>(position)));
+    const bool orders = nn::orders_filters(plan, static_cast<int>(position));
+    flag("filters_ready", !orders);
     append_calls(problem.key, plan, w, w.source, w.target);
     const KernelKind kind = w.gathers ? KernelKind::convolution_forward : KernelKind::convolution_data;
     for (const nn::ConvolutionCall& call : w.calls)
-      if (call.computes) problem.calls.push_back(convolution_call(plan, kind, call, w.source, w.target));
+      if (call.computes) problem.calls.push_back(convolution_call(plan, kind, call, w.source, w.target, orders));
   }
   void add(const nn::FilterGradientWork& w) {
     flag("transposed", w.transposed);
@@ -164,7 +200,7 @@ struct Maker {
     append_calls(problem.key, plan, w, w.x, w.dy);
     for (const nn::ConvolutionCall& call : w.calls)
       if (call.computes)
-        problem.calls.push_back(convolution_call(plan, KernelKind::convolution_filter, call, w.x, w.dy));
+        problem.calls.push_back(convolution_call(plan, KernelKind::convolution_filter, call, w.x, w.dy, false));
   }
   void add(const nn::WeightsWork& w) {
     const nn::ConvolutionWeights& weights = plan.convolution_weights[static_cast<std::size_t>(w.weights)];
@@ -172,7 +208,7 @@ struct Maker {
     for (const nn::WeightPart& part : weights.parts) {
       flag("copied", part.copied);
       append_region(problem.key, plan, weights.w, part.box);
-      bytes += 2 * operand_of(plan, weights.w, part.box).bytes;
+      if (part.copied) bytes += 2 * operand_of(plan, weights.w, part.box).bytes;
     }
     copy(type(weights.w), bytes, static_cast<double>(weights.parts.size()));
   }
@@ -180,37 +216,44 @@ struct Maker {
   void copy(nn::ElementType t, double bytes, double boxes) {
     problem.calls.push_back({KernelKind::copy, t, {boxes, bytes}, 0, bytes});
   }
-  void pointwise(nn::ElementType t, double function, double elements, double inputs) {
-    visit(KernelKind::pointwise, t, {function, elements, inputs}, flops());
+  void pointwise(nn::ElementType t, PointwiseGroup group, double elements, double inputs, double row = 1) {
+    std::vector<double> features;
+    append_category(features, static_cast<int>(group), pointwise_groups);
+    features.insert(features.end(), {elements, inputs, row});
+    visit(KernelKind::pointwise, t, std::move(features), flops());
   }
-  void add(const nn::BiasWork& w) { pointwise(type(w.target), 1, number_of(w.region), 1); }
+  void add(const nn::BiasWork& w) {
+    pointwise(type(w.target), PointwiseGroup::bias, number_of(w.region), 1, row(w.region));
+  }
   void add(const nn::BiasGradientWork& w) {
     flag("counts", w.counts);
-    pointwise(type(w.dy), 2, number_of(w.region), 1);
+    pointwise(type(w.dy), PointwiseGroup::bias_gradient, number_of(w.region), 1, row(w.region));
   }
-  void add(const nn::RoundingWork& w) { pointwise(type(w.target), 3, number_of(w.region), 1); }
+  void add(const nn::RoundingWork& w) { pointwise(type(w.target), PointwiseGroup::rounding, number_of(w.region), 1); }
 
+  /// `rest`: the extents of the output, and the numbers of elements of the window and of the stride.
+  void pooling(nn::ElementType t, int function, Index samples, Index channels, std::array<double, 5> rest) {
+    std::vector<double> features;
+    append_category(features, function, pooling_functions);
+    features.insert(features.end(), {real(samples), real(channels), filled(channels)});
+    features.insert(features.end(), rest.begin(), rest.end());
+    visit(KernelKind::pooling, t, std::move(features), flops());
+  }
   void add(const nn::PoolingWork& w) {
     flag("backward", w.backward);
     flag("maximum", w.kind == nn::PoolingKind::max);
     flag("in_domain", w.divisor == nn::local::AverageDivisor::in_domain);
     problem.key += ' ' + to_string(w.problem);
     const nn::local::PoolingProblem& p = w.problem;
-    visit(KernelKind::pooling, type(w.source),
-          {w.backward ? 1.0 : 0.0, w.kind == nn::PoolingKind::max ? 1.0 : 0.0, real(p.samples), real(p.channels),
-           real(p.output[0]), real(p.output[1]), real(p.output[2]), product(p.window), product(p.stride)},
-          flops());
+    pooling(type(w.source), (w.kind == nn::PoolingKind::max ? 2 : 0) + (w.backward ? 1 : 0), p.samples, p.channels,
+            {real(p.output[0]), real(p.output[1]), real(p.output[2]), product(p.window), product(p.stride)});
   }
   void add(const nn::GlobalAverageWork& w) {
     number("stage", static_cast<Index>(w.stage));
-    const Box& pixels = w.stage == nn::GlobalAverageStage::backward ? w.to : w.from;
-    visit(KernelKind::pooling, type(w.source),
-          {2.0 + static_cast<double>(w.stage), 0, real(pixels.extent(views::Dim::sample)),
-           real(pixels.extent(views::Dim::channel)), 1, 1, 1,
-           number_of(pixels) /
-               std::max(1.0, real(pixels.extent(views::Dim::sample)) * real(pixels.extent(views::Dim::channel))),
-           1},
-          flops());
+    const Box& box = w.stage == nn::GlobalAverageStage::backward ? w.to : w.from;
+    const Index samples = box.extent(views::Dim::sample), channels = box.extent(views::Dim::channel);
+    const double pixels = number_of(box) / std::max(1.0, real(samples) * real(channels));
+    pooling(type(w.source), 4 + static_cast<int>(w.stage), samples, channels, {1, 1, 1, pixels, 1});
   }
   void add(const nn::ResamplingWork& w) {
     flag("backward", w.backward);
@@ -230,39 +273,39 @@ struct Maker {
     flag("splits_cells", w.splits_cells);
     number("groups", w.groups);
     const double channels = real(w.region.extent(views::Dim::channel));
-    visit(KernelKind::normalisation, type(w.x),
-          {static_cast<double>(w.kind), static_cast<double>(w.stage), w.relu ? 1.0 : 0.0, w.trains ? 1.0 : 0.0,
-           channels, number_of(w.region) / std::max(1.0, channels)},
-          flops());
+    std::vector<double> features{static_cast<double>(w.kind)};
+    append_category(features, static_cast<int>(w.stage), normalisation_stages);
+    features.insert(features.end(),
+                    {w.relu ? 1.0 : 0.0, w.trains ? 1.0 : 0.0, channels, filled(w.region.extent(views::Dim::channel)),
+                     number_of(w.region) / std::max(1.0, channels)});
+    visit(KernelKind::normalisation, type(w.x), std::move(features), flops());
   }
   void add(const nn::DenseWork& w) {
     number("pass", static_cast<Index>(w.pass));
     flag("counts", w.counts);
-    visit(KernelKind::dense, type(w.w),
-          {static_cast<double>(w.pass), real(w.samples), real(w.inputs), real(w.features)}, flops());
+    std::vector<double> features;
+    append_category(features, static_cast<int>(w.pass), dense_passes);
+    features.insert(features.end(),
+                    {real(w.samples), real(w.inputs), real(w.features), filled(w.inputs), filled(w.features)});
+    visit(KernelKind::dense, type(w.w), std::move(features), flops());
   }
   void add(const nn::PointwiseWork& w) {
     number("function", static_cast<Index>(w.function));
-    double code = 4 + static_cast<double>(w.function);
-    if (w.function == nn::PointwiseFunction::layer || w.function == nn::PointwiseFunction::layer_gradient) {
-      number("operation", static_cast<Index>(w.operation.index()));
-      code = 10 + 2 * static_cast<double>(w.operation.index()) +
-             (w.function == nn::PointwiseFunction::layer_gradient ? 1 : 0);
-    }
-    pointwise(type(w.output.buffer), code, number_of(w.output.box), static_cast<double>(w.inputs.size()));
+    PointwiseGroup group = w.function == nn::PointwiseFunction::copy ? PointwiseGroup::copy : PointwiseGroup::add;
+    if (w.function == nn::PointwiseFunction::layer) group = PointwiseGroup::forward;
+    if (w.function == nn::PointwiseFunction::layer_gradient) group = PointwiseGroup::backward;
+    pointwise(type(w.output.buffer), group, number_of(w.output.box), static_cast<double>(w.inputs.size()));
   }
-  void add(const nn::DropoutWork& w) { pointwise(type(w.source), 8, number_of(w.region), 1); }
+  void add(const nn::DropoutWork& w) { pointwise(type(w.source), PointwiseGroup::dropout, number_of(w.region), 1); }
   void add(const nn::LossWork& w) {
     number("stage", static_cast<Index>(w.stage));
     number("loss", static_cast<Index>(w.loss));
     flag("gradient", w.gradient != nn::no_buffer);
-    pointwise(type(w.output), 60 + 4 * static_cast<double>(w.loss) + static_cast<double>(w.stage), number_of(w.region),
-              real(w.region.extent(views::Dim::channel)));
+    pointwise(type(w.output), PointwiseGroup::loss, number_of(w.region), 1, row(w.region));
   }
   void add(const nn::MetricsWork& w) {
     number("loss", static_cast<Index>(w.loss));
-    pointwise(type(w.output), 90 + static_cast<double>(w.loss), number_of(w.region),
-              real(w.region.extent(views::Dim::channel)));
+    pointwise(type(w.output), PointwiseGroup::metrics, number_of(w.region), 1, row(w.region));
   }
   void add(const nn::NormWork& w) {
     number("stage", static_cast<Index>(w.stage));
@@ -281,9 +324,10 @@ struct Maker {
 };
 
 const std::vector<std::string_view> convolution_features{
-    "samples",      "channels",     "filters",        "groups",       "output_depth", "output_height",
-    "output_width", "kernel_depth", "kernel_height",  "kernel_width", "stride",       "dilation",
-    "input_gaps",   "output_gaps",  "implementation", "flops",        "bytes"};
+    "samples",      "channels",     "filters",        "groups",          "output_depth",   "output_height",
+    "output_width", "kernel_depth", "kernel_height",  "kernel_width",    "stride",         "dilation",
+    "input_gaps",   "output_gaps",  "orders_filters", "channels_filled", "filters_filled", "width_filled",
+    "reference",    "direct",       "onednn",         "kokkos_kernels",  "flops",          "bytes"};
 
 }  // namespace
 
@@ -308,12 +352,16 @@ const std::vector<std::string_view>& feature_names(KernelKind kind) {
       convolution_features,
       convolution_features,
       convolution_features,
-      {"pass", "samples", "inputs", "features", "flops", "bytes"},
-      {"pass", "maximum", "samples", "channels", "output_depth", "output_height", "output_width", "window", "stride",
+      {"forward", "parameters", "data", "samples", "inputs", "features", "inputs_filled", "features_filled", "flops",
+       "bytes"},
+      {"average", "average_backward", "maximum", "maximum_backward", "global_sums", "global_mean", "global_backward",
+       "samples", "channels", "channels_filled", "output_depth", "output_height", "output_width", "window", "stride",
        "flops", "bytes"},
       {"backward", "rule", "samples", "channels", "inputs", "outputs", "flops", "bytes"},
-      {"kind", "stage", "relu", "trains", "channels", "elements_per_channel", "flops", "bytes"},
-      {"function", "elements", "inputs", "flops", "bytes"},
+      {"kind", "statistics", "squares", "forward", "gradient_sums", "scale_gradients", "backward", "relu", "trains",
+       "channels", "channels_filled", "elements_per_channel", "flops", "bytes"},
+      {"bias", "bias_gradient", "rounding", "copy", "add", "forward", "backward", "dropout", "loss", "metrics",
+       "elements", "inputs", "row", "flops", "bytes"},
       {"optimiser", "elements", "tensors", "flops", "bytes"},
       {"boxes", "bytes"},
   }};

@@ -12,26 +12,35 @@ double bound_of(const LearnedKernel& model, const KernelCall& call) {
 }
 
 double predict(const LearnedKernel& model, const KernelCall& call) {
-  std::vector<double> values(call.features.size()), next;
-  for (std::size_t i = 0; i < values.size(); ++i)
-    values[i] = (std::log1p(call.features[i]) - model.mean[i]) / model.deviation[i];
-  for (std::size_t l = 0; l < model.layers.size(); ++l) {
-    const DenseLayer& layer = model.layers[l];
-    next.assign(static_cast<std::size_t>(layer.outputs), 0);
-    for (std::size_t o = 0; o < next.size(); ++o) {
-      double sum = layer.biases[o];
-      for (std::size_t i = 0; i < values.size(); ++i)
-        sum += static_cast<double>(layer.weights[o * values.size() + i]) * values[i];
-      next[o] = l + 1 < model.layers.size() ? std::max(0.0, sum) : sum;
-    }
-    std::swap(values, next);
+  std::vector<double> inputs(call.features.size()), values, next;
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const double feature = std::clamp(call.features[i], model.least[i], model.largest[i]);
+    inputs[i] = (std::log1p(feature) - model.mean[i]) / model.deviation[i];
   }
-  return bound_of(model, call) * std::exp(values.front() * model.seconds_deviation + model.seconds_mean);
+  double sum_of_outputs = 0;
+  for (const Perceptron& network : model.networks) {
+    values = inputs;
+    for (std::size_t l = 0; l < network.layers.size(); ++l) {
+      const DenseLayer& layer = network.layers[l];
+      next.assign(static_cast<std::size_t>(layer.outputs), 0);
+      for (std::size_t o = 0; o < next.size(); ++o) {
+        double sum = layer.biases[o];
+        for (std::size_t i = 0; i < values.size(); ++i)
+          sum += static_cast<double>(layer.weights[o * values.size() + i]) * values[i];
+        next[o] = l + 1 < network.layers.size() ? std::max(0.0, sum) : sum;
+      }
+      std::swap(values, next);
+    }
+    sum_of_outputs += values.front();
+  }
+  const double output = sum_of_outputs / static_cast<double>(model.networks.size());
+  return bound_of(model, call) * std::exp(output * model.seconds_deviation + model.seconds_mean);
 }
 
 bool covers(const LearnedKernel& model, const KernelCall& call) {
+  constexpr double reach = 64;
   for (std::size_t i = 0; i < call.features.size(); ++i)
-    if (call.features[i] < model.least[i] || call.features[i] > model.largest[i]) return false;
+    if (call.features[i] * reach < model.least[i] || call.features[i] > model.largest[i] * reach) return false;
   return true;
 }
 

@@ -1,11 +1,13 @@
 #pragma once
-// A learned model of the times of one kind of kernels: a multilayer perceptron on logarithms (paper
-// performance-models, section 3.1: an input layer, five hidden layers of 50 with ReLU, one output). tools/ trains it by
-// this library's own networks; it is evaluated here, in plain C++.
+// A learned model of the times of one kind of kernels: multilayer perceptrons on logarithms (paper performance-models,
+// section 3.1: an input layer, five hidden layers of 50 with ReLU, one output). tools/ trains them by this library's own
+// networks; they are evaluated here, in plain C++.
 //
-// The paper predicts the time, from thousands of measurements. Here the perceptron predicts the factor by which a
-// kernel is slower than a simple bound. So some dozens of measurements do better than the roofline: a problem that is
-// unlike all measured ones has a factor near the mean.
+// The paper predicts the time, from thousands of measurements. Here there are some hundreds, hence two differences.
+// * A perceptron predicts the factor by which a kernel is slower than a simple bound. A problem that is unlike all
+//   measured ones has a factor near the mean.
+// * Several perceptrons are trained from different values on different parts of the measurements. Their mean has the
+//   smaller error (Hansen and Salamon, Neural network ensembles, 1990).
 #include <aloni/model/kernel.hpp>
 
 #include <vector>
@@ -21,6 +23,13 @@ struct DenseLayer {
   friend bool operator==(const DenseLayer&, const DenseLayer&) = default;
 };
 
+/// ReLU between its layers.
+struct Perceptron {
+  std::vector<DenseLayer> layers = {};
+
+  friend bool operator==(const Perceptron&, const Perceptron&) = default;
+};
+
 struct LearnedKernel {
   KernelKind kind = KernelKind::copy;
   nn::ElementType type = nn::ElementType::float32;
@@ -31,8 +40,8 @@ struct LearnedKernel {
   /// (log(seconds / bound) - seconds_mean) / seconds_deviation.
   std::vector<double> mean = {}, deviation = {};
   double seconds_mean = 0, seconds_deviation = 1;
-  std::vector<double> least = {}, largest = {};  ///< features of the training set; outside them nothing is predicted
-  std::vector<DenseLayer> layers = {};           ///< ReLU between them
+  std::vector<double> least = {}, largest = {};  ///< features of the measured problems
+  std::vector<Perceptron> networks = {};         ///< at least one; the mean of their outputs counts
   double relative_error = 0;                     ///< mean over problems that were left out of the training
 
   friend bool operator==(const LearnedKernel&, const LearnedKernel&) = default;
@@ -41,10 +50,12 @@ struct LearnedKernel {
 /// The bound of a call, in seconds.
 double bound_of(const LearnedKernel& model, const KernelCall& call);
 
-/// Predicted seconds. @pre call.kind == model.kind, and it has the model's number of features
+/// Predicted seconds. A feature beyond the measured ones counts as the last measured one, but the bound has the whole
+/// arithmetic and all bytes: a kernel with more work is as efficient as the largest measured one.
+/// @pre call.kind == model.kind, and it has the model's number of features
 double predict(const LearnedKernel& model, const KernelCall& call);
 
-/// Whether all features lie within the training set.
+/// Whether no feature is more than 64 times as large, or as small, as all measured ones.
 bool covers(const LearnedKernel& model, const KernelCall& call);
 
 }  // namespace aloni::model

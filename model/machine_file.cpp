@@ -309,15 +309,11 @@ void check_length(const std::string& place, std::size_t length, std::size_t expe
   }
 }
 
-void check_learned(const LearnedKernel& model, const std::string& place) {
-  const std::size_t features = feature_names(model.kind).size();
-  for (const auto& [name, values] : {std::pair("mean", &model.mean), std::pair("deviation", &model.deviation),
-                                     std::pair("least", &model.least), std::pair("largest", &model.largest)})
-    check_length(place + "." + name, values->size(), features);
-  if (model.layers.empty()) throw Fault(place + ".layers", "[]", "a list of at least one layer");
+void check_network(const Perceptron& network, std::size_t features, const std::string& place) {
+  if (network.layers.empty()) throw Fault(place + ".layers", "[]", "a list of at least one layer");
   std::size_t inputs = features;
-  for (std::size_t l = 0; l < model.layers.size(); ++l) {
-    const DenseLayer& layer = model.layers[l];
+  for (std::size_t l = 0; l < network.layers.size(); ++l) {
+    const DenseLayer& layer = network.layers[l];
     const std::string here = place + ".layers[" + std::to_string(l) + "]";
     const auto in = static_cast<std::size_t>(layer.inputs), out = static_cast<std::size_t>(layer.outputs);
     if (in != inputs) {
@@ -330,9 +326,25 @@ void check_learned(const LearnedKernel& model, const std::string& place) {
     inputs = out;
   }
   if (inputs != 1) {
-    throw Fault(place + ".layers[" + std::to_string(model.layers.size() - 1) + "].outputs", std::to_string(inputs),
+    throw Fault(place + ".layers[" + std::to_string(network.layers.size() - 1) + "].outputs", std::to_string(inputs),
                 "1, the predicted time");
   }
+}
+
+void check_learned(const LearnedKernel& model, const std::string& place) {
+  const std::size_t features = feature_names(model.kind).size();
+  for (const auto& [name, values] : {std::pair("mean", &model.mean), std::pair("deviation", &model.deviation),
+                                     std::pair("least", &model.least), std::pair("largest", &model.largest)})
+    check_length(place + "." + name, values->size(), features);
+  for (std::size_t f = 0; f < features; ++f) {
+    if (model.least[f] > model.largest[f]) {
+      throw Fault(place + ".least[" + std::to_string(f) + "]", std::to_string(model.least[f]),
+                  "at most largest[" + std::to_string(f) + "], " + std::to_string(model.largest[f]));
+    }
+  }
+  if (model.networks.empty()) throw Fault(place + ".networks", "[]", "a list of at least one network");
+  for (std::size_t n = 0; n < model.networks.size(); ++n)
+    check_network(model.networks[n], features, place + ".networks[" + std::to_string(n) + "]");
 }
 
 /// Throws for the second of two elements with equal keys.

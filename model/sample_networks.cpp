@@ -33,8 +33,8 @@ class Draws {
   /// Most networks have multiples of 8 or 16 channels, but for the first layer.
   Index channels() {
     const double kind = uniform();
-    if (kind < 0.1) return integer(1, 18);
-    const Index unit = kind < 0.3 ? 8 : 16;
+    if (kind < 0.05) return integer(1, 18);
+    const Index unit = kind < 0.2 ? 8 : 16;
     return unit * integer(1, 512 / unit);
   }
 
@@ -50,9 +50,12 @@ struct Drawn {
 Drawn draw(Draws draws) {
   using namespace nn;
   const Index channels = draws.channels(), filters = draws.channels();
-  const Index extent = draws.integer(4, 256), kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
+  const Index width = draws.integer(4, 256), kernel = draws.one_of({1, 1, 3, 3, 3, 3, 5, 7});
+  // Splits cut the height, down to one row of a border.
+  const Index height = draws.uniform() < 0.5 ? width : draws.integer(1, width);
   const Index stride = draws.one_of({1, 1, 1, 2}), samples = draws.integer(1, 128);
-  const Index pooled = draws.one_of({2, 3});
+  const Index second_filters = draws.channels(), second_kernel = draws.one_of({1, 3, 3, 3, 5});
+  const Index window = draws.one_of({2, 3});
   const bool is_maximum = draws.uniform() < 0.6, joins_pixels = draws.uniform() < 0.5;
   const Index features = draws.integer(8, 2048);
 
@@ -61,7 +64,7 @@ Drawn draw(Draws draws) {
   drawn.sample.samples = samples;
   drawn.sample.step.input_gradient = true;
   NetworkDescription& net = drawn.sample.network;
-  net.input = views::make_extents(1, {extent, extent}, channels);
+  net.input = views::make_extents(1, {height, width}, channels);
   const auto add = [&](const std::string& name, Operation operation, std::vector<std::string> inputs) {
     net.layers.push_back({name, std::move(operation), std::move(inputs)});
   };
@@ -69,17 +72,23 @@ Drawn draw(Draws draws) {
       {"input"});
   add("bn", BatchNorm{}, {"conv"});
   add("relu", Relu{}, {"bn"});
-  add("point", Convolution{.filters = filters, .window = square_window(2, 1)}, {"relu"});
+  add("conv2", Convolution{.filters = second_filters, .window = square_window(2, second_kernel, 1, second_kernel / 2)},
+      {"relu"});
+  add("relu1", Relu{}, {"conv2"});
+  add("point", Convolution{.filters = filters, .window = square_window(2, 1)}, {"relu1"});
   add("sum", Add{}, {"relu", "point"});
   add("relu2", Relu{}, {"sum"});
-  const Index output = (extent - 1) / stride + 1;
+  const auto halved = [&](Index extent) { return (extent - 1) / stride + 1; };
+  const Index rows = halved(height), columns = halved(width);
+  const Index pooled = std::min(rows, columns) < 2 ? 3 : window;  // a window of 3 has a padding of 1
   add("pool",
       Pooling{.kind = is_maximum ? PoolingKind::max : PoolingKind::average,
-              .window = square_window(2, pooled, 2, pooled / 2)},
+              .window = square_window(2, pooled, 2, pooled - 2)},
       {"relu2"});
   // A dense layer for all pixels has no more than a hundred million weights.
-  const Index pixels = (output + 2 * (pooled / 2) - pooled) / 2 + 1;
-  const bool flattens = joins_pixels && static_cast<double>(pixels * pixels * filters * features) < 2e7;
+  const auto pooled_extent = [&](Index extent) { return (extent + 2 * (pooled - 2) - pooled) / 2 + 1; };
+  const Index pixels = pooled_extent(rows) * pooled_extent(columns);
+  const bool flattens = joins_pixels && static_cast<double>(pixels * filters * features) < 2e7;
   if (flattens) {
     add("flat", Flatten{}, {"pool"});
   } else {
@@ -90,9 +99,12 @@ Drawn draw(Draws draws) {
   add("relu3", Relu{}, {"dense1"});
   add("dense2", Dense{.features = draws.one_of({10, 100, 1000})}, {"relu3"});
   const auto real = [](Index n) { return static_cast<double>(n); };
-  drawn.flops = 2 * real(samples) * real(channels) * real(filters) * std::pow(real(output) * real(kernel), 2);
-  drawn.bytes = 4 * real(samples) *
-                std::max(real(channels) * real(extent) * real(extent), real(filters) * real(output) * real(output));
+  const double outputs = real(samples) * real(rows) * real(columns);
+  drawn.flops = 2 * outputs *
+                (real(channels) * real(filters) * std::pow(real(kernel), 2) +
+                 real(filters) * real(second_filters) * (std::pow(real(second_kernel), 2) + 1));
+  drawn.bytes = 4 * std::max(real(samples) * real(channels) * real(height) * real(width),
+                             outputs * real(std::max(filters, second_filters)));
   return drawn;
 }
 

@@ -18,7 +18,7 @@ namespace aloni::tools {
 
 struct KernelCalibrationOptions {
   double seconds = 240;  ///< no kernel starts after this time
-  int most_networks = 400;
+  int most_networks = 1000;
   std::uint64_t seed = 1;  ///< of the networks; equal for all machines
 };
 

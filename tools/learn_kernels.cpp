@@ -166,6 +166,35 @@ std::vector<float> tensor(const nn::Safetensors& file, const std::string& name) 
   return values;
 }
 
+model::Perceptron train_network(const comm::Communicator& comm, const LearnedKernel& learned,
+                                const std::vector<KernelTime>& times, std::span<const std::size_t> trained,
+                                std::span<const std::size_t> validated, const LearnOptions& options,
+                                std::uint64_t seed) {
+  const ScratchFile file(options.scratch_folder);
+  nn::TrainOptions recipe;
+  recipe.batch = std::min<Index>(options.batch, static_cast<Index>(trained.size()));
+  recipe.epochs = options.most_epochs;
+  recipe.seed = seed;
+  recipe.optimiser = nn::AdamOptions{.learning_rate = 1e-3};
+  recipe.schedule = {.schedule = nn::PlateauSchedule{.factor = 0.1, .patience = 15}};
+  recipe.early_stop = {.patience = 20};
+  recipe.export_weights = file.path();
+  const auto features = static_cast<Index>(learned.mean.size());
+  nn::train<float>(comm, network_for(features), nn::Strategy::uniform({}), set_of(learned, times, trained),
+                   set_of(learned, times, validated), recipe);
+
+  model::Perceptron network;
+  const nn::Safetensors weights(io::real_file_system(), file.path());
+  for (int layer = 0; layer <= hidden_layers; ++layer) {
+    model::DenseLayer dense{.inputs = static_cast<int>(layer == 0 ? features : hidden_width),
+                            .outputs = static_cast<int>(layer == hidden_layers ? 1 : hidden_width),
+                            .weights = tensor(weights, layer_name(layer) + ".weight"),
+                            .biases = tensor(weights, layer_name(layer) + ".bias")};
+    network.layers.push_back(std::move(dense));
+  }
+  return network;
+}
+
 }  // namespace
 
 LearnedKernel learn_kernel(const comm::Communicator& comm, const std::vector<KernelTime>& times,
@@ -178,29 +207,16 @@ LearnedKernel learn_kernel(const comm::Communicator& comm, const std::vector<Ker
                         .type = times.front().call.type,
                         .ranks_per_node = options.ranks_per_node,
                         .threads_per_rank = options.threads_per_rank};
-  set_bound(learned, times, all.first(trained));
-  set_scales(learned, times, all.first(trained));
+  set_bound(learned, times, all.first(kept));
+  set_scales(learned, times, all.first(kept));
 
-  const ScratchFile file(options.scratch_folder);
-  nn::TrainOptions recipe;
-  recipe.batch = std::min<Index>(options.batch, static_cast<Index>(trained));
-  recipe.epochs = options.most_epochs;
-  recipe.seed = options.seed;
-  recipe.optimiser = nn::AdamOptions{.learning_rate = 1e-3};
-  recipe.schedule = {.schedule = nn::PlateauSchedule{.factor = 0.1, .patience = 15}};
-  recipe.early_stop = {.patience = 20};
-  recipe.export_weights = file.path();
-  const auto features = static_cast<Index>(learned.mean.size());
-  nn::train<float>(comm, network_for(features), nn::Strategy::uniform({}), set_of(learned, times, all.first(trained)),
-                   set_of(learned, times, all.subspan(trained, kept - trained)), recipe);
-
-  const nn::Safetensors weights(io::real_file_system(), file.path());
-  for (int layer = 0; layer <= hidden_layers; ++layer) {
-    model::DenseLayer dense{.inputs = static_cast<int>(layer == 0 ? features : hidden_width),
-                            .outputs = static_cast<int>(layer == hidden_layers ? 1 : hidden_width),
-                            .weights = tensor(weights, layer_name(layer) + ".weight"),
-                            .biases = tensor(weights, layer_name(layer) + ".bias")};
-    learned.layers.push_back(std::move(dense));
+  std::vector<std::size_t> parts(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept));
+  for (int network = 0; network < options.networks; ++network) {
+    learned.networks.push_back(train_network(comm, learned, times, std::span(parts).first(trained),
+                                             std::span(parts).subspan(trained), options,
+                                             options.seed + static_cast<std::uint64_t>(network)));
+    // The next fifth comes last, where the networks find their validation set.
+    std::ranges::rotate(parts, parts.end() - static_cast<std::ptrdiff_t>(kept - trained));
   }
   double error = 0;
   for (const std::size_t i : all.subspan(kept))

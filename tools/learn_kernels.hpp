@@ -2,8 +2,8 @@
 // Trains learned models of the times of kernels (model/learned_kernel.hpp) by this library's own networks: the recipe
 // of paper performance-models, section 3.1. Inputs and outputs are logarithms; the output is that of a factor. There
 // are five hidden layers of 50 with ReLU. Mean squared error, Adam with a rate of 1e-3 that falls to a tenth after 15
-// epochs without an improvement, early stop after 20. Of the problems a fifth is left out for the error, and a fifth of
-// the others decides the rate and the stop.
+// epochs without an improvement, early stop after 20. Of the problems a fifth is left out for the error. Of the others
+// each network has another fifth that decides its rate and its stop.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/learned_kernel.hpp>
 
@@ -20,6 +20,7 @@ struct KernelTime {
 
 struct LearnOptions {
   int ranks_per_node = 1, threads_per_rank = 1;  ///< layout of processes of the measurements
+  int networks = 4;                              ///< whose mean counts
   int most_epochs = 1000;
   Index batch = 16;
   std::uint64_t seed = 1;

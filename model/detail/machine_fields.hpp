@@ -171,11 +171,13 @@ void visit_learned(M& model, V& v) {
   v("seconds_deviation", model.seconds_deviation, deviation);
   v.numbers("least", model.least, feature);
   v.numbers("largest", model.largest, feature);
-  v.list("layers", model.layers, [](auto& layer, auto& inner) {
-    inner("inputs", layer.inputs, count);
-    inner("outputs", layer.outputs, count);
-    inner.numbers("weights", layer.weights, any_float);
-    inner.numbers("biases", layer.biases, any_float);
+  v.list("networks", model.networks, [](auto& network, auto& member) {
+    member.list("layers", network.layers, [](auto& layer, auto& inner) {
+      inner("inputs", layer.inputs, count);
+      inner("outputs", layer.outputs, count);
+      inner.numbers("weights", layer.weights, any_float);
+      inner.numbers("biases", layer.biases, any_float);
+    });
   });
   v("relative_error", model.relative_error, Range{0, 1e6, ""});
 }

@@ -20,11 +20,13 @@ inline model::LearnedKernel small_learned_kernel() {
                                .least = std::vector<double>(features, 1),
                                .largest = std::vector<double>(features, 1e9),
                                .relative_error = 0.125};
-  learned.layers = {{.inputs = static_cast<int>(features), .outputs = 2},
+  model::Perceptron network;
+  network.layers = {{.inputs = static_cast<int>(features), .outputs = 2},
                     {.inputs = 2, .outputs = 1, .weights = {1.0F / 3, -1e-30F}, .biases = {16777217.0F}}};
   for (std::size_t i = 0; i < 2 * features; ++i)
-    learned.layers[0].weights.push_back(0.1F * static_cast<float>(i) - 1.0F / 7);
-  learned.layers[0].biases = {0.3F, -0.7F};
+    network.layers[0].weights.push_back(0.1F * static_cast<float>(i) - 1.0F / 7);
+  network.layers[0].biases = {0.3F, -0.7F};
+  learned.networks = {network, network};
   return learned;
 }
 

@@ -64,7 +64,7 @@ TEST(KernelTimes, TheFirstSourceThatKnowsAProblemGivesItsTime) {
                       .deviation = {1, 1, 1, 1, 1},
                       .least = {0, 0, 0, 0, 0},
                       .largest = {10, 10, 10, 1e10, 1e10},
-                      .layers = {{5, 1, {0, 0, 0, 0, 0}, {2}}},
+                      .networks = {Perceptron{.layers = {{5, 1, {0, 0, 0, 0, 0}, {2}}}}},
                       .relative_error = 0.07}};
   const Estimate learned = MachineKernels(machine, 1, 1).of(problem);
   EXPECT_EQ(learned.source, KernelSource::learned);
@@ -94,22 +94,30 @@ TEST(KernelTimes, AMachineWithoutRatesIsRefused) {
 
 TEST(KernelTimes, LearnedKernelsEvaluateTheirLayers) {
   // Inputs 1 and 3 become log 2 and log 4; the hidden layer has one positive and one negative value.
-  const LearnedKernel model{.kind = KernelKind::copy,
-                            .per_call = 0.5,
-                            .per_flop = 2,
-                            .per_byte = 0.25,
-                            .mean = {0, std::log(2.0)},
-                            .deviation = {std::log(2.0), 1},
-                            .seconds_mean = -3,
-                            .seconds_deviation = 2,
-                            .least = {0, 0},
-                            .largest = {5, 5},
-                            .layers = {{2, 2, {1, 0, -1, 0}, {1, 0.5f}}, {2, 1, {0.5f, 7}, {0.25f}}}};
+  const LearnedKernel model{
+      .kind = KernelKind::copy,
+      .per_call = 0.5,
+      .per_flop = 2,
+      .per_byte = 0.25,
+      .mean = {0, std::log(2.0)},
+      .deviation = {std::log(2.0), 1},
+      .seconds_mean = -3,
+      .seconds_deviation = 2,
+      .least = {0, 0},
+      .largest = {5, 5},
+      .networks = {{{{2, 2, {1, 0, -1, 0}, {1, 0.5f}}, {2, 1, {0.5f, 7}, {0.25f}}}}, {{{2, 1, {1, 0}, {1}}}}}};
   const KernelCall call{.kind = KernelKind::copy, .features = {1, 3}, .flops = 1, .bytes = 12};
   EXPECT_DOUBLE_EQ(bound_of(model, call), 3.5);
-  EXPECT_DOUBLE_EQ(predict(model, call), 3.5 * std::exp((0.5 * 2 + 0.25) * 2 - 3));
+  EXPECT_DOUBLE_EQ(predict(model, call), 3.5 * std::exp(((0.5 * 2 + 0.25) + 2) / 2 * 2 - 3));
   EXPECT_TRUE(covers(model, call));
-  EXPECT_FALSE(covers(model, {.kind = KernelKind::copy, .features = {1, 6}}));
+  // Beyond the measured problems the factor is that of the last one, and the bound grows.
+  KernelCall large{.kind = KernelKind::copy, .features = {1, 20}, .flops = 20, .bytes = 12};
+  EXPECT_TRUE(covers(model, large));
+  const double by_bound = predict(model, large) / bound_of(model, large);
+  large.features[1] = 5;
+  EXPECT_DOUBLE_EQ(predict(model, large) / bound_of(model, large), by_bound);
+  large.features[1] = 321;
+  EXPECT_FALSE(covers(model, large));
 }
 
 }  // namespace test_kernel_times

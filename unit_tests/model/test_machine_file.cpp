@@ -100,7 +100,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 1,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 2,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -145,7 +145,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "1, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "2, " : " from "));
     }
   }
 }
@@ -201,9 +201,9 @@ TEST(MachineFile, RefusesAnIntegerWithAFraction) {
 
 TEST(MachineFile, RefusesAnotherVersionAndATextThatIsNoJson) {
   Json json = json_of_machine();
-  json["aloni_machine"] = 2;
+  json["aloni_machine"] = 1;
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: aloni_machine");
-  EXPECT_EQ(fault_of_text(json.dump()).value, "2");
+  EXPECT_EQ(fault_of_text(json.dump()).value, "1");
   for (const char* text : {"", "{", "aloni tuning 2\nranks 4\n", "{\"a\": 1e999}", "\xff"}) {
     const Fault fault = fault_of_text(text);
     EXPECT_EQ(fault.argument, "m.json");
@@ -249,17 +249,20 @@ TEST(MachineFile, RefusesNumbersOfWeightsThatDoNotFitTheLayers) {
     EXPECT_EQ(fault_with([&](Json& learned) { learned[name].push_back(1); }),
               std::string("m.json: learned[0].") + name);
   for (const char* name : {"weights", "biases"}) {
-    EXPECT_EQ(fault_with([&](Json& learned) { learned["layers"][1][name].push_back(1); }),
-              std::string("m.json: learned[0].layers[1].") + name);
+    EXPECT_EQ(fault_with([&](Json& learned) { learned["networks"][1]["layers"][1][name].push_back(1); }),
+              std::string("m.json: learned[0].networks[1].layers[1].") + name);
   }
-  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"][0]["inputs"] = 1; }),
-            "m.json: learned[0].layers[0].inputs");
-  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"].erase(0); }), "m.json: learned[0].layers[0].inputs");
-  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"].erase(1); }), "m.json: learned[0].layers[0].outputs");
-  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"] = Json::array(); }), "m.json: learned[0].layers");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["networks"][1]["layers"][0]["inputs"] = 1; }),
+            "m.json: learned[0].networks[1].layers[0].inputs");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["networks"][1]["layers"].erase(0); }),
+            "m.json: learned[0].networks[1].layers[0].inputs");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["networks"][1]["layers"].erase(1); }),
+            "m.json: learned[0].networks[1].layers[0].outputs");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["networks"][1]["layers"] = Json::array(); }),
+            "m.json: learned[0].networks[1].layers");
   EXPECT_EQ(fault_with([](Json& learned) { learned["mean"][1] = "a"; }), "m.json: learned[0].mean[1]");
-  EXPECT_EQ(fault_with([](Json& learned) { learned["layers"][1]["weights"][1] = 1e39; }),
-            "m.json: learned[0].layers[1].weights[1]");
+  EXPECT_EQ(fault_with([](Json& learned) { learned["networks"][1]["layers"][1]["weights"][1] = 1e39; }),
+            "m.json: learned[0].networks[1].layers[1].weights[1]");
   EXPECT_EQ(fault_with([](Json& learned) { learned["deviation"][0] = 0; }), "m.json: learned[0].deviation[0]");
 }
 
@@ -294,7 +297,9 @@ TEST(MachineFile, WritesNoMachineThatWouldNotBeReadAgain) {
   refused([](Machine& m) { m.planning.nodes = {0, 1}; });
   refused([](Machine& m) { m.planning.tuning.emplace(); });
   refused([](Machine& m) { m.learned[0].type = nn::ElementType::int32; });
-  refused([](Machine& m) { m.learned[0].layers[1].weights[0] = std::numeric_limits<float>::infinity(); });
+  refused([](Machine& m) { m.learned[0].networks[1].layers[1].weights[0] = std::numeric_limits<float>::infinity(); });
+  refused([](Machine& m) { m.learned[0].networks.clear(); });
+  refused([](Machine& m) { m.learned[0].least[2] = 2 * m.learned[0].largest[2]; });
   refused([](Machine& m) { m.all_reduces[0].measurements[0].algorithm = comm::AllReduceAlgorithm::automatic; });
 }
 

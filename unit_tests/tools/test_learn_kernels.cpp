@@ -31,9 +31,12 @@ std::vector<KernelTime> products(int count) {
 
 TEST(LearnKernels, FindsTheTimesOfProblemsThatWereLeftOut) {
   const std::vector<KernelTime> times = products(400);
-  const model::LearnedKernel learned = learn_kernel(aloni::test::make_communicator(), times, {.most_epochs = 400});
-  EXPECT_EQ(learned.layers.size(), 6u);
-  EXPECT_EQ(learned.layers.front().inputs, 6);
+  const model::LearnedKernel learned =
+      learn_kernel(aloni::test::make_communicator(), times, {.networks = 2, .most_epochs = 400});
+  ASSERT_EQ(learned.networks.size(), 2u);
+  EXPECT_EQ(learned.networks.back().layers.size(), 6u);
+  EXPECT_EQ(learned.networks.back().layers.front().inputs, 6);
+  EXPECT_NE(learned.networks.front(), learned.networks.back());
   EXPECT_GT(learned.relative_error, 0);
   EXPECT_LT(learned.relative_error, 0.12);
   // The reported error is that of predict(), by the definition of the paper.

@@ -98,7 +98,7 @@ class Simulate(unittest.TestCase):
                                   (lambda m: m["processor"].update(core_bandwidth=1e30),
                                    ["processor.core_bandwidth", "1e+16"]),
                                   (lambda m: m.update(most_node=1), ["most_node", "did you mean"]),
-                                  (lambda m: m.update(aloni_machine=2), ["aloni_machine", "2"])):
+                                  (lambda m: m.update(aloni_machine=1), ["aloni_machine", "1"])):
                 changed = json.loads(json.dumps(machine))
                 change(changed)
                 path.write_text(json.dumps(changed))
