@@ -38,6 +38,7 @@ std::vector<MachineField> fields_of(const MachineDescription& m) {
       {"onednn", "convolutions by oneDNN", m.onednn, ""},
       {"onednn_bfloat16", "convolutions of bfloat16 by oneDNN", m.onednn_bfloat16, ""},
       {"kokkos_kernels", "convolutions by Kokkos Kernels", m.kokkos_kernels, ""},
+      {"cudnn", "convolutions by cuDNN", m.cudnn, ""},
       {"filter_gradient_bytes", "gradient of filters in a thread's cache, at most", m.filter_gradient_bytes, "bytes"},
       {"library_bytes", "code and tables that the first step touches", m.library_bytes, "bytes"},
       {"kernel_bytes", "code of a convolution kernel", m.kernel_bytes, "bytes"},

@@ -63,6 +63,7 @@ struct MachineDescription {
   bool onednn = true;
   bool onednn_bfloat16 = true;
   bool kokkos_kernels = true;
+  bool cudnn = false;  ///< whether the build has it, and the device's libraries too
   /// Largest gradient of filters whose sums one thread keeps in its second-level cache beside the activations, in
   /// bytes. With smaller ones the direct kernels are faster than oneDNN.
   Index filter_gradient_bytes = 256 * 1024;

@@ -43,7 +43,7 @@ constexpr std::array<std::string_view, kernel_kinds> kernel_kind_names{
 
 const nn::PlanBuffer& buffer_of(const StepPlan& plan, BufferId b) { return plan.buffers[static_cast<std::size_t>(b)]; }
 
-constexpr int convolution_backends = static_cast<int>(nn::local::ConvolutionBackend::kokkos_kernels);
+constexpr int convolution_backends = static_cast<int>(nn::local::ConvolutionBackend::cudnn);
 
 double real(Index n) { return static_cast<double>(n); }
 double number_of(const Box& box) { return box.empty() ? 0 : real(box.size()); }
@@ -324,10 +324,11 @@ struct Maker {
 };
 
 const std::vector<std::string_view> convolution_features{
-    "samples",      "channels",     "filters",        "groups",          "output_depth",   "output_height",
-    "output_width", "kernel_depth", "kernel_height",  "kernel_width",    "stride",         "dilation",
-    "input_gaps",   "output_gaps",  "orders_filters", "channels_filled", "filters_filled", "width_filled",
-    "reference",    "direct",       "onednn",         "kokkos_kernels",  "flops",          "bytes"};
+    "samples",         "channels",       "filters",      "groups",        "output_depth",
+    "output_height",   "output_width",   "kernel_depth", "kernel_height", "kernel_width",
+    "stride",          "dilation",       "input_gaps",   "output_gaps",   "orders_filters",
+    "channels_filled", "filters_filled", "width_filled", "reference",     "direct",
+    "onednn",          "kokkos_kernels", "cudnn",        "flops",         "bytes"};
 
 }  // namespace
 

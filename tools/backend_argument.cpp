@@ -14,7 +14,8 @@ const std::map<std::string, ConvolutionBackend> backends{{"automatic", Convoluti
                                                          {"reference", ConvolutionBackend::reference},
                                                          {"direct", ConvolutionBackend::direct},
                                                          {"onednn", ConvolutionBackend::onednn},
-                                                         {"kokkos-kernels", ConvolutionBackend::kokkos_kernels}};
+                                                         {"kokkos-kernels", ConvolutionBackend::kokkos_kernels},
+                                                         {"cudnn", ConvolutionBackend::cudnn}};
 
 }  // namespace
 

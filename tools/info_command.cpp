@@ -83,10 +83,15 @@ Json collect(const comm::Communicator& comm) {
   info["kokkos"] = kokkos_version();
   info["mpi"] = mpi_version();
   info["execution_spaces"] = execution_spaces();
-  info["options"] = {{"onednn", config::has_onednn}, {"kokkos_kernels", config::has_kokkos_kernels},
-                     {"nccl", config::has_nccl},     {"ucx", config::has_ucx},
-                     {"zlib", config::has_zlib},     {"hdf5", config::has_hdf5},
-                     {"device", has_device},         {"debug_checks", config::debug_checks}};
+  info["options"] = {{"onednn", config::has_onednn},
+                     {"kokkos_kernels", config::has_kokkos_kernels},
+                     {"nccl", config::has_nccl},
+                     {"cudnn", config::has_cudnn},
+                     {"ucx", config::has_ucx},
+                     {"zlib", config::has_zlib},
+                     {"hdf5", config::has_hdf5},
+                     {"device", has_device},
+                     {"debug_checks", config::debug_checks}};
   info["ranks"] = comm.size();
   info["nodes"] = comm.ranks_by_node().size();
   const int threads = Kokkos::DefaultHostExecutionSpace().concurrency();

@@ -94,6 +94,7 @@ void visit_planning(M& m, V& v) {
   v("onednn", m.onednn);
   v("onednn_bfloat16", m.onednn_bfloat16);
   v("kokkos_kernels", m.kokkos_kernels);
+  v("cudnn", m.cudnn);
   v("filter_gradient_bytes", m.filter_gradient_bytes, size);
   v("library_bytes", m.library_bytes, size);
   v("kernel_bytes", m.kernel_bytes, size);

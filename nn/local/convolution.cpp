@@ -5,6 +5,7 @@
 #include <aloni/nn/local/convolution_choice.hpp>
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
+#include <aloni/nn/local/detail/cudnn_refusal.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/pointwise_layers.hpp>
 
@@ -49,7 +50,7 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
       : LocalConvolution<T, Exec>(problem, passes) {
     // Passes with the same implementation share one object, hence one workspace.
     for (const auto backend : {ConvolutionBackend::reference, ConvolutionBackend::direct, ConvolutionBackend::onednn,
-                               ConvolutionBackend::kokkos_kernels}) {
+                               ConvolutionBackend::kokkos_kernels, ConvolutionBackend::cudnn}) {
       auto takes = [&](bool wanted, ConvolutionPass pass) {
         return wanted && automatic_backend<T, Exec>(problem, pass) == backend;
       };
@@ -164,6 +165,10 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
     case ConvolutionBackend::kokkos_kernels:
       if constexpr (!config::has_kokkos_kernels) return "this build has no Kokkos Kernels (aloni_ENABLE_KOKKOSKERNELS)";
       return std::nullopt;
+    case ConvolutionBackend::cudnn:
+      if constexpr (!config::has_cudnn) return "this build has no cuDNN (aloni_ENABLE_CUDNN)";
+      if constexpr (!detail::runs_on_cuda<Exec>) return "cuDNN runs on Kokkos::Cuda only";
+      return detail::cudnn_refusal();
   }
   return "no such backend";
 }
@@ -179,6 +184,7 @@ MachineDescription machine_of_this_build(bool on_host) {
                              .onednn_bfloat16 = false,
                              .kokkos_kernels = config::has_kokkos_kernels};
   if constexpr (config::has_onednn) machine.onednn_bfloat16 = !detail::onednn_bfloat16_unsupported_reason();
+  if (!on_host) machine.cudnn = !detail::cudnn_refusal();
   return machine;
 }
 
@@ -226,6 +232,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
     case ConvolutionBackend::kokkos_kernels:
       if constexpr (config::has_kokkos_kernels && !std::is_same_v<T, comm::bfloat16>) {
         return detail::make_kokkos_kernels_convolution<T, Exec>(problem, exec, passes);
+      }
+      break;
+    case ConvolutionBackend::cudnn:
+      if constexpr (config::has_cudnn && detail::runs_on_cuda<Exec> && !std::is_same_v<T, comm::bfloat16>) {
+        return detail::make_cudnn_convolution<T, Exec>(problem, exec, passes);
       }
       break;
     case ConvolutionBackend::reference:

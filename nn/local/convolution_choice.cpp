@@ -45,6 +45,7 @@ bool suits_onednn(const ConvolutionProblem& p, ConvolutionPass pass, Index cache
 ConvolutionBackend choose_backend(const ConvolutionProblem& p, ConvolutionPass pass, ElementType type,
                                   const MachineDescription& machine) {
   if (!machine.on_host) {
+    if (machine.cudnn) return ConvolutionBackend::cudnn;
     // One thread per element reads contiguous channels. A matrix product for each channel would have one column only.
     const bool depthwise = p.groups > 1 && p.channels == p.groups;
     if (depthwise && pass != ConvolutionPass::backward_filter) return ConvolutionBackend::reference;
@@ -52,7 +53,7 @@ ConvolutionBackend choose_backend(const ConvolutionProblem& p, ConvolutionPass p
   }
   if (type == ElementType::bfloat16) return ConvolutionBackend::onednn;
   if (type == ElementType::float32 && machine.onednn && suits_onednn(p, pass, machine.filter_gradient_bytes) &&
-      !detail::onednn_refusal(detail::onednn_problem(p), pass, detail::OnednnActivations::float32))
+      !detail::onednn_refusal(detail::padded_problem(p), pass, detail::OnednnActivations::float32))
     return ConvolutionBackend::onednn;
   return ConvolutionBackend::direct;
 }

@@ -28,7 +28,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
   OnednnBackend(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,
                 const std::shared_ptr<FilterOrders>& orders)
       : LocalConvolution<T, Exec>(problem, passes),
-        part_(onednn_problem(problem)),
+        part_(padded_problem(problem)),
         own_orders_(orders ? nullptr : make_onednn_filter_orders(nullptr)),
         scratch_((orders ? orders : own_orders_)->scratch()) {
     auto reason = [&](bool wanted, ConvolutionPass pass) {
@@ -164,7 +164,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
                              db.extent(0) > 0 ? db.data() : unwanted_.data());
   }
 
-  const OnednnProblem part_;
+  const PaddedProblem part_;
   const std::shared_ptr<FilterOrders> own_orders_;  ///< null: the caller has given some
   const std::shared_ptr<Scratch> scratch_;
   std::array<std::optional<std::string>, 3> reasons_;

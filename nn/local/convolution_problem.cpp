@@ -11,7 +11,8 @@ using detail::triple;
 
 namespace {
 
-constexpr std::array<std::string_view, 5> backend_names{"automatic", "reference", "direct", "onednn", "kokkos_kernels"};
+constexpr std::array<std::string_view, 6> backend_names{"automatic", "reference",      "direct",
+                                                        "onednn",    "kokkos_kernels", "cudnn"};
 
 }  // namespace
 

@@ -58,9 +58,9 @@ struct ConvolutionPasses {
 };
 
 /// Implementations. `automatic` takes the fastest known one for each pass.
-enum class ConvolutionBackend { automatic, reference, direct, onednn, kokkos_kernels };
+enum class ConvolutionBackend { automatic, reference, direct, onednn, kokkos_kernels, cudnn };
 
-/// "automatic", "reference", "direct", "onednn", "kokkos_kernels".
+/// "automatic", "reference", "direct", "onednn", "kokkos_kernels", "cudnn".
 std::string_view name(ConvolutionBackend backend);
 /// "forward", "backward_data", "backward_filter".
 std::string_view name(ConvolutionPass pass);

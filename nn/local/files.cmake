@@ -33,6 +33,7 @@ set(ALONI_NN_LOCAL_PURE_SOURCES
     local/detail/depthwise_kernels.cpp
     local/detail/direct_kernels.cpp
     local/detail/onednn_problem.cpp
+    local/detail/padded_problem.cpp
     local/detail/pool_kernels.cpp
     local/pooling_problem.cpp
     local/resampling_problem.cpp)
@@ -64,6 +65,17 @@ if(aloni_ENABLE_ONEDNN)
   list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/onednn_primitives.cpp)
   list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_converting.cpp local/convolution_onednn.cpp)
   list(APPEND ALONI_NN_LOCAL_PRIVATE_DEPENDS DNNL::dnnl)
+endif()
+if(aloni_ENABLE_CUDNN)
+  # What includes cuDNN knows no Kokkos and calls no device: plans are made on any machine.
+  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/cudnn_library.cpp local/detail/cudnn_plans.cpp)
+  if(aloni_ENABLE_CUDA)
+    list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_cudnn.cpp)
+  endif()
+  set_source_files_properties(local/detail/cudnn_library.cpp local/detail/cudnn_plans.cpp
+                              PROPERTIES INCLUDE_DIRECTORIES "${cudnn_INCLUDE_DIR};${CUDAToolkit_INCLUDE_DIRS}")
+else()
+  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/no_cudnn.cpp)
 endif()
 if(aloni_ENABLE_KOKKOSKERNELS)
   list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_kokkos_kernels.cpp local/gemm_kokkos_kernels.cpp)

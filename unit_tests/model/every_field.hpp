@@ -41,6 +41,7 @@ inline model::Machine machine_with_every_field() {
   MachineDescription& planning = machine.planning;
   planning.shared_memory = planning.on_host = planning.onednn = planning.onednn_bfloat16 = false;
   planning.kokkos_kernels = false;
+  planning.cudnn = true;
   planning.progress_thread = true;
   planning.direct_bytes = unlimited_bytes;
   planning.fragment_bytes = Index{1} << 30;

@@ -37,4 +37,8 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_kokkos_kernels_convolution(const ConvolutionProblem& problem,
                                                                            const Exec& exec, ConvolutionPasses passes);
 
+/// Kokkos::Cuda. Problems for which cuDNN has no engine get the implementation of Kokkos Kernels.
+template <class T, class Exec>
+std::unique_ptr<LocalConvolution<T, Exec>> make_cudnn_convolution(const ConvolutionProblem& problem, const Exec& exec,
+                                                                  ConvolutionPasses passes);
 }  // namespace aloni::nn::local::detail

@@ -21,16 +21,16 @@ const dnnl::engine& cpu() {
   return engine;
 }
 
-bool is_flat(const OnednnProblem& p) { return p.input[0] == 1 && p.output[0] == 1 && p.kernel[0] == 1; }
+bool is_flat(const PaddedProblem& p) { return p.input[0] == 1 && p.output[0] == 1 && p.kernel[0] == 1; }
 
 /// Spatial values for oneDNN: two for flat problems, three with depth.
-memory::dims spatial(const OnednnProblem& p, const std::array<Index, 3>& values, Index minus = 0) {
+memory::dims spatial(const PaddedProblem& p, const std::array<Index, 3>& values, Index minus = 0) {
   memory::dims dims;
   for (int s = is_flat(p) ? 1 : 0; s < 3; ++s) dims.push_back(values[s] - minus);
   return dims;
 }
 
-memory::dims dims(const OnednnProblem& p, Index outer, Index inner, const std::array<Index, 3>& values) {
+memory::dims dims(const PaddedProblem& p, Index outer, Index inner, const std::array<Index, 3>& values) {
   memory::dims all{outer, inner};
   for (Index v : spatial(p, values)) all.push_back(v);
   return all;
@@ -38,14 +38,14 @@ memory::dims dims(const OnednnProblem& p, Index outer, Index inner, const std::a
 
 /// Extents of the filters. With groups, oneDNN has a dimension for groups before the filters; the layout in memory is
 /// the same.
-memory::dims filter_dims(const OnednnProblem& p) {
+memory::dims filter_dims(const PaddedProblem& p) {
   if (p.groups == 1) return dims(p, p.filters, p.channels, p.kernel);
   memory::dims all = dims(p, p.filters / p.groups, p.channels / p.groups, p.kernel);
   all.insert(all.begin(), p.groups);
   return all;
 }
 
-memory::format_tag plain_filters_tag(const OnednnProblem& p) {
+memory::format_tag plain_filters_tag(const PaddedProblem& p) {
   if (p.groups == 1) return is_flat(p) ? memory::format_tag::ohwi : memory::format_tag::odhwi;
   return is_flat(p) ? memory::format_tag::gohwi : memory::format_tag::godhwi;
 }
@@ -53,7 +53,7 @@ memory::format_tag plain_filters_tag(const OnednnProblem& p) {
 /// Descriptions of the arrays of a problem: dense channels last; weights and their gradient in the order that oneDNN
 /// chooses.
 struct Shapes {
-  Shapes(const OnednnProblem& p, OnednnActivations activations)
+  Shapes(const PaddedProblem& p, OnednnActivations activations)
       : type(activations == OnednnActivations::float32 ? memory::data_type::f32 : memory::data_type::bf16),
         activations_tag(is_flat(p) ? memory::format_tag::nhwc : memory::format_tag::ndhwc),
         x(dims(p, p.samples, p.channels, p.input), type, activations_tag),
@@ -102,7 +102,7 @@ dnnl::convolution_backward_weights::primitive_desc describe_backward_filter(cons
           describe_forward(s)};
 }
 
-std::string implementation_of(const OnednnProblem& p, ConvolutionPass pass, OnednnActivations activations) {
+std::string implementation_of(const PaddedProblem& p, ConvolutionPass pass, OnednnActivations activations) {
   const Shapes shapes(p, activations);
   switch (pass) {
     case ConvolutionPass::forward:
@@ -127,7 +127,7 @@ class FilterOrder {
  public:
   /// `to`: the order. `flipped`: filters flipped, with one reorder for each tap; then `to` describes arrays of
   /// flipped_problem(p).
-  FilterOrder(const OnednnProblem& p, const memory::desc& to, bool flipped) : ordered(to, cpu()), flipped_(flipped) {
+  FilterOrder(const PaddedProblem& p, const memory::desc& to, bool flipped) : ordered(to, cpu()), flipped_(flipped) {
     if (!flipped) {
       parts_.emplace_back(Shapes(p, OnednnActivations::float32).plain_w, to, 0);
       return;
@@ -146,7 +146,7 @@ class FilterOrder {
     }
   }
 
-  bool is(const OnednnProblem& p, const memory::desc& to, bool flipped) const {
+  bool is(const PaddedProblem& p, const memory::desc& to, bool flipped) const {
     return flipped == flipped_ && ordered.get_desc() == to &&
            (flipped || parts_.front().from.get_desc() == Shapes(p, OnednnActivations::float32).plain_w);
   }
@@ -182,10 +182,10 @@ class FilterOrder {
 class OnednnFilterOrders final : public FilterOrders {
  public:
   using FilterOrders::FilterOrders;
-  bool has(const OnednnProblem& p, const memory::desc& to, bool flipped) const {
+  bool has(const PaddedProblem& p, const memory::desc& to, bool flipped) const {
     return std::any_of(all_.begin(), all_.end(), [&](const auto& known) { return known->is(p, to, flipped); });
   }
-  std::shared_ptr<FilterOrder> of(const OnednnProblem& p, const memory::desc& to, bool flipped) {
+  std::shared_ptr<FilterOrder> of(const PaddedProblem& p, const memory::desc& to, bool flipped) {
     for (const auto& known : all_)
       if (known->is(p, to, flipped)) return known;
     return all_.emplace_back(std::make_shared<FilterOrder>(p, to, flipped));
@@ -220,12 +220,12 @@ struct Pass {
     gradient_at = Scratch::round_up(scratch.get_size());
     scratch_bytes = gradient_at;
   }
-  void prepare_weights(const OnednnProblem& p, const memory::desc& plain, const memory::desc& wanted,
+  void prepare_weights(const PaddedProblem& p, const memory::desc& plain, const memory::desc& wanted,
                        OnednnFilterOrders& orders) {
     if (wanted != plain) order = orders.of(p, wanted, false);
     arguments[DNNL_ARG_WEIGHTS] = order ? order->ordered : unbound(plain);
   }
-  void prepare_flipped_weights(const OnednnProblem& p, const memory::desc& wanted, OnednnFilterOrders& orders) {
+  void prepare_flipped_weights(const PaddedProblem& p, const memory::desc& wanted, OnednnFilterOrders& orders) {
     order = orders.of(p, wanted, true);
     arguments[DNNL_ARG_WEIGHTS] = order->ordered;
   }
@@ -257,7 +257,7 @@ struct Pass {
 
 std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& problem, ConvolutionPass pass,
                                                      OnednnActivations activations) {
-  const OnednnProblem p = onednn_problem(problem);
+  const PaddedProblem p = padded_problem(problem);
   if (const auto reason = onednn_refusal(p, pass, activations)) return reason;
   try {
     const std::string implementation = implementation_of(p, pass, activations);
@@ -272,7 +272,7 @@ std::optional<std::string> onednn_unsupported_reason(const ConvolutionProblem& p
 
 bool onednn_has_bfloat16() {
   static const bool has = [] {
-    const OnednnProblem usual{.samples = 1, .channels = 64, .filters = 64, .input = {1, 16, 16}, .output = {1, 16, 16}};
+    const PaddedProblem usual{.samples = 1, .channels = 64, .filters = 64, .input = {1, 16, 16}, .output = {1, 16, 16}};
     try {
       for (const auto pass :
            {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter})
@@ -288,8 +288,8 @@ bool onednn_has_bfloat16() {
 namespace {
 
 /// The problem whose forward pass with flipped filters is backward-data of `p`. @pre p.stride and p.groups are 1
-OnednnProblem flipped_problem(const OnednnProblem& p) {
-  OnednnProblem t = p;
+PaddedProblem flipped_problem(const PaddedProblem& p) {
+  PaddedProblem t = p;
   std::swap(t.channels, t.filters);
   std::swap(t.input, t.output);
   for (int s = 0; s < 3; ++s) {
@@ -302,12 +302,12 @@ OnednnProblem flipped_problem(const OnednnProblem& p) {
 
 /// Backward-data as a forward pass with flipped filters, if oneDNN 2.6 has one of its newer kernels (brgconv) for the
 /// forward pass. With enough pixels (flipping_pays()) these are faster than its kernels for backward-data.
-std::optional<dnnl::convolution_forward::primitive_desc> describe_flipped(const OnednnProblem& p,
+std::optional<dnnl::convolution_forward::primitive_desc> describe_flipped(const PaddedProblem& p,
                                                                           OnednnActivations activations) {
   if (activations != OnednnActivations::float32 || p.groups > 1 || p.stride != std::array<Index, 3>{1, 1, 1} ||
       p.kernel == std::array<Index, 3>{1, 1, 1})
     return std::nullopt;
-  const OnednnProblem flipped = flipped_problem(p);
+  const PaddedProblem flipped = flipped_problem(p);
   if (onednn_refusal(flipped, ConvolutionPass::forward, activations)) return std::nullopt;
   const Shapes s(flipped, activations);
   try {
@@ -325,7 +325,7 @@ std::optional<dnnl::convolution_forward::primitive_desc> describe_flipped(const 
 /// Time of oneDNN's backward-data divided by the time of a forward pass, on one core of a Zen 4 with 3 × 3 (× 3)
 /// filters: 1.3 to 1.4 with 16 channels, 1.03 to 1.12 with 32 to 128 channels. Less than 1 with one tap, and with 32 ×
 /// 32 pixels.
-bool flipping_pays(const OnednnProblem& p) {
+bool flipping_pays(const PaddedProblem& p) {
   constexpr Index pixels_that_pay = 4096;
   return p.samples * p.input[0] * p.input[1] * p.input[2] >= pixels_that_pay;
 }
@@ -346,7 +346,7 @@ struct OnednnConvolution::Primitives {
   Pass& of(ConvolutionPass pass) { return passes[static_cast<int>(pass)]; }
 };
 
-OnednnConvolution::OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes,
+OnednnConvolution::OnednnConvolution(const PaddedProblem& problem, ConvolutionPasses passes,
                                      OnednnActivations activations, const std::shared_ptr<FilterOrders>& orders)
     : primitives_(std::make_unique<Primitives>()) {
   const Shapes shapes(problem, activations);

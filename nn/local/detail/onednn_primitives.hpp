@@ -28,7 +28,7 @@ std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Sc
 class OnednnConvolution {
  public:
   /// `orders`: null, or from make_onednn_filter_orders(). Null: the object has a store of its own.
-  OnednnConvolution(const OnednnProblem& problem, ConvolutionPasses passes, OnednnActivations activations,
+  OnednnConvolution(const PaddedProblem& problem, ConvolutionPasses passes, OnednnActivations activations,
                     const std::shared_ptr<FilterOrders>& orders);
   ~OnednnConvolution();
 

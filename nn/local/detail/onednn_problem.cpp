@@ -4,26 +4,6 @@
 
 namespace aloni::nn::local::detail {
 
-OnednnProblem onednn_problem(const ConvolutionProblem& p) {
-  OnednnProblem q{.samples = p.samples,
-                  .channels = p.channels,
-                  .filters = p.filters,
-                  .groups = p.groups,
-                  .output = p.output,
-                  .kernel = p.kernel,
-                  .stride = p.stride,
-                  .dilation = p.dilation};
-  for (int s = 0; s < 3; ++s) {
-    const Index end = (p.output[s] - 1) * p.stride[s] + (p.kernel[s] - 1) * p.dilation[s] + p.offset[s] + 1;
-    const Index hi = std::min(p.input[s], end);
-    q.first[s] = std::max<Index>(0, p.offset[s]);
-    q.input[s] = std::max<Index>(0, hi - q.first[s]);
-    q.padding_before[s] = std::max<Index>(0, -p.offset[s]);
-    q.padding_after[s] = std::max<Index>(0, end - hi);
-  }
-  return q;
-}
-
 namespace {
 
 /// Cases in which oneDNN 2.6 computes wrong numbers, found by comparison with plain loops on random shapes of small
@@ -47,7 +27,7 @@ namespace {
 /// * Backward-filter, jit_bf16: kernels larger than the input, e.g. height 4 -> 1, kernel 7, padding 2 before.
 /// * Backward-data, jit_bf16_1x1: wrong once in 380 passes, with 24 channels and 3 filters. These kernels multiply
 ///   pairs, so they get whole vectors only.
-std::optional<std::string> reason_for_distrust(const OnednnProblem& p, ConvolutionPass pass,
+std::optional<std::string> reason_for_distrust(const PaddedProblem& p, ConvolutionPass pass,
                                                OnednnActivations activations) {
   for (int s = 0; s < 3; ++s) {
     const Index reach = (p.kernel[s] - 1) * p.dilation[s];
@@ -73,7 +53,7 @@ std::optional<std::string> reason_for_distrust(const OnednnProblem& p, Convoluti
 
 }  // namespace
 
-std::optional<std::string> onednn_refusal(const OnednnProblem& p, ConvolutionPass pass, OnednnActivations activations) {
+std::optional<std::string> onednn_refusal(const PaddedProblem& p, ConvolutionPass pass, OnednnActivations activations) {
   double largest = static_cast<double>(p.samples) * static_cast<double>(std::max(p.channels, p.filters));
   for (int s = 0; s < 3; ++s) {
     if (p.input[s] == 0 || p.output[s] == 0) return "no output reads any input";

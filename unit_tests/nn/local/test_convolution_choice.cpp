@@ -69,6 +69,10 @@ TEST(ConvolutionChoice, FollowsTheImplementationsOfTheMachine) {
   EXPECT_EQ(choose_backend(of(64, 64, 3, 64), backward_filter, float32, machine), kokkos_kernels);
   machine.kokkos_kernels = false;
   EXPECT_EQ(choose_backend(of(64, 64, 3), forward, float32, machine), reference);
+  machine.cudnn = true;
+  EXPECT_EQ(choose_backend(of(64, 64, 3, 64), forward, float32, machine), ConvolutionBackend::cudnn);
+  machine.on_host = true;
+  EXPECT_EQ(choose_backend(of(64, 64, 3), forward, float32, machine), direct);
 }
 
 TEST(ConvolutionChoice, RefusesWhatOnednnComputesWrongly) {
