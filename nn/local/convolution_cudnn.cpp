@@ -1,4 +1,5 @@
 #include <aloni/core/comm/device/native_stream.hpp>
+#include <aloni/core/config.hpp>
 #include <aloni/nn/local/bias.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/cudnn_plans.hpp>
