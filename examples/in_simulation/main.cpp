@@ -1,9 +1,9 @@
 // A simulation in which a network learns while the solver runs. Smoke drifts in the wind. The solver has a cheap
 // step, which smears the smoke, and an accurate one. The network learns the error of the cheap step and corrects it.
 //   mpirun -n 3 in_simulation [--steps N] [--size CELLS] [--picture FILE.png]
-// The solver splits the domain into uneven blocks of rows (solver.hpp). The cost model chooses the network's splits. The
-// network reads the solver's View where it lies. Redistributions bring predictions to the solver, and gradients to the
-// network.
+// The solver splits the domain into uneven blocks of rows (solver.hpp). The cost model chooses the splits of layers.
+// The network reads the solver's View where it lies. Redistributions bring predictions to the solver, and gradients to
+// the network.
 // In the last quarter of the run the network gets no accurate steps any more.
 // The picture shows the smoke, the true correction of the last step, and its prediction.
 #include "picture.hpp"
