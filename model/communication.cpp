@@ -61,6 +61,14 @@ int nodes_of(const std::vector<int>& members, const MachineDescription& descript
   return static_cast<int>(nodes.size());
 }
 
+/// Each byte crosses the slowest link of a rank twice, but for the share of the rank, or of its node, itself.
+double wire_seconds(double bytes, int ranks, int nodes, const Machine& machine, bool on_host) {
+  const double within = on_host ? 0 : machine.link(LinkKind::within_node).seconds_per_byte;
+  const double between = nodes > 1 ? machine.link(LinkKind::between_nodes).seconds_per_byte : 0;
+  const double parts = on_host ? nodes : ranks;
+  return 2 * bytes * std::max(within, between) * (parts - 1) / parts;
+}
+
 }  // namespace
 
 bool TransferCost::crosses_nodes() const { return std::ranges::any_of(arrivals, &Arrival::between_nodes); }
@@ -159,7 +167,7 @@ AllReduceParts parts_of_all_reduce(double seconds, double bytes, int nodes, cons
   if (!on_host) return {seconds, 0};
   if (nodes < 2) return {0, seconds};
   const LinkCosts& link = machine.link(LinkKind::between_nodes);
-  const double flight = std::min(seconds, link.latency + 2 * bytes * link.seconds_per_byte * (nodes - 1) / nodes);
+  const double flight = std::min(seconds, link.latency + wire_seconds(bytes, nodes, nodes, machine, true));
   return {flight, seconds - flight};
 }
 
@@ -172,6 +180,7 @@ ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machi
   const int nodes = nodes_of(work.members, description);
   if (!description.on_host) {
     cost.flight = device_all_reduce_seconds(bytes, ranks, nodes, machine);
+    cost.wire = std::min(cost.flight, wire_seconds(bytes, ranks, nodes, machine, false));
     return cost;
   }
   const auto tuning = std::ranges::find_if(machine.all_reduces,
@@ -182,6 +191,7 @@ ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machi
   if (seconds < 0) seconds = all_reduce_seconds(work.plan.algorithm, bytes, ranks, nodes, machine);
   const AllReduceParts parts = parts_of_all_reduce(seconds, bytes, nodes, machine, true);
   cost.flight = parts.flight;
+  cost.wire = std::min(cost.flight, wire_seconds(bytes, ranks, nodes, machine, true));
   cost.finish += parts.busy;
   return cost;
 }

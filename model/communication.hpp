@@ -40,6 +40,7 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
 struct ReductionCost {
   double start = 0;   ///< the core posts the operation
   double flight = 0;  ///< from the start of the last member to the end; kernels can run meanwhile
+  double wire = 0;    ///< part of the flight in which its bytes occupy the slowest link; sums take turns there
   double finish = 0;  ///< the core adds values, after the flight
 };
 

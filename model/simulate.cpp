@@ -43,6 +43,8 @@ struct RankClass {
   // --- the walk ---
   std::size_t next = 0;                              ///< action, counted over all steps
   double kernel_queue = 0, communication_queue = 0;  ///< ends of the work of the queues; equal on a host
+  std::deque<std::size_t> sums_on_the_way;           ///< step and communication, in the order of starts
+  double wire_free = 0;                              ///< end of the sums that have passed the slowest link
   std::vector<double> ends;                          ///< of the actions of the present step
   std::vector<double> started;                       ///< by step and communication; negative: not yet
   std::vector<double> consumed;                      ///< by step and communication: all arrived values have been copied
@@ -243,7 +245,21 @@ class Walk {
     time.copies = costs.members.empty() ? costs.transfer.start : costs.reduction.start;
     now += time.copies;
     c.started[place(c, step, node)] = now;
+    if (!costs.members.empty()) c.sums_on_the_way.push_back(place(c, step, node));
     return now;
+  }
+
+  /// Sums on the way take turns on the slowest link, as in one NCCL communicator. Otherwise many buckets at once would
+  /// have a multiple of its bandwidth. A sum that is needed before earlier ones overtakes them: the few values of a
+  /// normalisation, which take no bandwidth from buckets.
+  static double arrival_of_sum(RankClass& c, std::size_t communication, double last_start, const ReductionCost& cost) {
+    if (c.sums_on_the_way.front() != communication) {
+      std::erase(c.sums_on_the_way, communication);
+      return last_start + cost.flight;
+    }
+    c.sums_on_the_way.pop_front();
+    c.wire_free = std::max(last_start + cost.flight - cost.wire, c.wire_free) + cost.wire;
+    return c.wire_free;
   }
 
   std::optional<double> finish_communication(RankClass& c, std::size_t step, int node, double now,
@@ -253,7 +269,8 @@ class Walk {
     if (!costs.members.empty()) {
       const auto last = latest(costs.members, communication, &RankClass::started);
       if (!last) return std::nullopt;
-      const double flown = std::max(now, *last + costs.reduction.flight);
+      const double arrived = arrival_of_sum(c, communication, *last, costs.reduction);
+      const double flown = std::max(now, arrived);
       time.waits += flown - now;
       time.copies = costs.reduction.finish;
       return flown + costs.reduction.finish;

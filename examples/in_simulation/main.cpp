@@ -1,8 +1,9 @@
 // A simulation in which a network learns while the solver runs. Smoke drifts in the wind. The solver has a cheap
 // step, which smears the smoke, and an accurate one. The network learns the error of the cheap step and corrects it.
 //   mpirun -n 3 in_simulation [--steps N] [--size CELLS] [--picture FILE.png]
-// The solver splits the domain into uneven blocks of rows (solver.hpp), the network splits it into columns. The network
-// reads the solver's View where it lies. Redistributions bring predictions to the solver, and gradients to the network.
+// The solver splits the domain into uneven blocks of rows (solver.hpp). The cost model chooses the splits of layers.
+// The network reads the solver's View where it lies. Redistributions bring predictions to the solver, and gradients to
+// the network.
 // In the last quarter of the run the network gets no accurate steps any more.
 // The picture shows the smoke, the true correction of the last step, and its prediction.
 #include "picture.hpp"
@@ -10,6 +11,8 @@
 
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
+#include <aloni/model/choose_strategy.hpp>
+#include <aloni/model/shipped_machines.hpp>
 #include <aloni/nn/network.hpp>
 
 #include <algorithm>
@@ -95,11 +98,15 @@ void run(const comm::Communicator& comm, const Options& options) {
   const Field prediction = solver.cells("prediction"), gradient = solver.cells("gradient");
 
   const auto net = corrector(options.size);
-  const auto columns = nn::Strategy::uniform(views::ProcessGrid{.blocks = {1, 1, 1, comm.size(), 1}});
-  nn::Parameters<float> parameters(comm, queue, net, 1);
+  // Equal on all ranks without communication. model::read_machine() takes a file of `aloni calibrate` instead.
+  const auto choice = model::choose_strategy(net, model::find_machine("x86_server"), comm.size());
+  if (comm.rank() == 0)
+    std::printf("strategy %s: %.2f ms per step of the network by the cost model\n", choice.strategy.source.c_str(),
+                1e3 * choice.seconds);
+  nn::Parameters<float> parameters(comm, queue, net, choice.splits, 1);
   for (const int layer : {4, 5})  // zero: no correction at first
     for (const int k : {0, 1}) Kokkos::deep_copy(queue.space(), parameters.value(parameters.find(layer, k)), 0);
-  nn::Network<float> network(comm, queue, net, columns, 1, parameters, {}, corrected.fields);
+  nn::Network<float> network(comm, queue, net, choice.strategy, 1, parameters, {}, corrected.fields);
   const halo::Redistribution<> to_solver(comm, queue, network.output_field(), prediction);
   const halo::Redistribution<> to_network(comm, queue, gradient, network.output_gradient_field());
 

@@ -9,8 +9,8 @@
 - Paths in code (`halo/transfer.hpp`, <aloni/halo/transfer.hpp>, scripts/demo.sh) exist.
 - All rows of a table have as many cells as its headings. A cell has at most 80 characters; a link counts by its text.
 - The figures between `<!-- figures: PROGRAM NAME -->` and `<!-- end of figures -->` are those of PROGRAM:
-  bench/report.py from docs/performance.json, scripts/guarantees.py from docs/guarantees.json. docs/performance.md and
-  docs/guarantees.md have every section of their programs.
+  bench/report.py from docs/performance.json, scripts/guarantees.py from docs/guarantees.json, scripts/scaling.py from
+  docs/scaling.json. docs/performance.md, docs/guarantees.md and docs/scaling.md have every section of their programs.
 Prints each finding as file:line. Fails if there is any.
 """
 import json
@@ -24,6 +24,7 @@ findings = []
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(root / "bench"), str(root / "scripts")]
 import guarantees
+import scaling
 from figures import tables
 from figures.sections import SECTIONS
 
@@ -36,6 +37,7 @@ MARKER = re.compile(r"^<!-- (figures: |end of figures\b)")
 FIGURES = (  # the program's marks and tables, its data, the command that writes the tables
     (tables, "docs/performance.json", "bench/report.py --tables"),
     (guarantees, "docs/guarantees.json", "scripts/guarantees.py"),
+    (scaling, "docs/scaling.json", "scripts/scaling.py --tables"),
 )
 LONGEST_CELL = 80
 BUILT = ("build/",)  # exists only after a build
@@ -204,6 +206,7 @@ for path in checked:
     check_figures(path, figures)
 check_sections(root / "docs/performance.md", tables.MARKED, SECTIONS)
 check_sections(root / "docs/guarantees.md", guarantees.MARKED, [*guarantees.SECTIONS, "cost"])
+check_sections(root / "docs/scaling.md", scaling.MARKED, scaling.SECTIONS)
 check_codemap(root / "README.md")
 print("\n".join(findings) or f"{len(checked)} documents agree with the tree")
 sys.exit(1 if findings else 0)

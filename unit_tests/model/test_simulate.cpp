@@ -105,6 +105,16 @@ TEST(Simulate, ADeviceHidesSumsBehindTheBackwardPass) {
   EXPECT_LT(slow.seconds, kernels + 0.02);
 }
 
+// Free kernels start all sums at once. Together they may not exceed the bandwidth of the link.
+TEST(Simulate, SumsOfManyBucketsShareTheLink) {
+  Machine machine = free_machine();
+  machine.planning.on_host = false;
+  machine.planning.bucket_bytes = 4096;
+  machine.links[static_cast<std::size_t>(LinkKind::within_node)].seconds_per_byte = 1e-9;
+  const double seconds = simulate(resnet(), layers_of(resnet(), "n2", 2, 4), machine, RoundTimes(0)).seconds;
+  EXPECT_NEAR(seconds, 11.17e6 * 4 * 1e-9, 0.02 * seconds);  // two ranks: each byte crosses the link once
+}
+
 TEST(Simulate, GhostsArriveBesideTheInterior) {
   Machine machine = free_machine();
   machine.ranks_per_node = 1;
