@@ -80,8 +80,9 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// "extra_flops": of repeated nodes. All numbers are the largest over ranks.
 ///
 /// With a prediction a layer also has "split" (equal to "grid"), "seconds", "compute_seconds", "halo_seconds",
-/// "redistribution_seconds", "collective_seconds", "exposed_seconds", "reason", "runner_up" and "runner_up_seconds", and
-/// at the top are "step_seconds", "total" and "no_layer" with the same seconds, "uniform", "feasible". See PlanPrediction.
+/// "redistribution_seconds", "collective_seconds", "exposed_seconds", "reason", "runner_up" and "runner_up_seconds".
+/// Then there are "step_seconds", "total" and "no_layer" with the same seconds, "uniform", "feasible". See
+/// PlanPrediction.
 std::string to_json(const PlanRequest& request, const PlanSummary& summary);
 
 }  // namespace aloni::tools

@@ -59,7 +59,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
 /// layers are long.
 std::string to_text(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
 
-/// A trace file (core/trace.hpp) with one lane for each walked rank, in the form of `aloni train --trace`.
+/// A trace file (core/trace.hpp) with one process for each walked rank, in the form of `aloni train --trace`.
 /// @pre request.timeline, and `result` was simulated
 std::string trace_text(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result);
 

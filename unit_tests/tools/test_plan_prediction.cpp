@@ -48,7 +48,7 @@ TEST(PlanPrediction, AddsUpToTheStep) {
   double sum = 0;
   for (const PredictedTime& layer : p.layers) sum += layer.seconds();
   EXPECT_DOUBLE_EQ(sum, p.total.seconds());
-  EXPECT_NEAR(sum, p.step_seconds, 0.2 * p.step_seconds);  // ranks begin a step at different times
+  EXPECT_NEAR(sum, p.step_seconds, 0.01 * p.step_seconds);
   EXPECT_GT(p.total.exposed, 0);
 }
 

@@ -176,7 +176,7 @@ TEST(Simulation, ShowsFactorsOnlyWhereTheyDiffer) {
   EXPECT_THAT(to_text(r, results), AllOf(testing::Not(HasSubstr("x ")), HasSubstr("backward")));
 }
 
-// One lane for each rank that was walked; its slices fill the step as those of a timed one do.
+// One process for each rank that was walked; its slices fill the step as those of a timed one do.
 TEST(Simulation, DrawsTheTimeLineOfEachWalkedRank) {
   SimulationRequest r = request("lenet5");
   EXPECT_TRUE(simulated(r, on_ranks(2, "h2")).traces.empty());
