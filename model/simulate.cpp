@@ -80,6 +80,8 @@ class Walk {
 
   SimulatedStep run() {
     result_.layers.resize(network_.layers.size() + 1);
+    result_.communication.resize(result_.layers.size());
+    for (const int c : class_of_) result_.walked.push_back(classes_[static_cast<std::size_t>(c)].rank);
     std::deque<std::size_t> ready(classes_.size());
     std::iota(ready.begin(), ready.end(), std::size_t{0});
     std::size_t blocked = 0;  // classes that have been tried since the last progress
@@ -301,6 +303,26 @@ class Walk {
     if (options_.timeline) result_.actions.push_back({c.rank, action.node, action.kind, start, end});
   }
 
+  static CommunicationTime alone(const nn::PlanNode& node, const NodeCosts& costs) {
+    if (const auto* work = std::get_if<nn::TransferWork>(&node.work)) {
+      const TransferCost& transfer = costs.transfer;
+      double arrival = 0;
+      for (const TransferCost::Arrival& a : transfer.arrivals)
+        arrival = std::max(arrival, a.latency + a.wire * (a.between_nodes ? costs.contention : 1));
+      const double seconds =
+          transfer.start + arrival + transfer.finish + (transfer.readers.empty() ? 0 : transfer.answer);
+      switch (work->purpose) {
+        case nn::TransferPurpose::ghosts:
+          return {.halos = seconds};
+        case nn::TransferPurpose::redistribution:
+          return {.redistributions = seconds};
+        case nn::TransferPurpose::partial_sums:
+          return {.sums = seconds};
+      }
+    }
+    return {.sums = costs.reduction.start + costs.reduction.flight + costs.reduction.finish};
+  }
+
   void account(const RankClass& c, const std::vector<RankTime>& times) {
     result_.slowest_rank = c.rank;
     double kernels = 0;
@@ -309,6 +331,7 @@ class Walk {
       result_.phases[static_cast<std::size_t>(node.phase)] += times[n];
       const std::size_t layer = node.layer < 0 ? network_.layers.size() : static_cast<std::size_t>(node.layer);
       result_.layers[layer] += times[n];
+      result_.communication[layer] += alone(node, c.nodes[n]);
       result_.exposed_communication += times[n].copies + times[n].waits;
       kernels += times[n].kernels;
       result_.sources[static_cast<std::size_t>(c.nodes[n].kernel.source)] += times[n].kernels;
@@ -331,6 +354,13 @@ RankTime& RankTime::operator+=(const RankTime& other) {
   kernels += other.kernels;
   copies += other.copies;
   waits += other.waits;
+  return *this;
+}
+
+CommunicationTime& CommunicationTime::operator+=(const CommunicationTime& other) {
+  halos += other.halos;
+  redistributions += other.redistributions;
+  sums += other.sums;
   return *this;
 }
 

@@ -40,6 +40,15 @@ struct RankTime {
   RankTime& operator+=(const RankTime& other);
 };
 
+/// Seconds of communication by itself: all ranks reach it together, and no kernel hides it.
+struct CommunicationTime {
+  double halos = 0;            ///< ghosts of one distribution, forward and backward
+  double redistributions = 0;  ///< between layers with different splits
+  double sums = 0;             ///< over ranks: partial sums, statistics, gradients
+
+  CommunicationTime& operator+=(const CommunicationTime& other);
+};
+
 struct SimulatedAction {
   int rank = 0, node = 0;  ///< node: of the plan of the rank
   nn::StepActionKind kind = nn::StepActionKind::run;
@@ -53,11 +62,14 @@ struct SimulatedStep {
   std::array<RankTime, 4> phases = {};
   /// Of the slowest rank, by layer; the last element belongs to no layer.
   std::vector<RankTime> layers = {};
+  /// Likewise. A sum of gradients belongs to the first layer of its bucket.
+  std::vector<CommunicationTime> communication = {};
   /// Of the slowest rank: copies and waits, which no kernel hides.
   double exposed_communication = 0;
   /// Share of the time of kernels, on the slowest rank, by source of their times.
   std::array<double, 3> sources = {};
   std::vector<SimulatedAction> actions = {};  ///< with SimulationOptions::timeline
+  std::vector<int> walked = {};               ///< by rank: the rank that was walked for it
 };
 
 /// @pre `layers` was made from `network`

@@ -108,7 +108,7 @@ struct TimeReport {
 struct TrainReport {
   std::vector<double> losses;  ///< one per step
   std::vector<EpochReport> epochs;
-  double step_seconds = 0;  ///< median
+  double step_seconds = 0;  ///< median; of steps whose nodes are not timed, if there are any
   double samples_per_second = 0;
   TimeReport time;
   // Each is the maximum over all ranks.

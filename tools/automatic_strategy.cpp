@@ -5,9 +5,9 @@
 #include <aloni/core/version.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine_file.hpp>
-#include <aloni/model/shipped_machines.hpp>
 #include <aloni/nn/model_file.hpp>
 #include <aloni/nn/plan/recomputation.hpp>
+#include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/machine_measurement.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/strategy_cache.hpp>
@@ -33,21 +33,6 @@ using model::Finalist;
 using nn::Strategy;
 
 constexpr const char* choice_operation = "aloni train: the strategy";
-
-/// The job as the cost model sees it: the costs of a machine, the ranks and nodes of `comm`.
-model::Machine fitted_machine(const std::optional<model::Machine>& given, const comm::Communicator& comm,
-                              const KernelPlace& place) {
-  model::Machine machine = given ? *given : model::find_machine(place.on_host ? "x86_server" : "a100_cluster");
-  machine.planning = place.planning;
-  machine.planning.nodes.clear();
-  std::size_t most = 1;
-  for (const std::vector<int>& ranks : comm.ranks_by_node()) most = std::max(most, ranks.size());
-  machine.ranks_per_node = static_cast<int>(most);
-  machine.threads_per_rank = place.threads;
-  machine.most_nodes = 0;
-  machine.memory_bytes = 0;  // --memory-limit decides
-  return machine;
-}
 
 /// All facts on which the choice depends.
 std::string key_of(const AutomaticStrategyRequest& request, const model::Machine& machine, const char* precision,
@@ -156,7 +141,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
                                                               : nn::ElementType::bfloat16;
   if (comm.size() == 1) return {Strategy::uniform({}), {}, false};
 
-  const model::Machine machine = fitted_machine(request.machine, comm, kernel_place(comm, type));
+  const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm, type));
   const std::string key =
       key_of(request, machine, nn::name(type), comm.size(), static_cast<int>(comm.ranks_by_node().size()));
   const StrategyCache cache(request.cache_folder.empty() ? StrategyCache::default_folder() : request.cache_folder);
@@ -180,11 +165,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
 
   const nn::TrainOptions& o = request.options;
   model::ChooseOptions options{.samples = o.batch / o.accumulate, .memory_bytes = static_cast<double>(o.memory_limit)};
-  options.step.activations = type;
-  options.step.backend = o.backend;
-  options.step.optimiser = nn::kind_of(o.optimiser);
-  options.step.update_options = o.update;
-  options.step.update = o.accumulate == 1;
+  options.step = step_options_of(o, type);
   options.simulated = request.timed;
   const model::StrategyChoice choice = model::choose_strategy(request.network, machine, comm.size(), options);
   std::vector<TimedFinalist> finalists;

@@ -1,5 +1,6 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/model_file.hpp>
+#include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/optimiser_kind_argument.hpp>
 #include <aloni/tools/option.hpp>
@@ -16,6 +17,7 @@
 #include <CLI/Formatter.hpp>
 
 #include <cstdio>
+#include <optional>
 #include <type_traits>
 
 namespace aloni::tools {
@@ -35,8 +37,9 @@ PlanCommand::PlanCommand(CLI::App& app)
   network_.add_options(*command_);
   add("--batch", batch_, "Samples per step, summed over all ranks", "N");
   add("--ranks", ranks_, "Ranks of the plan; not those of mpirun", "P");
-  add("--ranks-per-node", ranks_per_node_, "Ranks that share memory; 0: all", "K");
-  strategy_.add_options(*command_);
+  add("--ranks-per-node", ranks_per_node_, "Ranks that share memory; 0: all, or those of --machine", "K");
+  strategy_.add_options(*command_, ", or auto, the fastest that the model finds for --machine");
+  add("--machine", machine_, "Also predict seconds. " + machine_help(), "NAME|FILE.json");
   add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
   add_optimiser_kind_option(*command_, optimiser_);
   memory_.add_options(*command_);
@@ -62,12 +65,18 @@ void PlanCommand::check() const {
   if (!drawing_.empty() && drawing_ == json_) refuse("--draw", drawing_, "another file than that of --json");
   if (!export_.empty() && export_ == json_) refuse("--export", export_, "another file than that of --json");
   strategy_.check();
+  if (command_->count("--machine") > 0) check_machine(machine_);
+  if (!strategy_.is_automatic()) return;
+  strategy_.check_automatic();
+  if (machine_.empty())
+    refuse("--strategy", strategy_.text(), "--machine NAME or FILE beside it, which prices strategies");
 }
 
 void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   network_.add_to(values);
   values.add("--batch", batch_).add("--ranks", ranks_).add("--ranks-per-node", ranks_per_node_);
   strategy_.add_to(values);
+  values.add("--machine", machine_);
   values.add("--precision", precision_).add("--optimiser", optimiser_);
   memory_.add_to(values);
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
@@ -76,20 +85,28 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
 }
 
 void PlanCommand::run() const {
-  const nn::Strategy strategy = strategy_.read(static_cast<int>(ranks_));
+  std::optional<model::Machine> machine;
+  if (!machine_.empty()) {
+    machine = read_machine_argument(machine_);
+    if (ranks_per_node_ > 0) machine->ranks_per_node = static_cast<int>(ranks_per_node_);
+  }
   for (const std::string& path : {json_, export_, drawing_})
     if (!path.empty()) check_result_file_can_be_written(path);
-  const PlanRequest request{.model = network_.model(),
-                            .network = network_.network(),
-                            .strategy = strategy,
-                            .batch = batch_,
-                            .ranks = static_cast<int>(ranks_),
-                            .ranks_per_node = static_cast<int>(ranks_per_node_),
-                            .activations = precision_of(precision_),
-                            .optimiser = optimiser_kind_of(optimiser_),
-                            .recompute = memory_.recompute(),
-                            .memory_limit = memory_.limit()};
-  const PlanSummary summary = summarise(request);
+  PlanRequest request{.model = network_.model(),
+                      .network = network_.network(),
+                      .strategy = strategy_.is_automatic() ? nn::Strategy() : strategy_.read(static_cast<int>(ranks_)),
+                      .batch = batch_,
+                      .ranks = static_cast<int>(ranks_),
+                      .ranks_per_node = static_cast<int>(machine ? machine->ranks_per_node : ranks_per_node_),
+                      .activations = precision_of(precision_),
+                      .optimiser = optimiser_kind_of(optimiser_),
+                      .recompute = memory_.recompute(),
+                      .memory_limit = memory_.limit()};
+  if (machine) request.machine = description_of(*machine, request.ranks);
+  std::optional<model::StrategyChoice> choice;
+  if (strategy_.is_automatic()) choice = choose(request, *machine);
+  PlanSummary summary = summarise(request);
+  if (machine) summary.prediction = predict(request, summary, *machine, choice);
   fmt::print("{}", to_text(request, summary));
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     throw FileError("aloni plan", "standard output", "cannot be written", "a device with free space for the results");

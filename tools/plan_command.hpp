@@ -1,6 +1,6 @@
 #pragma once
-// aloni plan: plans one training step of a named network on any number of ranks, and prints costs and memory. Only
-// arithmetic: the ranks of the plan need not exist, and no network is allocated.
+// aloni plan: plans one training step of a named network on any number of ranks, and prints costs and memory. With
+// a machine it also prints predicted seconds. Only arithmetic: neither the ranks nor the machine need exist.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/tools/memory_arguments.hpp>
@@ -32,7 +32,7 @@ class PlanCommand {
 
  private:
   CLI::App* command_;
-  std::string precision_ = "float", optimiser_ = "sgd", json_, export_, drawing_;
+  std::string precision_ = "float", optimiser_ = "sgd", machine_, json_, export_, drawing_;
   NetworkArguments network_;
   StrategyArgument strategy_{FewerBlocks::repeated};
   MemoryArguments memory_;

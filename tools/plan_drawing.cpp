@@ -334,8 +334,7 @@ class LayerRow {
         layer_.complete ? "" : fmt::format("; the first {} blocks are drawn", PlanDrawing::most_blocks);
     page_.text(extents_at, top_ + 36, "small muted", (owned == reads ? "no ghosts" : "reads " + reads) + note);
     if (s.messages > 0) {
-      page_.text(sent_at, top_ + 20, "",
-                 fmt::format("{} in {} message{}", bytes_text(s.halo_bytes), s.messages, s.messages == 1 ? "" : "s"));
+      page_.text(sent_at, top_ + 20, "", bytes_text(s.halo_bytes) + " in " + count_text(s.messages, "message"));
       bar(sent_at, s.halo_bytes, most_sent, "sent");
     }
     page_.text(memory_at, top_ + 20, "", bytes_text(s.memory_bytes));
@@ -460,11 +459,11 @@ double draw_layers(Page& page, const PlanDrawing& drawing, double top) {
 
 PlanDrawing drawing_of(const PlanRequest& request, const PlanSummary& summary) {
   const nn::NetworkDescription& network = request.network;
-  const MachineDescription machine = machine_of_nodes(request.ranks, request.ranks_per_node);
+  const MachineDescription machine = machine_of(request);
   const auto splits = nn::resolve(request.strategy, network, request.ranks);
   const nn::NetworkPlan layers = nn::plan_network(network, splits, request.ranks, request.batch);
   PlanDrawing drawing{
-      .title = fmt::format("{} on {} rank{}", request.model, request.ranks, request.ranks == 1 ? "" : "s"),
+      .title = request.model + " on " + count_text(request.ranks, "rank"),
       .subtitle = heading(request, summary),
       .totals = fmt::format("One training step, rank with the largest number: {} flops;  {} sent in {} "
                             "messages, {} of it sums of gradients;  {} of memory.",

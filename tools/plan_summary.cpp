@@ -17,6 +17,40 @@ namespace aloni::tools {
 using views::Dim;
 using views::Extents;
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void add_times(const PredictedTime& time, Json& json) {
+  json["seconds"] = time.seconds();
+  json["compute_seconds"] = time.compute;
+  json["halo_seconds"] = time.communication.halos;
+  json["redistribution_seconds"] = time.communication.redistributions;
+  json["collective_seconds"] = time.communication.sums;
+  json["exposed_seconds"] = time.exposed;
+}
+
+void add_layer(const PlanPrediction& prediction, std::size_t layer, const std::string& split, Json& json) {
+  const SplitReason& reason = prediction.reasons[layer];
+  json["split"] = split;
+  add_times(prediction.layers[layer], json);
+  json["reason"] = reason.text;
+  json["runner_up"] = reason.runner_up ? Json(*reason.runner_up) : Json();
+  json["runner_up_seconds"] = reason.runner_up ? Json(reason.runner_up_seconds) : Json();
+}
+
+void add_totals(const PlanPrediction& prediction, Json& json) {
+  json["step_seconds"] = prediction.step_seconds;
+  add_times(prediction.total, json["total"]);
+  add_times(prediction.layers.back(), json["no_layer"]);
+  json["uniform"] = Json();
+  if (const auto& uniform = prediction.uniform)
+    json["uniform"] = {{"split", to_string(uniform->split)}, {"step_seconds", uniform->seconds}};
+  json["feasible"] = prediction.feasible();
+}
+
+}  // namespace
+
 std::string extents_text(const Extents& e, int spatial_rank) {
   std::string text = std::to_string(e[Dim::sample]);
   for (int i = 4 - spatial_rank; i < 5; ++i) text += "x" + std::to_string(e.values[static_cast<std::size_t>(i)]);
@@ -24,16 +58,18 @@ std::string extents_text(const Extents& e, int spatial_rank) {
 }
 
 std::string heading(const PlanRequest& request, const PlanSummary& summary) {
-  const int per_node = request.ranks_per_node > 0 ? request.ranks_per_node : request.ranks;
-  const int nodes = (request.ranks + per_node - 1) / per_node;
-  return fmt::format("{}, {} parameters, {}, {} rank{} on {} node{}, strategy {}, batch {}", request.model,
-                     summary.parameters, name(request.activations), request.ranks, request.ranks == 1 ? "" : "s", nodes,
-                     nodes == 1 ? "" : "s", request.strategy.source, request.batch);
+  return fmt::format("{}, {} parameters, {}, {}, strategy {}, batch {}", request.model, summary.parameters,
+                     name(request.activations), ranks_text(request.ranks, request.ranks_per_node),
+                     request.strategy.source, request.batch);
+}
+
+MachineDescription machine_of(const PlanRequest& request) {
+  return request.machine ? *request.machine : machine_of_nodes(request.ranks, request.ranks_per_node);
 }
 
 PlanSummary summarise(const PlanRequest& request) {
   const nn::NetworkDescription& network = request.network;
-  const MachineDescription machine = machine_of_nodes(request.ranks, request.ranks_per_node);
+  const MachineDescription machine = machine_of(request);
   const auto splits = nn::resolve(request.strategy, network, request.ranks);
   const nn::NetworkPlan layers = nn::plan_network(network, splits, request.ranks, request.batch);
   nn::StepOptions options{.activations = request.activations, .optimiser = request.optimiser};
@@ -127,20 +163,24 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
     std::ranges::replace(label, '_', ' ');
     text += fmt::format("           {:<20}{:>12}\n", label, bytes_text(summary.memory.of(role)));
   }
+  if (summary.prediction) text += "\n" + to_text(*summary.prediction, request.network);
   return text;
 }
 
 std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
   nlohmann::ordered_json json;
   json["layers"] = nlohmann::ordered_json::array();
-  for (const LayerSummary& layer : summary.layers) {
+  for (std::size_t i = 0; i < summary.layers.size(); ++i) {
+    const LayerSummary& layer = summary.layers[i];
     json["layers"].push_back({{"name", layer.name},
                               {"operation", layer.operation},
                               {"grid", layer.grid},
                               {"flops", layer.flops},
                               {"halo_bytes", layer.halo_bytes},
                               {"messages", layer.messages}});
+    if (summary.prediction) add_layer(*summary.prediction, i, layer.grid, json["layers"].back());
   }
+  if (summary.prediction) add_totals(*summary.prediction, json);
   json["parameters"] = summary.parameters;
   json["memory_bytes_per_rank"] = summary.peak_bytes;
   json["separate_bytes_per_rank"] = summary.memory.separate;
@@ -161,6 +201,7 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
                  {"optimiser", nn::name(request.optimiser)},
                  {"recompute", request.recompute},
                  {"memory_limit", request.memory_limit.value_or(0)}};
+  if (summary.prediction) json["run"]["machine"] = summary.prediction->machine;
   // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -7,6 +7,7 @@
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/strategy.hpp>
+#include <aloni/tools/plan_prediction.hpp>
 
 #include <optional>
 #include <string>
@@ -21,7 +22,8 @@ struct PlanRequest {
   nn::Strategy strategy;
   Index batch = 64;
   int ranks = 1;
-  int ranks_per_node = 0;  ///< 0: all ranks on one node
+  int ranks_per_node = 0;                          ///< 0: all ranks on one node
+  std::optional<MachineDescription> machine = {};  ///< for its planners; empty: ranks and nodes alone are known
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
   std::string recompute = {};  ///< as nn::recomputation_for() takes it
@@ -51,8 +53,12 @@ struct PlanSummary {
   int peak_rank = 0;
   std::string peak_node;  ///< label of the node where the peak stands
   nn::PricedRecomputation recomputation = {};
-  Index peak_bytes_without = 0;  ///< without recomputation
+  Index peak_bytes_without = 0;                   ///< without recomputation
+  std::optional<PlanPrediction> prediction = {};  ///< by predict(); summarise() leaves it empty
 };
+
+/// The machine for which the request is planned.
+MachineDescription machine_of(const PlanRequest& request);
 
 /// Plans the representatives of all ranks (nn/plan/representatives.hpp). Throws InvalidArgument, also if the peak is
 /// above the limit of memory.
@@ -64,7 +70,7 @@ std::string extents_text(const views::Extents& extents, int spatial_rank);
 /// One line: the model, its parameters, the ranks, the strategy, the mini-batch.
 std::string heading(const PlanRequest& request, const PlanSummary& summary);
 
-/// Several lines: one row for each layer, then totals.
+/// Several lines: one row for each layer, then totals, then the prediction, if there is one.
 std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 
 /// {"layers": [{"name", "operation", "grid", "flops", "halo_bytes", "messages"}], "parameters",
@@ -72,6 +78,11 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// "run": {version, members of PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent"
 /// and "messages" are those of one training step. "recomputed": names of the first and the last layer of each block.
 /// "extra_flops": of repeated nodes. All numbers are the largest over ranks.
+///
+/// With a prediction a layer also has "split" (equal to "grid"), "seconds", "compute_seconds", "halo_seconds",
+/// "redistribution_seconds", "collective_seconds", "exposed_seconds", "reason", "runner_up" and "runner_up_seconds".
+/// Then there are "step_seconds", "total" and "no_layer" with the same seconds, "uniform", "feasible". See
+/// PlanPrediction.
 std::string to_json(const PlanRequest& request, const PlanSummary& summary);
 
 }  // namespace aloni::tools

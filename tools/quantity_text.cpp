@@ -31,4 +31,13 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.{}f} {}", seconds, digits, units[u]);
 }
 
+std::string count_text(Index number, const std::string& noun) {
+  return fmt::format("{} {}{}", number, noun, number == 1 ? "" : "s");
+}
+
+std::string ranks_text(int ranks, int ranks_per_node) {
+  const Index nodes = ranks_per_node > 0 ? ceil_div(Index{ranks}, Index{ranks_per_node}) : 1;
+  return count_text(ranks, "rank") + " on " + count_text(nodes, "node");
+}
+
 }  // namespace aloni::tools

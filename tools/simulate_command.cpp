@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <system_error>
+#include <utility>
 
 namespace aloni::tools {
 
@@ -25,7 +26,6 @@ namespace {
 constexpr std::int64_t most_simulated_ranks = 1'000'000;
 constexpr double least_factor = 1e-3, most_factor = 1e3;
 constexpr std::size_t most_cases = 1000;
-constexpr const char* automatic = "auto";
 
 template <class T>
 std::optional<std::vector<T>> parse_list(const std::string& text, T least, T most) {
@@ -86,6 +86,7 @@ SimulateCommand::SimulateCommand(CLI::App& app)
   add("--link-bandwidth-factor", link_bandwidth_factor_, "Bandwidth between nodes and devices, as a multiple",
       "X,X,...");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
+  add("--trace", trace_, "Also write the time line of the step to this file, for ui.perfetto.dev", "FILE");
 }
 
 bool SimulateCommand::chosen() const { return command_->parsed(); }
@@ -97,10 +98,7 @@ void SimulateCommand::check() const {
   check_integers("--ranks", ranks_, most_simulated_ranks);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_simulated_ranks);
   strategy_.check();
-  if (strategy_.text() == automatic) {
-    for (const char* option : {"--complete", "--recompute"})
-      if (command_->count(option) > 0) refuse(option, "given", "no such option beside --strategy auto");
-  }
+  if (strategy_.is_automatic()) strategy_.check_automatic();
   precision_of(precision_);
   optimiser_kind_of(optimiser_);
   memory_.check();
@@ -108,10 +106,14 @@ void SimulateCommand::check() const {
   check_factors("--memory-bandwidth-factor", memory_bandwidth_factor_);
   check_factors("--link-bandwidth-factor", link_bandwidth_factor_);
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
+  if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
+  if (!trace_.empty() && trace_ == json_) refuse("--trace", trace_, "a path that differs from --json");
   std::size_t number =
       parse_integers(batch_, 1, most_of_an_option)->size() * parse_integers(ranks_, 1, most_simulated_ranks)->size();
   for (const std::string& factors : {flops_factor_, memory_bandwidth_factor_, link_bandwidth_factor_})
     number *= parse_numbers(factors, least_factor, most_factor)->size();
+  if (!trace_.empty() && number > 1)
+    refuse("--trace", trace_, fmt::format("a single step; the lists have {} combinations", number));
   if (number > most_cases)
     refuse("--ranks", ranks_, fmt::format("at most {} combinations of all lists; these are {}", most_cases, number));
 }
@@ -125,7 +127,8 @@ void SimulateCommand::add_to(comm::ReplicatedValues& values) const {
   memory_.add_to(values);
   values.add("--flops-factor", flops_factor_).add("--memory-bandwidth-factor", memory_bandwidth_factor_);
   values.add("--link-bandwidth-factor", link_bandwidth_factor_);
-  values.add("--json", std::string(json_.empty() ? "not given" : "given"));
+  for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_)})
+    values.add(option, std::string(path.empty() ? "not given" : "given"));
 }
 
 std::vector<SimulationCase> SimulateCommand::cases() const {
@@ -137,7 +140,7 @@ std::vector<SimulationCase> SimulateCommand::cases() const {
   std::vector<SimulationCase> all;
   for (const std::int64_t ranks : rank_counts) {
     std::optional<nn::Strategy> strategy;
-    if (strategy_.text() != automatic) strategy = strategy_.read(static_cast<int>(ranks));
+    if (!strategy_.is_automatic()) strategy = strategy_.read(static_cast<int>(ranks));
     for (const std::int64_t batch : batches)
       for (const double flops : flops_factors)
         for (const double memory : memory_factors)
@@ -148,7 +151,8 @@ std::vector<SimulationCase> SimulateCommand::cases() const {
 }
 
 void SimulateCommand::run() const {
-  if (!json_.empty()) check_result_file_can_be_written(json_);
+  for (const std::string& path : {json_, trace_})
+    if (!path.empty()) check_result_file_can_be_written(path);
   SimulationRequest request{.model = network_.model(),
                             .network = network_.network(),
                             .machine = read_machine_argument(machine_),
@@ -156,7 +160,8 @@ void SimulateCommand::run() const {
                             .optimiser = optimiser_kind_of(optimiser_),
                             .recompute = memory_.recompute(),
                             .memory_limit = memory_.limit(),
-                            .cases = cases()};
+                            .cases = cases(),
+                            .timeline = !trace_.empty()};
   if (ranks_per_node_ > 0) request.machine.ranks_per_node = static_cast<int>(ranks_per_node_);
   std::vector<SimulatedCase> results;
   for (const SimulationCase& which : request.cases) results.push_back(simulate_case(request, which));
@@ -166,6 +171,11 @@ void SimulateCommand::run() const {
                     "a device with free space for the results");
   }
   if (!json_.empty()) write_result_file(json_, to_json(request, results));
+  if (trace_.empty()) return;
+  if (!results.front().was_simulated())
+    throw InvalidArgument("aloni simulate --trace", "strategy", results.front().strategy,
+                          "one that fits into the memory of a rank");
+  write_result_file(trace_, trace_text(request, request.cases.front(), results.front()));
 }
 
 }  // namespace aloni::tools

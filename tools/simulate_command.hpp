@@ -40,7 +40,7 @@ class SimulateCommand {
   std::vector<SimulationCase> cases() const;
 
   CLI::App* command_;
-  std::string machine_, batch_ = "64", ranks_ = "1", precision_ = "float", optimiser_ = "sgd", json_;
+  std::string machine_, batch_ = "64", ranks_ = "1", precision_ = "float", optimiser_ = "sgd", json_, trace_;
   std::string flops_factor_ = "1", memory_bandwidth_factor_ = "1", link_bandwidth_factor_ = "1";
   std::int64_t ranks_per_node_ = 0;
   NetworkArguments network_;

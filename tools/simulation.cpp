@@ -6,6 +6,7 @@
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/representatives.hpp>
+#include <aloni/nn/step_times.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/simulation.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -13,8 +14,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace aloni::tools {
@@ -73,9 +77,30 @@ nn::Recomputation recomputation_of(const SimulationRequest& request, const nn::N
   }
 }
 
-std::string nodes_text(const SimulationRequest& request, int ranks) {
-  const int nodes = (ranks + request.machine.ranks_per_node - 1) / request.machine.ranks_per_node;
-  return fmt::format("{} rank{} on {} node{}", ranks, ranks == 1 ? "" : "s", nodes, nodes == 1 ? "" : "s");
+/// The simulated step as if it had been timed.
+std::vector<Trace> traces_of(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                             const MachineDescription& machine, const nn::StepOptions& options,
+                             const model::SimulatedStep& step) {
+  const auto nanoseconds = [](double seconds) { return static_cast<std::int64_t>(std::llround(1e9 * seconds)); };
+  std::map<int, nn::StepTimes> times;  // by rank
+  for (const model::SimulatedAction& a : step.actions) {
+    const auto [found, is_new] = times.try_emplace(a.rank);
+    if (is_new) {
+      const nn::StepPlan plan = nn::plan_step(network, layers, a.rank, nn::StepKind::training, machine, options);
+      found->second.begin(timed_nodes(plan, network, machine));
+    }
+    found->second.add(nn::StepTimes::Action{a.node, a.kind, nanoseconds(a.start), nanoseconds(a.end)});
+  }
+  std::vector<Trace> traces;
+  for (auto& [rank, of_rank] : times) {
+    const auto actions = of_rank.actions(of_rank.executions().front());
+    const auto end = std::ranges::max_element(actions, {}, &nn::StepTimes::Action::end)->end;
+    of_rank.add(nn::StepTimes::Span{nn::StepTimes::Row::step, "step", actions.front().start, end});
+    traces.push_back(trace_of(of_rank, rank));
+    if (const auto alike = std::ranges::count(step.walked, rank); alike > 1)
+      traces.back().name += fmt::format(" and {} like it", alike - 1);
+  }
+  return traces;
 }
 
 std::string factors_text(const model::MachineFactors& factors) {
@@ -106,8 +131,8 @@ std::string share_text(double part, double whole) {
 std::string text_of_case(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result) {
   const model::SimulatedStep& step = result.step;
   std::string text = fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}\n\n", request.model,
-                                 nn::name(request.activations), nodes_text(request, which.ranks), request.machine.name,
-                                 result.strategy, which.batch, factors_text(which.factors));
+                                 nn::name(request.activations), ranks_text(which.ranks, request.machine.ranks_per_node),
+                                 request.machine.name, result.strategy, which.batch, factors_text(which.factors));
   if (!result.was_simulated()) return text + fmt::format("infeasible {}\n", result.reason);
   std::vector<std::vector<std::string>> rows{{"layer", "grid", "time", "of step", "kernels", "copies", "waits"}};
   const auto add_row = [&](const std::string& layer, const std::string& grid, const model::RankTime& time) {
@@ -141,9 +166,8 @@ bool varies(const SimulationRequest& request, const F& member) {
 }
 
 std::string text_of_sweep(const SimulationRequest& request, const std::vector<SimulatedCase>& results) {
-  std::string text =
-      fmt::format("{}, {}, on {} with {} rank{} per node\n\n", request.model, nn::name(request.activations),
-                  request.machine.name, request.machine.ranks_per_node, request.machine.ranks_per_node == 1 ? "" : "s");
+  std::string text = fmt::format("{}, {}, on {} with {} per node\n\n", request.model, nn::name(request.activations),
+                                 request.machine.name, count_text(request.machine.ranks_per_node, "rank"));
   struct Column {
     const char* heading;
     bool shown;
@@ -264,13 +288,31 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
   if (!request.recompute.empty()) options.step.recompute = recomputation_of(request, layers, machine, options.step);
   add_memory(request, layers, machine, options.step, result);
+  options.timeline = request.timeline;
   result.step = simulate(network, layers, faster, kernels, options);
+  if (request.timeline) result.traces = traces_of(network, layers, machine, options.step, result.step);
   return result;
 }
 
 std::string to_text(const SimulationRequest& request, const std::vector<SimulatedCase>& results) {
   if (results.size() == 1) return text_of_case(request, request.cases.front(), results.front());
   return text_of_sweep(request, results);
+}
+
+std::string trace_text(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result) {
+  std::int64_t origin = 0;
+  for (const Trace& trace : result.traces)
+    for (const TraceSlice& slice : trace.slices) origin = std::min(origin, slice.start);
+  std::vector<std::string> events;
+  for (const Trace& trace : result.traces) events.push_back(trace_events(trace, origin));
+  const std::array<TraceArgument, 7> about{{{"version", std::string(version())},
+                                            {"machine", request.machine.name},
+                                            {"model", request.model},
+                                            {"strategy", result.strategy},
+                                            {"precision", std::string(nn::name(request.activations))},
+                                            {"ranks", std::int64_t{which.ranks}},
+                                            {"batch", std::int64_t{which.batch}}}};
+  return trace_file(events, about);
 }
 
 std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results) {

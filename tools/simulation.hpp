@@ -1,6 +1,7 @@
 #pragma once
 // Simulated steps of a network on a machine, for several numbers of ranks, sizes of mini-batches and factors: as a
 // table for people and as JSON. Needs no MPI, allocates no tensor.
+#include <aloni/core/trace.hpp>
 #include <aloni/model/scaled_machine.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/network_description.hpp>
@@ -31,6 +32,7 @@ struct SimulationRequest {
   std::string recompute = {};              ///< as nn::recomputation_for() takes it
   std::optional<Index> memory_limit = {};  ///< empty: the memory of the machine
   std::vector<SimulationCase> cases = {};
+  bool timeline = false;  ///< SimulatedCase::traces are wanted
 };
 
 struct SimulatedCase {
@@ -40,6 +42,9 @@ struct SimulatedCase {
   Index memory_bytes = 0;               ///< of the rank that takes most: planned buffers, which share memory over time
   Index separate_bytes = 0;             ///< the same if they did not
   std::string reason = {};              ///< why the step cannot run; empty if it can
+  /// With SimulationRequest::timeline: of each rank that was walked, as nn::trace_of() makes it. Time 0 is the end of
+  /// the step before.
+  std::vector<Trace> traces = {};
 
   /// False if there is no strategy to simulate.
   bool was_simulated() const { return !grids.empty(); }
@@ -53,6 +58,10 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
 /// One case: a row for each layer, then totals. Several: one row for each case. At most 100 columns, unless names of
 /// layers are long.
 std::string to_text(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
+
+/// A trace file (core/trace.hpp) with one process for each walked rank, in the form of `aloni train --trace`.
+/// @pre request.timeline, and `result` was simulated
+std::string trace_text(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result);
 
 /// {"cases": [{"ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor", "link_bandwidth_factor",
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",

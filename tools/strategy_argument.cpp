@@ -84,6 +84,11 @@ void StrategyArgument::check() const {
   if (strategy_.empty()) refuse("--complete", complete_, "only together with a grid, --strategy GRID");
 }
 
+void StrategyArgument::check_automatic() const {
+  for (const char* option : {"--complete", "--recompute"})
+    if (command_->count(option) > 0) refuse(option, "given", "no such option beside --strategy auto");
+}
+
 void StrategyArgument::add_to(comm::ReplicatedValues& values) const {
   values.add("--strategy", strategy_.empty() ? "not given" : strategy_);
   values.add("--complete", complete_.empty() ? "not given" : complete_);

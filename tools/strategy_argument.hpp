@@ -47,6 +47,11 @@ class StrategyArgument {
   /// Collective. Throws UsageError, FileError, InvalidArgument on rank 0, PeerFailed on the others.
   nn::Strategy read(const comm::Communicator& comm) const;
 
+  /// Whether the user asks for the fastest strategy by the cost model: --strategy auto. Then read() must not be called.
+  bool is_automatic() const { return strategy_ == "auto"; }
+  /// Throws UsageError for options that --strategy auto does not take: --complete, --recompute. @pre is_automatic()
+  void check_automatic() const;
+
   /// The argument of --strategy; empty if it is not given.
   const std::string& text() const { return strategy_; }
 

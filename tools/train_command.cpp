@@ -1,11 +1,15 @@
 #include <aloni/core/error.hpp>
+#include <aloni/core/index.hpp>
 #include <aloni/core/printable.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/tools/backend_argument.hpp>
+#include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/precision_argument.hpp>
+#include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/run_folder.hpp>
@@ -19,7 +23,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <map>
@@ -97,7 +103,10 @@ TrainCommand::TrainCommand(CLI::App& app)
       "Progress on stderr: " + listed(progress_styles) + "; automatic: line on a terminal, otherwise plain", "STYLE");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--trace", trace_, "Also write the times of some steps on all ranks to this file, for ui.perfetto.dev", "FILE");
-  add("--trace-steps", trace_steps_, "Number of steps in the trace, after the first five steps", "N");
+  add("--trace-steps", trace_steps_,
+      "Number of steps whose nodes are timed, after the first five steps; default of --compare: up to 20", "N");
+  command_->add_flag("--compare", compare_,
+                     "After the training: measured times beside those of the cost model, by phase, layer and kernel");
 }
 
 bool TrainCommand::chosen() const { return command_->parsed(); }
@@ -146,8 +155,14 @@ void TrainCommand::check() const {
   constexpr std::int64_t most_traced = 1000;
   if (trace_steps_ < 1 || trace_steps_ > most_traced)
     refuse("--trace-steps", std::to_string(trace_steps_), "from 1 to " + std::to_string(most_traced));
-  if (command_->count("--trace-steps") > 0 && trace_.empty())
-    refuse("--trace-steps", std::to_string(trace_steps_), "together with --trace FILE");
+  if (command_->count("--trace-steps") > 0 && trace_.empty() && !compare_)
+    refuse("--trace-steps", std::to_string(trace_steps_), "together with --trace FILE or --compare");
+  if (compare_ && options_.accumulate > 1)
+    refuse("--compare", "given", "--accumulate 1; the model predicts steps with one mini-batch");
+  if (compare_ && gradients_ != "all")
+    refuse("--compare", "given", "--gradients all; the model predicts steps that wait for all ranks");
+  if (compare_ && machine_.empty() && !strategy_.text().empty())
+    refuse("--compare", "given", "--machine FILE.json, which aloni calibrate writes, or --machine NAME beside it");
   for (const auto& [option, path] : {std::pair("--weights", weights_), std::pair("--export", export_)})
     if (command_->count(option) > 0 && path.empty()) refuse(option, "\"\"", "the path of a file");
   if (!export_.empty() && (export_ == json_ || export_ == trace_))
@@ -176,7 +191,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--json", given(json_));
   values.add("--run", run_);
-  values.add("--trace", given(trace_)).add("--trace-steps", trace_steps_);
+  values.add("--trace", given(trace_)).add("--trace-steps", trace_steps_).add("--compare", compare_);
 }
 
 nn::TrainOptions TrainCommand::options_for(const nn::TrainAndTestSets& data) const {
@@ -192,12 +207,22 @@ nn::TrainOptions TrainCommand::options_for(const nn::TrainAndTestSets& data) con
   options.backend = backend_of(backend_);
   options.gradients = reductions.at(gradients_);
   options.seed = static_cast<std::uint64_t>(seed_);
-  options.timed_steps = trace_.empty() ? 0 : trace_steps_;
+  options.timed_steps = timed_steps(data);
   options.checkpoint = checkpoint_.options();
   options.initial_weights = weights_;
   options.export_weights = export_;
   options.sample_results = run_.empty() ? 0 : 8;
   return options;
+}
+
+std::int64_t TrainCommand::timed_steps(const nn::TrainAndTestSets& data) const {
+  if (trace_.empty() && !compare_) return 0;
+  if (!compare_ || command_->count("--trace-steps") > 0) return trace_steps_;
+  // At least half of the steps after the warm-up are not timed: they give the time of the whole step.
+  constexpr std::int64_t warm_up = 5, most = 20;
+  const std::int64_t total =
+      options_.steps > 0 ? options_.steps : options_.epochs * ceil_div(data.train.size(), options_.batch);
+  return std::clamp<std::int64_t>((total - warm_up) / 2, 1, most);
 }
 
 template <class T>
@@ -267,6 +292,30 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
   return choose_automatically<float>(comm, request);
 }
 
+StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                     const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
+                                     const std::optional<model::Machine>& machine) const {
+  const nn::ElementType type = precision_of(precision_);
+  const KernelPlace place = kernel_place(comm, type);
+  return comm::collectively(comm, "aloni train --compare", [&] {
+    const model::Machine job = job_machine(machine, comm, place);
+    // The model fills nodes in the order of ranks. With another order its plans are not those of the training.
+    for (int rank = 0; rank < comm.size() && !place.planning.nodes.empty(); ++rank)
+      if (place.planning.nodes[static_cast<std::size_t>(rank)] != rank / job.ranks_per_node)
+        throw InvalidArgument("aloni train --compare", "node of rank " + std::to_string(rank),
+                              std::to_string(place.planning.nodes[static_cast<std::size_t>(rank)]),
+                              std::to_string(rank / job.ranks_per_node) + ": consecutive ranks that fill the nodes");
+    const Index batch = data_.is_synthetic() ? options_.batch : std::min(options_.batch, data.train.size());
+    const nn::NetworkPlan layers = plan_network(network, resolve(strategy, network, comm.size()), comm.size(), batch);
+    const nn::TrainOptions options = options_for(data);
+    nn::StepOptions step = step_options_of(options, type);
+    step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), step, options.recompute,
+                                           memory_.limit())
+                         .blocks;
+    return predict_step(network, layers, job, step, comm.rank());
+  });
+}
+
 void TrainCommand::run(const comm::Communicator& comm) const {
   const bool speaks = comm.rank() == 0;
   for (const auto& [option, path] :
@@ -290,13 +339,15 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     explanation = std::move(chosen.explanation);
   }
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
+  std::optional<StepPrediction> predicted;
+  if (compare_) predicted = predict(comm, network, strategy, data, machine);
 
   std::optional<TrainSpeaker> speaker;
   if (speaks) {
     Index parameters = 0;
     for (const auto& p : nn::parameters_of(network)) parameters += p.extents.size();
-    fmt::print("{}, {} parameters, {}, {} rank{}, strategy {}, batch {}\n", model_, parameters, precision_, comm.size(),
-               comm.size() == 1 ? "" : "s", strategy.source, options_.batch);
+    fmt::print("{}, {} parameters, {}, {}, strategy {}, batch {}\n", model_, parameters, precision_,
+               count_text(comm.size(), "rank"), strategy.source, options_.batch);
     fmt::print("{}\n", describe(data, network));
     for (const std::string& line : explanation) fmt::print("{}\n", line);
     std::fflush(stdout);
@@ -311,7 +362,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
       if (!speaks) return;
       folder.emplace(run_,
                      options_of(*command_, {"--run", "--config", "--resume", "--json", "--trace", "--export",
-                                            "--trace-steps", "--progress"}),
+                                            "--trace-steps", "--compare", "--progress"}),
                      comm.size(), checkpoint_.resumes());
       observers.add(folder->metrics());
     });
@@ -322,11 +373,13 @@ void TrainCommand::run(const comm::Communicator& comm) const {
                                                      : &TrainCommand::train<float>;
   const nn::TrainReport report = (this->*train_with)(comm, network, strategy, data, observer);
   speaker.reset();
+  std::optional<StepComparison> comparison;
+  if (predicted) comparison = compare_over_ranks(comm, *predicted, report);
   const std::string trace = trace_.empty() ? "" : trace_text(comm, report, train_run(comm, strategy));
 
   comm::collectively(comm, "aloni train", [&] {
     if (!speaks) return;
-    fmt::print("{}", summary(report));
+    fmt::print("{}{}", summary(report), comparison ? to_text(*comparison) : "");
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw FileError("aloni train", "standard output", "cannot be written",
                       "a device with free space for the results");
@@ -340,7 +393,10 @@ void TrainCommand::run(const comm::Communicator& comm) const {
         if (!error) error = std::current_exception();
       }
     };
-    if (!json_.empty()) attempt([&] { write_result_file(json_, to_json(report, train_run(comm, strategy))); });
+    if (!json_.empty())
+      attempt([&] {
+        write_result_file(json_, to_json(report, train_run(comm, strategy), comparison ? &*comparison : nullptr));
+      });
     if (!trace_.empty()) {
       attempt([&] {
         write_result_file(trace_, trace);

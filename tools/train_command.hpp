@@ -11,9 +11,12 @@
 #include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/progress.hpp>
+#include <aloni/tools/step_comparison.hpp>
 #include <aloni/tools/strategy_argument.hpp>
 #include <aloni/tools/train_output.hpp>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace CLI {
@@ -47,6 +50,12 @@ class TrainCommand {
                                     const std::optional<model::Machine>& machine) const;
   /// The machine of --machine. Its measured all-reduces decide those of `comm`. Collective.
   std::optional<model::Machine> read_machine(const comm::Communicator& comm) const;
+  /// The steps to time for --trace and --compare.
+  std::int64_t timed_steps(const nn::TrainAndTestSets& data) const;
+  /// The step of this rank by the cost model, for --compare. Collective.
+  StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                         const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
+                         const std::optional<model::Machine>& machine) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;
 
@@ -59,6 +68,7 @@ class TrainCommand {
   std::string input_;
   std::int64_t classes_ = 0;
   std::int64_t trace_steps_ = 3;
+  bool compare_ = false;
   std::int64_t seed_ = 1;  // signed, because the parser would turn -1 into a large number
   DataArguments data_;
   OptimiserArguments optimiser_;

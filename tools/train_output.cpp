@@ -13,6 +13,34 @@
 
 namespace aloni::tools {
 
+namespace {
+
+nlohmann::ordered_json json_of(const ComparedTime& time) {
+  return {{"name", time.name},
+          {"predicted_seconds", time.predicted},
+          {"measured_seconds", time.measured},
+          {"error", time.error()}};
+}
+
+nlohmann::ordered_json json_of(const StepComparison& comparison) {
+  nlohmann::ordered_json json{{"machine", comparison.machine},
+                              {"steps", comparison.steps},
+                              {"input_seconds", comparison.input},
+                              {"step", json_of(comparison.step)}};
+  for (const auto& [name, times] : {std::pair("phases", &comparison.phases), std::pair("kinds", &comparison.kinds),
+                                    std::pair("layers", &comparison.layers), std::pair("nodes", &comparison.nodes)}) {
+    json[name] = nlohmann::ordered_json::array();
+    for (const ComparedTime& time : *times) json[name].push_back(json_of(time));
+  }
+  const ComparedTime* worst = comparison.worst_layer();
+  json["mean_error"] = comparison.mean_error();
+  json["worst_error"] = worst ? nlohmann::ordered_json(worst->error()) : nlohmann::ordered_json();
+  json["worst_layer"] = worst ? nlohmann::ordered_json(worst->name) : nlohmann::ordered_json();
+  return json;
+}
+
+}  // namespace
+
 std::string value_text(const nn::Metric& metric) {
   return metric.name == "top5_accuracy" ? fmt::format("{:.2f} %", 100 * metric.value)
                                         : fmt::format("{:.4f}", metric.value);
@@ -71,7 +99,7 @@ std::string summary(const nn::TrainReport& report) {
                             bytes_text(report.predicted_memory_bytes));
 }
 
-std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
+std::string to_json(const nn::TrainReport& report, const TrainRun& run, const StepComparison* comparison) {
   nlohmann::ordered_json json;
   json["losses"] = report.losses;
   json["epochs"] = nlohmann::ordered_json::array();
@@ -90,6 +118,7 @@ std::string to_json(const nn::TrainReport& report, const TrainRun& run) {
   if (!report.recomputed.empty()) json["recomputed"] = report.recomputed;
   json["bytes_sent"] = report.bytes_sent;
   json["messages"] = report.messages;
+  if (comparison) json["comparison"] = json_of(*comparison);
   json["run"] = {{"version", version()},       {"model", run.model}, {"data", run.data},   {"strategy", run.strategy},
                  {"precision", run.precision}, {"ranks", run.ranks}, {"batch", run.batch}, {"seed", run.seed}};
   // A path may contain bytes that are not UTF-8.

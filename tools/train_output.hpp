@@ -2,6 +2,7 @@
 // Output of `aloni train`, for people (rank 0 only) and for programs.
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/progress.hpp>
+#include <aloni/tools/step_comparison.hpp>
 
 #include <array>
 #include <string>
@@ -46,7 +47,10 @@ std::string summary(const nn::TrainReport& report);
 /// "predicted_memory_bytes", "bytes_sent", "messages", "run": {version, members of TrainRun}}. Names of metrics are
 /// those of nn/metrics.hpp after "test_". Without a test set no member begins with "test_". "bytes_sent" and
 /// "messages" are those of one training step. Numbers that are not finite become null.
-std::string to_json(const nn::TrainReport& report, const TrainRun& run);
+/// With a comparison there is "comparison": {"machine", "steps", "input_seconds", "step", "phases", "kinds", "layers",
+/// "nodes", "mean_error", "worst_error", "worst_layer"}. "step" and the elements of the lists are {"name",
+/// "predicted_seconds", "measured_seconds", "error"}. Nodes are those of rank 0. See StepComparison.
+std::string to_json(const nn::TrainReport& report, const TrainRun& run, const StepComparison* comparison = nullptr);
 
 /// The times of all ranks as Chrome trace events (core/trace.hpp) on rank 0; empty on the other ranks.
 /// Collective. @pre report.times

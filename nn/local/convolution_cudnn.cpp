@@ -1,5 +1,6 @@
 #include <aloni/core/comm/device/native_stream.hpp>
 #include <aloni/core/config.hpp>
+#include <aloni/core/error.hpp>
 #include <aloni/nn/local/bias.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/cudnn_plans.hpp>

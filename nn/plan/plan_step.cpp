@@ -339,6 +339,10 @@ class StepPlanner {
             std::move(plan), source_offset, destination_offset};
   }
 
+  static TransferPurpose purpose_of(bool same_distribution) {
+    return same_distribution ? TransferPurpose::ghosts : TransferPurpose::redistribution;
+  }
+
   void connect(int i, Edge& edge) {
     const Distribution& from = layers_.output_of(edge.plan.source);
     const BufferId producer = output_of(edge.plan.source);
@@ -357,7 +361,7 @@ class StepPlanner {
       } else if (const Box box = needed(rank()); !box.empty()) {
         moves.local = {{.destination = box, .source = box}};
       }
-      edge.fetch = TransferWork{.name = name_of(i) + "_x"};
+      edge.fetch = TransferWork{.purpose = purpose_of(same_distribution(edge.plan)), .name = name_of(i) + "_x"};
       edge.fetch->items.push_back(item(producer, edge.x, std::move(moves), 0, edge.plan.channel_offset));
     }
     if (trains() && wants_gradient(edge.plan.source) && !writes_gradient_directly(i, edge.plan))
@@ -390,7 +394,7 @@ class StepPlanner {
                                          layer(i).blocks.neighbours(rank()))));
     }
     if (!same || concatenates(i)) {
-      edge.back = TransferWork{.name = name_of(i) + "_dx"};
+      edge.back = TransferWork{.purpose = purpose_of(same), .name = name_of(i) + "_dx"};
       edge.back->items.push_back(item(edge.folded, edge.result,
                                       halo::plan_redistribution(edge.plan.distribution, producer, rank()),
                                       edge.plan.channel_offset));

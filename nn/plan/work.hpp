@@ -270,7 +270,13 @@ struct TransferItemPlan {
   /// Positions in the buffers of the plan's channel 0; above 0 for inputs of a concatenation.
   Index source_channels = 0, destination_channels = 0;
 };
+enum class TransferPurpose : std::uint8_t {
+  ghosts,          ///< of one distribution, or their sums in the owned cells
+  redistribution,  ///< between the distributions of two layers
+  partial_sums     ///< of the ranks that share outputs of a convolution
+};
 struct TransferWork {
+  TransferPurpose purpose = TransferPurpose::ghosts;
   bool adjoint = false;
   std::string name;  ///< part of labels of kernels and messages
   std::vector<TransferItemPlan> items = {};

@@ -119,7 +119,7 @@ class Training {
   std::optional<Checkpoints> checkpoints_;
   TimedSteps timed_;
   TrainReport report_;
-  std::vector<double> step_seconds_;
+  std::vector<double> step_seconds_, timed_step_seconds_;
   double train_seconds_ = 0;
   Index trained_ = 0;  ///< samples
   /// The epochs of the report, as a checkpoint saves them.

@@ -61,6 +61,22 @@ class Plan(unittest.TestCase):
             self.assertEqual(broken.code, FAILURE)
             self.assertIn("did you mean batch_norm?", broken.err)
 
+    def test_predicts_the_step_of_a_machine_as_simulate_does(self):
+        arguments = ["--machine", "lassen", "--model", "lenet5", "--ranks", "8"]
+        for strategy in ("n2h2w2", "auto"):
+            text, plan = self.plan(*arguments, "--strategy", strategy)
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder, "step.json")
+                self.assertEqual(aloni("simulate", *arguments, "--strategy", strategy, "--json", str(path)).code, 0)
+                step = json.loads(path.read_text())
+            self.assertEqual(plan["step_seconds"], step["step_seconds"])
+            self.assertEqual([layer["split"] for layer in plan["layers"]], [layer["grid"] for layer in step["layers"]])
+            for mine, theirs in zip(plan["layers"], step["layers"]):
+                self.assertAlmostEqual(mine["seconds"], theirs["kernels"] + theirs["copies"] + theirs["waits"])
+                self.assertTrue(mine["reason"])
+                if strategy == "auto":
+                    self.assertIn(mine["reason"], text)
+
     def test_is_the_same_for_any_number_of_processes(self):
         arguments = ["--ranks", "6", "--strategy", "h3f2", "--precision", "double"]
         self.assertEqual(self.plan(*arguments, ranks=0), self.plan(*arguments, ranks=2))

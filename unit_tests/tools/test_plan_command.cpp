@@ -31,6 +31,7 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({"--model", "net.json", "--export", "other.json"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");
   EXPECT_EQ(fault({"--recompute", "auto", "--memory-limit", "1.5GiB"}), "");
+  EXPECT_EQ(fault({"--machine", "lassen", "--strategy", "auto"}), "");
 }
 
 TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
@@ -45,6 +46,11 @@ TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
   };
   for (const auto& [flag, value] : cases)
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected")));
+  EXPECT_THAT(fault({"--machine", "lasen"}), HasSubstr("did you mean lassen?"));
+  EXPECT_THAT(fault({"--strategy", "auto"}), AllOf(HasSubstr("--strategy = auto"), HasSubstr("--machine NAME")));
+  for (const auto& [flag, value] : {std::pair("--complete", "n"), std::pair("--recompute", "auto")})
+    EXPECT_THAT(fault({"--machine", "lassen", "--strategy", "auto", flag, value}),
+                AllOf(HasSubstr(flag), HasSubstr("--strategy auto")));
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));
   EXPECT_THAT(fault({"--draw", ""}), HasSubstr("--draw"));
   EXPECT_THAT(fault({"--draw", "a", "--json", "a"}), AllOf(HasSubstr("--draw = a"), HasSubstr("--json")));

@@ -45,6 +45,17 @@ class Simulate(unittest.TestCase):
         arguments = ["--ranks", "4", "--strategy", "h2w2", "--machine"]
         self.assertEqual(self.simulate(*arguments, str(MACHINES / "lassen.json")), self.simulate(*arguments, "lassen"))
 
+    def test_writes_the_time_line_of_a_step(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "trace.json")
+            _, step = self.simulate("--machine", "lassen", "--ranks", "2", "--strategy", "h2", "--trace", str(path))
+            trace = json.loads(path.read_text())
+        self.assertEqual(trace["otherData"]["machine"], "lassen")
+        steps = {e["pid"]: e["dur"] for e in trace["traceEvents"] if e["name"] == "step"}
+        self.assertEqual(set(steps), {0, 1})
+        self.assertAlmostEqual(max(steps.values()) * 1e-6, step["step_seconds"], delta=0.1 * step["step_seconds"])
+        self.refused(FAILURE, ["nowhere"], "--machine", "lassen", "--trace", "nowhere/trace.json")
+
     def test_sweeps_over_all_lists(self):
         _, sweep = self.simulate("--machine", "a100_cluster", "--ranks", "1,2", "--batch", "8,16,32",
                                  "--strategy", "h1", "--complete", "n", "--flops-factor", "1,2",

@@ -88,6 +88,10 @@ TEST(SimulateCommand, NamesTheFlagAndItsValueOutOfRange) {
     EXPECT_THAT(fault({flag, value}), AllOf(HasSubstr(flag), HasSubstr(value), HasSubstr("expected"))) << flag;
   EXPECT_THAT(fault({"--machine", "lasen"}), HasSubstr("did you mean lassen?"));
   EXPECT_THAT(fault({"--json", ""}), HasSubstr("--json"));
+  EXPECT_EQ(fault({"--trace", "trace.json"}), "");
+  EXPECT_THAT(fault({"--trace", ""}), HasSubstr("--trace"));
+  EXPECT_THAT(fault({"--trace", "a", "--json", "a"}), AllOf(HasSubstr("--trace = a"), HasSubstr("--json")));
+  EXPECT_THAT(fault({"--trace", "a", "--ranks", "1,2"}), AllOf(HasSubstr("--trace = a"), HasSubstr("2 combinations")));
   EXPECT_THAT(test::fault_of<SimulateCommand>({"simulate"}), HasSubstr("--machine"));
 }
 

@@ -176,6 +176,45 @@ TEST(Simulation, ShowsFactorsOnlyWhereTheyDiffer) {
   EXPECT_THAT(to_text(r, results), AllOf(testing::Not(HasSubstr("x ")), HasSubstr("backward")));
 }
 
+// One process for each rank that was walked; its slices fill the step as those of a timed one do.
+TEST(Simulation, DrawsTheTimeLineOfEachWalkedRank) {
+  SimulationRequest r = request("lenet5");
+  EXPECT_TRUE(simulated(r, on_ranks(2, "h2")).traces.empty());
+  r.timeline = true;
+  const SimulationCase two = on_ranks(2, "h2");
+  const SimulatedCase result = simulated(r, two);
+  ASSERT_EQ(result.traces.size(), 2U);
+  double communication = 0, kernels = 0;
+  const Trace& slowest = result.traces[static_cast<std::size_t>(result.step.slowest_rank)];
+  for (const TraceSlice& slice : slowest.slices) {
+    const double seconds = 1e-9 * static_cast<double>(slice.end - slice.start);
+    if (slowest.rows[static_cast<std::size_t>(slice.row)] == "compute") kernels += seconds;
+    if (slowest.rows[static_cast<std::size_t>(slice.row)] == "communication") communication += seconds;
+  }
+  EXPECT_NEAR(communication, result.step.exposed_communication, 1e-6);
+  EXPECT_NEAR(kernels + communication, result.step.seconds, 0.01 * result.step.seconds);
+  const auto json = nlohmann::json::parse(trace_text(r, two, result));
+  EXPECT_EQ(json["otherData"]["machine"], "x86_server");
+  double earliest = 1;
+  std::vector<std::string> names;
+  for (const auto& event : json["traceEvents"]) {
+    if (event["ph"] == "X") earliest = std::min(earliest, event["ts"].get<double>());
+    if (event["ph"] == "X") names.push_back(event["name"]);
+  }
+  EXPECT_EQ(earliest, 0);
+  EXPECT_THAT(names, testing::IsSupersetOf({"step", "forward conv1", "backward conv2: filters"}));
+  const SimulatedCase many = simulated(r, on_ranks(64, "n64"));
+  ASSERT_LT(many.traces.size(), 64U);
+  EXPECT_THAT(many.traces[0].name, HasSubstr(" like it"));
+}
+
+TEST(QuantityText, CountsWithAndWithoutAPlural) {
+  EXPECT_EQ(count_text(1, "message"), "1 message");
+  EXPECT_EQ(count_text(0, "message"), "0 messages");
+  EXPECT_EQ(ranks_text(1, 0), "1 rank on 1 node");
+  EXPECT_EQ(ranks_text(6, 4), "6 ranks on 2 nodes");
+}
+
 TEST(QuantityText, OfSecondsHasThreeDigits) {
   EXPECT_EQ(seconds_text(0), "0 s");
   EXPECT_EQ(seconds_text(1.2345), "1.23 s");

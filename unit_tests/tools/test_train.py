@@ -110,6 +110,22 @@ class Train(unittest.TestCase):
             names = [event["name"] for event in json.load(file)["traceEvents"]]
         self.assertEqual([name for name in names if name.startswith("step ")], ["step 1", "step 2"])
 
+    def test_compares_the_step_with_the_prediction(self):
+        # 8,000 images in mini-batches of 96: the last one of each epoch has fewer.
+        arguments = ["--steps", "100", "--batch", "96", "--strategy", "h2", "--machine", "x86_server", "--compare"]
+        report, result = self.train(*arguments, "--recompute", "conv1", ranks=2)
+        found = report["comparison"]
+        self.assertEqual((found["machine"], found["steps"]), ("x86_server", 20))
+        self.assertIn(f"error       {100 * found['mean_error']:.1f} % of the time of layers", result.out)
+        for row in [found["step"], *found["phases"], found["layers"][0]]:
+            self.assertGreater(row["predicted_seconds"], 0)
+            self.assertGreater(row["measured_seconds"], 0)
+        self.assertEqual([layer["name"] for layer in found["layers"]][::12], ["conv1", "no layer"])
+        kernels = {kind["name"]: kind["measured_seconds"] for kind in found["kinds"]}
+        self.assertTrue(all(kernels[kind] > 0 for kind in ("convolution_forward", "dense", "halo", "collective")))
+        for list_name in ("phases", "layers"):  # both are sums over all nodes
+            self.assertAlmostEqual(sum(row["measured_seconds"] for row in found[list_name]), sum(kernels.values()))
+
     def test_losses_depend_only_on_the_seed(self):
         def losses(seed):
             return self.train("--steps", "3", "--seed", seed, ranks=1)[0]["losses"]

@@ -150,6 +150,16 @@ TEST(TrainCommand, NamesTheFlagAndItsValueOutOfRange) {
   EXPECT_THAT(fault({"--trace-steps", "2"}), AllOf(HasSubstr("--trace-steps"), HasSubstr("--trace FILE")));
 }
 
+TEST(TrainCommand, ComparesOnlyStepsThatTheModelPredicts) {
+  EXPECT_EQ(fault({"--compare"}), "");  // with the machine of the automatic strategy
+  EXPECT_EQ(fault({"--compare", "--strategy", "h2", "--machine", "x86_server", "--trace-steps", "9"}), "");
+  EXPECT_THAT(fault({"--compare", "--strategy", "h2"}),
+              AllOf(HasSubstr("--compare"), HasSubstr("aloni calibrate"), HasSubstr("--machine NAME")));
+  EXPECT_THAT(fault({"--compare", "--accumulate", "2"}), AllOf(HasSubstr("--compare"), HasSubstr("--accumulate 1")));
+  EXPECT_THAT(fault({"--compare", "--gradients", "majority", "--machine", "lassen"}),
+              AllOf(HasSubstr("--compare"), HasSubstr("--gradients all")));
+}
+
 TEST(TrainCommand, TakesExtentsAndClassesForSyntheticDataOnly) {
   EXPECT_EQ(fault({"--data", "synthetic", "--steps", "2", "--input", "32x32x3", "--classes", "4"}), "");
   EXPECT_THAT(fault({"--input", "32x32x3"}), AllOf(HasSubstr("--input"), HasSubstr("synthetic")));

@@ -240,7 +240,7 @@ void ConvolutionPlanner::compute_in_chunks(Pass& pass, int chunks) {
       pass.complete.push_back(alias(complete, "_sums", k, own(k)));
       destination = pass.complete.back();
     }
-    TransferWork transfer{.adjoint = true, .name = options_.label + "_sums"};
+    TransferWork transfer{.purpose = TransferPurpose::partial_sums, .adjoint = true, .name = options_.label + "_sums"};
     transfer.items.push_back({destination, pass.sums.back(), own(k), mine,
                               halo::plan_redistribution(
                                   d.target(), d.target(), [&](int r) { return part(r, k); }, halo::BoundaryConditions{},

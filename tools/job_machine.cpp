@@ -1,0 +1,33 @@
+#include <aloni/tools/job_machine.hpp>
+
+#include <aloni/model/shipped_machines.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace aloni::tools {
+
+model::Machine job_machine(const std::optional<model::Machine>& given, const comm::Communicator& comm,
+                           const KernelPlace& place) {
+  model::Machine machine = given ? *given : model::find_machine(place.on_host ? "x86_server" : "a100_cluster");
+  machine.planning = place.planning;
+  machine.planning.nodes.clear();
+  std::size_t most = 1;
+  for (const std::vector<int>& ranks : comm.ranks_by_node()) most = std::max(most, ranks.size());
+  machine.ranks_per_node = static_cast<int>(most);
+  machine.threads_per_rank = place.threads;
+  machine.most_nodes = 0;
+  machine.memory_bytes = 0;  // --memory-limit decides
+  return machine;
+}
+
+nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations) {
+  nn::StepOptions step{.activations = activations, .backend = options.backend};
+  step.optimiser = nn::kind_of(options.optimiser);
+  step.update_options = options.update;
+  step.update = options.accumulate == 1;
+  return step;
+}
+
+}  // namespace aloni::tools

@@ -1,0 +1,26 @@
+#pragma once
+// A running job as the cost model sees it, and the step that its training executes.
+//
+//   const model::Machine machine = job_machine(given, comm, kernel_place(comm, type));
+//   const nn::StepOptions step = step_options_of(train_options, type);
+//   simulate(network, layers, machine, MachineKernels(machine, machine.ranks_per_node, machine.threads_per_rank),
+//            {.step = step});
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/model/machine.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/trainer.hpp>
+#include <aloni/tools/machine_measurement.hpp>
+
+#include <optional>
+
+namespace aloni::tools {
+
+/// The costs of a machine with the ranks and nodes of `comm`, and the planners of this build. `given`: empty: a machine
+/// that ships, with processors of the same kind. Its memory is 0, "not known". Not collective; equal on all ranks.
+model::Machine job_machine(const std::optional<model::Machine>& given, const comm::Communicator& comm,
+                           const KernelPlace& place);
+
+/// The step of a training with these options, without recomputation. @pre options.gradients is GradientReduction::all
+nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations);
+
+}  // namespace aloni::tools

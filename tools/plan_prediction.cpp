@@ -1,0 +1,130 @@
+#include <aloni/tools/plan_prediction.hpp>
+
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/nn/network_plan.hpp>
+#include <aloni/nn/strategy.hpp>
+#include <aloni/tools/plan_summary.hpp>
+#include <aloni/tools/quantity_text.hpp>
+#include <aloni/tools/text_table.hpp>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace aloni::tools {
+
+namespace {
+
+constexpr std::size_t most_columns = 100;
+
+nn::StepOptions step_options_of(const PlanRequest& request) {
+  return {.activations = request.activations, .optimiser = request.optimiser};
+}
+
+/// Few ranks do not share their node with absent ones.
+model::MachineKernels kernels_for(const PlanRequest& request, const model::Machine& machine) {
+  return {machine, std::min(request.ranks, machine.ranks_per_node), machine.threads_per_rank};
+}
+
+std::vector<std::string> cells_of(const std::string& layer, const PredictedTime& time) {
+  return {layer,
+          seconds_text(time.seconds()),
+          seconds_text(time.compute),
+          seconds_text(time.communication.halos),
+          seconds_text(time.communication.redistributions),
+          seconds_text(time.communication.sums),
+          seconds_text(time.exposed)};
+}
+
+std::string text_of_reasons(const PlanPrediction& prediction, const nn::NetworkDescription& network) {
+  std::size_t name = 0, reason = 0;
+  for (std::size_t i = 0; i < prediction.reasons.size(); ++i) {
+    name = std::max(name, network.layers[i].name.size());
+    reason = std::max(reason, prediction.reasons[i].text.size());
+  }
+  const bool beside = name + 2 + reason <= most_columns;
+  std::string text;
+  for (std::size_t i = 0; i < prediction.reasons.size(); ++i) {
+    const std::string& layer = network.layers[i].name;
+    text += beside ? fmt::format("{:<{}}  {}\n", layer, name, prediction.reasons[i].text)
+                   : fmt::format("{}\n    {}\n", layer, prediction.reasons[i].text);
+  }
+  return text;
+}
+
+}  // namespace
+
+PredictedTime& PredictedTime::operator+=(const PredictedTime& other) {
+  compute += other.compute;
+  communication += other.communication;
+  exposed += other.exposed;
+  return *this;
+}
+
+model::StrategyChoice choose(PlanRequest& request, const model::Machine& machine) {
+  const model::MachineKernels kernels = kernels_for(request, machine);
+  model::StrategyChoice choice = choose_strategy(request.network, machine, request.ranks,
+                                                 {.samples = request.batch,
+                                                  .memory_bytes = static_cast<double>(request.memory_limit.value_or(0)),
+                                                  .step = step_options_of(request),
+                                                  .kernels = &kernels});
+  request.strategy = choice.strategy;
+  return choice;
+}
+
+PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, const model::Machine& machine,
+                       const std::optional<model::StrategyChoice>& choice) {
+  const auto splits = nn::resolve(request.strategy, request.network, request.ranks);
+  const nn::NetworkPlan layers = nn::plan_network(request.network, splits, request.ranks, request.batch);
+  model::SimulationOptions options{.step = step_options_of(request)};
+  options.step.recompute = summary.recomputation.blocks;
+  const model::SimulatedStep step = simulate(request.network, layers, machine, kernels_for(request, machine), options);
+
+  PlanPrediction prediction{.machine = machine.name, .step_seconds = step.seconds};
+  for (std::size_t i = 0; i < step.layers.size(); ++i) {
+    const model::RankTime& time = step.layers[i];
+    prediction.layers.push_back({time.kernels, step.communication[i], time.copies + time.waits});
+    prediction.total += prediction.layers.back();
+  }
+  for (std::size_t i = 0; i < request.network.layers.size(); ++i) {
+    SplitReason& reason = prediction.reasons.emplace_back();
+    if (!choice) {
+      reason.text = "given: " + request.strategy.source;
+      continue;
+    }
+    const model::LayerChoice& layer = choice->layers[i];
+    reason.text = layer.reason;
+    if (layer.runner_up) reason.runner_up = to_string(*layer.runner_up);
+    reason.runner_up_seconds = layer.runner_up_seconds;
+  }
+  prediction.chosen = choice.has_value();
+  if (choice) prediction.uniform = choice->uniform;
+  prediction.memory_bytes = summary.peak_bytes;
+  prediction.machine_memory_bytes = static_cast<Index>(machine.memory_bytes);
+  return prediction;
+}
+
+std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescription& network) {
+  std::string text = fmt::format("Predicted seconds of the slowest rank on machine {}:\n\n", prediction.machine);
+  std::vector<std::vector<std::string>> rows{
+      {"layer", "time", "compute", "halo", "redistribution", "collective", "exposed"}};
+  for (std::size_t i = 0; i < prediction.layers.size(); ++i)
+    rows.push_back(cells_of(i < network.layers.size() ? network.layers[i].name : "no layer", prediction.layers[i]));
+  rows.push_back(cells_of("total", prediction.total));
+  text += text_table(rows, 1);
+  text += "\nThe time is compute and exposed. Communication counts by itself, also the part that kernels hide.\n";
+  text += fmt::format("step       {}\n", seconds_text(prediction.step_seconds));
+  if (prediction.uniform)
+    text += fmt::format("           {} with the best grid for all layers, {}\n",
+                        seconds_text(prediction.uniform->seconds), to_string(prediction.uniform->split));
+  if (!prediction.feasible())
+    text += fmt::format("infeasible {} more memory than the {} of a rank\n",
+                        bytes_text(prediction.memory_bytes - prediction.machine_memory_bytes),
+                        bytes_text(prediction.machine_memory_bytes));
+  if (prediction.chosen)
+    text += "\nThe best other split of each layer, and why it lost:\n\n" + text_of_reasons(prediction, network);
+  return text;
+}
+
+}  // namespace aloni::tools

@@ -1,0 +1,135 @@
+#include <aloni/core/error.hpp>
+#include <aloni/model/shipped_machines.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/tools/plan_prediction.hpp>
+#include <aloni/tools/plan_summary.hpp>
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string>
+
+namespace aloni::tools {
+namespace test_plan_prediction {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+PlanRequest request(const std::string& model, const std::string& split, const model::Machine& machine, int ranks) {
+  PlanRequest r{.model = model,
+                .network = nn::make_model(model),
+                .strategy = nn::Strategy::uniform(nn::LayerSplit::parse(split)),
+                .batch = 64,
+                .ranks = ranks};
+  r.ranks_per_node = machine.ranks_per_node;
+  r.machine = description_of(machine, ranks);
+  return r;
+}
+
+/// Conv1 and its followers split by height, the others by sample: values move between them.
+nn::Strategy mixed() { return nn::Strategy::parse("*1 h4\n* n4\n", "mixed"); }
+
+PlanSummary predicted(PlanRequest& r, const model::Machine& machine, bool chooses) {
+  std::optional<model::StrategyChoice> choice;
+  if (chooses) choice = choose(r, machine);
+  PlanSummary summary = summarise(r);
+  summary.prediction = predict(r, summary, machine, choice);
+  return summary;
+}
+
+TEST(PlanPrediction, AddsUpToTheStep) {
+  const model::Machine machine = model::find_machine("x86_server");
+  PlanRequest r = request("lenet5", "h4", machine, 4);
+  const PlanPrediction p = *predicted(r, machine, false).prediction;
+  ASSERT_EQ(p.layers.size(), 13U);
+  double sum = 0;
+  for (const PredictedTime& layer : p.layers) sum += layer.seconds();
+  EXPECT_DOUBLE_EQ(sum, p.total.seconds());
+  EXPECT_NEAR(sum, p.step_seconds, 0.01 * p.step_seconds);
+  EXPECT_GT(p.total.exposed, 0);
+}
+
+TEST(PlanPrediction, TellsHalosFromRedistributionsAndSums) {
+  const model::Machine machine = model::find_machine("x86_server");
+  const auto total_of = [&](const std::string& split, const std::optional<nn::Strategy>& strategy) {
+    PlanRequest r = request("lenet5", split, machine, 4);
+    if (strategy) r.strategy = *strategy;
+    return predicted(r, machine, false).prediction->total.communication;
+  };
+  const auto samples = total_of("n4", {}), height = total_of("h4", {}), both = total_of("h4", mixed());
+  const auto filters = total_of("f4", {}), channels = total_of("c4", {});
+  EXPECT_EQ(samples.halos, 0);
+  EXPECT_EQ(samples.redistributions, 0);
+  EXPECT_GT(samples.sums, 0);  // of gradients
+  EXPECT_GT(height.halos, 0);
+  EXPECT_GT(both.halos, 0);
+  EXPECT_GT(both.redistributions, height.redistributions);
+  EXPECT_GT(channels.sums, 0);  // partial sums of outputs
+  EXPECT_GT(filters.sums + filters.halos, 0);
+}
+
+TEST(PlanPrediction, NamesTheRunnerUpAndWhyItLostOnlyWhereTheModelChose) {
+  const model::Machine machine = model::find_machine("lassen");
+  PlanRequest given = request("lenet5", "n4", machine, 4), chosen = given;
+  const PlanSummary of_given = predicted(given, machine, false), of_chosen = predicted(chosen, machine, true);
+  EXPECT_LE(of_chosen.prediction->step_seconds, of_given.prediction->step_seconds);
+  EXPECT_THAT(to_text(given, of_given), AllOf(HasSubstr("on machine lassen"), Not(HasSubstr("why it lost"))));
+  EXPECT_EQ(of_given.prediction->reasons[0].text, "given: n4");
+  const std::string text = to_text(chosen, of_chosen);
+  EXPECT_THAT(text, AllOf(HasSubstr("why it lost"), HasSubstr("with the best grid for all layers")));
+  for (const SplitReason& reason : of_chosen.prediction->reasons) EXPECT_THAT(text, HasSubstr(reason.text));
+  const SplitReason& first = of_chosen.prediction->reasons[0];
+  ASSERT_TRUE(first.runner_up);
+  EXPECT_THAT(first.text, HasSubstr(*first.runner_up));
+}
+
+TEST(PlanPrediction, HasTheSameFiguresInJson) {
+  const model::Machine machine = model::find_machine("lassen");
+  PlanRequest r = request("lenet5", "n4", machine, 4);
+  PlanSummary summary = predicted(r, machine, true);
+  auto json = nlohmann::json::parse(to_json(r, summary));
+  const PlanPrediction& p = *summary.prediction;
+  EXPECT_EQ(json["step_seconds"], p.step_seconds);
+  EXPECT_EQ(json["run"]["machine"], "lassen");
+  EXPECT_EQ(json["feasible"], true);
+  for (std::size_t i = 0; i < p.reasons.size(); ++i) {
+    const auto& layer = json["layers"][i];
+    EXPECT_EQ(layer["split"], layer["grid"]);
+    EXPECT_EQ(layer["seconds"], layer["compute_seconds"].get<double>() + layer["exposed_seconds"].get<double>());
+    EXPECT_EQ(layer["halo_seconds"], p.layers[i].communication.halos);
+    EXPECT_EQ(layer["redistribution_seconds"], p.layers[i].communication.redistributions);
+    EXPECT_EQ(layer["collective_seconds"], p.layers[i].communication.sums);
+    EXPECT_EQ(layer["reason"], p.reasons[i].text);
+    EXPECT_EQ(layer["runner_up"].is_null(), !p.reasons[i].runner_up);
+  }
+  summary.prediction.reset();
+  json = nlohmann::json::parse(to_json(r, summary));
+  EXPECT_FALSE(json.contains("step_seconds"));
+  EXPECT_FALSE(json["layers"][0].contains("seconds"));
+}
+
+TEST(PlanPrediction, SaysThatTheMachineHasTooLittleMemory) {
+  model::Machine machine = model::find_machine("lassen");
+  machine.memory_bytes = 1e6;
+  PlanRequest r = request("lenet5", "n4", machine, 4);
+  const PlanSummary summary = predicted(r, machine, false);
+  EXPECT_FALSE(summary.prediction->feasible());
+  EXPECT_THAT(to_text(r, summary), HasSubstr("infeasible"));
+  machine.memory_bytes = 1000;
+  machine.most_nodes = 1;  // the error looks for more ranks that would do
+  EXPECT_THROW(predicted(r, machine, true), InvalidArgument);
+}
+
+TEST(PlanPrediction, FitsIntoAHundredColumns) {
+  const model::Machine machine = model::find_machine("lassen");
+  PlanRequest r = request("resnet18", "n8", machine, 8);
+  const PlanSummary summary = predicted(r, machine, true);
+  std::istringstream lines(to_text(*summary.prediction, r.network));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+}
+
+}  // namespace test_plan_prediction
+}  // namespace aloni::tools
