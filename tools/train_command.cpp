@@ -380,6 +380,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   comm::collectively(comm, "aloni train", [&] {
     if (!speaks) return;
     fmt::print("{}{}", summary(report), comparison ? to_text(*comparison) : "");
+    if (predicted && !comparison) fmt::print("compare     no step was left to run\n");
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw FileError("aloni train", "standard output", "cannot be written",
                       "a device with free space for the results");

@@ -121,10 +121,15 @@ class Train(unittest.TestCase):
             self.assertGreater(row["predicted_seconds"], 0)
             self.assertGreater(row["measured_seconds"], 0)
         self.assertEqual([layer["name"] for layer in found["layers"]][::12], ["conv1", "no layer"])
-        kernels = {kind["name"]: kind["measured_seconds"] for kind in found["kinds"]}
-        self.assertTrue(all(kernels[kind] > 0 for kind in ("convolution_forward", "dense", "halo", "collective")))
+        kinds = {kind["name"]: kind["measured_seconds"] for kind in found["kinds"]}
+        self.assertTrue(all(kinds[kind] > 0 for kind in ("convolution_forward", "dense", "halo", "collective")))
         for list_name in ("phases", "layers"):  # both are sums over all nodes
-            self.assertAlmostEqual(sum(row["measured_seconds"] for row in found[list_name]), sum(kernels.values()))
+            self.assertAlmostEqual(sum(row["measured_seconds"] for row in found[list_name]), sum(kinds.values()))
+        # The only step whose nodes are not timed gives the time of a step.
+        run = os.path.join(self.folder, "run")
+        report, _ = self.train("--steps", "10", "--compare", "--trace-steps", "9", "--run", run, ranks=1)
+        with open(os.path.join(run, "metrics.jsonl")) as file:
+            self.assertAlmostEqual(report["step_seconds"], json.loads(file.readline())["seconds"], places=7)
 
     def test_losses_depend_only_on_the_seed(self):
         def losses(seed):
