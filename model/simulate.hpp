@@ -7,7 +7,8 @@
 //   const SimulatedStep step = simulate(net, layers, machine, kernels);
 //   step.seconds, step.exposed_communication;
 //
-// Ranks whose plans differ by position only are walked once (nn/plan/representatives.hpp). Pure.
+// Ranks whose plans differ by position only are walked once (nn/plan/representatives.hpp). Ranks and links of unequal
+// speed are in variation.hpp. Pure.
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/network_description.hpp>
@@ -27,6 +28,8 @@ struct SimulationOptions {
   double kernel_scale = 1;
   /// SimulatedStep has the actions of all walked ranks.
   bool timeline = false;
+  /// Up to this number all ranks are walked, with the messages of a real run. Beyond it, equal plans are walked once.
+  int most_single_ranks = 8;
 };
 
 /// Seconds of one rank. On a host `kernels + copies + waits` is the time of all its actions. On a device copies run

@@ -16,6 +16,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdio>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -26,6 +27,8 @@ namespace {
 constexpr std::int64_t most_simulated_ranks = 1'000'000;
 constexpr double least_factor = 1e-3, most_factor = 1e3;
 constexpr std::size_t most_cases = 1000;
+constexpr double most_sigma = 3;
+constexpr std::int64_t most_draws = 100'000;
 
 template <class T>
 std::optional<std::vector<T>> parse_list(const std::string& text, T least, T most) {
@@ -65,6 +68,15 @@ std::optional<std::vector<double>> parse_numbers(const std::string& text, double
   return parse_list(text, least, most);
 }
 
+std::optional<SlowLinks> parse_slow_links(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  if (colon == std::string::npos) return std::nullopt;
+  const auto share = parse_numbers(text.substr(0, colon), 0, 1);
+  const auto factor = parse_numbers(text.substr(colon + 1), 1, most_factor);
+  if (!share || !factor || share->size() != 1 || factor->size() != 1) return std::nullopt;
+  return SlowLinks{share->front(), factor->front()};
+}
+
 SimulateCommand::SimulateCommand(CLI::App& app)
     : command_(app.add_subcommand(
           "simulate",
@@ -85,6 +97,12 @@ SimulateCommand::SimulateCommand(CLI::App& app)
   add("--memory-bandwidth-factor", memory_bandwidth_factor_, "Bandwidth of main memory, as a multiple", "X,X,...");
   add("--link-bandwidth-factor", link_bandwidth_factor_, "Bandwidth between nodes and devices, as a multiple",
       "X,X,...");
+  add("--stragglers", stragglers_,
+      "Spread of the speed of ranks: sigma of a lognormal factor of kernels, new for each rank and step", "SIGMA");
+  add("--slow-links", slow_links_, "Share of slow links between nodes, and the factor of the times of their messages",
+      "SHARE:FACTOR");
+  add("--draws", draws_, "Random steps for --stragglers and --slow-links", "N");
+  add("--seed", seed_, "Seed of these steps", "N");
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--trace", trace_, "Also write the time line of the step to this file, for ui.perfetto.dev", "FILE");
 }
@@ -105,6 +123,17 @@ void SimulateCommand::check() const {
   check_factors("--flops-factor", flops_factor_);
   check_factors("--memory-bandwidth-factor", memory_bandwidth_factor_);
   check_factors("--link-bandwidth-factor", link_bandwidth_factor_);
+  if (!(stragglers_ >= 0 && stragglers_ <= most_sigma))
+    refuse("--stragglers", fmt::format("{}", stragglers_), fmt::format("a number from 0 to {}", most_sigma));
+  if (command_->count("--slow-links") > 0 && !parse_slow_links(slow_links_))
+    refuse("--slow-links", slow_links_.empty() ? "\"\"" : slow_links_,
+           fmt::format("SHARE:FACTOR with a share from 0 to 1 and a factor from 1 to {}: 0.01:4", most_factor));
+  check_range("--draws", draws_, 1, most_draws);
+  check_range("--seed", seed_, 0, std::numeric_limits<std::int64_t>::max());
+  if (!variation()) {
+    for (const char* option : {"--draws", "--seed"})
+      if (command_->count(option) > 0) refuse(option, "given", "--stragglers or --slow-links beside it");
+  }
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--trace") > 0 && trace_.empty()) refuse("--trace", "\"\"", "the path of a file");
   if (!trace_.empty() && trace_ == json_) refuse("--trace", trace_, "a path that differs from --json");
@@ -127,8 +156,20 @@ void SimulateCommand::add_to(comm::ReplicatedValues& values) const {
   memory_.add_to(values);
   values.add("--flops-factor", flops_factor_).add("--memory-bandwidth-factor", memory_bandwidth_factor_);
   values.add("--link-bandwidth-factor", link_bandwidth_factor_);
+  values.add("--stragglers", stragglers_).add("--slow-links", slow_links_);
+  values.add("--draws", draws_).add("--seed", seed_);
   for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_)})
     values.add(option, std::string(path.empty() ? "not given" : "given"));
+}
+
+std::optional<model::Variation> SimulateCommand::variation() const {
+  if (command_->count("--stragglers") + command_->count("--slow-links") == 0) return std::nullopt;
+  const SlowLinks slow = slow_links_.empty() ? SlowLinks{} : parse_slow_links(slow_links_).value();
+  return model::Variation{.straggler_sigma = stragglers_,
+                          .slow_link_share = slow.share,
+                          .slow_link_factor = slow.factor,
+                          .draws = static_cast<int>(draws_),
+                          .seed = static_cast<std::uint64_t>(seed_)};
 }
 
 std::vector<SimulationCase> SimulateCommand::cases() const {
@@ -160,6 +201,7 @@ void SimulateCommand::run() const {
                             .optimiser = optimiser_kind_of(optimiser_),
                             .recompute = memory_.recompute(),
                             .memory_limit = memory_.limit(),
+                            .variation = variation(),
                             .cases = cases(),
                             .timeline = !trace_.empty()};
   if (ranks_per_node_ > 0) request.machine.ranks_per_node = static_cast<int>(ranks_per_node_);

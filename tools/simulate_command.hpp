@@ -22,6 +22,12 @@ namespace aloni::tools {
 std::optional<std::vector<std::int64_t>> parse_integers(const std::string& text, std::int64_t least, std::int64_t most);
 std::optional<std::vector<double>> parse_numbers(const std::string& text, double least, double most);
 
+/// "0.01:4" of --slow-links: the share of slow links from 0 to 1, and their factor from 1 to 1,000. None for other texts.
+struct SlowLinks {
+  double share = 0, factor = 1;
+};
+std::optional<SlowLinks> parse_slow_links(const std::string& text);
+
 class SimulateCommand {
  public:
   /// Adds the subcommand and its options to `app`. @pre this object outlives `app`
@@ -38,11 +44,14 @@ class SimulateCommand {
 
  private:
   std::vector<SimulationCase> cases() const;
+  std::optional<model::Variation> variation() const;
 
   CLI::App* command_;
   std::string machine_, batch_ = "64", ranks_ = "1", precision_ = "float", optimiser_ = "sgd", json_, trace_;
   std::string flops_factor_ = "1", memory_bandwidth_factor_ = "1", link_bandwidth_factor_ = "1";
-  std::int64_t ranks_per_node_ = 0;
+  std::int64_t ranks_per_node_ = 0, draws_ = 200, seed_ = 0;
+  double stragglers_ = 0;
+  std::string slow_links_;
   NetworkArguments network_;
   StrategyArgument strategy_{FewerBlocks::refused};
   MemoryArguments memory_;

@@ -128,6 +128,11 @@ std::string share_text(double part, double whole) {
   return whole > 0 ? fmt::format("{:.1f} %", 100 * part / whole) : "";
 }
 
+std::string variation_text(const model::Variation& variation, const model::VariedSteps& steps) {
+  return fmt::format("variation  mean {}, median {}, 95 % of steps within {}; {} draws\n", seconds_text(steps.mean),
+                     seconds_text(steps.median), seconds_text(steps.percentile_95), variation.draws);
+}
+
 std::string text_of_case(const SimulationRequest& request, const SimulationCase& which, const SimulatedCase& result) {
   const model::SimulatedStep& step = result.step;
   std::string text = fmt::format("{}, {}, {} of {}, strategy {}, batch {}{}\n\n", request.model,
@@ -146,6 +151,7 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   text += "\nTimes of the slowest rank in one training step.\n";
   text += fmt::format("step       {}: {} samples in a second\n", seconds_text(step.seconds),
                       number_text(samples_per_second(which, step)));
+  if (request.variation) text += variation_text(*request.variation, result.varied);
   text += fmt::format("phases     forward and loss {}, backward {}, update {}\n", seconds_text(forward_seconds(step)),
                       seconds_text(seconds_of(step, StepPhase::backward)),
                       seconds_text(seconds_of(step, StepPhase::update)));
@@ -185,13 +191,15 @@ std::string text_of_sweep(const SimulationRequest& request, const std::vector<Si
   std::vector<std::vector<std::string>> rows{{"strategy"}};
   for (const Column& column : columns)
     if (column.shown) rows[0].emplace_back(column.heading);
-  // Beside factors there is no room for the phases.
-  const bool has_phases = std::ranges::none_of(columns, [](const Column& c) { return c.heading[0] == 'x' && c.shown; });
+  // Beside factors or a variation there is no room for the phases.
+  const bool has_phases = !request.variation &&
+                          std::ranges::none_of(columns, [](const Column& c) { return c.heading[0] == 'x' && c.shown; });
   const auto add_cells = [&](std::vector<std::string>& row, std::vector<std::string> cells) {
-    if (!has_phases) cells.erase(cells.begin() + 1, cells.begin() + 3);
+    if (!has_phases) cells.erase(cells.begin() + 3, cells.begin() + 5);
+    if (!request.variation) cells.erase(cells.begin() + 1, cells.begin() + 3);
     row.insert(row.end(), cells.begin(), cells.end());
   };
-  add_cells(rows[0], {"step", "forward", "backward", "exposed", "samples/s", "memory  "});
+  add_cells(rows[0], {"step", "mean", "95 %", "forward", "backward", "exposed", "samples/s", "memory  "});
   bool all_fit = true;
   for (std::size_t i = 0; i < results.size(); ++i) {
     const SimulationCase& which = request.cases[i];
@@ -202,17 +210,21 @@ std::string text_of_sweep(const SimulationRequest& request, const std::vector<Si
     const bool fits = results[i].reason.empty();
     all_fit = all_fit && fits;
     if (results[i].was_simulated()) {
-      add_cells(row, {seconds_text(step.seconds), seconds_text(forward_seconds(step)),
+      add_cells(row, {seconds_text(step.seconds), seconds_text(results[i].varied.mean),
+                      seconds_text(results[i].varied.percentile_95), seconds_text(forward_seconds(step)),
                       seconds_text(seconds_of(step, StepPhase::backward)), seconds_text(step.exposed_communication),
                       number_text(samples_per_second(which, step)),
                       bytes_text(results[i].memory_bytes) + (fits ? "  " : " *")});
     } else {
-      add_cells(row, {"-", "-", "-", "-", "-", "- *"});
+      add_cells(row, {"-", "-", "-", "-", "-", "-", "-", "- *"});
     }
     rows.push_back(std::move(row));
   }
   text += text_table(rows, 1);
   text += "\nTimes of the slowest rank in one training step; exposed: communication that no kernel hides.\n";
+  if (request.variation)
+    text +=
+        fmt::format("mean, 95 %: of {} steps with variation; 95 % of them take no longer.\n", request.variation->draws);
   if (!all_fit) text += fmt::format("* needs more than the {} of a rank\n", bytes_text(memory_limit_of(request)));
   return text;
 }
@@ -228,16 +240,21 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                               {"flops_factor", which.factors.flops},
                               {"memory_bandwidth_factor", which.factors.memory_bandwidth},
                               {"link_bandwidth_factor", which.factors.link_bandwidth},
-                              {"step_seconds", number(step.seconds)},
-                              {"forward_seconds", number(forward_seconds(step))},
-                              {"backward_seconds", number(seconds_of(step, StepPhase::backward))},
-                              {"update_seconds", number(seconds_of(step, StepPhase::update))},
-                              {"exposed_communication_seconds", number(step.exposed_communication)},
-                              {"samples_per_second", number(samples_per_second(which, step))},
-                              {"memory_bytes_per_rank", number(result.memory_bytes)},
-                              {"separate_bytes_per_rank", number(result.separate_bytes)},
-                              {"feasible", result.reason.empty()},
-                              {"reason", result.reason}};
+                              {"step_seconds", number(step.seconds)}};
+  if (request.variation) {
+    json["step_seconds_mean"] = number(result.varied.mean);
+    json["step_seconds_median"] = number(result.varied.median);
+    json["step_seconds_p95"] = number(result.varied.percentile_95);
+  }
+  json.update(nlohmann::ordered_json{{"forward_seconds", number(forward_seconds(step))},
+                                     {"backward_seconds", number(seconds_of(step, StepPhase::backward))},
+                                     {"update_seconds", number(seconds_of(step, StepPhase::update))},
+                                     {"exposed_communication_seconds", number(step.exposed_communication)},
+                                     {"samples_per_second", number(samples_per_second(which, step))},
+                                     {"memory_bytes_per_rank", number(result.memory_bytes)},
+                                     {"separate_bytes_per_rank", number(result.separate_bytes)},
+                                     {"feasible", result.reason.empty()},
+                                     {"reason", result.reason}});
   json["kernel_sources"] = nlohmann::ordered_json::object();
   for (std::size_t s = 0; s < step.sources.size(); ++s)
     json["kernel_sources"][std::string(name(static_cast<model::KernelSource>(s)))] = step.sources[s];
@@ -291,6 +308,8 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   options.timeline = request.timeline;
   result.step = simulate(network, layers, faster, kernels, options);
   if (request.timeline) result.traces = traces_of(network, layers, machine, options.step, result.step);
+  if (request.variation)
+    result.varied = simulate_variation(network, layers, faster, kernels, *request.variation, options);
   return result;
 }
 
@@ -328,6 +347,13 @@ std::string to_json(const SimulationRequest& request, const std::vector<Simulate
                  {"optimiser", nn::name(request.optimiser)},
                  {"recompute", request.recompute},
                  {"memory_limit", memory_limit_of(request)}};
+  if (request.variation) {
+    json["run"]["variation"] = {{"straggler_sigma", request.variation->straggler_sigma},
+                                {"slow_link_share", request.variation->slow_link_share},
+                                {"slow_link_factor", request.variation->slow_link_factor},
+                                {"draws", request.variation->draws},
+                                {"seed", request.variation->seed}};
+  }
   // A path may contain bytes that are not UTF-8.
   return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -4,6 +4,7 @@
 #include <aloni/core/trace.hpp>
 #include <aloni/model/scaled_machine.hpp>
 #include <aloni/model/simulate.hpp>
+#include <aloni/model/variation.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/strategy.hpp>
@@ -29,14 +30,16 @@ struct SimulationRequest {
   model::Machine machine;
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
-  std::string recompute = {};              ///< as nn::recomputation_for() takes it
-  std::optional<Index> memory_limit = {};  ///< empty: the memory of the machine
+  std::string recompute = {};                      ///< as nn::recomputation_for() takes it
+  std::optional<Index> memory_limit = {};          ///< empty: the memory of the machine
+  std::optional<model::Variation> variation = {};  ///< empty: all ranks and links are equally fast
   std::vector<SimulationCase> cases = {};
   bool timeline = false;  ///< SimulatedCase::traces are wanted
 };
 
 struct SimulatedCase {
-  model::SimulatedStep step;
+  model::SimulatedStep step;            ///< without variation
+  model::VariedSteps varied = {};       ///< if the request has a variation
   std::string strategy = {};            ///< name of the strategy: its grid, its file, or "auto"
   std::vector<std::string> grids = {};  ///< of the layers
   Index memory_bytes = 0;               ///< of the rank that takes most: planned buffers, which share memory over time
@@ -67,7 +70,8 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason", "kernel_sources",
 /// "layers": [{"name", "grid", "kernels", "copies", "waits"}]}], "run"}. The members of a single case are at the top
-/// too. Numbers are null if nothing was simulated. "forward_seconds" includes the loss. Times of phases and layers are
+/// too. With a variation "step_seconds_mean", "step_seconds_median" and "step_seconds_p95" follow "step_seconds", which
+/// is without it as all others are. Numbers are null if nothing was simulated. "forward_seconds" includes the loss. Times of phases and layers are
 /// those of the slowest rank.
 std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
 

@@ -1,7 +1,8 @@
+#include "round_times.hpp"
+
 #include <aloni/model/communication.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/models.hpp>
-#include <aloni/nn/strategy.hpp>
 
 #include <gtest/gtest.h>
 
@@ -11,31 +12,6 @@
 
 namespace aloni::model {
 namespace test_simulate {
-
-/// Each kernel takes the same time, or a time for each flop.
-class RoundTimes final : public KernelTimes {
- public:
-  explicit RoundTimes(double seconds, double seconds_per_flop = 0) : seconds_(seconds), per_flop_(seconds_per_flop) {}
-  Estimate of(const KernelProblem& problem) const override {
-    return {seconds_ + per_flop_ * problem.flops(), KernelSource::measured, 0};
-  }
-
- private:
-  double seconds_, per_flop_;
-};
-
-/// A machine whose communication is free.
-Machine free_machine() {
-  Machine machine = generic_machine();
-  machine.links = {};
-  machine.combine_seconds_per_byte = machine.exchange_seconds = 0;
-  return machine;
-}
-
-nn::NetworkPlan layers_of(const nn::NetworkDescription& net, const std::string& split, int ranks, Index samples) {
-  return nn::plan_network(net, nn::resolve(nn::Strategy::uniform(nn::LayerSplit::parse(split)), net, ranks), ranks,
-                          samples);
-}
 
 nn::NetworkDescription digits() { return nn::make_model("lenet5"); }
 nn::NetworkDescription resnet() { return nn::make_model("resnet18", {.input = views::make_extents(1, {32, 32}, 3)}); }

@@ -1,0 +1,374 @@
+#include <aloni/model/detail/step_walk.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/nn/plan/representatives.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace aloni::model::detail {
+
+namespace {
+
+bool crosses_nodes(const nn::ReductionWork& sum, const MachineDescription& description) {
+  if (description.nodes.empty()) return false;
+  const auto node_of = [&](int rank) { return description.nodes[static_cast<std::size_t>(rank)]; };
+  return std::ranges::any_of(sum.members, [&](int rank) { return node_of(rank) != node_of(sum.members.front()); });
+}
+
+}  // namespace
+
+PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+                       const KernelTimes& kernels, const SimulationOptions& options)
+    : network_(network), options_(options), description_(description_of(machine, layers.input.ranks())) {
+  const int ranks = layers.input.ranks();
+  nn::Representatives few;
+  if (ranks <= options.most_single_ranks) {
+    for (int r = 0; r < ranks; ++r) {
+      few.ranks.push_back(r);
+      few.members.push_back({r});
+    }
+  } else {
+    few = nn::find_representatives(network, layers, description_);
+  }
+  class_of_.resize(static_cast<std::size_t>(ranks));
+  for (std::size_t c = 0; c < few.ranks.size(); ++c)
+    for (const int rank : few.members[c]) class_of_[static_cast<std::size_t>(rank)] = static_cast<int>(c);
+  for (const int rank : few.ranks) {
+    RankClass& c = classes_.emplace_back();
+    c.rank = rank;
+    c.plan = nn::plan_step(network, layers, rank, options.kind, description_, options.step);
+    price(c, machine, kernels);
+  }
+  for (RankClass& c : classes_) find_contention(c, machine.ranks_per_node);
+}
+
+void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& kernels) {
+  const nn::StepGraph graph = nn::graph_of(c.plan);
+  c.actions = nn::schedule(graph, {.kernels_ahead = description_.kernels_ahead()});
+  if (!description_.on_host) c.waits = nn::waits_between_queues(graph, c.actions);
+  c.crosses_nodes.resize(static_cast<std::size_t>(c.plan.communications));
+  c.nodes.resize(c.plan.nodes.size());
+  for (std::size_t n = 0; n < c.nodes.size(); ++n) {
+    const nn::PlanNode& node = c.plan.nodes[n];
+    NodeCosts& costs = c.nodes[n];
+    if (const auto* transfer = std::get_if<nn::TransferWork>(&node.work)) {
+      costs.transfer = transfer_cost(c.plan, *transfer, machine, description_);
+      for (const auto& arrival : costs.transfer.arrivals) costs.senders.push_back(class_of(arrival.peer));
+      for (const int reader : costs.transfer.readers) costs.readers.push_back(class_of(reader));
+      c.crosses_nodes[static_cast<std::size_t>(node.communication)] = costs.transfer.crosses_nodes();
+    } else if (const auto* sum = std::get_if<nn::ReductionWork>(&node.work)) {
+      costs.reduction = reduction_cost(*sum, machine, description_);
+      costs.sum_crosses_nodes = crosses_nodes(*sum, description_);
+      std::vector<bool> seen;
+      for (const int member : sum->members) {
+        const auto k = static_cast<std::size_t>(class_of(member));
+        if (k >= seen.size()) seen.resize(k + 1);
+        if (!seen[k]) costs.members.push_back(static_cast<int>(k));
+        seen[k] = true;
+      }
+    } else {
+      costs.kernel = kernels.of(kernel_of(c.plan, node));
+      const double fixed = costs.kernel.source == KernelSource::roofline
+                               ? std::min(machine.processor.kernel_seconds, costs.kernel.seconds)
+                               : 0;
+      costs.kernel.seconds = fixed + options_.kernel_scale * (costs.kernel.seconds - fixed);
+    }
+  }
+}
+
+/// How many ranks of the node receive from other nodes in the same transfer.
+void PricedStep::find_contention(RankClass& c, int ranks_per_node) const {
+  const int first = c.rank / ranks_per_node * ranks_per_node;
+  const int last = std::min<int>(first + ranks_per_node, static_cast<int>(class_of_.size()));
+  for (std::size_t n = 0; n < c.nodes.size(); ++n) {
+    if (!c.nodes[n].transfer.crosses_nodes()) continue;
+    const auto communication = static_cast<std::size_t>(c.plan.nodes[n].communication);
+    int sharers = 0;
+    for (int r = first; r < last; ++r) {
+      const auto& crosses = classes_[static_cast<std::size_t>(class_of(r))].crosses_nodes;
+      sharers += communication < crosses.size() && crosses[communication] ? 1 : 0;
+    }
+    c.nodes[n].contention = std::max(1, sharers);
+  }
+}
+
+namespace {
+
+/// The state of a part during the walk.
+struct PartState {
+  const RankClass& its;
+  const WalkedPart& part;
+  std::size_t next = 0;                              ///< action, counted over all steps
+  double kernel_queue = 0, communication_queue = 0;  ///< ends of the work of the queues; equal on a host
+  std::deque<std::size_t> sums_on_the_way = {};      ///< step and communication, in the order of starts
+  double wire_free = 0;                              ///< end of the sums that have passed the slowest link
+  std::vector<double> ends = {};                     ///< of the actions of the present step
+  std::vector<double> started = {};                  ///< by step and communication; negative: not yet
+  std::vector<double> consumed = {};                 ///< by step and communication: all arrived values have been copied
+  std::vector<double> step_ends = {};
+  std::vector<RankTime> times = {};  ///< by node, of the last step
+};
+
+class Walk {
+ public:
+  Walk(const PricedStep& step, const std::vector<WalkedPart>& parts) : step_(step), parts_of_(step.classes().size()) {
+    for (const WalkedPart& part : parts) {
+      const RankClass& its = step.classes()[static_cast<std::size_t>(part.rank_class)];
+      parts_of_[static_cast<std::size_t>(part.rank_class)].push_back(parts_.size());
+      PartState& p = parts_.emplace_back(PartState{.its = its, .part = part});
+      const auto communications = static_cast<std::size_t>(its.plan.communications) * walked_steps;
+      p.started.assign(communications, -1);
+      p.consumed.assign(communications, -1);
+      p.ends.resize(its.actions.size());
+      p.times.resize(its.plan.nodes.size());
+    }
+  }
+
+  SimulatedStep run() {
+    result_.layers.resize(step_.network().layers.size() + 1);
+    result_.communication.resize(result_.layers.size());
+    for (const int c : step_.class_of_rank())
+      result_.walked.push_back(step_.classes()[static_cast<std::size_t>(c)].rank);
+    std::deque<std::size_t> ready(parts_.size());
+    std::iota(ready.begin(), ready.end(), std::size_t{0});
+    std::size_t blocked = 0;  // parts that have been tried since the last progress
+    while (!ready.empty()) {
+      PartState& p = parts_[ready.front()];
+      const std::size_t before = p.next;
+      if (!advance(p)) ready.push_back(ready.front());
+      ready.pop_front();
+      blocked = p.next > before ? 0 : blocked + 1;
+      if (blocked <= ready.size()) continue;
+      // Plans of plan_step() have no deadlock (nn/step_graph.hpp).
+      throw InvalidArgument("aloni::model::simulate", "layers",
+                            "rank " + std::to_string(p.its.rank) + " waits forever in step action " +
+                                std::to_string(p.next % p.its.actions.size()),
+                            "plans whose messages pair up");
+    }
+    const auto end_of = [&](const PartState& p, int step) { return p.step_ends[static_cast<std::size_t>(step)]; };
+    std::size_t slowest = 0;
+    double before = 0;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (end_of(parts_[i], walked_steps - 1) > end_of(parts_[slowest], walked_steps - 1)) slowest = i;
+      before = std::max(before, end_of(parts_[i], walked_steps - 2));
+    }
+    result_.seconds = end_of(parts_[slowest], walked_steps - 1) - before;
+    account(parts_[slowest]);
+    for (SimulatedAction& action : result_.actions) {
+      action.start -= before;
+      action.end -= before;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  double& queue_of(PartState& p, bool communicates) const {
+    return communicates && !step_.on_host() ? p.communication_queue : p.kernel_queue;
+  }
+
+  /// Calls a function with each part of a class.
+  template <class F>
+  void for_parts(int rank_class, const F& call) const {
+    for (const std::size_t part : parts_of_[static_cast<std::size_t>(rank_class)]) call(parts_[part]);
+  }
+
+  /// The last time of the parts of the classes `peers`. Empty if one of them has not come there yet.
+  std::optional<double> latest(const std::vector<int>& peers, std::size_t communication,
+                               std::vector<double> PartState::*times) const {
+    double latest = 0;
+    bool complete = true;
+    for (const int peer : peers) {
+      for_parts(peer, [&](const PartState& p) {
+        const double time = (p.*times)[communication];
+        complete = complete && time >= 0;
+        latest = std::max(latest, time);
+      });
+    }
+    return complete ? std::optional(latest) : std::nullopt;
+  }
+
+  /// Walks until the end or until a peer must be walked first. True at the end.
+  bool advance(PartState& p) {
+    while (p.next < p.its.actions.size() * walked_steps) {
+      const std::size_t step = p.next / p.its.actions.size(), a = p.next % p.its.actions.size();
+      const nn::StepAction& action = p.its.actions[a];
+      const bool communicates = action.kind != nn::StepActionKind::run;
+      double& queue = queue_of(p, communicates);
+      double now = queue;
+      if (!p.its.waits.empty() && p.its.waits[a] >= 0)
+        now = std::max(now, p.ends[static_cast<std::size_t>(p.its.waits[a])]);
+      const double start = now;
+      RankTime time{.waits = now - queue};
+      switch (action.kind) {
+        case nn::StepActionKind::run:
+          time.kernels =
+              p.its.nodes[static_cast<std::size_t>(action.node)].kernel.seconds * p.part.kernel_factors[step];
+          now += time.kernels;
+          break;
+        case nn::StepActionKind::start:
+          now = start_communication(p, step, action.node, now, time);
+          break;
+        case nn::StepActionKind::finish: {
+          const auto end = finish_communication(p, step, action.node, now, time);
+          if (!end) return false;
+          now = *end;
+          break;
+        }
+      }
+      queue = now;
+      p.ends[a] = now;
+      ++p.next;
+      // On a device communication runs beside kernels. Its cost is the idle time of their queue.
+      if (communicates && !step_.on_host()) time = {};
+      record(p, step, action, start, now, time);
+      if (a + 1 == p.its.actions.size()) end_step(p, step, action.node);
+    }
+    if (p.its.actions.empty()) p.step_ends.assign(walked_steps, 0);
+    return true;
+  }
+
+  void end_step(PartState& p, std::size_t step, int last_node) {
+    const double end = std::max(p.kernel_queue, p.communication_queue);
+    if (!step_.on_host()) {
+      if (step + 1 == walked_steps) p.times[static_cast<std::size_t>(last_node)].waits += end - p.kernel_queue;
+      p.communication_queue = end;
+    }
+    p.kernel_queue = end;
+    p.step_ends.push_back(end);
+  }
+
+  std::size_t place(const PartState& p, std::size_t step, int node) const {
+    return step * static_cast<std::size_t>(p.its.plan.communications) +
+           static_cast<std::size_t>(p.its.plan.nodes[static_cast<std::size_t>(node)].communication);
+  }
+
+  double start_communication(PartState& p, std::size_t step, int node, double now, RankTime& time) const {
+    const NodeCosts& costs = p.its.nodes[static_cast<std::size_t>(node)];
+    time.copies = costs.members.empty() ? costs.transfer.start : costs.reduction.start;
+    now += time.copies;
+    p.started[place(p, step, node)] = now;
+    if (!costs.members.empty()) p.sums_on_the_way.push_back(place(p, step, node));
+    return now;
+  }
+
+  /// Sums on the way take turns on the slowest link, as in one NCCL communicator. Otherwise many buckets at once would
+  /// have a multiple of its bandwidth. A sum that is needed before earlier ones overtakes them: the few values of a
+  /// normalisation, which take no bandwidth from buckets.
+  double arrival_of_sum(PartState& p, std::size_t communication, double last_start, const NodeCosts& costs) const {
+    double slow = 1;
+    if (costs.sum_crosses_nodes) {
+      for (const int member : costs.members)
+        for_parts(member, [&](const PartState& peer) { slow = std::max(slow, peer.part.link_factor); });
+    }
+    const double flight = slow * costs.reduction.flight, wire = slow * costs.reduction.wire;
+    if (p.sums_on_the_way.front() != communication) {
+      std::erase(p.sums_on_the_way, communication);
+      return last_start + flight;
+    }
+    p.sums_on_the_way.pop_front();
+    p.wire_free = std::max(last_start + flight - wire, p.wire_free) + wire;
+    return p.wire_free;
+  }
+
+  std::optional<double> finish_communication(PartState& p, std::size_t step, int node, double now,
+                                             RankTime& time) const {
+    const NodeCosts& costs = p.its.nodes[static_cast<std::size_t>(node)];
+    const std::size_t communication = place(p, step, node);
+    if (!costs.members.empty()) {
+      const auto last = latest(costs.members, communication, &PartState::started);
+      if (!last) return std::nullopt;
+      const double arrived = arrival_of_sum(p, communication, *last, costs);
+      const double flown = std::max(now, arrived);
+      time.waits += flown - now;
+      time.copies = costs.reduction.finish;
+      return flown + costs.reduction.finish;
+    }
+    const TransferCost& transfer = costs.transfer;
+    if (!latest(costs.senders, communication, &PartState::started)) return std::nullopt;
+    double arrived = now;
+    for (std::size_t i = 0; i < costs.senders.size(); ++i) {
+      const TransferCost::Arrival& arrival = transfer.arrivals[i];
+      const double flight = arrival.between_nodes
+                                ? p.part.link_factor * (arrival.latency + costs.contention * arrival.wire)
+                                : arrival.latency + arrival.wire;
+      for_parts(costs.senders[i],
+                [&](const PartState& sender) { arrived = std::max(arrived, sender.started[communication] + flight); });
+    }
+    const double copied = arrived + transfer.finish;
+    p.consumed[communication] = copied;
+    const auto last = latest(costs.readers, communication, &PartState::consumed);
+    if (!last) return std::nullopt;
+    const double end = costs.readers.empty() ? copied : std::max(copied, *last + transfer.answer);
+    time.waits += arrived - now + (end - copied);
+    time.copies = transfer.finish;
+    return end;
+  }
+
+  void record(PartState& p, std::size_t step, const nn::StepAction& action, double start, double end,
+              const RankTime& time) {
+    if (step + 1 < walked_steps) return;
+    p.times[static_cast<std::size_t>(action.node)] += time;
+    if (step_.options().timeline) result_.actions.push_back({p.its.rank, action.node, action.kind, start, end});
+  }
+
+  static CommunicationTime alone(const nn::PlanNode& node, const NodeCosts& costs) {
+    if (const auto* work = std::get_if<nn::TransferWork>(&node.work)) {
+      const TransferCost& transfer = costs.transfer;
+      double arrival = 0;
+      for (const TransferCost::Arrival& a : transfer.arrivals)
+        arrival = std::max(arrival, a.latency + a.wire * (a.between_nodes ? costs.contention : 1));
+      const double seconds =
+          transfer.start + arrival + transfer.finish + (transfer.readers.empty() ? 0 : transfer.answer);
+      switch (work->purpose) {
+        case nn::TransferPurpose::ghosts:
+          return {.halos = seconds};
+        case nn::TransferPurpose::redistribution:
+          return {.redistributions = seconds};
+        case nn::TransferPurpose::partial_sums:
+          return {.sums = seconds};
+      }
+    }
+    return {.sums = costs.reduction.start + costs.reduction.flight + costs.reduction.finish};
+  }
+
+  void account(const PartState& p) {
+    const std::vector<RankTime>& times = p.times;
+    result_.slowest_rank = p.its.rank;
+    double kernels = 0;
+    for (std::size_t n = 0; n < times.size(); ++n) {
+      const nn::PlanNode& node = p.its.plan.nodes[n];
+      result_.phases[static_cast<std::size_t>(node.phase)] += times[n];
+      const std::size_t layer = node.layer < 0 ? step_.network().layers.size() : static_cast<std::size_t>(node.layer);
+      result_.layers[layer] += times[n];
+      result_.communication[layer] += alone(node, p.its.nodes[n]);
+      result_.exposed_communication += times[n].copies + times[n].waits;
+      kernels += times[n].kernels;
+      result_.sources[static_cast<std::size_t>(p.its.nodes[n].kernel.source)] += times[n].kernels;
+    }
+    for (double& share : result_.sources) share = kernels > 0 ? share / kernels : 0;
+  }
+
+  const PricedStep& step_;
+  std::vector<PartState> parts_;
+  std::vector<std::vector<std::size_t>> parts_of_;  ///< by class
+  SimulatedStep result_;
+};
+
+}  // namespace
+
+std::vector<WalkedPart> whole_classes(const PricedStep& step) {
+  std::vector<WalkedPart> parts(step.classes().size());
+  for (std::size_t c = 0; c < parts.size(); ++c) parts[c].rank_class = static_cast<int>(c);
+  return parts;
+}
+
+SimulatedStep walk(const PricedStep& step, const std::vector<WalkedPart>& parts) { return Walk(step, parts).run(); }
+
+}  // namespace aloni::model::detail

@@ -1,0 +1,80 @@
+#pragma once
+// The walk of simulate.hpp in two parts: plans with their prices, and a walk over them. The first part costs most, and
+// serves all draws of variation.hpp. Private to simulate.cpp and variation.cpp.
+//
+//   const PricedStep step(network, layers, machine, kernels, options);     // the arguments outlive it
+//   std::vector<WalkedPart> parts = whole_classes(step);
+//   parts[0].kernel_factors = {1, 1.3};
+//   walk(step, parts).seconds;
+#include <aloni/model/communication.hpp>
+#include <aloni/model/simulate.hpp>
+#include <aloni/nn/step_graph.hpp>
+
+#include <array>
+#include <vector>
+
+namespace aloni::model::detail {
+
+/// The ranks reach a step at different times. In the second step these times are those of all later ones.
+inline constexpr int walked_steps = 2;
+
+/// One node of a rank: its kernel, or its communication with the classes of ranks that it waits for.
+struct NodeCosts {
+  Estimate kernel;
+  TransferCost transfer;
+  std::vector<int> senders = {}, readers = {};  ///< classes, in the order of arrivals and readers
+  double contention = 1;                        ///< ranks of the node that share its link to other nodes
+  ReductionCost reduction;
+  std::vector<int> members = {};   ///< classes of the members of a sum, each once
+  bool sum_crosses_nodes = false;  ///< the members of the sum are in several nodes
+};
+
+/// Ranks whose plans and prices are equal.
+struct RankClass {
+  int rank = 0;  ///< the lowest one, whose plan this is
+  nn::StepPlan plan;
+  std::vector<nn::StepAction> actions;
+  std::vector<int> waits;
+  std::vector<NodeCosts> nodes;
+  std::vector<bool> crosses_nodes;  ///< by communication
+};
+
+class PricedStep {
+ public:
+  PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
+             const KernelTimes& kernels, const SimulationOptions& options);
+
+  const nn::NetworkDescription& network() const { return network_; }
+  const SimulationOptions& options() const { return options_; }
+  bool on_host() const { return description_.on_host; }
+  const std::vector<RankClass>& classes() const { return classes_; }
+  const std::vector<int>& class_of_rank() const { return class_of_; }
+
+ private:
+  void price(RankClass& c, const Machine& machine, const KernelTimes& kernels);
+  void find_contention(RankClass& c, int ranks_per_node) const;
+  int class_of(int rank) const { return class_of_[static_cast<std::size_t>(rank)]; }
+
+  const nn::NetworkDescription& network_;
+  const SimulationOptions& options_;
+  MachineDescription description_;
+  std::vector<int> class_of_;  ///< by rank
+  std::vector<RankClass> classes_;
+};
+
+/// Ranks of a class that are walked as one: all of them, or those with equal links.
+struct WalkedPart {
+  int rank_class = 0;
+  std::array<double, walked_steps> kernel_factors = {1, 1};  ///< of the times of kernels in each step
+  /// Of the times of messages that arrive from other nodes. A sum over nodes takes the largest one of its members.
+  double link_factor = 1;
+};
+
+/// One part for each class, without changes.
+std::vector<WalkedPart> whole_classes(const PricedStep& step);
+
+/// A part waits for all parts of a class that one of its ranks waits for. @pre each class has a part
+/// Throws InvalidArgument for plans that wait forever.
+SimulatedStep walk(const PricedStep& step, const std::vector<WalkedPart>& parts);
+
+}  // namespace aloni::model::detail
