@@ -6,6 +6,7 @@
 //   const StrategyChoice choice = choose_strategy(net, machine, 1024, {.samples = 4096});
 //   choice.strategy;                                      // a rule per layer; to_string() gives a strategy file
 //   choice.seconds, choice.uniform.seconds;               // of a step; of the best strategy with one split for all
+//   choice.recompute;                                     // blocks that a step computes again to fit into the memory
 //   for (const LayerChoice& layer : choice.layers) layer.split, layer.runner_up, layer.reason;
 //
 // Three stages:
@@ -16,7 +17,9 @@
 //   3. simulate() prices the few best strategies as a whole: those of stage 2, and those with one split for all layers.
 //      The fastest one is the result. So by the model it is never slower than the best of the latter.
 // A strategy whose plans take more memory than a rank has is never the result (PlanMemoryUse::peak, on the rank that
-// takes most).
+// takes most). Where the memory is limited, the fastest strategies above the limit compete too: stage 3 recomputes
+// activations until they fit (nn/plan/choose_recomputation.hpp), and prices that step. So recomputation is an
+// alternative to wider splits.
 //
 // Source: spatial-parallel-cnn, section V.C. The paper adds the costs of layers and edges as stage 2 does, on a path.
 // Pure; no communication. Equal arguments give equal results on all ranks.
@@ -63,6 +66,8 @@ struct ChooseOptions {
   /// Strategies with one split for all layers that stage 3 simulates, and two more of stage 2. 0: stage 3 is left out,
   /// and the seconds are the sums of stage 2.
   int simulated = 3;
+  /// Whether stage 3 may recompute activations where the memory is limited. Strategies that do so are finalists too.
+  bool recompute = true;
   const KernelTimes* kernels = nullptr;  ///< null: MachineKernels of the machine's own layout of processes
   StrategyPrices prices = {};
 };
@@ -88,9 +93,10 @@ struct UniformChoice {
 
 /// A strategy that stage 3 has priced as a whole.
 struct Finalist {
-  nn::Strategy strategy = {};  ///< source: the grid, if all layers have one, or "by layer"
-  double seconds = 0;          ///< of a step
-  double bytes = 0;            ///< of the rank that takes most
+  nn::Strategy strategy = {};        ///< source: the grid, if all layers have one, or "by layer"
+  double seconds = 0;                ///< of a step
+  double bytes = 0;                  ///< of the rank that takes most
+  nn::Recomputation recompute = {};  ///< for StepOptions::recompute
 };
 
 struct StrategyChoice {
@@ -101,6 +107,8 @@ struct StrategyChoice {
   /// Of the plans, on the rank that takes most. Without stage 3, and with far more memory than needed: the sum of stage
   /// 2, which has no gradients of activations and no workspace.
   double bytes = 0;
+  nn::Recomputation recompute = {};   ///< for StepOptions::recompute; empty: the step computes nothing twice
+  std::string recompute_reason = {};  ///< one line: why it recomputes; empty if it does not
   /// Whether stage 2 has the least sum of all candidates. Never where the memory limits the choice, because its bytes
   /// are a sum over layers too.
   bool exact = false;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
-#include <set>
 #include <tuple>
 
 namespace aloni::model {
@@ -56,9 +56,13 @@ int ceil_log2(int n) {
 
 int nodes_of(const std::vector<int>& members, const MachineDescription& description) {
   if (description.nodes.empty()) return 1;
-  std::set<int> nodes;
-  for (const int member : members) nodes.insert(description.nodes[static_cast<std::size_t>(member)]);
-  return static_cast<int>(nodes.size());
+  std::vector<int> nodes;  // ascending members are on ascending nodes, so that most repetitions follow each other
+  for (const int member : members) {
+    const int node = description.nodes[static_cast<std::size_t>(member)];
+    if (nodes.empty() || nodes.back() != node) nodes.push_back(node);
+  }
+  std::ranges::sort(nodes);
+  return static_cast<int>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
 }
 
 /// Each byte crosses the slowest link of a rank twice, but for the share of the rank, or of its node, itself.
@@ -161,6 +165,19 @@ double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machi
   const double depth = nodes > 1 ? ceil_log2(nodes) : 0;
   const double tree = 2 * (depth * between.latency + (p / nodes - 1) * within.latency) + bytes * (2 * slowest + gamma);
   return std::min(ring, tree);
+}
+
+double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine) {
+  using A = comm::AllReduceAlgorithm;
+  if (ranks < 2 || bytes <= 0) return 0;
+  if (!machine.planning.on_host) return device_all_reduce_seconds(bytes, ranks, nodes, machine);
+  double least = std::numeric_limits<double>::infinity();
+  for (const A a : {A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical, A::direct}) {
+    if (a == A::direct && (nodes > 1 || !machine.planning.shared_memory)) continue;
+    if (a == A::hierarchical && (nodes == 1 || nodes == ranks)) continue;
+    least = std::min(least, all_reduce_seconds(a, bytes, ranks, nodes, machine));
+  }
+  return least;
 }
 
 AllReduceParts parts_of_all_reduce(double seconds, double bytes, int nodes, const Machine& machine, bool on_host) {

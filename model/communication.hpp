@@ -63,4 +63,7 @@ double all_reduce_seconds(comm::AllReduceAlgorithm algorithm, double bytes, int 
 /// The same on devices.
 double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine);
 
+/// Of the algorithms that the machine has, the fastest one by these closed forms.
+double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine);
+
 }  // namespace aloni::model

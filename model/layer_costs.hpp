@@ -16,9 +16,9 @@
 #include <aloni/model/candidates.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/machine.hpp>
+#include <aloni/model/redistribution_traffic.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -44,33 +44,15 @@ struct LayerCostOptions {
   nn::StepOptions step = {};
 };
 
-/// A distribution, without the borders of all its blocks: those of thousands of blocks would cost more than the rest.
-struct BlockLayout {
-  views::Extents extents = {};
-  views::ProcessGrid grid = {};
-  bool replicates_space = false;            ///< every rank has all of depth, height and width
-  std::vector<Index> channel_borders = {};  ///< of the blocks of channels; empty: even blocks
-
-  std::array<halo::Range, views::num_dims> owned(int rank) const;
-};
-
-/// The traffic of one rank in a redistribution, in elements. Within the node means: with other ranks of it.
-struct RedistributionTraffic {
-  double self = 0;
-  double node = 0, node_messages = 0;
-  double far = 0, far_messages = 0;
-};
-
-/// The elements that a rank receives. Equal to the counts of halo::plan_redistribution(), without its loop over all
-/// ranks. `ranks_per_node`: consecutive ranks fill the nodes. @pre both layouts have equal extents
-RedistributionTraffic received_traffic(const BlockLayout& from, const BlockLayout& to, int rank, int ranks_per_node);
+namespace detail {
+struct PricedNetwork;
+}
 
 class LayerCosts {
  public:
   /// `network`, `machine` and `kernels` outlive this object. Throws as infer_extents() and description_of().
   LayerCosts(const nn::NetworkDescription& network, const Machine& machine, const KernelTimes& kernels, int ranks,
              const LayerCostOptions& options);
-  ~LayerCosts();
 
   const std::vector<LayerFacts>& facts() const { return facts_; }
 
@@ -89,8 +71,7 @@ class LayerCosts {
                               const std::vector<nn::LayerSplit>& to_splits);
 
  private:
-  class Pricer;
-
+  detail::PricedNetwork priced_network() const;
   LayerPrice price(const LayerFacts& facts, const nn::LayerSplit& split) const;
   /// Seconds of a redistribution in both passes, on the slower one of two ranks.
   struct Move {
@@ -114,8 +95,5 @@ class LayerCosts {
   std::map<std::vector<Index>, int> numbers_;
   std::unordered_map<std::uint64_t, Move> moves_;
 };
-
-/// Seconds of the fastest all-reduce of so many bytes that the machine has, by closed forms (communication.hpp).
-double fastest_all_reduce(double bytes, int ranks, int nodes, const Machine& machine);
 
 }  // namespace aloni::model

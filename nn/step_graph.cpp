@@ -113,7 +113,9 @@ class Scheduler {
         ahead_(options.kernels_ahead),
         before_(dependencies(graph)),
         state_(graph.nodes.size()),
-        place_(graph.nodes.size(), 0) {}
+        place_(graph.nodes.size(), 0) {
+    find_first_nodes();
+  }
 
   std::vector<StepAction> run() {
     while (true) {
@@ -161,24 +163,26 @@ class Scheduler {
     actions_.push_back({what, node});
     if (what == StepActionKind::run) place_[static_cast<std::size_t>(node)] = ++kernels_;
     state_[static_cast<std::size_t>(node)] = what == StepActionKind::start ? State::in_flight : State::complete;
-    while (incomplete_ < count() && state(incomplete_) == State::complete) ++incomplete_;
+    find_first_nodes();
+  }
+  void find_first_nodes() {
+    waiting_kernel_ = first(waiting_kernel_, [&](int i) { return is_waiting_kernel(i); });
+    unstarted_ = first(unstarted_, [&](int i) { return kind(i) != NodeKind::kernel && state(i) == State::waits; });
+    flying_ = first(flying_, [&](int i) { return kind(i) != NodeKind::kernel && state(i) != State::complete; });
+    transfer_ = first(transfer_, [&](int i) { return kind(i) == NodeKind::transfer && state(i) != State::complete; });
   }
 
-  /// The first incomplete i for which the condition holds, else count().
+  /// The first i from `from` on for which the condition holds, else count().
   template <class Condition>
-  int first(const Condition& holds) const {
-    int i = incomplete_;
+  int first(int from, const Condition& holds) const {
+    int i = from;
     while (i < count() && !holds(i)) ++i;
     return i;
   }
-  int first_unstarted() const {
-    return first([&](int i) { return kind(i) != NodeKind::kernel && state(i) == State::waits; });
-  }
-  int first_in_flight() const {
-    return first([&](int i) { return state(i) == State::in_flight; });
-  }
+  int first_unstarted() const { return unstarted_; }
+  int first_in_flight() const { return flying_ < count() && state(flying_) == State::in_flight ? flying_ : count(); }
   int first_kernel() const {
-    return first([&](int i) { return is_waiting_kernel(i) && ready(i); });
+    return first(waiting_kernel_, [&](int i) { return is_waiting_kernel(i) && ready(i); });
   }
 
   /// Starts communication while the next in order is ready. Returns whether any has started. Communication that needs
@@ -197,22 +201,24 @@ class Scheduler {
   /// Of the communication in flight, the first that the first waiting node needs. All nodes before that one have
   /// started, so it waits for a node in flight.
   int needed_next() const {
-    const int waiting = first([&](int i) { return state(i) == State::waits; });
+    const int waiting = std::min(waiting_kernel_, unstarted_);
     if (waiting == count()) return first_in_flight();
     return *std::ranges::find_if(before_[static_cast<std::size_t>(waiting)],
                                  [&](int i) { return state(i) == State::in_flight; });
   }
   /// The first transfer in flight before `end`, else `end`.
   int first_transfer_in_flight(int end) const {
-    return std::min(end, first([&](int i) { return state(i) == State::in_flight && kind(i) == NodeKind::transfer; }));
+    return transfer_ < end && state(transfer_) == State::in_flight ? transfer_ : end;
   }
 
   const StepGraph& graph_;
   int ahead_;
   std::vector<std::vector<int>> before_;
   std::vector<State> state_;
-  int kernels_ = 0;         ///< number of kernels that have run
-  int incomplete_ = 0;      ///< the first node that is not complete
+  int kernels_ = 0;  ///< number of kernels that have run
+  // The first kernel that waits, communication that waits, communication and transfer that are not complete.
+  // Communication starts in the order of the nodes. So none of these moves back, and no search begins at the first node.
+  int waiting_kernel_ = 0, unstarted_ = 0, flying_ = 0, transfer_ = 0;
   std::vector<int> place_;  ///< of each kernel: its position in the order of runs, from 1
   std::vector<StepAction> actions_;
 };

@@ -1,5 +1,6 @@
 #include <aloni/core/version.hpp>
 #include <aloni/nn/plan/cost.hpp>
+#include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/representatives.hpp>
 #include <aloni/tools/plan_summary.hpp>
@@ -91,6 +92,7 @@ PlanSummary summarise(const PlanRequest& request) {
   // The plan of a representative stands for those of many ranks. Their reductions differ by position.
   const nn::Representatives few = nn::find_representatives(network, layers, machine);
   nn::ReductionCosts reductions(network, layers, machine);
+  nn::LargestMemory most;
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const int rank = few.ranks[k];
     const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine, options);
@@ -116,17 +118,13 @@ PlanSummary summarise(const PlanRequest& request) {
       summary.messages = std::max(summary.messages, local.messages_sent + sums.all.messages_sent);
       summary.gradient_bytes = std::max(summary.gradient_bytes, sums.gradients.bytes_sent);
     }
-    const nn::PlanMemoryUse use = nn::memory_of(plan, machine);
-    if (use.separate > summary.memory.separate) {
-      summary.memory = use;
-      summary.memory_rank = rank;
-    }
-    if (use.peak > summary.peak_bytes) {
-      summary.peak_bytes = use.peak;
-      summary.peak_rank = rank;
-      summary.peak_node = use.peak_node < 0 ? "" : plan.nodes[static_cast<std::size_t>(use.peak_node)].label;
-    }
+    most.add(plan, machine);
   }
+  summary.memory = most.separate;
+  summary.memory_rank = most.separate_rank;
+  summary.peak_bytes = most.peak;
+  summary.peak_rank = most.peak_rank;
+  summary.peak_node = most.peak_node;
   return summary;
 }
 

@@ -3,9 +3,8 @@
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
-#include <aloni/nn/plan/memory.hpp>
+#include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
-#include <aloni/nn/plan/representatives.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/simulation.hpp>
@@ -45,22 +44,14 @@ Index memory_limit_of(const SimulationRequest& request) {
 /// Sets the memory of the result, and the reason if it is above the limit.
 void add_memory(const SimulationRequest& request, const nn::NetworkPlan& layers, const MachineDescription& machine,
                 const nn::StepOptions& options, SimulatedCase& result) {
-  std::string place;
-  int rank_of_peak = 0;
-  for (const int rank : nn::find_representatives(request.network, layers, machine).ranks) {
-    const nn::StepPlan plan = nn::plan_step(request.network, layers, rank, nn::StepKind::training, machine, options);
-    const nn::PlanMemoryUse use = nn::memory_of(plan, machine);
-    result.separate_bytes = std::max(result.separate_bytes, use.separate);
-    if (use.peak <= result.memory_bytes) continue;
-    result.memory_bytes = use.peak;
-    rank_of_peak = rank;
-    place = use.peak_node < 0 ? "" : plan.nodes[static_cast<std::size_t>(use.peak_node)].label;
-  }
+  const nn::LargestMemory most = nn::largest_memory(request.network, layers, machine, nn::StepKind::training, options);
+  result.memory_bytes = most.peak;
+  result.separate_bytes = most.separate.separate;
   const Index limit = memory_limit_of(request);
   if (limit == 0 || result.memory_bytes <= limit) return;
-  result.reason =
-      fmt::format("rank {} needs {} of memory at \"{}\", {} more than its {}", rank_of_peak,
-                  bytes_text(result.memory_bytes), place, bytes_text(result.memory_bytes - limit), bytes_text(limit));
+  result.reason = fmt::format("rank {} needs {} of memory at \"{}\", {} more than its {}", most.peak_rank,
+                              bytes_text(result.memory_bytes), most.peak_node, bytes_text(result.memory_bytes - limit),
+                              bytes_text(limit));
 }
 
 nn::Recomputation recomputation_of(const SimulationRequest& request, const nn::NetworkPlan& layers,

@@ -1,6 +1,7 @@
 #include <aloni/views/distribution.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/views/even_blocks.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -11,8 +12,7 @@ namespace {
 
 std::vector<Index> even_borders(Index extent, int blocks) {
   std::vector<Index> borders(static_cast<std::size_t>(blocks) + 1);
-  const Index size = extent / blocks, longer = extent % blocks;
-  for (int b = 0; b <= blocks; ++b) borders[static_cast<std::size_t>(b)] = b * size + std::min<Index>(b, longer);
+  for (int b = 0; b <= blocks; ++b) borders[static_cast<std::size_t>(b)] = even_border(extent, blocks, b);
   return borders;
 }
 

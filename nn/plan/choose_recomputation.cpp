@@ -129,12 +129,22 @@ class RecomputationSearch {
     PricedRecomputation least = price({});
     if (limit && least.peak_bytes <= *limit) return least;
     std::optional<PricedRecomputation> best;
+    const auto is_better = [](const PricedRecomputation& a, const PricedRecomputation& b) {
+      return std::pair(a.peak_bytes, a.flops) < std::pair(b.peak_bytes, b.flops);
+    };
     for (const Recomputation& blocks : partitions()) {
+      // All blocks need least memory. Where one rank exceeds the limit with them, fewer blocks need not be tried.
+      if (limit) {
+        const PricedRecomputation on_worst = price(blocks, worst_rank_);
+        if (on_worst.peak_bytes > *limit) {
+          if (best || !is_better(on_worst, least)) continue;
+          PricedRecomputation found = price(blocks);
+          if (is_better(found, least)) least = std::move(found);
+          continue;
+        }
+      }
       for (const Recomputation& tried : limit ? few_within(blocks, *limit) : std::vector<Recomputation>{blocks}) {
         const PricedRecomputation found = price(tried);
-        const auto is_better = [](const PricedRecomputation& a, const PricedRecomputation& b) {
-          return std::pair(a.peak_bytes, a.flops) < std::pair(b.peak_bytes, b.flops);
-        };
         if (is_better(found, least)) least = found;
         if (limit && found.peak_bytes <= *limit && (!best || found.flops < best->flops)) best = found;
       }

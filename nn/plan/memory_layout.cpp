@@ -66,38 +66,50 @@ bool shares_memory(const StepPlan& plan, const MachineDescription& machine) {
   return false;
 }
 
+/// Of one plan of the layout.
+struct LifetimeInPlan {
+  std::size_t plan = 0;
+  Lifetime life;
+};
+
 struct Candidate {
   std::string name;
   MemoryLayout::Place place;
-  std::vector<std::vector<Lifetime>> lifetimes;  ///< of each plan
+  std::vector<LifetimeInPlan> lifetimes = {};  ///< without unused ones
 
   bool meets(const Candidate& other) const {
-    for (std::size_t p = 0; p < lifetimes.size(); ++p)
-      for (const Lifetime& mine : lifetimes[p])
-        for (const Lifetime& its : other.lifetimes[p])
-          if (!mine.unused() && !its.unused() && !mine.ends_before(its) && !its.ends_before(mine)) return true;
+    for (const LifetimeInPlan& mine : lifetimes)
+      for (const LifetimeInPlan& its : other.lifetimes)
+        if (mine.plan == its.plan && !mine.life.ends_before(its.life) && !its.life.ends_before(mine.life)) return true;
     return false;
   }
 };
 
-/// Start of the smallest gap between the placed candidates, else the end of the last one.
-Index find_gap(const Candidate& wanted, const std::vector<const Candidate*>& placed) {
-  std::vector<std::pair<Index, Index>> taken;
-  for (const Candidate* c : placed)
-    if (c->place.shared == wanted.place.shared && wanted.meets(*c))
-      taken.emplace_back(c->place.offset, c->place.offset + round_up(c->place.bytes));
-  std::ranges::sort(taken);
-  const Index bytes = round_up(wanted.place.bytes);
-  Index end = 0, best = -1, smallest = std::numeric_limits<Index>::max();
-  for (const auto& [from, to] : taken) {
-    if (const Index gap = from - end; gap >= bytes && gap < smallest) {
-      best = end;
-      smallest = gap;
+/// The candidates that have a place in one memory, by offset.
+class Placed {
+ public:
+  /// Places a candidate at the start of the smallest gap between those it meets, else at the end of the last one.
+  void add(Candidate& wanted) {
+    const Index bytes = round_up(wanted.place.bytes);
+    Index end = 0, best = -1, smallest = std::numeric_limits<Index>::max();
+    for (const Candidate* c : by_offset_) {
+      const Index from = c->place.offset, to = from + round_up(c->place.bytes);
+      if (to <= end || !wanted.meets(*c)) continue;  // behind `end` it takes nothing
+      if (const Index gap = from - end; gap >= bytes && gap < smallest) {
+        best = end;
+        smallest = gap;
+      }
+      end = to;
     }
-    end = std::max(end, to);
+    wanted.place.offset = best >= 0 ? best : end;
+    by_offset_.insert(std::ranges::upper_bound(by_offset_, wanted.place.offset, {},
+                                               [](const Candidate* c) { return c->place.offset; }),
+                      &wanted);
   }
-  return best >= 0 ? best : end;
-}
+
+ private:
+  std::vector<const Candidate*> by_offset_;
+};
 
 }  // namespace
 
@@ -125,8 +137,8 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
       if (buffer.alias != no_buffer || separate.contains(buffer.name)) continue;
       Candidate& c = by_name[buffer.name];
       c.name = buffer.name;
-      c.lifetimes.resize(plans.size());
-      c.lifetimes[p] = lifetimes[b];
+      for (const Lifetime& life : lifetimes[b])
+        if (!life.unused()) c.lifetimes.push_back({p, life});
       c.place.bytes = std::max(c.place.bytes, buffer.bytes());
       c.place.shared = c.place.shared || (buffer.shared && shares);
     }
@@ -135,10 +147,9 @@ MemoryLayout lay_out_memory(const std::vector<const StepPlan*>& plans, const Mac
   for (auto& [name, candidate] : by_name) order.push_back(&candidate);
   std::ranges::stable_sort(order, std::greater{}, [](const Candidate* c) { return c->place.bytes; });
   MemoryLayout layout;
-  std::vector<const Candidate*> placed;
+  Placed in_private, in_shared;
   for (Candidate* c : order) {
-    c->place.offset = find_gap(*c, placed);
-    placed.push_back(c);
+    (c->place.shared ? in_shared : in_private).add(*c);
     Index& all = c->place.shared ? layout.shared_bytes : layout.private_bytes;
     all = std::max(all, c->place.offset + round_up(c->place.bytes));
     layout.places.emplace(c->name, c->place);

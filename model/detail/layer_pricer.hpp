@@ -1,0 +1,29 @@
+#pragma once
+// The price of one layer under a split: a walk over the plan of one rank of the reduced layer. The neighbours of the
+// rank are as fast as the rank itself. Private to layer_costs.cpp.
+#include <aloni/model/communication.hpp>
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/model/layer_costs.hpp>
+#include <aloni/model/machine.hpp>
+#include <aloni/nn/network_description.hpp>
+
+namespace aloni::model::detail {
+
+/// The facts that all prices of a network share. The references outlive the prices.
+struct PricedNetwork {
+  const nn::NetworkDescription& network;
+  const Machine& machine;
+  const KernelTimes& kernels;
+  int ranks;
+  const LayerCostOptions& options;
+  const MachineDescription& description;
+  bool folds_pointwise;  ///< as the argument of reduce()
+};
+
+/// @pre effective_split(facts, split) == split
+LayerPrice price_layer(const PricedNetwork& net, const LayerFacts& facts, const nn::LayerSplit& split);
+
+/// A sum over `members` ranks at a distance of `stride`, by the fastest algorithm.
+AllReduceParts group_sum(double bytes, int members, int stride, const PricedNetwork& net);
+
+}  // namespace aloni::model::detail

@@ -1,0 +1,63 @@
+#pragma once
+// Memory and time of whole strategies by their plans. Private to choose_strategy.cpp.
+//
+//   WholeStrategies whole(net, machine, kernels, 1024, 4096, nn::StepKind::training, options, limit);
+//   if (whole.fits(splits)) whole.seconds(splits);
+//   whole.memory(splits).bytes;
+//   whole.recompute(splits);                            // the blocks that a step computes again to fit, if that helps
+//
+// The plans of a rank of a network with 500 layers take 50 ms, and a strategy may have 16 ranks that differ. So the
+// memory of a strategy is found once, and only up to the first rank that exceeds the limit.
+#include <aloni/model/choose_strategy.hpp>
+#include <aloni/model/detail/search_space.hpp>
+#include <aloni/nn/plan/choose_recomputation.hpp>
+
+#include <map>
+#include <optional>
+#include <string>
+
+namespace aloni::model::detail {
+
+struct MemoryUse {
+  double bytes = 0;        ///< above the limit: of the first rank found above it, else of the rank that takes most
+  std::string layer = {};  ///< at the peak
+};
+
+class WholeStrategies {
+ public:
+  /// The arguments outlive this object. `limit`: bytes of a rank; may be infinite.
+  WholeStrategies(const nn::NetworkDescription& network, const Machine& machine, const KernelTimes& kernels, int ranks,
+                  Index samples, nn::StepKind kind, const ChooseOptions& options, double limit);
+
+  double limit() const { return limit_; }
+  bool fits(const Splits& splits) { return memory(splits).bytes <= limit_; }
+  const MemoryUse& memory(const Splits& splits);
+  /// The same on the rank that takes most, above the limit too.
+  MemoryUse largest_memory(const Splits& splits) const { return find_memory(splits, std::nullopt); }
+
+  /// Of a step, by simulate().
+  double seconds(const Splits& splits, const nn::Recomputation& recompute = {}) const;
+  /// The blocks with which the strategy fits. Empty if no blocks do.
+  std::optional<nn::PricedRecomputation> recompute(const Splits& splits) const;
+
+ private:
+  nn::NetworkPlan plan(const Splits& splits) const { return plan_network(network_, splits, ranks_, samples_); }
+  MemoryUse find_memory(const Splits& splits, std::optional<Index> limit) const;
+
+  struct LessSplits {
+    bool operator()(const Splits& a, const Splits& b) const;
+  };
+
+  const nn::NetworkDescription& network_;
+  const Machine& machine_;
+  const KernelTimes& kernels_;
+  int ranks_;
+  Index samples_;
+  nn::StepKind kind_;
+  const ChooseOptions& options_;
+  double limit_;
+  MachineDescription description_;
+  std::map<Splits, MemoryUse, LessSplits> memory_;
+};
+
+}  // namespace aloni::model::detail
