@@ -10,14 +10,14 @@
 // between ranks and steps, and constant during a step. Messages into a node with a slow link take
 // Variation::slow_link_factor times as long. So do sums over nodes if one of these nodes has a slow link.
 //
-// Up to SimulationOptions::most_single_ranks, each rank has its own factor. Beyond it, ranks with equal plans and equally
-// fast links are walked as one rank, with the largest factor of all of them:
+// Up to SimulationOptions::most_single_ranks, each rank has its own factor. Beyond it, ranks with equal plans and
+// equally fast links are walked as one rank, with the largest factor of all of them:
 //  - The largest one of n factors is drawn at once, by the inverse transform with the uniform number u^(1/n). The costs
 //    of a draw do not grow with the ranks, but for the states of links.
-//  - For equal plans this is exact, also if they wait for neighbours: a factor is constant during the step, so the
-//    slowest rank never waits for another, and all of them wait for it in a sum over all ranks.
-//  - For different plans it is an upper bound, because the slowest ranks of each plan are treated as neighbours. Four
-//    networks on 64 ranks, split in space, have the mean of 64 single ranks within 1 % (sigma 0.1, 100 draws).
+//  - For equal plans this is exact if kernels hide the messages between neighbours. A factor is constant during the
+//    step, so the slowest rank waits for no slower one, and all wait for it in a sum over all ranks.
+//  - Otherwise it is an upper bound, because the neighbours of a slowest rank count as the slowest of their plans.
+//    Three networks in four splits on 64 ranks have the mean of 64 single ranks within 1 % (sigma 0.1, 100 draws).
 //  - It needs a sum over all ranks in each step, as a training has. Without it, slow ranks change from step to step,
 //    and the result is an upper bound.
 // Pure.

@@ -48,7 +48,7 @@ PAPER = {
                    (64, "n4h4w4", 0.066)]),
     "mesh2k": (2, [(4, "n2h2", 0.247), (8, "n2h2w2", 0.12), (16, "n2h4w2", 0.0859), (32, "n2h4w4", 0.0683)]),
 }
-# Seconds of a kernel launch and of latency between nodes: public figures, a fit to table I, the best pair for both.
+# Seconds of a kernel launch and of latency between nodes: public figures, a fit to table I, a compromise for both.
 CONSTANTS = {"shipped": (5e-6, 9.6e-6), "table I": (34e-6, 1e-3), "both": (80e-6, 0.5e-3)}
 # Machines of the weak and strong scaling, with their constants.
 MESH_MACHINES = {"lassen": "shipped", "lassen_fitted": "table I", "h100": None}

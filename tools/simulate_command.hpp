@@ -22,7 +22,8 @@ namespace aloni::tools {
 std::optional<std::vector<std::int64_t>> parse_integers(const std::string& text, std::int64_t least, std::int64_t most);
 std::optional<std::vector<double>> parse_numbers(const std::string& text, double least, double most);
 
-/// "0.01:4" of --slow-links: the share of slow links from 0 to 1, and their factor from 1 to 1,000. None for other texts.
+/// "0.01:4" of --slow-links: the share of slow links from 0 to 1, and their factor from 1 to 1,000. None for other
+/// texts.
 struct SlowLinks {
   double share = 0, factor = 1;
 };

@@ -182,11 +182,11 @@ std::string text_of_sweep(const SimulationRequest& request, const std::vector<Si
   std::vector<std::vector<std::string>> rows{{"strategy"}};
   for (const Column& column : columns)
     if (column.shown) rows[0].emplace_back(column.heading);
-  // Beside factors or a variation there is no room for the phases.
-  const bool has_phases = !request.variation &&
-                          std::ranges::none_of(columns, [](const Column& c) { return c.heading[0] == 'x' && c.shown; });
+  // Beside factors or a variation there is no room for the phases, and beside both none for the samples per second.
+  const bool has_factors = std::ranges::any_of(columns, [](const Column& c) { return c.heading[0] == 'x' && c.shown; });
   const auto add_cells = [&](std::vector<std::string>& row, std::vector<std::string> cells) {
-    if (!has_phases) cells.erase(cells.begin() + 3, cells.begin() + 5);
+    if (has_factors && request.variation) cells.erase(cells.begin() + 6);
+    if (has_factors || request.variation) cells.erase(cells.begin() + 3, cells.begin() + 5);
     if (!request.variation) cells.erase(cells.begin() + 1, cells.begin() + 3);
     row.insert(row.end(), cells.begin(), cells.end());
   };

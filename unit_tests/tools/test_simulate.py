@@ -65,6 +65,30 @@ class Simulate(unittest.TestCase):
         self.assertEqual({case["link_bandwidth_factor"] for case in sweep["cases"]}, {0.5})
         self.assertNotIn("step_seconds", sweep)
 
+    def test_stragglers_and_slow_links_make_steps_longer(self):
+        arguments = ["--machine", "lassen", "--model", "mesh1k", "--batch", "64", "--strategy", "h2w2", "--complete",
+                     "n", "--stragglers", "0.1", "--slow-links", "0.1:4", "--draws", "50"]
+        text, step = self.simulate(*arguments, "--ranks", "256")
+        self.assertIn("\nvariation ", text)
+        self.assertIn("50 draws", text)
+        self.assertGreater(step["step_seconds_median"], 1.1 * step["step_seconds"])
+        self.assertGreater(step["step_seconds_p95"], step["step_seconds_median"])
+        self.assertGreater(step["step_seconds_p95"], step["step_seconds_mean"])
+        again = self.simulate(*arguments, "--ranks", "256", "--seed", "0")
+        self.assertEqual(again, (text, step))
+        text, sweep = self.simulate(*arguments, "--ranks", "16,256", "--seed", "7")
+        self.assertIn(" mean ", text)
+        few, many = (case["step_seconds_mean"] / case["step_seconds"] for case in sweep["cases"])
+        self.assertGreater(many, few)
+        self.assertNotEqual(sweep["cases"][1]["step_seconds_mean"], step["step_seconds_mean"])
+        self.assertEqual(sweep["run"]["variation"]["seed"], 7)
+        for words, bad in ((["--stragglers", "-1", "from 0 to"], ["--stragglers", "-1"]),
+                           (["--slow-links", "SHARE:FACTOR"], ["--slow-links", "1.1:4"]),
+                           (["--slow-links", "SHARE:FACTOR"], ["--slow-links", "0.1:0.5"]),
+                           (["--draws", "--stragglers"], ["--draws", "5"]),
+                           (["--draws", "0"], ["--stragglers", "0.1", "--draws", "0"])):
+            self.refused(USAGE, words, "--machine", "lassen", *bad)
+
     def test_completes_a_grid_and_refuses_one_that_only_divides_the_ranks(self):
         _, step = self.simulate("--machine", "lassen", "--model", "mesh1k", "--batch", "128", "--ranks", "1024",
                                 "--strategy", "h4w2", "--complete", "n")

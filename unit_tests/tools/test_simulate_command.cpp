@@ -115,5 +115,14 @@ TEST(SimulateCommand, ReadsListsOfNumbers) {
   EXPECT_FALSE(parse_numbers("inf", 0, 10));
 }
 
+TEST(SimulateCommand, ReadsAShareOfSlowLinksAndTheirFactor) {
+  const SlowLinks links = parse_slow_links("0.25:4").value();
+  EXPECT_EQ(links.share, 0.25);
+  EXPECT_EQ(links.factor, 4);
+  EXPECT_TRUE(parse_slow_links("1:1000"));
+  for (const char* bad : {"", ":", "0.1", "0.1:", ":4", "0.1:4:5", "-0.1:4", "1.1:4", "0.1:0.9", "0.1:2,3", "nan:4"})
+    EXPECT_FALSE(parse_slow_links(bad)) << bad;
+}
+
 }  // namespace test_simulate_command
 }  // namespace aloni::tools

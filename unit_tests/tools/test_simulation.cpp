@@ -169,6 +169,11 @@ TEST(Simulation, PrintsAtMostAHundredColumns) {
   const std::string text = to_text(several, results);
   EXPECT_LE(longest_line(text), 100U);
   for (const char* heading : {"x flops", "x memory", "x links", "samples/s"}) EXPECT_THAT(text, HasSubstr(heading));
+  SimulationRequest varied = several;
+  varied.variation = {.straggler_sigma = 0.1, .draws = 2};
+  const std::string with_means = to_text(varied, sweep(varied, cases).second);
+  EXPECT_LE(longest_line(with_means), 100U);
+  for (const char* heading : {"x links", "mean", "95 %", "exposed"}) EXPECT_THAT(with_means, HasSubstr(heading));
 }
 
 TEST(Simulation, ShowsFactorsOnlyWhereTheyDiffer) {
