@@ -25,8 +25,8 @@ using views::Dim;
 
 constexpr const char* choose_operation = "aloni::model::choose_strategy";
 
-/// The peaks of plans were above this share of the sums of stage 2 in all networks that ship. So a strategy whose sum is
-/// larger than the limit by more need not be planned.
+/// The peaks of plans were above this share of the sums of stage 2 in the networks that were tried. So a strategy whose
+/// sum is larger than the limit by more need not be planned.
 constexpr double least_peak_per_sum = 0.5;
 
 /// A strategy with its price.
@@ -88,8 +88,8 @@ class Chooser {
     return choice;
   }
 
-  /// Whether the splits with the least bytes by the sum of stage 2 fit. At this number of ranks hundreds of ranks differ,
-  /// so only the first one is planned. Others needed up to 3 % more, because they have ghosts on more sides.
+  /// Whether the splits with the least bytes by the sum of stage 2 fit. Among so many ranks hundreds differ, so only
+  /// the first one is planned. Others needed up to 3 % more, because they have ghosts on more sides.
   bool can_fit() const {
     constexpr double margin = 1.1;
     return margin * whole_.bytes_of_first_rank(smallest_splits()) <= whole_.limit();
