@@ -58,9 +58,9 @@ std::string to_text(const SimulationRequest& request, const std::vector<Simulate
 /// {"cases": [{"ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor", "link_bandwidth_factor",
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-/// "recompute_reason", "kernel_sources", "layers": [{"name", "grid", "kernels", "copies", "waits"}]}], "run"}. The
-/// members of a single case are at the top too. Numbers are null if nothing was simulated. "forward_seconds" includes the loss.
-/// Times of phases and layers are those of the slowest rank.
+/// "recompute_reason", "kernel_sources", "layers": [{"name", "grid", "kernels", "copies", "waits"}]}], "run"}.
+/// The members of a single case are at the top too. Numbers are null if nothing was simulated. "forward_seconds"
+/// includes the loss. Times of phases and layers are those of the slowest rank.
 std::string to_json(const SimulationRequest& request, const std::vector<SimulatedCase>& results);
 
 }  // namespace aloni::tools
