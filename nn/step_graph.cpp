@@ -217,7 +217,7 @@ class Scheduler {
   std::vector<State> state_;
   int kernels_ = 0;  ///< number of kernels that have run
   // The first kernel that waits, communication that waits, communication and transfer that are not complete.
-  // Communication starts in the order of the nodes. So none of these moves back, and no search begins at the first node.
+  // Communication starts in the order of the nodes. So none of these moves back, and no search begins at node 0.
   int waiting_kernel_ = 0, unstarted_ = 0, flying_ = 0, transfer_ = 0;
   std::vector<int> place_;  ///< of each kernel: its position in the order of runs, from 1
   std::vector<StepAction> actions_;

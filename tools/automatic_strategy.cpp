@@ -47,20 +47,25 @@ std::string key_of(const AutomaticStrategyRequest& request, const model::Machine
       static_cast<int>(o.backend), nn::to_json(request.network));
 }
 
+/// TrainOptions::recompute with a finalist. The training chooses the blocks again, from the same plans.
+std::string recompute_for(const Finalist& finalist, const nn::TrainOptions& options) {
+  return finalist.recompute.empty() ? options.recompute : "auto";
+}
+
 /// A short training on made-up data. Its losses do not matter.
-nn::TrainOptions timing_options(const nn::TrainOptions& options, double predicted) {
+nn::TrainOptions timing_options(const nn::TrainOptions& options, const Finalist& finalist) {
   nn::TrainOptions timing;
   timing.batch = options.batch;
   timing.accumulate = options.accumulate;
   timing.optimiser = options.optimiser;
   timing.update = options.update;
   timing.backend = options.backend;
-  timing.recompute = options.recompute;
+  timing.recompute = recompute_for(finalist, options);
   timing.memory_limit = options.memory_limit;
   timing.seed = options.seed;
   timing.allow_nonfinite = true;
   // Half a second of steps. The first one is slower, so that three are the least for a median.
-  timing.steps = std::clamp<std::int64_t>(std::llround(0.5 / predicted), 3, 50);
+  timing.steps = std::clamp<std::int64_t>(std::llround(0.5 / finalist.seconds), 3, 50);
   return timing;
 }
 
@@ -74,7 +79,9 @@ struct TimedFinalist {
 /// strategies that differ little by the model differ little when timed.
 std::vector<Finalist> strategies_to_time(std::vector<Finalist> finalists, int most) {
   std::set<std::string> seen;  // the best strategy by layer may have one grid
-  std::erase_if(finalists, [&](const Finalist& f) { return !seen.insert(to_string(f.strategy)).second; });
+  std::erase_if(finalists, [&](const Finalist& f) {
+    return !seen.insert(to_string(f.strategy) + (f.recompute.empty() ? "" : " recomputes")).second;
+  });
   const auto is_uniform = [](const Finalist& f) { return f.strategy.source != "by layer"; };
   const auto first = finalists.begin() + (finalists.empty() ? 0 : 1);
   if (!finalists.empty() && !is_uniform(finalists.front()))
@@ -93,8 +100,8 @@ void time_finalists(const comm::Communicator& comm, const AutomaticStrategyReque
     // The clocks of ranks differ, so one of them decides.
     if (comm.all_reduce(comm.rank() == 0 ? past.count() : 0.0, comm::Reduction::max) > request.most_seconds) break;
     try {
-      const nn::TrainReport report = nn::train_on_synthetic_data<T>(
-          comm, request.network, f.finalist.strategy, timing_options(request.options, f.finalist.seconds));
+      const nn::TrainReport report = nn::train_on_synthetic_data<T>(comm, request.network, f.finalist.strategy,
+                                                                    timing_options(request.options, f.finalist));
       f.seconds = comm.all_reduce(report.step_seconds, comm::Reduction::max);
     } catch (const InvalidArgument& error) {  // on all ranks: the plans exceed the limit of memory
       f.refusal = error.what();
@@ -114,7 +121,8 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
   std::vector<std::vector<std::string>> rows{{"", "strategy", "predicted", "measured", "memory"}};
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const TimedFinalist& f = finalists[i];
-    rows.push_back({i == best ? "  *" : "", f.finalist.strategy.source, seconds_text(f.finalist.seconds),
+    const std::string name = f.finalist.strategy.source + (f.finalist.recompute.empty() ? "" : ", recomputes");
+    rows.push_back({i == best ? "  *" : "", name, seconds_text(f.finalist.seconds),
                     f.seconds > 0 ? seconds_text(f.seconds) : "-",
                     bytes_text(static_cast<Index>(std::llround(f.finalist.bytes)))});
   }
@@ -139,7 +147,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   constexpr nn::ElementType type = std::is_same_v<T, double>  ? nn::ElementType::float64
                                    : std::is_same_v<T, float> ? nn::ElementType::float32
                                                               : nn::ElementType::bfloat16;
-  if (comm.size() == 1) return {Strategy::uniform({}), {}, false};
+  if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .recompute = request.options.recompute};
 
   const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm, type));
   const std::string key =
@@ -151,12 +159,14 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   if (comm.rank() == 0) {
     if (const auto known = cache.find(key, &damage)) {
       kept = to_string(known->strategy);
+      chosen.recompute = known->recompute;
       source = known->strategy.source;
       chosen.explanation = {fmt::format("strategy    {}, chosen before ({})", source, cache.path_of(key))};
     }
   }
   comm.broadcast(kept, 0);
   comm.broadcast(source, 0);
+  comm.broadcast(chosen.recompute, 0);
   if (!kept.empty()) {
     chosen.strategy = Strategy::parse(kept, source);
     chosen.from_cache = true;
@@ -167,6 +177,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   model::ChooseOptions options{.samples = o.batch / o.accumulate, .memory_bytes = static_cast<double>(o.memory_limit)};
   options.step = step_options_of(o, type);
   options.simulated = request.timed;
+  options.recompute = o.recompute.empty() || o.recompute == "auto";  // patterns: the user decides
   const model::StrategyChoice choice = model::choose_strategy(request.network, machine, comm.size(), options);
   std::vector<TimedFinalist> finalists;
   for (const Finalist& finalist : strategies_to_time(choice.finalists, request.timed)) finalists.push_back({finalist});
@@ -180,11 +191,12 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
     throw InvalidArgument(choice_operation, "strategies", std::to_string(finalists.size()) + " tried",
                           "one that can run; the first error: " + finalists[best].refusal);
   chosen.strategy = finalists[best].finalist.strategy;
+  chosen.recompute = recompute_for(finalists[best].finalist, o);
   if (comm.rank() == 0) {
     chosen.explanation = explain(finalists, best, machine.name);
     if (!damage.empty()) chosen.explanation.push_back("            " + damage + "; chosen anew");
     try {
-      cache.keep(key, {chosen.strategy, finalists[best].seconds});
+      cache.keep(key, {chosen.strategy, finalists[best].seconds, chosen.recompute});
     } catch (const FileError& error) {
       chosen.explanation.push_back(std::string("            not kept: ") + error.what());
     }

@@ -33,6 +33,8 @@ struct AutomaticStrategyRequest {
 
 struct AutomaticStrategy {
   nn::Strategy strategy;
+  /// For TrainOptions::recompute: that of the request, or "auto" if the strategy fits only with recomputation.
+  std::string recompute = {};
   std::vector<std::string> explanation = {};  ///< lines of at most 100 columns; on rank 0 only
   bool from_cache = false;
 };

@@ -151,6 +151,7 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   text += fmt::format("kernels    {}\n", sources_text(step));
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
+  if (!result.recompute_reason.empty()) text += fmt::format("recompute  {}\n", result.recompute_reason);
   if (!result.reason.empty()) text += fmt::format("infeasible {}\n", result.reason);
   return text;
 }
@@ -245,7 +246,8 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                                      {"memory_bytes_per_rank", number(result.memory_bytes)},
                                      {"separate_bytes_per_rank", number(result.separate_bytes)},
                                      {"feasible", result.reason.empty()},
-                                     {"reason", result.reason}});
+                                     {"reason", result.reason},
+                                     {"recompute_reason", result.recompute_reason}});
   json["kernel_sources"] = nlohmann::ordered_json::object();
   for (std::size_t s = 0; s < step.sources.size(); ++s)
     json["kernel_sources"][std::string(name(static_cast<model::KernelSource>(s)))] = step.sources[s];
@@ -279,12 +281,15 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
     strategy = *which.strategy;
   } else {
     try {
-      strategy = choose_strategy(network, faster, which.ranks,
-                                 {.samples = which.batch,
-                                  .memory_bytes = static_cast<double>(memory_limit_of(request)),
-                                  .step = options.step,
-                                  .kernels = &kernels})
-                     .strategy;
+      const model::StrategyChoice choice =
+          choose_strategy(network, faster, which.ranks,
+                          {.samples = which.batch,
+                           .memory_bytes = static_cast<double>(memory_limit_of(request)),
+                           .step = options.step,
+                           .kernels = &kernels});
+      strategy = choice.strategy;
+      options.step.recompute = choice.recompute;
+      result.recompute_reason = choice.recompute_reason;
     } catch (const InvalidArgument& e) {
       if (e.argument() != model::memory_argument) throw;
       result.reason = e.value() + " of memory for a rank: expected " + e.expectation();

@@ -18,7 +18,7 @@ namespace {
 using CacheJson = nlohmann::ordered_json;
 
 constexpr const char* cache_operation = "aloni train --strategy";
-constexpr int cache_version = 1;
+constexpr int cache_version = 2;
 
 }  // namespace
 
@@ -51,7 +51,7 @@ std::optional<KeptStrategy> StrategyCache::find(const std::string& key, std::str
     if (file.at("key") != key) return none("is of another training");
     const auto source = file.at("source").get<std::string>();
     return KeptStrategy{nn::Strategy::parse(file.at("strategy").get<std::string>(), source),
-                        file.at("seconds").get<double>()};
+                        file.at("seconds").get<double>(), file.at("recompute").get<std::string>()};
   } catch (const nlohmann::json::exception&) {
     return none("is damaged");
   } catch (const Error&) {
@@ -65,11 +65,9 @@ void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const
   std::filesystem::create_directories(folder_, error);
   if (error)
     throw FileError(cache_operation, folder_, "cannot be made: " + error.message(), "a folder for chosen strategies");
-  const CacheJson file = {{"aloni_strategy", cache_version},
-                          {"key", key},
-                          {"source", kept.strategy.source},
-                          {"seconds", kept.seconds},
-                          {"strategy", to_string(kept.strategy)}};
+  const CacheJson file = {{"aloni_strategy", cache_version}, {"key", key},
+                          {"source", kept.strategy.source},  {"seconds", kept.seconds},
+                          {"recompute", kept.recompute},     {"strategy", to_string(kept.strategy)}};
   write_result_file(path_of(key), file.dump(2) + "\n");
 }
 

@@ -3,7 +3,7 @@
 //
 //   const StrategyCache cache(StrategyCache::default_folder());
 //   if (const auto known = cache.find(key)) return known->strategy;
-//   cache.keep(key, {strategy, "h2", 0.0123});
+//   cache.keep(key, {strategy, 0.0123});
 //
 // The key is a text with all facts on which the choice depends: the network, the ranks, the processor, this version of
 // the library. A file has the whole key, so equal checksums do no harm. Not collective: one rank reads and writes.
@@ -16,7 +16,8 @@ namespace aloni::tools {
 
 struct KeptStrategy {
   nn::Strategy strategy;
-  double seconds = 0;  ///< of a step when it was chosen; 0: not measured
+  double seconds = 0;          ///< of a step when it was chosen; 0: not measured
+  std::string recompute = {};  ///< AutomaticStrategy::recompute
 };
 
 class StrategyCache {

@@ -227,9 +227,10 @@ std::int64_t TrainCommand::timed_steps(const nn::TrainAndTestSets& data) const {
 
 template <class T>
 nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                    const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
-                                    nn::TrainObserver* observer) const {
+                                    const nn::Strategy& strategy, const std::string& recompute,
+                                    const nn::TrainAndTestSets& data, nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_for(data);
+  options.recompute = recompute;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();
@@ -266,7 +267,6 @@ PlanRequest TrainCommand::plan_request(const nn::NetworkDescription& network, co
           .ranks = ranks,
           .activations = precision_of(precision_),
           .optimiser = nn::kind_of(optimiser_.optimiser()),
-          .recompute = memory_.recompute(),
           .memory_limit = memory_.limit()};
 }
 
@@ -333,9 +333,11 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const nn::NetworkDescription network =
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
   std::vector<std::string> explanation;
+  std::string recompute = memory_.recompute();
   if (chooses) {
     AutomaticStrategy chosen = choose_strategy(comm, network, data, machine);
     strategy = std::move(chosen.strategy);
+    recompute = std::move(chosen.recompute);
     explanation = std::move(chosen.explanation);
   }
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
@@ -371,7 +373,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const auto train_with = precision_ == "double"     ? &TrainCommand::train<double>
                           : precision_ == "bfloat16" ? &TrainCommand::train<comm::bfloat16>
                                                      : &TrainCommand::train<float>;
-  const nn::TrainReport report = (this->*train_with)(comm, network, strategy, data, observer);
+  const nn::TrainReport report = (this->*train_with)(comm, network, strategy, recompute, data, observer);
   speaker.reset();
   std::optional<StepComparison> comparison;
   if (predicted) comparison = compare_over_ranks(comm, *predicted, report);
@@ -406,7 +408,9 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     }
     if (folder) {
       attempt([&] {
-        folder->finish(report, train_run(comm, strategy), plan_request(network, strategy, comm.size()));
+        PlanRequest plan = plan_request(network, strategy, comm.size());
+        plan.recompute = recompute;
+        folder->finish(report, train_run(comm, strategy), plan);
         fmt::print("report      {}\n", printable(folder->report_path()));
       });
     }

@@ -41,7 +41,7 @@ class TrainCommand {
  private:
   template <class T>
   nn::TrainReport train(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                        const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
+                        const nn::Strategy& strategy, const std::string& recompute, const nn::TrainAndTestSets& data,
                         nn::TrainObserver* observer) const;
   nn::TrainOptions options_for(const nn::TrainAndTestSets& data) const;
   /// The strategy of a training without --strategy. Collective.

@@ -1,6 +1,6 @@
 #pragma once
-// A layer as a network of its own, on the blocks around one rank, so that a plan for thousands of ranks costs as much as
-// one for nine. Private to layer_costs.cpp, which says how a layer is reduced.
+// A layer as a network of its own, on the blocks around one rank. So a plan for thousands of ranks costs as much as one
+// for nine. Private to layer_costs.cpp, which says how a layer is reduced.
 //
 //   const ReducedLayer few = reduce(net, facts[3], nn::LayerSplit::parse("n256h4w4"), 4096, true);
 //   plan_network(few.network, {few.split}, few.split.size(), few.samples);      // n1h3w3; few.rank is in the middle

@@ -1,6 +1,6 @@
 #pragma once
-// Stages 1 and 2 of the search for a strategy, without its decisions: the candidates of all layers, their prices, and the
-// assignment problem that these make. Private to choose_strategy.cpp, which says how they are used.
+// Stages 1 and 2 of the search for a strategy, without its decisions: the candidates of all layers, their prices, and
+// the assignment problem that these make. Private to choose_strategy.cpp, which says how they are used.
 //
 //   SearchSpace space(net, machine, kernels, 1024, 4096, nn::StepKind::training, options);
 //   const Assignment best = assign(space.weighted_problem({.exposed = 1}));

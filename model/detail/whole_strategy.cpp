@@ -45,6 +45,11 @@ MemoryUse WholeStrategies::find_memory(const Splits& splits, std::optional<Index
           most.peak_layer < 0 ? "" : network_.layers[static_cast<std::size_t>(most.peak_layer)].name};
 }
 
+double WholeStrategies::bytes_of_first_rank(const Splits& splits) const {
+  const nn::StepPlan first = plan_step(network_, plan(splits), 0, kind_, description_, options_.step);
+  return static_cast<double>(memory_of(first, description_).peak);
+}
+
 double WholeStrategies::seconds(const Splits& splits, const nn::Recomputation& recompute) const {
   if (options_.prices.seconds) return options_.prices.seconds(splits);
   SimulationOptions simulation{.kind = kind_, .step = options_.step};

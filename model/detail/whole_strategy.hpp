@@ -34,6 +34,7 @@ class WholeStrategies {
   const MemoryUse& memory(const Splits& splits);
   /// The same on the rank that takes most, above the limit too.
   MemoryUse largest_memory(const Splits& splits) const { return find_memory(splits, std::nullopt); }
+  double bytes_of_first_rank(const Splits& splits) const;
 
   /// Of a step, by simulate().
   double seconds(const Splits& splits, const nn::Recomputation& recompute = {}) const;

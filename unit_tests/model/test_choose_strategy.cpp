@@ -1,6 +1,7 @@
 #include <aloni/model/choose_strategy.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/model/shipped_machines.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/memory.hpp>
@@ -168,9 +169,12 @@ TEST(ChooseStrategy, NamesTheRunnerUpAndItsCost) {
 double peak_bytes(const nn::NetworkDescription& net, const StrategyChoice& choice, const Machine& machine, int ranks) {
   const auto layers = plan_network(net, choice.splits, ranks, choice.samples);
   const MachineDescription description = description_of(machine, ranks);
+  nn::StepOptions step;
+  step.recompute = choice.recompute;
   Index most = 0;
   for (int r = 0; r < ranks; ++r)
-    most = std::max(most, memory_of(plan_step(net, layers, r, nn::StepKind::training, description), description).peak);
+    most = std::max(most,
+                    memory_of(plan_step(net, layers, r, nn::StepKind::training, description, step), description).peak);
   return static_cast<double>(most);
 }
 
@@ -231,6 +235,48 @@ TEST(ChooseStrategy, KeepsTheMemoryOfARank) {
   Machine small = machine;
   small.memory_bytes = free.bytes * 0.96;
   EXPECT_EQ(choose_strategy(net, small, 4, {.samples = 8}).splits, tight.splits);
+}
+
+TEST(ChooseStrategy, RecomputesActivationsWhereNoSplitFits) {
+  const auto net = nn::make_model("resnet18", {.input = views::Extents{{1, 1, 32, 32, 3}}});
+  const Machine machine = machine_of(2);
+  ChooseOptions options{.samples = 64, .memory_bytes = 2.4e8, .simulated = 1};
+  const StrategyChoice choice = choose_strategy(net, machine, 2, options);
+  ASSERT_FALSE(choice.recompute.empty());
+  EXPECT_EQ(choice.finalists.front().recompute, choice.recompute);
+  EXPECT_THAT(choice.recompute_reason, HasSubstr("layers are computed again"));
+  const auto layers = plan_network(net, choice.splits, 2, 64);
+  nn::StepOptions step;
+  step.recompute = choice.recompute;
+  EXPECT_DOUBLE_EQ(choice.bytes, peak_bytes(net, choice, machine, 2));
+  EXPECT_LE(choice.bytes, options.memory_bytes);
+  const MachineKernels kernels(machine, 2, 1);
+  EXPECT_DOUBLE_EQ(simulate(net, layers, machine, kernels, {.step = step}).seconds, choice.seconds);
+  options.recompute = false;
+  EXPECT_THROW(choose_strategy(net, machine, 2, options), InvalidArgument);
+}
+
+TEST(ChooseStrategy, SplitsTheFiltersOfLargeDenseLayers) {
+  const Machine lassen = find_machine("lassen");
+  const auto net = nn::make_model("vgg16");
+  const StrategyChoice choice = choose_strategy(net, lassen, 32, {.samples = 256, .simulated = 1});
+  const LayerSplit first = choice.splits[static_cast<std::size_t>(find_layer(net, "conv1_1"))];
+  const LayerSplit dense = choice.splits[static_cast<std::size_t>(find_layer(net, "fc1"))];
+  EXPECT_EQ(to_string(first), "n32");
+  EXPECT_GT(dense.grid[views::Dim::channel] * dense.filters, 1) << to_string(dense);
+}
+
+/// Where sums of gradients are not hidden, filters are better than space if there are many weights per pixel.
+TEST(ChooseStrategy, PricesFiltersAndSpaceAsMeasuredOnClusters) {
+  const Machine lassen = find_machine("lassen");
+  const MachineKernels kernels(lassen, 4, 1);
+  const auto seconds = [&](const char* model, const char* split) {
+    const auto net = nn::make_model(model);
+    const auto splits = resolve(nn::Strategy::uniform(LayerSplit::parse(split)), net, 32);
+    return simulate(net, plan_network(net, splits, 32, 32), lassen, kernels).seconds;
+  };
+  EXPECT_LT(seconds("vgg16", "n8f4"), seconds("vgg16", "n8h4"));
+  EXPECT_LT(seconds("resnet50", "n8h4"), seconds("resnet50", "n8f4"));
 }
 
 TEST(ChooseStrategy, SaysHowMuchMemoryIsMissing) {
