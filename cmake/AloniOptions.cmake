@@ -43,6 +43,7 @@ if(NOT DEFINED aloni_ENABLE_DEBUG_CHECKS)
 endif()
 option(aloni_ENABLE_DEBUG_CHECKS "Checks inside the step, such as the state of ghosts" ${debug_checks_default})
 
-foreach(option IN ITEMS CUDA ONEDNN KOKKOSKERNELS NCCL CUDNN UCX ZLIB HDF5 TESTS BENCHMARKS EXAMPLES COMMAND DEBUG_CHECKS)
+foreach(option IN ITEMS CUDA ONEDNN KOKKOSKERNELS NCCL CUDNN UCX ZLIB HDF5 TESTS BENCHMARKS EXAMPLES COMMAND
+                        DEBUG_CHECKS)
   add_feature_info(aloni_ENABLE_${option} aloni_ENABLE_${option} "")
 endforeach()

@@ -6,6 +6,7 @@
 #include <aloni/nn/local/detail/check_views.hpp>
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/cudnn_refusal.hpp>
+#include <aloni/nn/local/detail/cudnn_spaces.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/pointwise_layers.hpp>
 
@@ -167,7 +168,7 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
       return std::nullopt;
     case ConvolutionBackend::cudnn:
       if constexpr (!config::has_cudnn) return "this build has no cuDNN (aloni_ENABLE_CUDNN)";
-      if constexpr (!detail::runs_on_cuda<Exec>) return "cuDNN runs on Kokkos::Cuda only";
+      if constexpr (!detail::cudnn_runs_on<Exec>) return "cuDNN runs on NVIDIA devices only";
       return detail::cudnn_refusal();
   }
   return "no such backend";
@@ -235,7 +236,7 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
       }
       break;
     case ConvolutionBackend::cudnn:
-      if constexpr (config::has_cudnn && detail::runs_on_cuda<Exec> && !std::is_same_v<T, comm::bfloat16>) {
+      if constexpr (config::has_cudnn && detail::cudnn_runs_on<Exec> && !std::is_same_v<T, comm::bfloat16>) {
         return detail::make_cudnn_convolution<T, Exec>(problem, exec, passes);
       }
       break;

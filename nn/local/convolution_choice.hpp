@@ -8,8 +8,8 @@
 namespace aloni::nn::local {
 
 /// Never `automatic`. `type`: of the activations. With bfloat16 on the host always `onednn`.
-/// On a device it is cuDNN where the machine has it. A problem for which cuDNN has no engine runs by Kokkos Kernels, and
-/// LocalConvolution::implementation() says so.
+/// On a device it is cuDNN where the machine has it. Without an engine for the problem Kokkos Kernels run in its place,
+/// and LocalConvolution::implementation() says so.
 /// Without AVX-512 oneDNN lacks kernels for some large volumes. Then the direct kernels run in its place, and
 /// LocalConvolution::implementation() says so.
 ConvolutionBackend choose_backend(const ConvolutionProblem& problem, ConvolutionPass pass, ElementType type,

@@ -16,14 +16,6 @@ inline constexpr bool runs_on_host =
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible&&
         std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
 
-#ifdef KOKKOS_ENABLE_CUDA
-template <class Exec>
-inline constexpr bool runs_on_cuda = std::is_same_v<Exec, Kokkos::Cuda>;
-#else
-template <class Exec>
-inline constexpr bool runs_on_cuda = false;
-#endif
-
 template <class Exec>
 using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>;
 

@@ -1,5 +1,6 @@
 #pragma once
-// The convolutions that oneDNN is not given. Without oneDNN itself, so that plans can be made where it is not installed.
+// The convolutions that oneDNN is not given. Without oneDNN itself, so that plans can be made where it is not
+// installed.
 #include <aloni/nn/local/detail/padded_problem.hpp>
 
 #include <cstdint>
