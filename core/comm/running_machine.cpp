@@ -52,12 +52,13 @@ MachineDescription describe_machine(const Communicator& comm, MachineDescription
   if (comm.has_checksums()) machine.direct_bytes = unlimited_bytes;
   // Nodes may have different networks. A message is divided by its sender, so the smallest fragments decide.
   const std::size_t fragment = comm.largest_fragment_between_nodes();
-  // Likewise they may have different processors.
-  std::array<std::int64_t, 2> least{static_cast<std::int64_t>(std::min<std::size_t>(fragment, unlimited_bytes)),
-                                    machine.onednn_bfloat16};
+  // Likewise they may have different processors and libraries.
+  std::array<std::int64_t, 3> least{static_cast<std::int64_t>(std::min<std::size_t>(fragment, unlimited_bytes)),
+                                    machine.onednn_bfloat16, machine.cudnn};
   comm.all_reduce(std::span<std::int64_t>(least), Reduction::min);
   machine.fragment_bytes = least[0];
   machine.onednn_bfloat16 = least[1] != 0;
+  machine.cudnn = least[2] != 0;
   ReplicatedValues values;
   for (const MachineField& field : fields_of(machine))
     std::visit([&](auto value) { values.add(std::string(field.name), value); }, field.value);

@@ -49,6 +49,11 @@ TEST(RunningMachine, HasTheKernelsOfTheProcessorsOfAllRanks) {
   const Communicator comm = aloni::test::make_communicator();
   EXPECT_TRUE(describe_machine(comm, {.onednn_bfloat16 = true}).onednn_bfloat16);
   EXPECT_FALSE(describe_machine(comm, {.onednn_bfloat16 = comm.rank() > 0}).onednn_bfloat16);
+  MachineDescription device{.on_host = false};
+  device.cudnn = true;
+  EXPECT_TRUE(describe_machine(comm, device).cudnn);
+  device.cudnn = comm.rank() > 0;
+  EXPECT_FALSE(describe_machine(comm, device).cudnn);
 }
 
 TEST(RunningMachine, NamesTheFieldAndTheRanksThatDiffer) {
