@@ -894,10 +894,14 @@ TEST(LocalConvolution, SaysWhyABackendCannotRun) {
   EXPECT_THROW((void)make_local_convolution<double>(ConvolutionBackend::onednn, {}, test_space(), {.forward = true}),
                Unsupported);
   for (auto b : {ConvolutionBackend::automatic, ConvolutionBackend::reference, ConvolutionBackend::direct,
-                 ConvolutionBackend::onednn, ConvolutionBackend::kokkos_kernels}) {
+                 ConvolutionBackend::onednn, ConvolutionBackend::kokkos_kernels, ConvolutionBackend::cudnn}) {
     EXPECT_EQ(convolution_backend_named(name(b)), b);
   }
-  EXPECT_EQ(convolution_backend_named("cudnn"), std::nullopt);
+  EXPECT_EQ(convolution_backend_named("winograd"), std::nullopt);
+  using Host = Kokkos::DefaultHostExecutionSpace;
+  EXPECT_NE((unsupported_reason<float, Host>(ConvolutionBackend::cudnn, {}, ConvolutionPass::forward)), std::nullopt);
+  EXPECT_THROW((void)(make_local_convolution<float, Host>(ConvolutionBackend::cudnn, {}, Host(), {.forward = true})),
+               Unsupported);
 }
 
 }  // namespace test_local_convolution
