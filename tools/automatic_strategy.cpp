@@ -9,6 +9,7 @@
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/machine_measurement.hpp>
+#include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/strategy_cache.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -177,7 +178,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   model::ChooseOptions options{.samples = o.batch / o.accumulate, .memory_bytes = static_cast<double>(o.memory_limit)};
   options.step = step_options_of(o, type);
   options.simulated = request.timed;
-  options.recompute = o.recompute.empty() || o.recompute == "auto";  // patterns: the user decides
+  options.recompute = lets_search_recompute(o.recompute);
   const model::StrategyChoice choice = model::choose_strategy(request.network, machine, comm.size(), options);
   std::vector<TimedFinalist> finalists;
   for (const Finalist& finalist : strategies_to_time(choice.finalists, request.timed)) finalists.push_back({finalist});

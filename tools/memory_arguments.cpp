@@ -28,6 +28,8 @@ std::optional<Index> parse_bytes(const std::string& text) {
   return static_cast<Index>(number);
 }
 
+bool lets_search_recompute(const std::string& recompute) { return recompute.empty() || recompute == "auto"; }
+
 void MemoryArguments::add_options(CLI::App& command) {
   command_ = &command;
   command

@@ -16,6 +16,9 @@ namespace aloni::tools {
 /// for other texts, for less than one byte, and for 2^63 bytes or more.
 std::optional<Index> parse_bytes(const std::string& text);
 
+/// Whether the search for a strategy may choose recomputation: `recompute`, of --recompute, names no patterns.
+bool lets_search_recompute(const std::string& recompute);
+
 class MemoryArguments {
  public:
   /// Adds the options to `command`. @pre this object outlives `command`

@@ -3,6 +3,7 @@
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
+#include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -68,8 +69,13 @@ model::StrategyChoice choose(PlanRequest& request, const model::Machine& machine
                                                  {.samples = request.batch,
                                                   .memory_bytes = static_cast<double>(request.memory_limit.value_or(0)),
                                                   .step = step_options_of(request),
+                                                  .recompute = lets_search_recompute(request.recompute),
                                                   .kernels = &kernels});
   request.strategy = choice.strategy;
+  if (!choice.recompute.empty()) {
+    request.recompute = "auto";  // the plan chooses the blocks again, under the same limit
+    if (!request.memory_limit) request.memory_limit = static_cast<Index>(machine.memory_bytes);
+  }
   return choice;
 }
 

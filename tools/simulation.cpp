@@ -6,6 +6,7 @@
 #include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
+#include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/simulation.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -286,6 +287,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
                           {.samples = which.batch,
                            .memory_bytes = static_cast<double>(memory_limit_of(request)),
                            .step = options.step,
+                           .recompute = lets_search_recompute(request.recompute),
                            .kernels = &kernels});
       strategy = choice.strategy;
       options.step.recompute = choice.recompute;

@@ -293,7 +293,8 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
 }
 
 StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                     const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
+                                     const nn::Strategy& strategy, const std::string& recompute,
+                                     const nn::TrainAndTestSets& data,
                                      const std::optional<model::Machine>& machine) const {
   const nn::ElementType type = precision_of(precision_);
   const KernelPlace place = kernel_place(comm, type);
@@ -307,11 +308,10 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
                               std::to_string(rank / job.ranks_per_node) + ": consecutive ranks that fill the nodes");
     const Index batch = data_.is_synthetic() ? options_.batch : std::min(options_.batch, data.train.size());
     const nn::NetworkPlan layers = plan_network(network, resolve(strategy, network, comm.size()), comm.size(), batch);
-    const nn::TrainOptions options = options_for(data);
-    nn::StepOptions step = step_options_of(options, type);
-    step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), step, options.recompute,
-                                           memory_.limit())
-                         .blocks;
+    nn::StepOptions step = step_options_of(options_for(data), type);
+    step.recompute =
+        nn::recomputation_for(network, layers, description_of(job, comm.size()), step, recompute, memory_.limit())
+            .blocks;
     return predict_step(network, layers, job, step, comm.rank());
   });
 }
@@ -342,7 +342,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   }
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
   std::optional<StepPrediction> predicted;
-  if (compare_) predicted = predict(comm, network, strategy, data, machine);
+  if (compare_) predicted = predict(comm, network, strategy, recompute, data, machine);
 
   std::optional<TrainSpeaker> speaker;
   if (speaks) {

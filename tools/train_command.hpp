@@ -54,7 +54,7 @@ class TrainCommand {
   std::int64_t timed_steps(const nn::TrainAndTestSets& data) const;
   /// The step of this rank by the cost model, for --compare. Collective.
   StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                         const nn::Strategy& strategy, const nn::TrainAndTestSets& data,
+                         const nn::Strategy& strategy, const std::string& recompute, const nn::TrainAndTestSets& data,
                          const std::optional<model::Machine>& machine) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;

@@ -52,6 +52,17 @@ TEST(PlanPrediction, AddsUpToTheStep) {
   EXPECT_GT(p.total.exposed, 0);
 }
 
+TEST(PlanPrediction, AChosenRecomputationIsPlanned) {
+  const model::Machine machine = model::find_machine("x86_server");
+  PlanRequest r = request("resnet18", "n1", machine, 1);
+  const Index whole = summarise(r).peak_bytes;
+  r.memory_limit = whole * 4 / 5;
+  const PlanSummary summary = predicted(r, machine, true);
+  EXPECT_EQ(r.recompute, "auto");
+  EXPECT_FALSE(summary.recomputation.blocks.empty());
+  EXPECT_LE(summary.peak_bytes, *r.memory_limit);
+}
+
 TEST(PlanPrediction, TellsHalosFromRedistributionsAndSums) {
   const model::Machine machine = model::find_machine("x86_server");
   const auto total_of = [&](const std::string& split, const std::optional<nn::Strategy>& strategy) {
