@@ -50,8 +50,6 @@ Index alignment_of(const void* pointer) {
   return alignment;
 }
 
-bool reads_nothing(const PaddedProblem& p) { return p.input[0] == 0 || p.input[1] == 0 || p.input[2] == 0; }
-
 }  // namespace
 
 template <class T, class Exec>
@@ -62,8 +60,10 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
  public:
   CudnnConvolution(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes)
       : Base(problem, passes), part_(padded_problem(problem)), handle_(shared_handle()) {
-    if (reads_nothing(part_) || problem.samples == 0 || part_.output[0] * part_.output[1] * part_.output[2] == 0)
-      return;
+    if (problem.samples == 0 || pixels(part_.output) == 0) return;
+    if (passes.backward_filter)
+      bias_gradient_.emplace(exec, problem.samples, problem.output[0], problem.output[1], problem.filters);
+    if (part_.reads_nothing()) return;
     // Dense copies of x and y, each on a boundary of 256 bytes.
     const Index copies = static_cast<Index>(sizeof(T)) * part_.samples *
                              (pixels(part_.input) * part_.channels + pixels(part_.output) * part_.filters) +
@@ -80,9 +80,6 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
     }
     workspace_ = Workspace(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::cudnn_workspace"),
                            static_cast<std::size_t>(bytes));
-    if (passes.backward_filter) {
-      bias_gradient_.emplace(exec, problem.samples, problem.output[0], problem.output[1], problem.filters);
-    }
   }
 
   /// Whether cuDNN has no engine for a pass, even with dense tensors.
@@ -164,7 +161,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
                    const Array<const T, Exec>& bias, const Tensor<T, Exec>& y) override {
     const bool adds = bias.extent(0) > 0;
     bool fused = false;
-    if (reads_nothing(part_) || part_.channels == 0) {
+    if (part_.reads_nothing() || part_.channels == 0) {
       Kokkos::deep_copy(exec, y, T(0));
     } else {
       const Chosen& chosen = plan_for(ConvolutionPass::forward, x, y, adds);
@@ -178,14 +175,14 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
 
   void run_backward_data(const Exec& exec, const Tensor<const T, Exec>& dy, const Tensor<const T, Exec>& w,
                          const Tensor<T, Exec>& dx) override {
-    const bool empty = reads_nothing(part_) || dy.size() == 0;
+    const bool empty = part_.reads_nothing() || dy.size() == 0;
     if (empty || part_.input != this->problem().input) Kokkos::deep_copy(exec, dx, T(0));
     if (!empty) run(exec, plan_for(ConvolutionPass::backward_data, dx, dy, false), dx, w, dy, nullptr);
   }
 
   void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
                            const Tensor<T, Exec>& dw, const Array<T, Exec>& db) override {
-    if (reads_nothing(part_) || dy.size() == 0 || x.size() == 0) {
+    if (part_.reads_nothing() || dy.size() == 0 || x.size() == 0) {
       Kokkos::deep_copy(exec, dw, T(0));
     } else {
       run(exec, plan_for(ConvolutionPass::backward_filter, x, dy, false), x, dw, dy, nullptr);

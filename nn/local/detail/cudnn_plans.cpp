@@ -204,7 +204,7 @@ Operations make_operations(const CudnnGraph& g) {
   const PaddedProblem& p = g.problem;
   const cudnnDataType_t type = data_type(g.type);
   const Index channels = p.channels / p.groups;
-  const CudnnStrides filter_strides = dense_strides(p.filters, p.kernel, channels);
+  const CudnnStrides filter_strides = dense_strides(p.kernel, channels);
   const auto output_extents = in_order(p, p.samples, p.filters, p.output);
   const auto output_strides = strides_in_order(p, g.output_strides);
 
@@ -308,7 +308,7 @@ struct CudnnPlan::Descriptors {
   CudnnObject configuration, plan{CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR};
 };
 
-CudnnStrides dense_strides(Index /*samples*/, const std::array<Index, 3>& pixels, Index channels) {
+CudnnStrides dense_strides(const std::array<Index, 3>& pixels, Index channels) {
   CudnnStrides s{};
   s[4] = 1;
   s[3] = channels;
@@ -322,8 +322,8 @@ CudnnGraph dense_graph(const ConvolutionProblem& problem, ConvolutionPass pass, 
   return {.problem = padded_problem(problem),
           .pass = pass,
           .type = type,
-          .input_strides = dense_strides(problem.samples, problem.input, problem.channels),
-          .output_strides = dense_strides(problem.samples, problem.output, problem.filters)};
+          .input_strides = dense_strides(problem.input, problem.channels),
+          .output_strides = dense_strides(problem.output, problem.filters)};
 }
 
 CudnnDevice CudnnDevice::described(const std::string& json) {

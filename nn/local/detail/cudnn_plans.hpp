@@ -26,15 +26,15 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace aloni::nn::local::detail {
 
 /// Element strides of (sample, depth, height, width, channel).
 using CudnnStrides = std::array<Index, 5>;
-/// Those of a dense tensor with these extents.
-CudnnStrides dense_strides(Index samples, const std::array<Index, 3>& pixels, Index channels);
+/// Those of a dense tensor with these extents, of any number of samples.
+CudnnStrides dense_strides(const std::array<Index, 3>& pixels, Index channels);
 
 struct CudnnGraph {
   PaddedProblem problem;

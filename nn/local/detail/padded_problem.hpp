@@ -15,10 +15,12 @@ struct PaddedProblem {
   std::array<Index, 3> kernel{1, 1, 1}, stride{1, 1, 1}, dilation{1, 1, 1};
   std::array<Index, 3> padding_before{0, 0, 0}, padding_after{0, 0, 0};  ///< ≥ 0
 
+  bool reads_nothing() const { return input[0] == 0 || input[1] == 0 || input[2] == 0; }
+
   friend bool operator==(const PaddedProblem&, const PaddedProblem&) = default;
 };
 
-/// `input` has an extent of 0 if no output reads an input.
+/// reads_nothing() if no output reads an input: then an extent of `input` is 0.
 PaddedProblem padded_problem(const ConvolutionProblem& problem);
 
 }  // namespace aloni::nn::local::detail

@@ -151,7 +151,7 @@ class Graphs {
     ASSERT_EQ(call.backend, ConvolutionBackend::cudnn) << to_string(call.problem);
     CudnnGraph graph{.problem = padded_problem(call.problem), .pass = pass, .bias = bias, .relu = relu};
     const PaddedProblem& p = graph.problem;
-    if (p.samples == 0 || p.input[0] * p.input[1] * p.input[2] == 0) return;
+    if (p.samples == 0 || p.reads_nothing()) return;
     std::tie(graph.input_strides, graph.input_alignment) = layout_of(plan, input, in, p.first);
     std::tie(graph.output_strides, graph.output_alignment) = layout_of(plan, output, out, {0, 0, 0});
     std::string text = to_string(call.problem) + " " + std::string(local::name(pass));
@@ -167,7 +167,7 @@ class Graphs {
                                                   const std::array<Index, 3>& first) {
     const Box& whole = plan.buffers[static_cast<std::size_t>(b)].box;
     const auto extent = [&](std::size_t i) { return whole.hi[i] - whole.lo[i]; };
-    const CudnnStrides strides = dense_strides(extent(0), {extent(1), extent(2), extent(3)}, extent(4));
+    const CudnnStrides strides = dense_strides({extent(1), extent(2), extent(3)}, extent(4));
     Index offset = 0;
     for (std::size_t i = 0; i < 5; ++i)
       offset += (box.lo[i] - whole.lo[i] + (i > 0 && i < 4 ? first[i - 1] : 0)) * strides[i];
