@@ -11,55 +11,13 @@
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/models.hpp>
 
-#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace aloni::bench {
 namespace {
-
-/// ResNet-152 (He et al. 2016, table 1), with the stride in the 3×3 convolution as in make_model("resnet50").
-nn::NetworkDescription resnet152() {
-  nn::NetworkDescription net{.spatial_rank = 2,
-                             .input = views::make_extents(1, {224, 224}, 3),
-                             .layers = {},
-                             .loss = nn::Loss::softmax_cross_entropy};
-  std::string last = "input";
-  const auto add = [&](const std::string& name, nn::Operation operation, std::vector<std::string> inputs) {
-    net.layers.push_back({name, std::move(operation), std::move(inputs)});
-    return last = name;
-  };
-  const auto convolution = [&](const std::string& name, const std::string& from, Index filters, Index size,
-                               Index stride) {
-    nn::Convolution c{filters, nn::square_window(2, size, stride, size / 2)};
-    c.bias = false;
-    add(name, c, {from});
-    return add(name + "_norm", nn::BatchNorm{}, {name});
-  };
-  add("relu", nn::Relu{}, {convolution("conv", "input", 64, 7, 2)});
-  add("pool", nn::Pooling{nn::PoolingKind::max, nn::square_window(2, 3, 2, 1)}, {"relu"});
-  constexpr std::array<int, 4> blocks{3, 8, 36, 3};
-  for (int stage = 0; stage < 4; ++stage) {
-    for (int block = 0; block < blocks[static_cast<std::size_t>(stage)]; ++block) {
-      const std::string name = "stage" + std::to_string(stage + 1) + "_block" + std::to_string(block + 1) + "_";
-      const std::string from = last;
-      const Index filters = Index{64} << stage, stride = stage > 0 && block == 0 ? 2 : 1;
-      add(name + "relu1", nn::Relu{}, {convolution(name + "conv1", from, filters, 1, 1)});
-      add(name + "relu2", nn::Relu{}, {convolution(name + "conv2", last, filters, 3, stride)});
-      const std::string path = convolution(name + "conv3", last, 4 * filters, 1, 1);
-      const std::string shortcut = block > 0 ? from : convolution(name + "shortcut", from, 4 * filters, 1, stride);
-      add(name + "sum", nn::Add{}, {path, shortcut});
-      add(name + "relu3", nn::Relu{}, {last});
-    }
-  }
-  add("mean", nn::GlobalAveragePooling{}, {last});
-  add("flatten", nn::Flatten{}, {last});
-  add("dense", nn::Dense{1000}, {last});
-  return net;
-}
 
 struct Problem {
   nn::NetworkDescription net;
@@ -100,7 +58,7 @@ Case simulation() {
 
 void register_benchmarks(const comm::Communicator& world) {
   add_timed(world, "search/lenet5/r16", [] { return search(nn::make_model("lenet5"), 16, 0); });
-  add_timed(world, "search/resnet152/r4096", [] { return search(resnet152(), 4096, 0); });
+  add_timed(world, "search/resnet152/r4096", [] { return search(nn::make_model("resnet152"), 4096, 0); });
   add_timed(world, "search/densenet121/r4096", [] { return search(nn::make_model("densenet121"), 4096, 0); });
   add_timed(world, "choose/resnet50/r4096", [] { return search(nn::make_model("resnet50"), 4096, 3); });
   add_timed(world, "simulate/resnet50/r4096", [] { return simulation(); });

@@ -13,10 +13,10 @@ using MakeNetwork = NetworkDescription (*)(const ModelOptions&);
 
 const std::map<std::string, MakeNetwork>& table() {
   static const std::map<std::string, MakeNetwork> all{
-      {"lenet5", &models::lenet5},          {"vgg16", &models::vgg16},   {"resnet18", &models::resnet18},
-      {"resnet50", &models::resnet50},      {"mesh1k", &models::mesh1k}, {"mesh2k", &models::mesh2k},
-      {"unet2d", &models::unet2d},          {"unet3d", &models::unet3d}, {"cosmoflow", &models::cosmoflow},
-      {"densenet121", &models::densenet121}};
+      {"lenet5", &models::lenet5},           {"vgg16", &models::vgg16},        {"resnet18", &models::resnet18},
+      {"resnet50", &models::resnet50},       {"mesh1k", &models::mesh1k},      {"mesh2k", &models::mesh2k},
+      {"unet2d", &models::unet2d},           {"unet3d", &models::unet3d},      {"cosmoflow", &models::cosmoflow},
+      {"densenet121", &models::densenet121}, {"resnet152", &models::resnet152}};
   return all;
 }
 

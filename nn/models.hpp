@@ -30,6 +30,7 @@ NetworkDescription lenet5(const views::Extents& image, Index classes);
 /// vgg16           224² × 3         1,000    138,357,544   softmax cross-entropy       Simonyan, Zisserman 2015
 /// resnet18        224² × 3         1,000     11,689,512   softmax cross-entropy       He et al. 2016
 /// resnet50        224² × 3         1,000     25,557,032   softmax cross-entropy       He et al. 2016
+/// resnet152       224² × 3         1,000     60,192,808   softmax cross-entropy       He et al. 2016
 /// densenet121     224² × 3         1,000      7,978,856   softmax cross-entropy       Huang et al. 2017
 /// mesh1k          1024² × 18       1          7,843,521   binary cross-entropy        spatial-parallel-cnn, VI
 /// mesh2k          2048² × 18       1         13,396,545   binary cross-entropy        spatial-parallel-cnn, VI
@@ -37,9 +38,9 @@ NetworkDescription lenet5(const views::Extents& image, Index classes);
 /// unet3d          128³ × 1         1         19,071,329   binary cross-entropy        Çiçek et al. 2016
 /// cosmoflow       128³ × 1         4          9,437,348   mean squared error          Mathuriya et al. 2018
 ///
-/// vgg16 has no batch normalisation. The stride of a bottleneck of resnet50 is in its 3×3 convolution. For images with
-/// at most 64 rows and 64 columns, resnet18, resnet50 and densenet121 begin with a 3×3 convolution and no pooling. They
-/// have 10 classes by default.
+/// vgg16 has no batch normalisation. The stride of a bottleneck of resnet50 and resnet152 is in its 3×3 convolution.
+/// For images with at most 64 rows and 64 columns, the ResNets and densenet121 begin with a 3×3 convolution and no
+/// pooling. They have 10 classes by default.
 /// mesh1k and mesh2k: six blocks of 3 or 5 convolutions, each with batch normalisation and ReLU, and filters 128, 160,
 /// 192, 256, 384, 128. The first convolution is 5×5, all others are 3×3. Each block begins with stride 2. A 1×1
 /// convolution predicts one value for each of its pixels.

@@ -8,6 +8,7 @@ NetworkDescription lenet5(const ModelOptions& options);
 NetworkDescription vgg16(const ModelOptions& options);
 NetworkDescription resnet18(const ModelOptions& options);
 NetworkDescription resnet50(const ModelOptions& options);
+NetworkDescription resnet152(const ModelOptions& options);
 NetworkDescription densenet121(const ModelOptions& options);
 NetworkDescription mesh1k(const ModelOptions& options);
 NetworkDescription mesh2k(const ModelOptions& options);

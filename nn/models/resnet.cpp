@@ -60,5 +60,6 @@ NetworkDescription resnet(const ModelOptions& options, Block block, const std::a
 
 NetworkDescription resnet18(const ModelOptions& options) { return resnet(options, Block::basic, {2, 2, 2, 2}); }
 NetworkDescription resnet50(const ModelOptions& options) { return resnet(options, Block::bottleneck, {3, 4, 6, 3}); }
+NetworkDescription resnet152(const ModelOptions& options) { return resnet(options, Block::bottleneck, {3, 8, 36, 3}); }
 
 }  // namespace aloni::nn::models

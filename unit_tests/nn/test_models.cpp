@@ -51,6 +51,7 @@ TEST(MakeModel, GivesEachModelItsPublishedNumberOfParameters) {
   EXPECT_EQ(parameters_in(make_model("vgg16")), 138357544);
   EXPECT_EQ(parameters_in(make_model("resnet18")), 11689512);
   EXPECT_EQ(parameters_in(make_model("resnet50")), 25557032);
+  EXPECT_EQ(parameters_in(make_model("resnet152")), 60192808);
   EXPECT_EQ(parameters_in(make_model("densenet121")), 7978856);
   EXPECT_EQ(parameters_in(make_model("unet2d", {{{1, 1, 64, 64, 3}}, 2})), 31037698);
   EXPECT_EQ(parameters_in(make_model("cosmoflow")), 9437348);

@@ -1314,7 +1314,7 @@ TEST(Verify, TrainingAndInferenceOfTheModelsAreRightInOneMemory) {
   const std::map<std::string, Extents> inputs{
       {"lenet5", image(28, 1)},  {"resnet18", image(16, 3)},    {"resnet50", image(16, 3)}, {"vgg16", image(32, 3)},
       {"mesh1k", image(64, 18)}, {"densenet121", image(32, 3)}, {"mesh2k", image(128, 18)}, {"unet2d", image(32, 1)},
-      {"unet3d", volume(16, 1)}, {"cosmoflow", volume(32, 1)}};
+      {"unet3d", volume(16, 1)}, {"cosmoflow", volume(32, 1)},  {"resnet152", image(16, 3)}};
   const std::vector<std::string> names = model_names();
   ASSERT_EQ(names.size(), inputs.size());
   for (const std::string& name : names) {
