@@ -43,7 +43,7 @@ std::string key_of(const AutomaticStrategyRequest& request, const model::Machine
       "version {}, processor {}, {} ranks on {} nodes, {} threads, shared memory {}\n"
       "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}\n{}",
       version(), processor_name(), ranks, nodes, machine.threads_per_rank, machine.planning.shared_memory,
-      request.machine ? model::to_json_text(machine) : "shipped", o.batch, o.accumulate, precision,
+      request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch, o.accumulate, precision,
       nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.recompute, o.memory_limit,
       static_cast<int>(o.backend), nn::to_json(request.network));
 }

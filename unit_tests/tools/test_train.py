@@ -210,6 +210,10 @@ class Train(unittest.TestCase):
         self.assertEqual(len(kept), 1)
         self.assertIn("chosen before", train().out)
         self.assertNotIn("chosen before", train("--batch", "16").out)  # another training
+        on_machine = train("--machine", "x86_server")
+        self.assertEqual(on_machine.code, 0, on_machine.err)
+        self.assertNotIn("chosen before", on_machine.out)
+        self.assertIn("chosen before", train("--machine", "x86_server").out)
         kept[0].write_text("{")
         self.assertIn("is damaged; chosen anew", train().out)
         self.assertIn("chosen before", train().out)
