@@ -13,9 +13,9 @@
 #   --python PROGRAM    Python with PyTorch (default python3)
 # Stages in order: build device tests-np1 tests-np2 tests-np4 memcheck racecheck synccheck convolution interior halo
 # steps idle memory table. `build` needs a clone. `table` reads all results, so it can run on another machine.
-# Each step writes OUT/STAGE/STEP.log and STEP.status: exit status and seconds. Status 77 means "not available"; the last
-# line of the log tells why. Exit status: that of the table (scripts/acceptance/table.py) if `table` ran; otherwise 1 if
-# a step failed.
+# Each step writes OUT/STAGE/STEP.log and STEP.status: exit status and seconds. Status 77 means "not available"; the
+# last line of the log tells why. Exit status: that of the table (scripts/acceptance/table.py) if `table` ran; otherwise
+# 1 if a step failed.
 # With --from, copy the folder of this script too: scripts/mpirun, scripts/acceptance and bench/compare are used.
 # shellcheck disable=SC2016,SC2317 # text for other shells; functions of stages are called by name
 set -uo pipefail
@@ -35,9 +35,15 @@ while (($#)); do
       case $1 in
         --from) folder=$(realpath -e -- "$2" 2>/dev/null) || die "--from $2: no such folder" ;;
         --out) out=$(realpath -m -- "$2") ;;
-        --limit) [[ $2 =~ ^[0-9]+$ ]] || die "--limit $2: expected seconds" && limit=$2 ;;
+        --limit)
+          [[ $2 =~ ^[0-9]+$ ]] || die "--limit $2: expected seconds"
+          limit=$2
+          ;;
         --python) python=$2 ;;
-        --stage) [[ " ${stages[*]} " == *" $2 "* ]] || die "--stage $2: expected one of ${stages[*]}" && chosen+=("$2") ;;
+        --stage)
+          [[ " ${stages[*]} " == *" $2 "* ]] || die "--stage $2: expected one of ${stages[*]}"
+          chosen+=("$2")
+          ;;
       esac
       shift
       ;;
@@ -57,8 +63,8 @@ export OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
 # --- steps ---
 failures=0 in_stage=0 stage_start=0
 
-# step <name> <most seconds> [--needs PROGRAM] <command…>: runs a step of the current stage and keeps its status. Without
-# the program it is not available.
+# step <name> <most seconds> [--needs PROGRAM] <command…>: runs a step of the current stage and keeps its status.
+# Without the program it is not available.
 step() {
   local name=$1 most=$2 needed='' left status start seconds
   shift 2

@@ -19,7 +19,14 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.dont_write_bytecode = True
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench"))
+
+from figures.tables import marked, table
+
+PROGRAM = "scripts/ptxas_table.py"
+MARKED = marked(PROGRAM)
 DATA, DOCUMENT = ROOT / "docs/ptxas.json", ROOT / "docs/device_kernels.md"
 ARCHITECTURES = ("80", "90")
 # Files with the kernels of a step: layers, losses, updates, packing of ghosts. Convolutions themselves are cuDNN's.
@@ -29,8 +36,7 @@ FILES = (
     "nn/local/group_norm.cpp", "nn/local/layer_norm.cpp", "nn/local/loss.cpp", "nn/local/metric_sums.cpp",
     "nn/local/norms.cpp", "nn/local/pointwise.cpp", "nn/local/pointwise_layers.cpp", "nn/local/pooling.cpp",
     "nn/local/resampling.cpp", "views/strided_copy.cpp", "halo/transfer.cpp")
-MARKED = re.compile(r"(<!-- figures: scripts/(ptxas_table)\.py -->\n)(.*?)(<!-- end of figures -->)", re.S)
-SECTIONS = ("ptxas_table",)
+SECTIONS = ("kernels",)
 
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for 'sm_(\d+)'")
 PROPERTIES = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -81,7 +87,7 @@ def device_command(command, output):
 def short(name):
     """What a person recognises of a mangled kernel: the function of aloni in which it stands."""
     text = subprocess.run(["c++filt", name], capture_output=True, text=True, check=False).stdout
-    words = [word for word in re.findall(r"aloni::[\w:]+", text) if not re.search(r"::(Index|Exec|comm::bfloat16)$", word)]
+    words = [word for word in re.findall(r"aloni::[\w:]+", text) if not word.endswith(("::Index", "::bfloat16"))]
     return words[0] if words else text.strip()[:120] or name
 
 
@@ -97,7 +103,7 @@ def compile_all(build):
     with tempfile.TemporaryDirectory() as scratch:
         for file in FILES:
             if file not in of_file:
-                sys.exit(f"ptxas_table: {commands} does not compile {file}; is it a unity build, or was the file renamed?")
+                sys.exit(f"ptxas_table: {commands} does not compile {file}: a unity build, or the file was renamed")
             entry = of_file[file]
             result = subprocess.run(device_command(entry["command"], f"{scratch}/out"), cwd=entry["directory"],
                                     capture_output=True, text=True, check=False)
@@ -113,8 +119,8 @@ def compile_all(build):
                              "spilled": [{"kernel": short(kernel.name), "mangled": kernel.name,
                                           "stores": kernel.stores, "loads": kernel.loads}
                                          for kernel in mine if kernel.stores or kernel.loads]})
-    version = subprocess.run([shlex.split(of_file[FILES[0]]["command"])[0], "--version"], capture_output=True, text=True,
-                             check=True).stdout
+    compiler = shlex.split(of_file[FILES[0]]["command"])[0]
+    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     release = re.search(r"release [\d.]+, V([\d.]+)", version)
     return {"compiler": f"nvcc {release[1] if release else 'unknown'}", "rows": rows}
 
@@ -125,25 +131,29 @@ def faults_of(data):
         if row["kernels"] == 0:
             faults.append(f"{row['file']} has no kernel for sm_{row['architecture']}: remove it from FILES")
         for kernel in row["spilled"]:
-            faults.append(f"{row['file']}, sm_{row['architecture']}: {kernel['kernel']} spills: {kernel['stores']} bytes "
-                          f"of stores, {kernel['loads']} of loads ({kernel['mangled']})")
+            faults.append(f"{row['file']}, sm_{row['architecture']}: {kernel['kernel']} spills: {kernel['stores']} "
+                          f"bytes of stores, {kernel['loads']} of loads ({kernel['mangled']})")
     return faults
 
 
-def tables_of(data, _name):
+def tables_of(data, name):
+    """The text between the markers NAME. Throws KeyError if there is no such section."""
+    if name not in SECTIONS:
+        raise KeyError(f"no section {name}; there is {', '.join(SECTIONS)}")
     by_file = {}
     for row in data["rows"]:
         by_file.setdefault(row["file"], {})[row["architecture"]] = row
-    lines = [f"Compiled with {data['compiler']}, `-O3`. Registers and stack are those of the largest kernel of a file.", "",
-             "| file | kernels | " + " | ".join(f"sm_{a}: registers | stack, bytes | spills" for a in ARCHITECTURES) + " |",
-             "|---" * (2 + 3 * len(ARCHITECTURES)) + "|"]
-    for file, rows in by_file.items():
-        cells = [f"`{file}`", str(rows[ARCHITECTURES[0]]["kernels"])]
+    rows = []
+    for file, of in by_file.items():
+        cells = [f"`{file}`", str(of[ARCHITECTURES[0]]["kernels"])]
         for architecture in ARCHITECTURES:
-            row = rows[architecture]
+            row = of[architecture]
             cells += [str(row["registers"]), str(row["stack_bytes"]), str(len(row["spilled"]))]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        rows.append(cells)
+    headings = ["file", "kernels"]
+    for architecture in ARCHITECTURES:
+        headings += [f"sm_{architecture}: registers", "stack, bytes", "kernels that spill"]
+    return f"Compiler: {data['compiler']}, `-O3`.\n\n" + table(headings, rows)
 
 
 def write_table(data):

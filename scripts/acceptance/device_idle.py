@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The share of time in which a device runs neither a kernel nor a copy: device_idle.py FILE.sqlite [--json FILE]
 
-FILE.sqlite: a profile of Nsight Systems, exported by `nsys export --type=sqlite`, of a program that repeats equal steps.
-Counts from the middle of the kernels to the last one: the first half has set-up and warm-up. Kernels, copies and memsets
-of all streams count as one: the device is busy while at least one of them runs.
+FILE.sqlite: a profile of Nsight Systems, exported by `nsys export --type=sqlite`, of a program that repeats equal
+steps. Counts from the middle of the kernels to the last one: the first half has set-up and warm-up. Kernels, copies and
+memsets of all streams count as one: the device is busy while at least one of them runs.
 """
 import argparse
 import json
