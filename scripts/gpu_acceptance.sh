@@ -188,10 +188,10 @@ benchmark() {
 }
 
 stage_convolution() {
-  benchmark float 540 1 bench_local_conv '^(limit|local_conv)/.*/(cudnn|automatic)$'
+  benchmark float 540 1 bench_local_conv '^(limit|local_conv)/.*/(cudnn|automatic)/iterations'
 }
 stage_interior() { benchmark mesh_conv1_1_2048 300 1 bench_conv '^interior/mesh_conv1_1_2048/'; }
-stage_halo() { benchmark faces 300 2 bench_halo '^(halo|copy)/face-(depth|height|width)-large(/shared)?$'; }
+stage_halo() { benchmark faces 300 2 bench_halo '^(halo|copy)/face-(depth|height|width)-large(/shared)?/iterations'; }
 
 # A training step of a model on made-up data: <name> <most seconds> <arguments of aloni train…>
 trained() {
