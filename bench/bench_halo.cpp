@@ -5,7 +5,8 @@
 //   copy/CASE              the same within the memory of the execution space: on a device its copy bandwidth
 //
 // Every rank has a block of the same size. A face case splits one dimension and has no ghosts beyond the ends of the
-// domain; the large ones have faces of 16 MiB. The other cases have a periodic domain and need all 26 neighbours of a block, among them the rank itself.
+// domain; the large ones have faces of 16 MiB. The other cases have a periodic domain and need all 26 neighbours of a
+// block, among them the rank itself.
 //
 // TRANSPORT:
 //   shared         Views in memory that the ranks of a node share

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All set-up, then the exhaustive tests, which take hours: every test on every rank count in Release and under both
-# sanitizers, everything compiled for CUDA without spills, eight times as many random cases from a new seed, 200 kills and 100 stops,
-# each reader of files fuzzed for ten minutes, and the deliberate faults of unit_tests/mutation, none of which may
-# survive. The trials of host become the figures of docs/guarantees.md.
+# sanitizers, everything compiled for CUDA without spills, eight times as many random cases from a new seed, 200 kills
+# and 100 stops, each reader of files fuzzed for ten minutes, and the deliberate faults of unit_tests/mutation, none of
+# which may survive. The trials of host become the figures of docs/guarantees.md.
 #   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [cuda] [fuzz] [mutations]   (without: all six)
 # mutations keeps its build and its results in build/nightly-mutations.
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.

@@ -196,6 +196,8 @@ def row_of_stage(results, stage, check, expected):
             results.require(step)
             if stage.startswith("tests-") or stage.endswith("check"):
                 tests_ran(results, step)
+            if step == "device/info" and results.json(step).get("options", {}).get("device") is not True:
+                raise Malformed("device/info.json: the programs were built without a device (options: device)")
             passed += 1
         except Absent as absent:
             {FAILED: failed, MISSING: missing, UNAVAILABLE: unavailable}[absent.verdict].append(str(absent))

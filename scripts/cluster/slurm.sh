@@ -1,8 +1,9 @@
 #!/bin/bash
 # A training under Slurm that survives the end of its time: a checkpoint two minutes before it, then the next job.
 #   sbatch --nodes=2 scripts/cluster/slurm.sh --model resnet50 --data DIR --epochs 90
-# Arguments go to `aloni train`. Set ALONI to the command if it is not on PATH. The folder RUN (default: run-<job>) holds
-# configuration, metrics and checkpoints; the same RUN continues it.
+# Arguments go to `aloni train`. Set ALONI to the command if it is not on PATH, and ALONI_SOURCE to the clone if the job
+# starts elsewhere. The folder RUN (default: run-<job>) holds configuration, metrics and checkpoints; the same RUN
+# continues it.
 # Adapt the lines below: devices and cores of a node.
 #SBATCH --job-name=aloni
 #SBATCH --nodes=1

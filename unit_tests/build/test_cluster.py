@@ -128,7 +128,8 @@ class Binding(unittest.TestCase):
 
     def test_each_launcher_is_known(self):
         for rank, size in (("SLURM_LOCALID", ("SLURM_STEP_TASKS_PER_NODE", "4(x2)")), ("FLUX_TASK_LOCAL_ID", None),
-                           ("PALS_LOCAL_RANKID", ("PALS_LOCAL_SIZE", "4")), ("MPI_LOCALRANKID", ("MPI_LOCALNRANKS", "4"))):
+                           ("PALS_LOCAL_RANKID", ("PALS_LOCAL_SIZE", "4")),
+                           ("MPI_LOCALRANKID", ("MPI_LOCALNRANKS", "4"))):
             environment = {rank: "3"} | (dict([size]) if size else {})
             result = self.run_bind("true", **environment)
             self.assertIn("cores=40,41,42,43,44,45,46,47 ", result.stdout, rank)

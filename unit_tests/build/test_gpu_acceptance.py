@@ -196,7 +196,7 @@ class Table(unittest.TestCase):
         for stage in ("tests-np1", "tests-np2", "tests-np4", "memcheck", "racecheck", "synccheck"):
             self.expected += [f"{stage}/test_a", f"{stage}/test_b"]
         for step in self.expected:
-            self.result(step, log="[  PASSED  ] 3 tests.\n", json="{}")
+            self.result(step, log="[  PASSED  ] 3 tests.\n", json='{"options": {"device": true}}')
         self.result("convolution/float", json=benchmark(**{
             "limit/one/forward/cudnn": 98, "local_conv/one/forward/automatic": 100,
             "limit/two/forward/cudnn": 110, "local_conv/two/forward/automatic": 100}))
@@ -279,6 +279,11 @@ class Table(unittest.TestCase):
         self.assert_fails("unit tests, 1 rank", "no line tells that tests passed")
         self.result("tests-np1/test_a", log="[  PASSED  ] 0 tests.\n[  SKIPPED ] 2 tests, listed below:\n")
         self.assertEqual(self.make()[0], 0)
+
+    def test_programs_of_the_host_never_pass(self):
+        for text in ('{"options": {"device": false}}', "{}"):
+            self.result("device/info", json=text)
+            self.assert_fails("device and build", "built without a device")
 
     def test_a_missing_result_is_incomplete_and_never_passed(self):
         (self.out / "idle/mesh1k.status").unlink()

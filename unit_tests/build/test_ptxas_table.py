@@ -48,7 +48,8 @@ class Ptxas(unittest.TestCase):
             "nvcc -O0 -g -Ifolder --generate-code=arch=compute_90,code=[compute_90,sm_90] -x cu -c a.cpp -o a.o", "out")
         self.assertEqual(command, ["nvcc", "-Ifolder", "-x", "cu", "a.cpp", "-O3",
                                    "--generate-code=arch=compute_80,code=sm_80",
-                                   "--generate-code=arch=compute_90,code=sm_90", "-Xptxas", "-v", "--fatbin", "-o", "out"])
+                                   "--generate-code=arch=compute_90,code=sm_90", "-Xptxas", "-v", "--fatbin", "-o",
+                                   "out"])
 
     def test_the_files_exist(self):
         for file in ptxas_table.FILES:

@@ -82,7 +82,9 @@ class Recipe(unittest.TestCase):
     def test_conditions_name_declared_variants(self):
         for name in ("depends_on", "conflicts", "when"):
             for call in calls(self.tree, name):
-                words = [call.args[0]] if name == "when" else [word.value for word in call.keywords if word.arg == "when"]
+                words = [word.value for word in call.keywords if word.arg == "when"]
+                if name == "when":
+                    words = [call.args[0]]
                 for condition in map(ast.unparse, words):
                     for variant in re.findall(r"[+~]([a-z_0-9]+)", condition):
                         self.assertIn(variant, self.variants.keys() | INHERITED.keys())
