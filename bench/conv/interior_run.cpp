@@ -3,7 +3,9 @@
 #include "conv/check.hpp"
 #include "conv/split_run.hpp"
 
+#include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/strategy.hpp>
 #include <aloni/nn/tensor.hpp>
 
 #include <limits>
@@ -14,8 +16,6 @@
 namespace aloni::bench {
 
 using namespace nn::local;
-using views::Box;
-
 namespace {
 
 /// The calls of the forward pass in the plan of a rank.
@@ -48,18 +48,25 @@ nn::ConvolutionCall whole_call(const Layer& layer, const nn::LayerSplit& split, 
   return calls.front();
 }
 
+std::vector<nn::ConvolutionCall> calls_of(const Layer& layer, const nn::LayerSplit& split, int rank,
+                                          bool interior_first) {
+  if (!interior_first) return {whole_call(layer, split, rank)};
+  std::vector<nn::ConvolutionCall> calls = forward_calls(layer, split, rank, nn::Overlap::interior_first);
+  if (calls.size() < 2) throw std::runtime_error("bench::InteriorRun: the plan of " + layer.name + " has no interior");
+  return calls;
+}
+
 }  // namespace
 
 InteriorRun::InteriorRun(const Layer& layer, const nn::LayerSplit& split, int rank, bool interior_first)
-    : x_(queue_.space(), input_extents(whole_call(layer, split, rank).problem), 1),
-      y_(queue_.space(), output_extents(whole_call(layer, split, rank).problem), 2),
+    : InteriorRun(layer, whole_call(layer, split, rank), calls_of(layer, split, rank, interior_first)) {}
+
+InteriorRun::InteriorRun(const Layer& layer, const nn::ConvolutionCall& whole,
+                         const std::vector<nn::ConvolutionCall>& calls)
+    : flops_(nn::local::flops(whole.problem)),
+      x_(queue_.space(), input_extents(whole.problem), 1),
+      y_(queue_.space(), output_extents(whole.problem), 2),
       w_(queue_.space(), filter_extents(layer.problem), 3) {
-  const nn::ConvolutionCall whole = whole_call(layer, split, rank);
-  flops_ = nn::local::flops(whole.problem);
-  const std::vector<nn::ConvolutionCall> calls =
-      interior_first ? forward_calls(layer, split, rank, nn::Overlap::interior_first) : std::vector{whole};
-  if (interior_first && calls.size() < 2)
-    throw std::runtime_error("bench::InteriorRun: the plan of " + layer.name + " has no interior");
   for (const nn::ConvolutionCall& call : calls) {
     if (!contains(whole.source, call.source) || !contains(whole.target, call.target))
       throw std::runtime_error("bench::InteriorRun: a call of " + layer.name + " reaches beyond the rank's boxes");
@@ -75,7 +82,7 @@ InteriorRun::InteriorRun(const Layer& layer, const nn::LayerSplit& split, int ra
   run();
   y_.bring_down(queue_.space());
   check(whole.problem, ConvolutionPass::forward, {x_.host.data(), x_.extents}, {y_.host.data(), y_.extents},
-        {w_.host.data(), w_.extents}, interior_first ? "interior and border" : "unsplit");
+        {w_.host.data(), w_.extents}, calls.size() > 1 ? "interior and border" : "unsplit");
 }
 
 void InteriorRun::run() {

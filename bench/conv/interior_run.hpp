@@ -7,7 +7,7 @@
 
 #include <aloni/nn/layer_split.hpp>
 #include <aloni/nn/local/convolution.hpp>
-#include <aloni/views/box.hpp>
+#include <aloni/nn/plan/work.hpp>
 
 #include <memory>
 #include <vector>
@@ -27,6 +27,8 @@ class InteriorRun {
   int calls() const { return static_cast<int>(calls_.size()); }
 
  private:
+  InteriorRun(const Layer& layer, const nn::ConvolutionCall& whole, const std::vector<nn::ConvolutionCall>& calls);
+
   struct Call {
     std::unique_ptr<nn::local::LocalConvolution<float>> convolution;
     nn::local::Tensor<float, Exec> x, y;
