@@ -314,6 +314,13 @@ function(aloni_add_test)
   endif()
 
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  if(aloni_TESTS_PER_FOLDER GREATER 0 AND NOT arg_PURE AND NOT arg_SEPARATE)
+    get_property(files DIRECTORY PROPERTY test_${folder}_SOURCES)
+    list(LENGTH files count)
+    if(count GREATER_EQUAL aloni_TESTS_PER_FOLDER)
+      return()
+    endif()
+  endif()
   if(arg_SEPARATE)
     set(program ${arg_NAME})
     aloni_add_test_program(${program} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES}
