@@ -17,7 +17,8 @@ cmake_dependent_option(aloni_ENABLE_PRECOMPILED_HEADERS "Compile the headers of 
                        "NOT aloni_ENABLE_CUDA" OFF)
 option(aloni_NIGHTLY_TESTS "Run every test on every rank count, and the long tests of the build (nightly)" OFF)
 option(aloni_FUZZ_COVERAGE "Readers tell fuzz_readers which code an input reaches; no other program links" OFF)
-mark_as_advanced(aloni_NIGHTLY_TESTS aloni_FUZZ_COVERAGE)
+set(aloni_TESTS_PER_FOLDER 0 CACHE STRING "Most files in a folder's program of tests; 0: all")
+mark_as_advanced(aloni_NIGHTLY_TESTS aloni_FUZZ_COVERAGE aloni_TESTS_PER_FOLDER)
 set(aloni_CXX_ARCH ""
     CACHE STRING "-march= of aloni's own sources (native, x86-64-v3, …), never of its users; empty: none")
 set(aloni_SANITIZE "" CACHE STRING "-fsanitize= of aloni's own sources: address,undefined or thread")

@@ -108,7 +108,8 @@ struct TimeReport {
 struct TrainReport {
   std::vector<double> losses;  ///< one per step
   std::vector<EpochReport> epochs;
-  double step_seconds = 0;  ///< median; of steps whose nodes are not timed, if there are any
+  /// Median of the steps whose nodes are not timed, if there are any. The first five, at most half, do not count.
+  double step_seconds = 0;
   double samples_per_second = 0;
   TimeReport time;
   // Each is the maximum over all ranks.

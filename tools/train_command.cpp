@@ -3,6 +3,7 @@
 #include <aloni/core/printable.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
 #include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/machine_argument.hpp>
@@ -219,10 +220,10 @@ std::int64_t TrainCommand::timed_steps(const nn::TrainAndTestSets& data) const {
   if (trace_.empty() && !compare_) return 0;
   if (!compare_ || command_->count("--trace-steps") > 0) return trace_steps_;
   // At least half of the steps after the warm-up are not timed: they give the time of the whole step.
-  constexpr std::int64_t warm_up = 5, most = 20;
+  constexpr std::int64_t most = 20;
   const std::int64_t total =
       options_.steps > 0 ? options_.steps : options_.epochs * ceil_div(data.train.size(), options_.batch);
-  return std::clamp<std::int64_t>((total - warm_up) / 2, 1, most);
+  return std::clamp<std::int64_t>((total - nn::TimedSteps::warm_up) / 2, 1, most);
 }
 
 template <class T>

@@ -2,7 +2,7 @@
 """Times one training step of a network in PyTorch: channels last, SGD with momentum.
 
   steps_pytorch.py --model resnet18 --input 32x32x3 --batch 64 [--ranks 1] [--steps 10]
-  steps_pytorch.py --model resnet50 --input 224x224x3 --batch 64 --ranks 1 --device cuda --compile [--precision bfloat16]
+  steps_pytorch.py --model resnet50 --input 224x224x3 --batch 64 --ranks 1 --device cuda --compile
 
 One rank: one process with two threads. More ranks: DistributedDataParallel over gloo, one thread per process, each
 process on its own core. The synthetic input is in memory. Prints one line of JSON: the median over steps of rank 0,

@@ -313,9 +313,7 @@ template <class T>
 void Training<T>::finish_report() {
   if (step_seconds_.empty()) step_seconds_ = timed_step_seconds_;
   if (!step_seconds_.empty()) {
-    const auto middle = step_seconds_.begin() + std::ssize(step_seconds_) / 2;
-    std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
-    report_.step_seconds = *middle;
+    report_.step_seconds = TimedSteps::median_after_warm_up(step_seconds_);
     report_.samples_per_second = static_cast<double>(trained_) / train_seconds_;
   }
   report_.peak_memory_bytes = maximum(static_cast<std::uint64_t>(peak_memory_bytes()));
