@@ -3,6 +3,7 @@
 # one table of all results. Nothing is downloaded.
 #   scripts/gpu_acceptance.sh                              from this clone: builds the preset cuda, then runs all stages
 #   scripts/gpu_acceptance.sh --from FOLDER                carried programs: FOLDER/bin and FOLDER/tests.list of a build
+#   FOLDER/scripts/gpu_acceptance.sh                       a folder made by scripts/acceptance/pack
 #   scripts/gpu_acceptance.sh --stage NAME [--stage …]     only these stages
 #   scripts/gpu_acceptance.sh --dry-run                    lists every step with its command, and runs none
 # Further options:
@@ -16,7 +17,6 @@
 # Each step writes OUT/STAGE/STEP.log and STEP.status: exit status and seconds. Status 77 means "not available"; the
 # last line of the log tells why. Exit status: that of the table (scripts/acceptance/table.py) if `table` ran; otherwise
 # 1 if a step failed.
-# With --from, copy the folder of this script too: scripts/mpirun, scripts/acceptance and bench/compare are used.
 # shellcheck disable=SC2016,SC2317 # text for other shells; functions of stages are called by name
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -52,10 +52,26 @@ while (($#)); do
   esac
   shift
 done
+[[ $folder || ! -f $root/tests.list ]] || folder=$root # a packed folder
 carried=$folder
 [[ $folder ]] || folder=$root/build/cuda
 bin=$folder/bin mpirun=$root/scripts/mpirun
 ((${#chosen[@]})) || chosen=("${stages[@]}")
+
+# A packed folder brings libraries and Open MPI, which finds its parts by these variables.
+[[ ! -d $folder/lib ]] || export LD_LIBRARY_PATH=$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+if [[ -x $folder/mpi/bin/mpirun ]]; then
+  mpi=$folder/mpi
+  export MPIEXEC=${MPIEXEC:-$mpi/bin/mpirun} OPAL_PREFIX=$mpi OPAL_BINDIR=$mpi/bin OPAL_LIBDIR=$mpi/lib
+  export OPAL_PKGLIBDIR=$mpi/lib/openmpi OPAL_DATADIR=$mpi/share OPAL_PKGDATADIR=$mpi/share/openmpi
+  export PMIX_INSTALL_PREFIX=$mpi PMIX_MCA_mca_base_component_path=$mpi/lib/pmix
+fi
+# cuBLAS, cuDNN and NCCL of the Python packages beside PyTorch, where the system has none: after all other folders.
+if [[ ! $dry ]] && command -v "$python" >/dev/null; then
+  wheels=$("$python" -c 'import glob, sys
+print(":".join(sorted(f for p in sys.path if p for f in glob.glob(p + "/nvidia/*/lib"))))' 2>/dev/null) || wheels=''
+  [[ ! $wheels ]] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheels
+fi
 
 # Settings of unit_tests: several ranks share cores and the device.
 export OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
@@ -125,8 +141,9 @@ listed() {
 
 stage_build() {
   if [[ $carried ]]; then
-    step programs 60 bash -c 'for p in aloni bench_conv bench_halo bench_local_conv test_local; do
-      [[ -x $0/$p ]] || { echo "$0/$p is missing: build it before you carry the folder"; exit 1; }; done' "$bin"
+    step programs 60 bash -c 'for p in $(awk "{ print \$4 }" "$0/tests.list" | sort -u) \
+      bin/{aloni,bench_conv,bench_halo,bench_local_conv}; do
+      [[ -x $0/$p ]] || { echo "$0/$p is missing: build it before you carry the folder"; exit 1; }; done' "$folder"
     return
   fi
   step compiled 36000 bash -c '

@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -180,6 +181,40 @@ class DryRun(Folder):
         self.assertRegex(text, r"execution_space_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, "
                          r"Kokkos::DefaultHostExecutionSpace,\s+Kokkos::DefaultExecutionSpace>",
                          "bfloat16 runs on devices: measure the steps *-bfloat16 in scripts/gpu_acceptance.sh")
+
+
+class Pack(Folder):
+    def pack(self):
+        return subprocess.run([ROOT / "scripts/acceptance/pack", self.folder, self.scratch / "packed"],
+                              capture_output=True, text=True, check=False)
+
+    def test_a_packed_folder_runs_from_another_place_with_its_own_libraries(self):
+        (self.folder / "bin/aloni").unlink()
+        shutil.copy(BUILD / "bin/aloni", self.folder / "bin/aloni")
+        result = self.pack()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        elsewhere = (self.scratch / "packed").rename(self.scratch / "elsewhere")
+        libraries = {path.name for path in (elsewhere / "lib").iterdir()}
+        self.assertTrue(any(name.startswith("libkokkoscore") for name in libraries))
+        self.assertEqual({name for name in libraries if re.match(r"lib(c|stdc\+\+|cuda|cudart|cublas)\.so", name)}, set())
+        own_mpi = elsewhere / "mpi/bin/mpirun"
+        environment = {**os.environ, "COUNT": str(self.count)}
+        environment.pop("MPIEXEC", None)
+        if not own_mpi.exists():
+            self.assertIn("needs the MPI of this build", result.stderr)
+        run = subprocess.run([elsewhere / "scripts/gpu_acceptance.sh", "--out", self.out, "--stage", "build", "--stage",
+                              "device", "--stage", "tests-np2"], capture_output=True, text=True, check=False,
+                             env=environment)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        self.assertIn("options", json.loads((self.out / "device/info.json").read_text()))
+        self.assertEqual(self.runs(), 2, "two ranks of one test")
+
+    def test_a_missing_program_or_an_existing_folder_is_refused(self):
+        (self.folder / "bin/test_slow").unlink()
+        result = self.pack()
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("bin/test_slow is missing", result.stderr)
+        self.assertIn("exists; name a new folder", self.pack().stderr)
 
 
 def benchmark(**times):
