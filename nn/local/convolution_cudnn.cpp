@@ -16,9 +16,9 @@
 #include <vector>
 
 // cuDNN reads and writes Views in place: its tensors have their strides. A plan belongs to a graph, hence to strides
-// and to the alignment of pointers. Both are known when a call comes, so plans are made at the first call with them,
-// and kept. Memory is not: the workspace is taken when the object is made. An engine that copies strided tensors wants
-// room for these copies, so the workspace has room for them.
+// and to the alignment of pointers, those of filters and bias too. They are known when a call comes, so plans are made
+// at the first call with them, and kept. Memory is not: the workspace is taken when the object is made. An engine that
+// copies strided tensors wants room for these copies, so the workspace has room for them.
 
 namespace aloni::nn::local::detail {
 
@@ -74,9 +74,13 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
                                        std::pair{passes.backward_filter, ConvolutionPass::backward_filter}}) {
       if (!wanted) continue;
       const bool packs = !passes.dense_input || !passes.dense_output;
-      const Chosen dense = choose(dense_graph(problem, pass, element_type<T>), most_workspace);
-      if (!dense.plan) missing_ = true;
-      if (dense.plan) bytes = std::max(bytes, dense.plan->workspace_bytes() + (packs ? copies : 0));
+      CudnnGraph graph = dense_graph(problem, pass, element_type<T>);
+      for (const Index alignment : {Index{16}, static_cast<Index>(sizeof(T))}) {  // of filters, not known yet
+        graph.filters_alignment = alignment;
+        const Chosen dense = choose(graph, most_workspace);
+        if (!dense.plan) missing_ = true;
+        if (dense.plan) bytes = std::max(bytes, dense.plan->workspace_bytes() + (packs ? copies : 0));
+      }
     }
     workspace_ = Workspace(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, "aloni::nn::cudnn_workspace"),
                            static_cast<std::size_t>(bytes));
@@ -123,16 +127,18 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
   }
 
   template <class X, class Y>
-  const Chosen& plan_for(ConvolutionPass pass, const X& x, const Y& y, bool with_bias) {
+  const Chosen& plan_for(ConvolutionPass pass, const X& x, const Y& y, const void* filters, const void* bias) {
     CudnnGraph graph{.problem = part_,
                      .pass = pass,
                      .type = element_type<T>,
                      .input_strides = strides_of(x),
                      .output_strides = strides_of(y),
-                     .bias = with_bias,
+                     .bias = bias != nullptr,
                      .relu = pass == ConvolutionPass::forward && this->passes().relu,
                      .input_alignment = alignment_of(start_of_part(x)),
-                     .output_alignment = alignment_of(y.data())};
+                     .output_alignment = alignment_of(y.data()),
+                     .filters_alignment = alignment_of(filters),
+                     .bias_alignment = bias ? alignment_of(bias) : 16};
     const auto known = std::ranges::find(chosen_, graph, &Chosen::graph);
     if (known != chosen_.end()) return *known;
     chosen_.push_back(choose(graph, static_cast<Index>(workspace_.size())));
@@ -164,7 +170,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
     if (part_.reads_nothing() || part_.channels == 0) {
       Kokkos::deep_copy(exec, y, T(0));
     } else {
-      const Chosen& chosen = plan_for(ConvolutionPass::forward, x, y, adds);
+      const Chosen& chosen = plan_for(ConvolutionPass::forward, x, y, w.data(), adds ? bias.data() : nullptr);
       fused = chosen.fused;
       run(exec, chosen, x, w, y, adds && fused ? bias.data() : nullptr);
     }
@@ -177,7 +183,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
                          const Tensor<T, Exec>& dx) override {
     const bool empty = part_.reads_nothing() || dy.size() == 0;
     if (empty || part_.input != this->problem().input) Kokkos::deep_copy(exec, dx, T(0));
-    if (!empty) run(exec, plan_for(ConvolutionPass::backward_data, dx, dy, false), dx, w, dy, nullptr);
+    if (!empty) run(exec, plan_for(ConvolutionPass::backward_data, dx, dy, w.data(), nullptr), dx, w, dy, nullptr);
   }
 
   void run_backward_filter(const Exec& exec, const Tensor<const T, Exec>& x, const Tensor<const T, Exec>& dy,
@@ -185,7 +191,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
     if (part_.reads_nothing() || dy.size() == 0 || x.size() == 0) {
       Kokkos::deep_copy(exec, dw, T(0));
     } else {
-      run(exec, plan_for(ConvolutionPass::backward_filter, x, dy, false), x, dw, dy, nullptr);
+      run(exec, plan_for(ConvolutionPass::backward_filter, x, dy, dw.data(), nullptr), x, dw, dy, nullptr);
     }
     if (db.extent(0) == 0) return;
     if (dy.size() == 0) {

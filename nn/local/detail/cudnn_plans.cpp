@@ -214,7 +214,7 @@ Operations make_operations(const CudnnGraph& g) {
   const CudnnObject& x = all.keep(make_tensor(input_id, type, in_order(p, p.samples, p.channels, p.input),
                                               strides_in_order(p, g.input_strides), {.alignment = g.input_alignment}));
   const CudnnObject& w = all.keep(make_tensor(filters_id, type, in_order(p, p.filters, channels, p.kernel),
-                                              strides_in_order(p, filter_strides), {}));
+                                              strides_in_order(p, filter_strides), {.alignment = g.filters_alignment}));
   const CudnnObject& y =
       all.keep(make_tensor(output_id, type, output_extents, output_strides, {.alignment = g.output_alignment}));
 
@@ -243,7 +243,8 @@ Operations make_operations(const CudnnGraph& g) {
   if (adds) {
     const CudnnObject& sum = all.keep(pointwise_descriptor(CUDNN_POINTWISE_ADD));
     const CudnnObject& bias = all.keep(make_tensor(bias_id, sum_type(g.type), in_order(p, 1, p.filters, {1, 1, 1}),
-                                                   in_order(p, p.filters, 1, {p.filters, p.filters, p.filters}), {}));
+                                                   in_order(p, p.filters, 1, {p.filters, p.filters, p.filters}),
+                                                   {.alignment = g.bias_alignment}));
     all.operations.push_back(pointwise(CUDNN_POINTWISE_ADD, sum, sums, &bias, clips ? intermediate() : y));
   }
   if (clips) {

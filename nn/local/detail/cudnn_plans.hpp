@@ -41,8 +41,10 @@ struct CudnnGraph {
   ConvolutionPass pass = ConvolutionPass::forward;
   ElementType type = ElementType::float32;  ///< of x, y, their gradients, w and dw; not int32
   CudnnStrides input_strides{}, output_strides{};
-  bool bias = false, relu = false;                    ///< of the forward pass
-  Index input_alignment = 16, output_alignment = 16;  ///< bytes, powers of two
+  bool bias = false, relu = false;  ///< of the forward pass
+  /// Of the addresses, in bytes: powers of two. Tensors of parameters lie one behind the other, without gaps, so their
+  /// addresses may have the alignment of an element only.
+  Index input_alignment = 16, output_alignment = 16, filters_alignment = 16, bias_alignment = 16;
 
   friend bool operator==(const CudnnGraph&, const CudnnGraph&) = default;
 };

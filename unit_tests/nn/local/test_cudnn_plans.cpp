@@ -149,7 +149,13 @@ class Graphs {
   void add(const StepPlan& plan, const ConvolutionCall& call, ConvolutionPass pass, BufferId input, const Box& in,
            BufferId output, const Box& out, bool bias, bool relu) {
     ASSERT_EQ(call.backend, ConvolutionBackend::cudnn) << to_string(call.problem);
-    CudnnGraph graph{.problem = padded_problem(call.problem), .pass = pass, .bias = bias, .relu = relu};
+    // Parameters lie one behind the other: any of them may have the alignment of an element only.
+    CudnnGraph graph{.problem = padded_problem(call.problem),
+                     .pass = pass,
+                     .bias = bias,
+                     .relu = relu,
+                     .filters_alignment = 4,
+                     .bias_alignment = 4};
     const PaddedProblem& p = graph.problem;
     if (p.samples == 0 || p.reads_nothing()) return;
     std::tie(graph.input_strides, graph.input_alignment) = layout_of(plan, input, in, p.first);

@@ -53,13 +53,18 @@ struct Data {
   LocalArray<parameter_type_t<T>> bias;
 };
 
+/// Filters lie behind other parameters: with an odd number of elements of a filter, their address has the alignment of
+/// an element only.
+constexpr Placement behind_another_filter{.before = {1, 0, 0, 0, 0}};
+
 constexpr ConvolutionPasses all_passes{.forward = true, .backward_data = true, .backward_filter = true};
 
 template <class T>
 Data<T> make_data(const ConvolutionProblem& p, std::mt19937& random, bool integers, const Placement& at_x = {},
                   const Placement& at_y = {}) {
   Data<T> d{LocalTensor<T>(input_extents(p), at_x), LocalTensor<T>(output_extents(p), at_y),
-            LocalTensor<parameter_type_t<T>>(filter_extents(p)), LocalArray<parameter_type_t<T>>(p.filters)};
+            LocalTensor<parameter_type_t<T>>(filter_extents(p), behind_another_filter),
+            LocalArray<parameter_type_t<T>>(p.filters)};
   const auto fill = [&](auto& t) { integers ? t.fill_integers(random, 3) : t.fill_reals(random); };
   fill(d.x);
   fill(d.dy);
@@ -74,7 +79,8 @@ Results<T> run_all(ConvolutionBackend backend, const ConvolutionProblem& p, cons
   using Parameter = parameter_type_t<T>;
   const Exec exec = test_space();
   Results<T> r{LocalTensor<T>(output_extents(p), at_y), LocalTensor<T>(input_extents(p), at_x),
-               LocalTensor<Parameter>(filter_extents(p)), LocalArray<Parameter>(with_bias ? p.filters : 0, 55)};
+               LocalTensor<Parameter>(filter_extents(p), behind_another_filter),
+               LocalArray<Parameter>(with_bias ? p.filters : 0, 55)};
   const auto convolution = make_local_convolution<T>(backend, p, exec, all_passes);
   // First with other data: results must not depend on the workspace of an earlier call.
   LocalTensor<T> x(input_extents(p), at_x), dy(output_extents(p), at_y);

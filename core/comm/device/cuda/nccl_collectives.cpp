@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <span>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@ namespace aloni::comm::detail {
 namespace {
 
 constexpr const char* name = "aloni::comm::ViewAllReduce (NCCL)";
+constexpr auto patience = std::chrono::seconds(10);  // for the end of a communicator on all ranks
 
 void check(ncclResult_t code, const char* call) {
   if (code != ncclSuccess && code != ncclInProgress)
@@ -72,23 +74,29 @@ class NcclCollectives final : public DeviceCollectives {
     // Calls return at once, so that waits can check the other ranks.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
-    check(ncclCommInitRankConfig(&nccl_, comm.size(), id, comm.rank(), &config), "ncclCommInitRankConfig");
-    wait(comm, [] { return true; });
+    try {
+      check(ncclCommInitRankConfig(&nccl_, comm.size(), id, comm.rank(), &config), "ncclCommInitRankConfig");
+      wait(comm, [] { return true; });
+    } catch (...) {
+      if (nccl_) ncclCommAbort(nccl_);  // no destructor runs
+      throw;
+    }
   }
   ~NcclCollectives() override {
-    if (!nccl_) return;
-    if (failed_) {
-      ncclCommAbort(nccl_);
-    } else {
-      ncclCommFinalize(nccl_);
+    if (!failed_ && ends_in_time()) {
       ncclCommDestroy(nccl_);
+    } else {
+      ncclCommAbort(nccl_);
     }
   }
 
   void start_all_reduce(const Communicator& comm, void* data, std::size_t count, ElementType type, Reduction op,
                         void* stream) override {
-    check(ncclAllReduce(data, data, count, type_of(type), operation_of(op), nccl_, static_cast<cudaStream_t>(stream)),
-          "ncclAllReduce");
+    const ncclDataType_t nccl_type = type_of(type);
+    const ncclResult_t code =
+        ncclAllReduce(data, data, count, nccl_type, operation_of(op), nccl_, static_cast<cudaStream_t>(stream));
+    if (code != ncclSuccess && code != ncclInProgress) failed_ = true;
+    check(code, "ncclAllReduce");
     wait(comm, [] { return true; });
   }
 
@@ -103,6 +111,18 @@ class NcclCollectives final : public DeviceCollectives {
   }
 
  private:
+  /// ncclCommFinalize returns at once, and a communicator may be destroyed only when its state is ncclSuccess (nccl.h).
+  /// The state waits for the other ranks. A rank that has failed never comes, so the wait has an end.
+  bool ends_in_time() {
+    ncclResult_t state = ncclCommFinalize(nccl_);
+    const auto deadline = std::chrono::steady_clock::now() + patience;
+    while (state == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+      if (ncclCommGetAsyncError(nccl_, &state) != ncclSuccess) return false;
+      std::this_thread::yield();
+    }
+    return state == ncclSuccess;
+  }
+
   template <class F>
   void wait(const Communicator& comm, F&& done) {
     try {
