@@ -238,13 +238,16 @@ stage_steps() {
 }
 
 stage_idle() {
-  local file=$out/idle/mesh1k
-  step profile 540 --needs nsys nsys profile --trace=cuda --force-overwrite=true --output="$file" \
+  local file=$out/idle/mesh1k library=$bin/libaloni_device_activity.so
+  if [[ ! $dry && ! -f $library ]]; then
+    unavailable profile "$library does not exist: the toolkit of the build has no CUPTI"
+    unavailable mesh1k "$library does not exist: the toolkit of the build has no CUPTI"
+    return
+  fi
+  step profile 540 env CUDA_INJECTION64_PATH="$library" ALONI_DEVICE_ACTIVITY="$file.activity" \
     "$mpirun" -n 1 "$bin/aloni" train --data synthetic --strategy n1 --steps 30 --progress none \
     --model mesh1k --input 1024x1024x18 --batch 4
-  step export 300 --needs nsys nsys export --type=sqlite --force-overwrite=true --output="$file.sqlite" \
-    "$file.nsys-rep"
-  step mesh1k 120 --needs nsys python3 "$root/scripts/acceptance/device_idle.py" "$file.sqlite" --json "$file.json"
+  step mesh1k 120 python3 "$root/scripts/acceptance/device_idle.py" "$file.activity" --json "$file.json"
 }
 
 stage_memory() {

@@ -9,7 +9,6 @@ import pathlib
 import re
 import shlex
 import shutil
-import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -21,7 +20,6 @@ SCRIPT = ROOT / "scripts/gpu_acceptance.sh"
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(ROOT / "scripts/acceptance"))
-import device_idle
 import table
 
 TEST_LIST = """test_a.np1 1 60 bin/test_a --test_files=test_a
@@ -165,7 +163,7 @@ class DryRun(Folder):
         for name in sanitized:
             self.assertIn(f"memcheck/{name}.np1", steps)
         for step, command in steps.items():
-            for program in re.findall(rf"{re.escape(str(BUILD))}/bin/\S+", command):
+            for program in re.findall(rf"{re.escape(str(BUILD))}/bin/(?!lib)\S+", command):
                 self.assertTrue(os.access(program, os.X_OK), f"{step}: {program}")
             if " train " in command:
                 self.assertEqual(set(re.findall(r"--[a-z][\w-]*", command.split(" train ")[1])) - self.options, set())
@@ -383,29 +381,40 @@ class Table(unittest.TestCase):
 
 
 class Idle(unittest.TestCase):
-    def profile(self, kernels, copies=()):
+    def record(self, kernels, copies=(), more=""):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
-        path = pathlib.Path(scratch.name) / "profile.sqlite"
-        with sqlite3.connect(path) as file:
-            for name, rows in (("KERNEL", kernels), ("MEMCPY", copies)):
-                file.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_{name} (start INTEGER, end INTEGER)")
-                file.executemany(f"INSERT INTO CUPTI_ACTIVITY_KIND_{name} VALUES (?, ?)", rows)
+        path = pathlib.Path(scratch.name) / "record"
+        lines = [f"{kind} {start} {end}\n" for kind, intervals in (("kernel", kernels), ("copy", copies))
+                 for start, end in intervals]
+        (path.parent / "record.123").write_text("".join(reversed(lines)) + more)
         return path
 
-    def test_overlapping_work_counts_once_and_the_first_half_not_at_all(self):
-        # 100 kernels of 60 ns every 100 ns after a pause; a copy on another stream fills 20 ns more of each 100.
-        kernels = [(i * 100 + (10**9 if i >= 50 else 0), i * 100 + 60 + (10**9 if i >= 50 else 0)) for i in range(100)]
-        copies = [(start + 40, start + 80) for start, _ in kernels]
-        self.assertAlmostEqual(device_idle.idle_share(*device_idle.intervals_of(self.profile(kernels, copies))),
-                               49 * 20 / (49 * 100 + 80))
+    def run_program(self, path):
+        return subprocess.run([sys.executable, "-B", ROOT / "scripts/acceptance/device_idle.py", path, "--json",
+                               path.parent / "share.json"], capture_output=True, text=True, check=False)
 
-    def test_a_profile_without_kernels_is_refused(self):
-        for path in (self.profile([(0, 1)]), self.profile([(0, 1)]).parent / "missing.sqlite"):
-            result = subprocess.run([sys.executable, ROOT / "scripts/acceptance/device_idle.py", path],
-                                    capture_output=True, text=True, check=False)
+    def test_overlapping_work_counts_once_and_the_first_half_not_at_all(self):
+        # 100 kernels of 60 ns every 100 ns, with a pause in the first half. A copy on another stream fills 20 ns more
+        # of each 100; the last one ends after the last kernel, which ends the time that counts.
+        kernels = [(i * 100 + (10**9 if i >= 30 else 0), i * 100 + 60 + (10**9 if i >= 30 else 0)) for i in range(100)]
+        copies = [(start + 40, start + 80) for start, _ in kernels]
+        path = self.record(kernels, copies)
+        result = self.run_program(path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        share = json.loads((path.parent / "share.json").read_text())["idle_share"]
+        self.assertAlmostEqual(share, 49 * 20 / (49 * 100 + 60))
+
+    def test_records_that_say_nothing_are_refused(self):
+        kernels = [(i * 100, i * 100 + 60) for i in range(100)]
+        for path, words in ((self.record(kernels[:99]), "has 99 kernels"),
+                            (self.record(kernels, more="dropped 3 0\n"), "records were dropped"),
+                            (self.record(kernels, more="kernel 1\n"), "expected `kernel START END`"),
+                            (self.record(kernels).parent / "missing", "0 files, expected one")):
+            result = self.run_program(path)
             self.assertEqual(result.returncode, 1)
-            self.assertIn("device_idle.py", result.stderr)
+            self.assertIn(words, result.stderr)
+            self.assertFalse((path.parent / "share.json").exists())
 
 
 if __name__ == "__main__":
