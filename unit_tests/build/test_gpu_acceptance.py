@@ -260,13 +260,8 @@ class Table(unittest.TestCase):
 
     def make(self):
         """Exit status, and verdicts and reasons by check."""
-        (self.out / "expected").write_text("\n".join(self.expected))
-        run = subprocess.run([sys.executable, "-B", ROOT / "scripts/acceptance/table.py", self.out],
-                             capture_output=True, text=True, check=False)
-        data = json.loads((self.out / "acceptance.json").read_text())
-        self.assertEqual(run.stdout.splitlines()[-1], "verdict: " + data["verdict"])
-        self.assertEqual(len((self.out / "table.txt").read_text().splitlines()), len(data["rows"]) + 1)
-        return run.returncode, {row["check"]: (row["verdict"], row["reason"]) for row in data["rows"]}
+        rows = table.rows(table.Results(self.out), self.expected)
+        return table.exit_status(rows), {row["check"]: (row["verdict"], row["reason"]) for row in rows}
 
     def assert_fails(self, check, reason):
         status, rows = self.make()
@@ -280,6 +275,23 @@ class Table(unittest.TestCase):
         self.assertEqual({verdict for verdict, _ in rows.values()}, {"passed", "information"})
         self.assertEqual(len(rows), 16)
         self.assertIn("worst: one/forward", rows["local convolution / cuDNN called directly"][1])
+
+    def test_the_program_writes_table_and_json_and_ends_with_the_status(self):
+        program = [sys.executable, "-B", ROOT / "scripts/acceptance/table.py", self.out]
+        self.assertNotEqual(subprocess.run(program, capture_output=True, check=False).returncode, 0)  # no list of steps
+        (self.out / "expected").write_text("\n".join(self.expected))
+        for status, verdict in ((0, "passed"), (3, "incomplete"), (1, "failed")):
+            if status == 3:
+                (self.out / "idle/mesh1k.status").unlink()
+            if status == 1:
+                self.result("tests-np1/test_a", status=9)
+            run = subprocess.run(program, capture_output=True, text=True, check=False)
+            data = json.loads((self.out / "acceptance.json").read_text())
+            self.assertEqual((run.returncode, data["verdict"]), (status, verdict))
+            self.assertEqual(run.stdout.splitlines()[-1], "verdict: " + verdict)
+            lines = (self.out / "table.txt").read_text().splitlines()
+            self.assertEqual(len(lines), len(data["rows"]) + 1)
+            self.assertIn(lines[-1], run.stdout)
 
     def test_every_bar_fails_beyond_its_limit(self):
         cases = (

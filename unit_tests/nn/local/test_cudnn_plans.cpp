@@ -102,6 +102,24 @@ TEST_F(CudnnPlans, TheBiasAndTheReluOfFloatAreFused) {
   }
 }
 
+TEST_F(CudnnPlans, FiltersWithTheAlignmentOfAnElementHaveFewerEngines) {
+  const ConvolutionProblem problem{.samples = 8,
+                                   .channels = 64,
+                                   .filters = 64,
+                                   .input = {1, 56, 56},
+                                   .output = {1, 56, 56},
+                                   .kernel = {1, 3, 3},
+                                   .offset = {0, -1, -1}};
+  for (const std::string& name : device_names) {
+    CudnnGraph graph = dense_graph(problem, ConvolutionPass::forward, ElementType::bfloat16);
+    const auto aligned = cudnn_plans(graph, device(name), {.most = 100});
+    graph.filters_alignment = 2;
+    const auto unaligned = cudnn_plans(graph, device(name), {.most = 100});
+    EXPECT_LT(unaligned.size(), aligned.size()) << name;
+    EXPECT_FALSE(unaligned.empty()) << name;
+  }
+}
+
 TEST_F(CudnnPlans, ADescriptionWithoutAllPropertiesIsRefused) {
   EXPECT_THROW(CudnnDevice::described("{\"deviceVer\": 900}"), Error);
 }
