@@ -74,7 +74,7 @@ print(":".join(sorted(f for p in sys.path if p for f in glob.glob(p + "/nvidia/*
 fi
 
 # Settings of unit_tests: several ranks share cores and the device.
-export OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
+export OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1 GTEST_COLOR=no
 
 # --- steps ---
 failures=0 in_stage=0 stage_start=0
