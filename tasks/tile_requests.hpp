@@ -16,8 +16,8 @@
 // itself. It answers a request with the tile, and hands half of the clients that it still serves to the new copy. The
 // answer carries that half. A request of a client that was handed on is forwarded to its server. So a tree grows in the
 // order of the requests. The client-server list is that of Tsujita, Endo and Fujisawa, "The Scalable Petascale
-// Data-Driven Approach for the Cholesky Factorization with Multiple GPUs", ESPM2 2015. Differences: half of the clients
-// is handed on rather than a part; and clients whose requests wait are handed on with their requests, without a message.
+// Data-Driven Approach for the Cholesky Factorization with Multiple GPUs", ESPM2 2015. Two differences: half of the
+// clients is handed on, and clients that have asked already are handed on with their requests, without a message.
 //
 // Costs of a tile with c clients, c < P ranks:
 //   payloads   c, the least possible: each client gets one.
@@ -34,12 +34,16 @@
 // its lists are empty. Then no message to it exists or will be sent:
 //   - A payload goes to a rank only as the answer to its request. Its tasks have ended, so all answers have come.
 //   - A request reaches a rank only while this rank has its client in a list: as the owner, which all clients ask once,
-//     or as the server, to which each client is handed once. An entry disappears only with the request of its client.
-//     So an empty list has no request on the way.
-// Both directions hold without a message of termination, and a rank may leave while others still work.
+//     or as the server, to which each client is handed on once. The tasks have ended, so all tiles of the owner are
+//     produced and all its lists are known. An entry disappears only with the request of its client. So an empty list
+//     has no request on the way.
+// Each list becomes empty, because each client asks once. So no message of termination is needed, and a rank may leave
+// while others still work.
 //
-// A copy lives until its rank has released it and its list is empty. With set_most_clients(0) it lives only until the
-// release, so a limit on copies that admits the tasks of each rank in one common order cannot deadlock.
+// Memory. A copy lives until its rank has released it and its list is empty. With set_most_clients(0) it lives only
+// until the release. If all ranks then ask in the order of their tasks, and these orders agree with one order of all
+// tasks, a limit on the copies of a rank cannot deadlock: the first task that has not run finds room. The least limit
+// is the largest number of copies between their first and last use.
 //
 // Errors. InvalidArgument on this rank for a wrong event of its tasks, CommunicationError for a message that no correct
 // rank sends. Both leave the object as it was. Neither reaches other ranks: the caller poisons the communicator.

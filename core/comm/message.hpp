@@ -55,11 +55,11 @@ std::string describe(const Contract& c);
 /// Identifies a message between two ranks. Both ranks compute the key; the order of arrival does not matter.
 struct MessageKey {
   std::uint32_t context = 0;  ///< number of the communicator
-  /// Number of the operation within the communicator; of a user message: its tag; of a transfer: its number; of a mail:
+  /// Number of the operation within the communicator; of a user message: its tag; of a transfer: its number. Of a mail:
   /// its kind.
   std::uint32_t operation = 0;
-  /// Number of the part; of a user message: its number within the tag; of a transfer: its number within the transfer; of
-  /// a mail: its number among those of its sender.
+  /// Number of the part; of a user message: its number within the tag; of a transfer: its number within the transfer.
+  /// Of a mail: its number among those of its sender.
   std::uint32_t part = 0;
   std::uint16_t index = 0;  ///< number of the message from this sender to this receiver within the part
 

@@ -1,5 +1,5 @@
-// Tiles between real ranks: worker threads run random task graphs and a Cholesky graph; the values are those of a serial
-// run. Then errors of tasks, and of wrong events.
+// Tiles between real ranks: worker threads run random task graphs and a Cholesky graph. The values are those of a
+// serial run. Then errors of tasks, and of wrong events.
 #include "support/transport.hpp"
 #include "tasks/tile_task.hpp"
 
