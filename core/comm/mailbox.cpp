@@ -35,7 +35,7 @@ struct Mailbox::Implementation {
   using Bytes = std::vector<std::byte>;
 
   struct Sending {
-    Engine::Handle head, data;
+    Engine::Handle head = {}, data = {};
     bool has_data = false;
     Bytes buffer;
     Done done;
@@ -43,7 +43,7 @@ struct Mailbox::Implementation {
   /// A head that has begun to arrive.
   struct Arriving {
     Engine::Mail mail;
-    Engine::Handle handle;
+    Engine::Handle handle = {};
     Bytes buffer;
   };
   struct Receiving {
