@@ -89,7 +89,7 @@ std::vector<Letter> letters_of(int source, int size, std::uint64_t seed, int cou
 }
 
 TEST_F(Mailboxes, DeliverEachMailOnceWithItsBytes) {
-  const int count = 100;
+  const int count = 60;
   for (const bool in_shared_memory : {false, true}) {
     for (const std::size_t fragment : {std::size_t{1} << 30, std::size_t{1000}}) {
       SCOPED_TRACE(std::string(in_shared_memory ? "in" : "out of") + " shared memory, fragments of " +
