@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 
@@ -18,10 +19,15 @@ std::string request_of(const TileRequest& q) {
 
 }  // namespace
 
-TileRequests::TileRequests(int rank, int size) : rank_(rank), size_(size) {
+TileRequests::TileRequests(int rank, int size, std::vector<int> nodes)
+    : rank_(rank), size_(size), nodes_(std::move(nodes)) {
   if (rank < 0 || rank >= size) {
     throw InvalidArgument(tile_requests_name, "rank", std::to_string(rank) + " of " + std::to_string(size),
                           "0 or more, below the number of ranks");
+  }
+  if (!nodes_.empty() && nodes_.size() != static_cast<std::size_t>(size)) {
+    throw InvalidArgument(tile_requests_name, "nodes.size()", std::to_string(nodes_.size()),
+                          "one for each of " + std::to_string(size) + " ranks, or none");
   }
 }
 
@@ -251,31 +257,44 @@ void TileRequests::answer(TileKey key, Tile& tile) {
   }
 }
 
-/// Sends the tile to a client that has left the list, with every second client that this rank still serves. Taking
-/// every second one divides those that have asked and those that have not.
+/// Positions in the list of the clients to hand on: half of those that this rank serves, the new server's limit at most.
+/// First those of the new server's node, then those of third nodes, node by node, then those of this rank's node. Within
+/// a node evenly spread: the list begins with those that have asked, and both ranks shall get some of them.
+std::vector<std::size_t> TileRequests::choose(const std::vector<Entry>& list, const Entry& server) const {
+  const int here = node_of(rank_), there = node_of(server.client);
+  std::array<std::vector<std::size_t>, 3> groups;
+  std::size_t served = 0;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i].server >= 0) continue;
+    ++served;
+    const int node = node_of(list[i].client);
+    groups[node == there ? 0 : node != here ? 1 : 2].push_back(i);
+  }
+  std::ranges::stable_sort(groups[1], {}, [&](std::size_t i) { return node_of(list[i].client); });
+  std::size_t left = std::min((served + 1) / 2, static_cast<std::size_t>(server.most_clients));
+  std::vector<std::size_t> chosen;
+  for (const std::vector<std::size_t>& group : groups) {
+    const std::size_t n = group.size(), taken = std::min(left, n);
+    for (std::size_t i = 0; i < taken; ++i)
+      chosen.push_back(group[&group == &groups[1] ? i : (i * n + taken - 1) / taken]);
+    left -= taken;
+  }
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
+/// Sends the tile to a client that has left the list, and hands clients on to it.
 void TileRequests::serve(TileKey key, Tile& tile, const Entry& client) {
   std::vector<TileClient> handed;
-  bool hand_on = true;
-  for (std::size_t i = 0; i < tile.list.size();) {
+  const std::vector<std::size_t> chosen = choose(tile.list, client);
+  for (const std::size_t i : chosen) {
     Entry& e = tile.list[i];
-    if (e.server >= 0) {
-      ++i;
-      continue;
-    }
-    const bool takes = hand_on && static_cast<std::int64_t>(handed.size()) < client.most_clients;
-    hand_on = !hand_on;
-    if (!takes) {
-      ++i;
-      continue;
-    }
     handed.push_back({.rank = e.client, .most_clients = e.most_clients});
-    if (e.most_clients == TileClient::not_asked) {
-      e.server = client.client;  // its request comes here and is forwarded
-      ++i;
-    } else {
-      tile.list.erase(tile.list.begin() + static_cast<std::ptrdiff_t>(i));
-    }
+    e.server = client.client;
   }
+  // The requests of the others come here and are forwarded.
+  std::erase_if(tile.list,
+                [&](const Entry& e) { return e.server == client.client && e.most_clients != TileClient::not_asked; });
   ++tile.sending;
   ++counts_.payloads;
   counts_.handed_on += handed.size();

@@ -23,8 +23,8 @@
 //   payloads   c, the least possible: each client gets one.
 //   sends      at most floor(log2(c + 1)) by the owner, and no more by any copy: s(c) = 1 + s(floor((c - 1) / 2)).
 //   requests   c, each forwarded at most floor(log2(c)) times: a copy gets at most ceil((c - 1) / 2) clients.
-// A client may accept fewer clients than half (set_most_clients), for example none when its memory is short. Then its
-// server keeps them, and the bound of sends does not hold.
+// Ranks of one node are handed on to each other first. A client may accept fewer clients than half (set_most_clients),
+// for example none when its memory is short. Then its server keeps them, and the bound of sends does not hold.
 //
 // Every request is answered. The server of a client has the tile, or its payload is on the way: it became the server by
 // that payload. So a request follows servers, each later in the tree, to one that serves the client itself. A request
@@ -109,8 +109,10 @@ class TileRequests {
     std::uint64_t handed_on = 0;                              ///< clients given to other ranks
   };
 
-  /// @pre 0 ≤ rank < size. Throws InvalidArgument.
-  TileRequests(int rank, int size);
+  /// `nodes[r]`: number of the node of rank r; empty: all ranks are on one node. Clients are handed on to a rank of
+  /// their own node if there is one, so that fewer payloads cross between nodes.
+  /// @pre 0 ≤ rank < size; nodes is empty or has `size` values. Throws InvalidArgument.
+  TileRequests(int rank, int size, std::vector<int> nodes = {});
 
   // --- events of this rank's tasks ---
 
@@ -172,10 +174,13 @@ class TileRequests {
   void fill(TileKey key, Tile& tile, std::span<const TileClient> clients);
   void answer(TileKey key, Tile& tile);
   void serve(TileKey key, Tile& tile, const Entry& client);
+  std::vector<std::size_t> choose(const std::vector<Entry>& list, const Entry& server) const;
+  int node_of(int rank) const { return nodes_.empty() ? 0 : nodes_[static_cast<std::size_t>(rank)]; }
   void settle(Tiles::iterator tile);
   void finish();
 
   int rank_, size_;
+  std::vector<int> nodes_;
   std::int32_t most_clients_ = any_number;
   bool tasks_finished_ = false, finished_ = false;
   std::size_t copies_ = 0;

@@ -29,13 +29,23 @@ const comm::Communicator& checked(const comm::Communicator& comm) {
                     "at most " + std::to_string(TileMail::max_ranks) + "; run the tasks on a part of the ranks");
 }
 
+std::vector<int> nodes_of(const comm::Communicator& comm) {
+  std::vector<int> nodes(static_cast<std::size_t>(comm.size()));
+  int node = 0;
+  for (const std::vector<int>& ranks : comm.ranks_by_node()) {
+    for (const int r : ranks) nodes[static_cast<std::size_t>(r)] = node;
+    ++node;
+  }
+  return nodes;
+}
+
 }  // namespace
 
 TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Options& options)
     : comm_(checked(comm)),
       memory_(memory),
       options_(options),
-      requests_(comm.rank(), comm.size()),
+      requests_(comm.rank(), comm.size(), nodes_of(comm)),
       mailbox_(comm, "tiles") {
   requests_.set_most_clients(options.most_clients);
   mailbox_.handle(request_mail, sizeof(TileRequest), [this](const comm::Mail& mail) {

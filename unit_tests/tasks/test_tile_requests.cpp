@@ -148,6 +148,26 @@ TEST(TileRequests, AClientThatAcceptsNoneGetsNone) {
   EXPECT_THAT(owner.take_actions().at(0).clients, ElementsAre(TileClient{.rank = 3}));
 }
 
+/// Four nodes of two ranks: three payloads go to other nodes, the least possible.
+TEST(TileRequests, ClientsAreHandedOnWithinTheirNode) {
+  TileRequests owner(0, 8, {0, 0, 1, 1, 2, 2, 3, 3});
+  owner.produced(tile, std::vector{1, 2, 3, 4, 5, 6, 7});
+  owner.request_arrived(request(5));
+  std::vector<TileAction> actions = owner.take_actions();
+  ASSERT_THAT(kinds(actions), ElementsAre(Kind::send_payload));
+  EXPECT_THAT(actions[0].clients, ElementsAre(TileClient{.rank = 2}, TileClient{.rank = 3}, TileClient{.rank = 4}));
+  owner.request_arrived(request(7));
+  EXPECT_THAT(owner.take_actions().at(0).clients, ElementsAre(TileClient{.rank = 6}));
+  owner.request_arrived(request(1));
+  EXPECT_THAT(owner.take_actions().at(0).clients, IsEmpty());
+  EXPECT_THROW(TileRequests(0, 2, {0}), InvalidArgument);
+
+  TileRequests two_nodes(0, 4, {0, 0, 1, 1});  // one payload goes to the other node
+  two_nodes.produced(tile, std::vector{1, 2, 3});
+  two_nodes.request_arrived(request(2));
+  EXPECT_THAT(two_nodes.take_actions().at(0).clients, ElementsAre(TileClient{.rank = 3}));
+}
+
 TEST(TileRequests, ATileWithoutOtherReadersIsServedAtOnce) {
   TileRequests owner(0, 1);
   owner.produced(tile, {});
@@ -230,8 +250,11 @@ class Simulation {
         limited_(limited),
         unbounded_(most_clients > size) {
     order_ = static_cast<Order>(random_() % 3);
+    std::vector<int> nodes;  // several ranks of each node, not always neighbours
+    const auto num_nodes = 1 + random_() % 4;
+    for (int r = 0; r < size; ++r) nodes.push_back(static_cast<int>(random_() % num_nodes));
     for (int r = 0; r < size; ++r) {
-      Rank& rank = ranks_.emplace_back(Rank{.tiles = TileRequests(r, size)});
+      Rank& rank = ranks_.emplace_back(Rank{.tiles = TileRequests(r, size, nodes)});
       rank.tiles.set_most_clients(most_clients);
     }
     slow_ = static_cast<int>(random_() % ranks_.size());
