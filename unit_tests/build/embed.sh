@@ -51,7 +51,7 @@ cmake --build "$scratch" --target program
 ((!compiled)) || fail "FetchContent and add_subdirectory use different compile commands for the library"
 
 echo "-- tests with every backend OFF"
-if (cd "$source" && grep -rl --include='*.hpp' 'core/config.hpp' core views halo nn model); then
+if (cd "$source" && grep -rl --include='*.hpp' 'core/config.hpp' core views tasks halo nn model); then
   fail "the headers above include core/config.hpp: tests depend on the options unseen"
 fi
 # Backends serve nn; the other folders' tests run with the same objects at night.
