@@ -40,7 +40,7 @@ complain() {
 }
 
 sources() { find "$@" \( -name '*.hpp' -o -name '*.cpp' \) -print | sort; }
-mapfile -t library < <(sources core views halo nn model)
+mapfile -t library < <(sources core views tasks halo nn model)
 ((${#library[@]} > 200)) || { echo "found only ${#library[@]} files in $1: have the folders moved?"; exit 1; }
 
 # Exempt: core/environment starts and stops MPI; ucx_library restores the signal handlers that UCX replaces; start_up
@@ -61,8 +61,8 @@ mapfile -t files < <({ printf '%s\n' "${library[@]}"; sources tools; } | grep -v
   grep -vE '^(core/queue_mark|core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$')
 complain "words of CUDA belong into files named for it" "$(code_with "$device" "${files[@]}")"
 
-mapfile -t files < <(sources core views halo nn model tools bench examples unit_tests
-  find CMakeLists.txt .ci cmake core views halo nn model tools bench examples unit_tests scripts -type f \
+mapfile -t files < <(sources core views tasks halo nn model tools bench examples unit_tests
+  find CMakeLists.txt .ci cmake core views tasks halo nn model tools bench examples unit_tests scripts -type f \
     \( -name CMakeLists.txt -o -name '*.cmake' -o -name '*.py' -o -name '*.sh' -o ! -name '*.*' \) | sort)
 ((${#files[@]} > 600)) || { echo "found only ${#files[@]} files of all kinds: have the folders moved?"; exit 1; }
 printf '# %0119d\n# %0118d\n%0121d\n' 0 0 0 >"$sample"
