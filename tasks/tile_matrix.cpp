@@ -39,6 +39,14 @@ void TileMatrix<T>::copy_from(const T* matrix, Index stride) {
 }
 
 template <class T>
+void TileMatrix<T>::copy_from(const TileMatrix& other) {
+  if (other.distribution_ != distribution_ || other.part_ != part_ || other.rank_ != rank_)
+    throw InvalidArgument("aloni::tasks::TileMatrix::copy_from", "other", to_string(other.distribution_),
+                          "the tiles of this matrix, " + to_string(distribution_) + ", on the same rank");
+  std::copy_n(other.data_.get(), elements_, data_.get());
+}
+
+template <class T>
 void TileMatrix<T>::copy_to(T* matrix, Index stride) const {
   for_each_tile([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
     for (Index j = 0; j < columns; ++j)

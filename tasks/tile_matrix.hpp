@@ -59,6 +59,8 @@ class TileMatrix {
   /// Copies from a column-major matrix of the whole shape. The upper triangle inside diagonal tiles is copied too.
   /// @pre stride ≥ rows of the matrix
   void copy_from(const T* matrix, Index stride);
+  /// Copies all tiles. @pre equal distribution, part and rank. Throws InvalidArgument.
+  void copy_from(const TileMatrix& other);
   /// Copies the elements that have memory to a column-major matrix of the whole shape. Others are left as they are.
   void copy_to(T* matrix, Index stride) const;
 

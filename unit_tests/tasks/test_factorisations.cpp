@@ -209,6 +209,10 @@ TYPED_TEST(Factorisations, CopiesKeepThePlaceOfEachElement) {
     TileMatrix<T> filled(TileDistribution(n, n + 3, tile));
     filled.fill([](Index i, Index j) { return i * 1000 + j; });
     EXPECT_EQ(dense(filled).data, from.data);
+    TileMatrix<T> copied(TileDistribution(n, n + 3, tile)), other(TileDistribution(n, n + 3, tile + 1));
+    copied.copy_from(filled);
+    EXPECT_EQ(dense(copied).data, from.data);
+    EXPECT_THROW(other.copy_from(filled), InvalidArgument);
     for (Index j = 0; j < a.distribution().tile_columns(); ++j)
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.tile({0, j})) % 64, 0U);
   }
