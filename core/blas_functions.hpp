@@ -2,7 +2,7 @@
 // The functions of BLAS and LAPACK that this library calls, under one name for float and double. For sources only: the
 // declarations may differ from those of another library that a user includes.
 // Matrices are column-major: element (i, j) is a[j * lda + i]. Sizes and strides are int, as BLAS counts.
-// Whoever includes this links BLAS: core does with aloni_ENABLE_LAPACK, and Kokkos Kernels does if it was built with it.
+// The program must link BLAS. The target core does with aloni_ENABLE_LAPACK, and Kokkos Kernels if built with BLAS.
 #include <cstddef>
 
 extern "C" {

@@ -33,8 +33,8 @@ const char* name(BlasLibrary::Threading threading);
 
 /// While it lives, calls of BLAS by this thread compute on this thread alone. Afterwards all is as before.
 /// OpenBLAS on OpenMP has a number of threads for each calling thread, so other threads notice nothing. OpenBLAS with
-/// its own threads has one number, which is 1 as long as any such object lives. With another BLAS it does nothing: there
-/// the environment variable of that BLAS must say 1 (example: MKL_NUM_THREADS).
+/// its own threads has one number, which is 1 as long as any such object lives. With another BLAS it does nothing:
+/// there the environment variable of that BLAS must say 1 (example: MKL_NUM_THREADS).
 /// To be destroyed by the thread that made it.
 class OneBlasThread {
  public:

@@ -7,9 +7,11 @@
 
 namespace aloni::tasks {
 
-/// Seconds of one product C = C - A Bᵀ of n × n matrices by `workers` threads, of which each computes a block of columns
-/// with one thread of BLAS. There is no barrier inside the product. The elements are 1; the first product, which is not
-/// timed, is checked. @pre n, workers ≥ 1; n < 2^31. Throws InvalidArgument, and Unsupported without aloni_ENABLE_LAPACK.
+/// Seconds of one product C = C - A Bᵀ of n × n matrices by `workers` threads, of which each computes a block of
+/// columns with one thread of BLAS. There is no barrier inside the product. The elements are 1; the first product,
+/// which is not timed, is checked.
+/// @pre n, workers ≥ 1; n < 2^31
+/// Throws InvalidArgument, and Unsupported in builds without aloni_ENABLE_LAPACK. Not collective.
 template <class T>
 double gemm_seconds(Index n, int workers);
 

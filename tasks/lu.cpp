@@ -98,8 +98,8 @@ double LuRule::cost(const Task& task) const { return unit_ * lu_units(task.kerne
 double LuRule::critical_path(const Task& task) const {
   constexpr double getrf = 2, trsm = 3, gemm = 6;
   const double last = tiles_ - 1;
-  // Along the diagonal each step adds a trsm, a gemm and a getrf. A trsm of row, or column, i reaches the diagonal at i;
-  // until then each step adds a trsm and a gemm.
+  // Along the diagonal each step adds a trsm, a gemm and a getrf. A trsm of row, or column, i reaches the diagonal at
+  // i; until then each step adds a trsm and a gemm.
   const auto from_getrf = [&](double k) { return (last - k) * (trsm + gemm + getrf) + getrf; };
   const auto from_trsm = [&](double i, double k) { return (i - k) * (trsm + gemm) + from_getrf(i); };
   const auto [kernel, i, j, k] = task;

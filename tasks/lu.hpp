@@ -8,8 +8,8 @@
 // Only for matrices that need no pivoting, for example diagonally dominant ones. For others small pivots make the
 // errors as large as the result; LAPACK's getrf pivots.
 //
-// Source: the same tasks with pivoting between tiles are algorithm 3 of Buttari, Langou, Kurzak and Dongarra, "A class of
-// parallel tiled linear algebra algorithms for multicore architectures", Parallel Computing 35 (2009).
+// Source: the same tasks with pivoting between tiles are algorithm 3 of Buttari, Langou, Kurzak and Dongarra, "A class
+// of parallel tiled linear algebra algorithms for multicore architectures", Parallel Computing 35 (2009).
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
 

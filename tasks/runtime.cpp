@@ -162,8 +162,8 @@ class Runtime::Engine {
     return false;
   }
 
-  /// No wake-up is lost: this worker counts itself and then looks at the queues; whoever fills a queue then looks at the
-  /// count. Both orders are sequentially consistent, so one of the two sees the other.
+  /// No wake-up is lost: this worker counts itself and then looks at the queues. The thread that fills a queue then
+  /// looks at the count. Both orders are sequentially consistent, so one of the two sees the other.
   void sleep(std::size_t w) {
     std::unique_lock lock(sleep_mutex_);
     const int sleepers = ++sleepers_;

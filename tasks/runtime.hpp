@@ -19,8 +19,8 @@
 // insertion. It cannot take the most urgent task. The lock is almost always free and then costs two atomic operations
 // per task, as the counter of a dependence does. Idle workers look for work for some tens of microseconds, then sleep.
 //
-// Ranks. With RuntimeOptions::owns the runtime runs the tasks that write tiles of this rank. A task that reads a tile of
-// another rank waits for data_arrived().
+// Ranks. With RuntimeOptions::owns the runtime runs the tasks that write tiles of this rank. A task that reads a tile
+// of another rank waits for data_arrived().
 #include <aloni/core/trace.hpp>
 #include <aloni/tasks/task_graph.hpp>
 #include <aloni/tasks/task_rule.hpp>
@@ -89,8 +89,9 @@ class Runtime {
   /// holds for the error of fail(). Throws InvalidArgument if tasks remain that nothing releases: the rule is wrong.
   RunReport run();
 
-  /// This version of a tile of another rank is here: releases the tasks that wait for it. Any thread may call it, before
-  /// or during run(). Throws InvalidArgument for a version that no task of another rank makes, or that came before.
+  /// This version of a tile of another rank is here: releases the tasks that wait for it. Any thread may call it,
+  /// before or during run(). Throws InvalidArgument for a version that no task of another rank makes, or that came
+  /// before.
   void data_arrived(const TileVersion& version);
   /// Ends run() with this error, for example when another rank has failed. Any thread may call it.
   void fail(std::exception_ptr error);

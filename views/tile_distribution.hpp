@@ -1,7 +1,7 @@
 #pragma once
 // Which rank owns which tile of a matrix: 2-D block-cyclic, as in ScaLAPACK. The matrix is cut into square tiles; those
-// at the lower and right border may be smaller. Tile (i, j) belongs to the rank at position (i mod p, j mod q) of a grid
-// of p × q ranks. Pure arithmetic; equal on all ranks.
+// at the lower and right border may be smaller. Tile (i, j) belongs to the rank at position (i mod p, j mod q) of a
+// grid of p × q ranks. Pure arithmetic; equal on all ranks.
 //
 //   const TileDistribution a(1000, 1000, 256, {2, 3});
 //   a.tile_rows();          // 4

@@ -1,5 +1,5 @@
-// Cholesky factorisation of a matrix by tasks on its tiles, and the solution of a system with it. A task starts when the
-// tiles that it reads are ready, so the workers rarely wait. The bits do not depend on the number of workers.
+// Cholesky factorisation of a matrix by tasks on its tiles, and the solution of a system with it. A task starts when
+// the tiles that it reads are ready, so the workers rarely wait. The bits do not depend on the number of workers.
 //   cholesky --n 4096 --workers 2 --json result.json --svg timeline.svg
 //   cholesky --matrix matrix.mtx --tile 128
 // Prints the rate, and that of the matrix product of BLAS by as many threads in the same run.
@@ -143,8 +143,8 @@ bool run(const Options& options) {
                   ",\n  \"gemm_gflops\": %.6g,\n"
                   "  \"residual\": %.6g,\n  \"tasks\": %" PRId64 ",\n  \"steals\": %" PRId64
                   ",\n  \"bytes_sent\": 0,\n  \"bytes_swapped\": 0\n}\n",
-                  n, tiles.tile(), type, workers, best->seconds(), gflops, gemm_n, gemm_gflops, finite_error, best->tasks,
-                  best->steals);
+                  n, tiles.tile(), type, workers, best->seconds(), gflops, gemm_n, gemm_gflops, finite_error,
+                  best->tasks, best->steals);
     write_text(options.json, json);
   }
   const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " +

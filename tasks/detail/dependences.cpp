@@ -15,7 +15,8 @@ namespace aloni::tasks::detail {
 
 namespace {
 
-/// A random priority: SplitMix64 of Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
+/// A random priority: SplitMix64, by Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014.
 double random_priority(std::uint64_t seed, std::uint64_t id) {
   std::uint64_t z = seed * 0x9E3779B97F4A7C15u + id + 0x9E3779B97F4A7C15u;
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;

@@ -31,7 +31,7 @@ class Dependences {
   virtual Task task(std::uint64_t id) const = 0;
   /// Appends the tasks without predecessors.
   virtual void append_roots(std::vector<ReadyTask>& ready) = 0;
-  /// A task of this rank has ended. Appends the tasks that are ready because of it. Several threads may call it at once.
+  /// A task of this rank has ended. Appends the tasks that became ready. Several threads may call it at once.
   virtual void complete(std::uint64_t id, std::vector<ReadyTask>& ready) = 0;
   /// A tile of another rank has arrived. As Runtime::data_arrived.
   virtual void arrive(const TileVersion& version, std::vector<ReadyTask>& ready) = 0;

@@ -9,7 +9,8 @@
 
 namespace aloni::tasks::test {
 
-/// Tasks with up to `most_accesses` accesses of random kinds to two matrices of `tiles` tiles. Task t has the coordinate row = t.
+/// Tasks with up to `most_accesses` accesses of random kinds to two matrices of `tiles` tiles. Task t has the
+/// coordinate row = t.
 inline TaskGraph random_graph(std::uint64_t seed, int tasks, int tiles, int most_accesses) {
   std::mt19937_64 random(seed);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<std::uint64_t>(n)); };
@@ -26,7 +27,8 @@ inline TaskGraph random_graph(std::uint64_t seed, int tasks, int tiles, int most
   return graph;
 }
 
-/// One integer for each tile of two matrices. A task mixes what it reads into what it writes, so that the order of two tasks on one tile shows.
+/// One integer for each tile of two matrices. A task mixes what it reads into what it writes, so that the order of two
+/// tasks on one tile shows.
 class TileValues {
  public:
   explicit TileValues(int tiles) : values_(2 * static_cast<std::size_t>(tiles), 1) {}

@@ -258,8 +258,7 @@ TEST(Runtime, RefusesWrongArguments) {
   EXPECT_THROW(Runtime(graph, nullptr, {.workers = 1}), InvalidArgument);
 }
 
-/// Ranks as runtimes of one process: each tile that a task writes is announced to the other runtimes, which pass over the
-/// versions that no task of theirs reads.
+/// Ranks as runtimes of one process: each tile that a task writes is announced to the runtimes whose tasks read it.
 template <class Tasks>
 void run_on_ranks(const Tasks& tasks, const TaskGraph& graph, int ranks, std::uint64_t seed) {
   const views::TileDistribution tiles(100, 100, 1, views::squarest_grid(ranks));
