@@ -114,8 +114,8 @@ TEST(Runtime, WorkersStealAndCountTheirSteals) {
                                    },
                                    {.workers = 2})
                                .run();
-  EXPECT_EQ(report.steals, 1);
-  EXPECT_EQ(report.workers[0].steals + report.workers[1].steals, 1);
+  EXPECT_GE(report.steals, 1) << "at least one of the two; the first task may be stolen too";
+  EXPECT_EQ(report.workers[0].steals + report.workers[1].steals, report.steals);
   EXPECT_EQ(report.workers[0].tasks + report.workers[1].tasks, 3);
 }
 
