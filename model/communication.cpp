@@ -56,7 +56,7 @@ int ceil_log2(int n) {
 
 int nodes_of(const std::vector<int>& members, const MachineDescription& description) {
   if (description.nodes.empty()) return 1;
-  std::vector<int> nodes;  // ascending members are on ascending nodes, so that most repetitions follow each other
+  std::vector<int> nodes;  // consecutive members are mostly on one node, so that most repetitions follow each other
   for (const int member : members) {
     const int node = description.nodes[static_cast<std::size_t>(member)];
     if (nodes.empty() || nodes.back() != node) nodes.push_back(node);

@@ -4,6 +4,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/tools/memory_arguments.hpp>
+#include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -72,6 +73,7 @@ model::StrategyChoice choose(PlanRequest& request, const model::Machine& machine
                                                   .recompute = lets_search_recompute(request.recompute),
                                                   .kernels = &kernels});
   request.strategy = choice.strategy;
+  request.machine = description_of(machine, request.ranks, choice.rank_of);
   if (!choice.recompute.empty()) {
     request.recompute = "auto";  // the plan chooses the blocks again, under the same limit
     if (!request.memory_limit) request.memory_limit = static_cast<Index>(machine.memory_bytes);
@@ -85,6 +87,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   const nn::NetworkPlan layers = nn::plan_network(request.network, splits, request.ranks, request.batch);
   model::SimulationOptions options{.step = step_options_of(request)};
   options.step.recompute = summary.recomputation.blocks;
+  if (choice) options.rank_of = choice->rank_of;
   const model::SimulatedStep step = simulate(request.network, layers, machine, kernels_for(request, machine), options);
 
   PlanPrediction prediction{.machine = machine.name, .step_seconds = step.seconds};
@@ -105,6 +108,9 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
     reason.runner_up_seconds = layer.runner_up_seconds;
   }
   prediction.chosen = choice.has_value();
+  prediction.rank_of = options.rank_of;
+  prediction.nodes = description_of(machine, request.ranks, options.rank_of).nodes;
+  prediction.placement_reason = choice ? choice->placement_reason : "in order: the strategy is given";
   if (choice) prediction.uniform = choice->uniform;
   prediction.memory_bytes = summary.peak_bytes;
   prediction.machine_memory_bytes = static_cast<Index>(machine.memory_bytes);
@@ -124,6 +130,7 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
   if (prediction.uniform)
     text += fmt::format("           {} with the best grid for all layers, {}\n",
                         seconds_text(prediction.uniform->seconds), to_string(prediction.uniform->split));
+  if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
   if (!prediction.feasible())
     text += fmt::format("infeasible {} more memory than the {} of a rank\n",
                         bytes_text(prediction.memory_bytes - prediction.machine_memory_bytes),

@@ -46,12 +46,15 @@ struct PlanPrediction {
   std::vector<SplitReason> reasons = {};             ///< by layer
   std::optional<model::UniformChoice> uniform = {};  ///< of a chosen strategy: the best one with one grid
   bool chosen = false;                               ///< whether the model chose the strategy
+  std::vector<int> rank_of = {};                     ///< StrategyChoice::rank_of
+  std::vector<int> nodes = {};                       ///< of each rank; empty: all ranks are on one node
+  std::string placement_reason = {};                 ///< StrategyChoice::placement_reason, or that it is given
   Index memory_bytes = 0, machine_memory_bytes = 0;  ///< of a rank: planned, and of the machine; 0: not known
 
   bool feasible() const { return machine_memory_bytes == 0 || memory_bytes <= machine_memory_bytes; }
 };
 
-/// The fastest strategy by the model, which becomes that of the request. It fits into the memory limit of the request,
+/// The fastest strategy by the model, which becomes that of the request, with its ranks placed on the nodes. It fits into the memory limit of the request,
 /// or without one into the memory of the machine. Throws InvalidArgument as model::choose_strategy().
 model::StrategyChoice choose(PlanRequest& request, const model::Machine& machine);
 

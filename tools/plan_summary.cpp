@@ -47,6 +47,9 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
   json["uniform"] = Json();
   if (const auto& uniform = prediction.uniform)
     json["uniform"] = {{"split", to_string(uniform->split)}, {"step_seconds", uniform->seconds}};
+  json["placement"] = {{"reason", prediction.placement_reason},
+                       {"rank_of", prediction.rank_of},
+                       {"node_of_rank", prediction.nodes}};
   json["feasible"] = prediction.feasible();
 }
 

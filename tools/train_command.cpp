@@ -300,12 +300,6 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
   const KernelPlace place = kernel_place(comm, type);
   return comm::collectively(comm, "aloni train --compare", [&] {
     const model::Machine job = job_machine(machine, comm, place);
-    // The model fills nodes in the order of ranks. With another order its plans are not those of the training.
-    for (int rank = 0; rank < comm.size() && !place.planning.nodes.empty(); ++rank)
-      if (place.planning.nodes[static_cast<std::size_t>(rank)] != rank / job.ranks_per_node)
-        throw InvalidArgument("aloni train --compare", "node of rank " + std::to_string(rank),
-                              std::to_string(place.planning.nodes[static_cast<std::size_t>(rank)]),
-                              std::to_string(rank / job.ranks_per_node) + ": consecutive ranks that fill the nodes");
     const Index batch = data_.is_synthetic() ? options_.batch : std::min(options_.batch, data.train.size());
     const nn::NetworkPlan layers = plan_network(network, resolve(strategy, network, comm.size()), comm.size(), batch);
     nn::StepOptions step = step_options_of(options_for(data), type);
@@ -316,7 +310,8 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
   });
 }
 
-void TrainCommand::run(const comm::Communicator& comm) const {
+void TrainCommand::run(const comm::Communicator& ranks) const {
+  comm::Communicator comm = ranks;  // later in the order that the cost model has chosen; rank 0 stays the same
   const bool speaks = comm.rank() == 0;
   for (const auto& [option, path] :
        {std::pair("--json", json_), std::pair("--trace", trace_), std::pair("--export", export_)}) {
@@ -339,6 +334,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     strategy = std::move(chosen.strategy);
     recompute = std::move(chosen.recompute);
     explanation = std::move(chosen.explanation);
+    comm = placed_ranks(comm, chosen.rank_of);
   }
   nn::resolve(strategy, network, comm.size());  // throws before the first line of output
   std::optional<StepPrediction> predicted;

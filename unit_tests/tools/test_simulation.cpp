@@ -146,7 +146,7 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
                                    "link_bandwidth_factor", "step_seconds", "forward_seconds", "backward_seconds",
                                    "update_seconds", "exposed_communication_seconds", "samples_per_second",
                                    "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-                                   "recompute_reason", "kernel_sources", "layers", "cases", "run"));
+                                   "recompute_reason", "placement", "kernel_sources", "layers", "cases", "run"));
   EXPECT_EQ(json["cases"].size(), 1U);
   EXPECT_EQ(json["cases"][0]["step_seconds"], json["step_seconds"]);
   EXPECT_EQ(json["step_seconds"], results[0].step.seconds);
