@@ -78,7 +78,8 @@ class Chooser {
     if (assigned.empty()) refuse_memory();
     place_ranks(assigned);
     for (const Priced& p : assigned)  // with its ranks placed another one may be the best
-      if (p.uniform && (!choice.uniform || p.seconds < choice.uniform->seconds)) choice.uniform = {*p.uniform, p.seconds};
+      if (p.uniform && (!choice.uniform || p.seconds < choice.uniform->seconds))
+        choice.uniform = {*p.uniform, p.seconds};
     for (const Priced& priced : assigned) choice.finalists.push_back(finalist_of(priced));
     const Priced& best = assigned.front();
     choice.splits = best.splits;

@@ -167,6 +167,36 @@ double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machi
   return std::min(ring, tree);
 }
 
+std::optional<comm::Tuning> all_reduces_of(const Machine& machine, const MachineDescription& description, int ranks) {
+  using A = comm::AllReduceAlgorithm;
+  const int nodes = number_of_nodes(description);
+  const auto measured = std::ranges::find_if(
+      machine.all_reduces, [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
+  if (measured != machine.all_reduces.end()) return *measured;
+  const LinkCosts& link = machine.link(nodes > 1 ? LinkKind::between_nodes : LinkKind::within_node);
+  const bool fitted = link.seconds_per_byte > 0 && machine.combine_seconds_per_byte > 0;
+  if (machine.all_reduces.empty() || !description.on_host || ranks < 2 || !fitted) return std::nullopt;
+
+  std::map<int, int> ranks_of_node;
+  for (const int node : description.nodes) ++ranks_of_node[node];
+  const bool even =
+      std::ranges::all_of(ranks_of_node, [&](const auto& n) { return n.second == ranks_of_node.begin()->second; });
+  comm::Tuning tuning{.ranks = ranks,
+                      .nodes = nodes,
+                      .latency = link.latency,
+                      .seconds_per_byte = link.seconds_per_byte,
+                      .combine_seconds_per_byte = machine.combine_seconds_per_byte};
+  for (const A a : comm::all_reduce_algorithms) {
+    if (a == A::direct && (nodes > 1 || !description.shared_memory)) continue;
+    if (a == A::hierarchical && (nodes == 1 || nodes == ranks || !even)) continue;
+    constexpr std::size_t least = 64, most = std::size_t{32} << 20;  // as comm::calibrate()
+    for (std::size_t bytes = least; bytes <= most; bytes *= 4)
+      tuning.measurements.push_back(
+          {a, bytes, all_reduce_seconds(a, static_cast<double>(bytes), ranks, nodes, machine), 0});
+  }
+  return tuning;
+}
+
 double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine) {
   using A = comm::AllReduceAlgorithm;
   if (ranks < 2 || bytes <= 0) return 0;

@@ -48,7 +48,7 @@ struct LayerCostOptions {
 namespace detail {
 class NodeMap;
 struct PricedNetwork;
-}
+}  // namespace detail
 
 class LayerCosts {
  public:

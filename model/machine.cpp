@@ -1,6 +1,7 @@
 #include <aloni/model/machine.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/model/communication.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -43,10 +44,7 @@ MachineDescription description_of(const Machine& machine, int ranks, const std::
       for (const int place : rank_of) description.nodes.push_back(nodes[static_cast<std::size_t>(place)]);
     }
   }
-  const auto nodes = number_of_nodes(description);
-  const auto tuning = std::ranges::find_if(machine.all_reduces,
-                                           [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
-  description.tuning = tuning == machine.all_reduces.end() ? std::nullopt : std::optional(*tuning);
+  description.tuning = all_reduces_of(machine, description, ranks);
   return description;
 }
 

@@ -95,10 +95,10 @@ struct Machine {
   std::vector<Provenance> provenance = {};
   // --- layout of processes ---
   int ranks_per_node = 1, threads_per_rank = 1;
-  int most_nodes = 0;                ///< 0: as many as a user asks for
-  double memory_bytes = 0;           ///< of one rank
-  /// Costs and limits of planners. `nodes`: of a running job, the node of each of its ranks, and the machine then is one
-  /// for exactly as many ranks. Empty, as in all files: consecutive ranks fill the nodes.
+  int most_nodes = 0;       ///< 0: as many as a user asks for
+  double memory_bytes = 0;  ///< of one rank
+  /// Costs and limits of planners. `nodes`: the node of each rank of a running job; the machine then is one for exactly
+  /// as many ranks. Empty, as in all files: consecutive ranks fill the nodes.
   MachineDescription planning = {};
   // --- costs ---
   Processor processor = {};

@@ -19,8 +19,7 @@ std::string size_text(Index bytes) {
 }
 
 bool exchanges_ghosts(const nn::NetworkPlan& layers) {
-  return std::ranges::any_of(layers.layers,
-                             [](const nn::LayerPlan& l) { return l.input.grid().spatial_size() > 1; });
+  return std::ranges::any_of(layers.layers, [](const nn::LayerPlan& l) { return l.input.grid().spatial_size() > 1; });
 }
 
 }  // namespace
@@ -59,14 +58,12 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
   }
   std::string changed;
   if (limits.bucket_bytes != machine.planning.bucket_bytes)
-    changed = "gradients in buckets of " + size_text(limits.bucket_bytes) + ", not " +
-              size_text(machine.planning.bucket_bytes);
+    changed =
+        "buckets of " + size_text(limits.bucket_bytes) + ", not " + size_text(machine.planning.bucket_bytes) + "; ";
   if (limits.largest_overhead != options.step.largest_overhead)
-    changed += std::string(changed.empty() ? "" : "; ") +
-               (*limits.largest_overhead > 0 ? "interiors first" : "no interiors first");
-  limits.reason = changed.empty() ? "constants: by " + machine.name + " no other limits save 1 % of a step"
-                                  : changed + ": by " + machine.name + " a step takes " +
-                                        detail::duration_text(limits.seconds) + ", not " +
+    changed += *limits.largest_overhead > 0 ? "interiors first; " : "no interiors first; ";
+  limits.reason = changed.empty() ? "as given; no others save 1 % of a step"
+                                  : changed + "a step takes " + detail::duration_text(limits.seconds) + ", not " +
                                         detail::duration_text(limits.seconds_before);
   return limits;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Limits by which a step is planned, where a calibrated machine knows better than the constants of the library: the size
-// of the buckets of gradients, and whether convolutions compute their interior before their ghosts arrive.
+// Limits by which a step is planned, where a machine knows better than the constants of the library: the size of the
+// buckets of gradients, and whether convolutions compute their interior before their ghosts arrive.
 //
 //   const StepLimits limits = choose_step_limits(net, layers, machine, kernels, {.step = step});
 //   machine.planning.bucket_bytes = limits.bucket_bytes;       // TrainOptions::bucket_bytes of a training
@@ -24,7 +24,7 @@ struct StepLimits {
   Index bucket_bytes = 0;                       ///< MachineDescription::bucket_bytes
   std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead; empty: the limits of the machine
   double seconds = 0, seconds_before = 0;       ///< of a step: with these limits, and with those given
-  std::string reason = {};                      ///< one line: the limits that differ, and the machine that decided
+  std::string reason = {};                      ///< one line: the limits that differ, and the gain
 };
 
 /// StepOptions::largest_overhead for convolutions that never compute an interior first, and that always do.

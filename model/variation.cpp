@@ -100,9 +100,9 @@ class PartsOfDraws {
   }
 
   const Variation& variation_;
-  const std::vector<int>& class_of_;  ///< by rank
+  const std::vector<int>& class_of_;                    ///< by rank
   std::vector<std::vector<int>> classes_of_node_ = {};  ///< of its ranks
-  std::vector<int> members_ = {};  ///< number, by class
+  std::vector<int> members_ = {};                       ///< number, by class
 };
 
 /// Linear between the two nearest numbers. @pre `sorted` is ascending and not empty

@@ -25,4 +25,11 @@ std::string placement_text(const std::string& reason, const std::vector<int>& ra
   return text + line + (shown < ranks.size() ? "; …\n" : "\n");
 }
 
+std::string limits_text(const std::string& machine, const std::string& reason) {
+  constexpr std::size_t columns = 100;
+  std::string text = fmt::format("limits     by {}: {}", machine, reason);
+  if (text.size() > columns) text = fmt::format("limits     by {}:\n           {}", machine, reason);
+  return text + "\n";
+}
+
 }  // namespace aloni::tools

@@ -71,9 +71,9 @@ void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const
   std::filesystem::create_directories(folder_, error);
   if (error)
     throw FileError(cache_operation, folder_, "cannot be made: " + error.message(), "a folder for chosen strategies");
-  const CacheJson file = {{"aloni_strategy", cache_version}, {"key", key},
-                          {"source", kept.strategy.source},  {"seconds", kept.seconds},
-                          {"recompute", kept.recompute},     {"rank_of", kept.rank_of},
+  const CacheJson file = {{"aloni_strategy", cache_version},     {"key", key},
+                          {"source", kept.strategy.source},      {"seconds", kept.seconds},
+                          {"recompute", kept.recompute},         {"rank_of", kept.rank_of},
                           {"strategy", to_string(kept.strategy)}};
   write_result_file(path_of(key), file.dump(2) + "\n");
 }

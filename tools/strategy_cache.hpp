@@ -17,9 +17,9 @@ namespace aloni::tools {
 
 struct KeptStrategy {
   nn::Strategy strategy;
-  double seconds = 0;          ///< of a step when it was chosen; 0: not measured
-  std::string recompute = {};      ///< AutomaticStrategy::recompute
-  std::vector<int> rank_of = {};   ///< AutomaticStrategy::rank_of
+  double seconds = 0;             ///< of a step when it was chosen; 0: not measured
+  std::string recompute = {};     ///< AutomaticStrategy::recompute
+  std::vector<int> rank_of = {};  ///< AutomaticStrategy::rank_of
 };
 
 class StrategyCache {

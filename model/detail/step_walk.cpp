@@ -28,7 +28,9 @@ bool crosses_nodes(const nn::ReductionWork& sum, const MachineDescription& descr
 
 PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options)
-    : network_(network), options_(options), description_(description_of(machine, layers.input.ranks(), options.rank_of)) {
+    : network_(network),
+      options_(options),
+      description_(description_of(machine, layers.input.ranks(), options.rank_of)) {
   const int ranks = layers.input.ranks();
   nn::Representatives few;
   if (ranks <= options.most_single_ranks) {
@@ -89,9 +91,9 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
   }
 }
 
-/// All ranks of a node receive from other nodes at the same time, and its link serves them in turns of equal size. A rank
-/// whose messages need w seconds of the link then waits sum over all ranks of min(w, their seconds). Nodes with the same
-/// numbers of ranks of each class are alike; a class counts the worst of its nodes.
+/// All ranks of a node receive from other nodes at the same time, and its link serves them in turns of equal size. A
+/// rank whose messages need w seconds of the link then waits for the sum of min(w, their seconds) over all ranks. Nodes
+/// with the same numbers of ranks of each class are alike; a class counts the worst of its nodes.
 void PricedStep::find_contention() {
   using Company = std::map<int, int>;  // number of ranks of each class on a node
   std::map<int, Company> of_node;

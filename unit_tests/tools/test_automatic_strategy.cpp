@@ -71,9 +71,7 @@ TEST(AutomaticStrategy, AnEmptyOrderChangesNothing) {
 
 TEST(AutomaticStrategy, PlacedRanksKeepTheTuning) {
   const comm::Communicator comm = two_nodes();
-  const comm::Tuning tuning{.ranks = 4,
-                            .nodes = 2,
-                            .measurements = {{comm::AllReduceAlgorithm::ring, 1024, 1e-3, 0}}};
+  const comm::Tuning tuning{.ranks = 4, .nodes = 2, .measurements = {{comm::AllReduceAlgorithm::ring, 1024, 1e-3, 0}}};
   comm.set_tuning(tuning);
   EXPECT_EQ(placed_ranks(comm, {0, 2, 1, 3}).tuning(), tuning);
 }
