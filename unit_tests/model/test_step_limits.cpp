@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 
+#include <optional>
 #include <string>
 
 namespace aloni::model {
@@ -73,27 +74,33 @@ TEST(StepLimits, ConstantsAreKeptWhereNothingIsGained) {
   }
 }
 
-// A kernel that takes the same time for any box makes a second call expensive. Slow messages pay for it.
+/// The decision about interiors of two ranks on two nodes, from a given limit. Four convolutions of 18 MFLOP each.
+std::optional<double> overhead_for(double latency, const KernelTimes& kernels, double given) {
+  const nn::Window window = nn::square_window(2, 3, 1, 1);
+  nn::NetworkDescription net{.spatial_rank = 2,
+                             .input = views::make_extents(1, {256, 256}, 4),
+                             .layers = {},
+                             .loss = nn::Loss::mean_squared_error};
+  for (const char* const name : {"a", "b", "c", "d"}) {
+    const std::string source = net.layers.empty() ? "input" : net.layers.back().name;
+    net.layers.push_back({name, nn::Convolution{4, window}, {source}});
+  }
+  Machine machine = devices(latency, 0);
+  machine.planning.on_host = true;
+  SimulationOptions options;
+  options.step.largest_overhead = given;
+  return choose_step_limits(net, layers_of(net, "h2", 2, 1), machine, kernels, options).largest_overhead;
+}
+
 TEST(StepLimits, SlowMessagesPutInteriorsFirst) {
-  const auto net = nn::make_model("mesh1k", {.input = views::make_extents(1, {512, 512}, 18)});
-  const auto layers = layers_of(net, "h2", 2, 1);
-  const auto overhead = [&](double latency, double limit) {
-    SimulationOptions options;
-    options.step.largest_overhead = limit;
-    Machine machine = devices(latency, 0);
-    machine.planning.on_host = true;
-    return choose_step_limits(net, layers, machine, RoundTimes(0, 1e-9), options).largest_overhead;
-  };
-  EXPECT_EQ(overhead(0.5, interior_at_once), interior_always_first);
-  EXPECT_EQ(overhead(0, interior_at_once), interior_at_once);  // nothing to hide
-  const auto calls = [&](double limit) {
-    SimulationOptions options;
-    options.step.largest_overhead = limit;
-    Machine machine = devices(0, 0);
-    machine.planning.on_host = true;
-    return choose_step_limits(net, layers, machine, RoundTimes(1e-3), options).largest_overhead;
-  };
-  EXPECT_EQ(calls(interior_always_first), interior_at_once);
+  const RoundTimes kernels(0, 1e-9);  // 9 ms for each convolution
+  EXPECT_EQ(overhead_for(5e-3, kernels, interior_at_once), interior_always_first);
+  EXPECT_EQ(overhead_for(0, kernels, interior_at_once), interior_at_once);  // nothing to hide
+}
+
+TEST(StepLimits, ExpensiveCallsPutNoInteriorFirst) {
+  const RoundTimes calls(1e-3);  // of any box
+  EXPECT_EQ(overhead_for(0, calls, interior_always_first), interior_at_once);
 }
 
 }  // namespace test_step_limits
