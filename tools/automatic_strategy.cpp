@@ -42,11 +42,14 @@ std::string key_of(const AutomaticStrategyRequest& request, const model::Machine
   const nn::TrainOptions& o = request.options;
   std::string places;  // none: consecutive ranks fill the nodes
   for (const int node : machine.planning.nodes) places += fmt::format(" {}", node);
+  model::Machine file = machine;  // as a file has it
+  file.planning.nodes.clear();
+  file.planning.tuning.reset();
   return fmt::format(
       "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
       "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}\n{}",
       version(), processor_name(), ranks, nodes, places, machine.threads_per_rank, machine.planning.shared_memory,
-      request.machine ? model::to_json_text(machine) : "shipped", o.batch, o.accumulate, precision,
+      request.machine ? model::to_json_text(file) : "shipped", o.batch, o.accumulate, precision,
       nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.recompute, o.memory_limit,
       static_cast<int>(o.backend), nn::to_json(request.network));
 }

@@ -20,7 +20,7 @@ comm::Communicator two_nodes() { return comm::from_mpi(MPI_COMM_WORLD, {.ranks_p
 nn::NetworkDescription wide_network() {
   const nn::Window window = nn::square_window(2, 3, 1, 1);
   return {.spatial_rank = 2,
-          .input = views::make_extents(1, {16, 256}, 2),
+          .input = views::make_extents(1, {32, 512}, 2),
           .layers = {{"a", nn::Convolution{4, window}, {"input"}},
                      {"b", nn::Convolution{4, window}, {"a"}},
                      {"mean", nn::GlobalAveragePooling{}, {"b"}},
@@ -44,7 +44,8 @@ nn::TrainReport train(const comm::Communicator& comm) {
 std::int64_t bytes_between_nodes(const comm::Communicator& comm) {
   std::int64_t bytes = 0;
   for (const comm::PeerTraffic& peer : comm.traffic_by_peer())
-    if (peer.transport == "mpi") bytes += static_cast<std::int64_t>(peer.messages.bytes_sent);
+    if (peer.transport == "mpi")  // messages that nodes consolidate count as collectives
+      bytes += static_cast<std::int64_t>(peer.messages.bytes_sent + peer.collectives.bytes_sent);
   return comm.all_reduce(bytes, comm::Reduction::sum);
 }
 
@@ -77,17 +78,20 @@ TEST(AutomaticStrategy, PlacedRanksKeepTheTuning) {
 }
 
 TEST(AutomaticStrategy, TheOrderOfRanksIsKeptInTheCache) {
-  const comm::Communicator comm = two_nodes();
+  // Ranks 0 and 3 are on one node: neighbours in rows and columns of blocks are on different ones.
+  const comm::Communicator comm = placed_ranks(two_nodes(), {0, 2, 3, 1});
   const aloni::test::SharedFolder folder(comm);
   model::Machine machine = model::find_machine("x86_server");
   machine.ranks_per_node = 2;
-  machine.links[static_cast<std::size_t>(model::LinkKind::between_nodes)] = {1e-6, 1e-7, 1e-7};
+  machine.links[static_cast<std::size_t>(model::LinkKind::between_nodes)] = {1e-6, 1e-8, 1e-7};
   AutomaticStrategyRequest request{.network = wide_network(), .machine = machine, .cache_folder = folder.path("cache")};
   request.options.batch = 1;
   request.timed = 1;  // the model alone decides
   const AutomaticStrategy chosen = choose_automatically<float>(comm, request);
   ASSERT_FALSE(chosen.from_cache);
-  ASSERT_EQ(chosen.rank_of, (std::vector<int>{0, 2, 1, 3})) << to_string(chosen.strategy);
+  ASSERT_FALSE(chosen.rank_of.empty()) << to_string(chosen.strategy);
+  EXPECT_EQ(chosen.rank_of.front(), 0);
+  EXPECT_NE(placed_ranks(comm, chosen.rank_of).ranks_by_node(), comm.ranks_by_node());
   if (comm.rank() == 0) {
     std::string text;
     for (const std::string& line : chosen.explanation) text += line + "\n";

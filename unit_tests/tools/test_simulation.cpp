@@ -81,7 +81,7 @@ TEST(Simulation, HasThePlacementOfRanks) {
   const auto json = nlohmann::json::parse(to_json(r, {chosen}));
   EXPECT_EQ(json["placement"]["rank_of"], chosen.rank_of);
   EXPECT_EQ(json["placement"]["node_of_rank"], description_of(r.machine, 16, chosen.rank_of).nodes);
-  EXPECT_THAT(to_text(r, {chosen}), AllOf(HasSubstr("placement  placed: "), HasSubstr("limits     by x86_server: ")));
+  EXPECT_THAT(to_text(r, {chosen}), AllOf(HasSubstr("placement  placed: "), HasSubstr("limits     by x86_server:")));
   EXPECT_LE(longest_line(to_text(r, {chosen})), 100U);
 
   const SimulatedCase given = simulate_case(r, on_ranks(16, "n4h2w2", 4));
