@@ -30,20 +30,31 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
   SimulationOptions with = options;
   with.timeline = false;
   const auto seconds = [&] { return simulate(network, layers, tried, kernels, with).seconds; };
-  StepLimits limits{.bucket_bytes = machine.planning.bucket_bytes, .largest_overhead = options.step.largest_overhead};
-  limits.seconds = limits.seconds_before = seconds();
+  const SimulatedStep given = simulate(network, layers, tried, kernels, with);
+  StepLimits limits{.bucket_bytes = machine.planning.bucket_bytes,
+                    .largest_overhead = options.step.largest_overhead,
+                    .seconds = given.seconds,
+                    .seconds_before = given.seconds};
   const auto is_better = [&](double now) { return now < (1 - least_gain_of_limits) * limits.seconds; };
-  if (layers.input.ranks() > 1 && options.kind == nn::StepKind::training) {
-    const Index given = limits.bucket_bytes;
+  // Other buckets save communication that no kernel hides, and nothing else.
+  const bool may_gain = is_better(given.seconds - given.exposed_communication);
+  if (may_gain && options.kind == nn::StepKind::training && layers.input.ranks() > 1) {
     Index gradients = 0;
     for (const auto& p : nn::parameters_of(network)) gradients += p.extents.size() * static_cast<Index>(sizeof(float));
-    for (const Index bytes : {given / 4, 4 * given, 16 * given}) {
-      if (bytes < 1 || gradients < std::min(bytes, given)) continue;  // one bucket in both cases
+    const auto try_bucket = [&](Index bytes) {
+      if (bytes < 1 || gradients < std::min(bytes, limits.bucket_bytes)) return false;  // one bucket in both cases
       tried.planning.bucket_bytes = bytes;
-      if (const double now = seconds(); is_better(now)) {
-        limits.bucket_bytes = bytes;
-        limits.seconds = now;
-      }
+      const double now = seconds();
+      if (!is_better(now)) return false;
+      limits.bucket_bytes = bytes;
+      limits.seconds = now;
+      return true;
+    };
+    const Index bytes = machine.planning.bucket_bytes;
+    if (try_bucket(4 * bytes)) {
+      try_bucket(16 * bytes);
+    } else {
+      try_bucket(bytes / 4);
     }
     tried.planning.bucket_bytes = limits.bucket_bytes;
   }
