@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/plan/representatives.hpp>
+#include <aloni/nn/stream_plan.hpp>
 
 #include <algorithm>
 #include <cstddef>
@@ -59,7 +60,13 @@ PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkP
 void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& kernels) {
   const nn::StepGraph graph = nn::graph_of(c.plan);
   c.actions = nn::schedule(graph, {.kernels_ahead = description_.kernels_ahead()});
-  if (!description_.on_host) c.waits = nn::waits_between_queues(graph, c.actions);
+  if (!description_.on_host) {
+    const nn::StreamPlan streams = nn::plan_streams(graph, c.actions, nn::communication_beside(c.actions));
+    c.waits.assign(c.actions.size(), -1);
+    for (const nn::StreamEvent& event : streams.events)
+      if (event.before < streams.end() && event.after != nn::begin_of_step)
+        c.waits[static_cast<std::size_t>(event.before)] = event.after;
+  }
   c.far_wires.resize(static_cast<std::size_t>(c.plan.communications));
   c.nodes.resize(c.plan.nodes.size());
   for (std::size_t n = 0; n < c.nodes.size(); ++n) {

@@ -54,12 +54,12 @@ mapfile -t files < <(printf '%s\n' "${library[@]}" | grep -vE "$exempt")
 complain "library sources must not print, end the process or use MPI_COMM_WORLD" "$(code_with "$guest" "${files[@]}")"
 
 # `cudnn` alone is the name of a backend, as `onednn` is.
-# Exempt: queue_mark includes its specialisation, native_stream asks an instance for its stream, instantiate asks which
-# spaces Kokkos has, and info_command prints the options of the build.
+# Exempt: native_stream asks an instance for its stream, instantiate asks which spaces Kokkos has, and info_command
+# prints the options of the build.
 device='[cC][uU][dD][aA]|nccl|NCCL|cublas|cudnn[A-Z]'
 try device 3 'cudaEvent_t e;' '#ifdef KOKKOS_ENABLE_CUDA' 'ncclComm_t c;  // comment'
 named='(cuda|nccl|cudnn)[^/]*(/|$)'
-others='^(core/queue_mark|core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$'
+others='^(core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$'
 mapfile -t files < <({ printf '%s\n' "${library[@]}"; sources tools; } | grep -vE "$named|$others")
 complain "words of CUDA belong into files named for it" "$(code_with "$device" "${files[@]}")"
 
