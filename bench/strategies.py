@@ -99,7 +99,8 @@ def main():
         parser.error(f"--machine {options.machine}: no such file; aloni calibrate --output writes one")
     cases = {name: case for name, case in CASES.items() if options.only in name}
     if not cases or options.turns < 1:
-        parser.error(f"--only {options.only}, --turns {options.turns}: expected a part of {', '.join(CASES)}; 1 or more")
+        names = ", ".join(CASES)
+        parser.error(f"--only {options.only}, --turns {options.turns}: expected a part of one of {names}; 1 or more")
 
     figures, errors = {}, []
     print(f"{'network':16} {'strategy':10} {'predicted':>10} {'measured':>10} {'error':>8}")
@@ -121,8 +122,8 @@ def main():
     for name, found in figures.items():
         verdict = judge(found)
         failed |= verdict is None or verdict[1] > NEAR
-        print(f"{name:16} " + (f"automatic: {verdict[1]:.2f} × the time of {verdict[0]}, the best uniform one" if verdict
-                               else "not measured"))
+        text = f"automatic: {verdict[1]:.2f} × the time of {verdict[0]}, the best uniform one" if verdict else "missing"
+        print(f"{name:16} {text}")
     if options.json:
         options.json.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return os.EX_OK if not failed else 1

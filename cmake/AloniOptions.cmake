@@ -3,6 +3,7 @@
 option(aloni_ENABLE_CUDA "Compile for Kokkos::Cuda (needs a Kokkos built with it)" OFF)
 option(aloni_ENABLE_ONEDNN "Convolution through oneDNN" ON)
 option(aloni_ENABLE_KOKKOSKERNELS "Convolution through the GEMM of Kokkos Kernels" ON)
+option(aloni_ENABLE_LAPACK "Factorisations of matrices (tasks) through BLAS and LAPACK" ON)
 option(aloni_ENABLE_UCX "Messages between ranks over UCX" ON)
 cmake_dependent_option(aloni_ENABLE_NCCL "Collectives on device memory through NCCL" ON aloni_ENABLE_CUDA OFF)
 # Without CUDA it adds the plans of cuDNN only, which need no device.
@@ -44,7 +45,7 @@ if(NOT DEFINED aloni_ENABLE_DEBUG_CHECKS)
 endif()
 option(aloni_ENABLE_DEBUG_CHECKS "Checks inside the step, such as the state of ghosts" ${debug_checks_default})
 
-foreach(option IN ITEMS CUDA ONEDNN KOKKOSKERNELS NCCL CUDNN UCX ZLIB HDF5 TESTS BENCHMARKS EXAMPLES COMMAND
+foreach(option IN ITEMS CUDA ONEDNN KOKKOSKERNELS LAPACK NCCL CUDNN UCX ZLIB HDF5 TESTS BENCHMARKS EXAMPLES COMMAND
                         DEBUG_CHECKS)
   add_feature_info(aloni_ENABLE_${option} aloni_ENABLE_${option} "")
 endforeach()

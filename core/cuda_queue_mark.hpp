@@ -1,5 +1,5 @@
 #pragma once
-// QueueMark for CUDA streams: a CUDA event. Include queue_mark.hpp instead; it includes this file if Kokkos has CUDA.
+// QueueMark for CUDA streams: a CUDA event. Include queue_mark.hpp instead; it includes this file in builds with CUDA.
 #include <aloni/core/queue.hpp>
 
 #include <cuda_runtime_api.h>

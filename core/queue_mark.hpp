@@ -31,6 +31,5 @@ class QueueMark {
 
 }  // namespace aloni
 
-#ifdef KOKKOS_ENABLE_CUDA
-#include <aloni/core/cuda_queue_mark.hpp>
-#endif
+// The specialisations of this build's devices.
+#include <aloni/core/device_queue_marks.hpp>

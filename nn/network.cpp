@@ -205,13 +205,14 @@ StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue
 }
 
 template <class T, class Exec>
-StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue, const Optimiser& optimiser,
-                                                        std::int64_t step) {
+void Network<T, Exec>::Implementation::start_train_step(const Queue<Exec>& queue, const Optimiser& optimiser,
+                                                        std::int64_t step, const char* function) {
+  const std::string name = std::string("aloni::nn::Network::") + function;
   if (!options.update) {
-    throw InvalidArgument("aloni::nn::Network::train_step", "options.update", "false",
-                          "true at construction, or no optimiser here and Parameters::update() after the step");
+    throw InvalidArgument(name, "options.update", "false",
+                          "true at construction, or train_step() without an optimiser, then Parameters::update()");
   }
-  parameters.check_update(optimiser, step, "aloni::nn::Network::train_step");
+  parameters.check_update(optimiser, step, name);
   binder.set_dropout_step(dropout_step++);
   binder.set_update(optimiser, step);
   use_present_values(queue);
@@ -221,6 +222,12 @@ StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue
     reduce_gradients(queue);
     execute(update_alone, queue);
   }
+}
+
+template <class T, class Exec>
+StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue, const Optimiser& optimiser,
+                                                        std::int64_t step) {
+  start_train_step(queue, optimiser, step, "train_step");
   return result(queue, 1);
 }
 

@@ -83,6 +83,8 @@ struct NetworkOptions {
   /// Replaces MachineDescription::direct_bytes: ghosts of at least this many bytes for one rank are copied from its
   /// memory, fewer are sent. At least 0.
   std::optional<Index> direct_bytes = {};
+  /// Replaces MachineDescription::bucket_bytes: gradients are summed in buckets of at least this many bytes, 1 or more.
+  std::optional<Index> bucket_bytes = {};
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
   std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
   /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
@@ -147,6 +149,13 @@ class Network {
   /// before the update. `step`: number of the update, from 1.
   /// Collective. Throws InvalidArgument without options.update, and as Parameters::update().
   StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
+  /// train_step() with an update, without its result: the host does not wait for the kernels at the end, so on a device
+  /// it can prepare the next step. Collective. Asynchronous: the kernels may still run. Throws as train_step().
+  void start_train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
+  /// The result of the last step in training, and the one place where the host waits for it. Not collective.
+  /// @pre a step was started on this queue, and gradients() of the parameters have not changed since
+  /// Throws InvalidArgument with options.inference.
+  StepResult step_result(const Queue<Exec>& queue);
   /// Forward with running statistics, then the loss and the sums of the metrics. Collective.
   StepResult evaluate(const Queue<Exec>& queue);
   /// The sums of the last evaluate() over all ranks, equal on all of them, from which metrics follow (nn/metrics.hpp).

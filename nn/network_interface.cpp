@@ -90,6 +90,17 @@ StepResult Network<T, Exec>::train_step(const Queue<Exec>& queue, const Optimise
 }
 
 template <class T, class Exec>
+void Network<T, Exec>::start_train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step) {
+  implementation_->start_train_step(queue, optimiser, step, "start_train_step");
+}
+
+template <class T, class Exec>
+StepResult Network<T, Exec>::step_result(const Queue<Exec>& queue) {
+  implementation_->require_training("step_result");
+  return implementation_->result(queue, 1);
+}
+
+template <class T, class Exec>
 StepResult Network<T, Exec>::evaluate(const Queue<Exec>& queue) {
   return implementation_->evaluate(queue);
 }

@@ -8,6 +8,8 @@
 //   step.prepare();
 //   step.execute(queue, comm, stopwatch);                    // one queue for everything, or
 //   step.execute(kernels, communication, comm, stopwatch);   // packing, unpacking and sums over ranks beside kernels
+//
+// The second form runs the step's StreamPlan (nn/stream_plan.hpp). execute_on() runs any plan on any streams.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue.hpp>
@@ -16,10 +18,12 @@
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/step_graph.hpp>
 #include <aloni/nn/step_times.hpp>
+#include <aloni/nn/stream_plan.hpp>
 #include <aloni/nn/tensor.hpp>
 
 #include <Kokkos_Core.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -68,6 +72,35 @@ requires(!Kokkos::is_view_v<Object>) Access writes(const Object& owner) {
   return {&owner, {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true};
 }
 
+/// Execution space instances as the streams of a step (see run_on_streams()).
+template <class Exec>
+class QueueStreams {
+ public:
+  using Marks = std::vector<std::optional<QueueMark<Exec>>>;
+
+  /// `marks`: by point + 1, of the points for which another stream waits. @pre both outlive this object
+  QueueStreams(std::array<const Queue<Exec>*, 2> queues, Marks& marks) : queues_(queues), marks_(marks) {}
+
+  template <class F>
+  void submit(int stream, const F& f) {
+    f(queue(stream));
+  }
+  void record(int stream, int point) {
+    if (auto& mark = at(point)) mark->set(queue(stream));
+  }
+  void await(int stream, int point) {
+    static const std::string reason = "aloni::nn::Step: the other queue's part is complete";
+    at(point)->await(queue(stream), reason);
+  }
+
+ private:
+  const Queue<Exec>& queue(int stream) const { return *queues_[static_cast<std::size_t>(stream)]; }
+  std::optional<QueueMark<Exec>>& at(int point) { return marks_[static_cast<std::size_t>(point - begin_of_step)]; }
+
+  std::array<const Queue<Exec>*, 2> queues_;
+  Marks& marks_;
+};
+
 template <class Exec>
 class Step {
  public:
@@ -111,24 +144,29 @@ class Step {
     add(std::move(node), {std::move(start), std::move(finish)});
   }
 
-  /// Computes the order of the actions. Call it after the last node and before the first execution.
+  /// Computes the order of the actions and the events between the streams. Call it after the last node and before the
+  /// first execution.
   void prepare(const ScheduleOptions& options = {}) {
     actions_ = schedule(graph_, options);
-    waits_ = waits_between_queues(graph_, actions_);
-    marks_.resize(actions_.size());
-    for (const int w : waits_)
-      if (w >= 0 && !marks_[static_cast<std::size_t>(w)]) marks_[static_cast<std::size_t>(w)].emplace();
+    streams_ = plan_streams(graph_, actions_, communication_beside(actions_));
+    marks_.resize(actions_.size() + 1);
+    for (const StreamEvent& event : streams_.events) {
+      auto& mark = marks_[static_cast<std::size_t>(event.after - begin_of_step)];
+      if (!mark) mark.emplace();
+    }
   }
 
   const StepGraph& graph() const { return graph_; }
   const std::vector<StepAction>& actions() const { return actions_; }
+  /// Of execute() with two queues.
+  const StreamPlan& streams() const { return streams_; }
 
   /// Runs the step after all earlier work on `queue`. Kernels submitted to `queue` afterwards see all results.
   /// Communication of the ranks makes progress between kernels. Allocates nothing.
   /// Collective over the ranks that take part in the step's communication. Throws PeerFailed, CommunicationError.
   void execute(const Queue<Exec>& queue, const comm::Communicator& comm, Stopwatch& stopwatch,
                StepTimes* times = nullptr) {
-    execute(queue, queue, comm, stopwatch, times);
+    for (std::size_t a = 0; a < actions_.size(); ++a) act(a, queue, comm, stopwatch, times);
   }
   /// As above, with a second queue for transfers and collectives. Kernels and communication wait for each other as
   /// the graph says. `kernels` has the role of `queue` above.
@@ -136,45 +174,48 @@ class Step {
   /// then waits for its queue. @pre times->begin() was called with the nodes of the plan
   void execute(const Queue<Exec>& kernels, const Queue<Exec>& communication, const comm::Communicator& comm,
                Stopwatch& stopwatch, StepTimes* times = nullptr) {
-    static const std::string reason = "aloni::nn::Step: the other queue's part is complete";
-    const bool two_queues = !(kernels.space() == communication.space());
-    if (two_queues) {
-      begin_.set(kernels);
-      begin_.await(communication, reason);
-    }
-    for (std::size_t a = 0; a < actions_.size(); ++a) {
-      const StepAction& action = actions_[a];
-      const auto i = static_cast<std::size_t>(action.node);
-      const StepNode& node = graph_.nodes[i];
-      const ScopedRegion region(node.label);
-      const auto timing = stopwatch.measure(phase(node.kind));
-      const Queue<Exec>& queue = action.kind == StepActionKind::run ? kernels : communication;
-      const std::int64_t start = times ? trace_now() : 0;
-      if (two_queues && waits_[a] >= 0) marks_[static_cast<std::size_t>(waits_[a])]->await(queue, reason);
-      if (action.kind == StepActionKind::finish) {
-        work_[i].finish(queue);
-      } else {
-        work_[i].start(queue);
-      }
-      if (two_queues && marks_[a]) marks_[a]->set(queue);
-      if (times) times->add(StepTimes::Action{node.plan_node, action.kind, start, completed(queue)});
-      if (action.kind == StepActionKind::run) {
-        const std::int64_t kernel_end = times ? trace_now() : 0;
-        const bool worked = comm.progress();
-        if (worked && times)
-          times->add(StepTimes::Span{StepTimes::Row::communication, "progress", kernel_end, trace_now()});
-      }
-    }
-    if (two_queues) {
-      end_.set(communication);
-      end_.await(kernels, reason);
-    }
+    if (kernels.space() == communication.space()) return execute(kernels, comm, stopwatch, times);
+    QueueStreams<Exec> streams({&kernels, &communication}, marks_);
+    execute_on(streams, streams_, comm, stopwatch, times);
+  }
+  /// Submits the step to `streams` (see run_on_streams()) by a plan for its actions(). Streams may run actions after
+  /// this call, in any order that the events of the plan allow. Until then this step, `comm`, `stopwatch` and `times`
+  /// must exist.
+  template <class Streams>
+  void execute_on(Streams& streams, const StreamPlan& plan, const comm::Communicator& comm, Stopwatch& stopwatch,
+                  StepTimes* times = nullptr) {
+    run_on_streams(plan, streams, [this, &comm, &stopwatch, times](std::size_t a, const Queue<Exec>& queue) {
+      act(a, queue, comm, stopwatch, times);
+    });
   }
 
  private:
   struct Work {
     Action start, finish;
   };
+
+  /// Runs an action: submits its kernels to the queue, sends, or waits for messages.
+  void act(std::size_t a, const Queue<Exec>& queue, const comm::Communicator& comm, Stopwatch& stopwatch,
+           StepTimes* times) {
+    const StepAction& action = actions_[a];
+    const auto i = static_cast<std::size_t>(action.node);
+    const StepNode& node = graph_.nodes[i];
+    const ScopedRegion region(node.label);
+    const auto timing = stopwatch.measure(phase(node.kind));
+    const std::int64_t start = times ? trace_now() : 0;
+    if (action.kind == StepActionKind::finish) {
+      work_[i].finish(queue);
+    } else {
+      work_[i].start(queue);
+    }
+    if (times) times->add(StepTimes::Action{node.plan_node, action.kind, start, completed(queue)});
+    if (action.kind == StepActionKind::run) {
+      const std::int64_t kernel_end = times ? trace_now() : 0;
+      const bool worked = comm.progress();
+      if (worked && times)
+        times->add(StepTimes::Span{StepTimes::Row::communication, "progress", kernel_end, trace_now()});
+    }
+  }
 
   static constexpr Stopwatch::Phase phase(NodeKind kind) {
     switch (kind) {
@@ -205,9 +246,8 @@ class Step {
   StepGraph graph_;
   std::vector<Work> work_;
   std::vector<StepAction> actions_;
-  std::vector<int> waits_;  ///< of each action: the action of the other queue to wait for, or -1
-  std::vector<std::optional<QueueMark<Exec>>> marks_;  ///< behind each action that the other queue waits for
-  QueueMark<Exec> begin_, end_;
+  StreamPlan streams_;
+  typename QueueStreams<Exec>::Marks marks_;
   std::vector<halo::Pending> pending_;
 };
 

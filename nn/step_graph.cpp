@@ -230,25 +230,4 @@ std::vector<StepAction> schedule(const StepGraph& graph, const ScheduleOptions& 
   return options.seed > 0 ? scheduler.run_at_random(options.seed) : scheduler.run();
 }
 
-std::vector<int> waits_between_queues(const StepGraph& graph, const std::vector<StepAction>& actions) {
-  const std::vector<std::vector<int>> before = dependencies(graph);
-  std::vector<int> end(graph.nodes.size(), -1);  // last action of each node
-  std::array<int, 2> waited{-1, -1};             // by queue: the last action waited for
-  std::vector<int> waits;
-  for (int a = 0; a < static_cast<int>(actions.size()); ++a) {
-    const StepAction& action = actions[static_cast<std::size_t>(a)];
-    const auto queue_of = [&](int node) {
-      return graph.nodes[static_cast<std::size_t>(node)].kind == NodeKind::kernel ? 0 : 1;
-    };
-    const auto mine = static_cast<std::size_t>(queue_of(action.node));
-    int last = -1;
-    for (const int j : before[static_cast<std::size_t>(action.node)])
-      if (queue_of(j) != queue_of(action.node)) last = std::max(last, end[static_cast<std::size_t>(j)]);
-    waits.push_back(last > waited[mine] ? last : -1);
-    waited[mine] = std::max(waited[mine], last);
-    if (action.kind != StepActionKind::start) end[static_cast<std::size_t>(action.node)] = a;
-  }
-  return waits;
-}
-
 }  // namespace aloni::nn

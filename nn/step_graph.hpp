@@ -89,9 +89,4 @@ struct ScheduleOptions {
 /// finished no later transfer and waits for none. No rank waits for anything earlier. So all ranks get to it.
 std::vector<StepAction> schedule(const StepGraph& graph, const ScheduleOptions& options = {});
 
-/// For each action, the action on the other queue for which it must wait, as an index in `actions`. -1 if there is
-/// none, or if an earlier action has waited for it. Kernels have one queue and communication another. Each queue works
-/// in the order of its actions.
-std::vector<int> waits_between_queues(const StepGraph& graph, const std::vector<StepAction>& actions);
-
 }  // namespace aloni::nn

@@ -41,6 +41,11 @@ UpdateNorms<T, Exec>::UpdateNorms(const Queue<Exec>& queue, const ParameterLayou
   chunks_ = array("aloni::nn::norm_chunks", layout_.chunks);
   whole_ = array("aloni::nn::norm_sums", parts * layout_.whole_sums);
   blocks_ = array("aloni::nn::norm_block_sums", parts * layout_.block_sums);
+  if constexpr (on_host) {
+    host_blocks_ = blocks_;
+  } else {
+    host_blocks_ = HostSums(Kokkos::view_alloc("aloni::nn::norm_block_sums: host"), blocks_.extent(0));
+  }
   factors_ = array("aloni::nn::update_factors", 2 + (rates_ ? static_cast<Index>(layout_.tensors.size()) : 0));
   queue.fence("aloni::nn::UpdateNorms: the tables are in the memory of the kernels");
 }
@@ -67,12 +72,11 @@ void UpdateNorms<T, Exec>::sum_squares(const Exec& exec, std::size_t s, const Fl
 
 template <class T, class Exec>
 void UpdateNorms<T, Exec>::sum_over_ranks(const Queue<Exec>& queue, const comm::Communicator& comm) const {
-  const auto host = Kokkos::create_mirror_view(blocks_);
-  Kokkos::deep_copy(queue.space(), host, blocks_);
+  Kokkos::deep_copy(queue.space(), host_blocks_, blocks_);
   queue.fence("aloni::nn::UpdateNorms::sum_over_ranks: the sums of this rank are needed on the host");
-  comm.all_reduce(std::span<double>(host.data(), host.extent(0)), comm::Reduction::sum);
-  Kokkos::deep_copy(queue.space(), blocks_, host);
-  queue.fence("aloni::nn::UpdateNorms::sum_over_ranks: the host's sums are released");
+  comm.all_reduce(std::span<double>(host_blocks_.data(), host_blocks_.extent(0)), comm::Reduction::sum);
+  // No wait: the next call copies to the host's memory behind this copy, on the same queue.
+  Kokkos::deep_copy(queue.space(), blocks_, host_blocks_);
 }
 
 template <class T, class Exec>

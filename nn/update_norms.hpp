@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <type_traits>
 #include <vector>
 
 namespace aloni::nn {
@@ -28,7 +29,8 @@ class UpdateNorms {
 
   /// The sums of squares of one segment on this rank. `values` count for LARS only. Asynchronous on `exec`.
   void sum_squares(const Exec& exec, std::size_t segment, const Flat& gradients, const Flat& values) const;
-  /// Adds the sums of split tensors over the ranks, on the host. Collective over the ranks for which they are split.
+  /// Adds the sums of split tensors over the ranks, on the host. Waits for the queue once. Collective over the ranks
+  /// for which they are split. @pre all calls use one queue
   void sum_over_ranks(const Queue<Exec>& queue, const comm::Communicator& comm) const;
   /// The factors of an update, from the sums. Asynchronous on `exec`.
   void find_factors(const Exec& exec, const Optimiser& optimiser) const;
@@ -50,6 +52,9 @@ class UpdateNorms {
   Index bytes() const;
 
  private:
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+  using HostSums = Kokkos::View<double*, std::conditional_t<on_host, Mem, Kokkos::SharedHostPinnedSpace>>;
+
   /// The sums of one segment: of gradients (part 0) or values (part 1).
   Sums part(const NormSegment& segment, int part) const;
 
@@ -59,6 +64,7 @@ class UpdateNorms {
   std::vector<Kokkos::View<NormRun*, Mem>> runs_;  ///< per segment
   Kokkos::View<NormTensor*, Mem> tensors_;
   Sums chunks_, whole_, blocks_, factors_;
+  HostSums host_blocks_;  ///< of sum_over_ranks(); pinned, or `blocks_` itself
 };
 
 }  // namespace aloni::nn

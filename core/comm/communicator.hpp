@@ -99,6 +99,7 @@ concept MessageElement = std::is_trivially_copyable_v<T> && !std::same_as<std::r
 
 template <class T>
 class PartialAllReduce;
+class Mailbox;
 class TransferMessages;
 
 class Communicator {
@@ -281,6 +282,7 @@ class Communicator {
 
   template <class T>
   friend class PartialAllReduce;
+  friend class Mailbox;
   friend class TransferMessages;
 
   std::shared_ptr<State> state_;

@@ -8,8 +8,8 @@
 namespace aloni::comm {
 
 std::string_view name(OperationKind kind) {
-  constexpr std::array names{"message",    "all_reduce", "reduce_scatter", "all_gather", "broadcast",
-                             "all_to_all", "barrier",    "schedule",       "poison",     "transfer"};
+  constexpr std::array names{"message", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+                             "barrier", "schedule",   "poison",         "transfer",   "mail"};
   return static_cast<std::size_t>(kind) < names.size() ? names[static_cast<std::size_t>(kind)] : "";
 }
 
@@ -22,8 +22,8 @@ std::string describe(const Contract& c) {
   if (c.kind == OperationKind::barrier) return text;
   text += "(";
   // Counts of broadcasts, transfers and messages are bytes.
-  const bool in_bytes =
-      c.kind == OperationKind::broadcast || c.kind == OperationKind::transfer || c.kind == OperationKind::message;
+  const bool in_bytes = c.kind == OperationKind::broadcast || c.kind == OperationKind::transfer ||
+                        c.kind == OperationKind::message || c.kind == OperationKind::mail;
   const std::string elements = std::string(in_bytes && c.type > 0 ? "bytes of " : "") + types[c.type];
   if (c.kind == OperationKind::all_reduce || c.kind == OperationKind::reduce_scatter) {
     const auto algorithm = static_cast<AllReduceAlgorithm>(c.variant / Contract::algorithm_unit);
@@ -40,6 +40,7 @@ std::string describe(const Contract& c) {
   text += std::to_string(c.count) + " " + elements;
   if (c.kind == OperationKind::broadcast) text += ", root " + std::to_string(c.variant);
   if (c.kind == OperationKind::message) text += ", tag " + std::to_string(c.plan);
+  if (c.kind == OperationKind::mail) text += ", kind " + std::to_string(c.plan);
   return text + ")";
 }
 

@@ -21,6 +21,7 @@ enum class OperationKind : std::uint8_t {
   user,      ///< a schedule of the user
   poison,    ///< the sender has failed; the payload is the reason
   transfer,  ///< a message of a halo transfer (transfer_messages.hpp)
+  mail,      ///< a message that its receiver does not expect (mailbox.hpp)
 };
 
 /// The direction of a round of a transfer.
@@ -35,8 +36,8 @@ struct Contract {
   /// Of a broadcast: the root modulo 256 (`plan` contains the whole number). Of a reduction: its flags and
   /// `algorithm_unit` times its AllReduceAlgorithm. Of a transfer or schedule: its TransferDirection.
   std::uint8_t variant = 0;
-  /// Hash of algorithm, parts, root, the user's schedule and fused members. Of a message: its tag. Of a transfer: hash
-  /// of its element types.
+  /// Hash of algorithm, parts, root, the user's schedule and fused members. Of a message: its tag. Of a mail: its kind.
+  /// Of a transfer: hash of its element types.
   std::uint32_t plan = 0;
   std::uint64_t count = 0;  ///< number of elements; of a message: of bytes
 
@@ -54,9 +55,11 @@ std::string describe(const Contract& c);
 /// Identifies a message between two ranks. Both ranks compute the key; the order of arrival does not matter.
 struct MessageKey {
   std::uint32_t context = 0;  ///< number of the communicator
-  /// Number of the operation within the communicator; of a user message: its tag; of a transfer: its number.
+  /// Number of the operation within the communicator; of a user message: its tag; of a transfer: its number. Of a mail:
+  /// its kind.
   std::uint32_t operation = 0;
   /// Number of the part; of a user message: its number within the tag; of a transfer: its number within the transfer.
+  /// Of a mail: its number among those of its sender.
   std::uint32_t part = 0;
   std::uint16_t index = 0;  ///< number of the message from this sender to this receiver within the part
 

@@ -70,6 +70,8 @@ struct Network<T, Exec>::Implementation {
   /// `function`: for the error text.
   void compute_gradients(const Queue<Exec>& queue, const char* function, bool sums = false);
   StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
+  /// `function`: for the error text.
+  void start_train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step, const char* function);
   StepResult evaluate(const Queue<Exec>& queue);
   void forward(const Queue<Exec>& queue, Mode mode);
   void backward(const Queue<Exec>& queue);

@@ -82,7 +82,10 @@ auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
 
 template <class T>
 NetworkOptions Training<T>::make_network_options() const {
-  NetworkOptions options{.backend = options_.backend, .update = waits_for_all() && options_.accumulate == 1};
+  NetworkOptions options{.backend = options_.backend,
+                         .update = waits_for_all() && options_.accumulate == 1,
+                         .bucket_bytes = options_.bucket_bytes,
+                         .largest_overhead = options_.largest_overhead};
   if (options_.recompute.empty() && options_.memory_limit == 0) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));

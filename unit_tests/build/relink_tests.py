@@ -21,7 +21,7 @@ import time
 
 # Not HDF5: a test of the same program writes its files with it.
 BACKENDS = re.compile(r"libz\.|libdnnl|kokkoskernels|openblas|libucp|libnccl|libcudart")
-LIBRARY = re.compile(r"(core|views|halo|nn|model)/libaloni_\w+\.a$")
+LIBRARY = re.compile(r"(core|views|tasks|halo|nn|model)/libaloni_\w+\.a$")
 # Tests without a launcher, and tests on one or two ranks with the default transport: of each the largest.
 WANTED = re.compile(r"(test_[a-z0-9_]+?)(\.np[12])?")
 # Tests that need a backend, take minutes without optimisation, or are about a build rather than about the library.

@@ -41,7 +41,7 @@ complain() {
 }
 
 sources() { find "$@" \( -name '*.hpp' -o -name '*.cpp' \) -print | sort; }
-mapfile -t library < <(sources core views halo nn model)
+mapfile -t library < <(sources core views tasks halo nn model)
 ((${#library[@]} > 200)) || { echo "found only ${#library[@]} files in $1: have the folders moved?"; exit 1; }
 
 # Exempt: core/environment starts and stops MPI; ucx_library restores the signal handlers that UCX replaces; start_up
@@ -54,12 +54,12 @@ mapfile -t files < <(printf '%s\n' "${library[@]}" | grep -vE "$exempt")
 complain "library sources must not print, end the process or use MPI_COMM_WORLD" "$(code_with "$guest" "${files[@]}")"
 
 # `cudnn` alone is the name of a backend, as `onednn` is.
-# Exempt: queue_mark includes its specialisation, native_stream asks an instance for its stream, instantiate asks which
-# spaces Kokkos has, and info_command prints the options of the build.
+# Exempt: native_stream asks an instance for its stream, instantiate asks which spaces Kokkos has, and info_command
+# prints the options of the build.
 device='[cC][uU][dD][aA]|nccl|NCCL|cublas|cudnn[A-Z]'
 try device 3 'cudaEvent_t e;' '#ifdef KOKKOS_ENABLE_CUDA' 'ncclComm_t c;  // comment'
 named='(cuda|nccl|cudnn)[^/]*(/|$)'
-others='^(core/queue_mark|core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$'
+others='^(core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$'
 mapfile -t files < <({ printf '%s\n' "${library[@]}"; sources tools; } | grep -vE "$named|$others")
 complain "words of CUDA belong into files named for it" "$(code_with "$device" "${files[@]}")"
 
@@ -70,8 +70,8 @@ present=$({ printf '%s\n' "${library[@]}"; sources tools; } | grep -E "$named|$o
 complain "docs/porting.md lists other files (<) than those that may contain words of CUDA (>)" \
   "$(diff <(echo "$listed") <(echo "$present") | grep '^[<>]')"
 
-mapfile -t files < <(sources core views halo nn model tools bench examples unit_tests
-  find CMakeLists.txt .ci cmake core views halo nn model tools bench examples unit_tests scripts -type f \
+mapfile -t files < <(sources core views tasks halo nn model tools bench examples unit_tests
+  find CMakeLists.txt .ci cmake core views tasks halo nn model tools bench examples unit_tests scripts -type f \
     \( -name CMakeLists.txt -o -name '*.cmake' -o -name '*.py' -o -name '*.sh' -o ! -name '*.*' \) | sort)
 ((${#files[@]} > 600)) || { echo "found only ${#files[@]} files of all kinds: have the folders moved?"; exit 1; }
 printf '# %0119d\n# %0118d\n%0121d\n' 0 0 0 >"$sample"

@@ -3,6 +3,7 @@
 //
 //   failure_cases SIGNAL VICTIM OPERATION AFTER_MS LIMIT_MS TRANSPORT
 // TRANSPORT: shared, mpi, or a number N: each N ranks count as a node of their own.
+#include <aloni/core/comm/mailbox.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -12,6 +13,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -24,12 +26,36 @@ namespace {
 using namespace aloni::comm;
 using Clock = std::chrono::steady_clock;
 
+/// Mails to random ranks, each with an answer, until this rank learns of a failure.
+void exchange_mails(const Communicator& comm, const std::vector<float>& values) {
+  Mailbox mailbox(comm, "failure cases");
+  std::mt19937 random(static_cast<unsigned>(comm.rank()));
+  std::vector<std::byte> room;
+  int unanswered = 0;
+  mailbox.handle(0, 0, [&](const Mail& mail) {
+    mailbox.send(mail.source, 1, {}, std::as_bytes(std::span(values).first(random() % values.size())));
+  });
+  mailbox.handle(1, 0, [&](const Mail& mail) {
+    room.resize(mail.data_bytes);
+    if (mail.data_bytes == 0) return (void)--unanswered;
+    mailbox.receive(mail, room, [&] { --unanswered; });
+  });
+  while (true) {
+    if (unanswered == 0) {
+      ++unanswered;
+      mailbox.send(static_cast<int>(random() % static_cast<unsigned>(comm.size())), 0, {});
+    }
+    if (!mailbox.progress(true)) std::this_thread::yield();
+  }
+}
+
 void operate(const Communicator& comm, const std::string& operation, std::vector<float>& values) {
   if (operation == "barrier") return comm.barrier();
   if (operation == "broadcast") return comm.run(Broadcast{std::span(values), 0});
   if (operation == "all_gather") return (void)comm.all_gather(comm.rank());
   if (operation == "small") return comm.all_reduce(std::span(values).first(2), Reduction::max);
   if (operation == "large") return comm.all_reduce(std::span(values), Reduction::max);
+  if (operation == "mails") return exchange_mails(comm, values);
   if (operation == "messages") {
     const int p = comm.size(), r = comm.rank();
     static std::vector<float> received(values.size());

@@ -559,6 +559,45 @@ TEST(EnginePriority, ASmallUrgentOperationOvertakesALargeOperation) {
   EXPECT_EQ(std::ranges::count(large[1], 3.0), 1'000'000);
 }
 
+/// A mail in fragments arrives before its communicator exists on the receiver, and its data before the head is taken.
+TEST(Engine, MailsOfALaterCommunicatorAreFoundOnce) {
+  SimulatedRanks ranks({{0, 1}}, {.copied_bytes = 8}, {});
+  ranks[0].engine->set_max_fragment_bytes(10);
+  Engine::Context& from = ranks[0].engine->add_context(5, {0, 1});
+  const std::vector<std::byte> head(25, std::byte{1}), data(100, std::byte{2});
+  std::vector<Engine::Handle> sent;
+  for (const std::uint32_t number : {0u, 1u}) {
+    sent.push_back(ranks[0].engine->send_mail(from, data, 1, 3, number, Engine::MailPart::data));
+    sent.push_back(ranks[0].engine->send_mail(from, head, 1, 3, number, Engine::MailPart::head));
+  }
+  const auto progress = [&] {
+    for (int i = 0; i < 20; ++i) {
+      ranks[0].engine->progress();
+      ranks[1].engine->progress();
+    }
+  };
+  progress();
+  Engine::Context& to = ranks[1].engine->add_context(5, {0, 1});
+  for (const std::uint32_t number : {0u, 1u}) {
+    const auto mail = ranks[1].engine->next_mail(to);
+    ASSERT_TRUE(mail);
+    EXPECT_EQ(mail->peer, 0);
+    EXPECT_EQ(mail->kind, 3u);
+    EXPECT_EQ(mail->number, number);
+    ASSERT_EQ(mail->bytes, head.size());
+    std::vector<std::byte> head_here(head.size()), data_here(data.size());
+    const auto h = ranks[1].engine->receive_mail(to, head_here, 0, 3, number, Engine::MailPart::head, "test");
+    const auto d = ranks[1].engine->receive_mail(to, data_here, 0, 3, number, Engine::MailPart::data, "test");
+    progress();
+    EXPECT_TRUE(ranks[1].engine->test(h));
+    EXPECT_TRUE(ranks[1].engine->test(d));
+    EXPECT_EQ(head_here, head);
+    EXPECT_EQ(data_here, data);
+  }
+  EXPECT_FALSE(ranks[1].engine->next_mail(to));
+  for (const Engine::Handle h : sent) EXPECT_TRUE(ranks[0].engine->test(h));
+}
+
 TEST(Engine, RemovedContextsLeaveNoMemory) {
   SimulatedRanks ranks(one_node(2), {}, {.seed = 1});
   std::uint32_t id = 0;

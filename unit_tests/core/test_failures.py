@@ -19,7 +19,7 @@ from left_behind import own_files
 
 KILLS, STOPS = int(os.environ.get("ALONI_KILLS", "20")), int(os.environ.get("ALONI_STOPS", "3"))
 STUCK_AFTER = {"KILL": 30, "STOP": 2}  # seconds
-OPERATIONS = ["small", "large", "barrier", "broadcast", "all_gather", "messages"]
+OPERATIONS = ["small", "large", "barrier", "broadcast", "all_gather", "messages", "mails"]
 program, mpirun = os.environ["ALONI_PROGRAM"], os.environ["ALONI_MPIRUN"]
 slowdown = int(os.environ.get("ALONI_SLOWDOWN", "1"))
 

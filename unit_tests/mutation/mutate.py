@@ -30,7 +30,7 @@ LIST = pathlib.Path(__file__).with_name("mutations.txt")
 # The programs that hold the tests of a folder, and runs of their files: (program, files, ranks), 0 ranks without a
 # launcher. From the fastest to find something to the slowest. A fault that needs more is a fault that the tests are too
 # weak for.
-NN_PURE = [("test_nn_pure", "test_step_graph,test_network_plan", 0)]
+NN_PURE = [("test_nn_pure", "test_step_graph,test_stream_plan,test_network_plan", 0)]
 LOCAL = [("test_local", "test_filter_orders", 0)]
 CHOICE = [("test_local", "test_convolution_choice", 0)]
 GEMM = [("test_local", "test_local_convolution", 0)]
@@ -57,7 +57,8 @@ CONSOLIDATION = [("test_halo", "test_consolidation", 4)]
 LINKS = [("test_halo", "test_link_table", 4)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
 # By the beginning of the file's path, the first that fits: which runs, program by program.
-STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/network_plan", [NN_PURE, NN]), ("halo/stencil", [NN_PURE, NN]),
+STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
+          ("nn/network_plan", [NN_PURE, NN]), ("halo/stencil", [NN_PURE, NN]),
           ("nn/local/detail/onednn", [LOCAL, NN]), ("nn/local/convolution_onednn", [LOCAL, NN]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),

@@ -7,6 +7,7 @@
 #include <support/heap_guard.hpp>
 
 #include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
 #include <aloni/nn/data/batch.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/step.hpp>
@@ -72,6 +73,45 @@ TEST(GoodGuest, AllocatesNothingAndFencesNoWholeDeviceAfterTheFirstStep) {
   const LabelledImages images = made_up_images(16);
   expect_clean_step<float>(comm, lenet5(images.image, 10), images);
   expect_clean_step<double>(comm, lenet5(images.image, 10), images);
+}
+
+TEST(GoodGuest, StartsAStepWithoutAWaitForItsResult) {
+  const auto comm = comm::from_mpi(MPI_COMM_WORLD).split(comm::from_mpi(MPI_COMM_WORLD).rank(), 0);  // alone
+  const LabelledImages images = made_up_images(16);
+  const NetworkDescription net = lenet5(images.image, 10);
+  const Queue<> queue;
+  std::vector<StepResult> results;
+  std::vector<std::vector<float>> values;
+  for (const bool waits : {true, false}) {
+    Parameters<float> parameters(queue, net, 1, ParameterUse::training, OptimiserKind::adam);
+    Network<float> network(comm, queue, net, Strategy::uniform({}), images.size(), parameters, {.update = true});
+    std::vector<Index> order(images.size());
+    for (Index i = 0; i < images.size(); ++i) order[i] = i;
+    fill_batch(queue, images, order, network);
+    StepResult result = network.train_step(queue, AdamOptions{}, 1);
+    testing::FenceGuard guard;
+    guard.arm();
+    if (waits) {
+      result = network.train_step(queue, AdamOptions{}, 2);
+    } else {
+      network.start_train_step(queue, AdamOptions{}, 2);
+    }
+    guard.disarm();
+    EXPECT_EQ(guard.fences(), waits ? 1 : 0);
+    EXPECT_GT(guard.kernels(), 10);
+    results.push_back(waits ? result : network.step_result(queue));
+    const auto all = parameters.gather_values(queue);
+    values.emplace_back(all.data(), all.data() + all.extent(0));
+  }
+  EXPECT_EQ(results[0].loss, results[1].loss);
+  EXPECT_EQ(results[0].correct, results[1].correct);
+  EXPECT_EQ(values[0], values[1]);
+
+  Parameters<float> parameters(queue, net, 1);
+  Network<float> network(comm, queue, net, Strategy::uniform({}), images.size(), parameters);
+  EXPECT_THROW(network.start_train_step(queue, SgdOptions{}, 1), InvalidArgument);
+  Network<float> inference(comm, queue, net, Strategy::uniform({}), images.size(), parameters, {.inference = true});
+  EXPECT_THROW((void)inference.step_result(queue), InvalidArgument);
 }
 
 TEST(GoodGuest, KeepsTheRulesInEveryLayer) {

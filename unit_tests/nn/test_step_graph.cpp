@@ -1,6 +1,6 @@
 // The order of a step, by example and by property. Random graphs are compared with brute force and with running the
 // nodes in sequence, and run on simulated ranks that wait for each other.
-#include <aloni/nn/step_graph.hpp>
+#include "random_graph.hpp"
 
 #include <support/random_cases.hpp>
 
@@ -22,35 +22,6 @@ namespace test_step_graph {
 
 using views::Box;
 
-/// Addresses that identify different memory blocks.
-constexpr std::array<char, 16> blocks{};
-
-Access reads(int block, const Box& box) { return {&blocks[static_cast<std::size_t>(block)], box, false}; }
-Access writes(int block, const Box& box) { return {&blocks[static_cast<std::size_t>(block)], box, true}; }
-Box rows(Index low, Index high) { return {{0, 0, low, 0, 0}, {1, 1, high, 4, 1}}; }
-
-StepNode kernel(std::string label, std::vector<Access> accesses) {
-  return {std::move(label), NodeKind::kernel, std::move(accesses)};
-}
-StepNode transfer(std::string label, std::vector<Access> accesses) {
-  return {std::move(label), NodeKind::transfer, std::move(accesses)};
-}
-StepNode collective(std::string label, std::vector<Access> accesses) {
-  return {std::move(label), NodeKind::collective, std::move(accesses)};
-}
-
-using Lines = std::vector<std::string>;
-
-Lines lines(const StepGraph& graph, const std::vector<StepAction>& actions) {
-  Lines text;
-  for (const StepAction& a : actions) {
-    const char* const what = a.kind == StepActionKind::run     ? "run "
-                             : a.kind == StepActionKind::start ? "start "
-                                                               : "finish ";
-    text.push_back(what + graph.nodes[static_cast<std::size_t>(a.node)].label);
-  }
-  return text;
-}
 Lines order_of(const std::vector<StepNode>& nodes) {
   const StepGraph graph{nodes};
   return lines(graph, schedule(graph));
@@ -161,89 +132,6 @@ TEST(StepGraph, DoesNotWaitForACollectiveThatOnlyTheEndOfTheListNeeds) {
 
 // --- random graphs ---
 
-class Dice {
- public:
-  explicit Dice(std::uint64_t seed) : random_(seed) {}
-  /// In [low, high].
-  int operator()(int low, int high) {
-    return low + static_cast<int>(random_() % static_cast<std::uint64_t>(high - low + 1));
-  }
-  bool one_in(int n) { return (*this)(1, n) == 1; }
-
- private:
-  std::mt19937_64 random_;
-};
-
-/// How much memory a node touches: few blocks and large boxes make a chain; many blocks and small boxes leave nodes
-/// independent.
-struct Density {
-  int blocks, largest_extent, most_accesses;
-};
-
-Density random_density(Dice& dice) { return {dice(1, 12), dice(1, 3), dice(1, 4)}; }
-
-/// An access within [-1,3) in height and width, sometimes empty or without memory.
-Access random_access(Dice& dice, const Density& density) {
-  Access a{&blocks[static_cast<std::size_t>(dice(0, density.blocks - 1))],
-           {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}},
-           dice.one_in(2)};
-  for (const std::size_t d : {2u, 3u}) {
-    const int extent = dice.one_in(20) ? 0 : dice(1, density.largest_extent);
-    a.box.lo[d] = dice(-1, 3 - extent);
-    a.box.hi[d] = a.box.lo[d] + extent;
-  }
-  if (dice.one_in(20)) a.memory = nullptr;
-  return a;
-}
-
-StepNode random_node(Dice& dice, const Density& density, NodeKind kind) {
-  StepNode node{"", kind, {}};
-  for (int n = dice(0, density.most_accesses); n > 0; --n) node.accesses.push_back(random_access(dice, density));
-  return node;
-}
-
-StepGraph random_graph(Dice& dice) {
-  const Density density = random_density(dice);
-  const int kernels_in_ten = dice(1, 9);
-  StepGraph graph;
-  for (int n = dice(1, 24); n > 0; --n) {
-    const NodeKind kind = dice(1, 10) <= kernels_in_ten ? NodeKind::kernel
-                          : dice.one_in(2)              ? NodeKind::transfer
-                                                        : NodeKind::collective;
-    graph.nodes.push_back(random_node(dice, density, kind));
-    graph.nodes.back().label = std::to_string(graph.nodes.size() - 1);
-  }
-  return graph;
-}
-
-using Cell = std::pair<const void*, std::array<Index, views::num_dims>>;
-
-std::vector<Cell> cells(const Access& access) {
-  std::vector<Cell> all;
-  if (access.memory == nullptr) return all;
-  const Box& b = access.box;
-  std::array<Index, views::num_dims> i{};
-  for (i[0] = b.lo[0]; i[0] < b.hi[0]; ++i[0])
-    for (i[1] = b.lo[1]; i[1] < b.hi[1]; ++i[1])
-      for (i[2] = b.lo[2]; i[2] < b.hi[2]; ++i[2])
-        for (i[3] = b.lo[3]; i[3] < b.hi[3]; ++i[3])
-          for (i[4] = b.lo[4]; i[4] < b.hi[4]; ++i[4]) all.push_back({access.memory, i});
-  return all;
-}
-
-std::vector<Cell> cells(const StepNode& node, bool written) {
-  std::vector<Cell> all;
-  for (const Access& a : node.accesses) {
-    if (a.writes != written) continue;
-    const auto more = cells(a);
-    all.insert(all.end(), more.begin(), more.end());
-  }
-  std::ranges::sort(all);
-  const auto [from, to] = std::ranges::unique(all);
-  all.erase(from, to);
-  return all;
-}
-
 /// [i][j]: whether node i must wait for node j, directly or not. Computed cell by cell.
 std::vector<std::vector<bool>> closure(const StepGraph& graph) {
   const std::size_t n = graph.nodes.size();
@@ -287,10 +175,6 @@ TEST(StepGraph, WaitsForTheTransitiveReductionOfAllConflicts) {
   }
   EXPECT_GT(edges, test::random_cases(2000));
   EXPECT_GT(left_out, test::random_cases(2000));
-}
-
-std::vector<ScheduleOptions> other_orders(Dice& dice) {
-  return {{.kernels_ahead = dice(1, 3)}, {.seed = static_cast<std::uint64_t>(dice(1, 1 << 30))}};
 }
 
 /// The error in an order of a graph; empty if there is none. `eager`: an action that could have come earlier is an
@@ -379,18 +263,6 @@ TEST(StepGraph, SubmitsAnotherKernelBeforeItWaitsForAKernel) {
                    "start sum 3", "finish sum 2", "finish sum 3"}));
 }
 
-TEST(StepGraph, MakesAQueueWaitForTheOtherOnce) {
-  const StepGraph graph{{transfer("halo", {reads(0, rows(0, 8)), writes(0, rows(8, 9))}),
-                         kernel("interior", {reads(0, rows(0, 8)), writes(1, rows(0, 7))}),
-                         kernel("boundary", {reads(0, rows(6, 9)), writes(1, rows(7, 8))}),
-                         kernel("more", {reads(0, rows(6, 9)), writes(1, rows(8, 9))}),
-                         transfer("next", {reads(1, rows(0, 8)), writes(2, rows(8, 9))})}};
-  const auto actions = schedule(graph);
-  ASSERT_EQ(lines(graph, actions), (Lines{"start halo", "run interior", "finish halo", "run boundary", "start next",
-                                          "run more", "finish next"}));
-  EXPECT_EQ(waits_between_queues(graph, actions), (std::vector<int>{-1, -1, -1, 2, 3, -1, -1}));
-}
-
 TEST(StepGraph, WaitsOnlyForCommunicationOfTheFirstBlockedNode) {
   for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
     Dice dice(static_cast<std::uint64_t>(seed));
@@ -417,104 +289,6 @@ TEST(StepGraph, WaitsOnlyForCommunicationOfTheFirstBlockedNode) {
 }
 
 // --- computed values ---
-
-/// Memory whose cells hold hashes of all data that went into them. A node may also read the cells that it writes,
-/// like a sum in place.
-class HashedMemory {
- public:
-  /// Hash of all cells that the node reads or writes, or only of cells that it reads and does not write.
-  std::uint64_t read(const StepNode& node, bool unwritten_only = false) const {
-    std::uint64_t hash = 1;
-    const auto written = cells(node, true);
-    for (const Cell& c : cells(node, false))
-      if (!unwritten_only || !std::ranges::binary_search(written, c)) hash = mix(hash, value(c));
-    if (unwritten_only) return hash;
-    for (const Cell& c : written) hash = mix(hash, value(c));
-    return hash;
-  }
-  /// The hash depends on the node, on the data that it read, and on the cell.
-  void write(const StepNode& node, std::uint64_t number, std::uint64_t read) {
-    for (const Cell& c : cells(node, true)) values_[c] = mix(mix(read, number), position(c));
-  }
-  friend bool operator==(const HashedMemory&, const HashedMemory&) = default;
-
- private:
-  static std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-    a = (a ^ (b + 0x9e3779b97f4a7c15u)) * 0xbf58476d1ce4e5b9u;
-    return a ^ (a >> 29);
-  }
-  static std::uint64_t position(const Cell& c) {
-    auto hash = static_cast<std::uint64_t>(static_cast<const char*>(c.first) - blocks.data());
-    for (const Index i : c.second) hash = mix(hash, static_cast<std::uint64_t>(i));
-    return hash;
-  }
-  std::uint64_t value(const Cell& c) const {
-    const auto place = values_.find(c);
-    return place == values_.end() ? position(c) : place->second;
-  }
-
-  std::map<Cell, std::uint64_t> values_;
-};
-
-/// Memory after the nodes have run in the order of the list.
-HashedMemory one_after_the_other(const StepGraph& graph) {
-  HashedMemory memory;
-  for (std::size_t i = 0; i < graph.nodes.size(); ++i) memory.write(graph.nodes[i], i, memory.read(graph.nodes[i]));
-  return memory;
-}
-
-/// Runs two queues, each in the order of its actions, interleaved at random. A queue waits for the other only as
-/// waits_between_queues() says.
-void expect_queues_compute(const StepGraph& graph, const std::vector<StepAction>& actions, const HashedMemory& expected,
-                           Dice& dice) {
-  constexpr std::uint64_t rubbish = 0xbeef;
-  const std::vector<int> waits = waits_between_queues(graph, actions);
-  ASSERT_EQ(waits.size(), actions.size());
-  std::array<std::vector<std::size_t>, 2> queues;
-  for (std::size_t a = 0; a < actions.size(); ++a) queues[actions[a].kind == StepActionKind::run ? 0 : 1].push_back(a);
-  std::array<std::size_t, 2> next{0, 0};
-  std::vector<bool> done(actions.size(), false);
-  HashedMemory memory;
-  std::map<std::size_t, std::uint64_t> read_at_start;
-  for (std::size_t n = 0; n < actions.size(); ++n) {
-    std::vector<std::size_t> able;
-    for (const std::size_t q : {0u, 1u}) {
-      if (next[q] == queues[q].size()) continue;
-      const int wait = waits[queues[q][next[q]]];
-      if (wait < 0 || done[static_cast<std::size_t>(wait)]) able.push_back(q);
-    }
-    ASSERT_FALSE(able.empty()) << "both queues wait";
-    const std::size_t q = able[static_cast<std::size_t>(dice(0, static_cast<int>(able.size()) - 1))];
-    const std::size_t a = queues[q][next[q]++];
-    const auto i = static_cast<std::size_t>(actions[a].node);
-    const StepNode& node = graph.nodes[i];
-    if (actions[a].kind == StepActionKind::finish) {
-      memory.write(node, i, read_at_start.at(i));
-    } else {
-      const std::uint64_t read = memory.read(node);
-      read_at_start[i] = read;
-      memory.write(node, i, actions[a].kind == StepActionKind::run ? read : rubbish);
-    }
-    done[a] = true;
-  }
-  ASSERT_EQ(memory, expected);
-}
-
-TEST(StepGraph, ComputesTheSameOnTwoQueues) {
-  for (int seed = 1; seed <= test::random_cases(3000); ++seed) {
-    Dice dice(static_cast<std::uint64_t>(seed));
-    const StepGraph graph = random_graph(dice);
-    const HashedMemory expected = one_after_the_other(graph);
-    std::vector<ScheduleOptions> orders = other_orders(dice);
-    orders.emplace_back();
-    for (const ScheduleOptions& options : orders) {
-      const auto actions = schedule(graph, options);
-      SCOPED_TRACE("seed " + std::to_string(seed) + ": " + testing::PrintToString(lines(graph, actions)));
-      expect_queues_compute(graph, actions, expected, dice);
-      if (testing::Test::HasFailure()) return;
-    }
-  }
-}
 
 TEST(StepGraph, ComputesTheSameAsTheNodesInSequence) {
   // Communication reads its data at the start and writes it at the finish. In between it may write anything, so the

@@ -333,6 +333,7 @@ void CommunicatorRuntime::look_around(bool waits) {
 /// Whether a rank that does not wait may still come: it computes or waits for a disk, or nobody knows. Warns once a
 /// minute. A rank that sleeps or is stopped does not work.
 bool CommunicatorRuntime::works(int rank, Watch::Clock::time_point now) {
+  if (rank == rank_) return false;  // it waits, and so do all others: no rank is to blame
   if (watch_ && watch_->sees(rank)) {
     if (!watch_->idle(rank, now) || !watch_->works(rank, now, waiting_since_)) return false;
   } else {
@@ -389,6 +390,7 @@ int CommunicatorRuntime::who_does_not_wait(Watch::Clock::time_point now, std::sp
 }
 
 std::string CommunicatorRuntime::state_of(int rank, Watch::Clock::time_point now) const {
+  if (rank == rank_) return "all ranks wait";
   if (!watch_ || !watch_->sees(rank)) {
     return board_.answered()[static_cast<std::size_t>(rank)]
                ? "waits too"

@@ -22,7 +22,7 @@ constexpr std::size_t default_run_ahead_bytes = std::size_t{4} << 20;
 /// Bytes that an early fragment costs its receiver. Larger fragments stay in the sender's memory.
 constexpr std::uint64_t charge(std::size_t bytes) { return 256 + (bytes <= stored_bytes ? bytes : 0); }
 
-// MessageKey::index of user messages, and of notes of compare_notes() and send_credit(). Schedules use smaller values.
+// MessageKey::index of user messages, and of notes of compare_notes() and send_credit().
 constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();
 constexpr std::uint16_t note_index = message_index - 1;
 constexpr std::uint16_t credit_index = message_index - 2;
@@ -30,6 +30,9 @@ constexpr std::uint16_t transfer_index = message_index - 3;  // messages of tran
 // Notes about waits. Header::offset: the index of the message, whether the note is an answer, and the number of the
 // wait that is asked about.
 constexpr std::uint16_t wait_index = message_index - 4;
+constexpr std::uint16_t mail_head_index = message_index - 5, mail_data_index = message_index - 6;
+// Messages of schedules have smaller values.
+constexpr std::uint16_t first_special_index = mail_data_index;
 constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;  // flag in values of the table: a slot of stored_
 
 Contract contract_of_message(int tag, const MessageOptions& options) {
@@ -37,6 +40,12 @@ Contract contract_of_message(int tag, const MessageOptions& options) {
           .type = static_cast<std::uint8_t>(options.type),
           .plan = static_cast<std::uint32_t>(tag)};
 }
+
+MessageKey key_of_mail(const Engine::Context& c, std::uint32_t kind, std::uint32_t number, Engine::MailPart part) {
+  return {c.id, kind, number, part == Engine::MailPart::head ? mail_head_index : mail_data_index};
+}
+
+Contract contract_of_mail(std::uint32_t kind) { return {.kind = OperationKind::mail, .plan = kind}; }
 
 /// Whether two contracts are equal, or differ only in the element types of messages, of which one fits any type.
 bool fit(const Contract& theirs, Contract ours) {
@@ -83,7 +92,15 @@ Engine::Context& Engine::add_context(std::uint32_t id, std::vector<int> root_ran
   c->id = id;
   c->root_ranks = std::move(root_ranks);
   c->rank = c->rank_of(rank_);
-  return *contexts_.emplace_back(std::move(c));
+  Context& added = *contexts_.emplace_back(std::move(c));
+  // Mails of ranks that have made the communicator earlier. Of a message in fragments the table knows the first.
+  for (std::uint32_t i = 0; num_stored_ > 0 && i < stored_.all.size(); ++i) {
+    const Stored& s = stored_[i];
+    if (s.free || s.fragment.header.context != id || s.fragment.header.index != mail_head_index) continue;
+    const std::uint32_t* const first = table_.find(s.fragment.peer, s.fragment.header.key());
+    if (first && *first == (i | is_stored)) note_mail(added, s.fragment);
+  }
+  return added;
 }
 
 template <class F>
@@ -189,6 +206,34 @@ Engine::Handle Engine::receive(Context& c, std::span<std::byte> data, const Mess
   post_incoming(i);
   drain();
   return {pending, pending_[pending].generation};
+}
+
+// --- mails ---
+
+Engine::Handle Engine::send_mail(Context& c, std::span<const std::byte> data, int peer, std::uint32_t kind,
+                                 std::uint32_t number, MailPart part, const MessageOptions& options) {
+  return send(c, data, key_of_mail(c, kind, number, part), contract_of_mail(kind), c.root_of(peer), options);
+}
+
+Engine::Handle Engine::receive_mail(Context& c, std::span<std::byte> data, int peer, std::uint32_t kind,
+                                    std::uint32_t number, MailPart part, const char* name,
+                                    const MessageOptions& options) {
+  return receive(c, data, key_of_mail(c, kind, number, part), contract_of_mail(kind), name, c.root_of(peer), options);
+}
+
+std::optional<Engine::Mail> Engine::next_mail(Context& c) {
+  if (c.mails.empty()) return std::nullopt;
+  const Mail mail = c.mails.front();
+  c.mails.pop_front();
+  return mail;
+}
+
+void Engine::note_mail(Context& c, const Transport::Fragment& fragment) {
+  const Header& h = fragment.header;
+  c.mails.push_back({.peer = c.rank_of(fragment.peer),
+                     .kind = h.operation,
+                     .number = h.part,
+                     .bytes = static_cast<std::size_t>(h.contract.count)});
 }
 
 // --- transfers ---
@@ -387,7 +432,11 @@ void Engine::arrived(const Transport::Fragment& fragment) {
   std::uint32_t* const found = table_.find(fragment.peer, key);
   if (found && !(*found & is_stored)) return take(*found, fragment);
   check_early(fragment);
-  if (key.index != note_index) store(fragment, found);
+  if (key.index == note_index) return;
+  const bool is_first = !found;
+  store(fragment, found);
+  if (key.index != mail_head_index || !is_first) return;
+  if (Context* const c = context_of(key.context)) note_mail(*c, fragment);
 }
 
 void Engine::store(const Transport::Fragment& fragment, std::uint32_t* list) {
@@ -466,14 +515,14 @@ void Engine::expect_fused(Context& c, const Contract& member) {
   if (num_stored_ == 0) return;
   for (const Stored& s : stored_.all) {
     const Header& h = s.fragment.header;
-    if (!s.free && h.context == c.id && h.operation == c.next_operation && h.index < transfer_index)
+    if (!s.free && h.context == c.id && h.operation == c.next_operation && h.index < first_special_index)
       check_fused_next(c, s.fragment);
   }
 }
 
 void Engine::check_early(const Transport::Fragment& fragment) {
   const Header& h = fragment.header;
-  if (h.index == message_index) return;
+  if (h.index == message_index || h.index == mail_head_index || h.index == mail_data_index) return;
   if (h.index == transfer_index) return check_early_transfer(fragment);
   for (const auto& c : contexts_) {
     if (c->id != h.context) continue;
@@ -585,7 +634,7 @@ Engine::Handle Engine::start(Context& c, Call submitted) {
   if (num_stored_ > 0) {
     for (const Stored& s : stored_.all) {
       const Header& h = s.fragment.header;
-      if (!s.free && h.context == c.id && h.operation == o.number && h.index < transfer_index &&
+      if (!s.free && h.context == c.id && h.operation == o.number && h.index < first_special_index &&
           !(h.contract == call.contract))
         mismatch(call.name, c, s.fragment.peer, h.contract, call.contract);
     }
@@ -824,6 +873,7 @@ bool Engine::needed_by_wait(const Incoming& m) const {
 bool Engine::not_started(const MessageKey& key, int peer) {
   Context* const c = context_of(key.context);
   if (!c || c->fused_next.kind == OperationKind::all_reduce) return false;
+  if (key.index == mail_head_index || key.index == mail_data_index) return false;
   if (key.index == message_index) {
     const std::uint32_t* const sent = c->numbers.find(peer, {key.context, key.operation, 1, 0});
     return (sent ? *sent : 0) <= key.part;

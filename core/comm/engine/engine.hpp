@@ -26,6 +26,7 @@
 #include <deque>
 #include <memory>
 #include <memory_resource>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -40,6 +41,15 @@ class Engine final : private Transport::Sink {
     std::uint32_t slot = 0, generation = 0;
   };
 
+  /// A mail that has begun to arrive.
+  struct Mail {
+    int peer = -1;  ///< its sender in the group
+    std::uint32_t kind = 0, number = 0;
+    std::size_t bytes = 0;
+  };
+  /// The two messages of a mail. Their receiver learns the head; it knows the size of the data from the head.
+  enum class MailPart : std::uint8_t { head, data };
+
   /// A group of ranks with its own numbering of operations.
   struct Context {
     std::uint32_t id = 0;
@@ -50,6 +60,7 @@ class Engine final : private Transport::Sink {
     MatchTable numbers;                 ///< next message number for each peer and tag
     /// The next operation is fused, and begins with this member; no kind but all_reduce: not known yet.
     Contract fused_next{};
+    std::deque<Mail> mails;  ///< heads that have begun to arrive and are not taken
 
     int rank_of(int root_rank) const;  ///< -1 if it does not belong to the group
     int root_of(int rank_in_group) const { return root_ranks[static_cast<std::size_t>(rank_in_group)]; }
@@ -116,6 +127,16 @@ class Engine final : private Transport::Sink {
               const MessageOptions& options = {});
   Handle receive(std::uint32_t transfer, std::span<std::byte> data, int peer, std::uint32_t kind,
                  const MessageOptions& options = {});
+
+  /// A part of a mail. `number`: unique among the mails of this kind from this rank to `peer` that are on the way.
+  Handle send_mail(Context& c, std::span<const std::byte> data, int peer, std::uint32_t kind, std::uint32_t number,
+                   MailPart part, const MessageOptions& options = {});
+  /// The next mail whose head has begun to arrive, in the order of arrival; each once. Makes no progress.
+  std::optional<Mail> next_mail(Context& c);
+  /// Receives a part of a mail. The head: with the bytes of next_mail(). The data may arrive before their receive.
+  /// `name`: for error texts; valid until the message is complete.
+  Handle receive_mail(Context& c, std::span<std::byte> data, int peer, std::uint32_t kind, std::uint32_t number,
+                      MailPart part, const char* name, const MessageOptions& options = {});
 
   /// A pending operation that the caller completes by finish().
   Handle make_handle() {
@@ -299,6 +320,7 @@ class Engine final : private Transport::Sink {
   Handle receive(Context& c, std::span<std::byte> data, const MessageKey& key, const Contract& contract,
                  const char* name, int peer, const MessageOptions& options);
   static MessageKey key_of(const Transfer& t, std::uint32_t kind);
+  static void note_mail(Context& c, const Transport::Fragment& fragment);
   /// Drops early fragments that no receive has taken.
   template <class F>
   void drop_stored(F&& which);

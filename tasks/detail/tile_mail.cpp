@@ -1,0 +1,186 @@
+#include <aloni/tasks/detail/tile_mail.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+namespace aloni::tasks::detail {
+
+namespace {
+
+enum TileMailKind : int { request_mail, payload_mail };
+
+constexpr const char* tile_mail_name = "aloni::tasks::TileMail";
+// Looks without work before the thread sleeps: about the time in which an answer comes within a node.
+constexpr int looks_before_pause = 200;
+
+static_assert(std::is_trivially_copyable_v<TileRequest> && std::is_trivially_copyable_v<TileClient>);
+
+/// A communicator of few enough ranks.
+const comm::Communicator& checked(const comm::Communicator& comm) {
+  if (comm.size() <= TileMail::max_ranks) return comm;
+  throw Unsupported(tile_mail_name, "ranks", std::to_string(comm.size()),
+                    "at most " + std::to_string(TileMail::max_ranks) + "; run the tasks on a part of the ranks");
+}
+
+std::vector<int> nodes_of(const comm::Communicator& comm) {
+  std::vector<int> nodes(static_cast<std::size_t>(comm.size()));
+  int node = 0;
+  for (const std::vector<int>& ranks : comm.ranks_by_node()) {
+    for (const int r : ranks) nodes[static_cast<std::size_t>(r)] = node;
+    ++node;
+  }
+  return nodes;
+}
+
+}  // namespace
+
+TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Options& options)
+    : comm_(checked(comm)),
+      memory_(memory),
+      options_(options),
+      requests_(comm.rank(), comm.size(), nodes_of(comm)),
+      mailbox_(comm, "tiles") {
+  requests_.set_most_clients(options.most_clients);
+  mailbox_.handle(request_mail, sizeof(TileRequest), [this](const comm::Mail& mail) {
+    TileRequest request;
+    std::memcpy(&request, mail.head.data(), sizeof request);
+    requests_.request_arrived(request);
+  });
+  mailbox_.handle(payload_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { payload_begins(mail); });
+}
+
+void TileMail::add(Event event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(std::move(event));
+}
+
+void TileMail::produced(TileKey tile, std::span<const std::byte> data, std::vector<int> clients) {
+  add({.kind = Event::Kind::produced, .tile = tile, .data = data, .clients = std::move(clients)});
+}
+void TileMail::need(TileKey tile, int owner) { add({.kind = Event::Kind::need, .tile = tile, .owner = owner}); }
+void TileMail::released(TileKey tile) { add({.kind = Event::Kind::released, .tile = tile}); }
+void TileMail::tasks_finished() {
+  set_waiting(true);
+  add({.kind = Event::Kind::tasks_finished});
+}
+void TileMail::fail(std::string text) { add({.kind = Event::Kind::fail, .text = std::move(text)}); }
+
+bool TileMail::take_events() {
+  {
+    const std::lock_guard lock(mutex_);
+    taken_.swap(events_);
+  }
+  const bool any = !taken_.empty();
+  for (const Event& event : taken_) happen(event);
+  taken_.clear();
+  return any;
+}
+
+void TileMail::happen(const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::produced:
+      data_[event.tile] = event.data;
+      return requests_.produced(event.tile, event.clients);
+    case Event::Kind::need:
+      return requests_.need(event.tile, event.owner);
+    case Event::Kind::released:
+      return requests_.released(event.tile);
+    case Event::Kind::tasks_finished:
+      return requests_.tasks_finished();
+    case Event::Kind::fail:
+      comm_.poison(event.text);
+  }
+}
+
+/// The head of a payload has arrived: the tile's key, and the clients that this rank gets with it.
+void TileMail::payload_begins(const comm::Mail& mail) {
+  const std::size_t rest = mail.head.size() - std::min(mail.head.size(), sizeof(TileKey));
+  if (mail.head.size() < sizeof(TileKey) || rest % sizeof(TileClient) != 0) {
+    throw CommunicationError(tile_mail_name, "payload from rank " + std::to_string(mail.source),
+                             "a head of " + std::to_string(mail.head.size()) + " bytes", "a key and clients");
+  }
+  TileKey tile = 0;
+  std::memcpy(&tile, mail.head.data(), sizeof tile);
+  std::vector<TileClient> clients(rest / sizeof(TileClient));
+  if (rest > 0) std::memcpy(clients.data(), mail.head.data() + sizeof tile, rest);
+  if (mail.data_bytes == 0 || !requests_.awaits(tile)) {  // payload_arrived() throws for the latter
+    requests_.payload_arrived(tile, clients);
+    data_[tile] = {};
+    return;
+  }
+  const std::span<std::byte> room = memory_.room(tile, mail.data_bytes);
+  mailbox_.receive(mail, room, [this, tile, room, clients = std::move(clients)] {
+    data_[tile] = room;
+    requests_.payload_arrived(tile, clients);
+  });
+}
+
+void TileMail::act() {
+  for (const TileAction& a : requests_.take_actions()) {
+    switch (a.kind) {
+      case TileAction::Kind::send_request:
+      case TileAction::Kind::forward_request:
+        // Before payloads: a request is short, and its answer takes long.
+        mailbox_.send(a.rank, request_mail, std::as_bytes(std::span(&a.request, 1)), {}, {}, {.priority = 1});
+        break;
+      case TileAction::Kind::send_payload: {
+        std::vector<std::byte> head(sizeof a.tile + a.clients.size() * sizeof(TileClient));
+        std::memcpy(head.data(), &a.tile, sizeof a.tile);
+        if (!a.clients.empty())
+          std::memcpy(head.data() + sizeof a.tile, a.clients.data(), a.clients.size() * sizeof(TileClient));
+        mailbox_.send(a.rank, payload_mail, head, data_.at(a.tile), [this, tile = a.tile] { requests_.sent(tile); });
+        break;
+      }
+      case TileAction::Kind::deliver:
+        memory_.arrived(a.tile, data_.at(a.tile));
+        break;
+      case TileAction::Kind::free_copy:
+        data_.erase(a.tile);
+        memory_.free_copy(a.tile);
+        break;
+      case TileAction::Kind::served:
+        data_.erase(a.tile);
+        memory_.served(a.tile);
+        break;
+      case TileAction::Kind::finished:
+        break;
+    }
+  }
+}
+
+void TileMail::communicate() {
+  for (int idle = 0; !requests_.finished();) {
+    bool any = take_events();
+    act();
+    any |= mailbox_.progress(waits_.load(std::memory_order_relaxed));
+    act();
+    idle = any ? 0 : idle + 1;
+    if (idle < looks_before_pause) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(options_.pause);
+    }
+  }
+  mailbox_.wait();
+}
+
+void TileMail::run() {
+  mailbox_.check_thread();
+  try {
+    communicate();
+  } catch (const PeerFailed&) {
+    throw;
+  } catch (const std::exception& error) {  // only this rank sees it
+    comm_.poison(error.what());
+    throw;
+  }
+}
+
+}  // namespace aloni::tasks::detail

@@ -1,0 +1,339 @@
+// Steps of real networks on streams that work late. Every order that the events allow gives the bits of the order of
+// submission. Without any one event of a plan, some rank gets a wrong number.
+#include "late_streams.hpp"
+#include "split_harness.hpp"
+#include "support/transport.hpp"
+
+#include <aloni/core/comm/running_machine.hpp>
+#include <aloni/nn/models.hpp>
+#include <aloni/nn/plan/memory_layout.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
+#include <aloni/nn/run/binder.hpp>
+#include <aloni/nn/run/network_checks.hpp>
+#include <aloni/nn/run/parameter_memory.hpp>
+#include <aloni/nn/run/plan_memory.hpp>
+#include <aloni/nn/step.hpp>
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace aloni::nn::test {
+namespace test_late_streams {
+
+using T = float;
+using Exec = execution_space_t<T>;
+using Mem = Exec::memory_space;
+using Flat = Kokkos::View<T*, Kokkos::HostSpace>;
+
+struct Case {
+  const char* name;
+  NetworkDescription network;
+  const char* grid;
+};
+
+/// Blocks of convolution, batch normalisation and ReLU, as in mesh1k, with few filters.
+NetworkDescription small_mesh() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {24, 24}, 3);
+  net.loss = Loss::binary_cross_entropy;
+  std::string last = "input";
+  for (const char* const block : {"1", "2", "3"}) {
+    const std::string name(block);
+    const bool first = name == "1";
+    net.layers.push_back({"conv" + name, Convolution{4, square_window(2, first ? 5 : 3, 2, first ? 2 : 1)}, {last}});
+    net.layers.push_back({"norm" + name, BatchNorm{}, {"conv" + name}});
+    net.layers.push_back({"relu" + name, Relu{}, {"norm" + name}});
+    last = "relu" + name;
+  }
+  net.layers.push_back({"prediction", Convolution{1, square_window(2, 1, 1, 0), true}, {last}});
+  return net;
+}
+
+NetworkDescription small_residual_net() {
+  NetworkDescription net;
+  net.spatial_rank = 2;
+  net.input = views::make_extents(1, {12, 12}, 3);
+  net.layers = {{"stem", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}},
+                {"stem_norm", BatchNorm{}, {"stem"}},
+                {"stem_relu", Relu{}, {"stem_norm"}},
+                {"a", Convolution{8, square_window(2, 3, 2, 1)}, {"stem_relu"}},
+                {"a_norm", BatchNorm{}, {"a"}},
+                {"a_relu", Relu{}, {"a_norm"}},
+                {"b", Convolution{8, square_window(2, 3, 1, 1)}, {"a_relu"}},
+                {"b_norm", BatchNorm{}, {"b"}},
+                {"shortcut", Convolution{8, square_window(2, 1, 2, 0)}, {"stem_relu"}},
+                {"sum", Add{}, {"b_norm", "shortcut"}},
+                {"sum_relu", Relu{}, {"sum"}},
+                {"mean", GlobalAveragePooling{}, {"sum_relu"}},
+                {"flatten", Flatten{}, {"mean"}},
+                {"dense", Dense{5}, {"flatten"}}};
+  return net;
+}
+
+std::vector<Case> cases(int ranks) {
+  const NetworkDescription lenet = lenet5(views::make_extents(1, {28, 28}, 1), 10);
+  if (ranks == 2)
+    return {{"lenet5", lenet, "h2"}, {"residual", small_residual_net(), "n2"}, {"mesh", small_mesh(), "w2"}};
+  return {{"lenet5", lenet, "n4"}, {"residual", small_residual_net(), "n2h2"}, {"mesh", small_mesh(), "h2w2"}};
+}
+
+/// Late streams for a step on a host, where sums over ranks work in place: values may be read after the start, and
+/// results appear before the finish. Here they travel as on a device: the start reads, the finish writes.
+class StagedStreams {
+ public:
+  using Work = std::function<void(const Queue<Exec>&)>;
+  using Bytes = std::span<std::byte>;
+  /// Of each action: the values of its sum over ranks; empty for other actions.
+  using Sums = std::vector<Bytes>;
+
+  StagedStreams(LateStreams<Queue<Exec>>& late, const std::vector<StepAction>& actions, const Sums& sums)
+      : late_(late), actions_(actions), sums_(sums) {}
+
+  void record(int stream, int point) { late_.record(stream, point); }
+  void await(int stream, int point) { late_.await(stream, point); }
+  template <class F>
+  void submit(int stream, F f) {
+    const StepAction& action = actions_[next_];
+    const Bytes values = sums_[next_++];
+    if (values.empty()) return late_.submit(stream, std::move(f));
+    auto& sum = in_flight_[action.node];
+    if (action.kind == StepActionKind::finish) {
+      sum->finish = std::move(f);
+      return late_.submit(stream,
+                          [sum, values](const Queue<Exec>&) { std::ranges::copy(sum->result, values.begin()); });
+    }
+    sum = std::make_shared<Sum>();
+    // All ranks start their sums in one order. So they may wait for each other at the start.
+    late_.submit(stream, [sum, values, start = Work(std::move(f))](const Queue<Exec>& queue) {
+      const std::vector<std::byte> own(values.begin(), values.end());
+      start(queue);
+      sum->finish(queue);
+      sum->result.assign(values.begin(), values.end());
+      std::ranges::copy(own, values.begin());
+    });
+  }
+
+ private:
+  struct Sum {
+    Work finish;
+    std::vector<std::byte> result;
+  };
+
+  LateStreams<Queue<Exec>>& late_;
+  const std::vector<StepAction>& actions_;
+  const Sums& sums_;
+  std::size_t next_ = 0;
+  std::map<int, std::shared_ptr<Sum>> in_flight_;  ///< by node
+};
+
+/// A training step of one network, bound to kernels and messages, without a Network around it.
+class BoundStep {
+ public:
+  static constexpr Index samples = 4;
+  static constexpr std::uint64_t seed = 17;
+  static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
+
+  BoundStep(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid)
+      : comm_(comm),
+        layers_(plan_network(net, resolve(Strategy::uniform(views::ProcessGrid::parse(grid)), net, comm.size()),
+                             comm.size(), samples)),
+        parameters_(comm, queue_, net, seed),
+        memory_(comm, queue_),
+        whole_(net.input) {
+    whole_[views::Dim::sample] = samples;
+    MachineDescription machine = comm::describe_machine(comm, detail::costs_of({}, on_host));
+    machine.bucket_bytes = 2048;             // several sums beside the backward pass
+    machine.direct_bytes = unlimited_bytes;  // values are read at the start of a transfer
+    plan_ = plan_step(net, layers_, comm.rank(), StepKind::training, machine, {.largest_overhead = 1.0});
+    detail::use_parameters(parameters_, memory_);
+    const std::vector<const StepPlan*> plans{&plan_};
+    memory_.allocate(plans, lay_out_memory(plans, machine), true);
+    binder_.emplace(comm, queue_, memory_, machine, &parameters_);
+    binder_->set_update(SgdOptions{.learning_rate = 0.1, .momentum = 0.9}, 1);
+    EXPECT_TRUE(binder_->sums_beside_backward());
+    for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) binder_->bind(plan_, n, step_);
+    step_.prepare({.kernels_ahead = 1});
+    for (const StepAction& action : step_.actions()) sums_.push_back(values_of_sum(action.node));
+    queue_.fence("aloni::test: set-up is complete");
+  }
+
+  const Queue<Exec>& queue() const { return queue_; }
+  const StreamPlan& streams() const { return step_.streams(); }
+  const StepGraph& graph() const { return step_.graph(); }
+  const std::vector<StepAction>& actions() const { return step_.actions(); }
+  /// Whether the point starts a transfer of which this rank sends and copies nothing. Plans name the whole box as read,
+  /// so the start waits for its producer although nothing depends on it.
+  bool starts_transfer_without_source(int point) const {
+    if (point == begin_of_step || point == streams().end()) return false;
+    const StepAction& action = actions()[static_cast<std::size_t>(point)];
+    const auto* const work = std::get_if<TransferWork>(&plan_.nodes[static_cast<std::size_t>(action.node)].work);
+    if (!work || action.kind != StepActionKind::start) return false;
+    return std::ranges::all_of(work->items, [&](const TransferItemPlan& item) {
+      return (work->adjoint ? item.plan.receives : item.plan.sends).empty() && item.plan.local.empty();
+    });
+  }
+
+  /// Two steps with different data, from the same initial values; what they leave on this rank.
+  std::vector<T> run_in_order() {
+    reset();
+    std::vector<T> result;
+    for (std::uint64_t round = 0; round < 2; ++round) {
+      fill_input(round);
+      step_.execute(queue_, comm_, stopwatch_);
+      append_values(result);
+    }
+    return result;
+  }
+  /// The same, submitted to late streams before any of it runs.
+  std::vector<T> run_late(const StreamPlan& plan, const StreamChoice& choose) {
+    reset();
+    std::vector<T> result;
+    LateStreams<Queue<Exec>> streams(queue_, plan.streams);
+    for (std::uint64_t round = 0; round < 2; ++round) {
+      streams.submit(compute_stream, [this, round](const Queue<Exec>&) { fill_input(round); });
+      StagedStreams staged(streams, step_.actions(), sums_);
+      step_.execute_on(staged, plan, comm_, stopwatch_);
+      streams.submit(compute_stream, [this, &result](const Queue<Exec>&) { append_values(result); });
+    }
+    streams.run(choose);
+    return result;
+  }
+
+ private:
+  std::span<std::byte> values_of_sum(int node) const {
+    const auto* const work = std::get_if<ReductionWork>(&plan_.nodes[static_cast<std::size_t>(node)].work);
+    if constexpr (!on_host) return {};
+    if (!work) return {};
+    const auto first = static_cast<std::size_t>(work->first), elements = static_cast<std::size_t>(work->elements);
+    const auto bytes = [&](auto* data) { return std::as_writable_bytes(std::span(data + first, elements)); };
+    if (work->segment >= 0)
+      return bytes(parameters_.segments()[static_cast<std::size_t>(work->segment)].gradients.data());
+    const BufferId b = work->buffers.at(0);
+    if (work->type == ElementType::float64) return bytes(memory_.data<double>(plan_, b));
+    return bytes(memory_.data<T>(plan_, b));
+  }
+  void reset() {
+    const auto& segment = parameters_.segments()[0];
+    if (initial_.extent(0) == 0) {
+      initial_ = Flat("aloni::test", segment.values.extent(0));
+      Kokkos::deep_copy(initial_, segment.values);
+    }
+    Kokkos::deep_copy(segment.values, initial_);
+    for (const auto& state : segment.states) Kokkos::deep_copy(state, T(0));
+    fill_input(2);
+  }
+  void fill_input(std::uint64_t round) {
+    const LossWork loss = loss_of(plan_);
+    const views::Box& input = plan_.buffers[static_cast<std::size_t>(plan_.input)].owned;
+    fill<T>(memory_.view<T>(plan_, plan_.input, input), input, whole_, Values::reals, seed + round, 1);
+    if (loss.targets == no_buffer) return;
+    const auto& targets = plan_.buffers[static_cast<std::size_t>(loss.targets)];
+    if (targets.type == ElementType::int32) {
+      const auto labels = memory_.flat<std::int32_t>(plan_, loss.targets);
+      const auto host = Kokkos::create_mirror_view(labels);
+      for (std::size_t i = 0; i < host.extent(0); ++i) host(i) = static_cast<std::int32_t>((i + round) % 5);
+      Kokkos::deep_copy(labels, host);
+    } else {
+      fill<T>(memory_.view<T>(plan_, loss.targets), targets.box, views::extents_of(targets.box), Values::integers,
+              seed + round, 2);
+    }
+  }
+  static LossWork loss_of(const StepPlan& plan) {
+    for (const PlanNode& node : plan.nodes)
+      if (const auto* loss = std::get_if<LossWork>(&node.work)) return *loss;
+    return {};
+  }
+  /// The parameters and their gradients; the loss is behind these.
+  void append_values(std::vector<T>& to) const {
+    const auto& segment = parameters_.segments()[0];
+    for (const auto& flat : {segment.values, segment.gradients}) {
+      const auto host = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace{}, flat);
+      to.insert(to.end(), host.data(), host.data() + host.extent(0));
+    }
+  }
+
+  comm::Communicator comm_;
+  Queue<Exec> queue_;
+  NetworkPlan layers_;
+  StepPlan plan_;
+  Parameters<T, Exec> parameters_;
+  PlanMemory<Exec> memory_;
+  std::optional<Binder<T, Exec>> binder_;
+  Step<Exec> step_;
+  StagedStreams::Sums sums_;
+  Stopwatch stopwatch_;
+  Flat initial_;
+  views::Extents whole_;  ///< of the input of a mini-batch
+};
+
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+/// Collective.
+bool on_any_rank(const comm::Communicator& comm, bool value) {
+  return comm.all_reduce(value ? 1 : 0, comm::Reduction::max) != 0;
+}
+
+TEST(LateStreams, GivesTheSameBitsInEveryOrder) {
+  const auto comm = aloni::test::make_communicator();
+  for (const Case& c : cases(comm.size())) {
+    BoundStep step(comm, c.network, c.grid);
+    const std::vector<T> expected = step.run_in_order();
+    ASSERT_TRUE(std::ranges::all_of(expected, [](T v) { return std::isfinite(v); })) << c.name;
+    for (std::uint64_t order = 1; order <= 10; ++order) {
+      const bool same = same_bits(step.run_late(step.streams(), random_order(10 * order + comm.rank())), expected);
+      ASSERT_FALSE(on_any_rank(comm, !same)) << c.name << ", order " << order;
+    }
+  }
+}
+
+/// Removes each event of each rank in turn. That rank then runs the waiting stream as early as the other events allow.
+TEST(LateStreams, GivesAWrongNumberWithoutAnyOneEvent) {
+  const auto comm = aloni::test::make_communicator();
+  int found = 0;
+  for (const Case& c : cases(comm.size())) {
+    BoundStep step(comm, c.network, c.grid);
+    const std::vector<T> expected = step.run_in_order();
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      const bool mine = comm.rank() == rank;
+      const auto most = [&](int value) { return comm.all_reduce(mine ? value : 0, comm::Reduction::max); };
+      const int events = most(static_cast<int>(step.streams().events.size()));
+      for (int e = 0; e < events; ++e) {
+        StreamPlan plan = step.streams();
+        StreamChoice order = random_order(static_cast<std::uint64_t>(e));
+        std::string race;
+        bool can_show = false;
+        if (mine) {
+          const StreamEvent event = plan.events[static_cast<std::size_t>(e)];
+          plan.events.erase(plan.events.begin() + e);
+          order = early_and_late(plan.stream(event.before), plan.stream(event.after));
+          race = find_race(step.graph(), step.actions(), plan).value_or("");
+          EXPECT_NE(race, "");
+          can_show = !step.starts_transfer_without_source(event.before);
+        }
+        const bool wrong = on_any_rank(comm, !same_bits(step.run_late(plan, order), expected));
+        if (most(can_show ? 1 : 0) == 0) continue;
+        EXPECT_TRUE(wrong) << c.name << ", rank " << rank << ", event " << e << ": " << race;
+        ++found;
+      }
+    }
+  }
+  EXPECT_GE(found, 20 * comm.size());
+}
+
+}  // namespace test_late_streams
+}  // namespace aloni::nn::test

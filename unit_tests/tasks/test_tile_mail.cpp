@@ -1,0 +1,278 @@
+// Tiles between real ranks: worker threads run random task graphs and a Cholesky graph. The values are those of a
+// serial run. Then errors of tasks, and of wrong events.
+#include "support/transport.hpp"
+#include "tasks/tile_task.hpp"
+
+#include <support/random_cases.hpp>
+
+#include <aloni/core/comm/mpi.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/tile_mail.hpp>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <mpi.h>
+
+#include <condition_variable>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <memory_resource>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace test_tile_mail {
+
+using namespace aloni::tasks;
+using aloni::comm::Communicator;
+using aloni::tasks::detail::TileMail;
+using aloni::tasks::detail::TileMemory;
+using aloni::test::TileTask;
+using testing::HasSubstr;
+
+/// Bytes of a tile; equal on all ranks. The first eight are its value.
+std::size_t bytes_of(TileKey key) {
+  constexpr std::size_t sizes[] = {8, 100, 4096, 4104, 20'000, 200'000};
+  return sizes[(key * 0x9e3779b97f4a7c15u >> 40) % std::size(sizes)];
+}
+
+/// The tasks of one rank, run by worker threads as their tiles arrive.
+class RankTasks final : public TileMemory {
+ public:
+  RankTasks(const Communicator& comm, const std::vector<TileTask>& tasks, std::uint64_t seed, int most_clients,
+            bool in_shared_memory)
+      : tasks_(tasks),
+        rank_(comm.rank()),
+        memory_(in_shared_memory ? comm.shared_memory() : nullptr),
+        resource_(memory_ ? memory_.get() : std::pmr::new_delete_resource()),
+        random_(seed + static_cast<std::uint64_t>(rank_)),
+        mail_(comm, *this, {.most_clients = most_clients}) {
+    for (std::size_t i = 0; i < tasks.size(); ++i) {
+      owner_[tasks[i].writes] = tasks[i].rank;
+      for (const TileKey key : tasks[i].reads) {
+        if (tasks[i].rank == rank_) {
+          readers_[key].push_back(i);
+          if (owner_.at(key) != rank_) ++uses_[key];
+        } else if (owner_.at(key) == rank_) {
+          clients_[key].insert(tasks[i].rank);
+        }
+      }
+      if (tasks[i].rank != rank_) continue;
+      missing_[i] = tasks[i].reads.size();
+      if (missing_[i] == 0) ready_.push_back(i);
+    }
+    needs_ = uses_.size();
+  }
+
+  /// Collective. Throws what run() throws.
+  void run(int workers) {
+    std::vector<std::thread> threads;
+    for (const auto& [key, uses] : uses_) mail_.need(key, owner_.at(key));
+    if (missing_.empty()) mail_.tasks_finished();
+    for (int i = 0; i < workers; ++i) threads.emplace_back([this] { work(); });
+    const auto join = [&] {
+      {
+        const std::lock_guard lock(mutex_);
+        ended_ = true;
+      }
+      wake_.notify_all();
+      for (std::thread& t : threads) t.join();
+    };
+    try {
+      mail_.run();
+    } catch (...) {
+      join();
+      throw;
+    }
+    join();
+  }
+
+  void check(const std::vector<std::uint64_t>& expected) const {
+    for (const auto& [task, value] : values_) EXPECT_EQ(value, expected[task]) << "task " << task;
+    EXPECT_EQ(values_.size(), missing_.size());
+    EXPECT_EQ(copies_, 0u) << "copies that were not freed";
+    EXPECT_EQ(served_, missing_.size());
+    EXPECT_EQ(mail_.counts().requests, needs_);
+    EXPECT_EQ(mail_.counts().copies, needs_);
+  }
+  std::uint64_t payloads() const { return mail_.counts().payloads; }
+
+  std::size_t fail_at = ~std::size_t{0};  ///< number of this rank's task that fails
+
+ private:
+  using Bytes = std::pmr::vector<std::byte>;
+
+  // Called by the communication thread.
+  std::span<std::byte> room(TileKey key, std::size_t bytes) override {
+    EXPECT_EQ(bytes, bytes_of(key));
+    const std::lock_guard lock(mutex_);
+    ++copies_;
+    return tiles_.emplace(key, Bytes(bytes, resource_)).first->second;
+  }
+  void arrived(TileKey key, std::span<const std::byte> data) override {
+    std::uint64_t value = 0;
+    std::memcpy(&value, data.data(), sizeof value);
+    for (std::size_t i = sizeof value; i < data.size(); ++i)
+      ASSERT_EQ(data[i], static_cast<std::byte>(value * i >> 3)) << "byte " << i << " of tile " << key;
+    const std::lock_guard lock(mutex_);
+    release(key);
+  }
+  void free_copy(TileKey key) override {
+    const std::lock_guard lock(mutex_);
+    --copies_;
+    EXPECT_EQ(uses_.at(key), 0);
+    tiles_.erase(key);
+  }
+  void served(TileKey) override {
+    const std::lock_guard lock(mutex_);
+    ++served_;
+  }
+
+  /// A tile is here. @pre mutex_ is held
+  void release(TileKey key) {
+    for (const std::size_t task : readers_[key])
+      if (--missing_[task] == 0) ready_.push_back(task);
+    wake_.notify_all();
+  }
+
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      wake_.wait(lock, [&] { return ended_ || !ready_.empty(); });
+      if (ended_) return;
+      const std::size_t i = random_() % ready_.size();
+      const std::size_t task = std::exchange(ready_[i], ready_.back());
+      ready_.pop_back();
+      run_task(task, lock);
+    }
+  }
+
+  void run_task(std::size_t task, std::unique_lock<std::mutex>& lock) {
+    const TileTask& t = tasks_[task];
+    if (started_++ == fail_at) return mail_.fail("task " + std::to_string(task) + " failed on purpose");
+    std::vector<std::uint64_t> read;
+    for (const TileKey key : t.reads) {
+      std::memcpy(&read.emplace_back(), tiles_.at(key).data(), 8);
+    }
+    const std::set<int>& clients = clients_[t.writes];
+    lock.unlock();
+    const std::uint64_t value = aloni::test::value_of(task, read);
+    Bytes bytes(bytes_of(t.writes), resource_);
+    std::memcpy(bytes.data(), &value, sizeof value);
+    for (std::size_t i = sizeof value; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(value * i >> 3);
+    lock.lock();
+    values_[task] = value;
+    Bytes& written = tiles_.emplace(t.writes, std::move(bytes)).first->second;
+    mail_.produced(t.writes, written, std::vector<int>(clients.begin(), clients.end()));
+    for (const TileKey key : t.reads)
+      if (owner_.at(key) != rank_ && --uses_.at(key) == 0) mail_.released(key);
+    release(t.writes);
+    if (values_.size() == missing_.size()) mail_.tasks_finished();
+    mail_.set_waiting(ready_.empty());
+  }
+
+  const std::vector<TileTask>& tasks_;
+  int rank_;
+  std::shared_ptr<std::pmr::memory_resource> memory_;
+  std::pmr::memory_resource* resource_;
+  std::map<TileKey, int> owner_;
+  std::size_t needs_ = 0, copies_ = 0, served_ = 0, started_ = 0;
+  std::mutex mutex_;  // guards all that follows
+  std::condition_variable wake_;
+  std::mt19937_64 random_;
+  std::map<TileKey, std::vector<std::size_t>> readers_;  // tasks of this rank
+  std::map<TileKey, int> uses_;                          // copies: tasks of this rank that have not read them
+  std::map<TileKey, std::set<int>> clients_;             // other ranks that read an own tile
+  std::map<std::size_t, std::size_t> missing_;           // own tasks: tiles that are not here
+  std::vector<std::size_t> ready_;
+  std::map<TileKey, Bytes> tiles_;
+  std::map<std::size_t, std::uint64_t> values_;
+  bool ended_ = false;
+  TileMail mail_;
+};
+
+class TileMails : public testing::Test {
+ protected:
+  Communicator comm = aloni::test::make_communicator();
+  const int rank = comm.rank(), size = comm.size();
+
+  /// Collective.
+  void run(const std::vector<TileTask>& tasks, std::uint64_t seed, int most_clients, bool in_shared_memory) {
+    RankTasks rank_tasks(comm, tasks, seed, most_clients, in_shared_memory);
+    rank_tasks.run(2);
+    rank_tasks.check(aloni::test::serial_values(tasks));
+    std::set<std::pair<TileKey, int>> compulsory;  // each tile once per rank that reads it
+    std::map<TileKey, int> owner;
+    for (const TileTask& t : tasks) {
+      owner[t.writes] = t.rank;
+      for (const TileKey key : t.reads)
+        if (owner.at(key) != t.rank) compulsory.insert({key, t.rank});
+    }
+    const double payloads = comm.all_reduce(static_cast<double>(rank_tasks.payloads()), aloni::comm::Reduction::sum);
+    EXPECT_EQ(payloads, static_cast<double>(compulsory.size()));
+  }
+};
+
+TEST_F(TileMails, TasksOfRandomGraphsReadTheRightValues) {
+  const int graphs = aloni::test::random_cases(12);
+  for (int seed = 0; seed < graphs; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(static_cast<std::uint64_t>(seed));
+    const auto tasks = aloni::test::random_tasks(random, size, 100);
+    run(tasks, random(), seed % 3 == 0 ? 0 : TileRequests::any_number, seed % 2 == 0);
+  }
+}
+
+TEST_F(TileMails, ACholeskyGraphReadsTheRightValues) {
+  int rows = 1;
+  while (size % (rows * 2) == 0 && rows * rows * 2 <= size) rows *= 2;
+  run(aloni::test::cholesky_tasks(8, rows, size / rows), 3, TileRequests::any_number, true);
+}
+
+TEST_F(TileMails, AFailedTaskEndsTheRunOnAllRanksWithItsText) {
+  std::mt19937_64 random(5);
+  auto tasks = aloni::test::random_tasks(random, size, 100);
+  for (int r = 0; r < size; ++r)
+    tasks.push_back({.rank = r, .reads = {}, .writes = 1'000'000u + static_cast<unsigned>(r)});
+  for (int r = 0; r < size; ++r) {  // all ranks wait for the tile of the task that fails
+    if (r == size - 1) continue;
+    tasks.push_back({.rank = r,
+                     .reads = {1'000'000u + static_cast<unsigned>(size - 1)},
+                     .writes = 2'000'000u + static_cast<unsigned>(r)});
+  }
+  RankTasks rank_tasks(comm, tasks, 1, TileRequests::any_number, false);
+  if (rank == size - 1) rank_tasks.fail_at = 0;
+  MPI_Barrier(MPI_COMM_WORLD);
+  try {
+    rank_tasks.run(1);
+    ADD_FAILURE() << "rank " << rank << " returned";
+  } catch (const aloni::PeerFailed& error) {
+    EXPECT_EQ(error.rank(), size - 1);
+    EXPECT_THAT(error.what(), HasSubstr("failed on purpose"));
+  }
+}
+
+TEST_F(TileMails, AWrongEventEndsTheRunOnAllRanks) {
+  struct Nothing final : TileMemory {
+    std::span<std::byte> room(TileKey, std::size_t) override { return {}; }
+    void arrived(TileKey, std::span<const std::byte>) override {}
+    void free_copy(TileKey) override {}
+    void served(TileKey) override {}
+  } nothing;
+  TileMail mail(comm, nothing);
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (rank == 0) {
+    mail.need(7, 0);  // its own tile
+    EXPECT_THROW(mail.run(), aloni::InvalidArgument);
+  } else {
+    mail.need(7, 0);
+    EXPECT_THROW(mail.run(), aloni::PeerFailed);
+  }
+}
+
+}  // namespace test_tile_mail
