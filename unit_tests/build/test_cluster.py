@@ -127,11 +127,11 @@ class Binding(unittest.TestCase):
         self.assertEqual((found["threads"], found["net"], found["bind"]), ("2", "eth0", "close"))
 
     def test_each_launcher_is_known(self):
-        for rank, size in (("SLURM_LOCALID", ("SLURM_STEP_TASKS_PER_NODE", "4(x2)")), ("FLUX_TASK_LOCAL_ID", None),
-                           ("PALS_LOCAL_RANKID", ("PALS_LOCAL_SIZE", "4")),
-                           ("MPI_LOCALRANKID", ("MPI_LOCALNRANKS", "4"))):
-            environment = {rank: "3"} | (dict([size]) if size else {})
-            result = self.run_bind("true", **environment)
+        for rank, sizes in (("SLURM_LOCALID", {"SLURM_STEP_TASKS_PER_NODE": "4(x2)"}),
+                            ("FLUX_TASK_LOCAL_ID", {"FLUX_JOB_SIZE": "8", "FLUX_JOB_NNODES": "2"}),
+                            ("PALS_LOCAL_RANKID", {"PALS_LOCAL_SIZE": "4"}),
+                            ("MPI_LOCALRANKID", {"MPI_LOCALNRANKS": "4"})):
+            result = self.run_bind("true", **({rank: "3"} | sizes))
             self.assertIn("cores=40,41,42,43,44,45,46,47 ", result.stdout, rank)
 
     def test_show_lists_the_devices(self):
@@ -142,6 +142,7 @@ class Binding(unittest.TestCase):
     def test_errors_say_what_is_missing(self):
         self.assertIn("no launcher has set a local rank", self.run_bind("true").stderr)
         self.assertIn("no program", self.run_bind().stderr)
+        self.assertIn("unknown number of ranks", self.run_bind("true", SLURM_LOCALID="3").stderr)
         too_many = self.run_bind("true", OMPI_COMM_WORLD_LOCAL_RANK="0", OMPI_COMM_WORLD_LOCAL_SIZE="70")
         self.assertIn("start fewer ranks per node", too_many.stderr)
         self.assertNotEqual(too_many.returncode, 0)
