@@ -26,6 +26,7 @@ class Aloni(CMakePackage, CudaPackage):
 
     variant("onednn", default=True, description="Convolution through oneDNN")
     variant("kokkos_kernels", default=True, description="Convolution through the GEMM of Kokkos Kernels")
+    variant("lapack", default=True, description="Factorisations of matrices (tasks) through BLAS and LAPACK")
     variant("ucx", default=True, description="Messages between ranks over UCX")
     variant("nccl", default=True, when="+cuda", description="Collectives on device memory through NCCL")
     variant("cudnn", default=True, when="+cuda", description="Convolution on devices through cuDNN")
@@ -49,6 +50,8 @@ class Aloni(CMakePackage, CudaPackage):
     depends_on("kokkos@4.5: +serial +openmp")
     depends_on("kokkos-kernels", when="+kokkos_kernels")
     depends_on("onednn@2.6:", when="+onednn")
+    depends_on("blas", when="+lapack")
+    depends_on("lapack", when="+lapack")
     depends_on("ucx@1.11: +thread_multiple", when="+ucx")
     depends_on("zlib-api", when="+zlib")
     depends_on("hdf5~mpi", when="+hdf5")
@@ -76,6 +79,7 @@ class Aloni(CMakePackage, CudaPackage):
             self.define_from_variant("aloni_ENABLE_CUDA", "cuda"),
             self.define_from_variant("aloni_ENABLE_ONEDNN", "onednn"),
             self.define_from_variant("aloni_ENABLE_KOKKOSKERNELS", "kokkos_kernels"),
+            self.define_from_variant("aloni_ENABLE_LAPACK", "lapack"),
             self.define_from_variant("aloni_ENABLE_UCX", "ucx"),
             self.define_from_variant("aloni_ENABLE_NCCL", "nccl"),
             self.define_from_variant("aloni_ENABLE_CUDNN", "cudnn"),
