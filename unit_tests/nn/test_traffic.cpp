@@ -41,6 +41,7 @@ void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint
   const MachineDescription by_default = comm::describe_machine(comm, local::machine_of_this_build(on_host));
   const Queue<Exec> queue;
   int copies_more = 0;  // networks with more copies from other ranks' memory than by default
+  int sums_more = 0;    // networks with more sums of gradients or more chunks than by default
   for (int i = 0; i < cases; ++i) {
     Dice dice(first + static_cast<std::uint64_t>(i) + 1000 * static_cast<std::uint64_t>(comm.size()));
     const NetworkDescription net = random_network(dice, Kinds::all);
@@ -52,6 +53,8 @@ void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint
     if (i % 3 > 0) options.direct_bytes = i % 3 == 1 ? 0 : 200;
     MachineDescription machine = by_default;
     machine.direct_bytes = options.direct_bytes.value_or(by_default.direct_bytes);
+    if (i % 2 == 1) machine.bucket_bytes = *(options.bucket_bytes = 128);
+    if (i % 5 == 0) machine.chunk_bytes = static_cast<double>(*(options.chunk_bytes = 256));
     SCOPED_TRACE("case " + std::to_string(i) + ", strategy " + to_string(strategy));
     const auto splits = resolve(strategy, net, comm.size());
     Parameters<float, Exec> parameters =
@@ -62,15 +65,21 @@ void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint
     constexpr int steps = 2;
     for (int step = 0; step < steps; ++step) network.train_step(queue);
     const NodeCost after = counted(comm);
-    const StepPlan plan = plan_step(net, plan_network(net, splits, comm.size(), samples), comm.rank(),
-                                    StepKind::training, machine, {.split_parameters = split, .update = false});
+    const auto planned_for = [&](const MachineDescription& m) {
+      return plan_step(net, plan_network(net, splits, comm.size(), samples), comm.rank(), StepKind::training, m,
+                       {.split_parameters = split, .update = false});
+    };
+    const StepPlan plan = planned_for(machine);
     const NodeCost planned = cost(plan, machine).total();
     EXPECT_EQ(after.bytes_sent - before.bytes_sent, steps * planned.bytes_sent);
     EXPECT_EQ(after.bytes_received - before.bytes_received, steps * planned.bytes_received);
     EXPECT_EQ(after.messages_sent - before.messages_sent, steps * planned.messages_sent);
     EXPECT_EQ(after.messages_received - before.messages_received, steps * planned.messages_received);
     if (planned.messages_received > cost(plan, by_default).total().messages_received) ++copies_more;
+    if (plan.communications > planned_for(by_default).communications) ++sums_more;
   }
+  // So do their bucket_bytes and chunk_bytes. All ranks have the same communication.
+  EXPECT_GT(sums_more, 0);
   // The direct_bytes of the options reach both the plan and the transfers, or the messages would differ.
   const int copies_more_somewhere = comm.all_reduce(copies_more, comm::Reduction::sum);
   EXPECT_EQ(copies_more_somewhere > 0, by_default.shared_memory);
