@@ -15,6 +15,9 @@
 //   chain/blocking|interior_first|recompute_halo
 //                                       inference through eight thin layers split in height (conv/chain_run.hpp).
 //                                       recompute_halo exchanges ghosts once for all layers
+//   interior/LAYER/h2w2/unsplit|interior_and_border
+//                                       forward pass of the part of a rank of four, without messages: in one call, or
+//                                       the interior and its border one after the other (conv/interior_run.hpp)
 //
 // All cases reorder the filters into oneDNN's order before the clock starts. The library's cases do so because their
 // filter version stays the same. A network gets this in evaluation with ParameterWrites::announced; a training step
@@ -24,6 +27,7 @@
 // samples is the number of ranks. The ratio limit / shard bounds the speed of a split layer relative to the limit;
 // messages reduce it further. Results are checked before the clock starts (conv/check.hpp).
 #include "conv/chain_run.hpp"
+#include "conv/interior_run.hpp"
 #include "conv/layers.hpp"
 #include "conv/local_run.hpp"
 #include "conv/split_run.hpp"
@@ -126,6 +130,20 @@ void add_shard(const comm::Communicator& world, const Layer& layer, ConvolutionP
       options);
 }
 
+void add_interior(const comm::Communicator& world, const Layer& layer, bool interior_first) {
+  const std::string split = "h2w2";
+  add_timed(
+      world, "interior/" + layer.name + "/" + split + (interior_first ? "/interior_and_border" : "/unsplit"),
+      [&world, layer, split, interior_first]() -> Case {
+        const auto part =
+            std::make_shared<InteriorRun>(layer, nn::LayerSplit::parse(split), world.rank() % 4, interior_first);
+        return {.run = [part] { part->run(); },
+                .flops = part->flops() * world.size(),
+                .counters = {{"calls", static_cast<double>(part->calls())}}};
+      },
+      options);
+}
+
 void add_chain(const comm::Communicator& world, nn::Overlap overlap) {
   add_timed(
       world, "chain/" + std::string(nn::name(overlap)),
@@ -169,6 +187,9 @@ void register_benchmarks(const comm::Communicator& world) {
     add_overlap(world, layer, "blocking", SplitWork::step, nn::Overlap::blocking);
     add_overlap(world, layer, "interior_first", SplitWork::step, nn::Overlap::interior_first);
   }
+  for (const Layer& layer :
+       {square_layer("res2_3x3", 64, 56, 64, 3, 1), square_layer("mesh_conv1_1_2048", 18, 2048, 128, 5, 2, 2)})
+    for (const bool interior_first : {false, true}) add_interior(world, layer, interior_first);
   for (auto overlap : {nn::Overlap::blocking, nn::Overlap::interior_first, nn::Overlap::recompute_halo})
     add_chain(world, overlap);
   for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter})

@@ -2,9 +2,11 @@
 //
 //   halo/CASE/TRANSPORT    start and finish of one exchange; bytes: ghosts of all ranks; messages: sent by all ranks
 //   memcpy/CASE            every rank copies as many bytes as its ghosts have, all ranks at once
+//   copy/CASE              the same within the memory of the execution space: on a device its copy bandwidth
 //
 // Every rank has a block of the same size. A face case splits one dimension and has no ghosts beyond the ends of the
-// domain. The other cases have a periodic domain and need all 26 neighbours of a block, among them the rank itself.
+// domain; the large ones have faces of 16 MiB. The other cases have a periodic domain and need all 26 neighbours of a
+// block, among them the rank itself.
 //
 // TRANSPORT:
 //   shared         Views in memory that the ranks of a node share
@@ -23,6 +25,8 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <array>
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <stdexcept>
@@ -50,6 +54,7 @@ constexpr std::array space{Dim::depth, Dim::height, Dim::width};
 struct Problem {
   std::string name;
   Index side = 128;    ///< cells of a block in each spatial dimension
+  Index depth = 0;     ///< cells of a block in the split dimension; 0: side
   Index channels = 8;  ///< values per cell
   int fields = 1;      ///< number of Views, each with `channels` channels
   Index radius = 1;
@@ -64,6 +69,9 @@ std::vector<Problem> problems() {
       {.name = "face-width", .split = {Dim::width}},
       {.name = "face-depth-64k", .side = 32, .split = {Dim::depth}},
       {.name = "face-depth-radius3", .radius = 3, .split = {Dim::depth}},
+      {.name = "face-depth-large", .side = 512, .depth = 16, .split = {Dim::depth}},
+      {.name = "face-height-large", .side = 512, .depth = 16, .split = {Dim::height}},
+      {.name = "face-width-large", .side = 512, .depth = 16, .split = {Dim::width}},
       {.name = "all", .split = {}},
       {.name = "all-scalar", .channels = 1, .split = {}},
       {.name = "all-radius3", .radius = 3, .split = {}},
@@ -156,10 +164,12 @@ class State {
         if (grid.size() != ranks || longest(g) < longest(grid)) grid = g;
       }
     }
-    return Distribution::block(
-        views::make_extents(1, {p.side * grid[Dim::depth], p.side * grid[Dim::height], p.side * grid[Dim::width]},
-                            p.channels),
-        grid, ranks);
+    std::array<Index, 3> cells{};
+    for (std::size_t i = 0; i < space.size(); ++i) {
+      const bool split = !p.split.empty() && p.split.front() == space[i];
+      cells[i] = (split && p.depth > 0 ? p.depth : p.side) * grid[space[i]];
+    }
+    return Distribution::block(views::make_extents(1, cells, p.channels), grid, ranks);
   }
 
   template <class F>
@@ -210,6 +220,24 @@ class State {
   std::vector<halo::Pending> pending_;
 };
 
+/// Every rank copies as many bytes of its own within the memory of the execution space, all ranks at once.
+Case copy_case(const comm::Communicator& world, double bytes) {
+  using Bytes = Kokkos::View<std::byte*, Exec::memory_space>;
+  struct Copy {
+    Queue<Exec> queue;
+    Bytes from, to;
+  };
+  const auto count = static_cast<std::size_t>(bytes);
+  const auto copy =
+      std::make_shared<Copy>(Copy{{}, Bytes("aloni::bench: copied", count), Bytes("aloni::bench: copy", count)});
+  return {.run =
+              [copy] {
+                Kokkos::deep_copy(copy->queue.space(), copy->to, copy->from);
+                copy->queue.fence("aloni::bench: end of repetition");
+              },
+          .bytes = world.all_reduce(bytes, comm::Reduction::sum)};
+}
+
 }  // namespace
 
 void register_benchmarks(const comm::Communicator& world) {
@@ -247,6 +275,8 @@ void register_benchmarks(const comm::Communicator& world) {
     }
     add_timed(world, "memcpy/" + problem.name,
               [&world, problem] { return memcpy_case(world, State(world, problem, false).ghost_bytes()); });
+    add_timed(world, "copy/" + problem.name,
+              [&world, problem] { return copy_case(world, State(world, problem, false).ghost_bytes()); });
   }
 }
 

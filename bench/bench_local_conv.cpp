@@ -3,6 +3,9 @@
 //   local_conv/LAYER/forward|backward_data|backward_filter/BACKEND
 //   local_conv/LAYER/forward|backward_data|backward_filter/bfloat16      bfloat16 activations; hosts whose oneDNN has
 //                                                                        kernels for them
+//   limit/LAYER/forward|backward_data|backward_filter/cudnn
+//                   the fastest plan of cuDNN, called directly; CUDA builds with cuDNN, where there are layers of
+//                   ResNet-50 and of a mesh network too
 //   gemm/LAYER      product of square matrices with the flops of one pass of the layer: the speed the cores can reach
 //
 // Each rank runs the whole layer on its own data, all ranks at once; flops are those of all ranks. Before the clock
@@ -10,6 +13,11 @@
 // so the results must agree to the bit.
 #include "conv/local_run.hpp"
 #include "support/benchmark.hpp"
+
+#ifdef ALONI_BENCH_CUDNN
+#include "conv/cudnn_limit.hpp"
+#include "conv/layers.hpp"
+#endif
 
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/convolution.hpp>
@@ -21,6 +29,7 @@
 #include <random>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace aloni::bench {
@@ -102,6 +111,31 @@ void add_bfloat16(const comm::Communicator& world, const LocalLayer& layer, Conv
 void add_bfloat16(const comm::Communicator&, const LocalLayer&, ConvolutionPass) {}
 #endif
 
+#ifdef ALONI_BENCH_CUDNN
+void add_limit(const comm::Communicator& world, const LocalLayer& layer, ConvolutionPass pass) {
+  const double all_flops = flops(layer.problem) * world.size();
+  add_timed(world, "limit/" + layer.name + "/" + std::string(name(pass)) + "/cudnn",
+            [problem = layer.problem, pass, all_flops]() -> Case {
+              const auto limit = std::make_shared<CudnnLimit>(problem, pass);
+              return {.run = [limit] { limit->run(); }, .flops = all_flops, .label = limit->implementation()};
+            });
+}
+
+/// Layers that keep a device busy; a host would take minutes.
+std::vector<LocalLayer> device_layers() {
+  std::vector<LocalLayer> all;
+  for (Layer& layer : layers()) {
+    if (layer.transposed) continue;
+    layer.problem.samples = layer.problem.input[1] < 512 ? 16 : 1;
+    all.push_back({layer.name + "-n" + std::to_string(layer.problem.samples), layer.problem});
+  }
+  return all;
+}
+#else
+void add_limit(const comm::Communicator&, const LocalLayer&, ConvolutionPass) {}  // build without cuDNN
+std::vector<LocalLayer> device_layers() { return {}; }
+#endif
+
 void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
   const auto side = static_cast<Index>(std::cbrt(flops(layer.problem) / 2) / 8 + 1) * 8;
   const double all_flops =
@@ -139,7 +173,9 @@ void add_gemm(const comm::Communicator& world, const LocalLayer& layer) {
 }  // namespace
 
 void register_benchmarks(const comm::Communicator& world) {
-  for (const LocalLayer& layer : local_layers()) {
+  std::vector<LocalLayer> all = local_layers();
+  for (LocalLayer& layer : device_layers()) all.push_back(std::move(layer));
+  for (const LocalLayer& layer : all) {
     add_gemm(world, layer);
     for (auto pass : {ConvolutionPass::forward, ConvolutionPass::backward_data, ConvolutionPass::backward_filter}) {
       for (auto backend : {ConvolutionBackend::automatic, ConvolutionBackend::direct, ConvolutionBackend::onednn,
@@ -147,6 +183,7 @@ void register_benchmarks(const comm::Communicator& world) {
         add_convolution(world, layer, pass, backend);
       }
       add_bfloat16(world, layer, pass);
+      add_limit(world, layer, pass);
     }
   }
 }

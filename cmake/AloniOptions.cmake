@@ -3,6 +3,7 @@
 option(aloni_ENABLE_CUDA "Compile for Kokkos::Cuda (needs a Kokkos built with it)" OFF)
 option(aloni_ENABLE_ONEDNN "Convolution through oneDNN" ON)
 option(aloni_ENABLE_KOKKOSKERNELS "Convolution through the GEMM of Kokkos Kernels" ON)
+option(aloni_ENABLE_LAPACK "Factorisations of matrices (tasks) through BLAS and LAPACK" ON)
 option(aloni_ENABLE_UCX "Messages between ranks over UCX" ON)
 cmake_dependent_option(aloni_ENABLE_NCCL "Collectives on device memory through NCCL" ON aloni_ENABLE_CUDA OFF)
 # Without CUDA it adds the plans of cuDNN only, which need no device.
@@ -17,7 +18,8 @@ cmake_dependent_option(aloni_ENABLE_PRECOMPILED_HEADERS "Compile the headers of 
                        "NOT aloni_ENABLE_CUDA" OFF)
 option(aloni_NIGHTLY_TESTS "Run every test on every rank count, and the long tests of the build (nightly)" OFF)
 option(aloni_FUZZ_COVERAGE "Readers tell fuzz_readers which code an input reaches; no other program links" OFF)
-mark_as_advanced(aloni_NIGHTLY_TESTS aloni_FUZZ_COVERAGE)
+set(aloni_TESTS_PER_FOLDER 0 CACHE STRING "Most files in a folder's program of tests; 0: all")
+mark_as_advanced(aloni_NIGHTLY_TESTS aloni_FUZZ_COVERAGE aloni_TESTS_PER_FOLDER)
 set(aloni_CXX_ARCH ""
     CACHE STRING "-march= of aloni's own sources (native, x86-64-v3, …), never of its users; empty: none")
 set(aloni_SANITIZE "" CACHE STRING "-fsanitize= of aloni's own sources: address,undefined or thread")
@@ -43,7 +45,7 @@ if(NOT DEFINED aloni_ENABLE_DEBUG_CHECKS)
 endif()
 option(aloni_ENABLE_DEBUG_CHECKS "Checks inside the step, such as the state of ghosts" ${debug_checks_default})
 
-foreach(option IN ITEMS CUDA ONEDNN KOKKOSKERNELS NCCL CUDNN UCX ZLIB HDF5 TESTS BENCHMARKS EXAMPLES COMMAND
+foreach(option IN ITEMS CUDA ONEDNN KOKKOSKERNELS LAPACK NCCL CUDNN UCX ZLIB HDF5 TESTS BENCHMARKS EXAMPLES COMMAND
                         DEBUG_CHECKS)
   add_feature_info(aloni_ENABLE_${option} aloni_ENABLE_${option} "")
 endforeach()

@@ -270,6 +270,7 @@ endfunction()
 # Each (test, rank count) runs in few configurations: pure tests, 1, 2 and the most ranks up to 8 in Release; one rank
 # count under AddressSanitizer (3, or else 4, 1 or 2); 2 ranks with a progress thread under ThreadSanitizer.
 # aloni_NIGHTLY_TESTS runs all of them everywhere (scripts/test_nightly.sh).
+# <build>/tests.list names those on 1, 2 and 4 ranks, for machines without CMake (scripts/gpu_acceptance.sh).
 function(aloni_add_test)
   cmake_parse_arguments(PARSE_ARGV 0 arg "PURE;THREADED;SEPARATE" "NAME;TIMEOUT"
                         "SOURCES;PURE_SOURCES;LIBRARIES;RANKS;TRANSPORTS;LABELS;REQUIRES")
@@ -314,6 +315,25 @@ function(aloni_add_test)
   endif()
 
   get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
+  if(aloni_TESTS_PER_FOLDER GREATER 0 AND NOT arg_PURE AND NOT arg_SEPARATE)
+    get_property(files DIRECTORY PROPERTY test_${folder}_SOURCES)
+    list(LENGTH files count)
+    if(count GREATER_EQUAL aloni_TESTS_PER_FOLDER)
+      return()
+    endif()
+  endif()
+  if(NOT arg_PURE)
+    set(command "bin/test_${folder} --test_files=${arg_NAME}")
+    if(arg_SEPARATE)
+      set(command "bin/${arg_NAME}")
+    endif()
+    foreach(ranks IN ITEMS 1 2 4)
+      if(ranks IN_LIST arg_RANKS)
+        set_property(GLOBAL APPEND_STRING PROPERTY aloni_test_list
+                                                   "${arg_NAME}.np${ranks} ${ranks} ${arg_TIMEOUT} ${command}\n")
+      endif()
+    endforeach()
+  endif()
   if(arg_SEPARATE)
     set(program ${arg_NAME})
     aloni_add_test_program(${program} SOURCES ${arg_SOURCES} PURE_SOURCES ${arg_PURE_SOURCES}

@@ -74,6 +74,13 @@ class ReplicasDiffer : public Error {
   using Error::Error;
 };
 
+/// A matrix cannot be factorised: a pivot is not positive (Cholesky), or 0 or not finite (LU). `argument()` is the tile
+/// and the column, counted in the whole matrix.
+class FactorisationError : public Error {
+ public:
+  using Error::Error;
+};
+
 /// A computation gave NaN or infinity.
 class NotFinite : public Error {
  public:

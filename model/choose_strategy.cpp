@@ -38,6 +38,8 @@ struct Priced {
   std::optional<LayerSplit> uniform = {};  ///< of all layers
   nn::Recomputation recompute = {};
   std::string recompute_reason = {};
+  std::vector<int> rank_of = {};
+  std::string placement_reason = {};
 };
 
 class Chooser {
@@ -74,6 +76,10 @@ class Chooser {
     add_recomputed_activations(assigned);
     std::ranges::stable_sort(assigned, {}, &Priced::seconds);
     if (assigned.empty()) refuse_memory();
+    place_ranks(assigned);
+    for (const Priced& p : assigned)  // with its ranks placed another one may be the best
+      if (p.uniform && (!choice.uniform || p.seconds < choice.uniform->seconds))
+        choice.uniform = {*p.uniform, p.seconds};
     for (const Priced& priced : assigned) choice.finalists.push_back(finalist_of(priced));
     const Priced& best = assigned.front();
     choice.splits = best.splits;
@@ -81,6 +87,8 @@ class Chooser {
     choice.bytes = best.bytes;
     choice.recompute = best.recompute;
     choice.recompute_reason = best.recompute_reason;
+    choice.rank_of = best.rank_of;
+    choice.placement_reason = best.placement_reason;
     choice.strategy = choice.finalists.front().strategy;
     choice.strategy.source = "chosen for " + machine_.name;
     choice.layers = explain_layers(space_, choice.splits);
@@ -277,8 +285,44 @@ class Chooser {
     return text + "without it the best strategy takes " + detail::duration_text(least);
   }
 
+  /// Places the ranks of the best strategies, and sorts them by their times then.
+  void place_ranks(std::vector<Priced>& strategies) const {
+    if (options_.simulated == 0 || !options_.place_ranks || options_.prices.seconds || options_.prices.bytes) return;
+    constexpr std::size_t most_placed = 3;
+    for (std::size_t i = 0; i < std::min(most_placed, strategies.size()); ++i) place_ranks(strategies[i]);
+    std::ranges::stable_sort(strategies, {}, &Priced::seconds);
+  }
+
+  void place_ranks(Priced& strategy) const {
+    constexpr double least_gain = 0.01;  // less is within the error of the model, and other orders surprise a user
+    RankPlacement placed = whole_.place(strategy.splits, strategy.recompute);
+    strategy.placement_reason = "in order: " + placed.reason;
+    if (placed.rank_of.empty()) return;
+    const double seconds = whole_.seconds(strategy.splits, strategy.recompute, placed.rank_of);
+    const std::string traffic = detail::number_text(placed.bytes_between_nodes / 1e6) + " instead of " +
+                                detail::number_text(placed.bytes_in_order / 1e6) + " MB between nodes";
+    const std::string before = detail::duration_text(strategy.seconds), after = detail::duration_text(seconds);
+    strategy.placement_reason = "in order: with " + traffic + " a step takes " + after + ", not " + before;
+    if (seconds > (1 - least_gain) * strategy.seconds) return;
+    if (has_limit()) {
+      const double bytes = whole_.placed_bytes(strategy.splits, strategy.recompute, placed.rank_of);
+      if (bytes > whole_.limit()) {
+        strategy.placement_reason += ", but more memory than a rank has";
+        return;
+      }
+      strategy.bytes = bytes;
+    }
+    strategy.placement_reason = "placed: " + traffic + "; a step takes " + after + " instead of " + before;
+    strategy.rank_of = std::move(placed.rank_of);
+    strategy.seconds = seconds;
+  }
+
   Finalist finalist_of(const Priced& priced) const {
-    Finalist finalist{.seconds = priced.seconds, .bytes = priced.bytes, .recompute = priced.recompute};
+    Finalist finalist{.seconds = priced.seconds,
+                      .bytes = priced.bytes,
+                      .recompute = priced.recompute,
+                      .rank_of = priced.rank_of,
+                      .placement_reason = priced.placement_reason};
     const auto named = std::ranges::find(uniform_names_, priced.splits, &std::pair<Splits, std::string>::first);
     finalist.strategy.source = named == uniform_names_.end() ? "by layer" : named->second;
     for (std::size_t l = 0; l < network_.layers.size(); ++l)
@@ -320,13 +364,15 @@ class Chooser {
     // Twice the ranks need half the memory at best.
     constexpr int most_doublings = 6, most_tries = 2;
     const int most_ranks = machine_.most_nodes * machine_.ranks_per_node;
+    Machine any_nodes = machine_;
+    any_nodes.planning.nodes.clear();  // those of a job are for its ranks
     double bytes = least.bytes / 2;
     for (int more = 2 * ranks_, i = 0, tries = 0; i < most_doublings && tries < most_tries && !options_.prices.bytes;
          more *= 2, ++i, bytes /= 2) {
       if (most_ranks > 0 && more > most_ranks) break;
       if (bytes > whole_.limit()) continue;
       ++tries;
-      if (!Chooser(network_, machine_, more, options_, samples_).can_fit()) continue;
+      if (!Chooser(network_, any_nodes, more, options_, samples_).can_fit()) continue;
       expectation += "; " + std::to_string(more) + " ranks would do";
       break;
     }

@@ -7,6 +7,7 @@
 //   choice.strategy;                                      // a rule per layer; to_string() gives a strategy file
 //   choice.seconds, choice.uniform.seconds;               // of a step; of the best strategy with one split for all
 //   choice.recompute;                                     // blocks that a step computes again to fit into the memory
+//   choice.rank_of;                                       // the place of each rank on the nodes
 //   for (const LayerChoice& layer : choice.layers) layer.split, layer.runner_up, layer.reason;
 //
 // Three stages:
@@ -15,7 +16,9 @@
 //   2. assignment.hpp finds the splits with the least sum. It does so for several weights of sums of gradients, which
 //      kernels of other layers may hide, and of redistributions.
 //   3. simulate() prices the few best strategies as a whole: those of stage 2, and those with one split for all layers.
-//      The fastest one is the result. So by the model it is never slower than the best of the latter.
+//      The fastest one is the result. So by the model it is never slower than the best of the latter. The ranks of the
+//      best three are also placed on the nodes in the order that rank_placement.hpp finds. A strategy keeps that order
+//      if its simulated step is faster then.
 // A strategy whose plans take more memory than a rank has is never the result (PlanMemoryUse::peak, on the rank that
 // takes most). Where the memory is limited, the fastest strategies above the limit compete too: stage 3 recomputes
 // activations until they fit (nn/plan/choose_recomputation.hpp), and prices that step. So recomputation is an
@@ -66,6 +69,7 @@ struct ChooseOptions {
   /// Strategies with one split for all layers that stage 3 simulates, and two more of stage 2. 0: stage 3 is left out,
   /// and the seconds are the sums of stage 2.
   int simulated = 3;
+  bool place_ranks = true;  ///< whether stage 3 may place ranks in another order
   /// Whether stage 3 may recompute activations where the memory is limited. Strategies that do so are finalists too.
   bool recompute = true;
   const KernelTimes* kernels = nullptr;  ///< null: MachineKernels of the machine's own layout of processes
@@ -97,6 +101,10 @@ struct Finalist {
   double seconds = 0;                ///< of a step
   double bytes = 0;                  ///< of the rank that takes most
   nn::Recomputation recompute = {};  ///< for StepOptions::recompute
+  /// The place of each rank, for SimulationOptions::rank_of and halo::place_ranks(); empty: its own.
+  std::vector<int> rank_of = {};
+  /// One line: why these places; of the best three strategies with stage 3, otherwise empty.
+  std::string placement_reason = {};
 };
 
 struct StrategyChoice {
@@ -109,6 +117,8 @@ struct StrategyChoice {
   double bytes = 0;
   nn::Recomputation recompute = {};   ///< for StepOptions::recompute; empty: the step computes nothing twice
   std::string recompute_reason = {};  ///< one line: why it recomputes; empty if it does not
+  std::vector<int> rank_of = {};      ///< as Finalist::rank_of
+  std::string placement_reason = {};  ///< as Finalist::placement_reason
   /// Whether stage 2 has the least sum of all candidates. Never where the memory limits the choice, because its bytes
   /// are a sum over layers too.
   bool exact = false;

@@ -56,7 +56,7 @@ int ceil_log2(int n) {
 
 int nodes_of(const std::vector<int>& members, const MachineDescription& description) {
   if (description.nodes.empty()) return 1;
-  std::vector<int> nodes;  // ascending members are on ascending nodes, so that most repetitions follow each other
+  std::vector<int> nodes;  // consecutive members are mostly on one node, so that most repetitions follow each other
   for (const int member : members) {
     const int node = description.nodes[static_cast<std::size_t>(member)];
     if (nodes.empty() || nodes.back() != node) nodes.push_back(node);
@@ -165,6 +165,36 @@ double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machi
   const double depth = nodes > 1 ? ceil_log2(nodes) : 0;
   const double tree = 2 * (depth * between.latency + (p / nodes - 1) * within.latency) + bytes * (2 * slowest + gamma);
   return std::min(ring, tree);
+}
+
+std::optional<comm::Tuning> all_reduces_of(const Machine& machine, const MachineDescription& description, int ranks) {
+  using A = comm::AllReduceAlgorithm;
+  const int nodes = number_of_nodes(description);
+  const auto measured = std::ranges::find_if(
+      machine.all_reduces, [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
+  if (measured != machine.all_reduces.end()) return *measured;
+  const LinkCosts& link = machine.link(nodes > 1 ? LinkKind::between_nodes : LinkKind::within_node);
+  const bool fitted = link.seconds_per_byte > 0 && machine.combine_seconds_per_byte > 0;
+  if (machine.all_reduces.empty() || !description.on_host || ranks < 2 || !fitted) return std::nullopt;
+
+  std::map<int, int> ranks_of_node;
+  for (const int node : description.nodes) ++ranks_of_node[node];
+  const bool even =
+      std::ranges::all_of(ranks_of_node, [&](const auto& n) { return n.second == ranks_of_node.begin()->second; });
+  comm::Tuning tuning{.ranks = ranks,
+                      .nodes = nodes,
+                      .latency = link.latency,
+                      .seconds_per_byte = link.seconds_per_byte,
+                      .combine_seconds_per_byte = machine.combine_seconds_per_byte};
+  for (const A a : comm::all_reduce_algorithms) {
+    if (a == A::direct && (nodes > 1 || !description.shared_memory)) continue;
+    if (a == A::hierarchical && (nodes == 1 || nodes == ranks || !even)) continue;
+    constexpr std::size_t least = 64, most = std::size_t{32} << 20;  // as comm::calibrate()
+    for (std::size_t bytes = least; bytes <= most; bytes *= 4)
+      tuning.measurements.push_back(
+          {a, bytes, all_reduce_seconds(a, static_cast<double>(bytes), ranks, nodes, machine), 0});
+  }
+  return tuning;
 }
 
 double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine) {

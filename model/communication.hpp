@@ -12,6 +12,7 @@
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
+#include <optional>
 #include <vector>
 
 namespace aloni::model {
@@ -62,6 +63,11 @@ double all_reduce_seconds(comm::AllReduceAlgorithm algorithm, double bytes, int 
 
 /// The same on devices.
 double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine);
+
+/// The all-reduces by which all ranks choose their algorithm: measured ones for as many ranks and nodes.
+/// A machine that was measured with other numbers gets the closed forms of its links instead. Empty: no all-reduce was
+/// measured, so the links may be no fits either; or a device's library adds.
+std::optional<comm::Tuning> all_reduces_of(const Machine& machine, const MachineDescription& description, int ranks);
 
 /// Of the algorithms that the machine has, the fastest one by these closed forms.
 double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine);

@@ -2,6 +2,7 @@
 
 #include <aloni/model/communication.hpp>
 #include <aloni/model/detail/layer_pricer.hpp>
+#include <aloni/model/detail/node_map.hpp>
 #include <aloni/model/detail/reduced_layer.hpp>
 #include <aloni/views/even_blocks.hpp>
 
@@ -28,6 +29,8 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
       ranks_(ranks),
       options_(options),
       description_(description_of(machine, ranks)),
+      nodes_(std::make_unique<detail::NodeMap>(description_, ranks,
+                                               machine.planning.nodes.empty() ? machine.ranks_per_node : 0)),
       // Measured times have the exact shape in their key.
       folds_pointwise_(table_for(machine, machine.ranks_per_node, machine.threads_per_rank) == nullptr),
       facts_(facts_of(network, options.samples)) {
@@ -56,8 +59,10 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
   }
 }
 
+LayerCosts::~LayerCosts() = default;
+
 detail::PricedNetwork LayerCosts::priced_network() const {
-  return {network_, machine_, kernels_, ranks_, options_, description_, folds_pointwise_};
+  return {network_, machine_, kernels_, ranks_, options_, description_, *nodes_, folds_pointwise_};
 }
 
 double LayerCosts::bucket_flight() const {
@@ -116,8 +121,8 @@ LayerCosts::Move LayerCosts::move_one_way(const RedistributionTraffic& in, const
 LayerCosts::Move LayerCosts::move(const BlockLayout& from, const BlockLayout& to, bool goes_back) const {
   Move slowest;
   for (const int rank : {0, ranks_ - 1}) {  // the largest blocks, and the last part of a concatenation
-    const RedistributionTraffic in = received_traffic(from, to, rank, machine_.ranks_per_node);
-    const RedistributionTraffic out = received_traffic(to, from, rank, machine_.ranks_per_node);
+    const RedistributionTraffic in = received_traffic(from, to, rank, nodes_->company(rank));
+    const RedistributionTraffic out = received_traffic(to, from, rank, nodes_->company(rank));
     Move m = move_one_way(in, out);
     if (goes_back) {
       const Move back = move_one_way(out, in);

@@ -21,6 +21,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -45,14 +46,16 @@ struct LayerCostOptions {
 };
 
 namespace detail {
+class NodeMap;
 struct PricedNetwork;
-}
+}  // namespace detail
 
 class LayerCosts {
  public:
   /// `network`, `machine` and `kernels` outlive this object. Throws as infer_extents() and description_of().
   LayerCosts(const nn::NetworkDescription& network, const Machine& machine, const KernelTimes& kernels, int ranks,
              const LayerCostOptions& options);
+  ~LayerCosts();
 
   const std::vector<LayerFacts>& facts() const { return facts_; }
 
@@ -88,6 +91,7 @@ class LayerCosts {
   int ranks_;
   LayerCostOptions options_;
   MachineDescription description_;
+  std::unique_ptr<const detail::NodeMap> nodes_;
   bool folds_pointwise_ = false;
   std::vector<LayerFacts> facts_;
   std::vector<std::string> kinds_;

@@ -1,8 +1,10 @@
 #include <aloni/model/machine.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/model/communication.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace aloni::model {
 
@@ -11,19 +13,38 @@ std::string_view name(LinkKind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
-MachineDescription description_of(const Machine& machine, int ranks) {
+MachineDescription description_of(const Machine& machine, int ranks, const std::vector<int>& rank_of) {
+  constexpr const char* operation = "aloni::model::description_of";
   const int most = machine.most_nodes * machine.ranks_per_node;
   if (ranks < 1 || (most > 0 && ranks > most)) {
     throw InvalidArgument(
-        "aloni::model::description_of", "ranks", std::to_string(ranks),
+        operation, "ranks", std::to_string(ranks),
         most > 0 ? "1 to " + std::to_string(most) + ", the ranks of the machine " + machine.name : "at least 1");
   }
   MachineDescription description = machine.planning;
-  description.nodes = machine_of_nodes(ranks, ranks > machine.ranks_per_node ? machine.ranks_per_node : 0).nodes;
-  const auto nodes = number_of_nodes(description);
-  const auto tuning = std::ranges::find_if(machine.all_reduces,
-                                           [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
-  description.tuning = tuning == machine.all_reduces.end() ? std::nullopt : std::optional(*tuning);
+  if (description.nodes.empty()) {
+    description.nodes = machine_of_nodes(ranks, ranks > machine.ranks_per_node ? machine.ranks_per_node : 0).nodes;
+  } else if (static_cast<int>(description.nodes.size()) != ranks) {
+    throw InvalidArgument(operation, "ranks", std::to_string(ranks),
+                          std::to_string(description.nodes.size()) + ", whose nodes machine.planning names");
+  } else if (number_of_nodes(description) == 1) {
+    description.nodes.clear();
+  }
+  if (!rank_of.empty()) {
+    std::vector<int> places(rank_of);
+    std::ranges::sort(places);
+    for (int r = 0; r < ranks; ++r) {
+      if (static_cast<int>(places.size()) == ranks && places[static_cast<std::size_t>(r)] == r) continue;
+      throw InvalidArgument(operation, "rank_of", std::to_string(rank_of.size()) + " places",
+                            "each of the " + std::to_string(ranks) + " ranks once");
+    }
+    if (!description.nodes.empty()) {
+      const std::vector<int> nodes = std::move(description.nodes);
+      description.nodes.clear();
+      for (const int place : rank_of) description.nodes.push_back(nodes[static_cast<std::size_t>(place)]);
+    }
+  }
+  description.tuning = all_reduces_of(machine, description, ranks);
   return description;
 }
 

@@ -95,9 +95,11 @@ struct Machine {
   std::vector<Provenance> provenance = {};
   // --- layout of processes ---
   int ranks_per_node = 1, threads_per_rank = 1;
-  int most_nodes = 0;                ///< 0: as many as a user asks for
-  double memory_bytes = 0;           ///< of one rank
-  MachineDescription planning = {};  ///< costs and limits of planners; `nodes` is empty (description_of())
+  int most_nodes = 0;       ///< 0: as many as a user asks for
+  double memory_bytes = 0;  ///< of one rank
+  /// Costs and limits of planners. `nodes`: the node of each rank of a running job; the machine then is one for exactly
+  /// as many ranks. Empty, as in all files: consecutive ranks fill the nodes.
+  MachineDescription planning = {};
   // --- costs ---
   Processor processor = {};
   std::array<LinkCosts, link_kinds> links = {};  ///< by LinkKind
@@ -112,9 +114,12 @@ struct Machine {
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-/// The part of the machine that `ranks` ranks use, as planners see it: consecutive ranks fill the nodes.
-/// Throws InvalidArgument if ranks < 1 or the machine has fewer.
-MachineDescription description_of(const Machine& machine, int ranks);
+/// The part of the machine that `ranks` ranks use, as planners see it.
+/// `rank_of`: the place of each rank, as the number of a rank of the machine; each number once (rank_placement.hpp).
+/// Empty: each rank has its own place.
+/// Throws InvalidArgument if ranks < 1, if the machine has fewer or Machine::planning names the nodes of another number
+/// of ranks, and for places that are no permutation of the ranks.
+MachineDescription description_of(const Machine& machine, int ranks, const std::vector<int>& rank_of = {});
 
 /// The link between two ranks. @pre both are ranks of `description`
 LinkKind link_between(const MachineDescription& description, int a, int b);

@@ -104,15 +104,18 @@ std::array<halo::Range, num_dims> BlockLayout::owned(int rank) const {
   return box;
 }
 
-RedistributionTraffic received_traffic(const BlockLayout& from, const BlockLayout& to, int rank, int ranks_per_node) {
+RedistributionTraffic received_traffic(const BlockLayout& from, const BlockLayout& to, int rank,
+                                       const std::vector<RankRange>& company) {
   const auto box = to.owned(rank);
   if (std::ranges::any_of(box, [](const halo::Range& range) { return range.empty(); })) return {};
   // Messages stay in the replica of the rank.
   const int size = from.grid.size(), mine = rank % size;
-  const int first_of_node = rank / ranks_per_node * ranks_per_node - (rank - mine);
+  const int replica = rank - mine;
   const Owners owners(from, box, rank);
   const Share self = owners.of(mine, mine + 1), all = owners.of(0, size);
-  const Share node = owners.of(std::max(0, first_of_node), std::min(size, first_of_node + ranks_per_node));
+  Share node;
+  for (const RankRange& range : company)
+    node += owners.of(std::max(0, range.first - replica), std::min(size, range.last - replica));
   return {.self = self.elements,
           .node = node.elements - self.elements,
           .node_messages = node.messages - self.messages,

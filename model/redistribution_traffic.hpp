@@ -2,12 +2,12 @@
 // The elements and messages of one rank in a redistribution, for grids of thousands of blocks.
 //
 //   const BlockLayout from{extents, ProcessGrid::parse("n256h4w4")}, to{extents, ProcessGrid::parse("n1024c4")};
-//   const RedistributionTraffic in = received_traffic(from, to, 17, 4);
+//   const RedistributionTraffic in = received_traffic(from, to, 17, {{16, 20}});      // with 16 to 19 on its node
 //   in.node + in.far;                                       // elements from other ranks
 //
-// Consecutive ranks fill the nodes. So the ranks of a node form a few bricks of the grid: the ranks whose leading
-// coordinates are equal, and whose other coordinates are ranges. The elements of a brick are a product over dimensions.
-// The time therefore depends neither on the number of ranks nor on that of the ranks of a node.
+// Consecutive ranks form a few bricks of the grid: the ranks whose leading coordinates are equal, and whose other
+// coordinates are ranges. The elements of a brick are a product over dimensions. The time therefore depends on the
+// number of ranges of ranks on a node, and neither on the number of ranks nor on that of the ranks of a node.
 //
 // Pure.
 #include <aloni/halo/stencil.hpp>
@@ -29,6 +29,13 @@ struct BlockLayout {
   std::array<halo::Range, views::num_dims> owned(int rank) const;
 };
 
+/// Consecutive ranks.
+struct RankRange {
+  int first = 0, last = 0;  ///< [first, last)
+
+  friend bool operator==(const RankRange&, const RankRange&) = default;
+};
+
 /// The traffic of one rank in a redistribution, in elements. Within the node means: with other ranks of it.
 struct RedistributionTraffic {
   double self = 0;
@@ -37,7 +44,8 @@ struct RedistributionTraffic {
 };
 
 /// The elements that a rank receives. Equal to the counts of halo::plan_redistribution(), without its loop over all
-/// ranks. `ranks_per_node`: consecutive ranks fill the nodes. @pre both layouts have equal extents
-RedistributionTraffic received_traffic(const BlockLayout& from, const BlockLayout& to, int rank, int ranks_per_node);
+/// ranks. `company`: all ranks of its node, itself included. @pre both layouts have equal extents
+RedistributionTraffic received_traffic(const BlockLayout& from, const BlockLayout& to, int rank,
+                                       const std::vector<RankRange>& company);
 
 }  // namespace aloni::model

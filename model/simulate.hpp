@@ -28,6 +28,8 @@ struct SimulationOptions {
   double kernel_scale = 1;
   /// SimulatedStep has the actions of all walked ranks.
   bool timeline = false;
+  /// The place of each rank on the machine, as for description_of(). Empty: its own.
+  std::vector<int> rank_of = {};
   /// Up to this number all ranks are walked, with the messages of a real run. Beyond it, equal plans are walked once.
   int most_single_ranks = 8;
 };
@@ -76,7 +78,7 @@ struct SimulatedStep {
 };
 
 /// @pre `layers` was made from `network`
-/// Throws InvalidArgument if the machine has fewer ranks.
+/// Throws InvalidArgument as description_of().
 SimulatedStep simulate(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options = {});
 

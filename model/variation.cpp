@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <map>
 #include <numbers>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace aloni::model {
@@ -47,11 +49,17 @@ double normal_of_tail(double tail) {
 /// The parts of one draw: of each class the ranks with a usual link and those with a slow one.
 class PartsOfDraws {
  public:
-  PartsOfDraws(const detail::PricedStep& step, std::size_t ranks_per_node, const Variation& variation)
-      : variation_(variation), class_of_(step.class_of_rank()), ranks_per_node_(ranks_per_node) {
+  PartsOfDraws(const detail::PricedStep& step, const Variation& variation)
+      : variation_(variation), class_of_(step.class_of_rank()) {
     members_.resize(step.classes().size());
     for (const int c : class_of_) ++members_[static_cast<std::size_t>(c)];
-    nodes_ = (class_of_.size() + ranks_per_node_ - 1) / ranks_per_node_;
+    if (step.node_of_rank().empty()) {
+      classes_of_node_ = {class_of_};
+      return;
+    }
+    std::map<int, std::vector<int>> classes;
+    for (std::size_t r = 0; r < class_of_.size(); ++r) classes[step.node_of_rank()[r]].push_back(class_of_[r]);
+    for (auto& [node, of_node] : classes) classes_of_node_.push_back(std::move(of_node));
   }
 
   std::vector<detail::WalkedPart> of(std::size_t draw) const {
@@ -68,11 +76,11 @@ class PartsOfDraws {
   std::vector<int> slow_members(std::size_t draw) const {
     std::vector<int> slow(members_.size());
     if (variation_.slow_link_share == 0) return slow;
-    for (std::size_t node = 0; node < nodes_; ++node) {
-      const double uniform = random::host_uniform(variation_.seed, link_stream, draw * nodes_ + node);
+    const std::size_t nodes = classes_of_node_.size();
+    for (std::size_t node = 0; node < nodes; ++node) {
+      const double uniform = random::host_uniform(variation_.seed, link_stream, draw * nodes + node);
       if (uniform >= variation_.slow_link_share) continue;
-      const std::size_t end = std::min(class_of_.size(), (node + 1) * ranks_per_node_);
-      for (std::size_t r = node * ranks_per_node_; r < end; ++r) ++slow[static_cast<std::size_t>(class_of_[r])];
+      for (const int c : classes_of_node_[node]) ++slow[static_cast<std::size_t>(c)];
     }
     return slow;
   }
@@ -92,9 +100,9 @@ class PartsOfDraws {
   }
 
   const Variation& variation_;
-  const std::vector<int>& class_of_;  ///< by rank
-  std::size_t ranks_per_node_, nodes_ = 0;
-  std::vector<int> members_ = {};  ///< number, by class
+  const std::vector<int>& class_of_;                    ///< by rank
+  std::vector<std::vector<int>> classes_of_node_ = {};  ///< of its ranks
+  std::vector<int> members_ = {};                       ///< number, by class
 };
 
 /// Linear between the two nearest numbers. @pre `sorted` is ascending and not empty
@@ -120,7 +128,7 @@ VariedSteps simulate_variation(const nn::NetworkDescription& network, const nn::
                                const SimulationOptions& options) {
   check_variation(variation);
   const detail::PricedStep step(network, layers, machine, kernels, options);
-  const PartsOfDraws parts(step, static_cast<std::size_t>(machine.ranks_per_node), variation);
+  const PartsOfDraws parts(step, variation);
   VariedSteps result;
   result.without = walk(step, whole_classes(step)).seconds;
   if (variation.none()) {

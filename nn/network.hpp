@@ -83,6 +83,8 @@ struct NetworkOptions {
   /// Replaces MachineDescription::direct_bytes: ghosts of at least this many bytes for one rank are copied from its
   /// memory, fewer are sent. At least 0.
   std::optional<Index> direct_bytes = {};
+  /// Replaces MachineDescription::bucket_bytes: gradients are summed in buckets of at least this many bytes, 1 or more.
+  std::optional<Index> bucket_bytes = {};
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
   std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
   /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # All set-up, then the exhaustive tests, which take hours: every test on every rank count in Release and under both
-# sanitizers, everything compiled for CUDA, eight times as many random cases from a new seed, 200 kills and 100 stops,
-# each reader of files fuzzed for ten minutes, and the deliberate faults of unit_tests/mutation, none of which may
-# survive. The trials of host become the figures of docs/guarantees.md.
+# sanitizers, everything compiled for CUDA without spills, eight times as many random cases from a new seed, 200 kills
+# and 100 stops, each reader of files fuzzed for ten minutes, and the deliberate faults of unit_tests/mutation, none of
+# which may survive. The trials of host become the figures of docs/guarantees.md.
 #   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [cuda] [fuzz] [mutations]   (without: all six)
 # mutations keeps its build and its results in build/nightly-mutations.
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.
@@ -55,11 +55,12 @@ for part in "$@"; do
         cmake --build "$folder" &&
         ctest --test-dir "$folder" --output-on-failure -j 4 || failed+=("$part")
       ;;
-    cuda) # compiled and linked only
+    cuda) # compiled and linked only; then again the files of docs/device_kernels.md, for their spills
       command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
       if command -v nvcc >/dev/null; then
-        cmake/bootstrap --variant cuda && cmake --preset cuda -B build/nightly-cuda &&
-          cmake --build build/nightly-cuda || failed+=(cuda)
+        cmake/bootstrap --variant cuda &&
+          cmake --preset cuda -B build/nightly-cuda -D CMAKE_EXPORT_COMPILE_COMMANDS=ON &&
+          cmake --build build/nightly-cuda && scripts/ptxas_table.py build/nightly-cuda --check || failed+=(cuda)
       else
         echo "nightly: cuda left out, this machine has no nvcc"
       fi

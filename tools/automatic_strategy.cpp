@@ -3,6 +3,7 @@
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/version.hpp>
+#include <aloni/halo/placement/place_ranks.hpp>
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine_file.hpp>
 #include <aloni/nn/model_file.hpp>
@@ -39,11 +40,13 @@ constexpr const char* choice_operation = "aloni train: the strategy";
 std::string key_of(const AutomaticStrategyRequest& request, const model::Machine& machine, const char* precision,
                    int ranks, int nodes) {
   const nn::TrainOptions& o = request.options;
+  std::string places;  // none: consecutive ranks fill the nodes
+  for (const int node : machine.planning.nodes) places += fmt::format(" {}", node);
   return fmt::format(
-      "version {}, processor {}, {} ranks on {} nodes, {} threads, shared memory {}\n"
+      "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
       "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}\n{}",
-      version(), processor_name(), ranks, nodes, machine.threads_per_rank, machine.planning.shared_memory,
-      request.machine ? model::to_json_text(machine) : "shipped", o.batch, o.accumulate, precision,
+      version(), processor_name(), ranks, nodes, places, machine.threads_per_rank, machine.planning.shared_memory,
+      request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch, o.accumulate, precision,
       nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.recompute, o.memory_limit,
       static_cast<int>(o.backend), nn::to_json(request.network));
 }
@@ -81,7 +84,9 @@ struct TimedFinalist {
 std::vector<Finalist> strategies_to_time(std::vector<Finalist> finalists, int most) {
   std::set<std::string> seen;  // the best strategy by layer may have one grid
   std::erase_if(finalists, [&](const Finalist& f) {
-    return !seen.insert(to_string(f.strategy) + (f.recompute.empty() ? "" : " recomputes")).second;
+    return !seen.insert(to_string(f.strategy) + (f.recompute.empty() ? "" : " recomputes") +
+                        (f.rank_of.empty() ? "" : " placed"))
+                .second;
   });
   const auto is_uniform = [](const Finalist& f) { return f.strategy.source != "by layer"; };
   const auto first = finalists.begin() + (finalists.empty() ? 0 : 1);
@@ -101,13 +106,24 @@ void time_finalists(const comm::Communicator& comm, const AutomaticStrategyReque
     // The clocks of ranks differ, so one of them decides.
     if (comm.all_reduce(comm.rank() == 0 ? past.count() : 0.0, comm::Reduction::max) > request.most_seconds) break;
     try {
-      const nn::TrainReport report = nn::train_on_synthetic_data<T>(comm, request.network, f.finalist.strategy,
-                                                                    timing_options(request.options, f.finalist));
+      const nn::TrainReport report =
+          nn::train_on_synthetic_data<T>(placed_ranks(comm, f.finalist.rank_of), request.network, f.finalist.strategy,
+                                         timing_options(request.options, f.finalist));
       f.seconds = comm.all_reduce(report.step_seconds, comm::Reduction::max);
     } catch (const InvalidArgument& error) {  // on all ranks: the plans exceed the limit of memory
       f.refusal = error.what();
     }
   }
+}
+
+/// The order of rank 0 on all ranks.
+void share(const comm::Communicator& comm, std::vector<int>& rank_of) {
+  std::string text;
+  for (const int rank : rank_of) text += std::to_string(rank) + ' ';
+  comm.broadcast(text, 0);
+  std::istringstream stream(text);
+  rank_of.clear();
+  for (int rank = 0; stream >> rank;) rank_of.push_back(rank);
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -122,7 +138,8 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
   std::vector<std::vector<std::string>> rows{{"", "strategy", "predicted", "measured", "memory"}};
   for (std::size_t i = 0; i < finalists.size(); ++i) {
     const TimedFinalist& f = finalists[i];
-    const std::string name = f.finalist.strategy.source + (f.finalist.recompute.empty() ? "" : ", recomputes");
+    const std::string name = f.finalist.strategy.source + (f.finalist.recompute.empty() ? "" : ", recomputes") +
+                             (f.finalist.rank_of.empty() ? "" : ", placed");
     rows.push_back({i == best ? "  *" : "", name, seconds_text(f.finalist.seconds),
                     f.seconds > 0 ? seconds_text(f.seconds) : "-",
                     bytes_text(static_cast<Index>(std::llround(f.finalist.bytes)))});
@@ -138,10 +155,20 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
       text += fmt::format("{} {} for {}", text.ends_with(':') ? "" : ",", grid, count);
     lines.push_back(text.substr(0, 100));
   }
+  // The reasons of the cost model; it places the ranks of its best strategies only.
+  if (const Finalist& chosen = finalists[best].finalist; !chosen.rank_of.empty())
+    lines.push_back("     ranks " + chosen.placement_reason);
   return lines;
 }
 
 }  // namespace
+
+comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of) {
+  if (rank_of.empty()) return comm;
+  const comm::Communicator placed = halo::place_ranks(comm, {.rank_of = rank_of});
+  if (comm.tuning()) placed.set_tuning(*comm.tuning());  // it is of these ranks and nodes in any order
+  return placed;
+}
 
 template <class T>
 AutomaticStrategy choose_automatically(const comm::Communicator& comm, const AutomaticStrategyRequest& request) {
@@ -161,6 +188,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
     if (const auto known = cache.find(key, &damage)) {
       kept = to_string(known->strategy);
       chosen.recompute = known->recompute;
+      chosen.rank_of = known->rank_of;
       source = known->strategy.source;
       chosen.explanation = {fmt::format("strategy    {}, chosen before ({})", source, cache.path_of(key))};
     }
@@ -169,6 +197,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   comm.broadcast(source, 0);
   comm.broadcast(chosen.recompute, 0);
   if (!kept.empty()) {
+    share(comm, chosen.rank_of);
     chosen.strategy = Strategy::parse(kept, source);
     chosen.from_cache = true;
     return chosen;
@@ -193,11 +222,12 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
                           "one that can run; the first error: " + finalists[best].refusal);
   chosen.strategy = finalists[best].finalist.strategy;
   chosen.recompute = recompute_for(finalists[best].finalist, o);
+  chosen.rank_of = finalists[best].finalist.rank_of;
   if (comm.rank() == 0) {
     chosen.explanation = explain(finalists, best, machine.name);
     if (!damage.empty()) chosen.explanation.push_back("            " + damage + "; chosen anew");
     try {
-      cache.keep(key, {chosen.strategy, finalists[best].seconds, chosen.recompute});
+      cache.keep(key, {chosen.strategy, finalists[best].seconds, chosen.recompute, chosen.rank_of});
     } catch (const FileError& error) {
       chosen.explanation.push_back(std::string("            not kept: ") + error.what());
     }

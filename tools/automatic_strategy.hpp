@@ -6,6 +6,11 @@
 //   chosen.strategy;
 //   for (const std::string& line : chosen.explanation) print(line);
 //
+// Strategies for several nodes may place ranks in another order (model/rank_placement.hpp). They are timed so, and the
+// training runs so:
+//
+//   const comm::Communicator placed = placed_ranks(comm, chosen.rank_of);
+//
 // Without a machine file kernels are priced by the roofline of a machine that ships. The order of strategies then
 // counts, not the seconds: the timed steps decide.
 #include <aloni/core/comm/communicator.hpp>
@@ -35,9 +40,15 @@ struct AutomaticStrategy {
   nn::Strategy strategy;
   /// For TrainOptions::recompute: that of the request, or "auto" if the strategy fits only with recomputation.
   std::string recompute = {};
+  /// For halo::place_ranks(): rank i of the training is rank rank_of[i] of the communicator. Empty: the same rank.
+  std::vector<int> rank_of = {};
   std::vector<std::string> explanation = {};  ///< lines of at most 100 columns; on rank 0 only
   bool from_cache = false;
 };
+
+/// `comm` with its ranks in this order, and with its tuning; `comm` itself if the order is empty. Rank i of the result
+/// has the samples and blocks of rank i. Collective. Throws InvalidArgument on all ranks as halo::place_ranks().
+comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of);
 
 /// T: as for nn::train(). Equal on all ranks. On one rank there is nothing to choose, and nothing is timed.
 /// Collective. Throws on all ranks as nn::train_on_synthetic_data(), and InvalidArgument as model::choose_strategy().

@@ -1,8 +1,8 @@
+#include <aloni/core/blas_library.hpp>
 #include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/version.hpp>
-#include <aloni/nn/local/blas_library.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/tools/info_command.hpp>
@@ -83,20 +83,16 @@ Json collect(const comm::Communicator& comm) {
   info["kokkos"] = kokkos_version();
   info["mpi"] = mpi_version();
   info["execution_spaces"] = execution_spaces();
-  info["options"] = {{"onednn", config::has_onednn},
-                     {"kokkos_kernels", config::has_kokkos_kernels},
-                     {"nccl", config::has_nccl},
-                     {"cudnn", config::has_cudnn},
-                     {"ucx", config::has_ucx},
-                     {"zlib", config::has_zlib},
-                     {"hdf5", config::has_hdf5},
-                     {"device", has_device},
-                     {"debug_checks", config::debug_checks}};
+  info["options"] = {{"onednn", config::has_onednn}, {"kokkos_kernels", config::has_kokkos_kernels},
+                     {"lapack", config::has_lapack}, {"nccl", config::has_nccl},
+                     {"cudnn", config::has_cudnn},   {"ucx", config::has_ucx},
+                     {"zlib", config::has_zlib},     {"hdf5", config::has_hdf5},
+                     {"device", has_device},         {"debug_checks", config::debug_checks}};
   info["ranks"] = comm.size();
   info["nodes"] = comm.ranks_by_node().size();
   const int threads = Kokkos::DefaultHostExecutionSpace().concurrency();
   info["threads_per_rank"] = threads;
-  if (const nn::local::BlasLibrary blas = nn::local::blas_library(); !blas.name.empty()) {
+  if (const BlasLibrary blas = blas_library(); !blas.name.empty()) {
     info["blas"] = {{"library", blas.name}, {"threads_of", name(blas.threading)}, {"threads", blas.threads}};
     if (blas.competes_with(threads)) {
       info["blas"]["warning"] =

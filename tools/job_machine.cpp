@@ -12,10 +12,13 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
                            const KernelPlace& place) {
   model::Machine machine = given ? *given : model::find_machine(place.on_host ? "x86_server" : "a100_cluster");
   machine.planning = place.planning;
-  machine.planning.nodes.clear();
   std::size_t most = 1;
   for (const std::vector<int>& ranks : comm.ranks_by_node()) most = std::max(most, ranks.size());
   machine.ranks_per_node = static_cast<int>(most);
+  // Consecutive ranks that fill the nodes need no list, and thousands of them are priced faster without.
+  if (const auto& nodes = machine.planning.nodes;
+      nodes == machine_of_nodes(static_cast<int>(nodes.size()), machine.ranks_per_node).nodes)
+    machine.planning.nodes.clear();
   machine.threads_per_rank = place.threads;
   machine.most_nodes = 0;
   machine.memory_bytes = 0;  // --memory-limit decides

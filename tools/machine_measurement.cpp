@@ -103,7 +103,7 @@ double bfloat16_rate(const comm::Communicator& comm, const MachineDescription& m
       .loss = nn::Loss::mean_squared_error};
   MachineDescription alone = machine;
   alone.nodes.clear();
-  const nn::NetworkPlan layers = nn::plan_network(net, nn::resolve(nn::Strategy{}, net, 1), 1, 16);
+  const nn::NetworkPlan layers = nn::plan_network(net, nn::resolve(nn::Strategy::uniform({}), net, 1), 1, 16);
   const nn::StepPlan plan =
       nn::plan_step(net, layers, 0, nn::StepKind::inference, alone, {.activations = nn::ElementType::bfloat16});
   const nn::MemoryLayout layout = nn::lay_out_memory({&plan}, alone);

@@ -103,7 +103,7 @@ void PlanCommand::run() const {
                       .recompute = memory_.recompute(),
                       .memory_limit = memory_.limit()};
   if (machine) request.machine = description_of(*machine, request.ranks);
-  std::optional<model::StrategyChoice> choice;
+  std::optional<PlanChoice> choice;
   if (strategy_.is_automatic()) choice = choose(request, *machine);
   PlanSummary summary = summarise(request);
   if (machine) summary.prediction = predict(request, summary, *machine, choice);

@@ -4,6 +4,7 @@
 #include <aloni/nn/network_plan.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/tools/memory_arguments.hpp>
+#include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -12,6 +13,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 namespace aloni::tools {
 
@@ -20,7 +22,8 @@ namespace {
 constexpr std::size_t most_columns = 100;
 
 nn::StepOptions step_options_of(const PlanRequest& request) {
-  return {.activations = request.activations, .optimiser = request.optimiser};
+  return {
+      .activations = request.activations, .optimiser = request.optimiser, .largest_overhead = request.largest_overhead};
 }
 
 /// Few ranks do not share their node with absent ones.
@@ -63,7 +66,7 @@ PredictedTime& PredictedTime::operator+=(const PredictedTime& other) {
   return *this;
 }
 
-model::StrategyChoice choose(PlanRequest& request, const model::Machine& machine) {
+PlanChoice choose(PlanRequest& request, const model::Machine& machine) {
   const model::MachineKernels kernels = kernels_for(request, machine);
   model::StrategyChoice choice = choose_strategy(request.network, machine, request.ranks,
                                                  {.samples = request.batch,
@@ -72,20 +75,32 @@ model::StrategyChoice choose(PlanRequest& request, const model::Machine& machine
                                                   .recompute = lets_search_recompute(request.recompute),
                                                   .kernels = &kernels});
   request.strategy = choice.strategy;
+  request.machine = description_of(machine, request.ranks, choice.rank_of);
   if (!choice.recompute.empty()) {
     request.recompute = "auto";  // the plan chooses the blocks again, under the same limit
     if (!request.memory_limit) request.memory_limit = static_cast<Index>(machine.memory_bytes);
   }
-  return choice;
+  const nn::NetworkPlan layers = nn::plan_network(request.network, choice.splits, request.ranks, request.batch);
+  model::SimulationOptions options{.step = step_options_of(request), .rank_of = choice.rank_of};
+  options.step.recompute = choice.recompute;
+  model::StepLimits limits = choose_step_limits(request.network, layers, machine, kernels, options);
+  request.machine->bucket_bytes = limits.bucket_bytes;
+  request.largest_overhead = limits.largest_overhead;
+  return {std::move(choice), std::move(limits)};
 }
 
 PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, const model::Machine& machine,
-                       const std::optional<model::StrategyChoice>& choice) {
+                       const std::optional<PlanChoice>& choice) {
   const auto splits = nn::resolve(request.strategy, request.network, request.ranks);
   const nn::NetworkPlan layers = nn::plan_network(request.network, splits, request.ranks, request.batch);
   model::SimulationOptions options{.step = step_options_of(request)};
   options.step.recompute = summary.recomputation.blocks;
-  const model::SimulatedStep step = simulate(request.network, layers, machine, kernels_for(request, machine), options);
+  model::Machine planned = machine;
+  if (choice) {
+    options.rank_of = choice->strategy.rank_of;
+    planned.planning.bucket_bytes = choice->limits.bucket_bytes;
+  }
+  const model::SimulatedStep step = simulate(request.network, layers, planned, kernels_for(request, machine), options);
 
   PlanPrediction prediction{.machine = machine.name, .step_seconds = step.seconds};
   for (std::size_t i = 0; i < step.layers.size(); ++i) {
@@ -99,13 +114,19 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
       reason.text = "given: " + request.strategy.source;
       continue;
     }
-    const model::LayerChoice& layer = choice->layers[i];
+    const model::LayerChoice& layer = choice->strategy.layers[i];
     reason.text = layer.reason;
     if (layer.runner_up) reason.runner_up = to_string(*layer.runner_up);
     reason.runner_up_seconds = layer.runner_up_seconds;
   }
   prediction.chosen = choice.has_value();
-  if (choice) prediction.uniform = choice->uniform;
+  prediction.rank_of = options.rank_of;
+  prediction.nodes = description_of(machine, request.ranks, options.rank_of).nodes;
+  prediction.placement_reason = choice ? choice->strategy.placement_reason : "in order: the strategy is given";
+  if (choice) prediction.uniform = choice->strategy.uniform;
+  prediction.limits_reason = choice ? choice->limits.reason : "those of its file";
+  prediction.bucket_bytes = planned.planning.bucket_bytes;
+  prediction.largest_overhead = request.largest_overhead;
   prediction.memory_bytes = summary.peak_bytes;
   prediction.machine_memory_bytes = static_cast<Index>(machine.memory_bytes);
   return prediction;
@@ -124,6 +145,8 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
   if (prediction.uniform)
     text += fmt::format("           {} with the best grid for all layers, {}\n",
                         seconds_text(prediction.uniform->seconds), to_string(prediction.uniform->split));
+  if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
+  text += limits_text(prediction.machine, prediction.limits_reason);
   if (!prediction.feasible())
     text += fmt::format("infeasible {} more memory than the {} of a rank\n",
                         bytes_text(prediction.memory_bytes - prediction.machine_memory_bytes),

@@ -2,7 +2,7 @@
 // Seconds that the cost model predicts for a plan on a machine, by layer, and the reasons for the splits.
 //
 //   PlanRequest request = …;                                     // plan_summary.hpp
-//   std::optional<model::StrategyChoice> choice = choose(request, machine);      // sets the strategy of the request
+//   std::optional<PlanChoice> choice = choose(request, machine);      // sets the strategy of the request
 //   PlanSummary summary = summarise(request);
 //   summary.prediction = predict(request, summary, machine, choice);
 //
@@ -11,6 +11,7 @@
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/model/simulate.hpp>
+#include <aloni/model/step_limits.hpp>
 #include <aloni/nn/network_description.hpp>
 
 #include <optional>
@@ -38,6 +39,12 @@ struct SplitReason {
   double runner_up_seconds = 0;               ///< by which the step would be longer, LayerChoice::runner_up_seconds
 };
 
+/// The result of the search.
+struct PlanChoice {
+  model::StrategyChoice strategy;
+  model::StepLimits limits;
+};
+
 struct PlanPrediction {
   std::string machine;
   double step_seconds = 0;
@@ -46,19 +53,26 @@ struct PlanPrediction {
   std::vector<SplitReason> reasons = {};             ///< by layer
   std::optional<model::UniformChoice> uniform = {};  ///< of a chosen strategy: the best one with one grid
   bool chosen = false;                               ///< whether the model chose the strategy
+  std::vector<int> rank_of = {};                     ///< StrategyChoice::rank_of
+  std::vector<int> nodes = {};                       ///< of each rank; empty: all ranks are on one node
+  std::string placement_reason = {};                 ///< StrategyChoice::placement_reason, or that it is given
+  std::string limits_reason = {};                    ///< StepLimits::reason, or that those of the file count
+  Index bucket_bytes = 0;                            ///< StepLimits, likewise
+  std::optional<double> largest_overhead = {};
   Index memory_bytes = 0, machine_memory_bytes = 0;  ///< of a rank: planned, and of the machine; 0: not known
 
   bool feasible() const { return machine_memory_bytes == 0 || memory_bytes <= machine_memory_bytes; }
 };
 
-/// The fastest strategy by the model, which becomes that of the request. It fits into the memory limit of the request,
-/// or without one into the memory of the machine. Throws InvalidArgument as model::choose_strategy().
-model::StrategyChoice choose(PlanRequest& request, const model::Machine& machine);
+/// The fastest strategy by the model, which becomes that of the request, with its ranks placed on the nodes and with
+/// the limits of model::choose_step_limits(). It fits into the memory limit of the request, or without one into the
+/// memory of the machine. Throws InvalidArgument as model::choose_strategy().
+PlanChoice choose(PlanRequest& request, const model::Machine& machine);
 
 /// @pre `summary` is summarise(request). `choice`: the result of choose() for the request; empty: its strategy is given
 /// Throws InvalidArgument if the machine has fewer ranks.
 PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, const model::Machine& machine,
-                       const std::optional<model::StrategyChoice>& choice);
+                       const std::optional<PlanChoice>& choice);
 
 /// Several lines: a row for each layer, and for chosen splits their reasons. At most 100 columns, unless names of
 /// layers are long.

@@ -47,6 +47,11 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
   json["uniform"] = Json();
   if (const auto& uniform = prediction.uniform)
     json["uniform"] = {{"split", to_string(uniform->split)}, {"step_seconds", uniform->seconds}};
+  json["placement"] = {
+      {"reason", prediction.placement_reason}, {"rank_of", prediction.rank_of}, {"node_of_rank", prediction.nodes}};
+  json["limits"] = {{"reason", prediction.limits_reason},
+                    {"bucket_bytes", prediction.bucket_bytes},
+                    {"largest_overhead", prediction.largest_overhead ? Json(*prediction.largest_overhead) : Json()}};
   json["feasible"] = prediction.feasible();
 }
 
@@ -73,7 +78,8 @@ PlanSummary summarise(const PlanRequest& request) {
   const MachineDescription machine = machine_of(request);
   const auto splits = nn::resolve(request.strategy, network, request.ranks);
   const nn::NetworkPlan layers = nn::plan_network(network, splits, request.ranks, request.batch);
-  nn::StepOptions options{.activations = request.activations, .optimiser = request.optimiser};
+  nn::StepOptions options{
+      .activations = request.activations, .optimiser = request.optimiser, .largest_overhead = request.largest_overhead};
   PlanSummary summary;
   if (!request.recompute.empty() || request.memory_limit)
     summary.recomputation =
@@ -161,6 +167,7 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
     std::ranges::replace(label, '_', ' ');
     text += fmt::format("           {:<20}{:>12}\n", label, bytes_text(summary.memory.of(role)));
   }
+  if (!summary.prediction) text += "limits     constants, no machine\n";
   if (summary.prediction) text += "\n" + to_text(*summary.prediction, request.network);
   return text;
 }

@@ -7,6 +7,7 @@
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/tools/memory_arguments.hpp>
+#include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/simulation.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -153,6 +154,8 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
   if (!result.recompute_reason.empty()) text += fmt::format("recompute  {}\n", result.recompute_reason);
+  if (!which.strategy) text += limits_text(request.machine.name, result.limits.reason);
+  if (!which.strategy) text += placement_text(result.placement_reason, result.rank_of, result.nodes);
   if (!result.reason.empty()) text += fmt::format("infeasible {}\n", result.reason);
   return text;
 }
@@ -249,6 +252,12 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                                      {"feasible", result.reason.empty()},
                                      {"reason", result.reason},
                                      {"recompute_reason", result.recompute_reason}});
+  json["placement"] = {
+      {"reason", result.placement_reason}, {"rank_of", result.rank_of}, {"node_of_rank", result.nodes}};
+  const auto& overhead = result.limits.largest_overhead;
+  json["limits"] = {{"reason", result.limits.reason},
+                    {"bucket_bytes", result.limits.bucket_bytes},
+                    {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
   json["kernel_sources"] = nlohmann::ordered_json::object();
   for (std::size_t s = 0; s < step.sources.size(); ++s)
     json["kernel_sources"][std::string(name(static_cast<model::KernelSource>(s)))] = step.sources[s];
@@ -267,8 +276,8 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
 
 SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCase& which) {
   const nn::NetworkDescription& network = request.network;
-  const MachineDescription machine = description_of(request.machine, which.ranks);
-  const model::Machine faster = scaled(request.machine, which.factors);
+  MachineDescription machine = description_of(request.machine, which.ranks);
+  model::Machine faster = scaled(request.machine, which.factors);
   const int per_node = std::min(which.ranks, request.machine.ranks_per_node);
   const model::ScaledKernels kernels(request.machine, faster, per_node, request.machine.threads_per_rank);
   model::SimulationOptions options;
@@ -280,6 +289,7 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   nn::Strategy strategy;
   if (which.strategy) {
     strategy = *which.strategy;
+    result.placement_reason = "in order: the strategy is given";
   } else {
     try {
       const model::StrategyChoice choice =
@@ -292,16 +302,27 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
       strategy = choice.strategy;
       options.step.recompute = choice.recompute;
       result.recompute_reason = choice.recompute_reason;
+      options.rank_of = choice.rank_of;
+      result.placement_reason = choice.placement_reason;
     } catch (const InvalidArgument& e) {
       if (e.argument() != model::memory_argument) throw;
       result.reason = e.value() + " of memory for a rank: expected " + e.expectation();
       return result;
     }
   }
+  machine = description_of(request.machine, which.ranks, options.rank_of);
+  result.rank_of = options.rank_of;
+  result.nodes = machine.nodes;
   const auto splits = nn::resolve(strategy, network, which.ranks);
   const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
   for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
   if (!request.recompute.empty()) options.step.recompute = recomputation_of(request, layers, machine, options.step);
+  result.limits = {.bucket_bytes = machine.bucket_bytes, .reason = "those of its file"};
+  if (!which.strategy) {
+    result.limits = choose_step_limits(network, layers, faster, kernels, options);
+    machine.bucket_bytes = faster.planning.bucket_bytes = result.limits.bucket_bytes;
+    options.step.largest_overhead = result.limits.largest_overhead;
+  }
   add_memory(request, layers, machine, options.step, result);
   options.timeline = request.timeline;
   result.step = simulate(network, layers, faster, kernels, options);

@@ -4,6 +4,7 @@
 #include <aloni/core/trace.hpp>
 #include <aloni/model/scaled_machine.hpp>
 #include <aloni/model/simulate.hpp>
+#include <aloni/model/step_limits.hpp>
 #include <aloni/model/variation.hpp>
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
@@ -46,6 +47,10 @@ struct SimulatedCase {
   Index separate_bytes = 0;             ///< the same if they did not
   std::string reason = {};              ///< why the step cannot run; empty if it can
   std::string recompute_reason = {};    ///< StrategyChoice::recompute_reason, if the model chose the strategy
+  std::vector<int> rank_of = {};        ///< StrategyChoice::rank_of, likewise
+  std::vector<int> nodes = {};          ///< of each rank; empty: all ranks are on one node
+  std::string placement_reason = {};    ///< StrategyChoice::placement_reason, or that the strategy is given
+  model::StepLimits limits = {};        ///< of model::choose_step_limits() if the model chose the strategy
   /// With SimulationRequest::timeline: of each rank that was walked, as nn::trace_of() makes it. Time 0 is the end of
   /// the step before.
   std::vector<Trace> traces = {};
@@ -70,7 +75,8 @@ std::string trace_text(const SimulationRequest& request, const SimulationCase& w
 /// {"cases": [{"ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor", "link_bandwidth_factor",
 /// "step_seconds", "forward_seconds", "backward_seconds", "update_seconds", "exposed_communication_seconds",
 /// "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-/// "recompute_reason", "kernel_sources", "layers": [{"name", "grid", "kernels", "copies", "waits"}]}], "run"}.
+/// "recompute_reason", "placement": {"reason", "rank_of", "node_of_rank"}, "limits": {"reason", "bucket_bytes",
+/// "largest_overhead"}, "kernel_sources", "layers": [{"name", "grid", "kernels", "copies", "waits"}]}], "run"}.
 /// The members of a single case are at the top too. With a variation "step_seconds_mean", "step_seconds_median" and
 /// "step_seconds_p95" follow "step_seconds", which is without it as all others are. Numbers are null if nothing was
 /// simulated. "forward_seconds" includes the loss. Times of phases and layers are those of the slowest rank.

@@ -5,10 +5,12 @@
 #include <aloni/core/text_file.hpp>
 #include <aloni/tools/result_file.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <system_error>
 
 namespace aloni::tools {
@@ -18,7 +20,7 @@ namespace {
 using CacheJson = nlohmann::ordered_json;
 
 constexpr const char* cache_operation = "aloni train --strategy";
-constexpr int cache_version = 2;
+constexpr int cache_version = 3;
 
 }  // namespace
 
@@ -50,8 +52,12 @@ std::optional<KeptStrategy> StrategyCache::find(const std::string& key, std::str
     if (file.at("aloni_strategy") != cache_version) return none("is of another version");
     if (file.at("key") != key) return none("is of another training");
     const auto source = file.at("source").get<std::string>();
+    const auto rank_of = file.at("rank_of").get<std::vector<int>>();
+    std::vector<int> all(rank_of.size());
+    std::iota(all.begin(), all.end(), 0);
+    if (!std::ranges::is_permutation(rank_of, all)) return none("is damaged");
     return KeptStrategy{nn::Strategy::parse(file.at("strategy").get<std::string>(), source),
-                        file.at("seconds").get<double>(), file.at("recompute").get<std::string>()};
+                        file.at("seconds").get<double>(), file.at("recompute").get<std::string>(), rank_of};
   } catch (const nlohmann::json::exception&) {
     return none("is damaged");
   } catch (const Error&) {
@@ -65,9 +71,10 @@ void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const
   std::filesystem::create_directories(folder_, error);
   if (error)
     throw FileError(cache_operation, folder_, "cannot be made: " + error.message(), "a folder for chosen strategies");
-  const CacheJson file = {{"aloni_strategy", cache_version}, {"key", key},
-                          {"source", kept.strategy.source},  {"seconds", kept.seconds},
-                          {"recompute", kept.recompute},     {"strategy", to_string(kept.strategy)}};
+  const CacheJson file = {{"aloni_strategy", cache_version},     {"key", key},
+                          {"source", kept.strategy.source},      {"seconds", kept.seconds},
+                          {"recompute", kept.recompute},         {"rank_of", kept.rank_of},
+                          {"strategy", to_string(kept.strategy)}};
   write_result_file(path_of(key), file.dump(2) + "\n");
 }
 

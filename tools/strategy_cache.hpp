@@ -11,13 +11,15 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace aloni::tools {
 
 struct KeptStrategy {
   nn::Strategy strategy;
-  double seconds = 0;          ///< of a step when it was chosen; 0: not measured
-  std::string recompute = {};  ///< AutomaticStrategy::recompute
+  double seconds = 0;             ///< of a step when it was chosen; 0: not measured
+  std::string recompute = {};     ///< AutomaticStrategy::recompute
+  std::vector<int> rank_of = {};  ///< AutomaticStrategy::rank_of
 };
 
 class StrategyCache {

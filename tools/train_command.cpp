@@ -1,13 +1,16 @@
 #include <aloni/core/error.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/core/printable.hpp>
+#include <aloni/model/communication.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
 #include <aloni/tools/job_machine.hpp>
 #include <aloni/tools/machine_argument.hpp>
 #include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
+#include <aloni/tools/placement_text.hpp>
 #include <aloni/tools/precision_argument.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/result_file.hpp>
@@ -24,12 +27,14 @@
 #include <CLI/Formatter.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <map>
 #include <optional>
+#include <span>
 #include <type_traits>
 #include <utility>
 
@@ -219,25 +224,27 @@ std::int64_t TrainCommand::timed_steps(const nn::TrainAndTestSets& data) const {
   if (trace_.empty() && !compare_) return 0;
   if (!compare_ || command_->count("--trace-steps") > 0) return trace_steps_;
   // At least half of the steps after the warm-up are not timed: they give the time of the whole step.
-  constexpr std::int64_t warm_up = 5, most = 20;
+  constexpr std::int64_t most = 20;
   const std::int64_t total =
       options_.steps > 0 ? options_.steps : options_.epochs * ceil_div(data.train.size(), options_.batch);
-  return std::clamp<std::int64_t>((total - warm_up) / 2, 1, most);
+  return std::clamp<std::int64_t>((total - nn::TimedSteps::warm_up) / 2, 1, most);
 }
 
 template <class T>
 nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                    const nn::Strategy& strategy, const std::string& recompute,
-                                    const nn::TrainAndTestSets& data, nn::TrainObserver* observer) const {
+                                    const ChosenStep& step, const nn::TrainAndTestSets& data,
+                                    nn::TrainObserver* observer) const {
   nn::TrainOptions options = options_for(data);
-  options.recompute = recompute;
+  options.recompute = step.recompute;
+  options.bucket_bytes = step.bucket_bytes;
+  options.largest_overhead = step.largest_overhead;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();
     options.checkpoint.stop = StopSignals::came;
   }
-  if (data_.is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, strategy, options, observer);
-  return nn::train<T>(comm, network, strategy, data.train, data.test, options, observer);
+  if (data_.is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, step.strategy, options, observer);
+  return nn::train<T>(comm, network, step.strategy, data.train, data.test, options, observer);
 }
 
 nn::NetworkDescription TrainCommand::network_for(const nn::TrainAndTestSets& data) const {
@@ -277,9 +284,19 @@ TrainRun TrainCommand::train_run(const comm::Communicator& comm, const nn::Strat
 std::optional<model::Machine> TrainCommand::read_machine(const comm::Communicator& comm) const {
   if (machine_.empty()) return std::nullopt;
   model::Machine machine = read_machine_argument(comm, machine_);
-  const auto nodes = static_cast<int>(comm.ranks_by_node().size());
-  for (const comm::Tuning& tuning : machine.all_reduces)
-    if (tuning.ranks == comm.size() && tuning.nodes == nodes) comm.set_tuning(tuning);
+  MachineDescription job = machine.planning;
+  job.nodes.assign(static_cast<std::size_t>(comm.size()), 0);
+  int node = 0;
+  for (const std::vector<int>& ranks : comm.ranks_by_node()) {
+    for (const int rank : ranks) job.nodes[static_cast<std::size_t>(rank)] = node;
+    ++node;
+  }
+  if (auto tuning = all_reduces_of(machine, job, comm.size())) {
+    std::erase_if(tuning->measurements, [&](const comm::Measurement& m) {
+      return comm.unsupported_reason(m.algorithm).has_value();  // ranks that share no memory
+    });
+    comm.set_tuning(*tuning);
+  }
   return machine;
 }
 
@@ -292,31 +309,58 @@ AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, 
   return choose_automatically<float>(comm, request);
 }
 
+Index TrainCommand::samples_of(const nn::TrainAndTestSets& data) const {
+  return data_.is_synthetic() ? options_.batch : std::min(options_.batch, data.train.size());
+}
+
+std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                        const nn::TrainAndTestSets& data, const model::Machine& machine,
+                                        ChosenStep& chosen) const {
+  const nn::ElementType type = precision_of(precision_);
+  const KernelPlace place = kernel_place(comm, type);
+  const model::StepLimits limits = comm::collectively(comm, "aloni train --machine", [&] {
+    const model::Machine job = job_machine(machine, comm, place);
+    const nn::NetworkPlan layers =
+        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
+    model::SimulationOptions options{.step = step_options_of(options_for(data), type)};
+    options.step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), options.step,
+                                                   chosen.recompute, memory_.limit())
+                                 .blocks;
+    const model::MachineKernels kernels(job, job.ranks_per_node, job.threads_per_rank);
+    return choose_step_limits(network, layers, job, kernels, options);
+  });
+  // Numbers of threads may differ between ranks, and so their prices: rank 0 decides.
+  constexpr double none = -1;
+  std::array<double, 2> values{static_cast<double>(limits.bucket_bytes), limits.largest_overhead.value_or(none)};
+  comm.run(comm::Broadcast{std::span(values), 0});
+  chosen.bucket_bytes = static_cast<Index>(values[0]);
+  if (values[1] != none) chosen.largest_overhead = values[1];
+  std::string text = limits_text(machine.name, limits.reason);
+  text.pop_back();  // the end of the line
+  return text;
+}
+
 StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                     const nn::Strategy& strategy, const std::string& recompute,
-                                     const nn::TrainAndTestSets& data,
+                                     const ChosenStep& chosen, const nn::TrainAndTestSets& data,
                                      const std::optional<model::Machine>& machine) const {
   const nn::ElementType type = precision_of(precision_);
   const KernelPlace place = kernel_place(comm, type);
   return comm::collectively(comm, "aloni train --compare", [&] {
-    const model::Machine job = job_machine(machine, comm, place);
-    // The model fills nodes in the order of ranks. With another order its plans are not those of the training.
-    for (int rank = 0; rank < comm.size() && !place.planning.nodes.empty(); ++rank)
-      if (place.planning.nodes[static_cast<std::size_t>(rank)] != rank / job.ranks_per_node)
-        throw InvalidArgument("aloni train --compare", "node of rank " + std::to_string(rank),
-                              std::to_string(place.planning.nodes[static_cast<std::size_t>(rank)]),
-                              std::to_string(rank / job.ranks_per_node) + ": consecutive ranks that fill the nodes");
-    const Index batch = data_.is_synthetic() ? options_.batch : std::min(options_.batch, data.train.size());
-    const nn::NetworkPlan layers = plan_network(network, resolve(strategy, network, comm.size()), comm.size(), batch);
+    model::Machine job = job_machine(machine, comm, place);
+    job.planning.bucket_bytes = chosen.bucket_bytes.value_or(job.planning.bucket_bytes);
+    const nn::NetworkPlan layers =
+        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
     nn::StepOptions step = step_options_of(options_for(data), type);
-    step.recompute =
-        nn::recomputation_for(network, layers, description_of(job, comm.size()), step, recompute, memory_.limit())
-            .blocks;
+    step.largest_overhead = chosen.largest_overhead;
+    step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), step, chosen.recompute,
+                                           memory_.limit())
+                         .blocks;
     return predict_step(network, layers, job, step, comm.rank());
   });
 }
 
-void TrainCommand::run(const comm::Communicator& comm) const {
+void TrainCommand::run(const comm::Communicator& ranks) const {
+  comm::Communicator comm = ranks;  // later in the order that the cost model has chosen; rank 0 stays the same
   const bool speaks = comm.rank() == 0;
   for (const auto& [option, path] :
        {std::pair("--json", json_), std::pair("--trace", trace_), std::pair("--export", export_)}) {
@@ -328,28 +372,30 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const std::optional<model::Machine> machine = read_machine(comm);
   // A sum that does not wait for all ranks needs all parameters on each of them.
   const bool chooses = strategy_.text().empty() && gradients_ == "all";
-  nn::Strategy strategy = strategy_.read(comm);
+  ChosenStep step{.strategy = strategy_.read(comm), .recompute = memory_.recompute()};
   const nn::TrainAndTestSets data = comm::collectively(comm, "aloni train --data", [&] { return data_.open(); });
   const nn::NetworkDescription network =
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
   std::vector<std::string> explanation;
-  std::string recompute = memory_.recompute();
   if (chooses) {
     AutomaticStrategy chosen = choose_strategy(comm, network, data, machine);
-    strategy = std::move(chosen.strategy);
-    recompute = std::move(chosen.recompute);
+    step.strategy = std::move(chosen.strategy);
+    step.recompute = std::move(chosen.recompute);
     explanation = std::move(chosen.explanation);
+    comm = placed_ranks(comm, chosen.rank_of);
   }
-  nn::resolve(strategy, network, comm.size());  // throws before the first line of output
+  nn::resolve(step.strategy, network, comm.size());  // throws before the first line of output
+  if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows
+    explanation.push_back(choose_limits(comm, network, data, *machine, step));
   std::optional<StepPrediction> predicted;
-  if (compare_) predicted = predict(comm, network, strategy, recompute, data, machine);
+  if (compare_) predicted = predict(comm, network, step, data, machine);
 
   std::optional<TrainSpeaker> speaker;
   if (speaks) {
     Index parameters = 0;
     for (const auto& p : nn::parameters_of(network)) parameters += p.extents.size();
     fmt::print("{}, {} parameters, {}, {}, strategy {}, batch {}\n", model_, parameters, precision_,
-               count_text(comm.size(), "rank"), strategy.source, options_.batch);
+               count_text(comm.size(), "rank"), step.strategy.source, options_.batch);
     fmt::print("{}\n", describe(data, network));
     for (const std::string& line : explanation) fmt::print("{}\n", line);
     std::fflush(stdout);
@@ -373,11 +419,11 @@ void TrainCommand::run(const comm::Communicator& comm) const {
   const auto train_with = precision_ == "double"     ? &TrainCommand::train<double>
                           : precision_ == "bfloat16" ? &TrainCommand::train<comm::bfloat16>
                                                      : &TrainCommand::train<float>;
-  const nn::TrainReport report = (this->*train_with)(comm, network, strategy, recompute, data, observer);
+  const nn::TrainReport report = (this->*train_with)(comm, network, step, data, observer);
   speaker.reset();
   std::optional<StepComparison> comparison;
   if (predicted) comparison = compare_over_ranks(comm, *predicted, report);
-  const std::string trace = trace_.empty() ? "" : trace_text(comm, report, train_run(comm, strategy));
+  const std::string trace = trace_.empty() ? "" : trace_text(comm, report, train_run(comm, step.strategy));
 
   comm::collectively(comm, "aloni train", [&] {
     if (!speaks) return;
@@ -398,7 +444,7 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     };
     if (!json_.empty())
       attempt([&] {
-        write_result_file(json_, to_json(report, train_run(comm, strategy), comparison ? &*comparison : nullptr));
+        write_result_file(json_, to_json(report, train_run(comm, step.strategy), comparison ? &*comparison : nullptr));
       });
     if (!trace_.empty()) {
       attempt([&] {
@@ -408,9 +454,9 @@ void TrainCommand::run(const comm::Communicator& comm) const {
     }
     if (folder) {
       attempt([&] {
-        PlanRequest plan = plan_request(network, strategy, comm.size());
-        plan.recompute = recompute;
-        folder->finish(report, train_run(comm, strategy), plan);
+        PlanRequest plan = plan_request(network, step.strategy, comm.size());
+        plan.recompute = step.recompute;
+        folder->finish(report, train_run(comm, step.strategy), plan);
         fmt::print("report      {}\n", printable(folder->report_path()));
       });
     }

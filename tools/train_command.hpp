@@ -39,10 +39,17 @@ class TrainCommand {
   void run(const comm::Communicator& comm) const;
 
  private:
+  /// The strategy of the training, and the options of its steps that go with it.
+  struct ChosenStep {
+    nn::Strategy strategy = {};
+    std::string recompute = {};
+    std::optional<Index> bucket_bytes = {};
+    std::optional<double> largest_overhead = {};
+  };
+
   template <class T>
-  nn::TrainReport train(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                        const nn::Strategy& strategy, const std::string& recompute, const nn::TrainAndTestSets& data,
-                        nn::TrainObserver* observer) const;
+  nn::TrainReport train(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
+                        const nn::TrainAndTestSets& data, nn::TrainObserver* observer) const;
   nn::TrainOptions options_for(const nn::TrainAndTestSets& data) const;
   /// The strategy of a training without --strategy. Collective.
   AutomaticStrategy choose_strategy(const comm::Communicator& comm, const nn::NetworkDescription& network,
@@ -52,10 +59,14 @@ class TrainCommand {
   std::optional<model::Machine> read_machine(const comm::Communicator& comm) const;
   /// The steps to time for --trace and --compare.
   std::int64_t timed_steps(const nn::TrainAndTestSets& data) const;
+  /// Sets the limits of the step by the machine. The result says so, in one or two lines. Collective.
+  std::string choose_limits(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                            const nn::TrainAndTestSets& data, const model::Machine& machine, ChosenStep& step) const;
   /// The step of this rank by the cost model, for --compare. Collective.
-  StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                         const nn::Strategy& strategy, const std::string& recompute, const nn::TrainAndTestSets& data,
-                         const std::optional<model::Machine>& machine) const;
+  StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
+                         const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine) const;
+  /// Samples of a mini-batch.
+  Index samples_of(const nn::TrainAndTestSets& data) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
   std::string describe(const nn::TrainAndTestSets& data, const nn::NetworkDescription& network) const;
 

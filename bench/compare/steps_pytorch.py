@@ -1,24 +1,67 @@
 #!/usr/bin/env python3
-"""Times one training step of a network in PyTorch: float, channels last, SGD with momentum.
+"""Times one training step of a network in PyTorch: channels last, SGD with momentum.
 
   steps_pytorch.py --model resnet18 --input 32x32x3 --batch 64 [--ranks 1] [--steps 10]
+  steps_pytorch.py --model resnet50 --input 224x224x3 --batch 64 --ranks 1 --device cuda --compile
 
 One rank: one process with two threads. More ranks: DistributedDataParallel over gloo, one thread per process, each
 process on its own core. The synthetic input is in memory. Prints one line of JSON: the median over steps of rank 0,
-and the sum over processes of their largest resident sets.
+and the sum over processes of their largest resident sets, or on a device the most memory that PyTorch held there.
+
+float is float: TF32 is off. bfloat16 is autocast: parameters are float, as in aloni. A step on a device ends when the
+device has finished it. Without PyTorch, or without the device, the exit status is 77.
 """
 import argparse
+import json
 import os
 import resource
 import statistics
+import sys
 import time
 
-import torch
-import torch.distributed as dist
-from torch import nn
+try:
+    import torch
+    import torch.distributed as dist
+    from torch import nn
 
-import gloo_rank
-import zoo_pytorch
+    import gloo_rank
+    import zoo_pytorch
+except ImportError as error:
+    print(f"no PyTorch: {error}")
+    sys.exit(77)  # "not available" for scripts/gpu_acceptance.sh
+
+
+def on_device(options):
+    """One process on one CUDA device: returns the results."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    torch.manual_seed(1)
+    network, loss, x, target = zoo_pytorch.make(options.model, options.batch, options.input)
+    parameters = zoo_pytorch.parameters_of(network)
+    network, x, target = network.cuda(), x.cuda(), target.cuda()
+    called = torch.compile(network) if options.compile else network
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+
+    def step():
+        optimiser.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bfloat16"):
+            value = loss(called(x), target)
+        value.backward()
+        optimiser.step()
+        return value.item()  # waits for the device, as a training loop that prints its loss does
+
+    for _ in range(options.warmup):
+        step()
+    seconds = []
+    for _ in range(options.steps):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        step()
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    return {"framework": "PyTorch " + torch.__version__, "device": torch.cuda.get_device_name(), "ranks": 1,
+            "compiled": options.compile, "precision": options.precision, "parameters": parameters,
+            "step_seconds": statistics.median(seconds), "peak_memory_bytes": torch.cuda.max_memory_allocated()}
 
 
 def work(rank, options, meeting, results):
@@ -71,10 +114,28 @@ def main():
     parser.add_argument("--threads", type=int, default=2, help="of a single rank")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--warmup", type=int, default=20)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--compile", action="store_true", help="torch.compile; on a device")
+    parser.add_argument("--precision", choices=("float", "bfloat16"), default="float", help="bfloat16: on a device")
+    parser.add_argument("--json", help="write the line to this file too; on a device")
     options = parser.parse_args()
     options.input = [int(extent) for extent in options.input.split("x")]
     if options.batch % options.ranks:
         parser.error("--batch must be a multiple of --ranks")
+    if options.device == "cuda":
+        if options.ranks != 1:
+            parser.error("--device cuda times one process: give --ranks 1")
+        if not torch.cuda.is_available():
+            print("PyTorch finds no CUDA device")
+            sys.exit(77)
+        text = json.dumps(on_device(options))
+        print(text)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+        return
+    if options.compile or options.precision != "float" or options.json:
+        parser.error("--compile, --precision and --json need --device cuda")
     gloo_rank.run(work, options, 1 if options.ranks > 1 else options.threads)
 
 

@@ -57,6 +57,28 @@ def resnet18(channels, classes):
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, classes))
 
 
+class Bottleneck(nn.Module):
+    def __init__(self, channels, filters, stride):
+        super().__init__()
+        self.body = nn.Sequential(normalised(2, channels, filters, 1), normalised(2, filters, filters, 3, stride),
+                                  normalised(2, filters, 4 * filters, 1, rectified=False))
+        projects = channels != 4 * filters or stride > 1
+        self.shortcut = (normalised(2, channels, 4 * filters, 1, stride, rectified=False) if projects
+                         else nn.Identity())
+
+    def forward(self, x):
+        return nn.functional.relu(self.body(x) + self.shortcut(x), inplace=True)
+
+
+def resnet50(channels, classes):
+    layers, last = [normalised(2, channels, 64, 7, 2), nn.MaxPool2d(3, 2, 1)], 64
+    for stage, blocks in enumerate((3, 4, 6, 3)):
+        for block in range(blocks):
+            layers.append(Bottleneck(last, 64 << stage, 2 if stage and not block else 1))
+            last = 4 * (64 << stage)
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(last, classes))
+
+
 class Grown(nn.Module):
     """A layer of DenseNet: its result is joined to its input."""
 
@@ -118,7 +140,8 @@ def unet3d(channels, classes):
                 [(256, 256), (128, 128), (64, 64)], [512, 256, 128])
 
 
-CLASSIFIERS = {"lenet5": lenet5, "resnet18": resnet18, "densenet121": densenet121}  # ReLU, softmax, labels
+CLASSIFIERS = {"lenet5": lenet5, "resnet18": resnet18, "resnet50": resnet50,
+               "densenet121": densenet121}  # ReLU, softmax, labels
 PIXELWISE = {"mesh1k": mesh1k, "unet2d": unet2d, "unet3d": unet3d}  # binary cross-entropy of each pixel
 NAMES = sorted(CLASSIFIERS | PIXELWISE)
 
@@ -128,6 +151,8 @@ def make(name, batch, extents):
     dims, channels = len(extents) - 1, extents[-1]
     layout = LAYOUT[dims]
     x = torch.rand(batch, channels, *extents[:-1]).to(memory_format=layout)
+    if name == "resnet50" and max(extents[:-1]) <= 64:
+        raise ValueError(f"resnet50 is made for images above 64x64, not {extents}: aloni's has another stem there")
     if name in CLASSIFIERS:
         network, loss = CLASSIFIERS[name](channels, 10), nn.CrossEntropyLoss()
         target = torch.randint(0, 10, (batch,))

@@ -20,8 +20,9 @@ namespace {
 
 constexpr unsigned seed_of_input = 1, seed_of_output = 2, seed_of_filters = 3;
 
-/// A network with this layer only.
-nn::NetworkDescription description_of(const Layer& layer) {
+}  // namespace
+
+nn::NetworkDescription network_of(const Layer& layer) {
   const auto& p = layer.problem;
   const auto& in = layer.transposed ? p.output : p.input;
   const auto& out = layer.transposed ? p.input : p.output;
@@ -49,6 +50,8 @@ nn::NetworkDescription description_of(const Layer& layer) {
   net.layers = {{layer.name, op, {"input"}}};
   return net;
 }
+
+namespace {
 
 /// The whole tensor of small integers, equal to the blocks that SplitRun::make fills.
 std::vector<float> whole_tensor(const Extents& extents, unsigned seed) {
@@ -79,7 +82,7 @@ void for_each_place(const Box& box, const Extents& whole, const F& f) {
 SplitRun::SplitRun(const comm::Communicator& world, const Layer& layer, SplitWork work, const nn::LayerSplit& split)
     : world_(world), layer_(layer) {
   layer_.problem.samples = split.grid[Dim::sample];
-  const nn::NetworkDescription net = description_of(layer);
+  const nn::NetworkDescription net = network_of(layer);
   plan_ = nn::plan_network(net, resolve(nn::Strategy::uniform(split), net, world.size()), world.size(),
                            layer_.problem.samples)
               .layers[0];

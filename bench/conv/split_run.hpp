@@ -11,6 +11,9 @@
 
 namespace aloni::bench {
 
+/// A network with this layer only.
+nn::NetworkDescription network_of(const Layer& layer);
+
 /// Work of a run. `step` is forward and both backward passes; `computation` is the step without its exchanges,
 /// `communication` is the exchanges of the step alone.
 enum class SplitWork { forward, backward_data, backward_filter, step, computation, communication };

@@ -34,7 +34,8 @@ std::string describe(const Contract& c) {
     if ((c.variant & Contract::reproducible) != 0) text += ", reproducible";
     return text + ")";
   }
-  if (c.kind == OperationKind::transfer && c.variant < directions.size())
+  const bool is_directed = c.kind == OperationKind::transfer || (c.kind == OperationKind::user && c.variant > 0);
+  if (is_directed && c.variant < directions.size())
     text += directions[c.variant] + std::string(", ");
   text += std::to_string(c.count) + " " + elements;
   if (c.kind == OperationKind::broadcast) text += ", root " + std::to_string(c.variant);

@@ -34,7 +34,7 @@ struct Contract {
   std::uint8_t reduction = 0;  ///< a Reduction
   std::uint8_t type = 0;       ///< an ElementType
   /// Of a broadcast: the root modulo 256 (`plan` contains the whole number). Of a reduction: its flags and
-  /// `algorithm_unit` times its AllReduceAlgorithm. Of a transfer: its TransferDirection.
+  /// `algorithm_unit` times its AllReduceAlgorithm. Of a transfer or schedule: its TransferDirection.
   std::uint8_t variant = 0;
   /// Hash of algorithm, parts, root, the user's schedule and fused members. Of a message: its tag. Of a mail: its kind.
   /// Of a transfer: hash of its element types.

@@ -235,7 +235,8 @@ Prepared prepare_user_schedule(Communicator::State& state, const UntypedOperatio
   return state.prepare(name_of(o.kind), *o.schedule,
                        {.kind = o.kind,
                         .reduction = static_cast<std::uint8_t>(op.reduction),
-                        .type = static_cast<std::uint8_t>(op.type)},
+                        .type = static_cast<std::uint8_t>(op.type),
+                        .variant = static_cast<std::uint8_t>(o.direction)},
                        identity, o.input, o.output, op, o.options.priority);
 }
 

@@ -135,12 +135,13 @@ struct UserSchedule {
   ElementOperation op = {};  ///< of reduce and combine steps
   std::span<const T> input = {};
   int priority = 0;
+  TransferDirection direction = {};  ///< of messages of a halo transfer; errors name it
 };
 template <class T, std::size_t N, class... Options>
 UserSchedule(std::string, Schedule, std::span<T, N>, Options...) -> UserSchedule<T>;
 template <class T, std::size_t N>
 UserSchedule(std::string, Schedule, std::span<T, N>, ElementOperation, std::type_identity_t<std::span<const T>> = {},
-             int = 0) -> UserSchedule<T>;
+             int = 0, TransferDirection = {}) -> UserSchedule<T>;
 
 /// How run() would do an operation, why, and at which cost.
 struct Explanation {
@@ -172,6 +173,7 @@ struct UntypedOperation {
   std::span<const Index> send_counts = {}, receive_counts = {};
   const std::string* name = nullptr;
   const Schedule* schedule = nullptr;
+  TransferDirection direction = {};  ///< of a UserSchedule
 };
 
 template <class T, class Op>
@@ -237,7 +239,8 @@ UntypedOperation untyped(const UserSchedule<T>& o) {
           .function = &o.op,
           .options = {.priority = o.priority},
           .name = &o.name,
-          .schedule = &o.schedule};
+          .schedule = &o.schedule,
+          .direction = o.direction};
 }
 
 }  // namespace detail

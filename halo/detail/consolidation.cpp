@@ -229,11 +229,11 @@ Consolidation::Direction Consolidation::make_direction(const Communicator& comm,
     }
   }
   const std::span<std::byte> memory(memory_.get(), bytes);
-  const std::string adjoint = backwards ? " of the adjoint" : "";  // ranks compare the names
+  const auto way = backwards ? comm::TransferDirection::adjoint : comm::TransferDirection::forward;
   direction.move = comm.persistent(
-      comm::UserSchedule{"aloni::halo: consolidated messages" + adjoint, move.finish(bytes), memory, {}, {}, priority});
+      comm::UserSchedule{"aloni::halo: consolidated messages", move.finish(bytes), memory, {}, {}, priority, way});
   direction.release = comm.persistent(
-      comm::UserSchedule{"aloni::halo: messages unpacked" + adjoint, release.finish(bytes), memory, {}, {}, priority});
+      comm::UserSchedule{"aloni::halo: messages unpacked", release.finish(bytes), memory, {}, {}, priority, way});
   return direction;
 }
 

@@ -39,6 +39,12 @@ std::string duration_text(double seconds) {
   return text.data();
 }
 
+std::string number_text(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.3g", value);
+  return text.data();
+}
+
 std::vector<LayerChoice> explain_layers(SearchSpace& space, const Splits& splits) {
   std::vector<LayerChoice> layers;
   const AssignmentProblem& problem = space.problem();

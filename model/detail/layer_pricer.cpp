@@ -19,13 +19,6 @@ using views::num_dims;
 
 namespace {
 
-/// Number of nodes of `members` ranks at a distance of `stride`.
-int nodes_of_group(int members, int stride, int ranks, int ranks_per_node) {
-  const int on_a_node = std::max(1, ranks_per_node / std::max(1, stride));
-  const int all = static_cast<int>(ceil_div(ranks, ranks_per_node));
-  return std::clamp<int>(static_cast<int>(ceil_div(members, on_a_node)), 1, all);
-}
-
 /// Walks over the plan of one rank. Its neighbours are as fast as the rank itself.
 class LayerPricer {
  public:
@@ -35,10 +28,10 @@ class LayerPricer {
         split_(split),
         reduced_(reduce(net.network, facts, split, net.ranks, net.folds_pointwise)),
         description_(net.description) {
-    const int per_node = net.machine.ranks_per_node;
     description_.nodes.clear();
-    if (net.ranks > per_node)
-      for (const int r : reduced_.real_ranks) description_.nodes.push_back(r / per_node);
+    if (!net.description.nodes.empty())
+      for (const int r : reduced_.real_ranks)
+        description_.nodes.push_back(net.description.nodes[static_cast<std::size_t>(r)]);
     description_.tuning = std::nullopt;
   }
 
@@ -96,14 +89,15 @@ class LayerPricer {
 
   /// The ranks of the node that receive from other nodes at the same time: they share its link.
   double ranks_that_cross_nodes(const TransferCost& cost) const {
-    const int per_node = net_.machine.ranks_per_node;
-    const int mine = reduced_.real_ranks[static_cast<std::size_t>(reduced_.rank)], first = mine / per_node * per_node;
+    const int mine = reduced_.real_ranks[static_cast<std::size_t>(reduced_.rank)];
     int crossing = 0;
-    for (int r = first; r < std::min(first + per_node, net_.ranks); ++r) {
-      crossing += std::ranges::any_of(cost.arrivals, [&](const TransferCost::Arrival& a) {
-        const int peer = r + reduced_.real_ranks[static_cast<std::size_t>(a.peer)] - mine;  // row-major numbers
-        return a.between_nodes && (peer < first || peer >= first + per_node);
-      });
+    for (const RankRange& range : net_.nodes.company(mine)) {
+      for (int r = range.first; r < range.last; ++r) {
+        crossing += std::ranges::any_of(cost.arrivals, [&](const TransferCost::Arrival& a) {
+          const int peer = r + reduced_.real_ranks[static_cast<std::size_t>(a.peer)] - mine;  // row-major numbers
+          return a.between_nodes && !net_.nodes.share_node(mine, peer);
+        });
+      }
     }
     return std::max(1, crossing);
   }
@@ -175,7 +169,7 @@ LayerPrice price_layer(const PricedNetwork& net, const LayerFacts& facts, const 
 
 AllReduceParts group_sum(double bytes, int members, int stride, const PricedNetwork& net) {
   if (members < 2 || bytes <= 0) return {};
-  const int nodes = nodes_of_group(members, stride, net.ranks, net.machine.ranks_per_node);
+  const int nodes = net.nodes.of_group(members, stride);
   const double seconds = fastest_all_reduce_seconds(bytes, members, nodes, net.machine);
   return parts_of_all_reduce(seconds, bytes, nodes, net.machine, net.description.on_host);
 }

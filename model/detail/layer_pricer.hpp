@@ -2,6 +2,7 @@
 // The price of one layer under a split: a walk over the plan of one rank of the reduced layer. The neighbours of the
 // rank are as fast as the rank itself. Private to layer_costs.cpp.
 #include <aloni/model/communication.hpp>
+#include <aloni/model/detail/node_map.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/layer_costs.hpp>
 #include <aloni/model/machine.hpp>
@@ -17,6 +18,7 @@ struct PricedNetwork {
   int ranks;
   const LayerCostOptions& options;
   const MachineDescription& description;
+  const NodeMap& nodes;
   bool folds_pointwise;  ///< as the argument of reduce()
 };
 

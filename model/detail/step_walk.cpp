@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <deque>
+#include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -26,7 +28,9 @@ bool crosses_nodes(const nn::ReductionWork& sum, const MachineDescription& descr
 
 PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkPlan& layers, const Machine& machine,
                        const KernelTimes& kernels, const SimulationOptions& options)
-    : network_(network), options_(options), description_(description_of(machine, layers.input.ranks())) {
+    : network_(network),
+      options_(options),
+      description_(description_of(machine, layers.input.ranks(), options.rank_of)) {
   const int ranks = layers.input.ranks();
   nn::Representatives few;
   if (ranks <= options.most_single_ranks) {
@@ -35,7 +39,10 @@ PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkP
       few.members.push_back({r});
     }
   } else {
-    few = nn::find_representatives(network, layers, description_);
+    // Messages within a node and between nodes differ without shared memory too.
+    MachineDescription with_nodes = description_;
+    with_nodes.shared_memory = true;
+    few = nn::find_representatives(network, layers, with_nodes);
   }
   class_of_.resize(static_cast<std::size_t>(ranks));
   for (std::size_t c = 0; c < few.ranks.size(); ++c)
@@ -46,14 +53,14 @@ PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkP
     c.plan = nn::plan_step(network, layers, rank, options.kind, description_, options.step);
     price(c, machine, kernels);
   }
-  for (RankClass& c : classes_) find_contention(c, machine.ranks_per_node);
+  find_contention();
 }
 
 void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& kernels) {
   const nn::StepGraph graph = nn::graph_of(c.plan);
   c.actions = nn::schedule(graph, {.kernels_ahead = description_.kernels_ahead()});
   if (!description_.on_host) c.waits = nn::waits_between_queues(graph, c.actions);
-  c.crosses_nodes.resize(static_cast<std::size_t>(c.plan.communications));
+  c.far_wires.resize(static_cast<std::size_t>(c.plan.communications));
   c.nodes.resize(c.plan.nodes.size());
   for (std::size_t n = 0; n < c.nodes.size(); ++n) {
     const nn::PlanNode& node = c.plan.nodes[n];
@@ -62,7 +69,8 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
       costs.transfer = transfer_cost(c.plan, *transfer, machine, description_);
       for (const auto& arrival : costs.transfer.arrivals) costs.senders.push_back(class_of(arrival.peer));
       for (const int reader : costs.transfer.readers) costs.readers.push_back(class_of(reader));
-      c.crosses_nodes[static_cast<std::size_t>(node.communication)] = costs.transfer.crosses_nodes();
+      for (const auto& arrival : costs.transfer.arrivals)  // the last one waits for all bytes
+        if (arrival.between_nodes) c.far_wires[static_cast<std::size_t>(node.communication)] = arrival.wire;
     } else if (const auto* sum = std::get_if<nn::ReductionWork>(&node.work)) {
       costs.reduction = reduction_cost(*sum, machine, description_);
       costs.sum_crosses_nodes = crosses_nodes(*sum, description_);
@@ -83,19 +91,32 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
   }
 }
 
-/// How many ranks of the node receive from other nodes in the same transfer.
-void PricedStep::find_contention(RankClass& c, int ranks_per_node) const {
-  const int first = c.rank / ranks_per_node * ranks_per_node;
-  const int last = std::min<int>(first + ranks_per_node, static_cast<int>(class_of_.size()));
-  for (std::size_t n = 0; n < c.nodes.size(); ++n) {
-    if (!c.nodes[n].transfer.crosses_nodes()) continue;
-    const auto communication = static_cast<std::size_t>(c.plan.nodes[n].communication);
-    int sharers = 0;
-    for (int r = first; r < last; ++r) {
-      const auto& crosses = classes_[static_cast<std::size_t>(class_of(r))].crosses_nodes;
-      sharers += communication < crosses.size() && crosses[communication] ? 1 : 0;
+/// All ranks of a node receive from other nodes at the same time, and its link serves them in turns of equal size. A
+/// rank whose messages need w seconds of the link then waits for the sum of min(w, their seconds) over all ranks. Nodes
+/// with the same numbers of ranks of each class are alike; a class counts the worst of its nodes.
+void PricedStep::find_contention() {
+  using Company = std::map<int, int>;  // number of ranks of each class on a node
+  std::map<int, Company> of_node;
+  for (std::size_t r = 0; r < description_.nodes.size(); ++r) ++of_node[description_.nodes[r]][class_of_[r]];
+  std::set<Company> companies;
+  for (const auto& [node, company] : of_node) companies.insert(company);
+  for (const Company& company : companies) {
+    for (const auto& [mine, own_number] : company) {
+      RankClass& c = classes_[static_cast<std::size_t>(mine)];
+      for (std::size_t n = 0; n < c.nodes.size(); ++n) {
+        const int communication = c.plan.nodes[n].communication;
+        if (communication < 0 || !c.nodes[n].transfer.crosses_nodes()) continue;
+        const auto k = static_cast<std::size_t>(communication);
+        const double wire = c.far_wires[k];
+        if (wire <= 0) continue;
+        double served = 0;
+        for (const auto& [other, number] : company) {
+          const std::vector<double>& wires = classes_[static_cast<std::size_t>(other)].far_wires;
+          if (k < wires.size()) served += number * std::min(wire, wires[k]);
+        }
+        c.nodes[n].contention = std::max(c.nodes[n].contention, served / wire);
+      }
     }
-    c.nodes[n].contention = std::max(1, sharers);
   }
 }
 

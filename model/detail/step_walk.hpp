@@ -23,7 +23,8 @@ struct NodeCosts {
   Estimate kernel;
   TransferCost transfer;
   std::vector<int> senders = {}, readers = {};  ///< classes, in the order of arrivals and readers
-  double contention = 1;                        ///< ranks of the node that share its link to other nodes
+  /// Factor of the wire times of messages between nodes: the ranks of a node share its link.
+  double contention = 1;
   ReductionCost reduction;
   std::vector<int> members = {};   ///< classes of the members of a sum, each once
   bool sum_crosses_nodes = false;  ///< the members of the sum are in several nodes
@@ -36,7 +37,7 @@ struct RankClass {
   std::vector<nn::StepAction> actions;
   std::vector<int> waits;
   std::vector<NodeCosts> nodes;
-  std::vector<bool> crosses_nodes;  ///< by communication
+  std::vector<double> far_wires;  ///< by communication: wire time of all messages from other nodes
 };
 
 class PricedStep {
@@ -49,10 +50,12 @@ class PricedStep {
   bool on_host() const { return description_.on_host; }
   const std::vector<RankClass>& classes() const { return classes_; }
   const std::vector<int>& class_of_rank() const { return class_of_; }
+  /// Of each rank; empty: all ranks are on one node.
+  const std::vector<int>& node_of_rank() const { return description_.nodes; }
 
  private:
   void price(RankClass& c, const Machine& machine, const KernelTimes& kernels);
-  void find_contention(RankClass& c, int ranks_per_node) const;
+  void find_contention();
   int class_of(int rank) const { return class_of_[static_cast<std::size_t>(rank)]; }
 
   const nn::NetworkDescription& network_;

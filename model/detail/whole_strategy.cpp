@@ -50,11 +50,27 @@ double WholeStrategies::bytes_of_first_rank(const Splits& splits) const {
   return static_cast<double>(memory_of(first, description_).peak);
 }
 
-double WholeStrategies::seconds(const Splits& splits, const nn::Recomputation& recompute) const {
+double WholeStrategies::seconds(const Splits& splits, const nn::Recomputation& recompute,
+                                const std::vector<int>& rank_of) const {
   if (options_.prices.seconds) return options_.prices.seconds(splits);
-  SimulationOptions simulation{.kind = kind_, .step = options_.step};
+  SimulationOptions simulation{.kind = kind_, .step = options_.step, .rank_of = rank_of};
   simulation.step.recompute = recompute;
   return simulate(network_, plan(splits), machine_, kernels_, simulation).seconds;
+}
+
+RankPlacement WholeStrategies::place(const Splits& splits, const nn::Recomputation& recompute) const {
+  nn::StepOptions step = options_.step;
+  step.recompute = recompute;
+  return place_ranks_of_step(network_, plan(splits), machine_, kind_, step);
+}
+
+double WholeStrategies::placed_bytes(const Splits& splits, const nn::Recomputation& recompute,
+                                     const std::vector<int>& rank_of) const {
+  nn::StepOptions step = options_.step;
+  step.recompute = recompute;
+  const MachineDescription placed = description_of(machine_, ranks_, rank_of);
+  const auto limit = std::isinf(limit_) ? std::nullopt : std::optional(static_cast<Index>(limit_));
+  return static_cast<double>(nn::largest_memory(network_, plan(splits), placed, kind_, step, limit).peak);
 }
 
 std::optional<nn::PricedRecomputation> WholeStrategies::recompute(const Splits& splits) const {

@@ -10,11 +10,13 @@
 // memory of a strategy is found once, and only up to the first rank that exceeds the limit.
 #include <aloni/model/choose_strategy.hpp>
 #include <aloni/model/detail/search_space.hpp>
+#include <aloni/model/rank_placement.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
 
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace aloni::model::detail {
 
@@ -36,8 +38,13 @@ class WholeStrategies {
   MemoryUse largest_memory(const Splits& splits) const { return find_memory(splits, std::nullopt); }
   double bytes_of_first_rank(const Splits& splits) const;
 
-  /// Of a step, by simulate().
-  double seconds(const Splits& splits, const nn::Recomputation& recompute = {}) const;
+  /// Of a step, by simulate(). `rank_of`: SimulationOptions::rank_of.
+  double seconds(const Splits& splits, const nn::Recomputation& recompute = {},
+                 const std::vector<int>& rank_of = {}) const;
+  /// The order of ranks that sends few bytes between nodes.
+  RankPlacement place(const Splits& splits, const nn::Recomputation& recompute) const;
+  /// Bytes of the rank that takes most, as memory(), with ranks in another order.
+  double placed_bytes(const Splits& splits, const nn::Recomputation& recompute, const std::vector<int>& rank_of) const;
   /// The blocks with which the strategy fits. Empty if no blocks do.
   std::optional<nn::PricedRecomputation> recompute(const Splits& splits) const;
 

@@ -1,6 +1,5 @@
 # The local kernels: included by nn/CMakeLists.txt, paths relative to it. A backend that is off is not compiled.
 set(ALONI_NN_LOCAL_PURE_HEADERS
-    local/blas_library.hpp
     local/channel_sums.hpp
     local/convolution_choice.hpp
     local/convolution_problem.hpp
@@ -27,7 +26,6 @@ set(ALONI_NN_LOCAL_HEADERS
     local/pooling.hpp
     local/resampling.hpp)
 set(ALONI_NN_LOCAL_PURE_SOURCES
-    local/blas_library.cpp
     local/convolution_choice.cpp
     local/convolution_problem.cpp
     local/detail/depthwise_kernels.cpp

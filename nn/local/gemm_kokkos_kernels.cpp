@@ -1,3 +1,4 @@
+#include <aloni/core/blas_functions.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/detail/gemm_backends.hpp>
 
@@ -5,17 +6,6 @@
 
 #include <algorithm>
 #include <type_traits>
-
-#ifdef KOKKOSKERNELS_ENABLE_TPL_BLAS
-extern "C" {
-void F77_BLAS_MANGLE(sgemm, SGEMM)(const char*, const char*, const int*, const int*, const int*, const float*,
-                                   const float*, const int*, const float*, const int*, const float*, float*,
-                                   const int*);
-void F77_BLAS_MANGLE(dgemm, DGEMM)(const char*, const char*, const int*, const int*, const int*, const double*,
-                                   const double*, const int*, const double*, const int*, const double*, double*,
-                                   const int*);
-}
-#endif
 
 namespace aloni::nn::local::detail {
 
@@ -27,17 +17,10 @@ namespace {
 /// has rows, so it computes the transposed product.
 template <class T>
 void blas_gemm(const GemmArguments<T>& g) {
-  const auto text = [](Transpose op) { return op == Transpose::yes ? "T" : "N"; };
-  const int m = static_cast<int>(g.c.columns), n = static_cast<int>(g.c.rows), k = static_cast<int>(g.k);
-  const int a = static_cast<int>(g.b.stride), b = static_cast<int>(g.a.stride), c = static_cast<int>(g.c.stride);
-  const auto call = [&](auto* gemm) {
-    gemm(text(g.op_b), text(g.op_a), &m, &n, &k, &g.alpha, g.b.data, &a, g.a.data, &b, &g.beta, g.c.data, &c);
-  };
-  if constexpr (std::is_same_v<T, float>) {
-    call(F77_BLAS_MANGLE(sgemm, SGEMM));
-  } else {
-    call(F77_BLAS_MANGLE(dgemm, DGEMM));
-  }
+  const auto letter = [](Transpose op) { return op == Transpose::yes ? 'T' : 'N'; };
+  blas::gemm(letter(g.op_b), letter(g.op_a), static_cast<int>(g.c.columns), static_cast<int>(g.c.rows),
+             static_cast<int>(g.k), g.alpha, g.b.data, static_cast<int>(g.b.stride), g.a.data,
+             static_cast<int>(g.a.stride), g.beta, g.c.data, static_cast<int>(g.c.stride));
 }
 
 constexpr Index rows_per_unit = 16;  // parts are whole units of rows, or of columns

@@ -52,6 +52,11 @@ MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
     throw InvalidArgument("aloni::nn::Network", "options.direct_bytes", std::to_string(costs.direct_bytes),
                           "at least 0");
   }
+  if (options.bucket_bytes) costs.bucket_bytes = *options.bucket_bytes;
+  if (costs.bucket_bytes < 1) {
+    throw InvalidArgument("aloni::nn::Network", "options.bucket_bytes", std::to_string(costs.bucket_bytes),
+                          "at least 1");
+  }
   return costs;
 }
 
@@ -74,6 +79,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.fuse_batch_norm", o.fuse_batch_norm);
   values.add("options.schedule_seed", o.schedule_seed);
   values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
+  values.add("options.bucket_bytes", o.bucket_bytes ? std::to_string(*o.bucket_bytes) : std::string("default"));
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.dropout_seed", o.dropout_seed);
   check(o.recompute, static_cast<int>(description.layers.size()), "aloni::nn::Network");

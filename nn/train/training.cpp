@@ -82,7 +82,10 @@ auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
 
 template <class T>
 NetworkOptions Training<T>::make_network_options() const {
-  NetworkOptions options{.backend = options_.backend, .update = waits_for_all() && options_.accumulate == 1};
+  NetworkOptions options{.backend = options_.backend,
+                         .update = waits_for_all() && options_.accumulate == 1,
+                         .bucket_bytes = options_.bucket_bytes,
+                         .largest_overhead = options_.largest_overhead};
   if (options_.recompute.empty() && options_.memory_limit == 0) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));
@@ -313,9 +316,7 @@ template <class T>
 void Training<T>::finish_report() {
   if (step_seconds_.empty()) step_seconds_ = timed_step_seconds_;
   if (!step_seconds_.empty()) {
-    const auto middle = step_seconds_.begin() + std::ssize(step_seconds_) / 2;
-    std::nth_element(step_seconds_.begin(), middle, step_seconds_.end());
-    report_.step_seconds = *middle;
+    report_.step_seconds = TimedSteps::median_after_warm_up(step_seconds_);
     report_.samples_per_second = static_cast<double>(trained_) / train_seconds_;
   }
   report_.peak_memory_bytes = maximum(static_cast<std::uint64_t>(peak_memory_bytes()));

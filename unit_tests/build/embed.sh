@@ -32,7 +32,8 @@ configure() {
     -D CMAKE_CXX_COMPILER="$compiler" -D Kokkos_DIR="$kokkos" -D ALONI_SOURCE="$source" \
     -D PROGRAM="$source/examples/first_steps/main.cpp" -D aloni_ENABLE_DEBUG_CHECKS="${checks:-OFF}" \
     -D aloni_ENABLE_CUDA=OFF -D aloni_ENABLE_NCCL=OFF -D aloni_ENABLE_UCX=OFF \
-    -D aloni_ENABLE_ONEDNN=OFF -D aloni_ENABLE_KOKKOSKERNELS=OFF -D aloni_ENABLE_ZLIB=OFF "$@"
+    -D aloni_ENABLE_ONEDNN=OFF -D aloni_ENABLE_KOKKOSKERNELS=OFF -D aloni_ENABLE_LAPACK=OFF \
+    -D aloni_ENABLE_ZLIB=OFF "$@"
 }
 
 echo "-- FetchContent"

@@ -2,6 +2,7 @@
 # Rules that no compiler checks. Each is tried on a sample first: a pattern that matches nothing would never complain.
 # - Good guest: the library's sources do not use MPI_COMM_WORLD, print nothing and end no process.
 # - Words of CUDA and NCCL appear only in files named for them, and in a short list of others.
+# - docs/porting.md lists exactly the files that may contain words of CUDA and NCCL.
 # - Lines of C++, CMake, Python and shell have at most 120 columns, comments too.
 #   source_rules.sh <source folder>
 set -euo pipefail
@@ -57,9 +58,17 @@ complain "library sources must not print, end the process or use MPI_COMM_WORLD"
 # spaces Kokkos has, and info_command prints the options of the build.
 device='[cC][uU][dD][aA]|nccl|NCCL|cublas|cudnn[A-Z]'
 try device 3 'cudaEvent_t e;' '#ifdef KOKKOS_ENABLE_CUDA' 'ncclComm_t c;  // comment'
-mapfile -t files < <({ printf '%s\n' "${library[@]}"; sources tools; } | grep -vE '(cuda|nccl|cudnn)[^/]*(/|$)' |
-  grep -vE '^(core/queue_mark|core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$')
+named='(cuda|nccl|cudnn)[^/]*(/|$)'
+others='^(core/queue_mark|core/comm/device/native_stream|views/detail/instantiate)\.hpp$|^tools/info_command\.cpp$'
+mapfile -t files < <({ printf '%s\n' "${library[@]}"; sources tools; } | grep -vE "$named|$others")
 complain "words of CUDA belong into files named for it" "$(code_with "$device" "${files[@]}")"
+
+# The first cell of a row of the tables of files; docs/porting.md has them in its first two sections.
+listed=$(sed '/^## What each interface/,$d' docs/porting.md | sed -nE 's/^\| `([^`]+)` \|.*/\1/p' | sort)
+present=$({ printf '%s\n' "${library[@]}"; sources tools; } | grep -E "$named|$others" | sort)
+[[ $listed == *core/cuda_queue_mark.hpp* ]] || { echo "found no table of files in docs/porting.md"; exit 1; }
+complain "docs/porting.md lists other files (<) than those that may contain words of CUDA (>)" \
+  "$(diff <(echo "$listed") <(echo "$present") | grep '^[<>]')"
 
 mapfile -t files < <(sources core views tasks halo nn model tools bench examples unit_tests
   find CMakeLists.txt .ci cmake core views tasks halo nn model tools bench examples unit_tests scripts -type f \

@@ -10,7 +10,8 @@
 - All rows of a table have as many cells as its headings. A cell has at most 80 characters; a link counts by its text.
 - The figures between `<!-- figures: PROGRAM NAME -->` and `<!-- end of figures -->` are those of PROGRAM:
   bench/report.py from docs/performance.json, scripts/guarantees.py from docs/guarantees.json, scripts/scaling.py from
-  docs/scaling.json. docs/performance.md, docs/guarantees.md and docs/scaling.md have every section of their programs.
+  docs/scaling.json, scripts/ptxas_table.py from docs/ptxas.json. docs/performance.md, docs/guarantees.md,
+  docs/scaling.md and docs/device_kernels.md have every section of their programs. No kernel of docs/ptxas.json spills.
 Prints each finding as file:line. Fails if there is any.
 """
 import json
@@ -24,6 +25,7 @@ findings = []
 sys.dont_write_bytecode = True
 sys.path[:0] = [str(root / "bench"), str(root / "scripts")]
 import guarantees
+import ptxas_table
 import scaling
 from figures import tables
 from figures.sections import SECTIONS
@@ -38,6 +40,7 @@ FIGURES = (  # the program's marks and tables, its data, the command that writes
     (tables, "docs/performance.json", "bench/report.py --tables"),
     (guarantees, "docs/guarantees.json", "scripts/guarantees.py"),
     (scaling, "docs/scaling.json", "scripts/scaling.py --tables"),
+    (ptxas_table, "docs/ptxas.json", "scripts/ptxas_table.py --tables"),
 )
 LONGEST_CELL = 80
 BUILT = ("build/",)  # exists only after a build
@@ -207,6 +210,9 @@ for path in checked:
 check_sections(root / "docs/performance.md", tables.MARKED, SECTIONS)
 check_sections(root / "docs/guarantees.md", guarantees.MARKED, [*guarantees.SECTIONS, "cost"])
 check_sections(root / "docs/scaling.md", scaling.MARKED, scaling.SECTIONS)
+check_sections(root / "docs/device_kernels.md", ptxas_table.MARKED, ptxas_table.SECTIONS)
+for fault in ptxas_table.faults_of(figures["docs/ptxas.json"]):
+    find(root / "docs/ptxas.json", 1, fault)
 check_codemap(root / "README.md")
 print("\n".join(findings) or f"{len(checked)} documents agree with the tree")
 sys.exit(1 if findings else 0)

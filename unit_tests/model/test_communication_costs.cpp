@@ -1,5 +1,7 @@
 #include <aloni/model/communication.hpp>
 
+#include <aloni/core/comm/all_reduce_traffic.hpp>
+
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -124,6 +126,60 @@ TEST(CommunicationCosts, SumsOnAHostKeepTheCoreBusy) {
 
   machine.planning.on_host = false;
   EXPECT_DOUBLE_EQ(reduction_cost(work, machine, description_of(machine, 4)).finish, 4e-6);
+}
+
+/// A machine whose links were fitted by a calibration with two ranks.
+Machine calibrated() {
+  Machine machine = generic_machine();
+  machine.ranks_per_node = 4;
+  machine.all_reduces = {{.ranks = 2, .nodes = 1, .measurements = {{comm::AllReduceAlgorithm::ring, 1024, 1e-3, 0}}}};
+  return machine;
+}
+
+TEST(AllReduces, MeasuredOnesComeFirst) {
+  const Machine machine = calibrated();
+  EXPECT_EQ(description_of(machine, 2).tuning, machine.all_reduces.front());
+}
+
+TEST(AllReduces, FitsOfTheLinksDecideForOtherRanks) {
+  using A = comm::AllReduceAlgorithm;
+  const Machine machine = calibrated();
+  const auto tuning = description_of(machine, 8).tuning;
+  ASSERT_TRUE(tuning);
+  EXPECT_EQ(tuning->ranks, 8);
+  EXPECT_EQ(tuning->nodes, 2);
+  EXPECT_LT(tuning->measured_seconds(A::direct, 1024), 0);  // two nodes share no memory
+  for (const A a : {A::recursive_doubling, A::rabenseifner, A::ring, A::hierarchical})
+    EXPECT_DOUBLE_EQ(tuning->measured_seconds(a, 1 << 20), all_reduce_seconds(a, 1 << 20, 8, 2, machine));
+  // One node: the hierarchy has one level.
+  const auto one_node = description_of(machine, 4).tuning;
+  ASSERT_TRUE(one_node);
+  EXPECT_LT(one_node->measured_seconds(A::hierarchical, 1024), 0);
+  EXPECT_GT(one_node->measured_seconds(A::direct, 1024), 0);
+  // A hierarchy needs equal nodes.
+  EXPECT_LT(description_of(machine, 6).tuning->measured_seconds(A::hierarchical, 1024), 0);
+}
+
+TEST(AllReduces, TheFasterLinkOfAMachineChangesTheAlgorithmOfAPlan) {
+  const auto algorithm = [](double latency, double seconds_per_byte) {
+    Machine machine = calibrated();
+    machine.ranks_per_node = 1;
+    machine.links[static_cast<std::size_t>(LinkKind::between_nodes)] = {latency, seconds_per_byte, 0};
+    const MachineDescription description = description_of(machine, 8);
+    const std::vector<std::vector<int>> nodes{{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}};
+    return comm::AllReduceChooser(nodes, true, description.tuning)(1 << 16, 4).algorithm;
+  };
+  EXPECT_EQ(algorithm(1, 1e-12), comm::AllReduceAlgorithm::recursive_doubling);    // the fewest messages
+  EXPECT_NE(algorithm(1e-9, 1e-6), comm::AllReduceAlgorithm::recursive_doubling);  // the fewest bytes
+}
+
+TEST(AllReduces, WithoutMeasurementsConstantsDecide) {
+  Machine machine = calibrated();
+  machine.all_reduces.clear();
+  EXPECT_FALSE(description_of(machine, 8).tuning);
+  Machine device = calibrated();
+  device.planning.on_host = false;  // its library chooses
+  EXPECT_FALSE(description_of(device, 8).tuning);
 }
 
 }  // namespace test_communication_costs

@@ -1,6 +1,7 @@
 #include <aloni/model/layer_costs.hpp>
 
 #include <aloni/halo/transfer_plan.hpp>
+#include <aloni/model/detail/node_map.hpp>
 #include <aloni/model/simulate.hpp>
 #include <aloni/nn/models.hpp>
 
@@ -52,19 +53,26 @@ TEST(LayerCosts, CountTheTrafficOfARedistributionAsItsPlanDoes) {
     views::Extents extents;
     for (const Dim d : views::all_dims) extents[d] = 1 + static_cast<Index>(random() % 9);
     const Pair from = random_pair(extents, ranks, true, random), to = random_pair(extents, ranks, true, random);
+    MachineDescription machine = machine_of_nodes(ranks, per_node);
+    if (random() % 2 == 0)  // as a job may have them
+      for (int& node : machine.nodes) node = static_cast<int>(random() % 4);
+    const detail::NodeMap nodes(machine, ranks, 0);
+    const auto node_of = [&](int r) { return machine.nodes[static_cast<std::size_t>(r)]; };
+    std::string places;
+    for (const int node : machine.nodes) places += " " + std::to_string(node);
     for (int rank = 0; rank < ranks; ++rank) {
       SCOPED_TRACE("seed " + std::to_string(seed) + ", case " + std::to_string(i) + ": " +
                    to_string(from.distribution) + " to " + to_string(to.distribution) + ", rank " +
-                   std::to_string(rank) + ", " + std::to_string(per_node) + " on a node");
+                   std::to_string(rank) + ", nodes of the ranks" + places);
       const halo::TransferPlan plan = halo::plan_redistribution(from.distribution, to.distribution, rank);
       RedistributionTraffic expected;
       expected.self = static_cast<double>(halo::count(plan).local_elements);
       for (const halo::Message& m : plan.receives) {
-        const bool near = m.peer / per_node == rank / per_node;
+        const bool near = node_of(m.peer) == node_of(rank);
         (near ? expected.node : expected.far) += static_cast<double>(m.elements);
         (near ? expected.node_messages : expected.far_messages) += 1;
       }
-      const RedistributionTraffic found = received_traffic(from.layout, to.layout, rank, per_node);
+      const RedistributionTraffic found = received_traffic(from.layout, to.layout, rank, nodes.company(rank));
       ASSERT_DOUBLE_EQ(found.self, expected.self);
       ASSERT_DOUBLE_EQ(found.node, expected.node);
       ASSERT_DOUBLE_EQ(found.far, expected.far);

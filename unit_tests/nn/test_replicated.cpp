@@ -187,6 +187,8 @@ std::vector<Change> changes_of_options() {
       number("checkpoint keep", &CheckpointOptions::keep),
       number("checkpoint resume", &CheckpointOptions::resume),
       {Call::train, "recompute", [](Arguments& a, Dice&) { a.options.recompute = "*"; }},
+      {Call::train, "bucket_bytes", [](Arguments& a, Dice&) { a.options.bucket_bytes = 4096; }},
+      {Call::train, "largest_overhead", [](Arguments& a, Dice&) { a.options.largest_overhead = 0.5; }},
       {Call::train, "memory_limit", [](Arguments& a, Dice&) { a.options.memory_limit = Index{1} << 40; }},
       {Call::train, "checkpoint folder", [](Arguments& a, Dice&) { a.options.checkpoint.folder = "other"; }},
       {Call::network, "samples", [](Arguments& a, Dice& dice) { a.samples += dice(1, 9); }},
@@ -204,6 +206,8 @@ std::vector<Change> changes_of_options() {
        }},
       {Call::network, "options.direct_bytes",
        [](Arguments& a, Dice& dice) { a.network_options.direct_bytes = dice(0, 1000); }},
+      {Call::network, "options.bucket_bytes",
+       [](Arguments& a, Dice& dice) { a.network_options.bucket_bytes = dice(1, 1000); }},
       {Call::network, "options.largest_overhead",
        [](Arguments& a, Dice& dice) { a.network_options.largest_overhead = 0.125 * static_cast<double>(dice(1, 9)); }},
   };

@@ -9,6 +9,7 @@
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/step_times.hpp>
+#include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/nn/trainer.hpp>
 
 #include <gtest/gtest.h>
@@ -210,6 +211,12 @@ TEST(StepTimes, OfATrainingStartAfterFiveStepsOrWithTheLastSteps) {
   EXPECT_EQ(timed_steps({.batch = 8, .steps = 6, .timed_steps = 3}), (Labels{"step 4", "step 5", "step 6"}));
   EXPECT_EQ(timed_steps({.batch = 8, .steps = 2, .timed_steps = 3}), (Labels{"step 1", "step 2"}));
   EXPECT_EQ(timed_steps({.batch = 8, .steps = 2}), Labels{"none"});
+}
+
+TEST(StepTimes, MedianLeavesOutTheWarmUp) {
+  EXPECT_EQ(TimedSteps::median_after_warm_up({9}), 9);
+  EXPECT_EQ(TimedSteps::median_after_warm_up({9, 2, 1}), 2);
+  EXPECT_EQ(TimedSteps::median_after_warm_up({9, 9, 9, 9, 9, 1, 2, 3, 4, 5, 6}), 4);
 }
 
 }  // namespace test_step_times

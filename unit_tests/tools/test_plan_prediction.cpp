@@ -33,7 +33,7 @@ PlanRequest request(const std::string& model, const std::string& split, const mo
 nn::Strategy mixed() { return nn::Strategy::parse("*1 h4\n* n4\n", "mixed"); }
 
 PlanSummary predicted(PlanRequest& r, const model::Machine& machine, bool chooses) {
-  std::optional<model::StrategyChoice> choice;
+  std::optional<PlanChoice> choice;
   if (chooses) choice = choose(r, machine);
   PlanSummary summary = summarise(r);
   summary.prediction = predict(r, summary, machine, choice);
@@ -120,6 +120,61 @@ TEST(PlanPrediction, HasTheSameFiguresInJson) {
   json = nlohmann::json::parse(to_json(r, summary));
   EXPECT_FALSE(json.contains("step_seconds"));
   EXPECT_FALSE(json["layers"][0].contains("seconds"));
+}
+
+/// Nodes of four ranks. A byte between nodes takes far longer than one within a node.
+model::Machine slow_network() {
+  model::Machine machine = model::find_machine("x86_server");
+  machine.ranks_per_node = 4;
+  machine.links[static_cast<std::size_t>(model::LinkKind::between_nodes)] = {1e-6, 1e-8, 1e-7};
+  return machine;
+}
+
+nn::NetworkDescription plane() {
+  const nn::Window window = nn::square_window(2, 3, 1, 1);
+  return {.spatial_rank = 2,
+          .input = views::make_extents(1, {256, 256}, 4),
+          .layers = {{"a", nn::Convolution{4, window}, {"input"}}, {"b", nn::Convolution{4, window}, {"a"}}},
+          .loss = nn::Loss::mean_squared_error};
+}
+
+TEST(PlanPrediction, PlansTheRanksThatTheSearchHasPlaced) {
+  const model::Machine machine = slow_network();
+  PlanRequest r = request("lenet5", "1", machine, 16);
+  r.network = plane();
+  r.batch = 1;
+  const PlanSummary summary = predicted(r, machine, true);
+  const PlanPrediction& p = *summary.prediction;
+  ASSERT_EQ(p.rank_of.size(), 16U) << p.placement_reason;
+  EXPECT_EQ(r.machine->nodes, description_of(machine, 16, p.rank_of).nodes);
+  const auto json = nlohmann::json::parse(to_json(r, summary));
+  EXPECT_EQ(json["placement"]["rank_of"], p.rank_of);
+  EXPECT_EQ(json["placement"]["node_of_rank"], r.machine->nodes);
+  EXPECT_EQ(json["placement"]["reason"], p.placement_reason);
+  EXPECT_THAT(to_text(r, summary), AllOf(HasSubstr("placement  placed: "), HasSubstr("node 0: ranks 0 ")));
+
+  PlanRequest given = request("lenet5", "h4w4", machine, 16);
+  given.network = plane();
+  const PlanSummary in_order = predicted(given, machine, false);
+  EXPECT_TRUE(in_order.prediction->rank_of.empty());
+  EXPECT_EQ(in_order.prediction->placement_reason, "in order: the strategy is given");
+}
+
+TEST(PlanPrediction, SaysWhoDecidedTheLimits) {
+  model::Machine machine = slow_network();
+  machine.name = "x86";
+  machine.ranks_per_node = 1;
+  machine.links[static_cast<std::size_t>(model::LinkKind::between_nodes)] = {1e-2, 1e-12, 0};
+  PlanRequest chosen = request("resnet18", "n4", machine, 4), given = chosen, without = chosen;
+  const PlanSummary of_chosen = predicted(chosen, machine, true), of_given = predicted(given, machine, false);
+  const PlanPrediction& p = *of_chosen.prediction;
+  EXPECT_GT(p.bucket_bytes, machine.planning.bucket_bytes) << p.limits_reason;  // the latency is high
+  EXPECT_EQ(chosen.machine->bucket_bytes, p.bucket_bytes);
+  EXPECT_THAT(to_text(chosen, of_chosen), HasSubstr("limits     by "));
+  EXPECT_EQ(nlohmann::json::parse(to_json(chosen, of_chosen))["limits"]["bucket_bytes"], p.bucket_bytes);
+  EXPECT_EQ(of_given.prediction->bucket_bytes, machine.planning.bucket_bytes);
+  EXPECT_THAT(to_text(given, of_given), HasSubstr("limits     by x86: those of its file"));
+  EXPECT_THAT(to_text(without, summarise(without)), HasSubstr("limits     constants, no machine"));
 }
 
 TEST(PlanPrediction, SaysThatTheMachineHasTooLittleMemory) {

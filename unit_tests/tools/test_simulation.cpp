@@ -68,6 +68,28 @@ TEST(Simulation, IsFasterWithMoreOfTheResourceThatLimits) {
   EXPECT_GT(seconds({.flops = 0.5}), before);
 }
 
+TEST(Simulation, HasThePlacementOfRanks) {
+  SimulationRequest r = request("mesh1k");
+  r.network = nn::make_model("mesh1k", {.input = views::make_extents(1, {256, 256}, 18)});
+  r.machine.ranks_per_node = 4;
+  r.machine.links[static_cast<std::size_t>(model::LinkKind::between_nodes)] = {1e-6, 1e-8, 1e-7};
+  // A job with ranks that are dealt to nodes one by one.
+  for (int i = 0; i < 16; ++i) r.machine.planning.nodes.push_back(i % 4);
+  r.cases = {{.ranks = 16, .batch = 4}};
+  const SimulatedCase chosen = simulate_case(r, r.cases.front());
+  ASSERT_EQ(chosen.rank_of.size(), 16U) << chosen.placement_reason;
+  const auto json = nlohmann::json::parse(to_json(r, {chosen}));
+  EXPECT_EQ(json["placement"]["rank_of"], chosen.rank_of);
+  EXPECT_EQ(json["placement"]["node_of_rank"], description_of(r.machine, 16, chosen.rank_of).nodes);
+  EXPECT_THAT(to_text(r, {chosen}), AllOf(HasSubstr("placement  placed: "), HasSubstr("limits     by x86_server:")));
+  EXPECT_LE(longest_line(to_text(r, {chosen})), 100U);
+
+  const SimulatedCase given = simulate_case(r, on_ranks(16, "n4h2w2", 4));
+  EXPECT_TRUE(given.rank_of.empty());
+  EXPECT_EQ(given.placement_reason, "in order: the strategy is given");
+  EXPECT_LT(chosen.step.seconds, given.step.seconds);
+}
+
 TEST(Simulation, OfAShareOfANodeDoesNotShareItsMemoryWithAbsentRanks) {
   const SimulationRequest r = request("resnet18");
   EXPECT_LT(simulated(r, on_ranks(1, "1", 1)).step.seconds, simulated(r, on_ranks(64, "n64", 64)).step.seconds);
@@ -141,12 +163,12 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
   const auto json = nlohmann::ordered_json::parse(to_json(r, results));
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_THAT(names,
-              testing::ElementsAre("ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor",
-                                   "link_bandwidth_factor", "step_seconds", "forward_seconds", "backward_seconds",
-                                   "update_seconds", "exposed_communication_seconds", "samples_per_second",
-                                   "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
-                                   "recompute_reason", "kernel_sources", "layers", "cases", "run"));
+  EXPECT_THAT(names, testing::ElementsAre("ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor",
+                                          "link_bandwidth_factor", "step_seconds", "forward_seconds",
+                                          "backward_seconds", "update_seconds", "exposed_communication_seconds",
+                                          "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank",
+                                          "feasible", "reason", "recompute_reason", "placement", "limits",
+                                          "kernel_sources", "layers", "cases", "run"));
   EXPECT_EQ(json["cases"].size(), 1U);
   EXPECT_EQ(json["cases"][0]["step_seconds"], json["step_seconds"]);
   EXPECT_EQ(json["step_seconds"], results[0].step.seconds);

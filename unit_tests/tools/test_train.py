@@ -210,9 +210,46 @@ class Train(unittest.TestCase):
         self.assertEqual(len(kept), 1)
         self.assertIn("chosen before", train().out)
         self.assertNotIn("chosen before", train("--batch", "16").out)  # another training
+        on_machine = train("--machine", "x86_server")
+        self.assertEqual(on_machine.code, 0, on_machine.err)
+        self.assertNotIn("chosen before", on_machine.out)
+        self.assertIn("chosen before", train("--machine", "x86_server").out)
         kept[0].write_text("{")
         self.assertIn("is damaged; chosen anew", train().out)
         self.assertIn("chosen before", train().out)
+
+    def test_ranks_in_another_order_train_the_same_samples(self):
+        def train(steps, *arguments):
+            path = os.path.join(self.folder, "out.json")
+            result = finish(start([MPIRUN, "-n", "4", COMMAND, "--ranks-per-node", "2", "train", "--data", DATA,
+                                   "--batch", "8", "--schedule", "constant", "--progress", "none", "--json", path,
+                                   "--steps", steps, *arguments],
+                                  env=os.environ | {"XDG_CACHE_HOME": self.folder}), 100)
+            self.assertEqual(result.code, 0, result.out + result.err)
+            with open(path) as file:
+                return json.load(file)["losses"], result.out
+
+        def keep(order):
+            kept = json.loads(file.read_text()) | {"strategy": "* h2w2\n", "source": "h2w2", "rank_of": order}
+            file.write_text(json.dumps(kept))
+
+        train("1")
+        file, = pathlib.Path(self.folder, "aloni", "strategies").iterdir()
+        keep([])
+        expected, out = train("6")
+        self.assertIn("chosen before", out)
+        keep([0, 2, 1, 3])
+        placed = ["--checkpoint", os.path.join(self.folder, "checkpoint")]
+        before, out = train("3", *placed)
+        self.assertIn("chosen before", out)
+        keep([])
+        after, _ = train("6", *placed, "--resume")
+        for losses in (before, after):
+            for loss, other in zip(losses, expected):
+                self.assertAlmostEqual(loss, other, delta=1e-4 * other)
+        self.assertEqual((len(before), len(after)), (3, 6))
+        keep([0, 1, 1, 3])
+        self.assertIn("is damaged; chosen anew", train("1")[1])
 
     def test_prefers_a_file_to_a_grid_with_its_name(self):
         with open(os.path.join(self.folder, "h2"), "w") as text:

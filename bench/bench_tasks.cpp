@@ -1,0 +1,186 @@
+// Times the task runtime, and the tile factorisations beside BLAS and LAPACK, on rank 0 alone.
+//
+//   task/independent/w1        one empty task without dependences; wN: N workers
+//   task/three/w1              one empty task that waits for three others
+//   task/rule/w1               one empty task of a Cholesky factorisation, whose dependences come from formulas
+//   cholesky/double/n2048/t256 the factorisation of 2,048 rows in tiles of 256
+//   potrf/double/n2048         that of LAPACK by as many threads
+//   gemm/double/n2048          the matrix product of BLAS by as many threads: the bound of both
+//
+// Threads of the factorisations: as many as one call of BLAS uses (OMP_NUM_THREADS). Times of tasks include making the
+// runtime and starting its threads; items_per_second are tasks per second.
+#include "support/benchmark.hpp"
+
+#include <aloni/core/blas_functions.hpp>
+#include <aloni/core/blas_library.hpp>
+#include <aloni/core/host_random.hpp>
+#include <aloni/tasks/cholesky.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace aloni::bench {
+namespace {
+
+using tasks::TileMatrix;
+using views::TileDistribution;
+
+constexpr int empty_tasks = 20000;
+
+/// Checks that every task runs, and times a run.
+template <class Tasks>
+Case empty_run(std::shared_ptr<const Tasks> tasks, Index count, int workers) {
+  const auto run = [tasks, count, workers] {
+    if (tasks::Runtime(*tasks, [](const tasks::Task&, int) {}, {.workers = workers}).run().tasks != count)
+      throw std::runtime_error("bench_tasks: a task did not run");
+  };
+  run();
+  return {.run = run, .items = static_cast<double>(count), .on_first_rank = true};
+}
+
+Case independent(int workers) {
+  auto graph = std::make_shared<tasks::TaskGraph>();
+  for (int t = 0; t < empty_tasks; ++t) graph->add({tasks::Kernel::other, t, 0, 0}, {});
+  return empty_run<tasks::TaskGraph>(graph, empty_tasks, workers);
+}
+
+/// Task t reads the tiles of three random tasks among the hundred before it, and writes its own.
+Case three_dependences(int workers) {
+  auto graph = std::make_shared<tasks::TaskGraph>();
+  std::uint64_t next = 0;
+  for (int t = 0; t < empty_tasks; ++t) {
+    std::vector<tasks::TileAccess> accesses{{{0, t, 0}, tasks::Access::write}};
+    while (t >= 3 && accesses.size() < 4) {
+      const int reach = std::min(t, 100);
+      const tasks::TileAccess read{
+          {0, t - 1 - static_cast<int>(random::host_integer(1, 0, next++) % static_cast<std::uint64_t>(reach)), 0}};
+      if (std::find(accesses.begin(), accesses.end(), read) == accesses.end()) accesses.push_back(read);
+    }
+    graph->add({tasks::Kernel::other, t, 0, 0}, accesses);
+    if (t >= 3 && graph->predecessors(t).size() != 3) throw std::runtime_error("bench_tasks: not three dependences");
+  }
+  return empty_run<tasks::TaskGraph>(graph, empty_tasks, workers);
+}
+
+Case rule(int workers) {
+  constexpr Index tiles = 48;
+  return empty_run<tasks::TaskRule>(std::make_shared<tasks::CholeskyRule>(tiles, 256),
+                                    tiles * (tiles + 1) * (tiles + 2) / 6, workers);
+}
+
+double element(Index i, Index j, Index n) {
+  const auto index = static_cast<std::uint64_t>(std::max(i, j)) << 32 | static_cast<std::uint64_t>(std::min(i, j));
+  return random::host_uniform(1, 0, index) + (i == j ? static_cast<double>(n) : 0);
+}
+
+double cholesky_flops(Index n) { return std::pow(static_cast<double>(n), 3) / 3; }
+
+int blas_threads() { return std::max(1, blas_library().threads); }
+
+template <class T>
+struct Potrf {
+  Index n;
+  std::vector<T> matrix = std::vector<T>(static_cast<std::size_t>(n * n)), factor = matrix;
+
+  explicit Potrf(Index rows) : n(rows) {
+    for (Index j = 0; j < n; ++j)
+      for (Index i = 0; i < n; ++i) matrix[static_cast<std::size_t>(j * n + i)] = static_cast<T>(element(i, j, n));
+  }
+  void run() {
+    if (blas::potrf('L', static_cast<int>(n), factor.data(), static_cast<int>(n)) != 0)
+      throw std::runtime_error("bench_tasks: potrf failed");
+  }
+};
+
+template <class T>
+Case potrf(Index n) {
+  auto state = std::make_shared<Potrf<T>>(n);
+  return {.run = [state] { state->run(); },
+          .flops = cholesky_flops(n),
+          .counters = {{"threads", blas_threads()}},
+          .on_first_rank = true,
+          .before = [state] { state->factor = state->matrix; }};
+}
+
+template <class T>
+Case cholesky(Index n, Index tile) {
+  struct State {
+    TileMatrix<T> matrix, factor;
+  };
+  const TileDistribution tiles(n, n, tile);
+  auto state = std::make_shared<State>(
+      State{TileMatrix<T>(tiles, tasks::TilePart::lower), TileMatrix<T>(tiles, tasks::TilePart::lower)});
+  state->matrix.fill([n](Index i, Index j) { return element(i, j, n); });
+  const auto run = [state] { tasks::cholesky(state->factor, {.workers = blas_threads()}); };
+  state->factor.copy_from(state->matrix);
+  run();
+  Potrf<T> reference(n);
+  reference.factor = reference.matrix;
+  reference.run();
+  std::vector<T> found(static_cast<std::size_t>(n * n));
+  state->factor.copy_to(found.data(), n);
+  for (Index j = 0; j < n; ++j)
+    for (Index i = j; i < n; ++i) {
+      const auto at = static_cast<std::size_t>(j * n + i);
+      if (!(std::abs(found[at] - reference.factor[at]) <=
+            100 * std::sqrt(static_cast<T>(n)) * std::numeric_limits<T>::epsilon()))
+        throw std::runtime_error("bench_tasks: the factor differs from that of LAPACK");
+    }
+  return {.run = run,
+          .flops = cholesky_flops(n),
+          .counters = {{"threads", blas_threads()}},
+          .on_first_rank = true,
+          .before = [state] { state->factor.copy_from(state->matrix); }};
+}
+
+template <class T>
+Case gemm(Index n) {
+  struct State {
+    std::vector<T> a, b, c;
+  };
+  const auto size = static_cast<std::size_t>(n * n);
+  auto state = std::make_shared<State>(State{std::vector<T>(size, 1), std::vector<T>(size, 1), std::vector<T>(size)});
+  const auto run = [state, n = static_cast<int>(n)] {
+    blas::gemm('N', 'T', n, n, n, T(1), state->a.data(), n, state->b.data(), n, T(0), state->c.data(), n);
+  };
+  run();
+  if (state->c.front() != static_cast<T>(n) || state->c.back() != static_cast<T>(n))
+    throw std::runtime_error("bench_tasks: a wrong product");
+  return {.run = run,
+          .flops = 2 * std::pow(static_cast<double>(n), 3),
+          .counters = {{"threads", blas_threads()}},
+          .on_first_rank = true};
+}
+
+template <class T>
+void register_type(const comm::Communicator& world, const std::string& type) {
+  constexpr std::pair<Index, Index> sizes[] = {{512, 128}, {2048, 256}, {4096, 256}, {8192, 256}};
+  for (const auto& [n, tile] : sizes) {
+    const std::string size = type + "/n" + std::to_string(n);
+    add_timed(world, "cholesky/" + size + "/t" + std::to_string(tile),
+              [n = n, tile = tile] { return cholesky<T>(n, tile); });
+    add_timed(world, "potrf/" + size, [n = n] { return potrf<T>(n); });
+    add_timed(world, "gemm/" + size, [n = n] { return gemm<T>(n); });
+  }
+}
+
+}  // namespace
+
+void register_benchmarks(const comm::Communicator& world) {
+  for (const int workers : {1, 2}) {
+    const std::string suffix = "/w" + std::to_string(workers);
+    add_timed(world, "task/independent" + suffix, [workers] { return independent(workers); });
+    add_timed(world, "task/three" + suffix, [workers] { return three_dependences(workers); });
+    add_timed(world, "task/rule" + suffix, [workers] { return rule(workers); });
+  }
+  register_type<double>(world, "double");
+  register_type<float>(world, "float");
+}
+
+}  // namespace aloni::bench

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+"""Measures the strategies of a training beside the cost model: is the prediction right, and is the automatic one best?
+
+  bench/strategies.py --machine FILE.json                    all networks on two ranks
+  bench/strategies.py --machine FILE.json --only mesh        networks whose name contains `mesh`
+  bench/strategies.py --machine FILE.json --turns 5          each strategy five times, in turns
+  bench/strategies.py --machine FILE.json --launcher "bench/two_hosts.sh run 1"
+  bench/strategies.py --machine FILE.json --json FILE        the figures as JSON too
+
+Needs aloni_command of the host preset, and a machine file that `aloni calibrate` wrote with the same launcher. No
+network here is part of a calibration. `measured` is the median over turns of the median step without the input, on the
+slowest rank; `predicted` is the time of the cost model. The automatic strategy is chosen once per network, with an
+empty cache, and its choice is not part of the times. The last lines have the mean error of all predictions, and for
+each network the automatic strategy against the fastest uniform one.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+
+from figures.run import ONE_THREAD, ROOT, clean_environment
+
+CASES = {  # name: (arguments, steps of a run)
+    "lenet5": (["--model", "lenet5", "--batch", "128"], 200),
+    "mesh1k 256²": (["--model", "mesh1k", "--input", "256x256x18", "--batch", "2"], 12),
+    "mesh1k 512²": (["--model", "mesh1k", "--input", "512x512x18", "--batch", "2"], 10),
+    "resnet18 64²": (["--model", "resnet18", "--input", "64x64x3", "--batch", "4"], 14),
+    "densenet121 32²": (["--model", "densenet121", "--input", "32x32x3", "--batch", "8"], 14),
+    "unet2d 64²": (["--model", "unet2d", "--input", "64x64x3", "--batch", "2"], 14),
+    "cosmoflow 32³": (["--model", "cosmoflow", "--input", "32x32x32x4", "--batch", "2"], 60),
+}
+UNIFORM, AUTOMATIC = ("n2", "h2", "w2", "f2", "c2"), "automatic"
+NEAR = 1.05  # largest time of the automatic strategy, as a multiple of the fastest uniform one
+
+
+def run(options, folder, arguments, steps, strategy):
+    """The `comparison` of a training, or its error as text."""
+    path = pathlib.Path(folder) / "out.json"
+    path.unlink(missing_ok=True)
+    chosen = [] if strategy == AUTOMATIC else ["--strategy", strategy]
+    done = subprocess.run([*shlex.split(options.launcher), str(options.build / "bin/aloni"), "train", *arguments,
+                           *chosen, "--data", "synthetic", "--steps", str(steps), "--machine", str(options.machine),
+                           "--compare", "--progress", "none", "--json", str(path)],
+                          cwd=ROOT, env=clean_environment() | ONE_THREAD | {"XDG_CACHE_HOME": folder},
+                          capture_output=True, text=True, check=False)
+    if done.returncode == 0 and path.exists():
+        return json.loads(path.read_text(encoding="utf-8"))["comparison"]
+    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("aloni: ")]
+    return lines[0] if lines else f"exit status {done.returncode}"
+
+
+def measure(options, arguments, steps):
+    """{strategy: {"measured_seconds", "predicted_seconds"} or {"error"}}, each strategy in each turn."""
+    found = {strategy: {"measured": []} for strategy in (*UNIFORM, AUTOMATIC)}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(options.turns):
+            order = list(found) if turn % 2 == 0 else list(reversed(found))
+            for strategy in order:
+                result = run(options, folder, arguments, steps, strategy)
+                if isinstance(result, str):
+                    found[strategy]["error"] = result
+                else:
+                    found[strategy]["measured"].append(result["step"]["measured_seconds"])
+                    found[strategy]["predicted_seconds"] = result["step"]["predicted_seconds"]
+    for times in found.values():
+        measured = times.pop("measured")
+        if measured:
+            times["measured_seconds"] = statistics.median(measured)
+    return found
+
+
+def judge(found):
+    """(fastest uniform strategy, time of the automatic one as a multiple of its time); None if one is missing."""
+    uniform = {s: found[s]["measured_seconds"] for s in UNIFORM if "measured_seconds" in found[s]}
+    if not uniform or "measured_seconds" not in found[AUTOMATIC]:
+        return None
+    best = min(uniform, key=uniform.get)
+    return best, found[AUTOMATIC]["measured_seconds"] / uniform[best]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machine", type=pathlib.Path, required=True)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--launcher", default="scripts/mpirun -n 2")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/host")
+    parser.add_argument("--json", type=pathlib.Path)
+    options = parser.parse_args()
+    options.machine = options.machine.resolve()
+    if not options.machine.exists():
+        parser.error(f"--machine {options.machine}: no such file; aloni calibrate --output writes one")
+    cases = {name: case for name, case in CASES.items() if options.only in name}
+    if not cases or options.turns < 1:
+        names = ", ".join(CASES)
+        parser.error(f"--only {options.only}, --turns {options.turns}: expected a part of one of {names}; 1 or more")
+
+    figures, errors = {}, []
+    print(f"{'network':16} {'strategy':10} {'predicted':>10} {'measured':>10} {'error':>8}")
+    for name, (arguments, steps) in cases.items():
+        figures[name] = found = measure(options, arguments, steps)
+        for strategy, times in found.items():
+            if "measured_seconds" not in times:
+                print(f"{name:16} {strategy:10} {times['error']}")
+                continue
+            error = times["predicted_seconds"] / times["measured_seconds"] - 1
+            errors.append(abs(error))
+            print(f"{name:16} {strategy:10} {1e3 * times['predicted_seconds']:7.2f} ms "
+                  f"{1e3 * times['measured_seconds']:7.2f} ms {100 * error:+6.1f} %", flush=True)
+    print()
+    failed = not errors
+    if errors:
+        print(f"error of {len(errors)} predictions: mean {100 * statistics.mean(errors):.1f} %, "
+              f"worst {100 * max(errors):.1f} %")
+    for name, found in figures.items():
+        verdict = judge(found)
+        failed |= verdict is None or verdict[1] > NEAR
+        text = f"automatic: {verdict[1]:.2f} × the time of {verdict[0]}, the best uniform one" if verdict else "missing"
+        print(f"{name:16} {text}")
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return os.EX_OK if not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

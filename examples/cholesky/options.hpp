@@ -1,0 +1,93 @@
+#pragma once
+// The command line.
+#include <aloni/core/error.hpp>
+#include <aloni/core/index.hpp>
+
+#include <charconv>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace cholesky {
+
+using aloni::Index;
+
+constexpr const char* usage =
+    "cholesky: factorises a symmetric positive definite matrix, A = L L^T, by tasks on tiles\n"
+    "  --n N             rows of a matrix that the program makes (2048)\n"
+    "  --matrix FILE     read the matrix instead: Matrix Market (.mtx) or NumPy (.npy); only its lower triangle "
+    "counts\n"
+    "  --tile B          rows of a tile (256)\n"
+    "  --precision TYPE  double (default) or float\n"
+    "  --workers W       threads (all processors)\n"
+    "  --repeat R        factorise R times and report the fastest (3)\n"
+    "  --seed S          run the tasks in a random order that the dependences allow; the same bits\n"
+    "  --json FILE       write the results as JSON\n"
+    "  --svg FILE        draw the times of the tasks of the fastest run\n"
+    "  --trace FILE      write them as Chrome trace events, for ui.perfetto.dev\n"
+    "  --memory BYTES    not available yet\n";
+
+struct Options {
+  Index n = 2048, tile = 256, repeat = 3;
+  int workers = 0;
+  std::uint64_t seed = 0;
+  bool single = false;  ///< float
+  bool help = false;
+  std::string matrix, json, svg, trace;
+};
+
+/// Throws InvalidArgument, and Unsupported for --memory.
+inline Options parse(int argc, char** argv) {
+  const auto bad = [](std::string_view flag, std::string_view value, const char* expectation) {
+    throw aloni::InvalidArgument("cholesky", std::string(flag), std::string(value), expectation);
+  };
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view flag = argv[i];
+    const auto value = [&]() -> std::string_view {
+      if (i + 1 == argc) bad(flag, "", "a value behind it");
+      return argv[++i];
+    };
+    const auto number = [&](Index most) {
+      const std::string_view text = value();
+      Index n = 0;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+      if (error != std::errc{} || end != text.data() + text.size() || n < 1 || n > most)
+        bad(flag, text, ("a number from 1 to " + std::to_string(most)).c_str());
+      return n;
+    };
+    if (flag == "--n") {
+      options.n = number(1 << 20);
+    } else if (flag == "--tile") {
+      options.tile = number(1 << 15);
+    } else if (flag == "--repeat") {
+      options.repeat = number(1000);
+    } else if (flag == "--workers") {
+      options.workers = static_cast<int>(number(1024));
+    } else if (flag == "--seed") {
+      options.seed = static_cast<std::uint64_t>(number(Index{1} << 62));
+    } else if (flag == "--precision") {
+      const std::string_view type = value();
+      if (type != "float" && type != "double") bad(flag, type, "float or double");
+      options.single = type == "float";
+    } else if (flag == "--matrix") {
+      options.matrix = value();
+    } else if (flag == "--json") {
+      options.json = value();
+    } else if (flag == "--svg") {
+      options.svg = value();
+    } else if (flag == "--trace") {
+      options.trace = value();
+    } else if (flag == "--memory") {
+      throw aloni::Unsupported("cholesky", "--memory", std::string(value()),
+                               "no limit: the whole matrix must fit into memory until limits exist");
+    } else if (flag == "--help") {
+      options.help = true;
+    } else {
+      bad("argument", flag, "one of those that --help lists");
+    }
+  }
+  return options;
+}
+
+}  // namespace cholesky

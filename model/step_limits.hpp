@@ -1,0 +1,39 @@
+#pragma once
+// Limits by which a step is planned, where a machine knows better than the constants of the library: the size of the
+// buckets of gradients, and whether convolutions compute their interior before their ghosts arrive.
+//
+//   const StepLimits limits = choose_step_limits(net, layers, machine, kernels, {.step = step});
+//   machine.planning.bucket_bytes = limits.bucket_bytes;       // TrainOptions::bucket_bytes of a training
+//   step.largest_overhead = limits.largest_overhead;           // TrainOptions::largest_overhead
+//
+// Large buckets save the latency of sums, small ones start earlier beside the backward pass. An interior hides the time
+// of messages, and costs calls of kernels. simulate() prices the steps with a few values of each. Pure.
+#include <aloni/core/index.hpp>
+#include <aloni/model/kernel_times.hpp>
+#include <aloni/model/machine.hpp>
+#include <aloni/model/simulate.hpp>
+#include <aloni/nn/network_description.hpp>
+#include <aloni/nn/network_plan.hpp>
+
+#include <optional>
+#include <string>
+
+namespace aloni::model {
+
+struct StepLimits {
+  Index bucket_bytes = 0;                       ///< MachineDescription::bucket_bytes
+  std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead; empty: the limits of the machine
+  double seconds = 0, seconds_before = 0;       ///< of a step: with these limits, and with those given
+  std::string reason = {};                      ///< one line: the limits that differ, and the gain
+};
+
+/// StepOptions::largest_overhead for convolutions that never compute an interior first, and that always do.
+inline constexpr double interior_at_once = 0, interior_always_first = 10;
+
+/// The given limits, those of the machine and of `options`, unless others make the step at least 1 % faster.
+/// @pre `layers` was made from `network`. Throws as simulate().
+StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
+                              const Machine& machine, const KernelTimes& kernels,
+                              const SimulationOptions& options = {});
+
+}  // namespace aloni::model

@@ -1,0 +1,97 @@
+#include <aloni/tasks/detail/tile_kernels.hpp>
+
+#include <aloni/core/blas_functions.hpp>
+#include <aloni/core/error.hpp>
+
+#include <cmath>
+#include <string>
+
+namespace aloni::tasks::detail {
+
+namespace {
+
+template <class T>
+[[noreturn]] void refuse_pivot(const char* operation, const views::Tile& tile, Index column, T pivot,
+                               const char* expectation) {
+  throw FactorisationError(operation, "tile " + to_string(tile) + ", column " + std::to_string(column),
+                           "pivot " + std::to_string(pivot), expectation);
+}
+
+/// Returns the first column whose pivot is 0 or not finite, or -1. LAPACK has no factorisation without pivoting, so
+/// halves are factorised and BLAS does the rest, as in Toledo, "Locality of reference in LU decomposition with partial
+/// pivoting", SIAM Journal on Matrix Analysis and Applications 18 (1997).
+template <class T>
+int factorise(T* a, int n, int stride) {
+  constexpr int smallest = 16;
+  if (n <= smallest) {
+    for (int k = 0; k < n; ++k) {
+      const T pivot = a[k * stride + k];
+      if (pivot == T(0) || !std::isfinite(pivot)) return k;
+      for (int i = k + 1; i < n; ++i) a[k * stride + i] /= pivot;
+      for (int j = k + 1; j < n; ++j) {
+        const T factor = a[j * stride + k];
+        for (int i = k + 1; i < n; ++i) a[j * stride + i] -= a[k * stride + i] * factor;
+      }
+    }
+    return -1;
+  }
+  const int n1 = (n / 2 + smallest - 1) / smallest * smallest, n2 = n - n1;
+  T* const right = a + static_cast<Index>(n1) * stride;
+  if (const int column = factorise(a, n1, stride); column >= 0) return column;
+  blas::trsm('L', 'L', 'N', 'U', n1, n2, a, stride, right, stride);
+  blas::trsm('R', 'U', 'N', 'N', n2, n1, a, stride, a + n1, stride);
+  blas::gemm('N', 'N', n2, n2, n1, T(-1), a + n1, stride, right, stride, T(1), right + n1, stride);
+  const int column = factorise(right + n1, n2, stride);
+  return column < 0 ? column : n1 + column;
+}
+
+}  // namespace
+
+void check_kernels(const char*) {}
+
+template <class T>
+void potrf(const char* operation, TileBlock<T> a, const views::Tile& tile, Index first_column) {
+  constexpr const char* expectation = "a positive definite matrix, whose pivots are above 0 and finite";
+  const auto pivot = [&](int column) { return a.data[static_cast<Index>(column) * a.stride + column]; };
+  const int columns = blas::potrf('L', a.columns, a.data, a.stride);
+  // OpenBLAS takes the root of NaN for a pivot.
+  for (int j = 0; j < (columns > 0 ? columns - 1 : a.columns); ++j)
+    if (!std::isfinite(pivot(j))) refuse_pivot(operation, tile, first_column + j, pivot(j), expectation);
+  if (columns > 0) refuse_pivot(operation, tile, first_column + columns - 1, pivot(columns - 1), expectation);
+}
+
+template <class T>
+void getrf(const char* operation, TileBlock<T> a, const views::Tile& tile, Index first_column) {
+  const int column = factorise(a.data, a.columns, a.stride);
+  if (column >= 0)
+    refuse_pivot(operation, tile, first_column + column, a.data[static_cast<Index>(column) * a.stride + column],
+                 "a matrix that needs no pivoting, with pivots other than 0 and finite");
+}
+
+template <class T>
+void trsm(char side, char triangle, char op, char diagonal, ConstBlock<T> a, TileBlock<T> b) {
+  blas::trsm(side, triangle, op, diagonal, b.rows, b.columns, a.data, a.stride, b.data, b.stride);
+}
+
+template <class T>
+void subtract_square(ConstBlock<T> a, TileBlock<T> c) {
+  blas::syrk('L', 'N', c.columns, a.columns, T(-1), a.data, a.stride, T(1), c.data, c.stride);
+}
+
+template <class T>
+void subtract_product(char op_a, ConstBlock<T> a, char op_b, ConstBlock<T> b, TileBlock<T> c) {
+  blas::gemm(op_a, op_b, c.rows, c.columns, op_a == 'N' ? a.columns : a.rows, T(-1), a.data, a.stride, b.data, b.stride,
+             T(1), c.data, c.stride);
+}
+
+#define INSTANTIATE(T)                                                        \
+  template void potrf(const char*, TileBlock<T>, const views::Tile&, Index);  \
+  template void getrf(const char*, TileBlock<T>, const views::Tile&, Index);  \
+  template void trsm<T>(char, char, char, char, ConstBlock<T>, TileBlock<T>); \
+  template void subtract_square<T>(ConstBlock<T>, TileBlock<T>);              \
+  template void subtract_product<T>(char, ConstBlock<T>, char, ConstBlock<T>, TileBlock<T>);
+INSTANTIATE(float)
+INSTANTIATE(double)
+#undef INSTANTIATE
+
+}  // namespace aloni::tasks::detail

@@ -1,0 +1,52 @@
+#pragma once
+// Tile LU factorisation without pivoting: A = L U, where L has ones on its diagonal. Both replace A.
+//
+//   TileMatrix<double> a(TileDistribution(n, n, 256));
+//   lu(a, {.workers = 2});
+//   solve(Factors::lu, a, b);       // tasks/solve.hpp
+//
+// Only for matrices that need no pivoting, for example diagonally dominant ones. For others small pivots make the
+// errors as large as the result; LAPACK's getrf pivots.
+//
+// Source: the same tasks with pivoting between tiles are algorithm 3 of Buttari, Langou, Kurzak and Dongarra, "A class
+// of parallel tiled linear algebra algorithms for multicore architectures", Parallel Computing 35 (2009).
+#include <aloni/tasks/runtime.hpp>
+#include <aloni/tasks/tile_matrix.hpp>
+
+namespace aloni::tasks {
+
+/// The tasks of the factorisation of a matrix of tiles × tiles, as formulas. Tiles are those of matrix 0.
+/// For each k: getrf(k); trsm(i,k) and trsm_row(k,j) for i, j > k; gemm(i,j,k) for i, j > k.
+class LuRule final : public TaskRule {
+ public:
+  /// @pre 0 ≤ tiles ≤ max_task_coordinate + 1, tile ≥ 1: rows of a tile, for costs. Throws InvalidArgument.
+  LuRule(Index tiles, Index tile);
+
+  std::vector<TileId> tiles() const override;
+  std::int32_t writes(const TileId& tile) const override;
+  Task writer_of(const TileVersion& version) const override;
+  TileVersion output(const Task& task) const override;
+  void append_accesses(const Task& task, std::vector<TileAccess>& accesses) const override;
+  std::int32_t count_predecessors(const Task& task) const override;
+  void append_successors(const Task& task, std::vector<Task>& successors) const override;
+  void append_roots(std::vector<Task>& roots) const override;
+  double cost(const Task& task) const override;
+  double critical_path(const Task& task) const override;
+
+ private:
+  std::int32_t tiles_;
+  double unit_;  ///< a third of the cube of the rows of a tile
+};
+
+/// The same tasks as a graph, in the order of the serial algorithm. @pre as for LuRule
+TaskGraph lu_graph(Index tiles, Index tile);
+
+/// Replaces `a` by L and U. Bits and threads as for cholesky().
+/// @pre as many rows as columns, a.part() is whole. Throws InvalidArgument.
+/// Throws FactorisationError that names the tile and the column of the first pivot that is 0 or not finite; `a` then
+/// holds a part of the work. Throws Unsupported in builds without aloni_ENABLE_LAPACK, and for more than one rank.
+/// options.owns and options.worker_scope must be empty. Not collective.
+template <class T>
+RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options = {});
+
+}  // namespace aloni::tasks

@@ -1,0 +1,32 @@
+#pragma once
+// Solves A x = b with the factors of cholesky() or lu(), tile by tile.
+//
+//   TileMatrix<double> b(TileDistribution(n, 1, 256));
+//   solve(Factors::cholesky, a, b, {.workers = 2});      // b holds x
+//
+// Forward substitution with L, then backward substitution with Lᵀ or U. Both are one graph: the second begins where the
+// first has ended, without a barrier between them.
+#include <aloni/tasks/runtime.hpp>
+#include <aloni/tasks/tile_matrix.hpp>
+
+namespace aloni::tasks {
+
+/// The factors that a matrix holds.
+enum class Factors {
+  cholesky,  ///< L in the lower triangle; A = L Lᵀ
+  lu         ///< L without its diagonal of ones, and U; A = L U
+};
+
+/// The tasks for a matrix of tiles × tiles and a right-hand side of tiles × columns tiles. The factors are matrix 0 of
+/// the graph, the right-hand side is matrix 1. `tile`: rows of a tile, for costs.
+/// @pre as for CholeskyRule, and the same for columns. Throws InvalidArgument.
+TaskGraph solve_graph(Factors kind, Index tiles, Index columns, Index tile);
+
+/// Replaces b by the solution of A x = b for each column of b. Bits and threads as for cholesky().
+/// @pre a has as many rows as columns; b has the rows and the tiles of a, and b.part() is whole
+/// Throws InvalidArgument. Throws Unsupported as cholesky() does. Factors that are not finite are not found.
+/// options.owns and options.worker_scope must be empty. Not collective.
+template <class T>
+RunReport solve(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b, const RuntimeOptions& options = {});
+
+}  // namespace aloni::tasks

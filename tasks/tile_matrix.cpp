@@ -1,0 +1,60 @@
+#include <aloni/tasks/tile_matrix.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <limits>
+
+namespace aloni::tasks {
+
+template <class T>
+TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank)
+    : distribution_(distribution), part_(part), rank_(rank) {
+  constexpr const char* operation = "aloni::tasks::TileMatrix";
+  if (rank < 0 || rank >= distribution.ranks())
+    throw InvalidArgument(operation, "rank", std::to_string(rank),
+                          "from 0 to " + std::to_string(distribution.ranks() - 1));
+  if (distribution.tile() > std::numeric_limits<int>::max())
+    throw InvalidArgument(operation, "tile", std::to_string(distribution.tile()),
+                          "less than 2^31 rows: BLAS counts in int");
+  if (part == TilePart::lower && distribution.rows() != distribution.columns())
+    throw InvalidArgument(operation, "distribution", to_string(distribution),
+                          "as many rows as columns, if only lower tiles have memory");
+  const Index per_line = static_cast<Index>(alignment / sizeof(T));
+  for (const views::Tile& t : distribution.tiles_of(rank)) {
+    offsets_.push_back(elements_);
+    if (has(t)) elements_ += ceil_div(distribution.height(t.row) * distribution.width(t.column), per_line) * per_line;
+  }
+  void* const memory = ::operator new (static_cast<std::size_t>(bytes()), std::align_val_t{alignment});
+  data_.reset(static_cast<T*>(memory));
+  std::fill_n(data_.get(), elements_, T(0));
+}
+
+template <class T>
+void TileMatrix<T>::copy_from(const T* matrix, Index stride) {
+  for_each_tile([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
+    for (Index j = 0; j < columns; ++j)
+      std::copy_n(matrix + (first_column + j) * stride + first_row, rows, tile(t) + j * rows);
+  });
+}
+
+template <class T>
+void TileMatrix<T>::copy_from(const TileMatrix& other) {
+  if (other.distribution_ != distribution_ || other.part_ != part_ || other.rank_ != rank_)
+    throw InvalidArgument("aloni::tasks::TileMatrix::copy_from", "other", to_string(other.distribution_),
+                          "the tiles of this matrix, " + to_string(distribution_) + ", on the same rank");
+  std::copy_n(other.data_.get(), elements_, data_.get());
+}
+
+template <class T>
+void TileMatrix<T>::copy_to(T* matrix, Index stride) const {
+  for_each_tile([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
+    for (Index j = 0; j < columns; ++j)
+      std::copy_n(tile(t) + j * rows, rows, matrix + (first_column + j) * stride + first_row);
+  });
+}
+
+template class TileMatrix<float>;
+template class TileMatrix<double>;
+
+}  // namespace aloni::tasks

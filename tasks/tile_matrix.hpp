@@ -1,0 +1,90 @@
+#pragma once
+// TileMatrix: the tiles of a matrix that this rank owns. Each tile lies in one piece of memory, column-major: a kernel
+// then touches few pages, and a tile is one message.
+//
+//   TileMatrix<double> a(TileDistribution(n, n, 256), TilePart::lower);
+//   a.fill([&](Index i, Index j) { return kernel(i, j); });
+//   cholesky(a, {.workers = 2});
+//
+// Instantiated for float and double.
+#include <aloni/views/tile_distribution.hpp>
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <vector>
+
+namespace aloni::tasks {
+
+/// The tiles that have memory.
+enum class TilePart {
+  whole,
+  lower  ///< those on and below the diagonal: all that a symmetric matrix needs
+};
+
+template <class T>
+class TileMatrix {
+ public:
+  /// All elements are 0. `rank`: whose tiles to keep.
+  /// @pre 0 ≤ rank < distribution.ranks(); distribution.tile() < 2^31, since BLAS counts in int
+  /// @pre for TilePart::lower as many rows as columns
+  /// Throws InvalidArgument, and std::bad_alloc. Not collective.
+  explicit TileMatrix(const views::TileDistribution& distribution, TilePart part = TilePart::whole, int rank = 0);
+
+  const views::TileDistribution& distribution() const { return distribution_; }
+  TilePart part() const { return part_; }
+  int rank() const { return rank_; }
+  /// Whether the tile has memory here.
+  bool has(const views::Tile& t) const {
+    return distribution_.contains(t) && distribution_.owner(t) == rank_ &&
+           (part_ == TilePart::whole || t.row >= t.column);
+  }
+  /// The elements of a tile: (i, j) is tile(t)[j * height + i], where height is distribution().height(t.row).
+  /// @pre has(t)
+  T* tile(const views::Tile& t) { return data_.get() + offset(t); }
+  const T* tile(const views::Tile& t) const { return data_.get() + offset(t); }
+  /// Bytes of all tiles of this rank.
+  Index bytes() const { return elements_ * static_cast<Index>(sizeof(T)); }
+
+  /// Sets each element that has memory to f(row, column), counted in the whole matrix.
+  template <class F>
+  void fill(F&& f) {
+    for_each_tile([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
+      T* const elements = tile(t);
+      for (Index j = 0; j < columns; ++j)
+        for (Index i = 0; i < rows; ++i) elements[j * rows + i] = static_cast<T>(f(first_row + i, first_column + j));
+    });
+  }
+
+  /// Copies from a column-major matrix of the whole shape. The upper triangle inside diagonal tiles is copied too.
+  /// @pre stride ≥ rows of the matrix
+  void copy_from(const T* matrix, Index stride);
+  /// Copies all tiles. @pre equal distribution, part and rank. Throws InvalidArgument.
+  void copy_from(const TileMatrix& other);
+  /// Copies the elements that have memory to a column-major matrix of the whole shape. Others are left as they are.
+  void copy_to(T* matrix, Index stride) const;
+
+ private:
+  static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector
+  struct Free {
+    void operator()(T* data) const { ::operator delete (data, std::align_val_t{alignment}); }
+  };
+
+  Index offset(const views::Tile& t) const { return offsets_[static_cast<std::size_t>(distribution_.position(t))]; }
+  /// f(tile, first row, first column, rows, columns) for each tile with memory.
+  template <class F>
+  void for_each_tile(F&& f) const {
+    const Index b = distribution_.tile();
+    for (const views::Tile& t : distribution_.tiles_of(rank_))
+      if (has(t)) f(t, t.row * b, t.column * b, distribution_.height(t.row), distribution_.width(t.column));
+  }
+
+  views::TileDistribution distribution_;
+  TilePart part_;
+  int rank_;
+  std::vector<Index> offsets_;  ///< by TileDistribution::position
+  Index elements_ = 0;
+  std::unique_ptr<T, Free> data_;
+};
+
+}  // namespace aloni::tasks

@@ -1,0 +1,35 @@
+#include <aloni/tools/placement_text.hpp>
+
+#include <fmt/format.h>
+
+#include <cstddef>
+#include <map>
+
+namespace aloni::tools {
+
+std::string placement_text(const std::string& reason, const std::vector<int>& rank_of, const std::vector<int>& nodes) {
+  std::string text = fmt::format("placement  {}\n", reason);
+  if (rank_of.empty() || nodes.empty()) return text;
+  std::map<int, std::string> ranks;  // of each node
+  for (std::size_t r = 0; r < nodes.size(); ++r) ranks[nodes[r]] += fmt::format(" {}", r);
+  constexpr std::size_t most_columns = 98;
+  std::string line;
+  std::size_t shown = 0;
+  for (const auto& [node, numbers] : ranks) {
+    const std::string more = fmt::format("{}node {}: ranks{}", shown == 0 ? "           " : "; ", node, numbers);
+    if (line.size() + more.size() > most_columns) break;
+    line += more;
+    ++shown;
+  }
+  if (shown == 0) return text;
+  return text + line + (shown < ranks.size() ? "; …\n" : "\n");
+}
+
+std::string limits_text(const std::string& machine, const std::string& reason) {
+  constexpr std::size_t columns = 100;
+  std::string text = fmt::format("limits     by {}: {}", machine, reason);
+  if (text.size() > columns) text = fmt::format("limits     by {}:\n           {}", machine, reason);
+  return text + "\n";
+}
+
+}  // namespace aloni::tools

@@ -1,0 +1,15 @@
+#pragma once
+// The choices of a machine besides splits, as lines for people: the places of ranks on nodes, limits of a step.
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+
+/// One line with the reason. If ranks are placed, another line with the ranks of the first nodes. At most 100 columns,
+/// line breaks included. `nodes`: of each rank; empty: all ranks are on one node.
+std::string placement_text(const std::string& reason, const std::vector<int>& rank_of, const std::vector<int>& nodes);
+
+/// One line, or two if it would have more than 100 columns: the machine, and the reason for its limits.
+std::string limits_text(const std::string& machine, const std::string& reason);
+
+}  // namespace aloni::tools

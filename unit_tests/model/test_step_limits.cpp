@@ -1,0 +1,107 @@
+#include "round_times.hpp"
+
+#include <aloni/model/step_limits.hpp>
+#include <aloni/nn/models.hpp>
+
+#include <gmock/gmock.h>
+
+#include <optional>
+#include <string>
+
+namespace aloni::model {
+namespace test_step_limits {
+
+using testing::HasSubstr;
+
+nn::NetworkDescription small_resnet() {
+  return nn::make_model("resnet18", {.input = views::make_extents(1, {32, 32}, 3)});
+}
+
+/// Devices, each in its own node. Only messages between nodes take time.
+Machine devices(double latency, double seconds_per_byte) {
+  Machine machine = free_machine();
+  machine.name = "devices";
+  machine.planning.on_host = false;
+  machine.ranks_per_node = 1;
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)] = {latency, seconds_per_byte, 0};
+  return machine;
+}
+
+StepLimits limits_of(const std::string& split, int ranks, const Machine& machine, const KernelTimes& kernels,
+                     const SimulationOptions& options = {}) {
+  const auto net = small_resnet();
+  return choose_step_limits(net, layers_of(net, split, ranks, ranks), machine, kernels, options);
+}
+
+double simulated(const std::string& split, int ranks, Machine machine, const KernelTimes& kernels,
+                 const StepLimits& limits) {
+  const auto net = small_resnet();
+  machine.planning.bucket_bytes = limits.bucket_bytes;
+  SimulationOptions options;
+  options.step.largest_overhead = limits.largest_overhead;
+  return simulate(net, layers_of(net, split, ranks, ranks), machine, kernels, options).seconds;
+}
+
+TEST(StepLimits, LatencyMakesBucketsLarger) {
+  Machine machine = devices(1e-2, 1e-12);
+  machine.planning.on_host = true;  // cores take part in each step of a sum
+  const RoundTimes fast(0);
+  const StepLimits limits = limits_of("n4", 4, machine, fast);
+  EXPECT_EQ(limits.bucket_bytes, Index{16} << 20);
+  EXPECT_LT(limits.seconds, 0.9 * limits.seconds_before);
+  EXPECT_DOUBLE_EQ(limits.seconds, simulated("n4", 4, machine, fast, limits));
+  EXPECT_THAT(limits.reason, HasSubstr("buckets of 16 MiB, not 1 MiB; a step takes "));
+  EXPECT_FALSE(limits.largest_overhead);
+}
+
+// The last bucket is summed when no kernel is left. A smaller one leaves less.
+TEST(StepLimits, BandwidthMakesBucketsSmaller) {
+  Machine machine = devices(0, 2e-9);
+  machine.planning.bucket_bytes = Index{16} << 20;
+  const RoundTimes kernels(1e-3);
+  const StepLimits limits = limits_of("n4", 4, machine, kernels);
+  EXPECT_EQ(limits.bucket_bytes, Index{4} << 20);
+  EXPECT_LT(limits.seconds, limits.seconds_before);
+}
+
+TEST(StepLimits, ConstantsAreKeptWhereNothingIsGained) {
+  for (const auto& [split, ranks] : {std::pair("1", 1), std::pair("n2", 2), std::pair("h2", 2)}) {
+    const StepLimits limits = limits_of(split, ranks, devices(0, 0), RoundTimes(1e-3));
+    EXPECT_EQ(limits.bucket_bytes, Index{1} << 20) << split;
+    EXPECT_FALSE(limits.largest_overhead) << split;
+    EXPECT_EQ(limits.seconds, limits.seconds_before) << split;
+    EXPECT_THAT(limits.reason, HasSubstr("as given")) << split;
+  }
+}
+
+/// The decision about interiors of two ranks on two nodes, from a given limit. Four convolutions of 18 MFLOP each.
+std::optional<double> overhead_for(double latency, const KernelTimes& kernels, double given) {
+  const nn::Window window = nn::square_window(2, 3, 1, 1);
+  nn::NetworkDescription net{.spatial_rank = 2,
+                             .input = views::make_extents(1, {256, 256}, 4),
+                             .layers = {},
+                             .loss = nn::Loss::mean_squared_error};
+  for (const char* const name : {"a", "b", "c", "d"}) {
+    const std::string source = net.layers.empty() ? "input" : net.layers.back().name;
+    net.layers.push_back({name, nn::Convolution{4, window}, {source}});
+  }
+  Machine machine = devices(latency, 0);
+  machine.planning.on_host = true;
+  SimulationOptions options;
+  options.step.largest_overhead = given;
+  return choose_step_limits(net, layers_of(net, "h2", 2, 1), machine, kernels, options).largest_overhead;
+}
+
+TEST(StepLimits, SlowMessagesPutInteriorsFirst) {
+  const RoundTimes kernels(0, 1e-9);  // 9 ms for each convolution
+  EXPECT_EQ(overhead_for(5e-3, kernels, interior_at_once), interior_always_first);
+  EXPECT_EQ(overhead_for(0, kernels, interior_at_once), interior_at_once);  // nothing to hide
+}
+
+TEST(StepLimits, ExpensiveCallsPutNoInteriorFirst) {
+  const RoundTimes calls(1e-3);  // of any box
+  EXPECT_EQ(overhead_for(0, calls, interior_always_first), interior_at_once);
+}
+
+}  // namespace test_step_limits
+}  // namespace aloni::model

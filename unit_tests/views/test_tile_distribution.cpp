@@ -1,0 +1,91 @@
+#include <aloni/views/tile_distribution.hpp>
+
+#include <aloni/core/error.hpp>
+#include <aloni/views/process_grid.hpp>
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+namespace aloni::views {
+namespace test_tile_distribution {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(TileDistribution, KnowsTheSizesOfBorderTiles) {
+  struct Case {
+    Index rows, columns, tile, tile_rows, tile_columns, last_height, last_width;
+  };
+  for (const Case& c : {Case{1000, 1000, 256, 4, 4, 232, 232}, Case{1024, 512, 256, 4, 2, 256, 256},
+                        Case{5, 7, 10, 1, 1, 5, 7}, Case{10, 1, 3, 4, 1, 1, 1}, Case{3, 4, 1, 3, 4, 1, 1}}) {
+    const TileDistribution d(c.rows, c.columns, c.tile);
+    EXPECT_EQ(d.tile_rows(), c.tile_rows) << to_string(d);
+    EXPECT_EQ(d.tile_columns(), c.tile_columns) << to_string(d);
+    EXPECT_EQ(d.height(c.tile_rows - 1), c.last_height) << to_string(d);
+    EXPECT_EQ(d.width(c.tile_columns - 1), c.last_width) << to_string(d);
+    EXPECT_EQ(d.height(0), std::min(c.tile, c.rows)) << to_string(d);
+  }
+}
+
+TEST(TileDistribution, DealsTilesToTheGridCyclically) {
+  const TileDistribution d(70, 50, 10, {2, 3});
+  const int owners[7][5] = {{0, 1, 2, 0, 1}, {3, 4, 5, 3, 4}, {0, 1, 2, 0, 1}, {3, 4, 5, 3, 4},
+                            {0, 1, 2, 0, 1}, {3, 4, 5, 3, 4}, {0, 1, 2, 0, 1}};
+  for (Index i = 0; i < 7; ++i)
+    for (Index j = 0; j < 5; ++j) EXPECT_EQ(d.owner({i, j}), owners[i][j]) << i << " " << j;
+  EXPECT_THAT(d.tiles_of(5), ElementsAre(Tile{1, 2}, Tile{3, 2}, Tile{5, 2}));
+  EXPECT_THAT(d.tiles_of(3), ElementsAre(Tile{1, 0}, Tile{3, 0}, Tile{5, 0}, Tile{1, 3}, Tile{3, 3}, Tile{5, 3}));
+}
+
+TEST(TileDistribution, RanksOwnEachTileOnceInTheOrderOfPositions) {
+  for (const TileGrid grid : {TileGrid{1, 1}, TileGrid{2, 3}, TileGrid{4, 1}, TileGrid{3, 5}})
+    for (const Index rows : {0, 1, 31, 40})
+      for (const Index columns : {1, 20, 33}) {
+        const TileDistribution d(rows, columns, 10, grid);
+        Index tiles = 0;
+        for (int rank = 0; rank < d.ranks(); ++rank) {
+          const std::vector<Tile> own = d.tiles_of(rank);
+          EXPECT_EQ(static_cast<Index>(own.size()), d.tile_rows_of(rank) * d.tile_columns_of(rank));
+          for (std::size_t i = 0; i < own.size(); ++i) {
+            EXPECT_TRUE(d.contains(own[i]));
+            EXPECT_EQ(d.owner(own[i]), rank);
+            EXPECT_EQ(d.position(own[i]), static_cast<Index>(i)) << to_string(d) << " " << to_string(own[i]);
+          }
+          tiles += static_cast<Index>(own.size());
+        }
+        EXPECT_EQ(tiles, d.tile_rows() * d.tile_columns()) << to_string(d);
+      }
+}
+
+TEST(TileDistribution, RanksBeyondTheTilesOwnNothing) {
+  const TileDistribution d(10, 10, 10, {2, 2});
+  EXPECT_EQ(d.tiles_of(0).size(), 1U);
+  for (int rank = 1; rank < 4; ++rank) EXPECT_THAT(d.tiles_of(rank), IsEmpty());
+  EXPECT_FALSE(d.contains({1, 0}));
+  EXPECT_FALSE(d.contains({0, -1}));
+}
+
+TEST(TileDistribution, ChoosesTheSquarestGrid) {
+  const std::pair<int, TileGrid> cases[] = {{1, {1, 1}}, {2, {1, 2}},  {6, {2, 3}},
+                                            {7, {1, 7}}, {16, {4, 4}}, {24, {4, 6}}};
+  for (const auto& [ranks, grid] : cases) EXPECT_EQ(squarest_grid(ranks), grid) << ranks;
+  EXPECT_THROW(squarest_grid(0), InvalidArgument);
+}
+
+TEST(TileDistribution, RefusesWrongSizesWithTheirNames) {
+  EXPECT_THROW(TileDistribution(-1, 4, 2), InvalidArgument);
+  EXPECT_THROW(TileDistribution(Index{1} << 40, Index{1} << 40, 2), InvalidArgument);
+  EXPECT_THROW(TileDistribution(4, 4, 2, {0, 1}), InvalidArgument);
+  EXPECT_THROW(TileDistribution(4, 4, 2, {1 << 20, 1 << 20}), InvalidArgument);
+  try {
+    TileDistribution(4, 4, 0);
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_STREQ(e.what(), "aloni::views::TileDistribution: tile = 0: expected at least 1 row and column");
+  }
+  EXPECT_EQ(to_string(TileDistribution(1000, 1000, 256, {2, 3})), "1000x1000 in tiles of 256 over 2x3 ranks");
+}
+
+}  // namespace test_tile_distribution
+}  // namespace aloni::views

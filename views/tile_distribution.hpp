@@ -1,0 +1,101 @@
+#pragma once
+// Which rank owns which tile of a matrix: 2-D block-cyclic, as in ScaLAPACK. The matrix is cut into square tiles; those
+// at the lower and right border may be smaller. Tile (i, j) belongs to the rank at position (i mod p, j mod q) of a
+// grid of p × q ranks. Pure arithmetic; equal on all ranks.
+//
+//   const TileDistribution a(1000, 1000, 256, {2, 3});
+//   a.tile_rows();          // 4
+//   a.height(3);            // 232: the rows of the last tile row
+//   a.owner({3, 1});        // rank 4: row 1 of the grid, column 1
+//   a.tiles_of(4);          // (1, 1) and (3, 1)
+//
+// Distribution (views/distribution.hpp) gives each rank one box of consecutive indices instead. A factorisation would
+// leave the ranks of the first boxes without work; cyclic tiles keep all ranks busy to the end.
+//
+// Source: Dongarra, van de Geijn and Walker, "Scalability issues affecting the design of a dense linear algebra
+// library", Journal of Parallel and Distributed Computing 22 (1994), section 3.
+#include <aloni/core/index.hpp>
+
+#include <algorithm>
+#include <compare>
+#include <string>
+#include <vector>
+
+namespace aloni::views {
+
+/// Position of a tile, counted in tiles.
+struct Tile {
+  Index row = 0, column = 0;
+
+  friend constexpr auto operator<=>(const Tile&, const Tile&) = default;
+};
+
+/// "(3, 1)".
+std::string to_string(const Tile& tile);
+
+/// Ranks in rows and columns. Numbers are row-major: the rank at (r, c) is r · columns + c.
+struct TileGrid {
+  int rows = 1, columns = 1;
+
+  friend constexpr bool operator==(const TileGrid&, const TileGrid&) = default;
+};
+
+/// The grid of `ranks` ranks whose sides differ least, with rows ≤ columns. A tile of a factorisation goes to the ranks
+/// of its row and of its column: this grid sends the least. @pre 1 ≤ ranks ≤ max_blocks. Throws InvalidArgument.
+TileGrid squarest_grid(int ranks);
+
+class TileDistribution {
+ public:
+  /// An empty matrix on one rank.
+  TileDistribution() : TileDistribution(0, 0, 1) {}
+
+  /// `tile`: rows and columns of a tile.
+  /// @pre rows, columns ≥ 0, their product ≤ max_elements
+  /// @pre tile ≥ 1
+  /// @pre grid.rows, grid.columns ≥ 1, their product ≤ max_blocks
+  /// Throws InvalidArgument (equal on all ranks).
+  TileDistribution(Index rows, Index columns, Index tile, TileGrid grid = {});
+
+  Index rows() const { return rows_; }
+  Index columns() const { return columns_; }
+  Index tile() const { return tile_; }
+  const TileGrid& grid() const { return grid_; }
+  int ranks() const { return grid_.rows * grid_.columns; }
+
+  Index tile_rows() const { return ceil_div(rows_, tile_); }
+  Index tile_columns() const { return ceil_div(columns_, tile_); }
+  /// Rows of the tiles of tile row i: tile(), or fewer in the last one. @pre 0 ≤ i < tile_rows()
+  Index height(Index i) const { return std::min(tile_, rows_ - i * tile_); }
+  /// Columns of the tiles of tile column j. @pre 0 ≤ j < tile_columns()
+  Index width(Index j) const { return std::min(tile_, columns_ - j * tile_); }
+
+  bool contains(const Tile& t) const {
+    return t.row >= 0 && t.column >= 0 && t.row < tile_rows() && t.column < tile_columns();
+  }
+  /// @pre contains(t)
+  int owner(const Tile& t) const {
+    return static_cast<int>(t.row % grid_.rows) * grid_.columns + static_cast<int>(t.column % grid_.columns);
+  }
+
+  /// Number of tile rows of which the rank owns tiles. @pre 0 ≤ rank < ranks()
+  Index tile_rows_of(int rank) const { return cyclic_share(tile_rows(), rank / grid_.columns, grid_.rows); }
+  Index tile_columns_of(int rank) const { return cyclic_share(tile_columns(), rank % grid_.columns, grid_.columns); }
+  /// The tiles of the rank in the order of tile columns, then of tile rows. @pre 0 ≤ rank < ranks()
+  std::vector<Tile> tiles_of(int rank) const;
+  /// Position of t in tiles_of(owner(t)). @pre contains(t)
+  Index position(const Tile& t) const { return t.column / grid_.columns * tile_rows_of(owner(t)) + t.row / grid_.rows; }
+
+  friend bool operator==(const TileDistribution&, const TileDistribution&) = default;
+
+ private:
+  /// Of the numbers below n those that are `first` modulo `step`.
+  static Index cyclic_share(Index n, Index first, Index step) { return first < n ? ceil_div(n - first, step) : 0; }
+
+  Index rows_, columns_, tile_;
+  TileGrid grid_;
+};
+
+/// "1000x1000 in tiles of 256 over 2x3 ranks".
+std::string to_string(const TileDistribution& d);
+
+}  // namespace aloni::views
