@@ -45,8 +45,8 @@ TaskGraph lu_graph(Index tiles, Index tile);
 /// Replaces `a` by L and U. Bits and threads as for cholesky().
 /// @pre as many rows as columns, a.part() is whole. Throws InvalidArgument.
 /// Throws FactorisationError that names the tile and the column of the first pivot that is 0 or not finite; `a` then
-/// holds a part of the work. Throws Unsupported in builds without aloni_ENABLE_LAPACK, and for a matrix on several ranks.
-/// options.owns and options.worker_scope must be empty. Not collective.
+/// holds a part of the work. Throws Unsupported in builds without aloni_ENABLE_LAPACK, and for a matrix on several
+/// ranks. options.owns and options.worker_scope must be empty. Not collective.
 template <class T>
 RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options = {});
 

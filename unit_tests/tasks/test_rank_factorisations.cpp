@@ -115,8 +115,8 @@ TEST_F(RankFactorisations, HaveTheBitsOfOneRankForEachOrderOfTasks) {
   }
 }
 
-/// Tiles of 300 KB: each travels in fragments, or is read in place.
-TEST_F(RankFactorisations, LongTilesArriveComplete) { check<double>(800, 200, 3); }
+/// Tiles of 180 KB: each travels in fragments.
+TEST_F(RankFactorisations, LongTilesArriveComplete) { check<double>(400, 150, 3); }
 
 TEST_F(RankFactorisations, AMatrixThatIsNotPositiveDefiniteIsAnErrorOnAllRanks) {
   constexpr Index n = 100, tile = 10, bad = 73;
