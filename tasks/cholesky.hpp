@@ -7,6 +7,10 @@
 //   cholesky(a, {.workers = 2});                // a holds L
 //   solve(Factors::cholesky, a, b);             // tasks/solve.hpp
 //
+//   TileMatrix<double> part(TileDistribution(n, n, 256, squarest_grid(comm.size())), TilePart::lower, comm.rank());
+//   part.fill(element);
+//   cholesky(comm, part, {.workers = 2});       // on all ranks of a communicator
+//
 // Use LAPACK's potrf instead for matrices of less than some four tiles.
 //
 // Source: Buttari, Langou, Kurzak and Dongarra, "A class of parallel tiled linear algebra algorithms for multicore
