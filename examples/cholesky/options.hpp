@@ -19,11 +19,11 @@ constexpr const char* usage =
     "counts\n"
     "  --tile B          rows of a tile (256)\n"
     "  --precision TYPE  double (default) or float\n"
-    "  --workers W       threads (all processors)\n"
+    "  --workers W       threads of each rank (all processors, divided among the ranks)\n"
     "  --repeat R        factorise R times and report the fastest (3)\n"
     "  --seed S          run the tasks in a random order that the dependences allow; the same bits\n"
     "  --json FILE       write the results as JSON\n"
-    "  --svg FILE        draw the times of the tasks of the fastest run\n"
+    "  --svg FILE        draw the times of the tasks of rank 0 in the fastest run\n"
     "  --trace FILE      write them as Chrome trace events, for ui.perfetto.dev\n"
     "  --memory BYTES    not available yet\n";
 
