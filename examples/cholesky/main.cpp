@@ -100,7 +100,8 @@ bool run(const Options& options) {
   std::optional<Matrix> read;
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
   const Index n = read ? read->n : options.n;
-  const TileDistribution tiles(n, n, std::min(n, options.tile));
+  const Index tile = options.tile > 0 ? options.tile : aloni::tasks::suggested_tile(n, workers);
+  const TileDistribution tiles(n, n, std::min(n, tile));
   TileMatrix<T> matrix(tiles, aloni::tasks::TilePart::lower), factor(tiles, aloni::tasks::TilePart::lower);
   matrix.fill([&](Index i, Index j) {
     if (i < j) return 0.0;
