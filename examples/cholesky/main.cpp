@@ -20,7 +20,6 @@
 #include <cstdio>
 #include <limits>
 #include <optional>
-#include <thread>
 #include <vector>
 
 namespace cholesky {
@@ -95,8 +94,7 @@ void write_text(const std::string& path, const std::string& text) {
 /// Returns whether the residual is small enough.
 template <class T>
 bool run(const Options& options) {
-  const int workers =
-      options.workers > 0 ? options.workers : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  const int workers = options.workers > 0 ? options.workers : aloni::tasks::count_processors();
   std::optional<Matrix> read;
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
   const Index n = read ? read->n : options.n;
