@@ -5,6 +5,7 @@
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace aloni::tasks {
@@ -135,6 +136,14 @@ TaskGraph cholesky_graph(Index tiles, Index tile) {
       for (std::int32_t i = j; i < last; ++i) add(update_task(i, j, k));
   }
   return graph;
+}
+
+Index suggested_tile(Index n, int workers) {
+  if (n < 1 || workers < 1)
+    throw InvalidArgument("aloni::tasks::suggested_tile", "n, workers",
+                          std::to_string(n) + ", " + std::to_string(workers), "at least 1");
+  constexpr Index step = 64;
+  return std::clamp(ceil_div(ceil_div(n, std::max<Index>(8, 4 * Index{workers})), step) * step, step, 8 * step);
 }
 
 namespace {

@@ -24,7 +24,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace cholesky {
@@ -152,11 +151,13 @@ Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks:
 /// Returns on all ranks whether the residual is small enough.
 template <class T>
 bool run(const Communicator& comm, const Options& options) {
-  const int threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  const int workers = options.workers > 0 ? options.workers : std::max(1, threads / comm.size());
+  const int workers =
+      options.workers > 0 ? options.workers : std::max(1, aloni::tasks::count_processors() / comm.size());
   std::optional<Matrix> read;
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
-  const Index n = read ? read->n : options.n, tile = std::min(n, options.tile);
+  const Index n = read ? read->n : options.n;
+  const Index tile =
+      std::min(n, options.tile > 0 ? options.tile : aloni::tasks::suggested_tile(n, workers * comm.size()));
   const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
   constexpr auto lower = aloni::tasks::TilePart::lower;
   TileMatrix<T> matrix(tiles, lower, comm.rank()), factor(tiles, lower, comm.rank());

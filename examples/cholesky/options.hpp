@@ -17,7 +17,7 @@ constexpr const char* usage =
     "  --n N             rows of a matrix that the program makes (2048)\n"
     "  --matrix FILE     read the matrix instead: Matrix Market (.mtx) or NumPy (.npy); only its lower triangle "
     "counts\n"
-    "  --tile B          rows of a tile (256)\n"
+    "  --tile B          rows of a tile (chosen for the rows and the workers)\n"
     "  --precision TYPE  double (default) or float\n"
     "  --workers W       threads of each rank (all processors, divided among the ranks)\n"
     "  --repeat R        factorise R times and report the fastest (3)\n"
@@ -28,7 +28,8 @@ constexpr const char* usage =
     "  --memory BYTES    not available yet\n";
 
 struct Options {
-  Index n = 2048, tile = 256, repeat = 3;
+  Index n = 2048, repeat = 3;
+  Index tile = 0;  ///< 0: suggested_tile()
   int workers = 0;
   std::uint64_t seed = 0;
   bool single = false;  ///< float

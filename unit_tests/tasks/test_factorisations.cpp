@@ -59,7 +59,8 @@ using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Factorisations, Types);
 
 /// Sizes of one tile, of whole tiles, and with small tiles at the border; tiles of one element too.
-constexpr std::pair<Index, Index> sizes[] = {{1, 1}, {5, 8}, {7, 1}, {64, 16}, {65, 16}, {130, 33}, {200, 48}};
+constexpr std::pair<Index, Index> sizes[] = {{1, 1},   {5, 8},    {7, 1},    {64, 16},
+                                             {65, 16}, {130, 33}, {200, 48}, {210, 90}};
 
 TYPED_TEST(Factorisations, CholeskyTimesItsTransposeIsTheMatrix) {
   using T = TypeParam;
@@ -230,6 +231,16 @@ TEST(TileMatrix, KeepsLowerTilesOrTheTilesOfARankOnly) {
   EXPECT_THROW(TileMatrix<double>(TileDistribution(4, 4, 2), TilePart::whole, 1), InvalidArgument);
   EXPECT_THROW(TileMatrix<double>(TileDistribution(4, 5, 2), TilePart::lower), InvalidArgument);
   EXPECT_THROW(TileMatrix<double>(TileDistribution(4, 4, Index{1} << 31)), InvalidArgument);
+}
+
+TEST(SuggestedTile, GivesEachWorkerTilesToTheEnd) {
+  EXPECT_EQ(suggested_tile(2048, 2), 256);
+  EXPECT_EQ(suggested_tile(4096, 1), 512);
+  EXPECT_EQ(suggested_tile(100'000, 4), 512);
+  EXPECT_EQ(suggested_tile(8192, 8), 256);
+  EXPECT_EQ(suggested_tile(100, 2), 64);
+  EXPECT_THROW(suggested_tile(0, 2), InvalidArgument);
+  EXPECT_THROW(suggested_tile(100, 0), InvalidArgument);
 }
 
 TEST(FactorisationArguments, AreChecked) {
