@@ -18,8 +18,8 @@ template <class T>
 }
 
 /// As trsm, where a is n × n and b is m × n (side R) or n × m (side L). Halves are solved one after the other, and a
-/// matrix product updates the second. The trsm of OpenBLAS 0.3.21 multiplies in a slower kernel: of 256 × 256 doubles it
-/// does 28 GFLOP/s on one core of an EPYC, this 38, and gemm 43. Blocks of 32 were the fastest for 192 to 512 rows.
+/// matrix product updates the second. The trsm of OpenBLAS 0.3.21 multiplies in a slower kernel: of 256 × 256 doubles
+/// it does 28 GFLOP/s on one core of an EPYC, this 38, and gemm 43. Blocks of 32 were the fastest for 192 to 512 rows.
 template <class T>
 void solve_triangle(char side, char triangle, char op, char diagonal, int m, int n, const T* a, int lda, T* b,
                     int ldb) {

@@ -111,13 +111,17 @@ TYPED_TEST(Factorisations, SolveGivesTheSolutionOfTheSystem) {
         const auto element = [kind, n = n](Index i, Index j) {
           return kind == Factors::lu ? dominant(i, j, n) : positive_definite(i, j, n);
         };
-        const auto x = [](Index i, Index j) { return random_value(i + 1000, j); };
+        Dense<double> all{n, n}, x{n, columns};
+        for (Index i = 0; i < n; ++i) {
+          for (Index j = 0; j < n; ++j) all(i, j) = element(i, j);
+          for (Index j = 0; j < columns; ++j) x(i, j) = random_value(i + 1000, j);
+        }
         TileMatrix<T> a(TileDistribution(n, n, tile), kind == Factors::lu ? TilePart::whole : TilePart::lower);
-        a.fill(element);
+        a.fill([&](Index i, Index j) { return all(i, j); });
         TileMatrix<T> b(TileDistribution(n, columns, tile));
         b.fill([&, n = n](Index i, Index j) {
           double sum = 0;
-          for (Index k = 0; k < n; ++k) sum += element(i, k) * x(k, j);
+          for (Index k = 0; k < n; ++k) sum += all(i, k) * x(k, j);
           return sum;
         });
         kind == Factors::lu ? lu(a, {.workers = 1}) : cholesky(a, {.workers = 1});
