@@ -29,8 +29,8 @@ class UpdateNorms {
 
   /// The sums of squares of one segment on this rank. `values` count for LARS only. Asynchronous on `exec`.
   void sum_squares(const Exec& exec, std::size_t segment, const Flat& gradients, const Flat& values) const;
-  /// Adds the sums of split tensors over the ranks, on the host. Waits for the queue once. Collective over the ranks for
-  /// which they are split. @pre all calls use one queue
+  /// Adds the sums of split tensors over the ranks, on the host. Waits for the queue once. Collective over the ranks
+  /// for which they are split. @pre all calls use one queue
   void sum_over_ranks(const Queue<Exec>& queue, const comm::Communicator& comm) const;
   /// The factors of an update, from the sums. Asynchronous on `exec`.
   void find_factors(const Exec& exec, const Optimiser& optimiser) const;
