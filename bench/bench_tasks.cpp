@@ -160,7 +160,7 @@ Case gemm(Index n) {
 
 template <class T>
 void register_type(const comm::Communicator& world, const std::string& type) {
-  constexpr std::pair<Index, Index> sizes[] = {{512, 128}, {2048, 256}, {4096, 256}, {8192, 256}};
+  constexpr std::pair<Index, Index> sizes[] = {{512, 64}, {2048, 256}, {4096, 512}, {8192, 512}};
   for (const auto& [n, tile] : sizes) {
     const std::string size = type + "/n" + std::to_string(n);
     add_timed(world, "cholesky/" + size + "/t" + std::to_string(tile),

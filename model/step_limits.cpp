@@ -18,6 +18,19 @@ std::string size_text(Index bytes) {
   return std::to_string(bytes / kibibyte) + " KiB";
 }
 
+Index bytes_of_gradients(const nn::NetworkDescription& network) {
+  Index elements = 0;
+  for (const auto& p : nn::parameters_of(network)) elements += p.extents.size();
+  return elements * static_cast<Index>(sizeof(float));
+}
+
+/// Then convolutions add partial sums, or gather rows, of several ranks.
+bool splits_channels(const nn::NetworkPlan& layers) {
+  return std::ranges::any_of(layers.layers, [](const nn::LayerPlan& l) {
+    return l.convolution && (l.input.grid()[views::Dim::channel] > 1 || l.output.grid()[views::Dim::channel] > 1);
+  });
+}
+
 bool exchanges_ghosts(const nn::NetworkPlan& layers) {
   return std::ranges::any_of(layers.layers, [](const nn::LayerPlan& l) { return l.input.grid().spatial_size() > 1; });
 }
@@ -32,31 +45,37 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
   const auto seconds = [&] { return simulate(network, layers, tried, kernels, with).seconds; };
   const SimulatedStep given = simulate(network, layers, tried, kernels, with);
   StepLimits limits{.bucket_bytes = machine.planning.bucket_bytes,
+                    .chunk_bytes = static_cast<Index>(machine.planning.chunk_bytes),
                     .largest_overhead = options.step.largest_overhead,
                     .seconds = given.seconds,
                     .seconds_before = given.seconds};
   const auto is_better = [&](double now) { return now < (1 - least_gain_of_limits) * limits.seconds; };
-  // Other buckets save communication that no kernel hides, and nothing else.
-  const bool may_gain = is_better(given.seconds - given.exposed_communication);
-  if (may_gain && options.kind == nn::StepKind::training && layers.input.ranks() > 1) {
-    Index gradients = 0;
-    for (const auto& p : nn::parameters_of(network)) gradients += p.extents.size() * static_cast<Index>(sizeof(float));
-    const auto try_bucket = [&](Index bytes) {
-      if (bytes < 1 || gradients < std::min(bytes, limits.bucket_bytes)) return false;  // one bucket in both cases
-      tried.planning.bucket_bytes = bytes;
+  // Four times the given size, and if that is better 16 times; otherwise a quarter.
+  const auto choose_size = [&](Index StepLimits::*chosen, const auto& set) {
+    const Index size = limits.*chosen;
+    const auto is_chosen = [&](Index tried_size) {
+      if (tried_size < 1) return false;
+      set(tried_size);
       const double now = seconds();
       if (!is_better(now)) return false;
-      limits.bucket_bytes = bytes;
+      limits.*chosen = tried_size;
       limits.seconds = now;
       return true;
     };
-    const Index bytes = machine.planning.bucket_bytes;
-    if (try_bucket(4 * bytes)) {
-      try_bucket(16 * bytes);
+    if (is_chosen(4 * size)) {
+      is_chosen(16 * size);
     } else {
-      try_bucket(bytes / 4);
+      is_chosen(size / 4);
     }
-    tried.planning.bucket_bytes = limits.bucket_bytes;
+    set(limits.*chosen);
+  };
+  // Other sizes save communication that no kernel hides, and nothing else.
+  if (layers.input.ranks() > 1 && is_better(given.seconds - given.exposed_communication)) {
+    if (options.kind == nn::StepKind::training && bytes_of_gradients(network) > limits.bucket_bytes / 4)
+      choose_size(&StepLimits::bucket_bytes, [&](Index size) { tried.planning.bucket_bytes = size; });
+    if (splits_channels(layers))
+      choose_size(&StepLimits::chunk_bytes,
+                  [&](Index size) { tried.planning.chunk_bytes = static_cast<double>(size); });
   }
   if (exchanges_ghosts(layers)) {
     for (const double overhead : {interior_at_once, interior_always_first}) {
@@ -68,9 +87,11 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
     }
   }
   std::string changed;
-  if (limits.bucket_bytes != machine.planning.bucket_bytes)
-    changed =
-        "buckets of " + size_text(limits.bucket_bytes) + ", not " + size_text(machine.planning.bucket_bytes) + "; ";
+  const auto add_size = [&](const char* what, Index size, Index before) {
+    if (size != before) changed += what + size_text(size) + ", not " + size_text(before) + "; ";
+  };
+  add_size("buckets of ", limits.bucket_bytes, machine.planning.bucket_bytes);
+  add_size("chunks of ", limits.chunk_bytes, static_cast<Index>(machine.planning.chunk_bytes));
   if (limits.largest_overhead != options.step.largest_overhead)
     changed += *limits.largest_overhead > 0 ? "interiors first; " : "no interiors first; ";
   limits.reason = changed.empty() ? "as given; no others save 1 % of a step"

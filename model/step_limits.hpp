@@ -1,13 +1,13 @@
 #pragma once
 // Limits by which a step is planned, where a machine knows better than the constants of the library: the size of the
-// buckets of gradients, and whether convolutions compute their interior before their ghosts arrive.
+// buckets of gradients and of chunks of partial sums, and whether convolutions compute interiors before ghosts arrive.
 //
 //   const StepLimits limits = choose_step_limits(net, layers, machine, kernels, {.step = step});
 //   machine.planning.bucket_bytes = limits.bucket_bytes;       // TrainOptions::bucket_bytes of a training
 //   step.largest_overhead = limits.largest_overhead;           // TrainOptions::largest_overhead
 //
-// Large buckets save the latency of sums, small ones start earlier beside the backward pass. An interior hides the time
-// of messages, and costs calls of kernels. simulate() prices the steps with a few values of each. Pure.
+// Large buckets and chunks save the latency of messages, small ones start earlier beside kernels. An interior hides the
+// time of messages, and costs calls of kernels. simulate() prices the steps with a few values of each. Pure.
 #include <aloni/core/index.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/machine.hpp>
@@ -21,7 +21,7 @@
 namespace aloni::model {
 
 struct StepLimits {
-  Index bucket_bytes = 0;                       ///< MachineDescription::bucket_bytes
+  Index bucket_bytes = 0, chunk_bytes = 0;      ///< MachineDescription::bucket_bytes, chunk_bytes
   std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead; empty: the limits of the machine
   double seconds = 0, seconds_before = 0;       ///< of a step: with these limits, and with those given
   std::string reason = {};                      ///< one line: the limits that differ, and the gain

@@ -85,6 +85,8 @@ struct NetworkOptions {
   std::optional<Index> direct_bytes = {};
   /// Replaces MachineDescription::bucket_bytes: gradients are summed in buckets of at least this many bytes, 1 or more.
   std::optional<Index> bucket_bytes = {};
+  /// Replaces MachineDescription::chunk_bytes, of partial sums and gathered rows. At least 1.
+  std::optional<Index> chunk_bytes = {};
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
   std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
   /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward

@@ -88,14 +88,14 @@ class QueueStreams {
   void record(int stream, int point) {
     if (auto& mark = at(point)) mark->set(queue(stream));
   }
-  void await(int stream, int point) {
-    static const std::string reason = "aloni::nn::Step: the other queue's part is complete";
-    at(point)->await(queue(stream), reason);
-  }
+  void await(int stream, int point) { at(point)->await(queue(stream), reason); }
 
  private:
   const Queue<Exec>& queue(int stream) const { return *queues_[static_cast<std::size_t>(stream)]; }
   std::optional<QueueMark<Exec>>& at(int point) { return marks_[static_cast<std::size_t>(point - begin_of_step)]; }
+
+  /// Made before main(): a step allocates nothing.
+  static inline const std::string reason = "aloni::nn::Step: the other queue's part is complete";
 
   std::array<const Queue<Exec>*, 2> queues_;
   Marks& marks_;

@@ -1,8 +1,12 @@
 #include <aloni/tasks/cholesky.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/run_across_ranks.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
+
+#include <algorithm>
+#include <utility>
 
 namespace aloni::tasks {
 
@@ -134,29 +138,59 @@ TaskGraph cholesky_graph(Index tiles, Index tile) {
   return graph;
 }
 
+Index suggested_tile(Index n, int workers) {
+  if (n < 1 || workers < 1)
+    throw InvalidArgument("aloni::tasks::suggested_tile", "n, workers",
+                          std::to_string(n) + ", " + std::to_string(workers), "at least 1");
+  constexpr Index step = 64;
+  return std::clamp(ceil_div(ceil_div(n, std::max<Index>(8, 4 * Index{workers})), step) * step, step, 8 * step);
+}
+
+namespace {
+
+/// Runs one task. `read(i, j)`: a finished tile, here or of another rank.
+template <class T, class Read>
+void run_cholesky_task(const char* operation, TileMatrix<T>& a, const Task& task, const Read& read) {
+  const auto [kernel, i, j, k] = task;
+  switch (kernel) {
+    case Kernel::potrf:
+      return detail::potrf(operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
+    case Kernel::trsm:
+      return detail::trsm('R', 'L', 'T', 'N', read(k, k), detail::block(a, i, k));
+    case Kernel::syrk:
+      return detail::subtract_square(read(j, k), detail::block(a, j, j));
+    default:
+      return detail::subtract_product('N', read(i, k), 'T', read(j, k), detail::block(a, i, j));
+  }
+}
+
+}  // namespace
+
 template <class T>
 RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options) {
   constexpr const char* operation = "aloni::tasks::cholesky";
   detail::check_square(operation, a.distribution());
   const CholeskyRule rule(a.distribution().tile_rows(), a.distribution().tile());
-  const auto run = [&](const Task& task, int) {
-    const auto [kernel, i, j, k] = task;
-    switch (kernel) {
-      case Kernel::potrf:
-        return detail::potrf(operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
-      case Kernel::trsm:
-        return detail::trsm('R', 'L', 'T', 'N', detail::block(a, k, k), detail::block(a, i, k));
-      case Kernel::syrk:
-        return detail::subtract_square(detail::block(a, j, k), detail::block(a, j, j));
-      default:
-        return detail::subtract_product('N', detail::block(a, i, k), 'T', detail::block(a, j, k),
-                                        detail::block(a, i, j));
-    }
-  };
+  const auto read = [&](Index i, Index j) { return detail::block(std::as_const(a), i, j); };
+  const auto run = [&](const Task& task, int) { run_cholesky_task(operation, a, task, read); };
   return detail::run_on_tiles(operation, rule, run, options);
+}
+
+template <class T>
+RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options) {
+  constexpr const char* operation = "aloni::tasks::cholesky";
+  const auto rule = comm::collectively(comm, operation, [&] {
+    detail::check_ranks(operation, comm, a, options);
+    return CholeskyRule(a.distribution().tile_rows(), a.distribution().tile());
+  });
+  return detail::run_across_ranks(operation, comm, rule, a, options, [&](const Task& task, const auto& read) {
+    run_cholesky_task(operation, a, task, read);
+  });
 }
 
 template RunReport cholesky(TileMatrix<float>&, const RuntimeOptions&);
 template RunReport cholesky(TileMatrix<double>&, const RuntimeOptions&);
+template RankReport cholesky(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
+template RankReport cholesky(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
 
 }  // namespace aloni::tasks

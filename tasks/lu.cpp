@@ -1,10 +1,12 @@
 #include <aloni/tasks/lu.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/run_across_ranks.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace aloni::tasks {
 
@@ -130,30 +132,57 @@ TaskGraph lu_graph(Index tiles, Index tile) {
   return graph;
 }
 
+namespace {
+
+/// Runs one task. `read(i, j)`: a finished tile, here or of another rank.
+template <class T, class Read>
+void run_lu_task(const char* operation, TileMatrix<T>& a, const Task& task, const Read& read) {
+  const auto [kernel, i, j, k] = task;
+  switch (kernel) {
+    case Kernel::getrf:
+      return detail::getrf(operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
+    case Kernel::trsm:
+      return detail::trsm('R', 'U', 'N', 'N', read(k, k), detail::block(a, i, k));
+    case Kernel::trsm_row:
+      return detail::trsm('L', 'L', 'N', 'U', read(k, k), detail::block(a, k, j));
+    default:
+      return detail::subtract_product('N', read(i, k), 'N', read(k, j), detail::block(a, i, j));
+  }
+}
+
+template <class T>
+void check_whole(const char* operation, const TileMatrix<T>& a) {
+  if (a.part() != TilePart::whole) throw InvalidArgument(operation, "a", "lower tiles only", "TilePart::whole");
+}
+
+}  // namespace
+
 template <class T>
 RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options) {
   constexpr const char* operation = "aloni::tasks::lu";
   detail::check_square(operation, a.distribution());
-  if (a.part() != TilePart::whole) throw InvalidArgument(operation, "a", "lower tiles only", "TilePart::whole");
+  check_whole(operation, a);
   const LuRule rule(a.distribution().tile_rows(), a.distribution().tile());
-  const auto run = [&](const Task& task, int) {
-    const auto [kernel, i, j, k] = task;
-    switch (kernel) {
-      case Kernel::getrf:
-        return detail::getrf(operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
-      case Kernel::trsm:
-        return detail::trsm('R', 'U', 'N', 'N', detail::block(a, k, k), detail::block(a, i, k));
-      case Kernel::trsm_row:
-        return detail::trsm('L', 'L', 'N', 'U', detail::block(a, k, k), detail::block(a, k, j));
-      default:
-        return detail::subtract_product('N', detail::block(a, i, k), 'N', detail::block(a, k, j),
-                                        detail::block(a, i, j));
-    }
-  };
+  const auto read = [&](Index i, Index j) { return detail::block(std::as_const(a), i, j); };
+  const auto run = [&](const Task& task, int) { run_lu_task(operation, a, task, read); };
   return detail::run_on_tiles(operation, rule, run, options);
+}
+
+template <class T>
+RankReport lu(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options) {
+  constexpr const char* operation = "aloni::tasks::lu";
+  const auto rule = comm::collectively(comm, operation, [&] {
+    detail::check_ranks(operation, comm, a, options);
+    check_whole(operation, a);
+    return LuRule(a.distribution().tile_rows(), a.distribution().tile());
+  });
+  return detail::run_across_ranks(operation, comm, rule, a, options,
+                                  [&](const Task& task, const auto& read) { run_lu_task(operation, a, task, read); });
 }
 
 template RunReport lu(TileMatrix<float>&, const RuntimeOptions&);
 template RunReport lu(TileMatrix<double>&, const RuntimeOptions&);
+template RankReport lu(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
+template RankReport lu(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
 
 }  // namespace aloni::tasks

@@ -10,6 +10,7 @@
 //
 // Source: the same tasks with pivoting between tiles are algorithm 3 of Buttari, Langou, Kurzak and Dongarra, "A class
 // of parallel tiled linear algebra algorithms for multicore architectures", Parallel Computing 35 (2009).
+#include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
 
@@ -44,9 +45,13 @@ TaskGraph lu_graph(Index tiles, Index tile);
 /// Replaces `a` by L and U. Bits and threads as for cholesky().
 /// @pre as many rows as columns, a.part() is whole. Throws InvalidArgument.
 /// Throws FactorisationError that names the tile and the column of the first pivot that is 0 or not finite; `a` then
-/// holds a part of the work. Throws Unsupported in builds without aloni_ENABLE_LAPACK, and for more than one rank.
-/// options.owns and options.worker_scope must be empty. Not collective.
+/// holds a part of the work. Throws Unsupported in builds without aloni_ENABLE_LAPACK, and for a matrix on several
+/// ranks. options.owns and options.worker_scope must be empty. Not collective.
 template <class T>
 RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options = {});
+
+/// The same on the ranks of `comm`; everything else as for cholesky() on ranks. Collective.
+template <class T>
+RankReport lu(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options = {});
 
 }  // namespace aloni::tasks

@@ -2,8 +2,10 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/dependences.hpp>
+#include <aloni/tasks/detail/processors.hpp>
 #include <aloni/tasks/detail/ready_queue.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
@@ -17,13 +19,15 @@ namespace {
 
 constexpr const char* operation = "aloni::tasks::Runtime";
 
-int count_workers(int wanted) {
+int count_workers(int wanted, std::size_t processors) {
   if (wanted < 0)
     throw InvalidArgument(operation, "workers", std::to_string(wanted), "at least 0; 0: one for each processor");
-  return wanted > 0 ? wanted : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return wanted > 0 ? wanted : static_cast<int>(processors);
 }
 
 }  // namespace
+
+int count_processors() { return std::max(1, static_cast<int>(detail::processors_of_process().size())); }
 
 class Runtime::Engine {
  public:
@@ -31,7 +35,8 @@ class Runtime::Engine {
       : dependences_(std::move(dependences)),
         body_(std::move(body)),
         options_(std::move(options)),
-        worker_count_(static_cast<std::size_t>(count_workers(options_.workers))),
+        worker_count_(
+            static_cast<std::size_t>(count_workers(options_.workers, std::max<std::size_t>(1, processors_.size())))),
         workers_(std::make_unique<Worker[]>(worker_count_)),
         remaining_(dependences_->size()) {
     if (!body_) throw InvalidArgument(operation, "body", "", "a function that runs a task");
@@ -53,7 +58,11 @@ class Runtime::Engine {
     {
       std::vector<std::jthread> threads;  // joined at the end of the block
       try {
-        for (std::size_t w = 1; w < worker_count_; ++w) threads.emplace_back([this, w] { work(w); });
+        for (std::size_t w = 1; w < worker_count_; ++w)
+          threads.emplace_back([this, w] {
+            detail::use_processors(processors_);
+            work(w);
+          });
         work(0);
       } catch (...) {  // no more threads
         fail(std::current_exception());
@@ -198,6 +207,7 @@ class Runtime::Engine {
   std::unique_ptr<detail::Dependences> dependences_;
   Body body_;
   RuntimeOptions options_;
+  std::vector<int> processors_ = detail::processors_of_process();
   std::size_t worker_count_;
   std::unique_ptr<Worker[]> workers_;
   bool started_ = false;

@@ -18,6 +18,7 @@
 // without lock (Chase and Lev, "Dynamic circular work-stealing deque", SPAA 2005) returns tasks in the order of their
 // insertion. It cannot take the most urgent task. The lock is almost always free and then costs two atomic operations
 // per task, as the counter of a dependence does. Idle workers look for work for some tens of microseconds, then sleep.
+// Workers other than the caller may run on all processors of the process, even if OMP_PROC_BIND ties the caller to one.
 //
 // Ranks. With RuntimeOptions::owns the runtime runs the tasks that write tiles of this rank. A task that reads a tile
 // of another rank waits for data_arrived().
@@ -34,8 +35,11 @@
 
 namespace aloni::tasks {
 
+/// Number of processors on which threads of this process may run, at least 1.
+int count_processors();
+
 struct RuntimeOptions {
-  int workers = 0;  ///< threads that run tasks, the calling one included; 0: one for each processor of this process
+  int workers = 0;  ///< threads that run tasks, the calling one included; 0: count_processors()
   /// 0: urgent tasks first. Other seeds: a random order that the dependences allow, for tests.
   std::uint64_t schedule_seed = 0;
   bool record_times = false;  ///< fill RunReport::times

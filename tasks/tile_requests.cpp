@@ -257,9 +257,10 @@ void TileRequests::answer(TileKey key, Tile& tile) {
   }
 }
 
-/// Positions in the list of the clients to hand on: half of those that this rank serves, the new server's limit at
-/// most. First those of the new server's node, then those of third nodes, node by node, then those of this rank's node.
-/// Within a node evenly spread: the list begins with those that have asked, and both ranks shall get some of them.
+/// Positions in the list of the clients to hand on: half of those that this rank serves, but at most the number that
+/// the new server accepts. First those of its node, then those of third nodes, node by node, then those of this rank's
+/// node. Within a node evenly spread. The list begins with those that have asked, and both ranks shall get some of
+/// them.
 std::vector<std::size_t> TileRequests::choose(const std::vector<Entry>& list, const Entry& server) const {
   const int here = node_of(rank_), there = node_of(server.client);
   std::array<std::vector<std::size_t>, 3> groups;

@@ -85,6 +85,7 @@ PlanChoice choose(PlanRequest& request, const model::Machine& machine) {
   options.step.recompute = choice.recompute;
   model::StepLimits limits = choose_step_limits(request.network, layers, machine, kernels, options);
   request.machine->bucket_bytes = limits.bucket_bytes;
+  request.machine->chunk_bytes = static_cast<double>(limits.chunk_bytes);
   request.largest_overhead = limits.largest_overhead;
   return {std::move(choice), std::move(limits)};
 }
@@ -99,6 +100,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   if (choice) {
     options.rank_of = choice->strategy.rank_of;
     planned.planning.bucket_bytes = choice->limits.bucket_bytes;
+    planned.planning.chunk_bytes = static_cast<double>(choice->limits.chunk_bytes);
   }
   const model::SimulatedStep step = simulate(request.network, layers, planned, kernels_for(request, machine), options);
 
@@ -126,6 +128,7 @@ PlanPrediction predict(const PlanRequest& request, const PlanSummary& summary, c
   if (choice) prediction.uniform = choice->strategy.uniform;
   prediction.limits_reason = choice ? choice->limits.reason : "those of its file";
   prediction.bucket_bytes = planned.planning.bucket_bytes;
+  prediction.chunk_bytes = static_cast<Index>(planned.planning.chunk_bytes);
   prediction.largest_overhead = request.largest_overhead;
   prediction.memory_bytes = summary.peak_bytes;
   prediction.machine_memory_bytes = static_cast<Index>(machine.memory_bytes);

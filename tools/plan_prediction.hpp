@@ -57,7 +57,7 @@ struct PlanPrediction {
   std::vector<int> nodes = {};                       ///< of each rank; empty: all ranks are on one node
   std::string placement_reason = {};                 ///< StrategyChoice::placement_reason, or that it is given
   std::string limits_reason = {};                    ///< StepLimits::reason, or that those of the file count
-  Index bucket_bytes = 0;                            ///< StepLimits, likewise
+  Index bucket_bytes = 0, chunk_bytes = 0;           ///< StepLimits, likewise
   std::optional<double> largest_overhead = {};
   Index memory_bytes = 0, machine_memory_bytes = 0;  ///< of a rank: planned, and of the machine; 0: not known
 

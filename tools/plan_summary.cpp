@@ -51,6 +51,7 @@ void add_totals(const PlanPrediction& prediction, Json& json) {
       {"reason", prediction.placement_reason}, {"rank_of", prediction.rank_of}, {"node_of_rank", prediction.nodes}};
   json["limits"] = {{"reason", prediction.limits_reason},
                     {"bucket_bytes", prediction.bucket_bytes},
+                    {"chunk_bytes", prediction.chunk_bytes},
                     {"largest_overhead", prediction.largest_overhead ? Json(*prediction.largest_overhead) : Json()}};
   json["feasible"] = prediction.feasible();
 }

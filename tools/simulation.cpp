@@ -257,6 +257,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
   const auto& overhead = result.limits.largest_overhead;
   json["limits"] = {{"reason", result.limits.reason},
                     {"bucket_bytes", result.limits.bucket_bytes},
+                    {"chunk_bytes", result.limits.chunk_bytes},
                     {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
   json["kernel_sources"] = nlohmann::ordered_json::object();
   for (std::size_t s = 0; s < step.sources.size(); ++s)
@@ -317,10 +318,13 @@ SimulatedCase simulate_case(const SimulationRequest& request, const SimulationCa
   const nn::NetworkPlan layers = nn::plan_network(network, splits, which.ranks, which.batch);
   for (const nn::LayerSplit& split : splits) result.grids.push_back(to_string(split));
   if (!request.recompute.empty()) options.step.recompute = recomputation_of(request, layers, machine, options.step);
-  result.limits = {.bucket_bytes = machine.bucket_bytes, .reason = "those of its file"};
+  result.limits = {.bucket_bytes = machine.bucket_bytes,
+                   .chunk_bytes = static_cast<Index>(machine.chunk_bytes),
+                   .reason = "those of its file"};
   if (!which.strategy) {
     result.limits = choose_step_limits(network, layers, faster, kernels, options);
     machine.bucket_bytes = faster.planning.bucket_bytes = result.limits.bucket_bytes;
+    machine.chunk_bytes = faster.planning.chunk_bytes = static_cast<double>(result.limits.chunk_bytes);
     options.step.largest_overhead = result.limits.largest_overhead;
   }
   add_memory(request, layers, machine, options.step, result);

@@ -237,6 +237,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   nn::TrainOptions options = options_for(data);
   options.recompute = step.recompute;
   options.bucket_bytes = step.bucket_bytes;
+  options.chunk_bytes = step.chunk_bytes;
   options.largest_overhead = step.largest_overhead;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
@@ -331,10 +332,12 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   });
   // Numbers of threads may differ between ranks, and so their prices: rank 0 decides.
   constexpr double none = -1;
-  std::array<double, 2> values{static_cast<double>(limits.bucket_bytes), limits.largest_overhead.value_or(none)};
+  std::array<double, 3> values{static_cast<double>(limits.bucket_bytes), static_cast<double>(limits.chunk_bytes),
+                               limits.largest_overhead.value_or(none)};
   comm.run(comm::Broadcast{std::span(values), 0});
   chosen.bucket_bytes = static_cast<Index>(values[0]);
-  if (values[1] != none) chosen.largest_overhead = values[1];
+  chosen.chunk_bytes = static_cast<Index>(values[1]);
+  if (values[2] != none) chosen.largest_overhead = values[2];
   std::string text = limits_text(machine.name, limits.reason);
   text.pop_back();  // the end of the line
   return text;
@@ -348,6 +351,7 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
   return comm::collectively(comm, "aloni train --compare", [&] {
     model::Machine job = job_machine(machine, comm, place);
     job.planning.bucket_bytes = chosen.bucket_bytes.value_or(job.planning.bucket_bytes);
+    if (chosen.chunk_bytes) job.planning.chunk_bytes = static_cast<double>(*chosen.chunk_bytes);
     const nn::NetworkPlan layers =
         plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
     nn::StepOptions step = step_options_of(options_for(data), type);

@@ -35,8 +35,7 @@ std::string describe(const Contract& c) {
     return text + ")";
   }
   const bool is_directed = c.kind == OperationKind::transfer || (c.kind == OperationKind::user && c.variant > 0);
-  if (is_directed && c.variant < directions.size())
-    text += directions[c.variant] + std::string(", ");
+  if (is_directed && c.variant < directions.size()) text += directions[c.variant] + std::string(", ");
   text += std::to_string(c.count) + " " + elements;
   if (c.kind == OperationKind::broadcast) text += ", root " + std::to_string(c.variant);
   if (c.kind == OperationKind::message) text += ", tag " + std::to_string(c.plan);

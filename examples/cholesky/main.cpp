@@ -2,6 +2,7 @@
 // the tiles that it reads are ready, so the workers rarely wait. The bits do not depend on the number of workers.
 //   cholesky --n 4096 --workers 2 --json result.json --svg timeline.svg
 //   cholesky --matrix matrix.mtx --tile 128
+//   mpirun -n 4 cholesky --n 4096 --workers 1      tiles travel between ranks on request; the same bits again
 // Prints the rate, and that of the matrix product of BLAS by as many threads in the same run.
 #include "matrix_file.hpp"
 #include "options.hpp"
@@ -10,6 +11,7 @@
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/environment.hpp>
 #include <aloni/core/host_random.hpp>
+#include <aloni/core/trace.hpp>
 #include <aloni/tasks/cholesky.hpp>
 #include <aloni/tasks/gemm_rate.hpp>
 #include <aloni/tasks/solve.hpp>
@@ -20,11 +22,13 @@
 #include <cstdio>
 #include <limits>
 #include <optional>
-#include <thread>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace cholesky {
 
+using aloni::comm::Communicator;
 using aloni::tasks::TileMatrix;
 using aloni::views::TileDistribution;
 
@@ -92,44 +96,117 @@ void write_text(const std::string& path, const std::string& text) {
   if (!(file << text) || !file.flush()) throw aloni::FileError("cholesky", path, "", "a file that can be written");
 }
 
-/// Returns whether the residual is small enough.
+/// Copies all tiles with memory to the whole matrix of rank 0. Collective.
 template <class T>
-bool run(const Options& options) {
+void gather(const Communicator& comm, const TileMatrix<T>& part, TileMatrix<T>& whole) {
+  const TileDistribution& d = part.distribution();
+  std::vector<aloni::comm::Request> requests;
+  for (int owner = 0; owner < comm.size(); ++owner) {
+    if (comm.rank() != 0 && comm.rank() != owner) continue;
+    for (const aloni::views::Tile& t : d.tiles_of(owner)) {
+      if (t.row < t.column) continue;
+      const auto elements = static_cast<std::size_t>(d.height(t.row) * d.width(t.column));
+      if (comm.rank() == 0) requests.push_back(comm.receive(std::span(whole.tile(t), elements), owner, 0));
+      if (comm.rank() == owner) requests.push_back(comm.send(std::span(part.tile(t), elements), 0, 0));
+    }
+  }
+  comm.wait(requests);
+}
+
+/// Bytes that this rank has sent to others in messages.
+double bytes_sent(const Communicator& comm) {
+  double bytes = 0;
+  for (const auto& [name, traffic] : comm.traffic())
+    if (name != "self" && !name.ends_with("collectives")) bytes += static_cast<double>(traffic.bytes_sent);
+  return bytes;
+}
+
+/// One factorisation by all ranks.
+struct Result {
+  aloni::tasks::RunReport report;  ///< of this rank
+  double seconds = 0;              ///< of the slowest rank
+  double tasks = 0, steals = 0, bytes_sent = 0;
+};
+
+template <class T>
+Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks::RuntimeOptions& options) {
+  using aloni::comm::Reduction;
+  Result result;
+  if (comm.size() == 1) {
+    result.report = aloni::tasks::cholesky(a, options);
+    result.seconds = result.report.seconds();
+  } else {
+    comm.barrier();
+    const double bytes_before = bytes_sent(comm);
+    const std::int64_t start = aloni::trace_now();
+    result.report = aloni::tasks::cholesky(comm, a, options).run;
+    result.seconds = comm.all_reduce(static_cast<double>(aloni::trace_now() - start) * 1e-9, Reduction::max);
+    result.bytes_sent = comm.all_reduce(bytes_sent(comm) - bytes_before, Reduction::sum);
+  }
+  result.tasks = comm.all_reduce(static_cast<double>(result.report.tasks), Reduction::sum);
+  result.steals = comm.all_reduce(static_cast<double>(result.report.steals), Reduction::sum);
+  return result;
+}
+
+/// Returns on all ranks whether the residual is small enough.
+template <class T>
+bool run(const Communicator& comm, const Options& options) {
   const int workers =
-      options.workers > 0 ? options.workers : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+      options.workers > 0 ? options.workers : std::max(1, aloni::tasks::count_processors() / comm.size());
   std::optional<Matrix> read;
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
   const Index n = read ? read->n : options.n;
-  const TileDistribution tiles(n, n, std::min(n, options.tile));
-  TileMatrix<T> matrix(tiles, aloni::tasks::TilePart::lower), factor(tiles, aloni::tasks::TilePart::lower);
-  matrix.fill([&](Index i, Index j) {
+  const Index tile =
+      std::min(n, options.tile > 0 ? options.tile : aloni::tasks::suggested_tile(n, workers * comm.size()));
+  const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
+  constexpr auto lower = aloni::tasks::TilePart::lower;
+  TileMatrix<T> matrix(tiles, lower, comm.rank()), factor(tiles, lower, comm.rank());
+  const auto element = [&](Index i, Index j) {
     if (i < j) return 0.0;
     if (read) return read->elements[static_cast<std::size_t>(j * n + i)];
     return random_element(i, j) + (i == j ? static_cast<double>(n) : 0);
-  });
-  read.reset();
+  };
+  matrix.fill(element);
+  if (comm.size() == 1) read.reset();
 
   // In turn, so that a change of the machine's speed meets both.
   const Index gemm_n = std::min<Index>(n, 4096);
   double gemm_seconds = std::numeric_limits<double>::infinity();
-  std::optional<aloni::tasks::RunReport> best;
+  std::optional<Result> best;
   for (Index r = 0; r < options.repeat; ++r) {
-    gemm_seconds = std::min(gemm_seconds, aloni::tasks::gemm_seconds<T>(gemm_n, workers));
+    comm.barrier();
+    const double seconds = aloni::tasks::gemm_seconds<T>(gemm_n, workers);  // each rank its own product
+    gemm_seconds = std::min(gemm_seconds, comm.all_reduce(seconds, aloni::comm::Reduction::max));
     factor.copy_from(matrix);
-    auto report = aloni::tasks::cholesky(factor, {.workers = workers,
-                                                  .schedule_seed = options.seed,
-                                                  .record_times = !options.svg.empty() || !options.trace.empty()});
-    if (!best || report.seconds() < best->seconds()) best = std::move(report);
+    auto result = factorise(comm, factor,
+                            {.workers = workers,
+                             .schedule_seed = options.seed,
+                             .record_times = !options.svg.empty() || !options.trace.empty()});
+    if (!best || result.seconds < best->seconds) best = std::move(result);
   }
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
-  const double gflops = rows * rows * rows / 3 * 1e-9 / best->seconds(),
-               gemm_gflops = 2 * edge * edge * edge * 1e-9 / gemm_seconds, error = residual(matrix, factor, workers);
+  const double gflops = rows * rows * rows / 3 * 1e-9 / best->seconds,
+               gemm_gflops = comm.size() * 2 * edge * edge * edge * 1e-9 / gemm_seconds;
+  double error = 0;
+  if (comm.size() == 1) {
+    error = residual(matrix, factor, workers);
+  } else {
+    const bool has_all = comm.rank() == 0;
+    const TileDistribution whole(has_all ? n : 0, has_all ? n : 0, tile);
+    TileMatrix<T> all(whole, lower), whole_factor(whole, lower);
+    all.fill(element);
+    gather(comm, factor, whole_factor);
+    if (has_all) error = residual(all, whole_factor, workers);
+    comm.run(aloni::comm::Broadcast{std::span(&error, 1), 0});
+  }
   const double bound = 16 * rows * static_cast<double>(std::numeric_limits<T>::epsilon());
+  if (comm.rank() != 0) return error <= bound;
   const char* const type = options.single ? "float" : "double";
+  const std::string ranks = comm.size() == 1 ? "" : std::to_string(comm.size()) + " ranks with ";
 
-  std::printf("%" PRId64 " rows in tiles of %" PRId64 ", %s, %d workers: %" PRId64 " tasks, %" PRId64 " stolen\n", n,
-              tiles.tile(), type, workers, best->tasks, best->steals);
-  std::printf("%.2f ms: %.2f GFLOP/s, %.3f of the product of %" PRId64 " rows (%.2f GFLOP/s)\n", best->seconds() * 1e3,
+  std::printf("%" PRId64 " rows in tiles of %" PRId64 ", %s, %s%d workers: %.0f tasks, %.0f stolen\n", n, tile, type,
+              ranks.c_str(), workers, best->tasks, best->steals);
+  std::printf("%.2f ms: %.2f GFLOP/s, %.3f of the product of %" PRId64 " rows (%.2f GFLOP/s)\n", best->seconds * 1e3,
               gflops, gflops / gemm_gflops, gemm_n, gemm_gflops);
   std::printf("residual %.2e, %s %.2e\n", error, error <= bound ? "below" : "NOT below", bound);
 
@@ -138,21 +215,22 @@ bool run(const Options& options) {
     char json[800];
     std::snprintf(json, sizeof json,
                   "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64
-                  ",\n  \"precision\": \"%s\",\n  \"workers\": %d,\n"
+                  ",\n  \"precision\": \"%s\",\n  \"ranks\": %d,\n  \"workers\": %d,\n"
                   "  \"seconds\": %.9g,\n  \"gflops\": %.6g,\n  \"gemm_n\": %" PRId64
                   ",\n  \"gemm_gflops\": %.6g,\n"
-                  "  \"residual\": %.6g,\n  \"tasks\": %" PRId64 ",\n  \"steals\": %" PRId64
-                  ",\n  \"bytes_sent\": 0,\n  \"bytes_swapped\": 0\n}\n",
-                  n, tiles.tile(), type, workers, best->seconds(), gflops, gemm_n, gemm_gflops, finite_error,
-                  best->tasks, best->steals);
+                  "  \"residual\": %.6g,\n  \"tasks\": %.0f,\n  \"steals\": %.0f"
+                  ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": 0\n}\n",
+                  n, tile, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops, finite_error,
+                  best->tasks, best->steals, best->bytes_sent);
     write_text(options.json, json);
   }
   const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " +
-                            std::to_string(tiles.tile()) + ", " + type;
-  if (!options.svg.empty()) write_text(options.svg, timeline_svg(*best, title));
+                            std::to_string(tile) + ", " + type + (comm.size() == 1 ? "" : ", rank 0");
+  const aloni::tasks::RunReport& report = best->report;
+  if (!options.svg.empty()) write_text(options.svg, timeline_svg(report, title));
   if (!options.trace.empty())
     write_text(options.trace,
-               aloni::trace_file(std::vector{aloni::trace_events(trace_of(*best, 0, title), best->start)}));
+               aloni::trace_file(std::vector{aloni::trace_events(trace_of(report, 0, title), report.start)}));
   return error <= bound;
 }
 
@@ -167,9 +245,7 @@ int main(int argc, char** argv) {
       if (comm.rank() == 0) std::fputs(cholesky::usage, stdout);
       return 0;
     }
-    if (comm.size() > 1)
-      throw aloni::Unsupported("cholesky", "ranks", std::to_string(comm.size()), "one rank, and --workers for threads");
-    return (options.single ? cholesky::run<float>(options) : cholesky::run<double>(options)) ? 0 : 1;
+    return (options.single ? cholesky::run<float>(comm, options) : cholesky::run<double>(comm, options)) ? 0 : 1;
   } catch (const std::exception& e) {
     if (comm.rank() == 0) std::fprintf(stderr, "%s\n", e.what());
     return 2;

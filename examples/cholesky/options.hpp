@@ -17,18 +17,19 @@ constexpr const char* usage =
     "  --n N             rows of a matrix that the program makes (2048)\n"
     "  --matrix FILE     read the matrix instead: Matrix Market (.mtx) or NumPy (.npy); only its lower triangle "
     "counts\n"
-    "  --tile B          rows of a tile (256)\n"
+    "  --tile B          rows of a tile (chosen for the rows and the workers)\n"
     "  --precision TYPE  double (default) or float\n"
-    "  --workers W       threads (all processors)\n"
+    "  --workers W       threads of each rank (all processors, divided among the ranks)\n"
     "  --repeat R        factorise R times and report the fastest (3)\n"
     "  --seed S          run the tasks in a random order that the dependences allow; the same bits\n"
     "  --json FILE       write the results as JSON\n"
-    "  --svg FILE        draw the times of the tasks of the fastest run\n"
+    "  --svg FILE        draw the times of the tasks of rank 0 in the fastest run\n"
     "  --trace FILE      write them as Chrome trace events, for ui.perfetto.dev\n"
     "  --memory BYTES    not available yet\n";
 
 struct Options {
-  Index n = 2048, tile = 256, repeat = 3;
+  Index n = 2048, repeat = 3;
+  Index tile = 0;  ///< 0: suggested_tile()
   int workers = 0;
   std::uint64_t seed = 0;
   bool single = false;  ///< float

@@ -41,7 +41,7 @@ std::string duration_text(double seconds) {
 
 std::string number_text(double value) {
   std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.3g", value);
+  std::snprintf(text.data(), text.size(), value < 999.5 ? "%.3g" : "%.0f", value);
   return text.data();
 }
 

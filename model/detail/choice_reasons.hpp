@@ -13,7 +13,7 @@ std::vector<LayerChoice> explain_layers(SearchSpace& space, const Splits& splits
 /// "12.3 ms".
 std::string duration_text(double seconds);
 
-/// Three digits: "12.3".
+/// Three digits, or all before the point: "12.3", "1234".
 std::string number_text(double value);
 
 }  // namespace aloni::model::detail

@@ -57,6 +57,10 @@ MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
     throw InvalidArgument("aloni::nn::Network", "options.bucket_bytes", std::to_string(costs.bucket_bytes),
                           "at least 1");
   }
+  if (options.chunk_bytes) costs.chunk_bytes = static_cast<double>(*options.chunk_bytes);
+  if (costs.chunk_bytes < 1) {
+    throw InvalidArgument("aloni::nn::Network", "options.chunk_bytes", std::to_string(costs.chunk_bytes), "at least 1");
+  }
   return costs;
 }
 
@@ -80,6 +84,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.schedule_seed", o.schedule_seed);
   values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
   values.add("options.bucket_bytes", o.bucket_bytes ? std::to_string(*o.bucket_bytes) : std::string("default"));
+  values.add("options.chunk_bytes", o.chunk_bytes ? std::to_string(*o.chunk_bytes) : std::string("default"));
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.dropout_seed", o.dropout_seed);
   check(o.recompute, static_cast<int>(description.layers.size()), "aloni::nn::Network");

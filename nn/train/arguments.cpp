@@ -20,7 +20,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, schedule, early_stop, average, shift, flip,
                brightness, contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint,
-               initial_weights, export_weights, recompute, memory_limit, bucket_bytes, largest_overhead,
+               initial_weights, export_weights, recompute, memory_limit, bucket_bytes, chunk_bytes, largest_overhead,
                sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
@@ -40,7 +40,8 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("checkpoint resume", checkpoint.resume);
   values.add("initial_weights", initial_weights).add("export_weights", export_weights);
   values.add("recompute", recompute).add("memory_limit", memory_limit);
-  values.add("bucket_bytes", bucket_bytes.value_or(-1)).add("largest_overhead", largest_overhead.value_or(-1));
+  values.add("bucket_bytes", bucket_bytes.value_or(-1)).add("chunk_bytes", chunk_bytes.value_or(-1));
+  values.add("largest_overhead", largest_overhead.value_or(-1));
   values.add("sample_results", sample_results);
   // The images determine the input of most networks. Their number is the better explanation.
   for (const auto& [name, text] : data.values()) values.add(name, text);
@@ -69,6 +70,8 @@ void check_arguments(const TrainOptions& o) {
   check(o.check_replicas >= 0, "check_replicas", std::to_string(o.check_replicas), "at least 0 (0: no check)");
   check(o.memory_limit >= 0, "memory_limit", std::to_string(o.memory_limit), "at least 0 bytes (0: no limit)");
   check(!o.bucket_bytes || *o.bucket_bytes >= 1, "bucket_bytes", std::to_string(o.bucket_bytes.value_or(0)),
+        "at least 1 byte");
+  check(!o.chunk_bytes || *o.chunk_bytes >= 1, "chunk_bytes", std::to_string(o.chunk_bytes.value_or(0)),
         "at least 1 byte");
   check(!o.largest_overhead || *o.largest_overhead >= 0, "largest_overhead",
         std::to_string(o.largest_overhead.value_or(0)), "at least 0");

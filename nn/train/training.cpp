@@ -85,6 +85,7 @@ NetworkOptions Training<T>::make_network_options() const {
   NetworkOptions options{.backend = options_.backend,
                          .update = waits_for_all() && options_.accumulate == 1,
                          .bucket_bytes = options_.bucket_bytes,
+                         .chunk_bytes = options_.chunk_bytes,
                          .largest_overhead = options_.largest_overhead};
   if (options_.recompute.empty() && options_.memory_limit == 0) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;

@@ -20,6 +20,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -49,7 +50,8 @@ class TileMail {
   struct Options {
     /// TileRequests::set_most_clients.
     int most_clients = TileRequests::any_number;
-    /// The communication thread sleeps so long between two looks while nothing happens. It needs no core of its own.
+    /// The communication thread sleeps so long between two looks for messages while nothing happens, and up to eight
+    /// times as long while nothing has happened for long. An event of a task wakes it. It needs no core of its own.
     std::chrono::microseconds pause{50};
   };
 
@@ -93,6 +95,7 @@ class TileMail {
 
   void add(Event event);
   bool take_events();
+  void pause(int looks);
   void happen(const Event& event);
   void payload_begins(const comm::Mail& mail);
   void act();
@@ -105,6 +108,7 @@ class TileMail {
   comm::Mailbox mailbox_;
   std::unordered_map<TileKey, std::span<const std::byte>> data_;  // tiles that this rank may send
   std::mutex mutex_;
+  std::condition_variable wake_;
   std::vector<Event> events_;  // guarded by mutex_
   std::vector<Event> taken_;
   std::atomic<bool> waits_{false};

@@ -74,6 +74,21 @@ TEST(StepLimits, ConstantsAreKeptWhereNothingIsGained) {
   }
 }
 
+TEST(StepLimits, LatencyMakesChunksLarger) {
+  const auto net = nn::make_model("vgg16");
+  Machine machine = devices(1e-2, 1e-12);
+  machine.planning.on_host = true;
+  machine.planning.bucket_bytes = Index{1} << 40;  // one
+  const auto layers = layers_of(net, "c4", 4, 16);
+  const RoundTimes fast(0);
+  const StepLimits limits = choose_step_limits(net, layers, machine, fast);
+  EXPECT_EQ(limits.chunk_bytes, Index{16} << 20);
+  EXPECT_LT(limits.seconds, limits.seconds_before);
+  EXPECT_THAT(limits.reason, HasSubstr("chunks of 16 MiB, not 1 MiB; a step takes "));
+  machine.planning.chunk_bytes = static_cast<double>(limits.chunk_bytes);
+  EXPECT_DOUBLE_EQ(limits.seconds, simulate(net, layers, machine, fast).seconds);
+}
+
 /// The decision about interiors of two ranks on two nodes, from a given limit. Four convolutions of 18 MFLOP each.
 std::optional<double> overhead_for(double latency, const KernelTimes& kernels, double given) {
   const nn::Window window = nn::square_window(2, 3, 1, 1);

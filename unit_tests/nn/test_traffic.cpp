@@ -36,11 +36,13 @@ NodeCost counted(const comm::Communicator& comm) {
   return sum;
 }
 
-/// Random networks from seeds above `first`.
-void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint64_t first) {
+/// Random networks from seeds above `first`. Returns the number of networks that have more sums of gradients, or more
+/// chunks, than with the default sizes.
+int expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint64_t first) {
   const MachineDescription by_default = comm::describe_machine(comm, local::machine_of_this_build(on_host));
   const Queue<Exec> queue;
   int copies_more = 0;  // networks with more copies from other ranks' memory than by default
+  int sums_more = 0;
   for (int i = 0; i < cases; ++i) {
     Dice dice(first + static_cast<std::uint64_t>(i) + 1000 * static_cast<std::uint64_t>(comm.size()));
     const NetworkDescription net = random_network(dice, Kinds::all);
@@ -52,6 +54,8 @@ void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint
     if (i % 3 > 0) options.direct_bytes = i % 3 == 1 ? 0 : 200;
     MachineDescription machine = by_default;
     machine.direct_bytes = options.direct_bytes.value_or(by_default.direct_bytes);
+    if (i % 2 == 1) machine.bucket_bytes = *(options.bucket_bytes = 128);
+    if (i % 5 == 0) machine.chunk_bytes = static_cast<double>(*(options.chunk_bytes = 256));
     SCOPED_TRACE("case " + std::to_string(i) + ", strategy " + to_string(strategy));
     const auto splits = resolve(strategy, net, comm.size());
     Parameters<float, Exec> parameters =
@@ -62,23 +66,30 @@ void expect_planned_traffic(const comm::Communicator& comm, int cases, std::uint
     constexpr int steps = 2;
     for (int step = 0; step < steps; ++step) network.train_step(queue);
     const NodeCost after = counted(comm);
-    const StepPlan plan = plan_step(net, plan_network(net, splits, comm.size(), samples), comm.rank(),
-                                    StepKind::training, machine, {.split_parameters = split, .update = false});
+    const auto planned_for = [&](const MachineDescription& m) {
+      return plan_step(net, plan_network(net, splits, comm.size(), samples), comm.rank(), StepKind::training, m,
+                       {.split_parameters = split, .update = false});
+    };
+    const StepPlan plan = planned_for(machine);
     const NodeCost planned = cost(plan, machine).total();
     EXPECT_EQ(after.bytes_sent - before.bytes_sent, steps * planned.bytes_sent);
     EXPECT_EQ(after.bytes_received - before.bytes_received, steps * planned.bytes_received);
     EXPECT_EQ(after.messages_sent - before.messages_sent, steps * planned.messages_sent);
     EXPECT_EQ(after.messages_received - before.messages_received, steps * planned.messages_received);
     if (planned.messages_received > cost(plan, by_default).total().messages_received) ++copies_more;
+    if (plan.communications > planned_for(by_default).communications) ++sums_more;
   }
   // The direct_bytes of the options reach both the plan and the transfers, or the messages would differ.
   const int copies_more_somewhere = comm.all_reduce(copies_more, comm::Reduction::sum);
   EXPECT_EQ(copies_more_somewhere > 0, by_default.shared_memory);
+  return sums_more;
 }
 
 /// The default run has 201 networks: on 2 and 8 ranks with shared memory, and on 2 with messages.
 TEST(Traffic, OfATrainingStepIsThatOfThePlan) {
-  expect_planned_traffic(aloni::test::make_communicator(), aloni::test::random_cases(67), 0);
+  const int sums_more = expect_planned_traffic(aloni::test::make_communicator(), aloni::test::random_cases(67), 0);
+  // The bucket_bytes and chunk_bytes of the options reach the plan and the sums.
+  EXPECT_GT(sums_more, 0);
 }
 
 /// Every algorithm and part size of the plan is that of the tuning, also where no all-reduce would take it by itself.

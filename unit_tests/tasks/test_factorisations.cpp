@@ -59,7 +59,8 @@ using Types = testing::Types<float, double>;
 TYPED_TEST_SUITE(Factorisations, Types);
 
 /// Sizes of one tile, of whole tiles, and with small tiles at the border; tiles of one element too.
-constexpr std::pair<Index, Index> sizes[] = {{1, 1}, {5, 8}, {7, 1}, {64, 16}, {65, 16}, {130, 33}, {200, 48}};
+constexpr std::pair<Index, Index> sizes[] = {{1, 1},   {5, 8},    {7, 1},    {64, 16},
+                                             {65, 16}, {130, 33}, {200, 48}, {210, 90}};
 
 TYPED_TEST(Factorisations, CholeskyTimesItsTransposeIsTheMatrix) {
   using T = TypeParam;
@@ -110,13 +111,17 @@ TYPED_TEST(Factorisations, SolveGivesTheSolutionOfTheSystem) {
         const auto element = [kind, n = n](Index i, Index j) {
           return kind == Factors::lu ? dominant(i, j, n) : positive_definite(i, j, n);
         };
-        const auto x = [](Index i, Index j) { return random_value(i + 1000, j); };
+        Dense<double> all{n, n}, x{n, columns};
+        for (Index i = 0; i < n; ++i) {
+          for (Index j = 0; j < n; ++j) all(i, j) = element(i, j);
+          for (Index j = 0; j < columns; ++j) x(i, j) = random_value(i + 1000, j);
+        }
         TileMatrix<T> a(TileDistribution(n, n, tile), kind == Factors::lu ? TilePart::whole : TilePart::lower);
-        a.fill(element);
+        a.fill([&](Index i, Index j) { return all(i, j); });
         TileMatrix<T> b(TileDistribution(n, columns, tile));
         b.fill([&, n = n](Index i, Index j) {
           double sum = 0;
-          for (Index k = 0; k < n; ++k) sum += element(i, k) * x(k, j);
+          for (Index k = 0; k < n; ++k) sum += all(i, k) * x(k, j);
           return sum;
         });
         kind == Factors::lu ? lu(a, {.workers = 1}) : cholesky(a, {.workers = 1});
@@ -230,6 +235,16 @@ TEST(TileMatrix, KeepsLowerTilesOrTheTilesOfARankOnly) {
   EXPECT_THROW(TileMatrix<double>(TileDistribution(4, 4, 2), TilePart::whole, 1), InvalidArgument);
   EXPECT_THROW(TileMatrix<double>(TileDistribution(4, 5, 2), TilePart::lower), InvalidArgument);
   EXPECT_THROW(TileMatrix<double>(TileDistribution(4, 4, Index{1} << 31)), InvalidArgument);
+}
+
+TEST(SuggestedTile, GivesEachWorkerTilesToTheEnd) {
+  EXPECT_EQ(suggested_tile(2048, 2), 256);
+  EXPECT_EQ(suggested_tile(4096, 1), 512);
+  EXPECT_EQ(suggested_tile(100'000, 4), 512);
+  EXPECT_EQ(suggested_tile(8192, 8), 256);
+  EXPECT_EQ(suggested_tile(100, 2), 64);
+  EXPECT_THROW(suggested_tile(0, 2), InvalidArgument);
+  EXPECT_THROW(suggested_tile(100, 0), InvalidArgument);
 }
 
 TEST(FactorisationArguments, AreChecked) {

@@ -2,10 +2,14 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/cholesky.hpp>
+#include <aloni/tasks/detail/processors.hpp>
 #include <aloni/tasks/lu.hpp>
 #include <support/random_cases.hpp>
 
 #include <gmock/gmock.h>
+#ifdef __linux__
+#include <sched.h>
+#endif
 
 #include <array>
 #include <atomic>
@@ -197,6 +201,52 @@ TEST(Runtime, ScopesLiveOnTheThreadsOfTheirWorkers) {
   EXPECT_EQ(begun, 3);
   EXPECT_EQ(ended, 3);
   EXPECT_EQ(inside, 0);
+}
+
+/// As with OMP_PROC_BIND: the main thread may use one processor, another thread of the process has all.
+TEST(Runtime, WorkersUseTheProcessorsOfTheProcess) {
+#ifdef __linux__
+  const std::vector<int> all = detail::processors_of_process();
+  if (all.size() < 2) GTEST_SKIP() << "one processor";
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool end = false;
+  std::jthread other([&] {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return end; });
+  });
+  std::array<std::atomic<int>, 3> processors{};
+  const auto count = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    sched_getaffinity(0, sizeof set, &set);
+    return CPU_COUNT(&set);
+  };
+  // A thread of its own, so that the test leaves the main thread as it is.
+  std::thread([&] {
+    detail::use_processors({all.front()});
+    RuntimeOptions options{.workers = 3};
+    options.worker_scope = [&](int worker) -> std::shared_ptr<void> {
+      processors[static_cast<std::size_t>(worker)] = count();
+      return nullptr;
+    };
+    const TaskGraph graph = cholesky_graph(2, 4);
+    Runtime(
+        graph, [](const Task&, int) {}, options)
+        .run();
+    EXPECT_EQ(Runtime(graph, [](const Task&, int) {}).run().workers.size(), all.size()) << "the default";
+  }).join();
+  {
+    const std::lock_guard lock(mutex);
+    end = true;
+  }
+  changed.notify_all();
+  EXPECT_EQ(processors[0], 1) << "the caller stays where it is";
+  EXPECT_EQ(processors[1], static_cast<int>(all.size()));
+  EXPECT_EQ(processors[2], static_cast<int>(all.size()));
+#else
+  GTEST_SKIP() << "no interface for processors";
+#endif
 }
 
 TEST(Runtime, RecordsWhenEachTaskRan) {

@@ -1,0 +1,137 @@
+#include <aloni/tasks/detail/rank_run.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace aloni::tasks::detail {
+
+RankRun::RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
+                 std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes,
+                 std::function<std::span<const std::byte>(const TileId&)> own)
+    : operation_(std::move(operation)),
+      comm_(comm),
+      rule_(rule),
+      owner_(std::move(owner)),
+      bytes_(std::move(bytes)),
+      own_(std::move(own)),
+      mail_(comm, *this) {
+  std::vector<TileAccess> accesses;
+  for (const TileId& tile : rule.tiles()) {
+    if (owner_(tile) != comm.rank()) continue;
+    for (std::int32_t version = 1; version <= rule.writes(tile); ++version) {
+      accesses.clear();
+      rule.append_accesses(rule.writer_of({tile, version}), accesses);
+      for (const TileAccess& access : accesses)
+        if (owner_(access.tile) != comm.rank()) ++uses_[key_of(access.tile)];
+    }
+  }
+}
+
+RankRun::~RankRun() = default;
+
+/// Names the last version of a tile by the task that makes it.
+TileKey RankRun::key_of(const TileId& tile) const { return rule_.writer_of({tile, rule_.writes(tile)}).key(); }
+
+RunReport RankRun::start(Runtime::Body body, RuntimeOptions options) {
+  options.owns = [this](const TileId& tile) { return owner_(tile) == comm_.rank(); };
+  runtime_.emplace(
+      rule_, [this, body = std::move(body)](const Task& task, int worker) { run_task(body, task, worker); },
+      std::move(options));
+  for (const auto& [key, uses] : uses_) mail_.need(key, owner_(rule_.output(Task::from(key)).tile));
+  mail_.set_waiting(true);
+  RunReport report;
+  std::exception_ptr failure;  // of the tasks
+  std::thread tasks([&] {
+    try {
+      report = runtime_->run();
+      mail_.tasks_finished();
+    } catch (const std::exception& error) {
+      failure = std::current_exception();
+      mail_.fail(error.what());
+    }
+  });
+  std::exception_ptr ended;  // of the communication
+  try {
+    mail_.run();
+  } catch (...) {
+    ended = std::current_exception();
+    runtime_->fail(ended);  // no effect if a task has failed before
+  }
+  tasks.join();
+  // A failed task is the reason of everything that follows.
+  if (failure) std::rethrow_exception(failure);
+  if (ended) std::rethrow_exception(ended);
+  comm_.barrier();  // a task of another rank may still fail: then it fails here too
+  return report;
+}
+
+void RankRun::run_task(const Runtime::Body& body, const Task& task, int worker) {
+  if (running_.fetch_add(1) == 0) mail_.set_waiting(false);
+  body(task, worker);
+  send_output(task);
+  release_copies(task);
+  if (running_.fetch_sub(1) > 1) return;
+  mail_.set_waiting(true);
+  if (running_.load() > 0) mail_.set_waiting(false);  // another task has begun meanwhile
+}
+
+void RankRun::send_output(const Task& task) {
+  std::vector<Task> successors;
+  rule_.append_successors(task, successors);
+  std::vector<int> readers;
+  for (const Task& s : successors) readers.push_back(owner_(rule_.output(s).tile));
+  std::ranges::sort(readers);
+  readers.erase(std::ranges::unique(readers).begin(), readers.end());
+  std::erase(readers, comm_.rank());
+  if (readers.empty()) return;
+  const TileVersion output = rule_.output(task);
+  if (output.version != rule_.writes(output.tile)) {
+    throw Unsupported(operation_, to_string(task), "read by other ranks before its tile has its last version",
+                      "other ranks to read last versions only");
+  }
+  mail_.produced(task.key(), own_(output.tile), std::move(readers));
+}
+
+void RankRun::release_copies(const Task& task) {
+  std::vector<TileAccess> accesses;
+  rule_.append_accesses(task, accesses);
+  for (const TileAccess& access : accesses) {
+    if (owner_(access.tile) == comm_.rank()) continue;
+    const TileKey key = key_of(access.tile);
+    if (uses_.at(key).fetch_sub(1) == 1) mail_.released(key);
+  }
+}
+
+const std::byte* RankRun::copy(const TileId& tile) const {
+  const std::lock_guard lock(mutex_);
+  return copies_.at(key_of(tile)).data.get();
+}
+
+std::span<std::byte> RankRun::room(TileKey key, std::size_t bytes) {
+  const TileId tile = rule_.output(Task::from(key)).tile;
+  if (bytes != bytes_(tile)) {
+    throw CommunicationError(operation_, "tile " + to_string(tile) + " of rank " + std::to_string(owner_(tile)),
+                             std::to_string(bytes) + " bytes", std::to_string(bytes_(tile)) + " bytes");
+  }
+  Copy copy{.data = std::make_unique_for_overwrite<std::byte[]>(bytes), .bytes = bytes};
+  const std::span<std::byte> room(copy.data.get(), bytes);
+  const std::lock_guard lock(mutex_);
+  copies_.insert_or_assign(key, std::move(copy));
+  return room;
+}
+
+void RankRun::arrived(TileKey key, std::span<const std::byte>) {
+  runtime_->data_arrived(rule_.output(Task::from(key)));
+}
+
+void RankRun::free_copy(TileKey key) {
+  const std::lock_guard lock(mutex_);
+  copies_.erase(key);
+}
+
+}  // namespace aloni::tasks::detail

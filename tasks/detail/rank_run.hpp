@@ -1,0 +1,75 @@
+#pragma once
+// RankRun: runs the tasks of a rule on all ranks of a communicator. Each rank runs the tasks that write its tiles;
+// copies of other ranks' tiles come through TileMail. The factorisations use it (cholesky.hpp, lu.hpp).
+//
+//   RankRun run("cholesky", comm, rule, owner, own);
+//   run.start([&](const Task& task, int worker) { … run.copy({0, i, k}) … }, options);   // collective
+//
+// Workers are other threads than the calling one, which sends and receives: so MPI_THREAD_FUNNELED is enough.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/tasks/detail/tile_mail.hpp>
+#include <aloni/tasks/runtime.hpp>
+
+#include <atomic>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+
+namespace aloni::tasks::detail {
+
+class RankRun final : private TileMemory {
+ public:
+  /// `owner`: the rank of a tile. `bytes`: the size of a tile. `own`: the elements of a tile of this rank, which stay
+  /// where they are. `rule` outlives the object.
+  /// @pre tasks read tiles of other ranks in their last version, as in Cholesky and LU. Throws Unsupported on the rank
+  /// that finds another version. Collective.
+  RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
+          std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes,
+          std::function<std::span<const std::byte>(const TileId&)> own);
+  ~RankRun() override;
+
+  /// Runs all tasks, once. Returns when those of all ranks have ended. No rank waits for the others before its end.
+  /// If a task throws, its error is thrown on its rank. All other ranks throw PeerFailed with its text, as they do when
+  /// a rank dies; the family of the communicator is poisoned then. `options.owns` is set here.
+  /// Collective.
+  RunReport start(Runtime::Body body, RuntimeOptions options);
+  /// The elements of another rank's tile. @pre a running task reads it. Any thread.
+  const std::byte* copy(const TileId& tile) const;
+  const TileRequests::Counts& counts() const { return mail_.counts(); }
+
+ private:
+  struct Copy {
+    std::unique_ptr<std::byte[]> data;
+    std::size_t bytes = 0;
+  };
+
+  std::span<std::byte> room(TileKey key, std::size_t bytes) override;
+  void arrived(TileKey key, std::span<const std::byte> data) override;
+  void free_copy(TileKey key) override;
+  void served(TileKey) override {}
+
+  TileKey key_of(const TileId& tile) const;
+  void run_task(const Runtime::Body& body, const Task& task, int worker);
+  void send_output(const Task& task);
+  void release_copies(const Task& task);
+
+  std::string operation_;
+  comm::Communicator comm_;
+  const TaskRule& rule_;
+  std::function<int(const TileId&)> owner_;
+  std::function<std::size_t(const TileId&)> bytes_;
+  std::function<std::span<const std::byte>(const TileId&)> own_;
+  std::unordered_map<TileKey, std::atomic<Index>> uses_;  // of copies, by tasks that have not run; keys do not change
+  mutable std::mutex mutex_;
+  std::unordered_map<TileKey, Copy> copies_;  // guarded by mutex_
+  std::atomic<int> running_{0};
+  std::optional<Runtime> runtime_;
+  TileMail mail_;
+};
+
+}  // namespace aloni::tasks::detail
