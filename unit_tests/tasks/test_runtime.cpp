@@ -128,19 +128,21 @@ TEST(Runtime, IdleWorkersSleepAndWakeUp) {
   TaskGraph graph;
   graph.add({Kernel::other, 0, 0, 0}, std::array{TileAccess{tile_a, Access::write}});
   for (int i = 1; i <= 2; ++i) graph.add({Kernel::other, i, 0, 0}, std::array{TileAccess{tile_a}});
-  std::atomic<int> here{0};
-  const RunReport report = Runtime(graph,
-                                   [&](const Task& task, int) {
-                                     if (task.row == 0) {
-                                       std::this_thread::sleep_for(std::chrono::milliseconds(100));
-                                       return;
-                                     }
-                                     ++here;
-                                     while (here < 2) std::this_thread::yield();
-                                   },
-                                   {.workers = 2})
-                               .run();
-  EXPECT_GE(report.workers[0].sleeps + report.workers[1].sleeps, 1);
+  Index sleeps = 0;
+  // A worker yields its processor some times before it sleeps, which takes long beside other processes.
+  for (std::chrono::milliseconds busy{50}; sleeps == 0 && busy < std::chrono::seconds(20); busy *= 4) {
+    std::atomic<int> here{0};
+    const RunReport report = Runtime(graph,
+                                     [&](const Task& task, int) {
+                                       if (task.row == 0) return std::this_thread::sleep_for(busy);
+                                       ++here;
+                                       while (here < 2) std::this_thread::yield();
+                                     },
+                                     {.workers = 2})
+                                 .run();
+    sleeps = report.workers[0].sleeps + report.workers[1].sleeps;
+  }
+  EXPECT_GE(sleeps, 1);
 }
 
 TEST(Runtime, TheFirstExceptionEndsTheRun) {
