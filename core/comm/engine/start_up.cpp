@@ -126,7 +126,9 @@ void StartUp::look(Clock::duration waited) {
     states += "; rank " + std::to_string(p.rank) + ": process " + std::to_string(p.process) + " " +
               std::string(text_of_state(p.state));
   }
-  if (stopped < 0 && works && waited < longest_) return;
+  // A rank that has just come sleeps too, and its message is on the way: one more look.
+  const bool was_idle = std::exchange(idle_, !works);
+  if (stopped < 0 && (works || !was_idle) && waited < longest_) return;
   throw_failed(stopped, "not all ranks have come within " + seconds_text(waited) + states);
 }
 

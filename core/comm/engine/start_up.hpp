@@ -70,6 +70,7 @@ class StartUp {
   std::vector<int> world_ranks_;  // of the communicator's ranks; -1: not in MPI_COMM_WORLD
   std::vector<JobProcess> seen_;  // processes of the communicator at the first look
   bool over_ = false;             // another rank has failed: it does not wait for this one
+  bool idle_ = false;             // at the last look after the limit no other rank worked
 };
 
 }  // namespace aloni::comm::detail
