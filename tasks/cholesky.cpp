@@ -1,12 +1,11 @@
 #include <aloni/tasks/cholesky.hpp>
 
 #include <aloni/core/error.hpp>
-#include <aloni/tasks/detail/run_across_ranks.hpp>
+#include <aloni/tasks/detail/factorise.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
 #include <algorithm>
-#include <utility>
 
 namespace aloni::tasks {
 
@@ -122,12 +121,7 @@ double CholeskyRule::critical_path(const Task& task) const {
 TaskGraph cholesky_graph(Index tiles, Index tile) {
   const CholeskyRule rule(tiles, tile);
   TaskGraph graph;
-  std::vector<TileAccess> accesses;
-  const auto add = [&](const Task& task) {
-    accesses.clear();
-    rule.append_accesses(task, accesses);
-    graph.add(task, accesses, rule.cost(task));
-  };
+  const auto add = [&](const Task& task) { detail::add_task(graph, rule, task); };
   const auto last = static_cast<std::int32_t>(tiles);
   for (std::int32_t k = 0; k < last; ++k) {
     add(potrf_task(k));
@@ -148,44 +142,36 @@ Index suggested_tile(Index n, int workers) {
 
 namespace {
 
-/// Runs one task. `read(i, j)`: a finished tile, here or of another rank.
-template <class T, class Read>
-void run_cholesky_task(const char* operation, TileMatrix<T>& a, const Task& task, const Read& read) {
-  const auto [kernel, i, j, k] = task;
-  switch (kernel) {
-    case Kernel::potrf:
-      return detail::potrf(operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
-    case Kernel::trsm:
-      return detail::trsm('R', 'L', 'T', 'N', read(k, k), detail::block(a, i, k));
-    case Kernel::syrk:
-      return detail::subtract_square(read(j, k), detail::block(a, j, j));
-    default:
-      return detail::subtract_product('N', read(i, k), 'T', read(j, k), detail::block(a, i, j));
-  }
+constexpr const char* cholesky_operation = "aloni::tasks::cholesky";
+
+/// Runs a task of the factorisation of `a`. `read(i, j)`: a finished tile, here or of another rank.
+template <class T>
+auto cholesky_kernels(TileMatrix<T>& a) {
+  return [&a](const Task& task, const auto& read) {
+    const auto [kernel, i, j, k] = task;
+    switch (kernel) {
+      case Kernel::potrf:
+        return detail::potrf(cholesky_operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
+      case Kernel::trsm:
+        return detail::trsm('R', 'L', 'T', 'N', read(k, k), detail::block(a, i, k));
+      case Kernel::syrk:
+        return detail::subtract_square(read(j, k), detail::block(a, j, j));
+      default:
+        return detail::subtract_product('N', read(i, k), 'T', read(j, k), detail::block(a, i, j));
+    }
+  };
 }
 
 }  // namespace
 
 template <class T>
 RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options) {
-  constexpr const char* operation = "aloni::tasks::cholesky";
-  detail::check_square(operation, a.distribution());
-  const CholeskyRule rule(a.distribution().tile_rows(), a.distribution().tile());
-  const auto read = [&](Index i, Index j) { return detail::block(std::as_const(a), i, j); };
-  const auto run = [&](const Task& task, int) { run_cholesky_task(operation, a, task, read); };
-  return detail::run_on_tiles(operation, rule, run, options);
+  return detail::factorise<CholeskyRule>(cholesky_operation, a, TilePart::lower, options, cholesky_kernels(a));
 }
 
 template <class T>
 RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options) {
-  constexpr const char* operation = "aloni::tasks::cholesky";
-  const auto rule = comm::collectively(comm, operation, [&] {
-    detail::check_ranks(operation, comm, a, options);
-    return CholeskyRule(a.distribution().tile_rows(), a.distribution().tile());
-  });
-  return detail::run_across_ranks(operation, comm, rule, a, options, [&](const Task& task, const auto& read) {
-    run_cholesky_task(operation, a, task, read);
-  });
+  return detail::factorise<CholeskyRule>(cholesky_operation, comm, a, TilePart::lower, options, cholesky_kernels(a));
 }
 
 template RunReport cholesky(TileMatrix<float>&, const RuntimeOptions&);

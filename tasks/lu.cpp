@@ -1,12 +1,10 @@
 #include <aloni/tasks/lu.hpp>
 
-#include <aloni/core/error.hpp>
-#include <aloni/tasks/detail/run_across_ranks.hpp>
+#include <aloni/tasks/detail/factorise.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
 #include <algorithm>
-#include <utility>
 
 namespace aloni::tasks {
 
@@ -114,12 +112,7 @@ double LuRule::critical_path(const Task& task) const {
 TaskGraph lu_graph(Index tiles, Index tile) {
   const LuRule rule(tiles, tile);
   TaskGraph graph;
-  std::vector<TileAccess> accesses;
-  const auto add = [&](const Task& task) {
-    accesses.clear();
-    rule.append_accesses(task, accesses);
-    graph.add(task, accesses, rule.cost(task));
-  };
+  const auto add = [&](const Task& task) { detail::add_task(graph, rule, task); };
   const auto last = static_cast<std::int32_t>(tiles);
   for (std::int32_t k = 0; k < last; ++k) {
     add(lu_task(k, k, k));
@@ -134,50 +127,36 @@ TaskGraph lu_graph(Index tiles, Index tile) {
 
 namespace {
 
-/// Runs one task. `read(i, j)`: a finished tile, here or of another rank.
-template <class T, class Read>
-void run_lu_task(const char* operation, TileMatrix<T>& a, const Task& task, const Read& read) {
-  const auto [kernel, i, j, k] = task;
-  switch (kernel) {
-    case Kernel::getrf:
-      return detail::getrf(operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
-    case Kernel::trsm:
-      return detail::trsm('R', 'U', 'N', 'N', read(k, k), detail::block(a, i, k));
-    case Kernel::trsm_row:
-      return detail::trsm('L', 'L', 'N', 'U', read(k, k), detail::block(a, k, j));
-    default:
-      return detail::subtract_product('N', read(i, k), 'N', read(k, j), detail::block(a, i, j));
-  }
-}
+constexpr const char* lu_operation = "aloni::tasks::lu";
 
+/// Runs a task of the factorisation of `a`. `read(i, j)`: a finished tile, here or of another rank.
 template <class T>
-void check_whole(const char* operation, const TileMatrix<T>& a) {
-  if (a.part() != TilePart::whole) throw InvalidArgument(operation, "a", "lower tiles only", "TilePart::whole");
+auto lu_kernels(TileMatrix<T>& a) {
+  return [&a](const Task& task, const auto& read) {
+    const auto [kernel, i, j, k] = task;
+    switch (kernel) {
+      case Kernel::getrf:
+        return detail::getrf(lu_operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
+      case Kernel::trsm:
+        return detail::trsm('R', 'U', 'N', 'N', read(k, k), detail::block(a, i, k));
+      case Kernel::trsm_row:
+        return detail::trsm('L', 'L', 'N', 'U', read(k, k), detail::block(a, k, j));
+      default:
+        return detail::subtract_product('N', read(i, k), 'N', read(k, j), detail::block(a, i, j));
+    }
+  };
 }
 
 }  // namespace
 
 template <class T>
 RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options) {
-  constexpr const char* operation = "aloni::tasks::lu";
-  detail::check_square(operation, a.distribution());
-  check_whole(operation, a);
-  const LuRule rule(a.distribution().tile_rows(), a.distribution().tile());
-  const auto read = [&](Index i, Index j) { return detail::block(std::as_const(a), i, j); };
-  const auto run = [&](const Task& task, int) { run_lu_task(operation, a, task, read); };
-  return detail::run_on_tiles(operation, rule, run, options);
+  return detail::factorise<LuRule>(lu_operation, a, TilePart::whole, options, lu_kernels(a));
 }
 
 template <class T>
 RankReport lu(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options) {
-  constexpr const char* operation = "aloni::tasks::lu";
-  const auto rule = comm::collectively(comm, operation, [&] {
-    detail::check_ranks(operation, comm, a, options);
-    check_whole(operation, a);
-    return LuRule(a.distribution().tile_rows(), a.distribution().tile());
-  });
-  return detail::run_across_ranks(operation, comm, rule, a, options,
-                                  [&](const Task& task, const auto& read) { run_lu_task(operation, a, task, read); });
+  return detail::factorise<LuRule>(lu_operation, comm, a, TilePart::whole, options, lu_kernels(a));
 }
 
 template RunReport lu(TileMatrix<float>&, const RuntimeOptions&);

@@ -43,6 +43,7 @@ RunReport solve(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b, const Ru
   constexpr const char* operation = "aloni::tasks::solve";
   const views::TileDistribution &da = a.distribution(), &db = b.distribution();
   detail::check_square(operation, da);
+  detail::check_one_rank(operation, da);
   if (db.rows() != da.rows() || db.tile() != da.tile() || db.ranks() != 1 || b.part() != TilePart::whole)
     throw InvalidArgument(operation, "b", to_string(db),
                           "all tiles of a matrix with the rows and the tiles of a, " + to_string(da));

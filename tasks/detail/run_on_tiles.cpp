@@ -4,7 +4,9 @@
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
+#include <memory>
 #include <utility>
+#include <vector>
 
 namespace aloni::tasks::detail {
 
@@ -12,11 +14,8 @@ namespace {
 
 template <class Tasks>
 RunReport run(const char* operation, const Tasks& tasks, Runtime::Body body, RuntimeOptions options) {
-  check_kernels(operation);
-  if (options.owns || options.worker_scope)
-    throw InvalidArgument(operation, "options", options.owns ? "owns" : "worker_scope", "neither of them set");
-  options.worker_scope = [](int) { return std::make_shared<OneBlasThread>(); };
-  return Runtime(tasks, std::move(body), std::move(options)).run();
+  check_options(operation, options);
+  return Runtime(tasks, std::move(body), with_one_blas_thread(std::move(options))).run();
 }
 
 }  // namespace
@@ -31,7 +30,27 @@ void check_rule(const char* operation, Index tiles, Index tile) {
 void check_square(const char* operation, const views::TileDistribution& a) {
   if (a.rows() != a.columns())
     throw InvalidArgument(operation, "a", to_string(a), "a matrix with as many rows as columns");
+}
+
+void check_one_rank(const char* operation, const views::TileDistribution& a) {
   if (a.ranks() > 1) throw Unsupported(operation, "a", to_string(a), "a matrix on one rank");
+}
+
+void check_options(const char* operation, const RuntimeOptions& options) {
+  check_kernels(operation);
+  if (options.owns || options.worker_scope)
+    throw InvalidArgument(operation, "options", options.owns ? "owns" : "worker_scope", "neither of them set");
+}
+
+RuntimeOptions with_one_blas_thread(RuntimeOptions options) {
+  options.worker_scope = [](int) { return std::make_shared<OneBlasThread>(); };
+  return options;
+}
+
+void add_task(TaskGraph& graph, const TaskRule& rule, const Task& task) {
+  std::vector<TileAccess> accesses;
+  rule.append_accesses(task, accesses);
+  graph.add(task, accesses, rule.cost(task));
 }
 
 RunReport run_on_tiles(const char* operation, const TaskRule& rule, Runtime::Body body, RuntimeOptions options) {

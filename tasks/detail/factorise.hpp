@@ -1,0 +1,81 @@
+#pragma once
+// Runs a factorisation, on one rank or on all ranks of a communicator. Cholesky and LU differ in their rule and in the
+// kernel of each task only.
+#include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/rank_run.hpp>
+#include <aloni/tasks/detail/run_on_tiles.hpp>
+#include <aloni/tasks/detail/tile_kernels.hpp>
+#include <aloni/tasks/rank_report.hpp>
+#include <aloni/tasks/tile_matrix.hpp>
+
+#include <span>
+#include <string>
+#include <utility>
+
+namespace aloni::tasks::detail {
+
+/// `needed`: whole if the tasks write all tiles. Throws InvalidArgument.
+template <class T>
+void check_part(const char* operation, const TileMatrix<T>& a, TilePart needed) {
+  if (needed == TilePart::whole && a.part() != needed)
+    throw InvalidArgument(operation, "a", "lower tiles only", "TilePart::whole");
+}
+
+/// Throws InvalidArgument unless the matrix is square and lies on the ranks of `comm`, and for options as
+/// check_options(); Unsupported without kernels.
+template <class T>
+void check_ranks(const char* operation, const comm::Communicator& comm, const TileMatrix<T>& a,
+                 const RuntimeOptions& options) {
+  check_options(operation, options);
+  const views::TileDistribution& d = a.distribution();
+  check_square(operation, d);
+  if (d.ranks() != comm.size())
+    throw InvalidArgument(operation, "a", to_string(d), "a matrix on " + std::to_string(comm.size()) + " ranks");
+  if (a.rank() != comm.rank()) {
+    throw InvalidArgument(operation, "a.rank()", std::to_string(a.rank()),
+                          std::to_string(comm.rank()) + ", the rank of the communicator");
+  }
+}
+
+/// `run_task(task, read)`, where read(i, j) gives a finished tile. Not collective.
+template <class Rule, class T, class F>
+RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, const RuntimeOptions& options,
+                    const F& run_task) {
+  const views::TileDistribution& d = a.distribution();
+  check_square(operation, d);
+  check_one_rank(operation, d);
+  check_part(operation, a, needed);
+  const auto read = [&](Index i, Index j) { return block(std::as_const(a), i, j); };
+  const Rule rule(d.tile_rows(), d.tile());
+  return run_on_tiles(
+      operation, rule, [&](const Task& task, int) { run_task(task, read); }, options);
+}
+
+/// The same on all ranks of `comm`. Collective.
+template <class Rule, class T, class F>
+RankReport factorise(const char* operation, const comm::Communicator& comm, TileMatrix<T>& a, TilePart needed,
+                     const RuntimeOptions& options, const F& run_task) {
+  const views::TileDistribution& d = a.distribution();
+  const Rule rule = comm::collectively(comm, operation, [&] {
+    check_ranks(operation, comm, a, options);
+    check_part(operation, a, needed);
+    return Rule(d.tile_rows(), d.tile());
+  });
+  const auto bytes = [&](const TileId& t) {
+    return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
+  };
+  RankRun run(
+      operation, comm, rule, [&](const TileId& t) { return d.owner(t.tile()); }, bytes,
+      [&](const TileId& t) { return std::as_bytes(std::span(a.tile(t.tile()), bytes(t) / sizeof(T))); });
+  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> {
+    if (a.has({i, j})) return block(std::as_const(a), i, j);
+    const int rows = static_cast<int>(d.height(i));
+    return {reinterpret_cast<const T*>(run.copy({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
+  };
+  RankReport report;
+  report.run = run.start([&](const Task& task, int) { run_task(task, read); }, with_one_blas_thread(options));
+  report.tiles = run.counts();
+  return report;
+}
+
+}  // namespace aloni::tasks::detail
