@@ -16,11 +16,10 @@ import json
 import pathlib
 import subprocess
 import sys
-import tempfile
 
 sys.dont_write_bytecode = True
 
-from figures.run import ONE_THREAD, ROOT, clean_environment
+from figures.run import ONE_THREAD, ROOT, Failed, aloni, clean_environment
 
 MESH = ["--model", "mesh1k", "--input", "512x512x18", "--batch", "1"]
 CASES = {  # name: (ranks, arguments)
@@ -37,33 +36,30 @@ PYTORCH = [ROOT / "bench/compare/steps_pytorch.py", *MESH, "--ranks", "1", "--th
            "1"]
 
 
-def aloni(build, ranks, *arguments):
+def report_of(build, ranks, *arguments):
     """What the command writes with --json. None: it does not know the arguments."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "out.json"
-        launcher = [str(ROOT / "scripts/mpirun"), "-n", str(ranks)]
-        done = subprocess.run([*launcher, str(build / "bin/aloni"), *arguments, "--json", str(path)], cwd=ROOT,
-                              env=clean_environment() | ONE_THREAD, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return json.loads(path.read_text(encoding="utf-8"))
-        print(f"{build} {' '.join(arguments)}: {done.stderr.strip().splitlines()[-1:]}", file=sys.stderr)
+    try:
+        return aloni(build, [str(ROOT / "scripts/mpirun"), "-n", str(ranks)], arguments)
+    except Failed as failed:
+        print(f"{build} {' '.join(arguments)}: {failed}", file=sys.stderr)
         return None
 
 
 def figures_of(options, ranks, arguments):
     """{figure: bytes or a ratio}"""
     figures = {}
-    report = aloni(options.build, ranks, "train", "--data", "synthetic", "--steps", "2", "--progress", "none",
-                   *arguments)
+    report = report_of(options.build, ranks, "train", "--data", "synthetic", "--steps", "2", "--progress", "none",
+                       *arguments)
     if report:
         figures["measured"], figures["predicted"] = report["peak_memory_bytes"], report["predicted_memory_bytes"]
         figures["measured / predicted"] = figures["measured"] / figures["predicted"]
-    plan = aloni(options.build, 1, "plan", "--ranks", str(ranks), *arguments)
+    plan = report_of(options.build, 1, "plan", "--ranks", str(ranks), *arguments)
     if plan:
         figures["planned"], figures["unshared"] = plan["memory_bytes_per_rank"], plan["separate_bytes_per_rank"]
     if options.before and "--model" not in arguments:
-        before = aloni(options.before, ranks, "train", "--data", str(ROOT / "examples/data/mnist_subset"), "--steps",
-                       "2", "--progress", "none", *arguments)
+        digits = str(ROOT / "examples/data/mnist_subset")
+        before = report_of(options.before, ranks, "train", "--data", digits, "--steps", "2", "--progress", "none",
+                           *arguments)
         if before:
             figures["measured before"] = before["peak_memory_bytes"]
     return figures

@@ -19,13 +19,12 @@ import os
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
 
-from figures.run import ONE_THREAD, ROOT, clean_environment
+from figures.run import ROOT, Failed, aloni
 
 CASES = {  # name: (arguments, steps of a run)
     "lenet5": (["--model", "lenet5", "--batch", "128"], 200),
@@ -40,22 +39,6 @@ UNIFORM, AUTOMATIC = ("n2", "h2", "w2", "f2", "c2"), "automatic"
 NEAR = 1.05  # largest time of the automatic strategy, as a multiple of the fastest uniform one
 
 
-def run(options, folder, arguments, steps, strategy):
-    """The `comparison` of a training, or its error as text."""
-    path = pathlib.Path(folder) / "out.json"
-    path.unlink(missing_ok=True)
-    chosen = [] if strategy == AUTOMATIC else ["--strategy", strategy]
-    done = subprocess.run([*shlex.split(options.launcher), str(options.build / "bin/aloni"), "train", *arguments,
-                           *chosen, "--data", "synthetic", "--steps", str(steps), "--machine", str(options.machine),
-                           "--compare", "--progress", "none", "--json", str(path)],
-                          cwd=ROOT, env=clean_environment() | ONE_THREAD | {"XDG_CACHE_HOME": folder},
-                          capture_output=True, text=True, check=False)
-    if done.returncode == 0 and path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))["comparison"]
-    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("aloni: ")]
-    return lines[0] if lines else f"exit status {done.returncode}"
-
-
 def measure(options, arguments, steps):
     """{strategy: {"measured_seconds", "predicted_seconds"} or {"error"}}, each strategy in each turn."""
     found = {strategy: {"measured": []} for strategy in (*UNIFORM, AUTOMATIC)}
@@ -63,12 +46,17 @@ def measure(options, arguments, steps):
         for turn in range(options.turns):
             order = list(found) if turn % 2 == 0 else list(reversed(found))
             for strategy in order:
-                result = run(options, folder, arguments, steps, strategy)
-                if isinstance(result, str):
-                    found[strategy]["error"] = result
-                else:
-                    found[strategy]["measured"].append(result["step"]["measured_seconds"])
-                    found[strategy]["predicted_seconds"] = result["step"]["predicted_seconds"]
+                chosen = [] if strategy == AUTOMATIC else ["--strategy", strategy]
+                try:
+                    step = aloni(options.build, shlex.split(options.launcher),
+                                 ["train", *arguments, *chosen, "--data", "synthetic", "--steps", str(steps),
+                                  "--machine", str(options.machine), "--compare", "--progress", "none"],
+                                 {"XDG_CACHE_HOME": folder})["comparison"]["step"]
+                except Failed as failed:
+                    found[strategy]["error"] = str(failed)
+                    continue
+                found[strategy]["measured"].append(step["measured_seconds"])
+                found[strategy]["predicted_seconds"] = step["predicted_seconds"]
     for times in found.values():
         measured = times.pop("measured")
         if measured:

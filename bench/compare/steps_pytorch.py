@@ -12,6 +12,7 @@ float is float: TF32 is off. bfloat16 is autocast: parameters are float, as in a
 device has finished it. Without PyTorch, or without the device, the exit status is 77.
 """
 import argparse
+import contextlib
 import json
 import os
 import resource
@@ -31,6 +32,20 @@ except ImportError as error:
     sys.exit(77)  # "not available" for scripts/gpu_acceptance.sh
 
 
+def step_of(network, loss, x, target, precision=contextlib.nullcontext):
+    """A training step as a function, which returns the loss. `precision`: makes the context of the forward pass."""
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
+
+    def step():
+        optimiser.zero_grad()
+        with precision():
+            value = loss(network(x), target)
+        value.backward()
+        optimiser.step()
+        return value.item()  # waits for the device, as a training loop that prints its loss does
+    return step
+
+
 def on_device(options):
     """One process on one CUDA device: returns the results."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -40,16 +55,8 @@ def on_device(options):
     parameters = zoo_pytorch.parameters_of(network)
     network, x, target = network.cuda(), x.cuda(), target.cuda()
     called = torch.compile(network) if options.compile else network
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
-
-    def step():
-        optimiser.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bfloat16"):
-            value = loss(called(x), target)
-        value.backward()
-        optimiser.step()
-        return value.item()  # waits for the device, as a training loop that prints its loss does
-
+    step = step_of(called, loss, x, target,
+                   lambda: torch.autocast("cuda", torch.bfloat16, enabled=options.precision == "bfloat16"))
     for _ in range(options.warmup):
         step()
     seconds = []
@@ -75,15 +82,7 @@ def work(rank, options, meeting, results):
     parameters = zoo_pytorch.parameters_of(network)
     if not alone:
         network = nn.parallel.DistributedDataParallel(network)
-    optimiser = torch.optim.SGD(network.parameters(), lr=0.05, momentum=0.9)
-
-    def step():
-        optimiser.zero_grad()
-        value = loss(network(x), target)
-        value.backward()
-        optimiser.step()
-        return value.item()  # waits for the result, as a training loop that prints its loss does
-
+    step = step_of(network, loss, x, target)
     for _ in range(options.warmup):
         step()
     seconds = []

@@ -21,6 +21,19 @@ class Failed(Exception):
     """A program failed or a peer is missing; the text is the reason."""
 
 
+def aloni(build, launcher, arguments, environment=None):
+    """What the command writes with --json. Throws Failed with its error."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "out.json"
+        done = subprocess.run([*launcher, str(build / "bin/aloni"), *arguments, "--json", str(path)], cwd=ROOT,
+                              env=clean_environment() | ONE_THREAD | (environment or {}), capture_output=True,
+                              text=True, check=False)
+        if done.returncode == 0:
+            return json.loads(path.read_text(encoding="utf-8"))
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("aloni: ")]
+        raise Failed(lines[0] if lines else f"exit status {done.returncode}")
+
+
 class Run:
     """One run of the report: its options, and the bars of the section being measured."""
 
