@@ -54,6 +54,13 @@ int ceil_log2(int n) {
   return log;
 }
 
+/// Null if none were measured with these numbers.
+const comm::Tuning* measured_all_reduces(const Machine& machine, int ranks, int nodes) {
+  const auto found = std::ranges::find_if(machine.all_reduces,
+                                          [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
+  return found == machine.all_reduces.end() ? nullptr : &*found;
+}
+
 int nodes_of(const std::vector<int>& members, const MachineDescription& description) {
   if (description.nodes.empty()) return 1;
   std::vector<int> nodes;  // consecutive members are mostly on one node, so that most repetitions follow each other
@@ -170,9 +177,7 @@ double device_all_reduce_seconds(double bytes, int ranks, int nodes, const Machi
 std::optional<comm::Tuning> all_reduces_of(const Machine& machine, const MachineDescription& description, int ranks) {
   using A = comm::AllReduceAlgorithm;
   const int nodes = number_of_nodes(description);
-  const auto measured = std::ranges::find_if(
-      machine.all_reduces, [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
-  if (measured != machine.all_reduces.end()) return *measured;
+  if (const comm::Tuning* const measured = measured_all_reduces(machine, ranks, nodes)) return *measured;
   const LinkCosts& link = machine.link(nodes > 1 ? LinkKind::between_nodes : LinkKind::within_node);
   const bool fitted = link.seconds_per_byte > 0 && machine.combine_seconds_per_byte > 0;
   if (machine.all_reduces.empty() || !description.on_host || ranks < 2 || !fitted) return std::nullopt;
@@ -230,10 +235,8 @@ ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machi
     cost.wire = std::min(cost.flight, wire_seconds(bytes, ranks, nodes, machine, false));
     return cost;
   }
-  const auto tuning = std::ranges::find_if(machine.all_reduces,
-                                           [&](const comm::Tuning& t) { return t.ranks == ranks && t.nodes == nodes; });
   double seconds = -1;
-  if (tuning != machine.all_reduces.end())
+  if (const comm::Tuning* const tuning = measured_all_reduces(machine, ranks, nodes))
     seconds = tuning->measured_seconds(work.plan.algorithm, static_cast<std::size_t>(bytes));
   if (seconds < 0) seconds = all_reduce_seconds(work.plan.algorithm, bytes, ranks, nodes, machine);
   const AllReduceParts parts = parts_of_all_reduce(seconds, bytes, nodes, machine, true);

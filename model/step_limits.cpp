@@ -19,9 +19,7 @@ std::string size_text(Index bytes) {
 }
 
 Index bytes_of_gradients(const nn::NetworkDescription& network) {
-  Index elements = 0;
-  for (const auto& p : nn::parameters_of(network)) elements += p.extents.size();
-  return elements * static_cast<Index>(sizeof(float));
+  return nn::count_parameters(network) * static_cast<Index>(sizeof(float));
 }
 
 /// Then convolutions add partial sums, or gather rows, of several ranks.

@@ -186,4 +186,10 @@ std::vector<ParameterDescription> parameters_of(const NetworkDescription& networ
   return parameters;
 }
 
+Index count_parameters(const NetworkDescription& network) {
+  Index elements = 0;
+  for (const ParameterDescription& p : parameters_of(network)) elements += p.extents.size();
+  return elements;
+}
+
 }  // namespace aloni::nn

@@ -71,5 +71,7 @@ struct ParameterDescription {
 
 /// All learned tensors in the order of layers, weight before bias, gamma before beta.
 std::vector<ParameterDescription> parameters_of(const NetworkDescription& network);
+/// Elements of all of them.
+Index count_parameters(const NetworkDescription& network);
 
 }  // namespace aloni::nn

@@ -29,7 +29,7 @@ std::string limits_text(const std::string& machine, const std::string& reason) {
   constexpr std::size_t columns = 100;
   std::string text = fmt::format("limits     by {}: {}", machine, reason);
   if (text.size() > columns) text = fmt::format("limits     by {}:\n           {}", machine, reason);
-  return text + "\n";
+  return text;
 }
 
 }  // namespace aloni::tools

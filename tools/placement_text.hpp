@@ -9,7 +9,8 @@ namespace aloni::tools {
 /// line breaks included. `nodes`: of each rank; empty: all ranks are on one node.
 std::string placement_text(const std::string& reason, const std::vector<int>& rank_of, const std::vector<int>& nodes);
 
-/// One line, or two if it would have more than 100 columns: the machine, and the reason for its limits.
+/// One line, or two if it would have more than 100 columns: the machine, and the reason for its limits. Without a line
+/// break at the end.
 std::string limits_text(const std::string& machine, const std::string& reason);
 
 }  // namespace aloni::tools

@@ -149,7 +149,7 @@ std::string to_text(const PlanPrediction& prediction, const nn::NetworkDescripti
     text += fmt::format("           {} with the best grid for all layers, {}\n",
                         seconds_text(prediction.uniform->seconds), to_string(prediction.uniform->split));
   if (prediction.chosen) text += placement_text(prediction.placement_reason, prediction.rank_of, prediction.nodes);
-  text += limits_text(prediction.machine, prediction.limits_reason);
+  text += limits_text(prediction.machine, prediction.limits_reason) + "\n";
   if (!prediction.feasible())
     text += fmt::format("infeasible {} more memory than the {} of a rank\n",
                         bytes_text(prediction.memory_bytes - prediction.machine_memory_bytes),

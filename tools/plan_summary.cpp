@@ -88,7 +88,7 @@ PlanSummary summarise(const PlanRequest& request) {
   if (!request.recompute.empty())
     summary.peak_bytes_without = nn::price_recomputation(network, layers, machine, options).peak_bytes;
   options.recompute = summary.recomputation.blocks;
-  for (const auto& p : nn::parameters_of(network)) summary.parameters += p.extents.size();
+  summary.parameters = nn::count_parameters(network);
   std::vector<std::string> names;
   for (std::size_t i = 0; i < network.layers.size(); ++i) {
     names.push_back(network.layers[i].name);

@@ -1,3 +1,4 @@
+#include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/index.hpp>
 #include <aloni/core/printable.hpp>
@@ -286,12 +287,7 @@ std::optional<model::Machine> TrainCommand::read_machine(const comm::Communicato
   if (machine_.empty()) return std::nullopt;
   model::Machine machine = read_machine_argument(comm, machine_);
   MachineDescription job = machine.planning;
-  job.nodes.assign(static_cast<std::size_t>(comm.size()), 0);
-  int node = 0;
-  for (const std::vector<int>& ranks : comm.ranks_by_node()) {
-    for (const int rank : ranks) job.nodes[static_cast<std::size_t>(rank)] = node;
-    ++node;
-  }
+  job.nodes = comm::nodes_of_ranks(comm);
   if (auto tuning = all_reduces_of(machine, job, comm.size())) {
     std::erase_if(tuning->measurements, [&](const comm::Measurement& m) {
       return comm.unsupported_reason(m.algorithm).has_value();  // ranks that share no memory
@@ -338,9 +334,7 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   chosen.bucket_bytes = static_cast<Index>(values[0]);
   chosen.chunk_bytes = static_cast<Index>(values[1]);
   if (values[2] != none) chosen.largest_overhead = values[2];
-  std::string text = limits_text(machine.name, limits.reason);
-  text.pop_back();  // the end of the line
-  return text;
+  return limits_text(machine.name, limits.reason);
 }
 
 StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
@@ -396,9 +390,7 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
 
   std::optional<TrainSpeaker> speaker;
   if (speaks) {
-    Index parameters = 0;
-    for (const auto& p : nn::parameters_of(network)) parameters += p.extents.size();
-    fmt::print("{}, {} parameters, {}, {}, strategy {}, batch {}\n", model_, parameters, precision_,
+    fmt::print("{}, {} parameters, {}, {}, strategy {}, batch {}\n", model_, nn::count_parameters(network), precision_,
                count_text(comm.size(), "rank"), step.strategy.source, options_.batch);
     fmt::print("{}\n", describe(data, network));
     for (const std::string& line : explanation) fmt::print("{}\n", line);

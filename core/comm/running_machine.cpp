@@ -25,13 +25,6 @@ std::vector<int> numbered(const std::vector<std::int64_t>& lowest) {
   return nodes;
 }
 
-std::vector<int> nodes_of_ranks(const Communicator& comm) {
-  std::vector<std::int64_t> lowest(static_cast<std::size_t>(comm.size()));
-  for (const std::vector<int>& ranks : comm.ranks_by_node())
-    for (const int r : ranks) lowest[static_cast<std::size_t>(r)] = ranks.front();
-  return numbered(lowest);
-}
-
 void fill_nodes(const Communicator& comm, MachineDescription& machine) {
   int lowest = comm.rank();  // of the ranks that share memory with this one
   for (const PeerTraffic& peer : comm.traffic_by_peer())
@@ -43,6 +36,13 @@ void fill_nodes(const Communicator& comm, MachineDescription& machine) {
 }
 
 }  // namespace
+
+std::vector<int> nodes_of_ranks(const Communicator& comm) {
+  std::vector<std::int64_t> lowest(static_cast<std::size_t>(comm.size()));
+  for (const std::vector<int>& ranks : comm.ranks_by_node())
+    for (const int r : ranks) lowest[static_cast<std::size_t>(r)] = ranks.front();
+  return numbered(lowest);
+}
 
 MachineDescription describe_machine(const Communicator& comm, MachineDescription given) {
   MachineDescription machine = std::move(given);

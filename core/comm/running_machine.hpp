@@ -6,6 +6,8 @@
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/machine.hpp>
 
+#include <vector>
+
 namespace aloni::comm {
 
 /// `given` with all that the ranks know: nodes, shared_memory, fragment_bytes, progress_thread, and direct_bytes if
@@ -16,5 +18,9 @@ namespace aloni::comm {
 /// Collective. Throws InvalidArgument on all ranks if a field differs between ranks; it names the field and the ranks.
 /// Throws PeerFailed.
 MachineDescription describe_machine(const Communicator& comm, MachineDescription given);
+
+/// The machine on which each rank runs, numbered from 0 in the order of lowest ranks (Communicator::ranks_by_node()).
+/// Local.
+std::vector<int> nodes_of_ranks(const Communicator& comm);
 
 }  // namespace aloni::comm

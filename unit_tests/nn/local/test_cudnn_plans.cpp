@@ -103,13 +103,7 @@ TEST_F(CudnnPlans, TheBiasAndTheReluOfFloatAreFused) {
 }
 
 TEST_F(CudnnPlans, FiltersWithTheAlignmentOfAnElementHaveFewerEngines) {
-  const ConvolutionProblem problem{.samples = 8,
-                                   .channels = 64,
-                                   .filters = 64,
-                                   .input = {1, 56, 56},
-                                   .output = {1, 56, 56},
-                                   .kernel = {1, 3, 3},
-                                   .offset = {0, -1, -1}};
+  const ConvolutionProblem problem = usual_problem();
   for (const std::string& name : device_names) {
     CudnnGraph graph = dense_graph(problem, ConvolutionPass::forward, ElementType::bfloat16);
     const auto aligned = cudnn_plans(graph, device(name), {.most = 100});
