@@ -3,8 +3,8 @@
 Every other rank must name the failed rank in time and leave no files behind. Each run draws shared memory, messages of
 MPI, or three simulated nodes. The arguments are the numbers of kills and stops; ALONI_KILLS and ALONI_STOPS set others.
 The seed is printed; ALONI_SEED repeats a run.
-ALONI_PROGRAM is a program of support/failure_case.hpp, ALONI_OPERATIONS its operations, ALONI_EXPERIMENT the name of the
-records (support/experiment.py).
+ALONI_PROGRAM is a program of support/failure_case.hpp, ALONI_OPERATIONS its operations, ALONI_EXPERIMENT the name of
+the records (support/experiment.py).
 """
 import os
 import pathlib
