@@ -16,10 +16,10 @@
 //
 // Between two ranks that share memory, a tile is copied once if its owner has it in Communicator::shared_memory().
 //
-// The end. A rank that has finished (tile_requests.hpp) takes part in a barrier of mails and still serves its mails. The
-// barrier is that of Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", International Journal of
-// Parallel Programming 17 (1988): in round i, rank r tells rank r + 2^i. A rank passes it only after all ranks have
-// begun it. So while a rank may still fail, all others are in run().
+// The end. A rank that has finished (tile_requests.hpp) takes part in a barrier of mails, and still serves its mails.
+// The barrier is that of Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", International
+// Journal of Parallel Programming 17 (1988): in round i, rank r tells rank r + 2^i. A rank passes it only after all
+// ranks have begun it. So while a rank may still fail, all others are in run().
 //
 // A failed task. Its rank tells the text to all others and from then on only receives. A rank that is told does the
 // same. This takes P (P - 1) mails, once. Each of them says how many mails its sender has sent to this receiver before.
