@@ -1,14 +1,37 @@
 #include <aloni/tasks/tile_matrix.hpp>
 
+#include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
 
 namespace aloni::tasks {
 
+namespace {
+
+/// Throws InvalidArgument unless the tiles belong to the ranks of `comm`.
+const comm::Communicator& checked(const comm::Communicator& comm, const views::TileDistribution& distribution) {
+  if (distribution.ranks() == comm.size()) return comm;
+  throw InvalidArgument("aloni::tasks::TileMatrix", "distribution", to_string(distribution),
+                        "tiles on the " + std::to_string(comm.size()) + " ranks of the communicator");
+}
+
+}  // namespace
+
 template <class T>
 TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank)
+    : TileMatrix(distribution, part, rank, nullptr) {}
+
+template <class T>
+TileMatrix<T>::TileMatrix(const comm::Communicator& comm, const views::TileDistribution& distribution, TilePart part)
+    : TileMatrix(distribution, part, checked(comm, distribution).rank(), comm.shared_memory()) {}
+
+template <class T>
+TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,
+                          std::shared_ptr<std::pmr::memory_resource> shared)
     : distribution_(distribution), part_(part), rank_(rank) {
   constexpr const char* operation = "aloni::tasks::TileMatrix";
   if (rank < 0 || rank >= distribution.ranks())
@@ -25,8 +48,9 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
     offsets_.push_back(elements_);
     if (has(t)) elements_ += ceil_div(distribution.height(t.row) * distribution.width(t.column), per_line) * per_line;
   }
-  void* const memory = ::operator new (static_cast<std::size_t>(bytes()), std::align_val_t{alignment});
-  data_.reset(static_cast<T*>(memory));
+  const auto all = static_cast<std::size_t>(bytes());
+  void* const memory = shared ? shared->allocate(all, alignment) : ::operator new (all, std::align_val_t{alignment});
+  data_ = {static_cast<T*>(memory), Free{std::move(shared), all}};
   std::fill_n(data_.get(), elements_, T(0));
 }
 

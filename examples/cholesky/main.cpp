@@ -160,7 +160,8 @@ bool run(const Communicator& comm, const Options& options) {
       std::min(n, options.tile > 0 ? options.tile : aloni::tasks::suggested_tile(n, workers * comm.size()));
   const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
   constexpr auto lower = aloni::tasks::TilePart::lower;
-  TileMatrix<T> matrix(tiles, lower, comm.rank()), factor(tiles, lower, comm.rank());
+  TileMatrix<T> matrix(tiles, lower, comm.rank());
+  auto factor = comm.size() == 1 ? TileMatrix<T>(tiles, lower) : TileMatrix<T>(comm, tiles, lower);
   const auto element = [&](Index i, Index j) {
     if (i < j) return 0.0;
     if (read) return read->elements[static_cast<std::size_t>(j * n + i)];

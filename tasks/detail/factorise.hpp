@@ -75,6 +75,8 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
   RankReport report;
   report.run = run.start([&](const Task& task, int) { run_task(task, read); }, with_one_blas_thread(options));
   report.tiles = run.counts();
+  report.tiles_in_place = run.place_counts().tiles_in_place;
+  report.bytes_in_place = run.place_counts().bytes_in_place;
   return report;
 }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -38,14 +39,16 @@ class RankRun final : private TileMemory {
   /// a rank dies; the family of the communicator is poisoned then. `options.owns` is set here.
   /// Collective.
   RunReport start(Runtime::Body body, RuntimeOptions options);
-  /// The elements of another rank's tile. @pre a running task reads it. Any thread.
+  /// The elements of another rank's tile: a copy, or that rank's own memory (tile_mail.hpp). @pre a running task reads
+  /// it. Any thread.
   const std::byte* copy(const TileId& tile) const;
   const TileRequests::Counts& counts() const { return mail_.counts(); }
+  const TileMail::PlaceCounts& place_counts() const { return mail_.place_counts(); }
 
  private:
   struct Copy {
-    std::unique_ptr<std::byte[]> data;
-    std::size_t bytes = 0;
+    const std::byte* data = nullptr;
+    std::shared_ptr<std::byte> room;  // empty if the tile lies in the memory of another rank
   };
 
   std::span<std::byte> room(TileKey key, std::size_t bytes) override;
@@ -54,6 +57,7 @@ class RankRun final : private TileMemory {
   void served(TileKey) override {}
 
   TileKey key_of(const TileId& tile) const;
+  void check_size(TileKey key, std::size_t bytes) const;
   void run_task(const Runtime::Body& body, const Task& task, int worker);
   void send_output(const Task& task);
   void release_copies(const Task& task);
@@ -64,6 +68,7 @@ class RankRun final : private TileMemory {
   std::function<int(const TileId&)> owner_;
   std::function<std::size_t(const TileId&)> bytes_;
   std::function<std::span<const std::byte>(const TileId&)> own_;
+  std::shared_ptr<std::pmr::memory_resource> room_;       // for copies
   std::unordered_map<TileKey, std::atomic<Index>> uses_;  // of copies, by tasks that have not run; keys do not change
   mutable std::mutex mutex_;
   std::unordered_map<TileKey, Copy> copies_;  // guarded by mutex_

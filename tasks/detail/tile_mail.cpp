@@ -14,11 +14,12 @@ namespace aloni::tasks::detail {
 
 namespace {
 
-enum TileMailKind : int { request_mail, payload_mail };
+enum TileMailKind : int { request_mail, payload_mail, place_mail, give_back_mail };
 
 constexpr const char* tile_mail_name = "aloni::tasks::TileMail";
-// Looks without work before the thread sleeps: about the time in which an answer comes within a node.
-constexpr int looks_before_pause = 200;
+// Looks without work before the thread sleeps, while no task runs: about the time in which an answer comes within a
+// node. While tasks run, each look takes time of a worker, and a tile may come later without harm.
+constexpr int looks_before_pause = 200, looks_beside_tasks = 4;
 
 static_assert(std::is_trivially_copyable_v<TileRequest> && std::is_trivially_copyable_v<TileClient>);
 
@@ -39,6 +40,29 @@ std::vector<int> nodes_of(const comm::Communicator& comm) {
   return nodes;
 }
 
+template <class T>
+void append(std::vector<std::byte>& head, std::span<const T> values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto bytes = std::as_bytes(values);
+  head.insert(head.end(), bytes.begin(), bytes.end());
+}
+
+/// The head of a mail with a tile: its key, then `First`, then clients. Throws CommunicationError for another size.
+template <class First>
+std::vector<TileClient> read_head(const comm::Mail& mail, TileKey& tile, First* first) {
+  const std::size_t fixed = sizeof tile + (first ? sizeof(First) : 0);
+  const std::size_t rest = mail.head.size() - std::min(mail.head.size(), fixed);
+  if (mail.head.size() < fixed || rest % sizeof(TileClient) != 0) {
+    throw CommunicationError(tile_mail_name, "payload from rank " + std::to_string(mail.source),
+                             "a head of " + std::to_string(mail.head.size()) + " bytes", "a key and clients");
+  }
+  std::memcpy(&tile, mail.head.data(), sizeof tile);
+  if (first) std::memcpy(first, mail.head.data() + sizeof tile, sizeof(First));
+  std::vector<TileClient> clients(rest / sizeof(TileClient));
+  if (rest > 0) std::memcpy(clients.data(), mail.head.data() + fixed, rest);
+  return clients;
+}
+
 }  // namespace
 
 TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Options& options)
@@ -46,7 +70,8 @@ TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Opt
       memory_(memory),
       options_(options),
       requests_(comm.rank(), comm.size(), nodes_of(comm)),
-      mailbox_(comm, "tiles") {
+      mailbox_(comm, "tiles"),
+      nodes_(nodes_of(comm)) {
   requests_.set_most_clients(options.most_clients);
   mailbox_.handle(request_mail, sizeof(TileRequest), [this](const comm::Mail& mail) {
     TileRequest request;
@@ -54,6 +79,8 @@ TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Opt
     requests_.request_arrived(request);
   });
   mailbox_.handle(payload_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { payload_begins(mail); });
+  mailbox_.handle(place_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { place_arrives(mail); });
+  mailbox_.handle(give_back_mail, sizeof(TileKey), [this](const comm::Mail& mail) { given_back(mail); });
 }
 
 void TileMail::add(Event event) {
@@ -104,15 +131,8 @@ void TileMail::happen(const Event& event) {
 
 /// The head of a payload has arrived: the tile's key, and the clients that this rank gets with it.
 void TileMail::payload_begins(const comm::Mail& mail) {
-  const std::size_t rest = mail.head.size() - std::min(mail.head.size(), sizeof(TileKey));
-  if (mail.head.size() < sizeof(TileKey) || rest % sizeof(TileClient) != 0) {
-    throw CommunicationError(tile_mail_name, "payload from rank " + std::to_string(mail.source),
-                             "a head of " + std::to_string(mail.head.size()) + " bytes", "a key and clients");
-  }
   TileKey tile = 0;
-  std::memcpy(&tile, mail.head.data(), sizeof tile);
-  std::vector<TileClient> clients(rest / sizeof(TileClient));
-  if (rest > 0) std::memcpy(clients.data(), mail.head.data() + sizeof tile, rest);
+  std::vector<TileClient> clients = read_head<TileKey>(mail, tile, nullptr);
   if (mail.data_bytes == 0 || !requests_.awaits(tile)) {  // payload_arrived() throws for the latter
     requests_.payload_arrived(tile, clients);
     data_[tile] = {};
@@ -125,6 +145,78 @@ void TileMail::payload_begins(const comm::Mail& mail) {
   });
 }
 
+/// A tile that this rank reads in the memory of another rank.
+void TileMail::place_arrives(const comm::Mail& mail) {
+  TileKey tile = 0;
+  Place place;
+  const std::vector<TileClient> clients = read_head(mail, tile, &place);
+  if (place.owner < 0 || place.owner >= comm_.size() || place.owner == comm_.rank()) {
+    throw CommunicationError(tile_mail_name, "place of a tile from rank " + std::to_string(mail.source),
+                             "memory of rank " + std::to_string(place.owner), "memory of another rank");
+  }
+  if (!requests_.awaits(tile)) return requests_.payload_arrived(tile, clients);  // throws
+  auto mapping = comm_.open(place.owner, place.memory, place.bytes);
+  if (!mapping) {
+    throw CommunicationError(
+        tile_mail_name, "tile in the memory of rank " + std::to_string(place.owner),
+        std::to_string(place.bytes) + " bytes that rank " + std::to_string(comm_.rank()) + " cannot open",
+        "a running process of the same user");
+  }
+  data_[tile] = {mapping.get(), place.bytes};
+  borrowed_[tile] = {place, mail.source, std::move(mapping)};
+  comm_.count_direct(mail.source, 0, place.bytes);
+  ++place_counts_.tiles_in_place;
+  place_counts_.bytes_in_place += place.bytes;
+  requests_.payload_arrived(tile, clients);
+}
+
+void TileMail::given_back(const comm::Mail& mail) {
+  TileKey tile = 0;
+  std::memcpy(&tile, mail.head.data(), sizeof tile);
+  const auto lent = lent_.find(tile);
+  if (lent == lent_.end() || std::erase(lent->second, mail.source) != 1) {
+    throw CommunicationError(tile_mail_name, "tile that rank " + std::to_string(mail.source) + " gives back",
+                             std::to_string(tile), "a tile that it reads in place, once");
+  }
+  if (lent->second.empty()) lent_.erase(lent);
+  requests_.sent(tile);
+}
+
+/// Where `peer` can read the tile; none if it needs a copy.
+std::optional<TileMail::Place> TileMail::place_of(TileKey tile, std::span<const std::byte> data, int peer) const {
+  const auto node = [&](int rank) { return nodes_[static_cast<std::size_t>(rank)]; };
+  if (!options_.read_in_place || data.size() <= comm::Mailbox::inline_bytes || node(peer) != node(comm_.rank()))
+    return std::nullopt;
+  if (const auto b = borrowed_.find(tile); b != borrowed_.end()) return b->second.place;
+  const comm::ExposedMemory memory = comm_.expose(data.data(), data.size(), peer);
+  if (memory.kind != comm::ExposedMemory::Kind::shared_heap) return std::nullopt;
+  return Place{.owner = comm_.rank(), .bytes = data.size(), .memory = memory};
+}
+
+void TileMail::send_payload(const TileAction& a) {
+  const std::span<const std::byte> data = data_.at(a.tile);
+  std::vector<std::byte> head;
+  append(head, std::span(&a.tile, 1));
+  if (const auto place = place_of(a.tile, data, a.rank)) {
+    append(head, std::span(&*place, 1));
+    append(head, std::span(a.clients));
+    lent_[a.tile].push_back(a.rank);
+    comm_.count_direct(a.rank, place->bytes, 0);
+    return mailbox_.send(a.rank, place_mail, head, {}, {}, {.priority = 1});
+  }
+  append(head, std::span(a.clients));
+  mailbox_.send(a.rank, payload_mail, head, data, [this, tile = a.tile] { requests_.sent(tile); });
+}
+
+void TileMail::free_copy(TileKey tile) {
+  data_.erase(tile);
+  memory_.free_copy(tile);
+  const auto b = borrowed_.find(tile);
+  if (b == borrowed_.end()) return;
+  mailbox_.send(b->second.server, give_back_mail, std::as_bytes(std::span(&tile, 1)));
+  borrowed_.erase(b);
+}
+
 void TileMail::act() {
   for (const TileAction& a : requests_.take_actions()) {
     switch (a.kind) {
@@ -133,20 +225,14 @@ void TileMail::act() {
         // Before payloads: a request is short, and its answer takes long.
         mailbox_.send(a.rank, request_mail, std::as_bytes(std::span(&a.request, 1)), {}, {}, {.priority = 1});
         break;
-      case TileAction::Kind::send_payload: {
-        std::vector<std::byte> head(sizeof a.tile + a.clients.size() * sizeof(TileClient));
-        std::memcpy(head.data(), &a.tile, sizeof a.tile);
-        if (!a.clients.empty())
-          std::memcpy(head.data() + sizeof a.tile, a.clients.data(), a.clients.size() * sizeof(TileClient));
-        mailbox_.send(a.rank, payload_mail, head, data_.at(a.tile), [this, tile = a.tile] { requests_.sent(tile); });
+      case TileAction::Kind::send_payload:
+        send_payload(a);
         break;
-      }
       case TileAction::Kind::deliver:
         memory_.arrived(a.tile, data_.at(a.tile));
         break;
       case TileAction::Kind::free_copy:
-        data_.erase(a.tile);
-        memory_.free_copy(a.tile);
+        free_copy(a.tile);
         break;
       case TileAction::Kind::served:
         data_.erase(a.tile);
@@ -165,10 +251,11 @@ void TileMail::communicate() {
     any |= mailbox_.progress(waits_.load(std::memory_order_relaxed));
     act();
     idle = any ? 0 : idle + 1;
-    if (idle < looks_before_pause) {
+    const int looks = waits_.load(std::memory_order_relaxed) ? looks_before_pause : looks_beside_tasks;
+    if (idle < looks) {
       std::this_thread::yield();
     } else {
-      pause(idle - looks_before_pause);
+      pause(idle - looks);
     }
   }
   mailbox_.wait();

@@ -14,7 +14,15 @@
 // The communication thread calls MPI. Let it be the thread that started MPI and run the tasks on others, or start MPI
 // with MPI_THREAD_MULTIPLE (Mailbox::check_thread). Until run() returns, no other thread uses the family of `comm`.
 //
-// Between two ranks that share memory, a tile is copied once if its owner has it in Communicator::shared_memory().
+// Within a node no tile is copied if it lies in Communicator::shared_memory(). Its reader gets the address instead, and
+// reads the tile where it is. The server counts such a payload as left when the reader has given the tile back by a
+// short mail. So the lists of TileRequests also keep the owner's memory unchanged until the last reader is done:
+//   - A reader gives the tile back when its tasks have released it, and its own clients have given it back.
+//   - A reader that hands the tile on within the node passes the address of the first memory on.
+//   - A rank finishes only when all payloads have left. So its memory lives as long as anyone reads it.
+// After a failure each rank detaches its shared memory (SharedHeap::detach): readers see the contents before it.
+//
+// Tiles of at most Mailbox::inline_bytes travel inside the mail: copying them costs less than giving them back.
 #include <aloni/core/comm/mailbox.hpp>
 #include <aloni/tasks/tile_requests.hpp>
 
@@ -23,7 +31,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -35,13 +45,14 @@ namespace aloni::tasks::detail {
 class TileMemory {
  public:
   virtual ~TileMemory() = default;
-  /// Memory of `bytes` bytes for a copy, until free_copy(). Not called for tiles of 0 bytes.
+  /// Memory of `bytes` bytes for a copy, until free_copy(). Not called for tiles of 0 bytes, nor for those that are
+  /// read in the memory of another rank.
   virtual std::span<std::byte> room(TileKey tile, std::size_t bytes) = 0;
-  /// A copy is here.
+  /// A tile is here: `data` are the room of its copy, or memory of another rank. Unchanged until free_copy().
   virtual void arrived(TileKey tile, std::span<const std::byte> data) = 0;
-  /// No rank needs this copy any more.
+  /// No rank needs this copy any more. If it lies in the memory of another rank, its owner may change it afterwards.
   virtual void free_copy(TileKey tile) = 0;
-  /// All readers have this rank's own tile: its memory may be overwritten.
+  /// All readers have copies of this rank's own tile, or are done with it: its memory may be overwritten.
   virtual void served(TileKey tile) = 0;
 };
 
@@ -53,6 +64,8 @@ class TileMail {
     /// The communication thread sleeps so long between two looks for messages while nothing happens, and up to eight
     /// times as long while nothing has happened for long. An event of a task wakes it. It needs no core of its own.
     std::chrono::microseconds pause{50};
+    /// Ranks of a node read tiles in place where they can.
+    bool read_in_place = true;
   };
 
   /// `memory` outlives this object. Collective. Throws Unsupported on all ranks if there are more than max_ranks.
@@ -61,6 +74,11 @@ class TileMail {
 
   /// Clients of a tile travel in the head of a mail.
   static constexpr int max_ranks = static_cast<int>(comm::Mailbox::max_head_bytes / sizeof(TileClient));
+
+  /// Counted since construction.
+  struct PlaceCounts {
+    std::uint64_t tiles_in_place = 0, bytes_in_place = 0;  ///< that this rank read in the memory of other ranks
+  };
 
   // --- from any thread; as the functions of TileRequests, but run() throws their errors ---
 
@@ -82,8 +100,21 @@ class TileMail {
 
   /// After run().
   const TileRequests::Counts& counts() const { return requests_.counts(); }
+  const PlaceCounts& place_counts() const { return place_counts_; }
 
  private:
+  /// A tile that lies in shared memory of this node. In a mail: where. Trivially copyable.
+  struct Place {
+    std::int32_t owner = -1;  ///< the rank in whose memory it lies
+    std::uint64_t bytes = 0;
+    comm::ExposedMemory memory{};
+  };
+  /// A tile that this rank reads there.
+  struct Borrowed {
+    Place place;
+    int server = -1;                     ///< gets it back
+    std::shared_ptr<std::byte> mapping;  ///< keeps the memory mapped
+  };
   struct Event {
     enum class Kind : std::uint8_t { produced, need, released, tasks_finished, fail } kind{};
     TileKey tile = 0;
@@ -98,6 +129,11 @@ class TileMail {
   void pause(int looks);
   void happen(const Event& event);
   void payload_begins(const comm::Mail& mail);
+  void place_arrives(const comm::Mail& mail);
+  void given_back(const comm::Mail& mail);
+  std::optional<Place> place_of(TileKey tile, std::span<const std::byte> data, int peer) const;
+  void send_payload(const TileAction& action);
+  void free_copy(TileKey tile);
   void act();
   void communicate();
 
@@ -106,7 +142,11 @@ class TileMail {
   Options options_;
   TileRequests requests_;
   comm::Mailbox mailbox_;
+  std::vector<int> nodes_;                                        // of the ranks
   std::unordered_map<TileKey, std::span<const std::byte>> data_;  // tiles that this rank may send
+  std::unordered_map<TileKey, Borrowed> borrowed_;
+  std::unordered_map<TileKey, std::vector<int>> lent_;  // ranks that have not given the tile back
+  PlaceCounts place_counts_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Event> events_;  // guarded by mutex_

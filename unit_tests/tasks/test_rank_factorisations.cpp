@@ -13,9 +13,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <cstring>
+#include <limits>
+#include <memory_resource>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace test_rank_factorisations {
 
@@ -86,6 +90,22 @@ class RankFactorisations : public testing::Test {
     EXPECT_EQ(sent, static_cast<double>(copies.size()));
   }
 
+  /// The same in the shared memory of the node.
+  template <class T, class F>
+  TileMatrix<T> shared_matrix(const TileDistribution& d, TilePart part, const F& element) const {
+    TileMatrix<T> a(comm, d, part);
+    a.fill([&](Index i, Index j) { return element(i, j, d.rows()); });
+    return a;
+  }
+
+  /// Whether all ranks share memory.
+  bool reaches_all() const {
+    const std::pmr::vector<std::byte> memory(1, comm.shared_memory().get());
+    for (int r = 0; r < size; ++r)
+      if (r != rank && !comm.expose(memory.data(), 1, r).reachable()) return false;
+    return true;
+  }
+
   template <class T>
   void check(Index n, Index tile, std::uint64_t seed) {
     const TileDistribution d(n, n, tile, squarest_grid(size)), alone(n, n, tile);
@@ -97,7 +117,10 @@ class RankFactorisations : public testing::Test {
     expect_equal(a, whole);
     expect_compulsory(CholeskyRule(d.tile_rows(), tile), d, report);
 
-    TileMatrix<T> b = matrix<T>(d, TilePart::whole, rank, dominant);
+    // The tiles lie in private memory. Third ranks read the copy of another rank.
+    if (size <= 2) EXPECT_EQ(report.tiles_in_place, 0u);
+
+    TileMatrix<T> b = shared_matrix<T>(d, TilePart::whole, dominant);
     TileMatrix<T> whole_b = matrix<T>(alone, TilePart::whole, 0, dominant);
     const RankReport lu_report = lu(comm, b, options);
     lu(whole_b, {.workers = 1});
@@ -117,6 +140,26 @@ TEST_F(RankFactorisations, HaveTheBitsOfOneRankForEachOrderOfTasks) {
 
 /// Tiles of 180 KB: each travels in fragments.
 TEST_F(RankFactorisations, LongTilesArriveComplete) { check<double>(400, 150, 3); }
+
+TEST_F(RankFactorisations, RanksOfANodeReadTilesInPlace) {
+  constexpr Index n = 200, tile = 25;  // 5000 bytes: longer than a mail
+  const TileDistribution d(n, n, tile, squarest_grid(size)), alone(n, n, tile);
+  TileMatrix<double> whole = matrix<double>(alone, TilePart::lower, 0, symmetric);
+  cholesky(whole, {.workers = 1});
+  for (const std::uint64_t seed : {0, 1, 2, 3}) {
+    TileMatrix<double> a = shared_matrix<double>(d, TilePart::lower, symmetric);
+    const RankReport report = cholesky(comm, a, {.workers = 2, .schedule_seed = seed});
+    // The memory of the matrix belongs to the caller again, although other ranks may not have returned.
+    TileMatrix<double> factor(d, TilePart::lower, rank);
+    for (const Tile& t : d.tiles_of(rank))
+      if (a.has(t)) std::copy_n(a.tile(t), d.height(t.row) * d.width(t.column), factor.tile(t));
+    a.fill([](Index, Index) { return std::numeric_limits<double>::quiet_NaN(); });
+    expect_equal(factor, whole);
+    if (!reaches_all()) continue;
+    EXPECT_EQ(report.tiles_in_place, report.tiles.copies);
+    EXPECT_EQ(report.bytes_in_place, report.tiles.copies * tile * tile * sizeof(double));
+  }
+}
 
 TEST_F(RankFactorisations, AMatrixThatIsNotPositiveDefiniteIsAnErrorOnAllRanks) {
   constexpr Index n = 100, tile = 10, bad = 73;
@@ -147,6 +190,7 @@ TEST_F(RankFactorisations, RefuseMatricesOfOtherRanks) {
   EXPECT_THROW(cholesky(comm, lower, {.owns = [](const TileId&) { return true; }}), aloni::InvalidArgument);
   TileMatrix<double> oblong(TileDistribution(10, 12, 5, squarest_grid(size)), TilePart::whole, rank);
   EXPECT_THROW(lu(comm, oblong), aloni::InvalidArgument);
+  EXPECT_THROW(TileMatrix<double>(comm, other.distribution()), aloni::InvalidArgument);
   if (size > 1) {
     TileMatrix<double> wrong_rank(TileDistribution(10, 10, 5, squarest_grid(size)), TilePart::lower, 0);
     if (rank == 0) {
