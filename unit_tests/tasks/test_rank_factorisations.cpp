@@ -118,7 +118,9 @@ class RankFactorisations : public testing::Test {
     expect_compulsory(CholeskyRule(d.tile_rows(), tile), d, report);
 
     // The tiles lie in private memory. Third ranks read the copy of another rank.
-    if (size <= 2) EXPECT_EQ(report.tiles_in_place, 0u);
+    if (size <= 2) {
+      EXPECT_EQ(report.tiles_in_place, 0u);
+    }
 
     TileMatrix<T> b = shared_matrix<T>(d, TilePart::whole, dominant);
     TileMatrix<T> whole_b = matrix<T>(alone, TilePart::whole, 0, dominant);
