@@ -2,6 +2,7 @@
 
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/huge_pages.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -37,9 +38,9 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
   if (rank < 0 || rank >= distribution.ranks())
     throw InvalidArgument(operation, "rank", std::to_string(rank),
                           "from 0 to " + std::to_string(distribution.ranks() - 1));
-  if (distribution.tile() > std::numeric_limits<int>::max())
-    throw InvalidArgument(operation, "tile", std::to_string(distribution.tile()),
-                          "less than 2^31 rows: BLAS counts in int");
+  const views::TileShape& tile = distribution.tile();
+  if (std::max(tile.rows, tile.columns) > std::numeric_limits<int>::max())
+    throw InvalidArgument(operation, "tile", to_string(tile), "less than 2^31 rows and columns: BLAS counts in int");
   if (part == TilePart::lower && distribution.rows() != distribution.columns())
     throw InvalidArgument(operation, "distribution", to_string(distribution),
                           "as many rows as columns, if only lower tiles have memory");
@@ -48,9 +49,12 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
     offsets_.push_back(elements_);
     if (has(t)) elements_ += ceil_div(distribution.height(t.row) * distribution.width(t.column), per_line) * per_line;
   }
-  const auto all = static_cast<std::size_t>(bytes());
-  void* const memory = shared ? shared->allocate(all, alignment) : ::operator new (all, std::align_val_t{alignment});
-  data_ = {static_cast<T*>(memory), Free{std::move(shared), all}};
+  const auto size = static_cast<std::size_t>(bytes());
+  const bool huge = size >= 2 * huge_page_bytes;
+  const std::size_t aligned = huge ? huge_page_bytes : alignment;
+  void* const memory = shared ? shared->allocate(size, aligned) : ::operator new (size, std::align_val_t{aligned});
+  if (huge && !shared) use_huge_pages(memory, size);  // SharedHeap does so itself
+  data_ = {static_cast<T*>(memory), Free{std::move(shared), size, aligned}};
   std::fill_n(data_.get(), elements_, T(0));
 }
 
