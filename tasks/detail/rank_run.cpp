@@ -55,7 +55,15 @@ RunReport RankRun::start(Runtime::Body body, RuntimeOptions options) {
   runtime_.emplace(
       rule_, [this, body = std::move(body)](const Task& task, int worker) { run_task(body, task, worker); },
       std::move(options));
-  for (const auto& [key, uses] : uses_) mail_.need(key, owner_(rule_.output(Task::from(key)).tile));
+  for (const TileId& tile : rule_.tiles()) {
+    if (owner_(tile) == comm_.rank() || !uses_.contains(key_of(tile))) continue;
+    if (Task::from(key_of(tile)).kernel == Kernel::provide) {
+      provided_.push_back(tile);
+    } else {
+      mail_.need(key_of(tile), owner_(tile));
+    }
+  }
+  for (std::size_t i = 0; i < most_provided; ++i) need_provided();
   mail_.set_waiting(true);
   RunReport report;
   std::exception_ptr failure;  // of the tasks
@@ -116,8 +124,16 @@ void RankRun::release_copies(const Task& task) {
   for (const TileAccess& access : accesses) {
     if (owner_(access.tile) == comm_.rank()) continue;
     const TileKey key = key_of(access.tile);
-    if (uses_.at(key).fetch_sub(1) == 1) mail_.released(key);
+    if (uses_.at(key).fetch_sub(1) > 1) continue;
+    mail_.released(key);
+    if (Task::from(key).kernel == Kernel::provide) need_provided();
   }
+}
+
+/// Asks for the next provided tile. Its copy serves no other rank, or it would stay here until that rank asks.
+void RankRun::need_provided() {
+  const std::size_t i = next_provided_.fetch_add(1);
+  if (i < provided_.size()) mail_.need(key_of(provided_[i]), owner_(provided_[i]), 0);
 }
 
 const std::byte* RankRun::copy(const TileId& tile) const {

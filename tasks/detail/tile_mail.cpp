@@ -72,7 +72,6 @@ TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Opt
       requests_(comm.rank(), comm.size(), nodes_of(comm)),
       mailbox_(comm, "tiles"),
       nodes_(nodes_of(comm)) {
-  requests_.set_most_clients(options.most_clients);
   mailbox_.handle(request_mail, sizeof(TileRequest), [this](const comm::Mail& mail) {
     TileRequest request;
     std::memcpy(&request, mail.head.data(), sizeof request);
@@ -94,7 +93,9 @@ void TileMail::add(Event event) {
 void TileMail::produced(TileKey tile, std::span<const std::byte> data, std::vector<int> clients) {
   add({.kind = Event::Kind::produced, .tile = tile, .data = data, .clients = std::move(clients)});
 }
-void TileMail::need(TileKey tile, int owner) { add({.kind = Event::Kind::need, .tile = tile, .owner = owner}); }
+void TileMail::need(TileKey tile, int owner, int most_clients) {
+  add({.kind = Event::Kind::need, .tile = tile, .owner = owner, .most_clients = most_clients});
+}
 void TileMail::released(TileKey tile) { add({.kind = Event::Kind::released, .tile = tile}); }
 void TileMail::tasks_finished() {
   set_waiting(true);
@@ -119,6 +120,7 @@ void TileMail::happen(const Event& event) {
       data_[event.tile] = event.data;
       return requests_.produced(event.tile, event.clients);
     case Event::Kind::need:
+      requests_.set_most_clients(std::min(event.most_clients, options_.most_clients));
       return requests_.need(event.tile, event.owner);
     case Event::Kind::released:
       return requests_.released(event.tile);

@@ -84,7 +84,8 @@ class TileMail {
 
   /// `data`: unchanged until TileMemory::served().
   void produced(TileKey tile, std::span<const std::byte> data, std::vector<int> clients);
-  void need(TileKey tile, int owner);
+  /// `most_clients`: of this tile; at most that of the options.
+  void need(TileKey tile, int owner, int most_clients = TileRequests::any_number);
   void released(TileKey tile);
   void tasks_finished();
   /// Whether no task of this rank can run before a tile arrives: then the limits of time of TransportOptions hold.
@@ -118,7 +119,7 @@ class TileMail {
   struct Event {
     enum class Kind : std::uint8_t { produced, need, released, tasks_finished, fail } kind{};
     TileKey tile = 0;
-    int owner = -1;
+    int owner = -1, most_clients = TileRequests::any_number;
     std::span<const std::byte> data{};
     std::vector<int> clients{};
     std::string text{};

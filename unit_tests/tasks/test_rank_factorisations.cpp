@@ -6,6 +6,7 @@
 #include <aloni/core/host_random.hpp>
 #include <aloni/tasks/cholesky.hpp>
 #include <aloni/tasks/lu.hpp>
+#include <aloni/tasks/solve.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,6 +30,7 @@ using aloni::comm::Communicator;
 using aloni::views::squarest_grid;
 using aloni::views::Tile;
 using aloni::views::TileDistribution;
+using aloni::views::TileGrid;
 using aloni::views::TileShape;
 using testing::HasSubstr;
 
@@ -41,6 +43,8 @@ double random_value(Index i, Index j) {
 double symmetric(Index i, Index j, Index n) {
   return random_value(std::max(i, j), std::min(i, j)) + (i == j ? static_cast<double>(n) : 0);
 }
+
+double right_hand_side(Index i, Index j, Index) { return random_value(i + 1000, j); }
 
 double dominant(Index i, Index j, Index n) {
   return random_value(i, j) + (i == j ? (i % 2 ? -1.0 : 1.0) * static_cast<double>(n) : 0);
@@ -105,6 +109,36 @@ class RankFactorisations : public testing::Test {
     for (int r = 0; r < size; ++r)
       if (r != rank && !comm.expose(memory.data(), 1, r).reachable()) return false;
     return true;
+  }
+
+  /// Solves with factors in shared memory, or private, by the seed.
+  template <class T>
+  void check_solution(Factors kind, Index n, Index columns, const TileShape& tile, const TileGrid& grid,
+                      std::uint64_t seed) {
+    const TileDistribution d(n, n, tile, squarest_grid(size)), db(n, columns, tile.columns, grid);
+    const TilePart part = kind == Factors::lu ? TilePart::whole : TilePart::lower;
+    const auto element = kind == Factors::lu ? dominant : symmetric;
+    const bool is_shared = seed % 3 != 0;
+    TileMatrix<T> a = is_shared ? shared_matrix<T>(d, part, element) : matrix<T>(d, part, rank, element);
+    TileMatrix<T> b = is_shared ? shared_matrix<T>(db, TilePart::whole, right_hand_side)
+                                : matrix<T>(db, TilePart::whole, rank, right_hand_side);
+    TileMatrix<T> whole_a = matrix<T>(TileDistribution(n, n, tile), part, 0, element);
+    TileMatrix<T> whole_b = matrix<T>(TileDistribution(n, columns, tile.columns), TilePart::whole, 0, right_hand_side);
+    const RuntimeOptions options{.workers = 2, .schedule_seed = seed / 2, .record_times = true};
+    kind == Factors::lu ? lu(comm, a, options) : cholesky(comm, a, options);
+    kind == Factors::lu ? lu(whole_a, {.workers = 1}) : cholesky(whole_a, {.workers = 1});
+    const RankReport report = solve(comm, kind, a, b, options);
+    solve(kind, whole_a, whole_b, {.workers = 1});
+    expect_equal(b, whole_b);
+    EXPECT_EQ(report.run.tasks, static_cast<Index>(report.run.times.size()));
+    EXPECT_TRUE(std::ranges::is_sorted(report.run.times, [](const TaskTime& s, const TaskTime& t) {
+      return std::pair(s.worker, s.start) < std::pair(t.worker, t.start);
+    }));
+    EXPECT_EQ(report.tiles.copies, report.tiles.requests);
+    const auto sum = [&](std::uint64_t x) {
+      return comm.all_reduce(static_cast<double>(x), aloni::comm::Reduction::sum);
+    };
+    EXPECT_EQ(sum(report.tiles.payloads), sum(report.tiles.copies));
   }
 
   /// Tiles taller than wide exist for Cholesky only.
@@ -179,6 +213,65 @@ TEST_F(RankFactorisations, RanksOfANodeReadTilesInPlace) {
     if (!reaches_all()) continue;
     EXPECT_EQ(report.tiles_in_place, report.tiles.copies);
     EXPECT_EQ(report.bytes_in_place, report.tiles.copies * tile * tile * sizeof(double));
+  }
+}
+
+/// All grids of the right-hand side: it may have another one than the matrix.
+TEST_F(RankFactorisations, SolutionsHaveTheBitsOfOneRank) {
+  constexpr std::pair<Index, TileShape> sizes[] = {{0, 8}, {1, 1}, {5, 8}, {65, 16}, {200, 24}, {210, {75, 25}}};
+  std::uint64_t seed = 0;
+  for (const auto& [n, tile] : sizes)
+    for (const Index columns : {Index{1}, tile.columns + 3}) {
+      for (int rows = 1; rows <= size; ++rows) {
+        if (size % rows != 0) continue;
+        SCOPED_TRACE(std::to_string(n) + " in tiles of " + to_string(tile) + ", " + std::to_string(columns) +
+                     " right-hand sides, grid of " + std::to_string(rows) + " rows");
+        const TileGrid grid{rows, size / rows};
+        check_solution<double>(Factors::cholesky, n, columns, tile, grid, seed++);
+        check_solution<float>(Factors::lu, n, columns, tile.columns, grid, seed++);
+        if (rows > 1) continue;
+        check_solution<float>(Factors::cholesky, n, columns, tile, grid, seed++);
+        check_solution<double>(Factors::lu, n, columns, tile.columns, grid, seed++);
+      }
+    }
+}
+
+/// More provided tiles than a rank asks for at one time, on private memory: each travels.
+TEST_F(RankFactorisations, SolutionsAskForFewTilesAtATime) {
+  constexpr Index n = 400, tile = 10;
+  const TileDistribution d(n, n, tile, squarest_grid(size)), db(n, 1, tile, {1, size});
+  TileMatrix<double> a = matrix<double>(d, TilePart::lower, rank, symmetric);
+  TileMatrix<double> b = matrix<double>(db, TilePart::whole, rank, right_hand_side);
+  cholesky(comm, a, {.workers = 1});
+  const RankReport report = solve(comm, Factors::cholesky, a, b, {.workers = 1});
+  // Rank 0 owns the right-hand side, and nobody else reads a tile of it.
+  Index lower = 0, own = 0;
+  for (const Tile& t : d.tiles_of(rank)) own += d.is_lower(t);
+  lower = d.tile_rows() * (d.tile_rows() + 1) / 2;
+  EXPECT_EQ(static_cast<Index>(report.tiles.copies), rank == 0 ? 2 * (lower - own) : 0);
+  EXPECT_EQ(report.run.tasks, 2 * own + (rank == 0 ? d.tile_rows() * (d.tile_rows() + 1) : 0));
+}
+
+TEST_F(RankFactorisations, SolutionsRefuseMatricesThatDoNotFit) {
+  const TileGrid grid = squarest_grid(size);
+  TileMatrix<double> a(comm, TileDistribution(10, 10, 5, grid), TilePart::lower);
+  const auto refused = [&](const TileDistribution& db, Factors kind = Factors::cholesky) {
+    TileMatrix<double> b(db, TilePart::whole, std::min(rank, db.ranks() - 1));
+    EXPECT_THROW(solve(comm, kind, a, b), aloni::InvalidArgument) << to_string(db);
+  };
+  refused(TileDistribution(11, 1, 5, grid));
+  refused(TileDistribution(10, 1, 4, grid));
+  refused(TileDistribution(10, 1, 5, {size + 1, 1}));
+  refused(TileDistribution(10, 1, 5, grid), Factors::lu);
+  TileMatrix<double> b(comm, TileDistribution(10, 1, 5, grid));
+  EXPECT_THROW(solve(comm, Factors::cholesky, a, b, {.owns = [](const TileId&) { return true; }}),
+               aloni::InvalidArgument);
+  if (size == 1) return;
+  TileMatrix<double> wrong_rank(TileDistribution(10, 1, 5, grid), TilePart::whole, 0);
+  if (rank == 0) {
+    EXPECT_THROW(solve(comm, Factors::cholesky, a, wrong_rank), aloni::PeerFailed);
+  } else {
+    EXPECT_THROW(solve(comm, Factors::cholesky, a, wrong_rank), aloni::InvalidArgument);
   }
 }
 
