@@ -1,7 +1,7 @@
 // Factorisations in random orders: random sizes, tiles, grids, workers, orders of tasks, and messages that are late and
 // overtake each other. The factor has the bits of one rank. In some runs the matrix cannot be factorised: all ranks
 // throw the same error, and the next run uses the same communicator.
-// ALONI_FACTORISATIONS sets the number of runs; the default is 200. ALONI_SEED sets that of the first run.
+// ALONI_FACTORISATIONS sets the number of runs; the default is 120. ALONI_SEED sets that of the first run.
 #include "support/experiment.hpp"
 #include "support/sanitizer.hpp"
 #include "support/transport.hpp"
@@ -122,7 +122,7 @@ Communicator make_late_communicator(std::uint64_t seed) {
 TEST(RandomOrders, GiveTheBitsOfOneRankOrTheSameErrorOnAllRanks) {
   constexpr int runs_of_a_family = 10;
   const char* const wanted = std::getenv("ALONI_FACTORISATIONS");
-  const int runs = wanted ? std::atoi(wanted) : aloni::test::share_of(200);
+  const int runs = wanted ? std::atoi(wanted) : aloni::test::share_of(120);
   const char* const first = std::getenv("ALONI_SEED");
   const std::uint64_t first_seed = first ? std::strtoull(first, nullptr, 10) : 1;
   std::optional<Communicator> comm;
