@@ -126,6 +126,8 @@ void append(RankReport& report, const RankReport& next) {
   report.tiles.payloads += next.tiles.payloads;
   report.tiles.copies += next.tiles.copies;
   report.tiles.handed_on += next.tiles.handed_on;
+  report.tiles.freed += next.tiles.freed;
+  report.tiles.most_sends = std::max(report.tiles.most_sends, next.tiles.most_sends);
   report.tiles_in_place += next.tiles_in_place;
   report.bytes_in_place += next.bytes_in_place;
 }

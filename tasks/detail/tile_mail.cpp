@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -14,7 +15,7 @@ namespace aloni::tasks::detail {
 
 namespace {
 
-enum TileMailKind : int { request_mail, payload_mail, place_mail, give_back_mail };
+enum TileMailKind : int { request_mail, payload_mail, place_mail, give_back_mail, barrier_mail, failure_mail };
 
 constexpr const char* tile_mail_name = "aloni::tasks::TileMail";
 // Looks without work before the thread sleeps, while no task runs: about the time in which an answer comes within a
@@ -71,8 +72,11 @@ TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Opt
       options_(options),
       requests_(comm.rank(), comm.size(), nodes_of(comm)),
       mailbox_(comm, "tiles"),
-      nodes_(nodes_of(comm)) {
+      nodes_(nodes_of(comm)),
+      peers_(static_cast<std::size_t>(comm.size())),
+      rounds_(std::bit_width(static_cast<unsigned>(comm.size() - 1))) {
   mailbox_.handle(request_mail, sizeof(TileRequest), [this](const comm::Mail& mail) {
+    arrived_from(mail.source);
     TileRequest request;
     std::memcpy(&request, mail.head.data(), sizeof request);
     requests_.request_arrived(request);
@@ -80,6 +84,8 @@ TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Opt
   mailbox_.handle(payload_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { payload_begins(mail); });
   mailbox_.handle(place_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { place_arrives(mail); });
   mailbox_.handle(give_back_mail, sizeof(TileKey), [this](const comm::Mail& mail) { given_back(mail); });
+  mailbox_.handle(barrier_mail, sizeof(std::uint32_t), [this](const comm::Mail& mail) { barrier_mail_arrived(mail); });
+  mailbox_.handle(failure_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { failure_arrived(mail); });
 }
 
 void TileMail::add(Event event) {
@@ -101,7 +107,7 @@ void TileMail::tasks_finished() {
   set_waiting(true);
   add({.kind = Event::Kind::tasks_finished});
 }
-void TileMail::fail(std::string text) { add({.kind = Event::Kind::fail, .text = std::move(text)}); }
+void TileMail::fail(std::exception_ptr error) { add({.kind = Event::Kind::fail, .error = std::move(error)}); }
 
 bool TileMail::take_events() {
   {
@@ -109,7 +115,8 @@ bool TileMail::take_events() {
     taken_.swap(events_);
   }
   const bool any = !taken_.empty();
-  for (const Event& event : taken_) happen(event);
+  for (const Event& event : taken_)
+    if (!failure_) happen(event);
   taken_.clear();
   return any;
 }
@@ -127,8 +134,17 @@ void TileMail::happen(const Event& event) {
     case Event::Kind::tasks_finished:
       return requests_.tasks_finished();
     case Event::Kind::fail:
-      comm_.poison(event.text);
+      if (requests_.finished())
+        throw InvalidArgument(tile_mail_name, "fail()", "after tasks_finished()", "one of them");
+      own_error_ = event.error;
+      return tell_failure(failure_of(mailbox_.rank(), event.error));
   }
+}
+
+void TileMail::send(int peer, int kind, std::span<const std::byte> head, std::span<const std::byte> data,
+                    std::function<void()> done, int priority) {
+  ++peers_[static_cast<std::size_t>(peer)].sent;
+  mailbox_.send(peer, kind, head, data, std::move(done), {.priority = priority});
 }
 
 /// The head of a payload has arrived: the tile's key, and the clients that this rank gets with it.
@@ -136,12 +152,14 @@ void TileMail::payload_begins(const comm::Mail& mail) {
   TileKey tile = 0;
   std::vector<TileClient> clients = read_head<TileKey>(mail, tile, nullptr);
   if (mail.data_bytes == 0 || !requests_.awaits(tile)) {  // payload_arrived() throws for the latter
+    arrived_from(mail.source);
     requests_.payload_arrived(tile, clients);
     data_[tile] = {};
     return;
   }
   const std::span<std::byte> room = memory_.room(tile, mail.data_bytes);
-  mailbox_.receive(mail, room, [this, tile, room, clients = std::move(clients)] {
+  mailbox_.receive(mail, room, [this, tile, room, source = mail.source, clients = std::move(clients)] {
+    arrived_from(source);
     data_[tile] = room;
     requests_.payload_arrived(tile, clients);
   });
@@ -156,6 +174,8 @@ void TileMail::place_arrives(const comm::Mail& mail) {
     throw CommunicationError(tile_mail_name, "place of a tile from rank " + std::to_string(mail.source),
                              "memory of rank " + std::to_string(place.owner), "memory of another rank");
   }
+  arrived_from(mail.source);
+  if (failure_) return;                                                          // the owner may have left
   if (!requests_.awaits(tile)) return requests_.payload_arrived(tile, clients);  // throws
   auto mapping = comm_.open(place.owner, place.memory, place.bytes);
   if (!mapping) {
@@ -173,6 +193,7 @@ void TileMail::place_arrives(const comm::Mail& mail) {
 }
 
 void TileMail::given_back(const comm::Mail& mail) {
+  arrived_from(mail.source);
   TileKey tile = 0;
   std::memcpy(&tile, mail.head.data(), sizeof tile);
   const auto lent = lent_.find(tile);
@@ -204,10 +225,11 @@ void TileMail::send_payload(const TileAction& a) {
     append(head, std::span(a.clients));
     lent_[a.tile].push_back(a.rank);
     comm_.count_direct(a.rank, place->bytes, 0);
-    return mailbox_.send(a.rank, place_mail, head, {}, {}, {.priority = 1});
+    return send(a.rank, place_mail, head, {}, {}, 1);
   }
   append(head, std::span(a.clients));
-  mailbox_.send(a.rank, payload_mail, head, data, [this, tile = a.tile] { requests_.sent(tile); });
+  send(
+      a.rank, payload_mail, head, data, [this, tile = a.tile] { requests_.sent(tile); }, 0);
 }
 
 void TileMail::free_copy(TileKey tile) {
@@ -215,17 +237,18 @@ void TileMail::free_copy(TileKey tile) {
   memory_.free_copy(tile);
   const auto b = borrowed_.find(tile);
   if (b == borrowed_.end()) return;
-  mailbox_.send(b->second.server, give_back_mail, std::as_bytes(std::span(&tile, 1)));
+  send(b->second.server, give_back_mail, std::as_bytes(std::span(&tile, 1)), {}, {}, 0);
   borrowed_.erase(b);
 }
 
 void TileMail::act() {
+  if (failure_) return;
   for (const TileAction& a : requests_.take_actions()) {
     switch (a.kind) {
       case TileAction::Kind::send_request:
       case TileAction::Kind::forward_request:
         // Before payloads: a request is short, and its answer takes long.
-        mailbox_.send(a.rank, request_mail, std::as_bytes(std::span(&a.request, 1)), {}, {}, {.priority = 1});
+        send(a.rank, request_mail, std::as_bytes(std::span(&a.request, 1)), {}, {}, 1);
         break;
       case TileAction::Kind::send_payload:
         send_payload(a);
@@ -246,12 +269,78 @@ void TileMail::act() {
   }
 }
 
+// --- the end ---
+
+void TileMail::go_on_with_barrier() {
+  if (failure_ || !requests_.finished()) return;
+  while (rounds_told_ < rounds_ && (rounds_told_ == 0 || (rounds_arrived_ >> (rounds_told_ - 1) & 1) != 0)) {
+    const auto round = static_cast<std::uint32_t>(rounds_told_++);
+    const int peer =
+        static_cast<int>((static_cast<std::int64_t>(mailbox_.rank()) + (std::int64_t{1} << round)) % mailbox_.size());
+    send(peer, barrier_mail, std::as_bytes(std::span(&round, 1)), {}, {}, 0);
+  }
+}
+
+void TileMail::barrier_mail_arrived(const comm::Mail& mail) {
+  arrived_from(mail.source);
+  std::uint32_t round = 0;
+  std::memcpy(&round, mail.head.data(), sizeof round);
+  if (round >= static_cast<std::uint32_t>(rounds_) || (rounds_arrived_ >> round & 1) != 0) {
+    throw CommunicationError(tile_mail_name, "barrier mail of rank " + std::to_string(mail.source),
+                             "round " + std::to_string(round), "each of " + std::to_string(rounds_) + " rounds once");
+  }
+  rounds_arrived_ |= std::uint32_t{1} << round;
+}
+
+/// Afterwards this rank sends nothing.
+void TileMail::tell_failure(const RankFailure& failure) {
+  failure_ = failure;
+  const std::vector<std::byte> text = to_bytes(failure);
+  for (int peer = 0; peer < mailbox_.size(); ++peer) {
+    if (peer == mailbox_.rank()) continue;
+    const std::uint64_t sent = peers_[static_cast<std::size_t>(peer)].sent;
+    const auto number = std::as_bytes(std::span(&sent, 1));
+    std::vector<std::byte> head(number.begin(), number.end());
+    head.insert(head.end(), text.begin(), text.end());
+    mailbox_.send(peer, failure_mail, head, {}, {}, {.priority = 1});
+  }
+}
+
+void TileMail::failure_arrived(const comm::Mail& mail) {
+  std::uint64_t sent = 0;
+  const std::size_t first = std::min(mail.head.size(), sizeof sent);
+  const RankFailure theirs = failure_from(mail.head.subspan(first), mail.source);  // throws if the head is too short
+  std::memcpy(&sent, mail.head.data(), sizeof sent);
+  std::optional<std::uint64_t>& announced = peers_[static_cast<std::size_t>(mail.source)].announced;
+  if (announced) {
+    throw CommunicationError(tile_mail_name, "failure of rank " + std::to_string(mail.source), "arrived twice",
+                             "one mail of each rank");
+  }
+  announced = sent;
+  if (!failure_) return tell_failure(theirs);
+  if (theirs.rank < failure_->rank) failure_ = theirs;
+}
+
+bool TileMail::ended() const {
+  if (!failure_) {
+    const std::uint32_t all = (std::uint32_t{1} << rounds_) - 1;
+    return requests_.finished() && rounds_told_ == rounds_ && rounds_arrived_ == all;
+  }
+  for (int peer = 0; peer < mailbox_.size(); ++peer) {
+    const Peer& p = peers_[static_cast<std::size_t>(peer)];
+    if (peer != mailbox_.rank() && p.arrived != p.announced) return false;
+  }
+  return true;
+}
+
 void TileMail::communicate() {
-  for (int idle = 0; !requests_.finished();) {
+  for (int idle = 0; !ended();) {
     bool any = take_events();
     act();
-    any |= mailbox_.progress(waits_.load(std::memory_order_relaxed));
+    go_on_with_barrier();
+    any |= mailbox_.progress(failure_ || waits_.load(std::memory_order_relaxed));
     act();
+    go_on_with_barrier();
     idle = any ? 0 : idle + 1;
     const int looks = waits_.load(std::memory_order_relaxed) ? looks_before_pause : looks_beside_tasks;
     if (idle < looks) {
@@ -282,6 +371,9 @@ void TileMail::run() {
     comm_.poison(error.what());
     throw;
   }
+  if (!failure_) return;
+  if (failure_->rank == mailbox_.rank() && !failure_->of_factorisation) std::rethrow_exception(own_error_);
+  throw_failure(tile_mail_name, *failure_, mailbox_.root_rank(failure_->rank));
 }
 
 }  // namespace aloni::tasks::detail
