@@ -71,8 +71,8 @@ void check_system(Factors kind, const TileMatrix<T>& a, const TileMatrix<T>& b) 
     throw InvalidArgument(solve_operation, "a", "lower tiles only", "the factors of lu(), with TilePart::whole");
 }
 
-/// Runs a task. `read_a(i, j)`: a tile of the factors, `read_b(i, j)`: a finished tile of the right-hand side, each here
-/// or of another rank.
+/// Runs a task. `read_a(i, j)`: a tile of the factors; `read_b(i, j)`: a finished tile of the right-hand side. Each may
+/// be one of another rank.
 template <class T>
 auto solve_kernels(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b) {
   return [kind, &a, &b](const Task& task, const auto& read_a, const auto& read_b) {

@@ -75,7 +75,8 @@ double largest(const std::vector<double>& x) {
   return most;
 }
 
-/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor. Collective; equal on all ranks.
+/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor. Equal on all ranks.
+/// Collective.
 template <class T>
 double residual(const Communicator& comm, const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
   const Index n = a.distribution().rows();

@@ -12,8 +12,8 @@ namespace aloni::tasks::detail {
 
 namespace {
 
-/// Memory in which the other ranks of the node can read copies of tiles of other nodes. Without such ranks it is private
-/// memory: the system gives shared memory huge pages less often.
+/// Memory in which the other ranks of the node can read copies of tiles of other nodes. Private memory if there are no
+/// such ranks: the system gives it huge pages more often.
 std::shared_ptr<std::pmr::memory_resource> room_for_copies(const comm::Communicator& comm) {
   for (const std::vector<int>& node : comm.ranks_by_node())
     if (node.size() > 1 && std::ranges::find(node, comm.rank()) != node.end()) return comm.shared_memory();
