@@ -39,7 +39,7 @@ class TileMatrix {
   /// @pre for TilePart::lower as many rows as columns
   /// Throws InvalidArgument, and std::bad_alloc. Not collective.
   explicit TileMatrix(const views::TileDistribution& distribution, TilePart part = TilePart::whole, int rank = 0);
-  /// The tiles of this rank of `comm`, in Communicator::shared_memory(): the ranks of a node read them in place.
+  /// The tiles of this rank of `comm`, in Communicator::shared_memory(): ranks of a node read them in place.
   /// @pre distribution.ranks() == comm.size(); the rest as above
   /// Throws InvalidArgument, CommunicationError if the system refuses the memory, std::bad_alloc. Not collective.
   TileMatrix(const comm::Communicator& comm, const views::TileDistribution& distribution,

@@ -12,8 +12,8 @@ namespace aloni::tasks::detail {
 
 namespace {
 
-/// Memory in which the other ranks of the node can read copies of tiles of other nodes. Private memory if there are no
-/// such ranks: the system gives it huge pages more often.
+/// Memory in which the other ranks of the node can read copies of tiles of other nodes. Without such ranks it is
+/// private memory: the system gives shared memory huge pages less often.
 std::shared_ptr<std::pmr::memory_resource> room_for_copies(const comm::Communicator& comm) {
   for (const std::vector<int>& node : comm.ranks_by_node())
     if (node.size() > 1 && std::ranges::find(node, comm.rank()) != node.end()) return comm.shared_memory();
@@ -167,6 +167,11 @@ void RankRun::arrived(TileKey key, std::span<const std::byte> data) {
 void RankRun::free_copy(TileKey key) {
   const std::lock_guard lock(mutex_);
   copies_.erase(key);
+}
+
+/// The error itself is that of TileMail::run().
+void RankRun::failed() {
+  runtime_->fail(std::make_exception_ptr(PeerFailed(operation_, -1, "a task of another rank has failed", -1)));
 }
 
 }  // namespace aloni::tasks::detail

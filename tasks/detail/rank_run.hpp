@@ -65,6 +65,7 @@ class RankRun final : private TileMemory {
   void arrived(TileKey key, std::span<const std::byte> data) override;
   void free_copy(TileKey key) override;
   void served(TileKey) override {}
+  void failed() override;
 
   TileKey key_of(const TileId& tile) const;
   void check_size(TileKey key, std::size_t bytes) const;

@@ -115,8 +115,10 @@ bool TileMail::take_events() {
     taken_.swap(events_);
   }
   const bool any = !taken_.empty();
-  for (const Event& event : taken_)
+  for (const Event& event : taken_) {
+    tasks_ended_ |= event.kind == Event::Kind::tasks_finished || event.kind == Event::Kind::fail;
     if (!failure_) happen(event);
+  }
   taken_.clear();
   return any;
 }
@@ -137,7 +139,8 @@ void TileMail::happen(const Event& event) {
       if (requests_.finished())
         throw InvalidArgument(tile_mail_name, "fail()", "after tasks_finished()", "one of them");
       own_error_ = event.error;
-      return tell_failure(failure_of(mailbox_.rank(), event.error));
+      failure_ = failure_of(mailbox_.rank(), event.error);
+      return;
   }
 }
 
@@ -167,6 +170,7 @@ void TileMail::payload_begins(const comm::Mail& mail) {
 
 /// A tile that this rank reads in the memory of another rank.
 void TileMail::place_arrives(const comm::Mail& mail) {
+  arrived_from(mail.source);
   TileKey tile = 0;
   Place place;
   const std::vector<TileClient> clients = read_head(mail, tile, &place);
@@ -174,8 +178,8 @@ void TileMail::place_arrives(const comm::Mail& mail) {
     throw CommunicationError(tile_mail_name, "place of a tile from rank " + std::to_string(mail.source),
                              "memory of rank " + std::to_string(place.owner), "memory of another rank");
   }
-  arrived_from(mail.source);
-  if (failure_) return;                                                          // the owner may have left
+  if (failure_) return;  // the owner may have left
+
   if (!requests_.awaits(tile)) return requests_.payload_arrived(tile, clients);  // throws
   auto mapping = comm_.open(place.owner, place.memory, place.bytes);
   if (!mapping) {
@@ -292,10 +296,12 @@ void TileMail::barrier_mail_arrived(const comm::Mail& mail) {
   rounds_arrived_ |= std::uint32_t{1} << round;
 }
 
-/// Afterwards this rank sends nothing.
-void TileMail::tell_failure(const RankFailure& failure) {
-  failure_ = failure;
-  const std::vector<std::byte> text = to_bytes(failure);
+/// Once the tasks of this rank have ended: no task reads other ranks' memory any more. Afterwards this rank sends
+/// nothing.
+void TileMail::tell_failure() {
+  if (!failure_ || !tasks_ended_ || failure_told_) return;
+  failure_told_ = true;
+  const std::vector<std::byte> text = to_bytes(*failure_);
   for (int peer = 0; peer < mailbox_.size(); ++peer) {
     if (peer == mailbox_.rank()) continue;
     const std::uint64_t sent = peers_[static_cast<std::size_t>(peer)].sent;
@@ -317,8 +323,12 @@ void TileMail::failure_arrived(const comm::Mail& mail) {
                              "one mail of each rank");
   }
   announced = sent;
-  if (!failure_) return tell_failure(theirs);
-  if (theirs.rank < failure_->rank) failure_ = theirs;
+  if (!failure_) {
+    failure_ = theirs;
+    if (!tasks_ended_) memory_.failed();
+  } else if (theirs.rank < failure_->rank) {
+    failure_ = theirs;
+  }
 }
 
 bool TileMail::ended() const {
@@ -326,6 +336,7 @@ bool TileMail::ended() const {
     const std::uint32_t all = (std::uint32_t{1} << rounds_) - 1;
     return requests_.finished() && rounds_told_ == rounds_ && rounds_arrived_ == all;
   }
+  if (!failure_told_) return false;
   for (int peer = 0; peer < mailbox_.size(); ++peer) {
     const Peer& p = peers_[static_cast<std::size_t>(peer)];
     if (peer != mailbox_.rank() && p.arrived != p.announced) return false;
@@ -341,6 +352,7 @@ void TileMail::communicate() {
     any |= mailbox_.progress(failure_ || waits_.load(std::memory_order_relaxed));
     act();
     go_on_with_barrier();
+    tell_failure();
     idle = any ? 0 : idle + 1;
     const int looks = waits_.load(std::memory_order_relaxed) ? looks_before_pause : looks_beside_tasks;
     if (idle < looks) {

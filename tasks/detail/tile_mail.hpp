@@ -20,8 +20,9 @@
 //   - A reader gives the tile back when its tasks have released it, and its own clients have given it back.
 //   - A reader that hands the tile on within the node passes the address of the first memory on.
 //   - A rank finishes only when all payloads have left. So its memory lives as long as anyone reads it.
-// After a failed task nothing is given back. A task that still runs may then read memory that its owner has changed or
-// freed; it stays mapped. The result goes to a tile of which the contents are undefined, as the run has failed.
+// After a failed task, a rank tells the others when its own tasks have ended, so nobody reads its memory afterwards.
+// When the family is poisoned, each rank detaches its shared memory (SharedHeap::detach): readers see its old contents.
+//
 // Tiles of at most Mailbox::inline_bytes travel inside the mail: copying them costs less than giving them back.
 //
 // The end. A rank that has finished (tile_requests.hpp) takes part in a barrier of mails, and still serves its mails.
@@ -29,11 +30,12 @@
 // Journal of Parallel Programming 17 (1988): in round i, rank r tells rank r + 2^i. A rank passes it only after all
 // ranks have begun it. So while a rank may still fail, all others are in run().
 //
-// A failed task. Its rank tells the text to all others and from then on only receives. A rank that is told does the
-// same. This takes P (P - 1) mails, once. Each of them says how many mails its sender has sent to this receiver before.
-// run() ends when this rank has received that many mails of each rank, and its own have left. No mail to this rank can
-// follow. So no message of the run is left behind, and the communicator stays usable. All ranks send one text each to
-// all others, so all have the same texts; they throw the one of the lowest failed rank.
+// A failed task. Its rank tells the text to all others and from then on only receives. A rank that is told ends its
+// tasks (TileMemory::failed), and then does the same. This takes P (P - 1) mails, once. Each of them says how many
+// mails its sender has sent to this receiver before. run() ends when this rank has received that many mails of each
+// rank, and its own have left. No mail to this rank can follow. So no message of the run is left behind, and the
+// communicator stays usable. All ranks send one text each to all others, so all have the same texts; they throw the
+// one of the lowest failed rank.
 #include <aloni/core/comm/mailbox.hpp>
 #include <aloni/tasks/detail/rank_failure.hpp>
 #include <aloni/tasks/tile_requests.hpp>
@@ -68,6 +70,9 @@ class TileMemory {
   virtual void free_copy(TileKey tile) = 0;
   /// All readers have copies of this rank's own tile, or are done with it: its memory may be overwritten.
   virtual void served(TileKey tile) = 0;
+  /// A task of another rank has failed: no tile arrives any more. Ends the tasks of this rank; tasks_finished() or
+  /// fail() follows.
+  virtual void failed() = 0;
 };
 
 class TileMail {
@@ -89,8 +94,7 @@ class TileMail {
   /// Clients of a tile travel in the head of a mail.
   static constexpr int max_ranks = static_cast<int>(comm::Mailbox::max_head_bytes / sizeof(TileClient));
 
-  /// A tile that lies in shared memory of this node. Such a payload has this instead of the data, and
-  /// costs a mail with its key in return. Trivially copyable.
+  /// A tile that lies in shared memory of this node. In a mail: where. Trivially copyable.
   struct Place {
     std::int32_t owner = -1;  ///< the rank in whose memory it lies
     std::uint64_t bytes = 0;
@@ -165,7 +169,7 @@ class TileMail {
   void act();
   void go_on_with_barrier();
   void barrier_mail_arrived(const comm::Mail& mail);
-  void tell_failure(const RankFailure& failure);
+  void tell_failure();
   void failure_arrived(const comm::Mail& mail);
   bool ended() const;
   void communicate();
@@ -179,6 +183,7 @@ class TileMail {
   std::vector<Peer> peers_;
   int rounds_, rounds_told_ = 0;      // of the barrier
   std::uint32_t rounds_arrived_ = 0;  // one bit for each
+  bool tasks_ended_ = false, failure_told_ = false;
   std::optional<RankFailure> failure_;
   std::exception_ptr own_error_;
   std::unordered_map<TileKey, std::span<const std::byte>> data_;  // tiles that this rank may send

@@ -113,7 +113,7 @@ class RankFactorisations : public testing::Test {
   void check_lu(Index n, Index tile, std::uint64_t seed, const TileGrid& grid) {
     const TileDistribution d(n, n, tile, grid), alone(n, n, tile);
     SCOPED_TRACE(to_string(d));
-    TileMatrix<T> b = make_matrix<T>(d, TilePart::whole, rank, dominant_element);
+    TileMatrix<T> b = make_shared_matrix<T>(comm, d, TilePart::whole, dominant_element);
     TileMatrix<T> whole_b = make_matrix<T>(alone, TilePart::whole, 0, dominant_element);
     const std::uint64_t before = bytes_sent();
     const RankReport report = lu(comm, b, {.workers = 2, .schedule_seed = seed});

@@ -76,6 +76,7 @@ class RankTasks final : public TileMemory {
     std::vector<std::thread> threads;
     for (const auto& [key, uses] : uses_) mail_.need(key, owner_.at(key));
     if (missing_.empty()) mail_.tasks_finished();
+    working_ = workers;
     for (int i = 0; i < workers; ++i) threads.emplace_back([this] { work(); });
     const auto join = [&] {
       {
@@ -151,6 +152,14 @@ class RankTasks final : public TileMemory {
     if (readers_[key].empty()) std::ranges::fill(tiles_.at(key), std::byte{0xff});
   }
 
+  void failed() override {
+    {
+      const std::lock_guard lock(mutex_);
+      failed_ = ended_ = true;
+    }
+    wake_.notify_all();
+  }
+
   /// A tile is here. @pre mutex_ is held
   void release(TileKey key) {
     for (const std::size_t task : readers_[key])
@@ -162,7 +171,10 @@ class RankTasks final : public TileMemory {
     std::unique_lock lock(mutex_);
     while (true) {
       wake_.wait(lock, [&] { return ended_ || !ready_.empty(); });
-      if (ended_) return;
+      if (ended_) {
+        if (--working_ == 0 && failed_) mail_.tasks_finished();
+        return;
+      }
       const std::size_t i = random_() % ready_.size();
       const std::size_t task = std::exchange(ready_[i], ready_.back());
       ready_.pop_back();
@@ -214,7 +226,8 @@ class RankTasks final : public TileMemory {
   std::map<TileKey, std::span<const std::byte>> here_;  // that tasks may read
   std::map<TileKey, std::uint64_t> value_of_copy_;
   std::map<std::size_t, std::uint64_t> values_;
-  bool ended_ = false;
+  int working_ = 0;  // threads
+  bool ended_ = false, failed_ = false;
   TileMail mail_;
 };
 
@@ -327,6 +340,7 @@ TEST_F(TileMails, TheFailureOfTheLowestRankIsThrownOnAllRanks) {
       void arrived(TileKey, std::span<const std::byte>) override {}
       void free_copy(TileKey) override {}
       void served(TileKey) override {}
+      void failed() override {}
     } nothing;
     TileMail mail(comm, nothing);
     const auto error = [](int r) {
@@ -354,6 +368,7 @@ TEST_F(TileMails, AWrongEventEndsTheRunOnAllRanks) {
     void arrived(TileKey, std::span<const std::byte>) override {}
     void free_copy(TileKey) override {}
     void served(TileKey) override {}
+    void failed() override {}
   } nothing;
   TileMail mail(comm, nothing);
   MPI_Barrier(MPI_COMM_WORLD);
