@@ -18,8 +18,13 @@ void factorise(const Communicator& comm, const std::string& operation, std::uint
   constexpr aloni::Index n = 400, tile = 40;
   const aloni::views::TileDistribution d(n, n, tile, aloni::views::squarest_grid(comm.size()));
   const RuntimeOptions options{.workers = 2, .schedule_seed = seed};
+  const auto make = [&](TilePart part, const auto& element) {
+    const bool is_shared = seed % 2 != 0;  // then ranks of a node read tiles in place
+    return is_shared ? aloni::test::make_shared_matrix<double>(comm, d, part, element)
+                     : aloni::test::make_matrix<double>(d, part, comm.rank(), element);
+  };
   if (operation == "cholesky") {
-    auto a = aloni::test::make_matrix<double>(d, TilePart::lower, comm.rank(), aloni::test::symmetric_element);
+    auto a = make(TilePart::lower, aloni::test::symmetric_element);
     cholesky(comm, a, options);
   } else if (operation == "indefinite") {
     TileMatrix<double> a(d, TilePart::lower, comm.rank());
@@ -33,7 +38,7 @@ void factorise(const Communicator& comm, const std::string& operation, std::uint
     } catch (const aloni::FactorisationError&) {  // on all ranks; the communicator stays usable
     }
   } else if (operation == "lu") {
-    auto a = aloni::test::make_matrix<double>(d, TilePart::whole, comm.rank(), aloni::test::dominant_element);
+    auto a = make(TilePart::whole, aloni::test::dominant_element);
     lu(comm, a, options);
   } else {
     throw std::invalid_argument("unknown operation " + operation);

@@ -45,6 +45,7 @@ class RandomRun {
     options_ = {.workers = 1 + at_most(2), .schedule_seed = at_most(4) == 0 ? 0 : random_()};
     if (at_most(4) == 0) bad_ = at_most(static_cast<int>(n_) - 1);
     kind_ = at_most(2);
+    is_shared_ = at_most(1) == 0;
   }
 
   /// Empty, or what is wrong on this rank. Collective.
@@ -59,7 +60,8 @@ class RandomRun {
                                     : "Cholesky in float") +
            " of " + std::to_string(n_) + " rows, tiles of " + std::to_string(tile_) + ", " +
            std::to_string(grid_.rows) + " x " + std::to_string(grid_.columns) + " ranks, " +
-           std::to_string(options_.workers) + " workers" + (bad_ ? ", pivot " + std::to_string(*bad_) + " is bad" : "");
+           std::to_string(options_.workers) + " workers" + (is_shared_ ? ", shared tiles" : "") +
+           (bad_ ? ", pivot " + std::to_string(*bad_) + " is bad" : "");
   }
 
  private:
@@ -74,7 +76,7 @@ class RandomRun {
       return is_lu ? aloni::test::dominant_element(i, j, n) : aloni::test::symmetric_element(i, j, n);
     };
     const TileDistribution d(n_, n_, tile_, grid_);
-    TileMatrix<T> a(d, part, comm.rank());
+    TileMatrix<T> a = is_shared_ ? TileMatrix<T>(comm, d, part) : TileMatrix<T>(d, part, comm.rank());
     a.fill([&](Index i, Index j) { return element(i, j, n_); });
     std::string error, expected;
     try {
@@ -102,6 +104,7 @@ class RandomRun {
   RuntimeOptions options_;
   std::optional<Index> bad_;
   int kind_ = 0;
+  bool is_shared_ = false;  // ranks of a node read tiles in place
 };
 
 /// Random faults that change no result, over shared memory, MPI, or nodes of two ranks.
