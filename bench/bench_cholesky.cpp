@@ -1,0 +1,171 @@
+// Times the factorisation by tasks on several ranks beside a bulk-synchronous one with the same kernels and tiles.
+//
+//   cholesky/tasks/even/n4096/t256       tasks::cholesky, ranks of equal speed
+//   cholesky/bulk/even/n4096/t256        the bulk-synchronous one (factorisation/bulk_synchronous_cholesky.hpp)
+//   cholesky/no_barrier/even/n4096/t256  the same without its barriers
+//   cholesky/tasks/slow/n4096/t256       the last rank computes at half the speed (factorisation/slow_blas.hpp)
+//
+// Double. Threads of a rank: as many as one call of BLAS uses (OMP_NUM_THREADS). Before the clock starts, the factors are
+// compared bit by bit. Counters: sent_bytes of all ranks per factorisation, collectives included; slowdown of a matrix
+// product of one tile on the last rank.
+//   OMP_NUM_THREADS=1 scripts/mpirun -n 2 build/host/bin/bench_cholesky
+//   bench/two_hosts.sh up 1gbit && bench/two_hosts.sh run 1 build/host/bin/bench_cholesky --benchmark_filter=even
+#include "factorisation/bulk_synchronous_cholesky.hpp"
+#include "factorisation/slow_blas.hpp"
+#include "support/benchmark.hpp"
+
+#include <aloni/core/blas_functions.hpp>
+#include <aloni/core/blas_library.hpp>
+#include <aloni/core/error.hpp>
+#include <aloni/core/host_random.hpp>
+#include <aloni/tasks/cholesky.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace aloni::bench {
+namespace {
+
+using tasks::TileMatrix;
+using views::TileDistribution;
+
+enum class Version { tasks, bulk, no_barrier };
+
+struct CholeskyCase {
+  Version version = Version::tasks;
+  bool slow = false;  ///< the last rank, by half
+  Index n = 0, tile = 0;
+};
+
+const char* text_of(Version version) {
+  return version == Version::tasks ? "tasks" : version == Version::bulk ? "bulk" : "no_barrier";
+}
+
+std::string name_of(const CholeskyCase& c) {
+  return std::string("cholesky/") + text_of(c.version) + (c.slow ? "/slow" : "/even") + "/n" + std::to_string(c.n) +
+         "/t" + std::to_string(c.tile);
+}
+
+int threads_of_rank() { return std::max(1, blas_library().threads); }
+
+double cholesky_element(Index i, Index j, Index n) {
+  const auto index = static_cast<std::uint64_t>(std::max(i, j)) << 32 | static_cast<std::uint64_t>(std::min(i, j));
+  return random::host_uniform(1, 0, index) + (i == j ? static_cast<double>(n) : 0);
+}
+
+/// Bytes that all ranks have sent to others so far. Collective.
+double sent_bytes(const comm::Communicator& comm) {
+  double bytes = 0;
+  for (const auto& [name, traffic] : comm.traffic())
+    if (!name.starts_with("self")) bytes += static_cast<double>(traffic.bytes_sent);
+  return comm.all_reduce(bytes, comm::Reduction::sum);
+}
+
+/// Seconds of the product of two tiles with this slowdown of BLAS; the fastest of some.
+double product_seconds(Index tile, int slowdown) {
+  const auto n = static_cast<int>(tile);
+  const std::vector<double> a(static_cast<std::size_t>(tile * tile), 1), b = a;
+  std::vector<double> c = a;
+  double best = 1e9;
+  const OneBlasThread one;
+  set_blas_slowdown(slowdown);
+  for (int i = 0; i < 20; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    blas::gemm('N', 'T', n, n, n, -1., a.data(), n, b.data(), n, 1., c.data(), n);
+    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  set_blas_slowdown(1);
+  return best;
+}
+
+/// One rank's part of a factorisation that is timed.
+struct Factorisation {
+  comm::Communicator comm;
+  CholeskyCase choice;
+  TileMatrix<double> matrix, factor;
+  std::unique_ptr<BulkSynchronousCholesky<double>> bulk;  // null for tasks
+  int slowdown;
+
+  Factorisation(const comm::Communicator& world, const CholeskyCase& c, const TileDistribution& tiles)
+      : comm(world),
+        choice(c),
+        matrix(tiles, tasks::TilePart::lower, world.rank()),
+        factor(matrix.distribution(), tasks::TilePart::lower, world.rank()),
+        slowdown(c.slow && world.rank() == world.size() - 1 ? 2 : 1) {
+    matrix.fill([n = c.n](Index i, Index j) { return cholesky_element(i, j, n); });
+    if (c.version != Version::tasks)
+      bulk = std::make_unique<BulkSynchronousCholesky<double>>(
+          comm, tiles, BulkSynchronousOptions{threads_of_rank(), c.version == Version::bulk});
+  }
+
+  void run() {
+    set_blas_slowdown(slowdown);
+    if (bulk) {
+      bulk->factorise(factor);
+    } else {
+      tasks::cholesky(comm, factor, {.workers = threads_of_rank()});
+    }
+    set_blas_slowdown(1);
+  }
+
+  /// Throws on all ranks unless the factor has the bits of tasks::cholesky without slowdown, and slow kernels were slow.
+  void check() {
+    factor.copy_from(matrix);
+    const Index repeated = repeated_blas_calls();
+    run();
+    const bool as_slow = (repeated_blas_calls() > repeated) == (slowdown > 1);
+    TileMatrix<double> expected(matrix.distribution(), tasks::TilePart::lower, comm.rank());
+    expected.copy_from(matrix);
+    tasks::cholesky(comm, expected, {.workers = threads_of_rank()});
+    comm::collectively(comm, name_of(choice), [&] {
+      if (!as_slow)
+        throw std::runtime_error("bench_cholesky: the slowdown of BLAS has no effect; link aloni as static libraries");
+      const TileDistribution& d = matrix.distribution();
+      for (const views::Tile& t : d.tiles_of(comm.rank())) {
+        const auto bytes = static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(double);
+        if (matrix.has(t) && std::memcmp(factor.tile(t), expected.tile(t), bytes) != 0)
+          throw std::runtime_error("bench_cholesky: tile " + to_string(t) + " has other bits than by tasks::cholesky");
+      }
+    });
+  }
+};
+
+Case prepare(const comm::Communicator& world, const CholeskyCase& c) {
+  const TileDistribution tiles(c.n, c.n, c.tile, views::squarest_grid(world.size()));
+  auto state = std::make_shared<Factorisation>(world, c, tiles);
+  state->check();
+  state->factor.copy_from(state->matrix);
+  const double before = sent_bytes(world);
+  state->run();
+  const double sent = sent_bytes(world) - before;
+  std::map<std::string, double> counters{{"threads", threads_of_rank()}, {"sent_bytes", sent}};
+  if (c.slow) {
+    const double ratio = product_seconds(c.tile, state->slowdown) / product_seconds(c.tile, 1);
+    counters["slowdown"] = world.all_reduce(ratio, comm::Reduction::max);
+  }
+  return {.run = [state] { state->run(); },
+          .flops = std::pow(static_cast<double>(c.n), 3) / 3,
+          .counters = counters,
+          .before = [state] { state->factor.copy_from(state->matrix); }};
+}
+
+}  // namespace
+
+void register_benchmarks(const comm::Communicator& world) {
+  constexpr std::pair<Index, Index> sizes[] = {{500, 64},   {2048, 128}, {2048, 256}, {4096, 128},
+                                               {4096, 256}, {4096, 512}, {8192, 256}, {8192, 512}};
+  for (const auto& [n, tile] : sizes)
+    for (const bool slow : {false, true})
+      for (const Version version : {Version::tasks, Version::bulk, Version::no_barrier}) {
+        const CholeskyCase c{version, slow, n, tile};
+        add_timed(world, name_of(c), [&world, c] { return prepare(world, c); });
+      }
+}
+
+}  // namespace aloni::bench

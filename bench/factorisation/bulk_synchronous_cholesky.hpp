@@ -1,0 +1,68 @@
+#pragma once
+// BulkSynchronousCholesky: the factorisation A = L Lᵀ in steps that all ranks take together, to compare tasks with.
+// Right-looking, without look-ahead. Step k:
+//   1. the owner of tile (k,k) factorises it and broadcasts it to the ranks of its tile column;
+//   2. these ranks solve for their tiles (i,k), i > k;
+//   3. tiles (i,k) go by broadcast along the rows of the grid of ranks, then along its columns;
+//   4. all ranks update their tiles (i,j), i ≥ j > k;
+//   5. barrier.
+// Tiles, their owners and their kernels are those of tasks::cholesky, and each tile gets its updates in the same order.
+// So the factor has the same bits. Threads of a rank share the tiles of 2 and 4, each takes the next one when it is
+// free. Broadcasts of one phase are in flight together, straight from and into tiles. A copy of a tile stays where it
+// arrived: no packing.
+//
+//   BulkSynchronousCholesky<double> bulk(comm, a.distribution(), {.threads = 2});
+//   bulk.factorise(a);
+//
+// Without the barrier a rank waits only where it needs the tile of another one. It may then factorise its panel while
+// a slower rank still updates: a small look-ahead that costs nothing. ScaLAPACK's pdpotrf has no barrier either.
+//
+// Source: Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley, "Design and implementation of the ScaLAPACK LU, QR, and
+// Cholesky factorization routines", Scientific Programming 5 (1996), section 4.3. Barriers: Valiant, "A bridging model
+// for parallel computation", Communications of the ACM 33 (1990).
+#include "factorisation/loop_team.hpp"
+
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/tasks/tile_matrix.hpp>
+
+#include <memory>
+#include <vector>
+
+namespace aloni::bench {
+
+struct BulkSynchronousOptions {
+  int threads = 1;      ///< of each rank, the calling one included
+  bool barrier = true;  ///< at the end of each step
+};
+
+/// Instantiated for double and float.
+template <class T>
+class BulkSynchronousCholesky {
+ public:
+  /// Collective. Throws on all ranks: InvalidArgument for less than one thread, a matrix that is not square or lies on
+  /// other ranks than those of `comm`; Unsupported if tile rows and tile columns differ.
+  BulkSynchronousCholesky(const comm::Communicator& comm, const views::TileDistribution& tiles,
+                          const BulkSynchronousOptions& options = {});
+
+  /// Replaces the lower triangle of `a` by L. @pre the distribution of the constructor, a.rank() == comm.rank().
+  /// Throws InvalidArgument on ranks with another matrix, before anything is sent. FactorisationError as
+  /// tasks::cholesky, on the rank of the tile; all others throw PeerFailed. Collective.
+  void factorise(tasks::TileMatrix<T>& a);
+
+ private:
+  void step(tasks::TileMatrix<T>& a, Index k);
+  void broadcast_panel(tasks::TileMatrix<T>& a, Index k);
+  T* panel_tile(tasks::TileMatrix<T>& a, Index i, Index k);
+  int grid_row(Index tile_row) const { return tiles_.owner({tile_row, 0}) / tiles_.grid().columns; }
+  int grid_column(Index tile_column) const { return tiles_.owner({0, tile_column}) % tiles_.grid().columns; }
+
+  comm::Communicator comm_;
+  views::TileDistribution tiles_;
+  BulkSynchronousOptions options_;
+  int row_, column_;  // of this rank in the grid
+  comm::Communicator row_ranks_, column_ranks_;
+  LoopTeam team_;
+  std::vector<std::unique_ptr<T[]>> panel_;  // copies of other ranks' tiles of column k, by tile row
+};
+
+}  // namespace aloni::bench
