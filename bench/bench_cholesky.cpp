@@ -4,6 +4,7 @@
 //   cholesky/bulk/even/n4096/t256        the bulk-synchronous one (factorisation/bulk_synchronous_cholesky.hpp)
 //   cholesky/no_barrier/even/n4096/t256  the same without its barriers
 //   cholesky/tasks/slow/n4096/t256       the last rank computes at half the speed (factorisation/slow_blas.hpp)
+//   cholesky/tasks/by_speed/n4096/t256   the same, and the last rank owns half as many tile columns (views::grid_by_speed)
 //
 // Double. Threads of a rank: as many as one call of BLAS uses (OMP_NUM_THREADS). Before the clock starts, the factors are
 // compared bit by bit. Counters: sent_bytes of all ranks per factorisation, collectives included; slowdown of a matrix
@@ -37,19 +38,30 @@ using views::TileDistribution;
 
 enum class Version { tasks, bulk, no_barrier };
 
+enum class Speeds {
+  even,
+  slow,     ///< half of it on the last rank
+  by_speed  ///< the same; ranks own tile columns in proportion
+};
+
 struct CholeskyCase {
   Version version = Version::tasks;
-  bool slow = false;  ///< the last rank, by half
+  Speeds speeds = Speeds::even;
   Index n = 0, tile = 0;
+
+  double speed_of(int rank, int ranks) const { return speeds != Speeds::even && rank == ranks - 1 ? 0.5 : 1; }
 };
 
 const char* text_of(Version version) {
   return version == Version::tasks ? "tasks" : version == Version::bulk ? "bulk" : "no_barrier";
 }
+const char* text_of(Speeds speeds) {
+  return speeds == Speeds::even ? "even" : speeds == Speeds::slow ? "slow" : "by_speed";
+}
 
 std::string name_of(const CholeskyCase& c) {
-  return std::string("cholesky/") + text_of(c.version) + (c.slow ? "/slow" : "/even") + "/n" + std::to_string(c.n) +
-         "/t" + std::to_string(c.tile);
+  return std::string("cholesky/") + text_of(c.version) + "/" + text_of(c.speeds) + "/n" + std::to_string(c.n) + "/t" +
+         std::to_string(c.tile);
 }
 
 int threads_of_rank() { return std::max(1, blas_library().threads); }
@@ -97,7 +109,7 @@ struct Factorisation {
         choice(c),
         matrix(tiles, tasks::TilePart::lower, world.rank()),
         factor(matrix.distribution(), tasks::TilePart::lower, world.rank()),
-        slowdown(c.slow && world.rank() == world.size() - 1 ? 2 : 1) {
+        slowdown(static_cast<int>(1 / c.speed_of(world.rank(), world.size()))) {
     matrix.fill([n = c.n](Index i, Index j) { return cholesky_element(i, j, n); });
     if (c.version != Version::tasks)
       bulk = std::make_unique<BulkSynchronousCholesky<double>>(
@@ -119,7 +131,7 @@ struct Factorisation {
     factor.copy_from(matrix);
     const Index repeated = repeated_blas_calls();
     run();
-    const bool as_slow = (repeated_blas_calls() > repeated) == (slowdown > 1);
+    const bool as_slow = (repeated_blas_calls() > repeated) == (slowdown > 1 && matrix.bytes() > 0);
     TileMatrix<double> expected(matrix.distribution(), tasks::TilePart::lower, comm.rank());
     expected.copy_from(matrix);
     tasks::cholesky(comm, expected, {.workers = threads_of_rank()});
@@ -137,7 +149,11 @@ struct Factorisation {
 };
 
 Case prepare(const comm::Communicator& world, const CholeskyCase& c) {
-  const TileDistribution tiles(c.n, c.n, c.tile, views::squarest_grid(world.size()));
+  std::vector<double> speeds;
+  for (int rank = 0; rank < world.size(); ++rank) speeds.push_back(c.speed_of(rank, world.size()));
+  const TileDistribution tiles(
+      c.n, c.n, c.tile,
+      c.speeds == Speeds::by_speed ? views::grid_by_speed(speeds) : views::squarest_grid(world.size()));
   auto state = std::make_shared<Factorisation>(world, c, tiles);
   state->check();
   state->factor.copy_from(state->matrix);
@@ -145,7 +161,7 @@ Case prepare(const comm::Communicator& world, const CholeskyCase& c) {
   state->run();
   const double sent = sent_bytes(world) - before;
   std::map<std::string, double> counters{{"threads", threads_of_rank()}, {"sent_bytes", sent}};
-  if (c.slow) {
+  if (c.speeds != Speeds::even) {
     const double ratio = product_seconds(c.tile, state->slowdown) / product_seconds(c.tile, 1);
     counters["slowdown"] = world.all_reduce(ratio, comm::Reduction::max);
   }
@@ -161,9 +177,9 @@ void register_benchmarks(const comm::Communicator& world) {
   constexpr std::pair<Index, Index> sizes[] = {{500, 64},   {2048, 128}, {2048, 256}, {4096, 128},
                                                {4096, 256}, {4096, 512}, {8192, 256}, {8192, 512}};
   for (const auto& [n, tile] : sizes)
-    for (const bool slow : {false, true})
+    for (const Speeds speeds : {Speeds::even, Speeds::slow, Speeds::by_speed})
       for (const Version version : {Version::tasks, Version::bulk, Version::no_barrier}) {
-        const CholeskyCase c{version, slow, n, tile};
+        const CholeskyCase c{version, speeds, n, tile};
         add_timed(world, name_of(c), [&world, c] { return prepare(world, c); });
       }
 }

@@ -124,14 +124,24 @@ void BulkSynchronousCholesky<T>::broadcast_panel(tasks::TileMatrix<T>& a, Index 
     requests.push_back(ranks.start(comm::Broadcast{std::span(panel_tile(a, i, k), elements), root}));
   };
   if (row_ranks_.size() > 1) {
+    const auto read_beside = [&](Index i) {  // tiles (i,j) of other ranks of the row
+      for (Index j = k + 1; j <= i; ++j)
+        if (grid_column(j) != grid_column(k)) return true;
+      return false;
+    };
     for (Index i = k + 1; i < tiles_.tile_rows(); ++i)
-      if (row_ == grid_row(i)) broadcast(row_ranks_, i, grid_column(k));
+      if (row_ == grid_row(i) && read_beside(i)) broadcast(row_ranks_, i, grid_column(k));
     comm_.wait(requests);
     requests.clear();
   }
   if (column_ranks_.size() > 1) {
+    const auto read_below = [&](Index j) {  // tiles (i,j) of other ranks of the column
+      for (Index i = j + 1; i < tiles_.tile_rows(); ++i)
+        if (grid_row(i) != grid_row(j)) return true;
+      return false;
+    };
     for (Index j = k + 1; j < tiles_.tile_columns(); ++j)
-      if (column_ == grid_column(j)) broadcast(column_ranks_, j, grid_row(j));
+      if (column_ == grid_column(j) && read_below(j)) broadcast(column_ranks_, j, grid_row(j));
     comm_.wait(requests);
   }
 }

@@ -9,7 +9,8 @@
 // Tiles, their owners and their kernels are those of tasks::cholesky, and each tile gets its updates in the same order.
 // So the factor has the same bits. Threads of a rank share the tiles of 2 and 4, each takes the next one when it is
 // free. Broadcasts of one phase are in flight together, straight from and into tiles. A copy of a tile stays where it
-// arrived: no packing.
+// arrived: no packing. A tile that no other rank of its row or column reads is not sent.
+// With more than two ranks in a row some get tiles that they do not read, as in ScaLAPACK.
 //
 //   BulkSynchronousCholesky<double> bulk(comm, a.distribution(), {.threads = 2});
 //   bulk.factorise(a);
