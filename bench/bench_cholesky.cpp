@@ -47,7 +47,8 @@ enum class Speeds {
 struct CholeskyCase {
   Version version = Version::tasks;
   Speeds speeds = Speeds::even;
-  Index n = 0, tile = 0;
+  Index n = 0;
+  views::TileShape tile = 1;
 
   double speed_of(int rank, int ranks) const { return speeds != Speeds::even && rank == ranks - 1 ? 0.5 : 1; }
 };
@@ -61,7 +62,7 @@ const char* text_of(Speeds speeds) {
 
 std::string name_of(const CholeskyCase& c) {
   return std::string("cholesky/") + text_of(c.version) + "/" + text_of(c.speeds) + "/n" + std::to_string(c.n) + "/t" +
-         std::to_string(c.tile);
+         to_string(c.tile);
 }
 
 int threads_of_rank() { return std::max(1, blas_library().threads); }
@@ -80,9 +81,9 @@ double sent_bytes(const comm::Communicator& comm) {
 }
 
 /// Seconds of the product of two tiles with this slowdown of BLAS; the fastest of some.
-double product_seconds(Index tile, int slowdown) {
-  const auto n = static_cast<int>(tile);
-  const std::vector<double> a(static_cast<std::size_t>(tile * tile), 1), b = a;
+double product_seconds(Index columns, int slowdown) {
+  const auto n = static_cast<int>(columns);
+  const std::vector<double> a(static_cast<std::size_t>(columns * columns), 1), b = a;
   std::vector<double> c = a;
   double best = 1e9;
   const OneBlasThread one;
@@ -162,7 +163,7 @@ Case prepare(const comm::Communicator& world, const CholeskyCase& c) {
   const double sent = sent_bytes(world) - before;
   std::map<std::string, double> counters{{"threads", threads_of_rank()}, {"sent_bytes", sent}};
   if (c.speeds != Speeds::even) {
-    const double ratio = product_seconds(c.tile, state->slowdown) / product_seconds(c.tile, 1);
+    const double ratio = product_seconds(c.tile.columns, state->slowdown) / product_seconds(c.tile.columns, 1);
     counters["slowdown"] = world.all_reduce(ratio, comm::Reduction::max);
   }
   return {.run = [state] { state->run(); },
@@ -174,8 +175,9 @@ Case prepare(const comm::Communicator& world, const CholeskyCase& c) {
 }  // namespace
 
 void register_benchmarks(const comm::Communicator& world) {
-  constexpr std::pair<Index, Index> sizes[] = {{500, 64},   {2048, 128}, {2048, 256}, {4096, 128},
-                                               {4096, 256}, {4096, 512}, {8192, 256}, {8192, 512}};
+  constexpr std::pair<Index, views::TileShape> sizes[] = {
+      {500, 64},   {500, {128, 64}},    {2048, 128}, {2048, 256},         {4096, 128}, {4096, 256},
+      {4096, 512}, {4096, {1024, 256}}, {8192, 256}, {8192, {1024, 256}}, {8192, 512}};
   for (const auto& [n, tile] : sizes)
     for (const Speeds speeds : {Speeds::even, Speeds::slow, Speeds::by_speed})
       for (const Version version : {Version::tasks, Version::bulk, Version::no_barrier}) {

@@ -5,7 +5,7 @@
 //   task/inserted/w1           the same, and the time includes the insertion of the tasks with their tiles
 //   task/rule/w1               one empty task of a Cholesky factorisation, whose dependences come from formulas
 //   busy/5us/w2                tasks of 5 µs each that wait for three others; ideal_us: their time without a runtime
-//   cholesky/double/n2048/t256 the factorisation of 2,048 rows in tiles of 256
+//   cholesky/double/n2048/t256 the factorisation of 2,048 rows in tiles of 256; t1024x256: 1,024 rows, 256 columns
 //   potrf/double/n2048         that of LAPACK by as many threads
 //   gemm/double/n2048          the matrix product of BLAS by as many threads: the bound of both
 //
@@ -35,6 +35,7 @@ namespace {
 
 using tasks::TileMatrix;
 using views::TileDistribution;
+using views::TileShape;
 
 constexpr int empty_tasks = 20000;
 
@@ -149,7 +150,7 @@ Case potrf(Index n) {
 }
 
 template <class T>
-Case cholesky(Index n, Index tile) {
+Case cholesky(Index n, const TileShape& tile) {
   struct State {
     TileMatrix<T> matrix, factor;
   };
@@ -200,13 +201,12 @@ Case gemm(Index n) {
 
 template <class T>
 void register_type(const comm::Communicator& world, const std::string& type) {
-  constexpr std::pair<Index, Index> sizes[] = {{512, 64}, {2048, 256}, {4096, 512}, {8192, 512}};
-  for (const auto& [n, tile] : sizes) {
+  for (const Index n : {512, 2048, 4096, 8192}) {
+    const TileShape tile = tasks::suggested_tile(n, blas_threads());
     const std::string size = type + "/n" + std::to_string(n);
-    add_timed(world, "cholesky/" + size + "/t" + std::to_string(tile),
-              [n = n, tile = tile] { return cholesky<T>(n, tile); });
-    add_timed(world, "potrf/" + size, [n = n] { return potrf<T>(n); });
-    add_timed(world, "gemm/" + size, [n = n] { return gemm<T>(n); });
+    add_timed(world, "cholesky/" + size + "/t" + to_string(tile), [n, tile] { return cholesky<T>(n, tile); });
+    add_timed(world, "potrf/" + size, [n] { return potrf<T>(n); });
+    add_timed(world, "gemm/" + size, [n] { return gemm<T>(n); });
   }
 }
 

@@ -17,13 +17,15 @@ enum class Factors {
   lu         ///< L without its diagonal of ones, and U; A = L U
 };
 
-/// The tasks for a matrix of tiles × tiles and a right-hand side of tiles × columns tiles. The factors are matrix 0 of
-/// the graph, the right-hand side is matrix 1. `tile`: rows of a tile, for costs.
-/// @pre as for CholeskyRule, and the same for columns. Throws InvalidArgument.
-TaskGraph solve_graph(Factors kind, Index tiles, Index columns, Index tile);
+/// The tasks for a matrix with `tiles` tile columns and a right-hand side of tiles × columns tiles. The factors are
+/// matrix 0 of the graph, the right-hand side is matrix 1. `width`: rows of a tile of the right-hand side, and columns
+/// of a tile of the factors, for costs. A tile of the factors has `height` × `width` rows.
+/// @pre as for CholeskyRule, and the same for columns; height is 1 for LU. Throws InvalidArgument.
+TaskGraph solve_graph(Factors kind, Index tiles, Index columns, Index width, Index height = 1);
 
 /// Replaces b by the solution of A x = b for each column of b. Bits and threads as for cholesky().
-/// @pre a has as many rows as columns; b has the rows and the tiles of a, and b.part() is whole
+/// @pre a has as many rows as columns, and tiles as cholesky() or lu() takes them
+/// @pre b has the rows of a; a tile of b has as many rows as one of a has columns; b.part() is whole
 /// Throws InvalidArgument. Throws Unsupported as cholesky() does. Factors that are not finite are not found.
 /// options.owns and options.worker_scope must be empty. Not collective.
 template <class T>

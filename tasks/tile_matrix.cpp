@@ -1,6 +1,7 @@
 #include <aloni/tasks/tile_matrix.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/huge_pages.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -14,9 +15,9 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
   if (rank < 0 || rank >= distribution.ranks())
     throw InvalidArgument(operation, "rank", std::to_string(rank),
                           "from 0 to " + std::to_string(distribution.ranks() - 1));
-  if (distribution.tile() > std::numeric_limits<int>::max())
-    throw InvalidArgument(operation, "tile", std::to_string(distribution.tile()),
-                          "less than 2^31 rows: BLAS counts in int");
+  const views::TileShape& tile = distribution.tile();
+  if (std::max(tile.rows, tile.columns) > std::numeric_limits<int>::max())
+    throw InvalidArgument(operation, "tile", to_string(tile), "less than 2^31 rows and columns: BLAS counts in int");
   if (part == TilePart::lower && distribution.rows() != distribution.columns())
     throw InvalidArgument(operation, "distribution", to_string(distribution),
                           "as many rows as columns, if only lower tiles have memory");
@@ -25,8 +26,11 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
     offsets_.push_back(elements_);
     if (has(t)) elements_ += ceil_div(distribution.height(t.row) * distribution.width(t.column), per_line) * per_line;
   }
-  void* const memory = ::operator new (static_cast<std::size_t>(bytes()), std::align_val_t{alignment});
-  data_.reset(static_cast<T*>(memory));
+  const auto size = static_cast<std::size_t>(bytes());
+  const bool huge = size >= 2 * huge_page_bytes;
+  const std::align_val_t aligned{huge ? huge_page_bytes : alignment};
+  data_ = {static_cast<T*>(::operator new(size, aligned)), Free{aligned}};
+  if (huge) use_huge_pages(data_.get(), size);
   std::fill_n(data_.get(), elements_, T(0));
 }
 

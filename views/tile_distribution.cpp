@@ -13,6 +13,10 @@ std::string to_string(const Tile& tile) {
   return "(" + std::to_string(tile.row) + ", " + std::to_string(tile.column) + ")";
 }
 
+std::string to_string(const TileShape& shape) {
+  return std::to_string(shape.rows) + (shape.rows == shape.columns ? "" : "x" + std::to_string(shape.columns));
+}
+
 TileGrid squarest_grid(int ranks) {
   if (ranks < 1 || ranks > max_blocks)
     throw InvalidArgument("aloni::views::squarest_grid", "ranks", std::to_string(ranks),
@@ -64,13 +68,14 @@ TileGrid grid_by_speed(std::span<const double> speeds) {
   return {1, static_cast<int>(ranks), std::move(best)};
 }
 
-TileDistribution::TileDistribution(Index rows, Index columns, Index tile, TileGrid grid)
+TileDistribution::TileDistribution(Index rows, Index columns, TileShape tile, TileGrid grid)
     : rows_(rows), columns_(columns), tile_(tile), grid_(grid) {
   constexpr const char* operation = "aloni::views::TileDistribution";
   if (rows < 0 || columns < 0 || saturating_product(rows, columns) > max_elements)
     throw InvalidArgument(operation, "rows, columns", std::to_string(rows) + ", " + std::to_string(columns),
                           "at least 0, and at most " + std::to_string(max_elements) + " elements");
-  if (tile < 1) throw InvalidArgument(operation, "tile", std::to_string(tile), "at least 1 row and column");
+  if (tile.rows < 1 || tile.columns < 1)
+    throw InvalidArgument(operation, "tile", to_string(tile), "at least 1 row and column");
   if (grid.rows < 1 || grid.columns < 1 || saturating_product(grid.rows, grid.columns) > max_blocks)
     throw InvalidArgument(operation, "grid", std::to_string(grid.rows) + "x" + std::to_string(grid.columns),
                           "at least 1x1 and at most " + std::to_string(max_blocks) + " ranks");
@@ -100,7 +105,7 @@ Index TileDistribution::share_of_columns(Index n, int grid_column) const {
 std::string to_string(const TileDistribution& d) {
   std::string cycle;
   for (const int column : d.grid().column_cycle) cycle += " " + std::to_string(column);
-  return std::to_string(d.rows()) + "x" + std::to_string(d.columns()) + " in tiles of " + std::to_string(d.tile()) +
+  return std::to_string(d.rows()) + "x" + std::to_string(d.columns()) + " in tiles of " + to_string(d.tile()) +
          " over " + std::to_string(d.grid().rows) + "x" + std::to_string(d.grid().columns) + " ranks" +
          (cycle.empty() ? "" : " (columns" + cycle + ")");
 }

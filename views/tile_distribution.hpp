@@ -1,7 +1,7 @@
 #pragma once
-// Which rank owns which tile of a matrix: 2-D block-cyclic, as in ScaLAPACK. The matrix is cut into square tiles; those
-// at the lower and right border may be smaller. Tile (i, j) belongs to the rank at position (i mod p, j mod q) of a
-// grid of p × q ranks. Pure arithmetic; equal on all ranks.
+// Which rank owns which tile of a matrix: 2-D block-cyclic, as in ScaLAPACK. The matrix is split into tiles of equal
+// shape; those at the lower and right border may be smaller. Tile (i, j) belongs to the rank at position
+// (i mod p, j mod q) of a grid of p × q ranks. Pure arithmetic; equal on all ranks.
 //
 //   const TileDistribution a(1000, 1000, 256, {2, 3});
 //   a.tile_rows();          // 4
@@ -38,6 +38,18 @@ struct Tile {
 /// "(3, 1)".
 std::string to_string(const Tile& tile);
 
+/// Rows and columns of a tile.
+struct TileShape {
+  Index rows = 1, columns = 1;
+
+  constexpr TileShape(Index side) : rows(side), columns(side) {}
+  constexpr TileShape(Index r, Index c) : rows(r), columns(c) {}
+  friend constexpr bool operator==(const TileShape&, const TileShape&) = default;
+};
+
+/// "256", or "1024x256".
+std::string to_string(const TileShape& shape);
+
 /// Ranks in rows and columns. Numbers are row-major: the rank at (r, c) is r · columns + c.
 struct TileGrid {
   int rows = 1, columns = 1;
@@ -71,29 +83,37 @@ class TileDistribution {
   /// An empty matrix on one rank.
   TileDistribution() : TileDistribution(0, 0, 1) {}
 
-  /// `tile`: rows and columns of a tile.
   /// @pre rows, columns ≥ 0, their product ≤ max_elements
-  /// @pre tile ≥ 1
+  /// @pre tile.rows, tile.columns ≥ 1
   /// @pre grid.rows, grid.columns ≥ 1, their product ≤ max_blocks
   /// Throws InvalidArgument (equal on all ranks).
-  TileDistribution(Index rows, Index columns, Index tile, TileGrid grid = {});
+  TileDistribution(Index rows, Index columns, TileShape tile, TileGrid grid = {});
 
   Index rows() const { return rows_; }
   Index columns() const { return columns_; }
-  Index tile() const { return tile_; }
+  const TileShape& tile() const { return tile_; }
   const TileGrid& grid() const { return grid_; }
   int ranks() const { return grid_.rows * grid_.columns; }
 
-  Index tile_rows() const { return ceil_div(rows_, tile_); }
-  Index tile_columns() const { return ceil_div(columns_, tile_); }
-  /// Rows of the tiles of tile row i: tile(), or fewer in the last one. @pre 0 ≤ i < tile_rows()
-  Index height(Index i) const { return std::min(tile_, rows_ - i * tile_); }
+  Index tile_rows() const { return ceil_div(rows_, tile_.rows); }
+  Index tile_columns() const { return ceil_div(columns_, tile_.columns); }
+  /// First row of the tiles of tile row i, counted in the matrix. @pre 0 ≤ i < tile_rows()
+  Index first_row(Index i) const { return i * tile_.rows; }
+  /// First column of the tiles of tile column j. @pre 0 ≤ j < tile_columns()
+  Index first_column(Index j) const { return j * tile_.columns; }
+  /// Rows of the tiles of tile row i: tile().rows, or fewer in the last one. @pre 0 ≤ i < tile_rows()
+  Index height(Index i) const { return std::min(tile_.rows, rows_ - first_row(i)); }
   /// Columns of the tiles of tile column j. @pre 0 ≤ j < tile_columns()
-  Index width(Index j) const { return std::min(tile_, columns_ - j * tile_); }
+  Index width(Index j) const { return std::min(tile_.columns, columns_ - first_column(j)); }
 
   bool contains(const Tile& t) const {
     return t.row >= 0 && t.column >= 0 && t.row < tile_rows() && t.column < tile_columns();
   }
+  /// The tile row that has the diagonal of the first column of tile column j.
+  Index diagonal_row(Index j) const { return first_column(j) / tile_.rows; }
+  /// Whether the tile has elements on or below the diagonal. @pre contains(t)
+  bool is_lower(const Tile& t) const { return t.row >= diagonal_row(t.column); }
+
   /// @pre contains(t)
   int owner(const Tile& t) const {
     return static_cast<int>(t.row % grid_.rows) * grid_.columns + grid_.column_of(t.column);
@@ -117,7 +137,8 @@ class TileDistribution {
   /// Of the tile columns below n those of a grid column.
   Index share_of_columns(Index n, int grid_column) const;
 
-  Index rows_, columns_, tile_;
+  Index rows_, columns_;
+  TileShape tile_;
   TileGrid grid_;
 };
 

@@ -28,8 +28,9 @@ TileDistribution checked(const comm::Communicator& comm, const TileDistribution&
     if (tiles.ranks() != comm.size())
       throw InvalidArgument(bulk_operation, "tiles", to_string(tiles),
                             "a matrix on " + std::to_string(comm.size()) + " ranks");
-    if (tiles.tile_rows() != tiles.tile_columns())
-      throw Unsupported(bulk_operation, "tiles", to_string(tiles), "square tiles");
+    if (tiles.tile().rows % tiles.tile().columns != 0)
+      throw InvalidArgument(bulk_operation, "tiles", to_string(tiles),
+                            "tiles whose rows are a multiple of their columns");
     if (options.threads < 1)
       throw InvalidArgument(bulk_operation, "threads", std::to_string(options.threads), "at least 1 thread");
   });
@@ -79,39 +80,50 @@ void BulkSynchronousCholesky<T>::factorise(tasks::TileMatrix<T>& a) {
 template <class T>
 void BulkSynchronousCholesky<T>::step(tasks::TileMatrix<T>& a, Index k) {
   const auto block = [&](Index i, Index j) { return kernels::block(a, i, j); };
-  if (tiles_.owner({k, k}) == comm_.rank()) {
-    const OneBlasThread one;
-    kernels::potrf(bulk_operation, block(k, k), {k, k}, k * tiles_.width(0));
-  }
   const auto panel = [&](Index i) {
     const int rows = static_cast<int>(tiles_.height(i));
     return kernels::TileBlock<const T>{panel_tile(a, i, k), rows, static_cast<int>(tiles_.width(k)), rows};
   };
+  // The first row of the diagonal block of column j in its tile: 0 for square tiles.
+  const auto first_row = [&](Index j) {
+    return static_cast<int>(tiles_.first_column(j) - tiles_.first_row(tiles_.diagonal_row(j)));
+  };
+  const auto width = [&](Index j) { return static_cast<int>(tiles_.width(j)); };
+
+  const Index diagonal = tiles_.diagonal_row(k);
+  if (tiles_.owner({diagonal, k}) == comm_.rank()) {
+    const OneBlasThread one;
+    const auto target = block(diagonal, k), square = kernels::rows_of(target, first_row(k), width(k));
+    kernels::potrf(bulk_operation, square, {diagonal, k}, tiles_.first_column(k));
+    kernels::trsm('R', 'L', 'T', 'N', square, kernels::rows_below(target, first_row(k) + width(k)));
+  }
   std::vector<Tile> mine;  // of the loop that follows
   if (column_ == grid_column(k)) {
     if (column_ranks_.size() > 1) {
-      const auto elements = static_cast<std::size_t>(tiles_.height(k) * tiles_.width(k));
-      column_ranks_.run(comm::Broadcast{std::span(panel_tile(a, k, k), elements), grid_row(k)});
+      const auto elements = static_cast<std::size_t>(tiles_.height(diagonal) * tiles_.width(k));
+      column_ranks_.run(comm::Broadcast{std::span(panel_tile(a, diagonal, k), elements), grid_row(diagonal)});
     }
-    for (Index i = k + 1; i < tiles_.tile_rows(); ++i)
+    for (Index i = diagonal + 1; i < tiles_.tile_rows(); ++i)
       if (row_ == grid_row(i)) mine.push_back({i, k});
-    const kernels::TileBlock<const T> diagonal = panel(k);
+    const auto square = kernels::rows_of(panel(diagonal), first_row(k), width(k));
     team_.run(std::ssize(mine), [&](Index t) {
-      kernels::trsm('R', 'L', 'T', 'N', diagonal, block(mine[static_cast<std::size_t>(t)].row, k));
+      kernels::trsm('R', 'L', 'T', 'N', square, block(mine[static_cast<std::size_t>(t)].row, k));
     });
   }
   broadcast_panel(a, k);
   mine.clear();
   for (Index j = k + 1; j < tiles_.tile_columns(); ++j)
-    for (Index i = j; i < tiles_.tile_rows(); ++i)
+    for (Index i = tiles_.diagonal_row(j); i < tiles_.tile_rows(); ++i)
       if (a.has({i, j})) mine.push_back({i, j});
   team_.run(std::ssize(mine), [&](Index t) {
     const auto [i, j] = mine[static_cast<std::size_t>(t)];
-    if (i == j) {
-      kernels::subtract_square(panel(j), block(j, j));
-    } else {
-      kernels::subtract_product('N', panel(i), 'T', panel(j), block(i, j));
-    }
+    const auto square = kernels::rows_of(panel(tiles_.diagonal_row(j)), first_row(j), width(j));
+    const auto target = block(i, j);
+    if (i > tiles_.diagonal_row(j)) return kernels::subtract_product('N', panel(i), 'T', square, target);
+    const int below = first_row(j) + width(j);
+    kernels::subtract_square(square, kernels::rows_of(target, first_row(j), width(j)));
+    kernels::subtract_product('N', kernels::rows_below(panel(i), below), 'T', square,
+                              kernels::rows_below(target, below));
   });
   if (options_.barrier) comm_.barrier();
 }
@@ -123,25 +135,28 @@ void BulkSynchronousCholesky<T>::broadcast_panel(tasks::TileMatrix<T>& a, Index 
     const auto elements = static_cast<std::size_t>(tiles_.height(i) * tiles_.width(k));
     requests.push_back(ranks.start(comm::Broadcast{std::span(panel_tile(a, i, k), elements), root}));
   };
+  // Whether a column j > k whose diagonal lies in tile rows `from` to i belongs to grid columns that `belongs` accepts.
+  const auto has_column = [&](Index from, Index i, const auto& belongs) {
+    for (Index j = k + 1; j < tiles_.tile_columns() && tiles_.diagonal_row(j) <= i; ++j)
+      if (tiles_.diagonal_row(j) >= from && belongs(grid_column(j))) return true;
+    return false;
+  };
   if (row_ranks_.size() > 1) {
-    const auto read_beside = [&](Index i) {  // tiles (i,j) of other ranks of the row
-      for (Index j = k + 1; j <= i; ++j)
-        if (grid_column(j) != grid_column(k)) return true;
-      return false;
-    };
-    for (Index i = k + 1; i < tiles_.tile_rows(); ++i)
-      if (row_ == grid_row(i) && read_beside(i)) broadcast(row_ranks_, i, grid_column(k));
+    const auto other = [&](int column) { return column != grid_column(k); };
+    for (Index i = tiles_.diagonal_row(k); i < tiles_.tile_rows(); ++i)
+      if (row_ == grid_row(i) && has_column(0, i, other)) broadcast(row_ranks_, i, grid_column(k));
     comm_.wait(requests);
     requests.clear();
   }
   if (column_ranks_.size() > 1) {
-    const auto read_below = [&](Index j) {  // tiles (i,j) of other ranks of the column
-      for (Index i = j + 1; i < tiles_.tile_rows(); ++i)
-        if (grid_row(i) != grid_row(j)) return true;
+    const auto this_one = [&](int column) { return column == column_; };
+    const auto read_below = [&](Index r) {  // by other ranks of the column
+      for (Index i = r + 1; i < tiles_.tile_rows(); ++i)
+        if (grid_row(i) != grid_row(r)) return true;
       return false;
     };
-    for (Index j = k + 1; j < tiles_.tile_columns(); ++j)
-      if (column_ == grid_column(j) && read_below(j)) broadcast(column_ranks_, j, grid_row(j));
+    for (Index r = tiles_.diagonal_row(k); r < tiles_.tile_rows(); ++r)
+      if (has_column(r, r, this_one) && read_below(r)) broadcast(column_ranks_, r, grid_row(r));
     comm_.wait(requests);
   }
 }

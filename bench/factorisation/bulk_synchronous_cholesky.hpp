@@ -1,10 +1,10 @@
 #pragma once
 // BulkSynchronousCholesky: the factorisation A = L Lᵀ in steps that all ranks take together, to compare tasks with.
 // Right-looking, without look-ahead. Step k:
-//   1. the owner of tile (k,k) factorises it and broadcasts it to the ranks of its tile column;
-//   2. these ranks solve for their tiles (i,k), i > k;
+//   1. the owner of the diagonal tile of column k factorises it and broadcasts it to the ranks of its tile column;
+//   2. these ranks solve for their tiles (i,k) below it;
 //   3. tiles (i,k) go by broadcast along the rows of the grid of ranks, then along its columns;
-//   4. all ranks update their tiles (i,j), i ≥ j > k;
+//   4. all ranks update their tiles (i,j), j > k, on and below the diagonal;
 //   5. barrier.
 // Tiles, their owners and their kernels are those of tasks::cholesky, and each tile gets its updates in the same order.
 // So the factor has the same bits. Threads of a rank share the tiles of 2 and 4, each takes the next one when it is
@@ -40,8 +40,8 @@ struct BulkSynchronousOptions {
 template <class T>
 class BulkSynchronousCholesky {
  public:
-  /// Collective. Throws on all ranks: InvalidArgument for less than one thread, a matrix that is not square or lies on
-  /// other ranks than those of `comm`; Unsupported if tile rows and tile columns differ.
+  /// Collective. Throws InvalidArgument on all ranks for less than one thread, a matrix that is not square or lies on
+  /// other ranks than those of `comm`, and for tiles whose rows are no multiple of their columns.
   BulkSynchronousCholesky(const comm::Communicator& comm, const views::TileDistribution& tiles,
                           const BulkSynchronousOptions& options = {});
 

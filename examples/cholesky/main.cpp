@@ -31,6 +31,7 @@ namespace cholesky {
 using aloni::comm::Communicator;
 using aloni::tasks::TileMatrix;
 using aloni::views::TileDistribution;
+using aloni::views::TileShape;
 
 double random_element(Index i, Index j) {
   return 2 * aloni::random::host_uniform(1, 0, static_cast<std::uint64_t>(i) << 32 | static_cast<std::uint64_t>(j)) - 1;
@@ -47,12 +48,13 @@ Product multiply(const TileMatrix<T>& a, const std::vector<double>& x) {
   const TileDistribution& d = a.distribution();
   std::vector<double> sums(x.size()), y(x.size());
   for (Index tj = 0; tj < d.tile_columns(); ++tj)
-    for (Index ti = tj; ti < d.tile_rows(); ++ti) {
+    for (Index ti = 0; ti < d.tile_rows(); ++ti) {
+      if (!a.has({ti, tj})) continue;
       const T* const tile = a.tile({ti, tj});
       for (Index j = 0; j < d.width(tj); ++j)
-        for (Index i = ti == tj ? j : 0; i < d.height(ti); ++i) {
-          const auto row = static_cast<std::size_t>(ti * d.tile() + i),
-                     column = static_cast<std::size_t>(tj * d.tile() + j);
+        for (Index i = std::max<Index>(0, d.first_column(tj) + j - d.first_row(ti)); i < d.height(ti); ++i) {
+          const auto row = static_cast<std::size_t>(d.first_row(ti) + i),
+                     column = static_cast<std::size_t>(d.first_column(tj) + j);
           const auto value = static_cast<double>(tile[j * d.height(ti) + i]);
           y[row] += value * x[column];
           sums[row] += std::abs(value);
@@ -74,7 +76,7 @@ double largest(const std::vector<double>& x) {
 template <class T>
 double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
   const Index n = a.distribution().rows();
-  TileMatrix<T> x(TileDistribution(n, 1, a.distribution().tile()));
+  TileMatrix<T> x(TileDistribution(n, 1, a.distribution().tile().columns));
   x.fill([](Index i, Index) { return random_element(i, Index{1} << 30); });
   std::vector<double> b, solution;
   const auto values = [&] {
@@ -104,7 +106,7 @@ void gather(const Communicator& comm, const TileMatrix<T>& part, TileMatrix<T>& 
   for (int owner = 0; owner < comm.size(); ++owner) {
     if (comm.rank() != 0 && comm.rank() != owner) continue;
     for (const aloni::views::Tile& t : d.tiles_of(owner)) {
-      if (t.row < t.column) continue;
+      if (!d.is_lower(t)) continue;
       const auto elements = static_cast<std::size_t>(d.height(t.row) * d.width(t.column));
       if (comm.rank() == 0) requests.push_back(comm.receive(std::span(whole.tile(t), elements), owner, 0));
       if (comm.rank() == owner) requests.push_back(comm.send(std::span(part.tile(t), elements), 0, 0));
@@ -148,6 +150,14 @@ Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks:
   return result;
 }
 
+/// The tile of the options; what they leave open is chosen for the rows and for the workers of all ranks.
+TileShape choose_tile(const Options& options, Index n, int workers) {
+  TileShape tile = aloni::tasks::suggested_tile(n, workers);
+  if (options.tile > 0) tile = aloni::tasks::suggested_tile(n, workers, options.tile);
+  if (options.tall > 0) tile.rows = options.tall * tile.columns;
+  return tile;
+}
+
 /// Returns on all ranks whether the residual is small enough.
 template <class T>
 bool run(const Communicator& comm, const Options& options) {
@@ -156,8 +166,7 @@ bool run(const Communicator& comm, const Options& options) {
   std::optional<Matrix> read;
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
   const Index n = read ? read->n : options.n;
-  const Index tile =
-      std::min(n, options.tile > 0 ? options.tile : aloni::tasks::suggested_tile(n, workers * comm.size()));
+  const TileShape tile = choose_tile(options, n, workers * comm.size());
   const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
   constexpr auto lower = aloni::tasks::TilePart::lower;
   TileMatrix<T> matrix(tiles, lower, comm.rank()), factor(tiles, lower, comm.rank());
@@ -204,8 +213,8 @@ bool run(const Communicator& comm, const Options& options) {
   const char* const type = options.single ? "float" : "double";
   const std::string ranks = comm.size() == 1 ? "" : std::to_string(comm.size()) + " ranks with ";
 
-  std::printf("%" PRId64 " rows in tiles of %" PRId64 ", %s, %s%d workers: %.0f tasks, %.0f stolen\n", n, tile, type,
-              ranks.c_str(), workers, best->tasks, best->steals);
+  std::printf("%" PRId64 " rows in tiles of %s, %s, %s%d workers: %.0f tasks, %.0f stolen\n", n,
+              to_string(tile).c_str(), type, ranks.c_str(), workers, best->tasks, best->steals);
   std::printf("%.2f ms: %.2f GFLOP/s, %.3f of the product of %" PRId64 " rows (%.2f GFLOP/s)\n", best->seconds * 1e3,
               gflops, gflops / gemm_gflops, gemm_n, gemm_gflops);
   std::printf("residual %.2e, %s %.2e\n", error, error <= bound ? "below" : "NOT below", bound);
@@ -214,18 +223,18 @@ bool run(const Communicator& comm, const Options& options) {
     const double finite_error = std::isfinite(error) ? error : std::numeric_limits<double>::max();
     char json[800];
     std::snprintf(json, sizeof json,
-                  "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64
+                  "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64 ",\n  \"tile_rows\": %" PRId64
                   ",\n  \"precision\": \"%s\",\n  \"ranks\": %d,\n  \"workers\": %d,\n"
                   "  \"seconds\": %.9g,\n  \"gflops\": %.6g,\n  \"gemm_n\": %" PRId64
                   ",\n  \"gemm_gflops\": %.6g,\n"
                   "  \"residual\": %.6g,\n  \"tasks\": %.0f,\n  \"steals\": %.0f"
                   ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": 0\n}\n",
-                  n, tile, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops, finite_error,
-                  best->tasks, best->steals, best->bytes_sent);
+                  n, tile.columns, tile.rows, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops,
+                  finite_error, best->tasks, best->steals, best->bytes_sent);
     write_text(options.json, json);
   }
-  const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " +
-                            std::to_string(tile) + ", " + type + (comm.size() == 1 ? "" : ", rank 0");
+  const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " + to_string(tile) +
+                            ", " + type + (comm.size() == 1 ? "" : ", rank 0");
   const aloni::tasks::RunReport& report = best->report;
   if (!options.svg.empty()) write_text(options.svg, timeline_svg(report, title));
   if (!options.trace.empty())

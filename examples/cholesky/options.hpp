@@ -17,7 +17,8 @@ constexpr const char* usage =
     "  --n N             rows of a matrix that the program makes (2048)\n"
     "  --matrix FILE     read the matrix instead: Matrix Market (.mtx) or NumPy (.npy); only its lower triangle "
     "counts\n"
-    "  --tile B          rows of a tile (chosen for the rows and the workers)\n"
+    "  --tile B          columns of a tile (chosen for the rows and the workers)\n"
+    "  --tall H          rows of a tile, as a multiple of its columns (chosen)\n"
     "  --precision TYPE  double (default) or float\n"
     "  --workers W       threads of each rank (all processors, divided among the ranks)\n"
     "  --repeat R        factorise R times and report the fastest (3)\n"
@@ -29,7 +30,7 @@ constexpr const char* usage =
 
 struct Options {
   Index n = 2048, repeat = 3;
-  Index tile = 0;  ///< 0: suggested_tile()
+  Index tile = 0, tall = 0;  ///< 0: suggested_tile()
   int workers = 0;
   std::uint64_t seed = 0;
   bool single = false;  ///< float
@@ -61,6 +62,8 @@ inline Options parse(int argc, char** argv) {
       options.n = number(1 << 20);
     } else if (flag == "--tile") {
       options.tile = number(1 << 15);
+    } else if (flag == "--tall") {
+      options.tall = number(1 << 10);
     } else if (flag == "--repeat") {
       options.repeat = number(1000);
     } else if (flag == "--workers") {

@@ -46,7 +46,7 @@ RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, co
   check_one_rank(operation, d);
   check_part(operation, a, needed);
   const auto read = [&](Index i, Index j) { return block(std::as_const(a), i, j); };
-  const Rule rule(d.tile_rows(), d.tile());
+  const Rule rule(d);
   return run_on_tiles(
       operation, rule, [&](const Task& task, int) { run_task(task, read); }, options);
 }
@@ -59,7 +59,7 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
   const Rule rule = comm::collectively(comm, operation, [&] {
     check_ranks(operation, comm, a, options);
     check_part(operation, a, needed);
-    return Rule(d.tile_rows(), d.tile());
+    return Rule(d);
   });
   const auto bytes = [&](const TileId& t) {
     return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);

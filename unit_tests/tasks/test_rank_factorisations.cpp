@@ -25,6 +25,7 @@ using aloni::comm::Communicator;
 using aloni::views::squarest_grid;
 using aloni::views::Tile;
 using aloni::views::TileDistribution;
+using aloni::views::TileShape;
 using testing::HasSubstr;
 
 double random_value(Index i, Index j) {
@@ -86,6 +87,18 @@ class RankFactorisations : public testing::Test {
     EXPECT_EQ(sent, static_cast<double>(copies.size()));
   }
 
+  /// Tiles taller than wide exist for Cholesky only.
+  template <class T>
+  void check_tall(Index n, const TileShape& tile) {
+    const TileDistribution d(n, n, tile, squarest_grid(size));
+    TileMatrix<T> a = matrix<T>(d, TilePart::lower, rank, symmetric);
+    TileMatrix<T> whole = matrix<T>(TileDistribution(n, n, tile), TilePart::lower, 0, symmetric);
+    const RankReport report = cholesky(comm, a, {.workers = 2});
+    cholesky(whole, {.workers = 1});
+    expect_equal(a, whole);
+    expect_compulsory(CholeskyRule(d), d, report);
+  }
+
   template <class T>
   void check(Index n, Index tile, std::uint64_t seed) {
     const TileDistribution d(n, n, tile, squarest_grid(size)), alone(n, n, tile);
@@ -95,14 +108,14 @@ class RankFactorisations : public testing::Test {
     const RankReport report = cholesky(comm, a, options);
     cholesky(whole, {.workers = 1});
     expect_equal(a, whole);
-    expect_compulsory(CholeskyRule(d.tile_rows(), tile), d, report);
+    expect_compulsory(CholeskyRule(d), d, report);
 
     TileMatrix<T> b = matrix<T>(d, TilePart::whole, rank, dominant);
     TileMatrix<T> whole_b = matrix<T>(alone, TilePart::whole, 0, dominant);
     const RankReport lu_report = lu(comm, b, options);
     lu(whole_b, {.workers = 1});
     expect_equal(b, whole_b);
-    expect_compulsory(LuRule(d.tile_rows(), tile), d, lu_report);
+    expect_compulsory(LuRule(d), d, lu_report);
   }
 };
 
@@ -113,6 +126,12 @@ TEST_F(RankFactorisations, HaveTheBitsOfOneRankForEachOrderOfTasks) {
     check<double>(n, tile, 0);
     check<float>(n, tile, 1 + static_cast<std::uint64_t>(n));
   }
+}
+
+TEST_F(RankFactorisations, TallTilesHaveTheBitsOfOneRank) {
+  check_tall<double>(5, {6, 2});
+  check_tall<float>(65, {32, 8});
+  check_tall<double>(203, {24, 12});
 }
 
 /// Tiles of 180 KB: each travels in fragments.

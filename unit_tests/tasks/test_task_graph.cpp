@@ -157,6 +157,15 @@ TEST(TaskRule, CholeskyAgreesWithTheDependencesOfItsAccesses) {
   }
 }
 
+TEST(TaskRule, CholeskyOfTallTilesAgreesToo) {
+  for (const Index height : {2, 3, 4, 7})
+    for (const Index columns : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13}) {
+      SCOPED_TRACE(std::to_string(columns) + " columns of tiles of " + std::to_string(height) + " squares");
+      const TaskGraph graph = cholesky_graph(columns, 6, height);
+      expect_agreement(CholeskyRule(columns, 6, height), graph);
+    }
+}
+
 TEST(TaskRule, LuAgreesWithTheDependencesOfItsAccesses) {
   for (const Index tiles : {0, 1, 2, 3, 4, 5, 8}) {
     SCOPED_TRACE(tiles);
@@ -175,13 +184,17 @@ TEST(TaskRule, CostsAddUpToTheOperationsOfTheFactorisation) {
     return all;
   };
   EXPECT_NEAR(sum(cholesky_graph(tiles, tile)) / (n * n * n / 3), 1, 0.01);
+  EXPECT_NEAR(sum(cholesky_graph(tiles, tile, 4)) / (n * n * n / 3), 1, 0.01);
   EXPECT_NEAR(sum(lu_graph(tiles, tile)) / (2 * n * n * n / 3), 1, 0.01);
 }
 
 TEST(TaskRule, RefusesMoreTilesThanKeysHave) {
   EXPECT_THROW(CholeskyRule((1 << 20) + 1, 4), InvalidArgument);
   EXPECT_THROW(CholeskyRule(-1, 4), InvalidArgument);
+  EXPECT_THROW(CholeskyRule(4, 4, 0), InvalidArgument);
+  EXPECT_THROW(CholeskyRule(views::TileDistribution(12, 12, {6, 4})), InvalidArgument);
   EXPECT_THROW(LuRule(4, 0), InvalidArgument);
+  EXPECT_THROW(LuRule(views::TileDistribution(12, 12, {4, 2})), InvalidArgument);
 }
 
 /// The backward substitution overwrites tiles that updates of the forward substitution read.

@@ -30,6 +30,34 @@ TEST(TileDistribution, KnowsTheSizesOfBorderTiles) {
   }
 }
 
+TEST(TileDistribution, TilesMayBeTallerOrWiderThanSquares) {
+  const TileDistribution tall(100, 70, {40, 10}, {2, 3});
+  EXPECT_EQ(tall.tile_rows(), 3);
+  EXPECT_EQ(tall.tile_columns(), 7);
+  EXPECT_EQ(tall.height(2), 20);
+  EXPECT_EQ(tall.width(6), 10);
+  EXPECT_EQ(tall.first_row(2), 80);
+  EXPECT_EQ(tall.first_column(6), 60);
+  EXPECT_EQ(tall.owner({1, 4}), 4);
+  const TileDistribution wide(100, 70, {10, 40});
+  EXPECT_EQ(wide.tile_rows(), 10);
+  EXPECT_EQ(wide.width(1), 30);
+  EXPECT_EQ(to_string(tall), "100x70 in tiles of 40x10 over 2x3 ranks");
+}
+
+TEST(TileDistribution, KnowsWhichTilesReachTheDiagonal) {
+  for (const TileShape shape : {TileShape(10), TileShape(40, 10), TileShape(10, 40), TileShape(15, 10)}) {
+    const TileDistribution d(100, 100, shape);
+    for (Index j = 0; j < d.tile_columns(); ++j) {
+      EXPECT_EQ(d.diagonal_row(j), d.first_column(j) / shape.rows);
+      for (Index i = 0; i < d.tile_rows(); ++i) {
+        const bool has_lower_element = d.first_row(i) + d.height(i) - 1 >= d.first_column(j);
+        EXPECT_EQ(d.is_lower({i, j}), has_lower_element) << i << " " << j << " of " << to_string(d);
+      }
+    }
+  }
+}
+
 TEST(TileDistribution, DealsTilesToTheGridCyclically) {
   const TileDistribution d(70, 50, 10, {2, 3});
   const int owners[7][5] = {{0, 1, 2, 0, 1}, {3, 4, 5, 3, 4}, {0, 1, 2, 0, 1}, {3, 4, 5, 3, 4},
@@ -114,6 +142,7 @@ TEST(TileDistribution, GivesFasterRanksMoreTileColumns) {
 TEST(TileDistribution, RefusesWrongSizesWithTheirNames) {
   EXPECT_THROW(TileDistribution(-1, 4, 2), InvalidArgument);
   EXPECT_THROW(TileDistribution(Index{1} << 40, Index{1} << 40, 2), InvalidArgument);
+  EXPECT_THROW(TileDistribution(4, 4, {2, 0}), InvalidArgument);
   EXPECT_THROW(TileDistribution(4, 4, 2, {0, 1}), InvalidArgument);
   EXPECT_THROW(TileDistribution(4, 4, 2, {1 << 20, 1 << 20}), InvalidArgument);
   EXPECT_THROW(TileDistribution(4, 4, 2, {1, 2, {0, 2}}), InvalidArgument);
