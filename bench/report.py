@@ -13,7 +13,9 @@ Peers: memcpy, matrix products, oneDNN and Open MPI are inside the suites. PyTor
 (bench/compare/README.md). Two shaped hosts need root (bench/two_hosts.sh). A missing peer, a failed program and a
 missing case leave their bars out; the report says which and why.
 
-Needs a build of the host preset: the bench_* programs, aloni_command, stencil and test_halo_pure. Run it on an
+StarPU and ScaLAPACK run if they are installed (bench/compare/README.md).
+
+Needs a build of the host preset: the bench_* programs, aloni_command, cholesky, stencil and test_halo_pure. Run it on an
 otherwise idle machine.
 """
 import argparse

@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Times the Cholesky factorisation on two cores: ours, OpenBLAS and ScaLAPACK, in double.
 
-  bench/compare/cholesky.py [N…] [--turns 5] [--repeat 3] [--json FILE]       N: rows; default: 2048 4096 8192
+  bench/compare/cholesky.py [N…] [--turns 5] [--repeat 3] [--scalapack B,R,C,L] [--json FILE]
+                                                                            N: rows; default: 2048 4096 8192
 
   1 x 2       build/host/bin/cholesky, one process with two workers, and DGEMM by two threads in the same run
   2 x 1       the same, two processes with one worker each
   dpotrf      LAPACK of the BLAS that bench_tasks links, two threads
   pdpotrf     ScaLAPACK on two processes with one thread each (scalapack_cholesky.cpp; Debian: libscalapack-openmpi-dev)
 
-All take turns. pdpotrf has the block size, grid and triangle that were the fastest in a sweep before. Each figure is the
-median over turns of the fastest of --repeat runs. The programs check their results. Without ScaLAPACK its column stays
+All take turns. pdpotrf has the block size, grid and triangle that were the fastest in a sweep before, of at most 4,096
+rows; --scalapack gives them instead. Each figure is the median over turns of the fastest of --repeat runs. The programs check their results. Without ScaLAPACK its column stays
 empty. $BIN has the programs if they are not in build/host/bin.
 """
 import argparse
@@ -63,7 +64,14 @@ def pdpotrf(program, n, choice, repeat):
 
 def best_choice(program, n):
     choices = [(block, *grid, part) for block in BLOCKS if block <= n for grid in ((1, 2), (2, 1)) for part in "LU"]
-    return max(choices, key=lambda choice: pdpotrf(program, n, choice, 2))
+    return max(choices, key=lambda choice: pdpotrf(program, min(n, 4096), choice, 2))
+
+
+def choice_of(text):
+    block, rows, columns, part = text.split(",")
+    if part not in ("L", "U") or int(rows) * int(columns) != 2:
+        raise ValueError(text)
+    return int(block), int(rows), int(columns), part
 
 
 def main():
@@ -71,6 +79,7 @@ def main():
     parser.add_argument("n", type=int, nargs="*", default=[2048, 4096, 8192])
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--scalapack", type=choice_of, metavar="BLOCK,ROWS,COLUMNS,L|U")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if min(options.turns, options.repeat, *options.n) < 1:
@@ -89,7 +98,7 @@ def main():
             print(f"cholesky.py: no times of ScaLAPACK: {error}", file=sys.stderr)
         print(f"{'n':>6}{'DGEMM':>9}{'1 x 2':>9}{'2 x 1':>9}{'dpotrf':>9}{'pdpotrf':>9}  GFLOP/s")
         for n in options.n:
-            choice = best_choice(scalapack, n) if scalapack else None
+            choice = (options.scalapack or best_choice(scalapack, n)) if scalapack else None
             values = {name: [] for name in ("dgemm", "1x2", "2x1", "dpotrf", "pdpotrf")}
             for _ in range(options.turns):
                 for name, ranks in (("1x2", 1), ("2x1", 2)):
