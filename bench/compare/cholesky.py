@@ -15,18 +15,18 @@ empty. $BIN has the programs if they are not in build/host/bin.
 """
 import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
 
 sys.dont_write_bytecode = True
 
-from peer_program import ROOT, Missing, build, our_program, output, without_thread_settings
+from peer_program import (ONE_THREAD, ROOT, Missing, build, our_program, output, version_of,
+                          without_thread_settings)
 
+PACKAGE = "scalapack-openmpi"
 BLOCKS = (32, 64, 96, 128, 192, 256)
 MPIRUN = ROOT / "scripts/mpirun"
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
 
 
 def ours(program, n, ranks, repeat):
@@ -91,8 +91,7 @@ def main():
         except Missing as error:
             sys.exit(f"cholesky.py: {error}")
         try:
-            scalapack = build("scalapack_cholesky.cpp", "scalapack-openmpi", "libscalapack-openmpi-dev", folder,
-                              compiler=os.environ.get("MPICXX", "mpicxx"))
+            scalapack = build("scalapack_cholesky.cpp", PACKAGE, "libscalapack-openmpi-dev", folder)
         except Missing as error:
             scalapack = None
             print(f"cholesky.py: no times of ScaLAPACK: {error}", file=sys.stderr)
@@ -119,7 +118,8 @@ def main():
             rows.append({"n": n, "gflops": medians, "scalapack": choice, "all": values})
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump({"turns": options.turns, "rows": rows}, file, indent=1)
+            versions = {"ScaLAPACK": version_of(PACKAGE)} if scalapack else {}
+            json.dump({"versions": versions, "turns": options.turns, "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":

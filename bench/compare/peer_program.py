@@ -7,6 +7,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_PROC_BIND": "false"}
 BIN = pathlib.Path(os.environ.get("BIN", ROOT / "build/host/bin"))
 
 
@@ -28,19 +29,23 @@ def our_program(name):
     return BIN / name
 
 
-def build(source, package, debian, folder, compiler="c++", more=()):
+def build(source, package, debian, folder):
     """Compiles a source of this folder with the flags of a package of pkg-config. Throws Missing."""
-    pkg_config = ["pkg-config", "--cflags", "--libs", package]
     try:
-        flags = subprocess.run(pkg_config, capture_output=True, text=True, check=False)
+        flags = subprocess.run(["pkg-config", "--cflags", "--libs", package], capture_output=True, text=True,
+                               check=False)
     except FileNotFoundError:
         raise Missing("no pkg-config; apt-get install pkg-config") from None
     if flags.returncode:
         raise Missing(f"pkg-config knows no {package}; apt-get install {debian}")
     program = pathlib.Path(folder) / pathlib.Path(source).stem
-    output([compiler, "-std=c++17", "-O2", "-Wall", "-Wextra", HERE / source, "-o", program,
-            *shlex.split(flags.stdout), *more])
+    output([os.environ.get("CXX", "c++"), "-std=c++17", "-O2", "-Wall", "-Wextra", HERE / source, "-o", program,
+            *shlex.split(flags.stdout)])
     return program
+
+
+def version_of(package):
+    return output(["pkg-config", "--modversion", package]).strip()
 
 
 def without_thread_settings():

@@ -2,6 +2,7 @@
 //   mpirun -n 2 scalapack_cholesky N BLOCK ROWS COLUMNS L|U REPEAT      ROWS × COLUMNS: the grid of ranks
 // Prints one line of JSON: seconds of the slowest rank in the fastest run, and the largest error of the solution of
 // A x = b whose x is 1. bench/compare/cholesky.py builds and runs it.
+#define OMPI_SKIP_MPICXX  // the C++ bindings of MPI, which nobody links
 #include <mpi.h>
 
 #include <algorithm>

@@ -131,7 +131,7 @@ int main(int argc, char** argv) {
   constexpr int empty_tasks = 20000;  // as bench_tasks
   starpu_codelet no_data = codelet_of(empty, 0), one_datum = codelet_of(empty, 1), four_data = codelet_of(empty, 4),
                  spin = codelet_of(busy, 0);
-  std::printf("{\"library\": \"StarPU %d.%d.%d\"", STARPU_MAJOR_VERSION, STARPU_MINOR_VERSION, STARPU_RELEASE_VERSION);
+  std::printf("{\"version\": \"%d.%d.%d\"", STARPU_MAJOR_VERSION, STARPU_MINOR_VERSION, STARPU_RELEASE_VERSION);
   const auto report = [&](const std::string& name, int count, const std::function<double()>& run) {
     const double seconds = fastest(least_seconds, run);
     std::printf(", \"%s\": {\"tasks\": %d, \"seconds\": %.9g}", name.c_str(), count, seconds);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times empty and busy tasks of our runtime and of StarPU, on one and two workers.
 
-  bench/compare/tasks.py [--turns 5] [--seconds 0.3] [--json FILE]
+  bench/compare/tasks.py [--turns 5] [--seconds 0.3] [--schedulers eager prio lws] [--json FILE]
 
 Ours is build/host/bin/bench_tasks (or in $BIN), StarPU's is starpu_tasks.cpp beside this file, built here with the
 flags of pkg-config (Debian: libstarpu-dev). Both take turns. Of StarPU's schedulers the fastest counts, for each case.
@@ -47,18 +47,18 @@ def aloni_times(program, seconds):
     return times, content["context"]["aloni"]
 
 
-def starpu_times(program, seconds, home):
+def starpu_times(program, seconds, home, schedulers):
     """The same of StarPU, for the fastest scheduler of each case."""
     times = {}
     for workers in WORKERS:
-        for scheduler in SCHEDULERS:
+        for scheduler in schedulers:
             environment = without_thread_settings() | {"STARPU_SILENT": "1", "STARPU_HOME": home}
             result = json.loads(output([program, workers, scheduler, seconds], environment))
-            library = result.pop("library")
+            version = result.pop("version")
             for case, values in result.items():
                 name = f"{case}/w{workers}"
                 times[name] = min(times.get(name, math.inf), values["seconds"] / values["tasks"])
-    return times, library
+    return times, version
 
 
 def half_efficiency(times, workers):
@@ -80,6 +80,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3, help="least time of a case")
+    parser.add_argument("--schedulers", nargs="+", default=SCHEDULERS, help="of StarPU")
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if options.turns < 1 or options.seconds <= 0:
@@ -100,7 +101,7 @@ def main():
             times, versions["aloni"] = aloni_times(ours, options.seconds)
             turns["aloni"].append(times)
             if peer:
-                times, versions["StarPU"] = starpu_times(peer, options.seconds, folder)
+                times, versions["StarPU"] = starpu_times(peer, options.seconds, folder, options.schedulers)
                 turns["StarPU"].append(times)
     names = [f"{case}/w{w}" for w in WORKERS for case in (*EMPTY, *(f"busy/{length}us" for length in LENGTHS))]
     medians = {who: {name: statistics.median(t[name] for t in all_turns) for name in names}

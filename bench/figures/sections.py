@@ -521,7 +521,9 @@ def tasks(run):
 
     def libraries(n):
         known = ["--scalapack", ",".join(map(str, choices[n]))] if n in choices else []
-        row = comparison("cholesky.py", n, "--repeat", 1 if run.options.quick else 3, *known)["rows"][0]
+        result = comparison("cholesky.py", n, "--repeat", 1 if run.options.quick else 3, *known)
+        run.machine["libraries"] |= result["versions"]
+        row = result["rows"][0]
         if row["scalapack"]:
             choices[n] = row["scalapack"]
         return {f"{name}/{n}": rate for name, rate in row["gflops"].items()}
@@ -538,9 +540,9 @@ def tasks(run):
     slow, even = f"^cholesky/.*/(slow|by_speed)/n{n}/", f"^cholesky/.*/even/n{n}/"
 
     def one_machine():
-        return run.suite("bench_cholesky", slow, min_time=1, fastest=True, limit=1800)
+        return run.suite("bench_cholesky", slow, min_time=0.5, fastest=True, limit=1800)
 
-    between_hosts = on_shaped_link(run, "bench_cholesky", even, ranks=1, min_time=1, fastest=True, limit=1800)
+    between_hosts = on_shaped_link(run, "bench_cholesky", even, ranks=1, min_time=0.5, fastest=True, limit=1800)
     values = run.in_turns(*(functools.partial(libraries, size) for size in sizes), runtimes, one_machine, between_hosts)
 
     def version(name, place=""):
@@ -608,5 +610,5 @@ SECTIONS = {
     "local_kernels": Section(local_kernels, 2),
     "sizes": Section(sizes, 1),
     "two_hosts": Section(two_hosts, 2),
-    "tasks": Section(tasks, 3),
+    "tasks": Section(tasks, 2),
 }
