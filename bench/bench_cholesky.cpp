@@ -4,11 +4,11 @@
 //   cholesky/bulk/even/n4096/t256        the bulk-synchronous one (factorisation/bulk_synchronous_cholesky.hpp)
 //   cholesky/no_barrier/even/n4096/t256  the same without its barriers
 //   cholesky/tasks/slow/n4096/t256       the last rank computes at half the speed (factorisation/slow_blas.hpp)
-//   cholesky/tasks/by_speed/n4096/t256   the same, and the last rank owns half as many tile columns (views::grid_by_speed)
+//   cholesky/tasks/by_speed/n4096/t256   the same, and ranks own tile columns by their speed (views::grid_by_speed)
 //
-// Double. Threads of a rank: as many as one call of BLAS uses (OMP_NUM_THREADS). Before the clock starts, the factors are
-// compared bit by bit. Counters: sent_bytes of all ranks per factorisation, collectives included; slowdown of a matrix
-// product of one tile on the last rank.
+// Double. Threads of a rank: as many as one call of BLAS uses (OMP_NUM_THREADS). Before the clock starts, the factors
+// are compared bit by bit. Counters: sent_bytes of all ranks per factorisation, collectives included; slowdown of a
+// matrix product of one tile on the last rank.
 //   OMP_NUM_THREADS=1 scripts/mpirun -n 2 build/host/bin/bench_cholesky
 //   bench/two_hosts.sh up 1gbit && bench/two_hosts.sh run 1 build/host/bin/bench_cholesky --benchmark_filter=even
 #include "factorisation/bulk_synchronous_cholesky.hpp"
@@ -127,7 +127,7 @@ struct Factorisation {
     set_blas_slowdown(1);
   }
 
-  /// Throws on all ranks unless the factor has the bits of tasks::cholesky without slowdown, and slow kernels were slow.
+  /// Throws on all ranks unless the factor has the bits of tasks::cholesky without slowdown, and slow kernels ran twice.
   void check() {
     factor.copy_from(matrix);
     const Index repeated = repeated_blas_calls();

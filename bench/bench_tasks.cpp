@@ -12,7 +12,7 @@
 // Threads of the factorisations: as many as one call of BLAS uses (OMP_NUM_THREADS). Times of tasks include making the
 // runtime and starting its threads; items_per_second are tasks per second. Half efficiency is the length of busy tasks
 // whose time is twice the ideal one: the minimum effective task granularity of Slaughter et al., "Task Bench: A
-// parameterized benchmark for evaluating parallel runtime performance", SC20, section IV.
+// parameterized benchmark for evaluating parallel runtime performance", SC20.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/blas_functions.hpp>

@@ -53,8 +53,8 @@ std::string to_string(const TileShape& shape);
 /// Ranks in rows and columns. Numbers are row-major: the rank at (r, c) is r · columns + c.
 struct TileGrid {
   int rows = 1, columns = 1;
-  /// Grid columns of consecutive tile columns, which repeat. {0, 0, 1}: the ranks of grid column 0 own two of three tile
-  /// columns, because they are twice as fast. Empty: 0, 1, …, columns - 1.
+  /// Grid columns of consecutive tile columns, which repeat. {0, 0, 1}: the ranks of grid column 0 own two of three
+  /// tile columns, because they are twice as fast. Empty: 0, 1, …, columns - 1.
   std::vector<int> column_cycle = {};
 
   /// The grid column that owns a tile column. @pre j ≥ 0
@@ -69,12 +69,12 @@ struct TileGrid {
 /// of its row and of its column: this grid sends the least. @pre 1 ≤ ranks ≤ max_blocks. Throws InvalidArgument.
 TileGrid squarest_grid(int ranks);
 
-/// A grid of one row whose ranks own tile columns in proportion to their speeds, for a factorisation by owners. Its time
-/// is that of the rank with the most work for its speed: with equal shares one rank of half the speed doubles it. The
-/// cycle is the shortest one of at most 32 tile columns in which no rank has over 5 % more than its share, otherwise the
-/// best of them. Each rank has a column in it, in even distances.
+/// A grid of one row whose ranks own tile columns in proportion to their speeds. The time of a factorisation is that of
+/// the rank with the most work for its speed: with equal shares one rank of half the speed doubles it. The cycle is the
+/// shortest one of at most 32 tile columns in which no rank has over 5 % more than its share, otherwise the best of
+/// them. Each rank has a column in it.
 /// Source: Boulet, Dongarra, Rastello, Robert and Vivien, "Algorithmic issues on heterogeneous computing platforms",
-/// Parallel Processing Letters 9 (1999), section 3: the next column goes to the rank that would end it first.
+/// Parallel Processing Letters 9 (1999): the next column goes to the rank that would end it first.
 /// @pre 1 to 32 speeds, in any unit, finite and above 0. Throws InvalidArgument.
 TileGrid grid_by_speed(std::span<const double> speeds);
 

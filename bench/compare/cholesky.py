@@ -10,8 +10,9 @@
   pdpotrf     ScaLAPACK on two processes with one thread each (scalapack_cholesky.cpp; Debian: libscalapack-openmpi-dev)
 
 All take turns. pdpotrf has the block size, grid and triangle that were the fastest in a sweep before, of at most 4,096
-rows; --scalapack gives them instead. Each figure is the median over turns of the fastest of --repeat runs. The programs check their results. Without ScaLAPACK its column stays
-empty. $BIN has the programs if they are not in build/host/bin.
+rows; --scalapack gives them instead. Each figure is the median over turns of the fastest of --repeat runs. The
+programs check their results. Without ScaLAPACK its column stays empty. $BIN has the programs if they are not in
+build/host/bin.
 """
 import argparse
 import json

@@ -18,9 +18,9 @@
 // Without the barrier a rank waits only where it needs the tile of another one. It may then factorise its panel while
 // a slower rank still updates: a small look-ahead that costs nothing. ScaLAPACK's pdpotrf has no barrier either.
 //
-// Source: Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley, "Design and implementation of the ScaLAPACK LU, QR, and
-// Cholesky factorization routines", Scientific Programming 5 (1996), section 4.3. Barriers: Valiant, "A bridging model
-// for parallel computation", Communications of the ACM 33 (1990).
+// Source: Choi, Dongarra, Ostrouchov, Petitet, Walker and Whaley, "Design and implementation of the ScaLAPACK LU, QR,
+// and Cholesky factorization routines", Scientific Programming 5 (1996). Barriers: Valiant, "A bridging model for
+// parallel computation", Communications of the ACM 33 (1990).
 #include "factorisation/loop_team.hpp"
 
 #include <aloni/core/comm/communicator.hpp>
