@@ -127,7 +127,8 @@ struct Factorisation {
     set_blas_slowdown(1);
   }
 
-  /// Throws on all ranks unless the factor has the bits of tasks::cholesky without slowdown, and slow kernels ran twice.
+  /// Throws on all ranks unless the factor has the bits of tasks::cholesky without slowdown, and slowed kernels ran
+  /// twice.
   void check() {
     factor.copy_from(matrix);
     const Index repeated = repeated_blas_calls();
