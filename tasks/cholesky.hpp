@@ -7,7 +7,7 @@
 //   cholesky(a, {.workers = 2});                // a holds L
 //   solve(Factors::cholesky, a, b);             // tasks/solve.hpp
 //
-//   TileMatrix<double> part(TileDistribution(n, n, 256, squarest_grid(comm.size())), TilePart::lower, comm.rank());
+//   TileMatrix<double> part(comm, TileDistribution(n, n, 256, squarest_grid(comm.size())), TilePart::lower);
 //   part.fill(element);
 //   cholesky(comm, part, {.workers = 2});       // on all ranks of a communicator
 //
@@ -85,6 +85,7 @@ RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options = {});
 
 /// The same on the ranks of `comm`, with the same bits. Rank r of the distribution is rank r of `comm`. options.workers
 /// threads of each rank run tasks; the calling thread sends and receives. Tiles come on request (tile_requests.hpp).
+/// Ranks of a node read tiles in place if `a` was made with `comm` or another communicator of its family.
 /// Collective. Throws InvalidArgument and Unsupported on all ranks. FactorisationError is thrown on all ranks and names
 /// the rank of the tile too; `comm` stays usable. Throws PeerFailed if a rank dies; then `comm` can only be destroyed.
 /// Until it returns, no other thread uses the family of `comm`.

@@ -4,8 +4,12 @@
 //   TileMatrix<double> b(TileDistribution(n, 1, 256));
 //   solve(Factors::cholesky, a, b, {.workers = 2});      // b holds x
 //
-// Forward substitution with L, then backward substitution with Lᵀ or U. Both are one graph: the second begins where the
-// first has ended, without a barrier between them.
+//   TileMatrix<double> b(comm, TileDistribution(n, 1, 256, {comm.size(), 1}));
+//   solve(comm, Factors::cholesky, a, b);                // on all ranks of a communicator
+//
+// Forward substitution with L, then backward substitution with Lᵀ or U. On one rank both are one graph: the second
+// begins where the first has ended. On several ranks there is a barrier between them.
+#include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
 
@@ -30,5 +34,16 @@ TaskGraph solve_graph(Factors kind, Index tiles, Index columns, Index width, Ind
 /// options.owns and options.worker_scope must be empty. Not collective.
 template <class T>
 RunReport solve(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b, const RuntimeOptions& options = {});
+
+/// The same on the ranks of `comm`, with the same bits. Tiles of the factors go to the ranks that own the tiles of b
+/// below them: a rank needs memory for few of them at a time, and none for those that it reads in place. So give b a
+/// grid with as many rows as there are ranks; the grids of a and b need not be equal. The rest as for cholesky() on
+/// ranks; the report has both substitutions, and counts a task for each tile of the factors that a rank provides.
+/// Collective. Throws InvalidArgument and Unsupported on all ranks, PeerFailed if a rank dies.
+/// @pre comm.size() is the number of ranks of both distributions; a.rank() == b.rank() == comm.rank()
+/// @pre the rest as above, but for the number of ranks
+template <class T>
+RankReport solve(const comm::Communicator& comm, Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b,
+                 const RuntimeOptions& options = {});
 
 }  // namespace aloni::tasks

@@ -1,15 +1,38 @@
 #include <aloni/tasks/tile_matrix.hpp>
 
+#include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/huge_pages.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
 
 namespace aloni::tasks {
 
+namespace {
+
+/// Throws InvalidArgument unless the tiles belong to the ranks of `comm`.
+const comm::Communicator& checked(const comm::Communicator& comm, const views::TileDistribution& distribution) {
+  if (distribution.ranks() == comm.size()) return comm;
+  throw InvalidArgument("aloni::tasks::TileMatrix", "distribution", to_string(distribution),
+                        "tiles on the " + std::to_string(comm.size()) + " ranks of the communicator");
+}
+
+}  // namespace
+
 template <class T>
 TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank)
+    : TileMatrix(distribution, part, rank, nullptr) {}
+
+template <class T>
+TileMatrix<T>::TileMatrix(const comm::Communicator& comm, const views::TileDistribution& distribution, TilePart part)
+    : TileMatrix(distribution, part, checked(comm, distribution).rank(), comm.shared_memory()) {}
+
+template <class T>
+TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,
+                          std::shared_ptr<std::pmr::memory_resource> shared)
     : distribution_(distribution), part_(part), rank_(rank) {
   constexpr const char* operation = "aloni::tasks::TileMatrix";
   if (rank < 0 || rank >= distribution.ranks())
@@ -28,9 +51,10 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
   }
   const auto size = static_cast<std::size_t>(bytes());
   const bool huge = size >= 2 * huge_page_bytes;
-  const std::align_val_t aligned{huge ? huge_page_bytes : alignment};
-  data_ = {static_cast<T*>(::operator new(size, aligned)), Free{aligned}};
-  if (huge) use_huge_pages(data_.get(), size);
+  const std::size_t aligned = huge ? huge_page_bytes : alignment;
+  void* const memory = shared ? shared->allocate(size, aligned) : ::operator new (size, std::align_val_t{aligned});
+  if (huge && !shared) use_huge_pages(memory, size);  // SharedHeap does so itself
+  data_ = {static_cast<T*>(memory), Free{std::move(shared), size, aligned}};
   std::fill_n(data_.get(), elements_, T(0));
 }
 

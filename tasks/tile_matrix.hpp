@@ -6,13 +6,22 @@
 //   a.fill([&](Index i, Index j) { return kernel(i, j); });
 //   cholesky(a, {.workers = 2});
 //
+//   TileMatrix<double> part(comm, TileDistribution(n, n, 256, squarest_grid(comm.size())), TilePart::lower);
+//
+// The second matrix lies in memory that the ranks of a node share. They read each other's tiles there, without a copy.
+//
 // Instantiated for float and double.
 #include <aloni/views/tile_distribution.hpp>
 
 #include <cstddef>
 #include <memory>
+#include <memory_resource>
 #include <new>
 #include <vector>
+
+namespace aloni::comm {
+class Communicator;
+}
 
 namespace aloni::tasks {
 
@@ -30,6 +39,11 @@ class TileMatrix {
   /// @pre for TilePart::lower as many rows as columns
   /// Throws InvalidArgument, and std::bad_alloc. Not collective.
   explicit TileMatrix(const views::TileDistribution& distribution, TilePart part = TilePart::whole, int rank = 0);
+  /// The tiles of this rank of `comm`, in Communicator::shared_memory(): ranks of a node read them in place.
+  /// @pre distribution.ranks() == comm.size(); the rest as above
+  /// Throws InvalidArgument, CommunicationError if the system refuses the memory, std::bad_alloc. Not collective.
+  TileMatrix(const comm::Communicator& comm, const views::TileDistribution& distribution,
+             TilePart part = TilePart::whole);
 
   const views::TileDistribution& distribution() const { return distribution_; }
   TilePart part() const { return part_; }
@@ -67,9 +81,17 @@ class TileMatrix {
  private:
   static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector
   struct Free {
-    std::align_val_t alignment{TileMatrix::alignment};
-    void operator()(T* data) const { ::operator delete(data, alignment); }
+    std::shared_ptr<std::pmr::memory_resource> shared{};  ///< null: private memory
+    std::size_t bytes = 0, alignment = TileMatrix::alignment;
+
+    void operator()(T* data) const {
+      if (shared) return shared->deallocate(data, bytes, alignment);
+      ::operator delete (data, std::align_val_t{alignment});
+    }
   };
+
+  TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,
+             std::shared_ptr<std::pmr::memory_resource> shared);
 
   Index offset(const views::Tile& t) const { return offsets_[static_cast<std::size_t>(distribution_.position(t))]; }
   /// f(tile, first row, first column, rows, columns) for each tile with memory.

@@ -44,26 +44,29 @@ struct Product {
   std::vector<double> result;
 };
 
+/// Each rank multiplies its tiles. Collective.
 template <class T>
-Product multiply(const TileMatrix<T>& a, const std::vector<double>& x) {
+Product multiply(const Communicator& comm, const TileMatrix<T>& a, const std::vector<double>& x) {
+  using aloni::comm::Reduction;
   const TileDistribution& d = a.distribution();
   std::vector<double> sums(x.size()), y(x.size());
-  for (Index tj = 0; tj < d.tile_columns(); ++tj)
-    for (Index ti = 0; ti < d.tile_rows(); ++ti) {
-      if (!a.has({ti, tj})) continue;
-      const T* const tile = a.tile({ti, tj});
-      for (Index j = 0; j < d.width(tj); ++j)
-        for (Index i = std::max<Index>(0, d.first_column(tj) + j - d.first_row(ti)); i < d.height(ti); ++i) {
-          const auto row = static_cast<std::size_t>(d.first_row(ti) + i),
-                     column = static_cast<std::size_t>(d.first_column(tj) + j);
-          const auto value = static_cast<double>(tile[j * d.height(ti) + i]);
-          y[row] += value * x[column];
-          sums[row] += std::abs(value);
-          if (row == column) continue;
-          y[column] += value * x[row];
-          sums[column] += std::abs(value);
-        }
-    }
+  for (const aloni::views::Tile& t : d.tiles_of(comm.rank())) {
+    if (!a.has(t)) continue;
+    const T* const tile = a.tile(t);
+    for (Index j = 0; j < d.width(t.column); ++j)
+      for (Index i = std::max<Index>(0, d.first_column(t.column) + j - d.first_row(t.row)); i < d.height(t.row); ++i) {
+        const auto row = static_cast<std::size_t>(d.first_row(t.row) + i),
+                   column = static_cast<std::size_t>(d.first_column(t.column) + j);
+        const auto value = static_cast<double>(tile[j * d.height(t.row) + i]);
+        y[row] += value * x[column];
+        sums[row] += std::abs(value);
+        if (row == column) continue;
+        y[column] += value * x[row];
+        sums[column] += std::abs(value);
+      }
+  }
+  comm.all_reduce(std::span(y), Reduction::sum);
+  comm.all_reduce(std::span(sums), Reduction::sum);
   return {*std::max_element(sums.begin(), sums.end()), std::move(y)};
 }
 
@@ -73,22 +76,29 @@ double largest(const std::vector<double>& x) {
   return most;
 }
 
-/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor.
+/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor. Equal on all ranks.
+/// Collective.
 template <class T>
-double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
+double residual(const Communicator& comm, const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
   const Index n = a.distribution().rows();
-  TileMatrix<T> x(TileDistribution(n, 1, a.distribution().tile().columns));
+  TileMatrix<T> x(comm, TileDistribution(n, 1, a.distribution().tile().columns, {comm.size(), 1}));
   x.fill([](Index i, Index) { return random_element(i, Index{1} << 30); });
-  std::vector<double> b, solution;
-  const auto values = [&] {
-    std::vector<T> all(static_cast<std::size_t>(n));
-    x.copy_to(all.data(), n);
-    return std::vector<double>(all.begin(), all.end());
+  const auto values = [&] {  // of all ranks
+    std::vector<T> own(static_cast<std::size_t>(n));
+    x.copy_to(own.data(), n);
+    std::vector<double> all(own.begin(), own.end());
+    comm.all_reduce(std::span(all), aloni::comm::Reduction::sum);
+    return all;
   };
-  b = values();
-  aloni::tasks::solve(aloni::tasks::Factors::cholesky, factor, x, {.workers = workers});
-  solution = values();
-  const Product product = multiply(a, solution);
+  const std::vector<double> b = values();
+  constexpr auto kind = aloni::tasks::Factors::cholesky;
+  if (comm.size() == 1) {
+    aloni::tasks::solve(kind, factor, x, {.workers = workers});
+  } else {
+    aloni::tasks::solve(comm, kind, factor, x, {.workers = workers});
+  }
+  const std::vector<double> solution = values();
+  const Product product = multiply(comm, a, solution);
   std::vector<double> difference(b.size());
   for (std::size_t i = 0; i < b.size(); ++i) difference[i] = b[i] - product.result[i];
   return largest(difference) / (product.norm * largest(solution) + largest(b));
@@ -97,23 +107,6 @@ double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   if (!(file << text) || !file.flush()) throw aloni::FileError("cholesky", path, "", "a file that can be written");
-}
-
-/// Copies all tiles with memory to the whole matrix of rank 0. Collective.
-template <class T>
-void gather(const Communicator& comm, const TileMatrix<T>& part, TileMatrix<T>& whole) {
-  const TileDistribution& d = part.distribution();
-  std::vector<aloni::comm::Request> requests;
-  for (int owner = 0; owner < comm.size(); ++owner) {
-    if (comm.rank() != 0 && comm.rank() != owner) continue;
-    for (const aloni::views::Tile& t : d.tiles_of(owner)) {
-      if (!d.is_lower(t)) continue;
-      const auto elements = static_cast<std::size_t>(d.height(t.row) * d.width(t.column));
-      if (comm.rank() == 0) requests.push_back(comm.receive(std::span(whole.tile(t), elements), owner, 0));
-      if (comm.rank() == owner) requests.push_back(comm.send(std::span(part.tile(t), elements), 0, 0));
-    }
-  }
-  comm.wait(requests);
 }
 
 /// Bytes that this rank has sent to others in messages.
@@ -196,14 +189,15 @@ bool run(const Communicator& comm, const Options& options) {
   const TileShape tile = choose_tile(options, n, workers * comm.size());
   const TileDistribution tiles(n, n, tile, choose_grid<T>(comm, options, workers));
   constexpr auto lower = aloni::tasks::TilePart::lower;
-  TileMatrix<T> matrix(tiles, lower, comm.rank()), factor(tiles, lower, comm.rank());
+  TileMatrix<T> matrix(tiles, lower, comm.rank());
+  auto factor = comm.size() == 1 ? TileMatrix<T>(tiles, lower) : TileMatrix<T>(comm, tiles, lower);
   const auto element = [&](Index i, Index j) {
     if (i < j) return 0.0;
     if (read) return read->elements[static_cast<std::size_t>(j * n + i)];
     return random_element(i, j) + (i == j ? static_cast<double>(n) : 0);
   };
   matrix.fill(element);
-  if (comm.size() == 1) read.reset();
+  read.reset();
 
   // In turn, so that a change of the machine's speed meets both.
   const Index gemm_n = std::min<Index>(n, 4096);
@@ -223,18 +217,7 @@ bool run(const Communicator& comm, const Options& options) {
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
   const double gflops = rows * rows * rows / 3 * 1e-9 / best->seconds,
                gemm_gflops = comm.size() * 2 * edge * edge * edge * 1e-9 / gemm_seconds;
-  double error = 0;
-  if (comm.size() == 1) {
-    error = residual(matrix, factor, workers);
-  } else {
-    const bool has_all = comm.rank() == 0;
-    const TileDistribution whole(has_all ? n : 0, has_all ? n : 0, tile);
-    TileMatrix<T> all(whole, lower), whole_factor(whole, lower);
-    all.fill(element);
-    gather(comm, factor, whole_factor);
-    if (has_all) error = residual(all, whole_factor, workers);
-    comm.run(aloni::comm::Broadcast{std::span(&error, 1), 0});
-  }
+  const double error = residual(comm, matrix, factor, workers);
   const double bound = 16 * rows * static_cast<double>(std::numeric_limits<T>::epsilon());
   if (comm.rank() != 0) return error <= bound;
   const char* const type = options.single ? "float" : "double";

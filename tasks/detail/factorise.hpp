@@ -2,13 +2,13 @@
 // Runs a factorisation, on one rank or on all ranks of a communicator. Cholesky and LU differ in their rule and in the
 // kernel of each task only.
 #include <aloni/core/error.hpp>
-#include <aloni/tasks/detail/rank_run.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
+#include <aloni/tasks/detail/tile_run.hpp>
 #include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
 
-#include <span>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -61,21 +61,9 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
     check_part(operation, a, needed);
     return Rule(d);
   });
-  const auto bytes = [&](const TileId& t) {
-    return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
-  };
-  RankRun run(
-      operation, comm, rule, [&](const TileId& t) { return d.owner(t.tile()); }, bytes,
-      [&](const TileId& t) { return std::as_bytes(std::span(a.tile(t.tile()), bytes(t) / sizeof(T))); });
-  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> {
-    if (a.has({i, j})) return block(std::as_const(a), i, j);
-    const int rows = static_cast<int>(d.height(i));
-    return {reinterpret_cast<const T*>(run.copy({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
-  };
-  RankReport report;
-  report.run = run.start([&](const Task& task, int) { run_task(task, read); }, with_one_blas_thread(options));
-  report.tiles = run.counts();
-  return report;
+  TileRun<T> run(operation, comm, rule, {&a});
+  const auto read = [&](std::int32_t i, std::int32_t j) { return run.block({0, i, j}); };
+  return run.start([&](const Task& task, int) { run_task(task, read); }, options);
 }
 
 }  // namespace aloni::tasks::detail

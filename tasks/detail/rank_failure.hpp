@@ -11,7 +11,7 @@ namespace aloni::tasks::detail {
 struct RankFailure {
   int rank = -1;                  ///< on which the error was thrown
   bool of_factorisation = false;  ///< a FactorisationError; otherwise only `value` is set, to the text of the error
-  std::string operation, argument, value, expectation;
+  std::string operation = {}, argument = {}, value = {}, expectation = {};
 };
 
 /// The failure of this rank. Texts are truncated to 1000 bytes.

@@ -15,11 +15,12 @@ namespace aloni::tasks::detail {
 
 namespace {
 
-enum TileMailKind : int { request_mail, payload_mail, barrier_mail, failure_mail };
+enum TileMailKind : int { request_mail, payload_mail, place_mail, give_back_mail, barrier_mail, failure_mail };
 
 constexpr const char* tile_mail_name = "aloni::tasks::TileMail";
-// Looks without work before the thread sleeps: about the time in which an answer comes within a node.
-constexpr int looks_before_pause = 200;
+// Looks without work before the thread sleeps, while no task runs: about the time in which an answer comes within a
+// node. While tasks run, each look takes time of a worker, and a tile may come later without harm.
+constexpr int looks_before_pause = 200, looks_beside_tasks = 4;
 
 static_assert(std::is_trivially_copyable_v<TileRequest> && std::is_trivially_copyable_v<TileClient>);
 
@@ -40,6 +41,29 @@ std::vector<int> nodes_of(const comm::Communicator& comm) {
   return nodes;
 }
 
+template <class T>
+void append(std::vector<std::byte>& head, std::span<const T> values) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  const auto bytes = std::as_bytes(values);
+  head.insert(head.end(), bytes.begin(), bytes.end());
+}
+
+/// The head of a mail with a tile: its key, then `First`, then clients. Throws CommunicationError for another size.
+template <class First>
+std::vector<TileClient> read_head(const comm::Mail& mail, TileKey& tile, First* first) {
+  const std::size_t fixed = sizeof tile + (first ? sizeof(First) : 0);
+  const std::size_t rest = mail.head.size() - std::min(mail.head.size(), fixed);
+  if (mail.head.size() < fixed || rest % sizeof(TileClient) != 0) {
+    throw CommunicationError(tile_mail_name, "payload from rank " + std::to_string(mail.source),
+                             "a head of " + std::to_string(mail.head.size()) + " bytes", "a key and clients");
+  }
+  std::memcpy(&tile, mail.head.data(), sizeof tile);
+  if (first) std::memcpy(first, mail.head.data() + sizeof tile, sizeof(First));
+  std::vector<TileClient> clients(rest / sizeof(TileClient));
+  if (rest > 0) std::memcpy(clients.data(), mail.head.data() + fixed, rest);
+  return clients;
+}
+
 }  // namespace
 
 TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Options& options)
@@ -48,9 +72,9 @@ TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Opt
       options_(options),
       requests_(comm.rank(), comm.size(), nodes_of(comm)),
       mailbox_(comm, "tiles"),
+      nodes_(nodes_of(comm)),
       peers_(static_cast<std::size_t>(comm.size())),
       rounds_(std::bit_width(static_cast<unsigned>(comm.size() - 1))) {
-  requests_.set_most_clients(options.most_clients);
   mailbox_.handle(request_mail, sizeof(TileRequest), [this](const comm::Mail& mail) {
     arrived_from(mail.source);
     TileRequest request;
@@ -58,6 +82,8 @@ TileMail::TileMail(const comm::Communicator& comm, TileMemory& memory, const Opt
     requests_.request_arrived(request);
   });
   mailbox_.handle(payload_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { payload_begins(mail); });
+  mailbox_.handle(place_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { place_arrives(mail); });
+  mailbox_.handle(give_back_mail, sizeof(TileKey), [this](const comm::Mail& mail) { given_back(mail); });
   mailbox_.handle(barrier_mail, sizeof(std::uint32_t), [this](const comm::Mail& mail) { barrier_mail_arrived(mail); });
   mailbox_.handle(failure_mail, comm::Mailbox::any_size, [this](const comm::Mail& mail) { failure_arrived(mail); });
 }
@@ -73,7 +99,9 @@ void TileMail::add(Event event) {
 void TileMail::produced(TileKey tile, std::span<const std::byte> data, std::vector<int> clients) {
   add({.kind = Event::Kind::produced, .tile = tile, .data = data, .clients = std::move(clients)});
 }
-void TileMail::need(TileKey tile, int owner) { add({.kind = Event::Kind::need, .tile = tile, .owner = owner}); }
+void TileMail::need(TileKey tile, int owner, int most_clients) {
+  add({.kind = Event::Kind::need, .tile = tile, .owner = owner, .most_clients = most_clients});
+}
 void TileMail::released(TileKey tile) { add({.kind = Event::Kind::released, .tile = tile}); }
 void TileMail::tasks_finished() {
   set_waiting(true);
@@ -87,8 +115,10 @@ bool TileMail::take_events() {
     taken_.swap(events_);
   }
   const bool any = !taken_.empty();
-  for (const Event& event : taken_)
+  for (const Event& event : taken_) {
+    tasks_ended_ |= event.kind == Event::Kind::tasks_finished || event.kind == Event::Kind::fail;
     if (!failure_) happen(event);
+  }
   taken_.clear();
   return any;
 }
@@ -99,6 +129,7 @@ void TileMail::happen(const Event& event) {
       data_[event.tile] = event.data;
       return requests_.produced(event.tile, event.clients);
     case Event::Kind::need:
+      requests_.set_most_clients(std::min(event.most_clients, options_.most_clients));
       return requests_.need(event.tile, event.owner);
     case Event::Kind::released:
       return requests_.released(event.tile);
@@ -108,7 +139,8 @@ void TileMail::happen(const Event& event) {
       if (requests_.finished())
         throw InvalidArgument(tile_mail_name, "fail()", "after tasks_finished()", "one of them");
       own_error_ = event.error;
-      return tell_failure(failure_of(mailbox_.rank(), event.error));
+      failure_ = failure_of(mailbox_.rank(), event.error);
+      return;
   }
 }
 
@@ -120,15 +152,8 @@ void TileMail::send(int peer, int kind, std::span<const std::byte> head, std::sp
 
 /// The head of a payload has arrived: the tile's key, and the clients that this rank gets with it.
 void TileMail::payload_begins(const comm::Mail& mail) {
-  const std::size_t rest = mail.head.size() - std::min(mail.head.size(), sizeof(TileKey));
-  if (mail.head.size() < sizeof(TileKey) || rest % sizeof(TileClient) != 0) {
-    throw CommunicationError(tile_mail_name, "payload from rank " + std::to_string(mail.source),
-                             "a head of " + std::to_string(mail.head.size()) + " bytes", "a key and clients");
-  }
   TileKey tile = 0;
-  std::memcpy(&tile, mail.head.data(), sizeof tile);
-  std::vector<TileClient> clients(rest / sizeof(TileClient));
-  if (rest > 0) std::memcpy(clients.data(), mail.head.data() + sizeof tile, rest);
+  std::vector<TileClient> clients = read_head<TileKey>(mail, tile, nullptr);
   if (mail.data_bytes == 0 || !requests_.awaits(tile)) {  // payload_arrived() throws for the latter
     arrived_from(mail.source);
     requests_.payload_arrived(tile, clients);
@@ -143,6 +168,81 @@ void TileMail::payload_begins(const comm::Mail& mail) {
   });
 }
 
+/// A tile that this rank reads in the memory of another rank.
+void TileMail::place_arrives(const comm::Mail& mail) {
+  arrived_from(mail.source);
+  TileKey tile = 0;
+  Place place;
+  const std::vector<TileClient> clients = read_head(mail, tile, &place);
+  if (place.owner < 0 || place.owner >= comm_.size() || place.owner == comm_.rank()) {
+    throw CommunicationError(tile_mail_name, "place of a tile from rank " + std::to_string(mail.source),
+                             "memory of rank " + std::to_string(place.owner), "memory of another rank");
+  }
+  if (!requests_.awaits(tile)) return requests_.payload_arrived(tile, clients);  // throws
+  auto mapping = comm_.open(place.owner, place.memory, place.bytes);
+  if (!mapping) {
+    throw CommunicationError(
+        tile_mail_name, "tile in the memory of rank " + std::to_string(place.owner),
+        std::to_string(place.bytes) + " bytes that rank " + std::to_string(comm_.rank()) + " cannot open",
+        "a running process of the same user");
+  }
+  data_[tile] = {mapping.get(), place.bytes};
+  borrowed_[tile] = {place, mail.source, std::move(mapping)};
+  comm_.count_direct(mail.source, 0, place.bytes);
+  ++place_counts_.tiles_in_place;
+  place_counts_.bytes_in_place += place.bytes;
+  requests_.payload_arrived(tile, clients);
+}
+
+void TileMail::given_back(const comm::Mail& mail) {
+  arrived_from(mail.source);
+  TileKey tile = 0;
+  std::memcpy(&tile, mail.head.data(), sizeof tile);
+  const auto lent = lent_.find(tile);
+  if (lent == lent_.end() || std::erase(lent->second, mail.source) != 1) {
+    throw CommunicationError(tile_mail_name, "tile that rank " + std::to_string(mail.source) + " gives back",
+                             std::to_string(tile), "a tile that it reads in place, once");
+  }
+  if (lent->second.empty()) lent_.erase(lent);
+  requests_.sent(tile);
+}
+
+/// Where `peer` can read the tile; none if it needs a copy.
+std::optional<TileMail::Place> TileMail::place_of(TileKey tile, std::span<const std::byte> data, int peer) const {
+  const auto node = [&](int rank) { return nodes_[static_cast<std::size_t>(rank)]; };
+  if (!options_.read_in_place || data.size() <= comm::Mailbox::inline_bytes || node(peer) != node(comm_.rank()))
+    return std::nullopt;
+  if (const auto b = borrowed_.find(tile); b != borrowed_.end()) return b->second.place;
+  const comm::ExposedMemory memory = comm_.expose(data.data(), data.size(), peer);
+  if (memory.kind != comm::ExposedMemory::Kind::shared_heap) return std::nullopt;
+  return Place{.owner = comm_.rank(), .bytes = data.size(), .memory = memory};
+}
+
+void TileMail::send_payload(const TileAction& a) {
+  const std::span<const std::byte> data = data_.at(a.tile);
+  std::vector<std::byte> head;
+  append(head, std::span(&a.tile, 1));
+  if (const auto place = place_of(a.tile, data, a.rank)) {
+    append(head, std::span(&*place, 1));
+    append(head, std::span(a.clients));
+    lent_[a.tile].push_back(a.rank);
+    comm_.count_direct(a.rank, place->bytes, 0);
+    return send(a.rank, place_mail, head, {}, {}, 1);
+  }
+  append(head, std::span(a.clients));
+  send(
+      a.rank, payload_mail, head, data, [this, tile = a.tile] { requests_.sent(tile); }, 0);
+}
+
+void TileMail::free_copy(TileKey tile) {
+  data_.erase(tile);
+  memory_.free_copy(tile);
+  const auto b = borrowed_.find(tile);
+  if (b == borrowed_.end()) return;
+  send(b->second.server, give_back_mail, std::as_bytes(std::span(&tile, 1)), {}, {}, 0);
+  borrowed_.erase(b);
+}
+
 void TileMail::act() {
   if (failure_) return;
   for (const TileAction& a : requests_.take_actions()) {
@@ -152,21 +252,14 @@ void TileMail::act() {
         // Before payloads: a request is short, and its answer takes long.
         send(a.rank, request_mail, std::as_bytes(std::span(&a.request, 1)), {}, {}, 1);
         break;
-      case TileAction::Kind::send_payload: {
-        std::vector<std::byte> head(sizeof a.tile + a.clients.size() * sizeof(TileClient));
-        std::memcpy(head.data(), &a.tile, sizeof a.tile);
-        if (!a.clients.empty())
-          std::memcpy(head.data() + sizeof a.tile, a.clients.data(), a.clients.size() * sizeof(TileClient));
-        send(
-            a.rank, payload_mail, head, data_.at(a.tile), [this, tile = a.tile] { requests_.sent(tile); }, 0);
+      case TileAction::Kind::send_payload:
+        send_payload(a);
         break;
-      }
       case TileAction::Kind::deliver:
         memory_.arrived(a.tile, data_.at(a.tile));
         break;
       case TileAction::Kind::free_copy:
-        data_.erase(a.tile);
-        memory_.free_copy(a.tile);
+        free_copy(a.tile);
         break;
       case TileAction::Kind::served:
         data_.erase(a.tile);
@@ -201,10 +294,12 @@ void TileMail::barrier_mail_arrived(const comm::Mail& mail) {
   rounds_arrived_ |= std::uint32_t{1} << round;
 }
 
-/// Afterwards this rank sends nothing.
-void TileMail::tell_failure(const RankFailure& failure) {
-  failure_ = failure;
-  const std::vector<std::byte> text = to_bytes(failure);
+/// Once the tasks of this rank have ended: no task reads other ranks' memory any more. Afterwards this rank sends
+/// nothing.
+void TileMail::tell_failure() {
+  if (!failure_ || !tasks_ended_ || failure_told_) return;
+  failure_told_ = true;
+  const std::vector<std::byte> text = to_bytes(*failure_);
   for (int peer = 0; peer < mailbox_.size(); ++peer) {
     if (peer == mailbox_.rank()) continue;
     const std::uint64_t sent = peers_[static_cast<std::size_t>(peer)].sent;
@@ -226,8 +321,12 @@ void TileMail::failure_arrived(const comm::Mail& mail) {
                              "one mail of each rank");
   }
   announced = sent;
-  if (!failure_) return tell_failure(theirs);
-  if (theirs.rank < failure_->rank) failure_ = theirs;
+  if (!failure_) {
+    failure_ = theirs;
+    if (!tasks_ended_) memory_.failed();
+  } else if (theirs.rank < failure_->rank) {
+    failure_ = theirs;
+  }
 }
 
 bool TileMail::ended() const {
@@ -235,6 +334,7 @@ bool TileMail::ended() const {
     const std::uint32_t all = (std::uint32_t{1} << rounds_) - 1;
     return requests_.finished() && rounds_told_ == rounds_ && rounds_arrived_ == all;
   }
+  if (!failure_told_) return false;
   for (int peer = 0; peer < mailbox_.size(); ++peer) {
     const Peer& p = peers_[static_cast<std::size_t>(peer)];
     if (peer != mailbox_.rank() && p.arrived != p.announced) return false;
@@ -250,11 +350,13 @@ void TileMail::communicate() {
     any |= mailbox_.progress(failure_ || waits_.load(std::memory_order_relaxed));
     act();
     go_on_with_barrier();
+    tell_failure();
     idle = any ? 0 : idle + 1;
-    if (idle < looks_before_pause) {
+    const int looks = waits_.load(std::memory_order_relaxed) ? looks_before_pause : looks_beside_tasks;
+    if (idle < looks) {
       std::this_thread::yield();
     } else {
-      pause(idle - looks_before_pause);
+      pause(idle - looks);
     }
   }
   mailbox_.wait();

@@ -76,6 +76,7 @@ class RankTasks final : public TileMemory {
     std::vector<std::thread> threads;
     for (const auto& [key, uses] : uses_) mail_.need(key, owner_.at(key));
     if (missing_.empty()) mail_.tasks_finished();
+    working_ = workers;
     for (int i = 0; i < workers; ++i) threads.emplace_back([this] { work(); });
     const auto join = [&] {
       {
@@ -103,6 +104,12 @@ class RankTasks final : public TileMemory {
     EXPECT_EQ(mail_.counts().copies, needs_);
     EXPECT_EQ(mail_.counts().freed, needs_);
   }
+  /// Copies of tiles that are too long for a mail.
+  std::uint64_t long_copies() const {
+    return static_cast<std::uint64_t>(std::ranges::count_if(
+        uses_, [](const auto& use) { return bytes_of(use.first) > aloni::comm::Mailbox::inline_bytes; }));
+  }
+  std::uint64_t tiles_in_place() const { return mail_.place_counts().tiles_in_place; }
   std::uint64_t payloads() const { return mail_.counts().payloads; }
 
   TileKey fails_to_write = ~TileKey{0};  ///< the task that writes it fails
@@ -114,7 +121,6 @@ class RankTasks final : public TileMemory {
   std::span<std::byte> room(TileKey key, std::size_t bytes) override {
     EXPECT_EQ(bytes, bytes_of(key));
     const std::lock_guard lock(mutex_);
-    ++copies_;
     return tiles_.emplace(key, Bytes(bytes, resource_)).first->second;
   }
   void arrived(TileKey key, std::span<const std::byte> data) override {
@@ -123,17 +129,35 @@ class RankTasks final : public TileMemory {
     for (std::size_t i = sizeof value; i < data.size(); ++i)
       ASSERT_EQ(data[i], static_cast<std::byte>(value * i >> 3)) << "byte " << i << " of tile " << key;
     const std::lock_guard lock(mutex_);
+    ++copies_;
+    here_[key] = data;
+    value_of_copy_[key] = value;
     release(key);
   }
   void free_copy(TileKey key) override {
     const std::lock_guard lock(mutex_);
     --copies_;
     EXPECT_EQ(uses_.at(key), 0);
+    // A rank that frees a tile must not read it any more. Its owner still has it, unchanged.
+    std::uint64_t value = 0;
+    std::memcpy(&value, here_.at(key).data(), sizeof value);
+    EXPECT_EQ(value, value_of_copy_.at(key));
+    here_.erase(key);
     tiles_.erase(key);
   }
-  void served(TileKey) override {
+  /// No other rank reads the tile: a copy of its old value would show up as a wrong value.
+  void served(TileKey key) override {
     const std::lock_guard lock(mutex_);
     ++served_;
+    if (readers_[key].empty()) std::ranges::fill(tiles_.at(key), std::byte{0xff});
+  }
+
+  void failed() override {
+    {
+      const std::lock_guard lock(mutex_);
+      failed_ = ended_ = true;
+    }
+    wake_.notify_all();
   }
 
   /// A tile is here. @pre mutex_ is held
@@ -147,7 +171,10 @@ class RankTasks final : public TileMemory {
     std::unique_lock lock(mutex_);
     while (true) {
       wake_.wait(lock, [&] { return ended_ || !ready_.empty(); });
-      if (ended_) return;
+      if (ended_) {
+        if (--working_ == 0 && failed_) mail_.tasks_finished();
+        return;
+      }
       const std::size_t i = random_() % ready_.size();
       const std::size_t task = std::exchange(ready_[i], ready_.back());
       ready_.pop_back();
@@ -162,9 +189,7 @@ class RankTasks final : public TileMemory {
           std::make_exception_ptr(std::runtime_error("task " + std::to_string(task) + " failed on purpose")));
     }
     std::vector<std::uint64_t> read;
-    for (const TileKey key : t.reads) {
-      std::memcpy(&read.emplace_back(), tiles_.at(key).data(), 8);
-    }
+    for (const TileKey key : t.reads) std::memcpy(&read.emplace_back(), here_.at(key).data(), 8);
     const std::set<int>& clients = clients_[t.writes];
     lock.unlock();
     const std::uint64_t value = aloni::test::value_of(task, read);
@@ -174,6 +199,7 @@ class RankTasks final : public TileMemory {
     lock.lock();
     values_[task] = value;
     Bytes& written = tiles_.emplace(t.writes, std::move(bytes)).first->second;
+    here_[t.writes] = written;
     mail_.produced(t.writes, written, std::vector<int>(clients.begin(), clients.end()));
     for (const TileKey key : t.reads)
       if (owner_.at(key) != rank_ && --uses_.at(key) == 0) mail_.released(key);
@@ -196,9 +222,12 @@ class RankTasks final : public TileMemory {
   std::map<TileKey, std::set<int>> clients_;             // other ranks that read an own tile
   std::map<std::size_t, std::size_t> missing_;           // own tasks: tiles that are not here
   std::vector<std::size_t> ready_;
-  std::map<TileKey, Bytes> tiles_;
+  std::map<TileKey, Bytes> tiles_;                      // in memory of this rank
+  std::map<TileKey, std::span<const std::byte>> here_;  // that tasks may read
+  std::map<TileKey, std::uint64_t> value_of_copy_;
   std::map<std::size_t, std::uint64_t> values_;
-  bool ended_ = false;
+  int working_ = 0;  // threads
+  bool ended_ = false, failed_ = false;
   TileMail mail_;
 };
 
@@ -222,6 +251,16 @@ class TileMails : public testing::Test {
     const double payloads = comm.all_reduce(static_cast<double>(rank_tasks.payloads()), aloni::comm::Reduction::sum);
     EXPECT_EQ(payloads, static_cast<double>(compulsory.size()));
     EXPECT_EQ(aloni::test::messages_left(comm), 0);
+    if (!in_shared_memory || !reaches_all()) return;
+    EXPECT_EQ(rank_tasks.tiles_in_place(), rank_tasks.long_copies());
+  }
+
+  /// Whether all ranks share memory.
+  bool reaches_all() const {
+    const std::pmr::vector<std::byte> memory(1, comm.shared_memory().get());
+    for (int r = 0; r < size; ++r)
+      if (r != rank && !comm.expose(memory.data(), 1, r).reachable()) return false;
+    return true;
   }
 };
 
@@ -232,6 +271,26 @@ TEST_F(TileMails, TasksOfRandomGraphsReadTheRightValues) {
     std::mt19937_64 random(static_cast<std::uint64_t>(seed));
     const auto tasks = aloni::test::random_tasks(random, size, 100);
     run(tasks, random(), seed % 3 == 0 ? 0 : TileRequests::any_number, seed % 2 == 0);
+  }
+}
+
+TEST_F(TileMails, RanksOfANodeReadInPlaceOnlyWhatLiesInSharedMemory) {
+  if (size == 1) GTEST_SKIP() << "one rank";
+  // All other ranks read both tiles of rank 0. The keys have 200'000 bytes, and 8 bytes.
+  TileKey long_key = 0, short_key = 0;
+  while (bytes_of(long_key) != 200'000) ++long_key;
+  while (bytes_of(short_key) != 8) ++short_key;
+  std::vector<TileTask> tasks{{.rank = 0, .reads = {}, .writes = long_key},
+                              {.rank = 0, .reads = {}, .writes = short_key}};
+  for (int r = 1; r < size; ++r)
+    tasks.push_back({.rank = r, .reads = {long_key, short_key}, .writes = 1000 + static_cast<TileKey>(r)});
+  for (const bool in_shared_memory : {false, true}) {
+    RankTasks rank_tasks(comm, tasks, 1, TileRequests::any_number, in_shared_memory);
+    rank_tasks.run(1);
+    rank_tasks.check(aloni::test::serial_values(tasks));
+    const bool in_place = in_shared_memory && reaches_all() && rank != 0;
+    if (in_shared_memory && !reaches_all()) continue;  // only the ranks of a node read in place
+    EXPECT_EQ(rank_tasks.tiles_in_place(), in_place ? 1u : 0u);
   }
 }
 
@@ -281,6 +340,7 @@ TEST_F(TileMails, TheFailureOfTheLowestRankIsThrownOnAllRanks) {
       void arrived(TileKey, std::span<const std::byte>) override {}
       void free_copy(TileKey) override {}
       void served(TileKey) override {}
+      void failed() override {}
     } nothing;
     TileMail mail(comm, nothing);
     const auto error = [](int r) {
@@ -308,6 +368,7 @@ TEST_F(TileMails, AWrongEventEndsTheRunOnAllRanks) {
     void arrived(TileKey, std::span<const std::byte>) override {}
     void free_copy(TileKey) override {}
     void served(TileKey) override {}
+    void failed() override {}
   } nothing;
   TileMail mail(comm, nothing);
   MPI_Barrier(MPI_COMM_WORLD);
