@@ -8,7 +8,8 @@
 //
 // Double. Threads of a rank: as many as one call of BLAS uses (OMP_NUM_THREADS). Before the clock starts, the factors
 // are compared bit by bit. Counters: sent_bytes of all ranks per factorisation, collectives included; slowdown of a
-// matrix product of one tile on the last rank.
+// matrix product of one tile on the last rank. Between ranks of a node, tasks read tiles in place; the broadcasts of
+// the other versions copy each tile once.
 //   OMP_NUM_THREADS=1 scripts/mpirun -n 2 build/host/bin/bench_cholesky
 //   bench/two_hosts.sh up 1gbit && bench/two_hosts.sh run 1 build/host/bin/bench_cholesky --benchmark_filter=even
 #include "factorisation/bulk_synchronous_cholesky.hpp"
@@ -101,7 +102,7 @@ double product_seconds(Index columns, int slowdown) {
 struct Factorisation {
   comm::Communicator comm;
   CholeskyCase choice;
-  TileMatrix<double> matrix, factor;
+  TileMatrix<double> matrix, factor;                      // the factor in memory that the ranks of a node share
   std::unique_ptr<BulkSynchronousCholesky<double>> bulk;  // null for tasks
   int slowdown;
 
@@ -109,7 +110,7 @@ struct Factorisation {
       : comm(world),
         choice(c),
         matrix(tiles, tasks::TilePart::lower, world.rank()),
-        factor(matrix.distribution(), tasks::TilePart::lower, world.rank()),
+        factor(world, tiles, tasks::TilePart::lower),
         slowdown(static_cast<int>(1 / c.speed_of(world.rank(), world.size()))) {
     matrix.fill([n = c.n](Index i, Index j) { return cholesky_element(i, j, n); });
     if (c.version != Version::tasks)
@@ -134,7 +135,7 @@ struct Factorisation {
     const Index repeated = repeated_blas_calls();
     run();
     const bool as_slow = (repeated_blas_calls() > repeated) == (slowdown > 1 && matrix.bytes() > 0);
-    TileMatrix<double> expected(matrix.distribution(), tasks::TilePart::lower, comm.rank());
+    TileMatrix<double> expected(comm, matrix.distribution(), tasks::TilePart::lower);
     expected.copy_from(matrix);
     tasks::cholesky(comm, expected, {.workers = threads_of_rank()});
     comm::collectively(comm, name_of(choice), [&] {

@@ -46,8 +46,8 @@ class BulkSynchronousCholesky {
                           const BulkSynchronousOptions& options = {});
 
   /// Replaces the lower triangle of `a` by L. @pre the distribution of the constructor, a.rank() == comm.rank().
-  /// Throws InvalidArgument on ranks with another matrix, before anything is sent. FactorisationError on the rank of the
-  /// tile; all others throw PeerFailed, and `comm` can only be destroyed. Collective.
+  /// Throws InvalidArgument on ranks with another matrix, before anything is sent. FactorisationError on the rank of
+  /// the tile; all others throw PeerFailed, and `comm` can only be destroyed. Collective.
   void factorise(tasks::TileMatrix<T>& a);
 
  private:
