@@ -3,13 +3,13 @@
 //   cholesky/tasks/even/n4096/t256       tasks::cholesky, ranks of equal speed
 //   cholesky/bulk/even/n4096/t256        the bulk-synchronous one (factorisation/bulk_synchronous_cholesky.hpp)
 //   cholesky/no_barrier/even/n4096/t256  the same without its barriers
+//   cholesky/copies/even/n4096/t256      with barriers, and with copies of tiles that the others read in place
 //   cholesky/tasks/slow/n4096/t256       the last rank computes at half the speed (factorisation/slow_blas.hpp)
 //   cholesky/tasks/by_speed/n4096/t256   the same, and ranks own tile columns by their speed (views::grid_by_speed)
 //
 // Double. Threads of a rank: as many as one call of BLAS uses (OMP_NUM_THREADS). Before the clock starts, the factors
-// are compared bit by bit. Counters: sent_bytes of all ranks per factorisation, collectives included; slowdown of a
-// matrix product of one tile on the last rank. Between ranks of a node, tasks read tiles in place; the broadcasts of
-// the other versions copy each tile once.
+// are compared bit by bit. Counters: sent_bytes of all ranks per factorisation, with those that tasks read in place;
+// slowdown of a matrix product of one tile on the last rank.
 //   OMP_NUM_THREADS=1 scripts/mpirun -n 2 build/host/bin/bench_cholesky
 //   bench/two_hosts.sh up 1gbit && bench/two_hosts.sh run 1 build/host/bin/bench_cholesky --benchmark_filter=even
 #include "factorisation/bulk_synchronous_cholesky.hpp"
@@ -37,7 +37,7 @@ namespace {
 using tasks::TileMatrix;
 using views::TileDistribution;
 
-enum class Version { tasks, bulk, no_barrier };
+enum class Version { tasks, bulk, no_barrier, copies };
 
 enum class Speeds {
   even,
@@ -55,7 +55,8 @@ struct CholeskyCase {
 };
 
 const char* text_of(Version version) {
-  return version == Version::tasks ? "tasks" : version == Version::bulk ? "bulk" : "no_barrier";
+  constexpr const char* texts[] = {"tasks", "bulk", "no_barrier", "copies"};
+  return texts[static_cast<int>(version)];
 }
 const char* text_of(Speeds speeds) {
   return speeds == Speeds::even ? "even" : speeds == Speeds::slow ? "slow" : "by_speed";
@@ -110,18 +111,19 @@ struct Factorisation {
       : comm(world),
         choice(c),
         matrix(tiles, tasks::TilePart::lower, world.rank()),
-        factor(world, tiles, tasks::TilePart::lower),
+        factor(c.version == Version::copies ? TileMatrix<double>(tiles, tasks::TilePart::lower, world.rank())
+                                            : TileMatrix<double>(world, tiles, tasks::TilePart::lower)),
         slowdown(static_cast<int>(1 / c.speed_of(world.rank(), world.size()))) {
     matrix.fill([n = c.n](Index i, Index j) { return cholesky_element(i, j, n); });
     if (c.version != Version::tasks)
       bulk = std::make_unique<BulkSynchronousCholesky<double>>(
-          comm, tiles, BulkSynchronousOptions{threads_of_rank(), c.version == Version::bulk});
+          comm, factor, BulkSynchronousOptions{threads_of_rank(), c.version != Version::no_barrier});
   }
 
   void run() {
     set_blas_slowdown(slowdown);
     if (bulk) {
-      bulk->factorise(factor);
+      bulk->factorise();
     } else {
       tasks::cholesky(comm, factor, {.workers = threads_of_rank()});
     }
@@ -163,7 +165,8 @@ Case prepare(const comm::Communicator& world, const CholeskyCase& c) {
   const double before = sent_bytes(world);
   state->run();
   const double sent = sent_bytes(world) - before;
-  std::map<std::string, double> counters{{"threads", threads_of_rank()}, {"sent_bytes", sent}};
+  std::map<std::string, double> counters{{"threads", threads_of_rank()}};
+  if (!state->bulk || !state->bulk->reads_in_place()) counters["sent_bytes"] = sent;
   if (c.speeds != Speeds::even) {
     const double ratio = product_seconds(c.tile.columns, state->slowdown) / product_seconds(c.tile.columns, 1);
     counters["slowdown"] = world.all_reduce(ratio, comm::Reduction::max);
@@ -182,7 +185,7 @@ void register_benchmarks(const comm::Communicator& world) {
       {4096, 512}, {4096, {1024, 256}}, {8192, 256}, {8192, {1024, 256}}, {8192, 512}};
   for (const auto& [n, tile] : sizes)
     for (const Speeds speeds : {Speeds::even, Speeds::slow, Speeds::by_speed})
-      for (const Version version : {Version::tasks, Version::bulk, Version::no_barrier}) {
+      for (const Version version : {Version::tasks, Version::bulk, Version::no_barrier, Version::copies}) {
         const CholeskyCase c{version, speeds, n, tile};
         add_timed(world, name_of(c), [&world, c] { return prepare(world, c); });
       }

@@ -20,7 +20,7 @@ using views::Tile;
 using views::TileDistribution;
 namespace kernels = tasks::detail;
 
-TileDistribution checked(const comm::Communicator& comm, const TileDistribution& tiles,
+TileDistribution checked(const comm::Communicator& comm, const TileDistribution& tiles, int rank,
                          const BulkSynchronousOptions& options) {
   comm::collectively(comm, bulk_operation, [&] {
     kernels::check_kernels(bulk_operation);
@@ -28,6 +28,8 @@ TileDistribution checked(const comm::Communicator& comm, const TileDistribution&
     if (tiles.ranks() != comm.size())
       throw InvalidArgument(bulk_operation, "tiles", to_string(tiles),
                             "a matrix on " + std::to_string(comm.size()) + " ranks");
+    if (rank != comm.rank())
+      throw InvalidArgument(bulk_operation, "a.rank()", std::to_string(rank), std::to_string(comm.rank()));
     if (tiles.tile().rows % tiles.tile().columns != 0)
       throw InvalidArgument(bulk_operation, "tiles", to_string(tiles),
                             "tiles whose rows are a multiple of their columns");
@@ -49,28 +51,72 @@ std::vector<int> ranks_of_column(const views::TileGrid& grid, int column) {
   return ranks;
 }
 
+/// Returns after rank `root` of the group has called it.
+void say_ready(const comm::Communicator& ranks, int root) {
+  char nothing = 0;
+  ranks.run(comm::Broadcast{std::span(&nothing, 1), root});
+}
+
 }  // namespace
 
 template <class T>
-BulkSynchronousCholesky<T>::BulkSynchronousCholesky(const comm::Communicator& comm, const TileDistribution& tiles,
+BulkSynchronousCholesky<T>::BulkSynchronousCholesky(const comm::Communicator& comm, tasks::TileMatrix<T>& a,
                                                     const BulkSynchronousOptions& options)
     : comm_(comm),
-      tiles_(checked(comm, tiles, options)),
+      a_(a),
+      tiles_(checked(comm, a.distribution(), a.rank(), options)),
       options_(options),
-      row_(comm.rank() / tiles.grid().columns),
-      column_(comm.rank() % tiles.grid().columns),
-      row_ranks_(comm.subgroup(ranks_of_row(tiles.grid(), row_))),
-      column_ranks_(comm.subgroup(ranks_of_column(tiles.grid(), column_))),
+      row_(comm.rank() / tiles_.grid().columns),
+      column_(comm.rank() % tiles_.grid().columns),
+      row_ranks_(comm.subgroup(ranks_of_row(tiles_.grid(), row_))),
+      column_ranks_(comm.subgroup(ranks_of_column(tiles_.grid(), column_))),
       team_(options.threads),
-      panel_(static_cast<std::size_t>(tiles.tile_rows())) {}
+      panel_(static_cast<std::size_t>(tiles_.tile_rows())),
+      opened_(static_cast<std::size_t>(tiles_.tile_rows() * tiles_.tile_columns())),
+      in_place_(open_tiles()) {}
+
+/// Opens the tiles of all other ranks. Returns on all ranks whether all of them could.
+template <class T>
+bool BulkSynchronousCholesky<T>::open_tiles() {
+  const auto bytes = [&](const Tile& t) {
+    return static_cast<std::size_t>(tiles_.height(t.row) * tiles_.width(t.column)) * sizeof(T);
+  };
+  const auto lower_tiles_of = [&](int rank) {
+    std::vector<Tile> tiles = tiles_.tiles_of(rank);
+    std::erase_if(tiles, [&](const Tile& t) { return !tiles_.is_lower(t); });
+    return tiles;
+  };
+  std::vector<std::vector<comm::ExposedMemory>> told(static_cast<std::size_t>(comm_.size())), heard = told;
+  std::vector<comm::Request> requests;
+  bool all = true;
+  for (int peer = 0; peer < comm_.size(); ++peer) {
+    if (peer == comm_.rank()) continue;
+    auto& out = told[static_cast<std::size_t>(peer)];
+    auto& in = heard[static_cast<std::size_t>(peer)];
+    for (const Tile& t : lower_tiles_of(comm_.rank())) out.push_back(comm_.expose(a_.tile(t), bytes(t), peer));
+    in.resize(lower_tiles_of(peer).size());
+    requests.push_back(comm_.receive(std::as_writable_bytes(std::span(in)), peer, 0));
+    requests.push_back(comm_.send(std::as_bytes(std::span(out)), peer, 0));
+  }
+  comm_.wait(requests);
+  for (int peer = 0; peer < comm_.size(); ++peer) {
+    const std::vector<Tile> tiles = lower_tiles_of(peer);
+    for (std::size_t t = 0; t < tiles.size() && peer != comm_.rank(); ++t) {
+      const comm::ExposedMemory& memory = heard[static_cast<std::size_t>(peer)][t];
+      auto& opened = opened_[at(tiles[t].row, tiles[t].column)];
+      if (memory.reachable()) opened = comm_.open(peer, memory, bytes(tiles[t]));
+      all = all && opened;
+    }
+  }
+  all = comm_.all_reduce(std::int64_t{all}, comm::Reduction::min) == 1;
+  if (!all) opened_.assign(opened_.size(), nullptr);
+  return all;
+}
 
 template <class T>
-void BulkSynchronousCholesky<T>::factorise(tasks::TileMatrix<T>& a) {
-  if (a.distribution() != tiles_ || a.rank() != comm_.rank())
-    throw InvalidArgument(bulk_operation, "a", to_string(a.distribution()) + " on rank " + std::to_string(a.rank()),
-                          to_string(tiles_) + " on rank " + std::to_string(comm_.rank()));
+void BulkSynchronousCholesky<T>::factorise() {
   try {
-    for (Index k = 0; k < tiles_.tile_columns(); ++k) step(a, k);
+    for (Index k = 0; k < tiles_.tile_columns(); ++k) step(k);
   } catch (const std::exception& error) {
     comm_.poison(error.what());  // the others wait in a broadcast
     throw;
@@ -78,11 +124,11 @@ void BulkSynchronousCholesky<T>::factorise(tasks::TileMatrix<T>& a) {
 }
 
 template <class T>
-void BulkSynchronousCholesky<T>::step(tasks::TileMatrix<T>& a, Index k) {
-  const auto block = [&](Index i, Index j) { return kernels::block(a, i, j); };
+void BulkSynchronousCholesky<T>::step(Index k) {
+  const auto block = [&](Index i, Index j) { return kernels::block(a_, i, j); };
   const auto panel = [&](Index i) {
     const int rows = static_cast<int>(tiles_.height(i));
-    return kernels::TileBlock<const T>{panel_tile(a, i, k), rows, static_cast<int>(tiles_.width(k)), rows};
+    return kernels::TileBlock<const T>{panel_tile(i, k), rows, static_cast<int>(tiles_.width(k)), rows};
   };
   // The first row of the diagonal block of column j in its tile: 0 for square tiles.
   const auto first_row = [&](Index j) {
@@ -101,7 +147,11 @@ void BulkSynchronousCholesky<T>::step(tasks::TileMatrix<T>& a, Index k) {
   if (column_ == grid_column(k)) {
     if (column_ranks_.size() > 1) {
       const auto elements = static_cast<std::size_t>(tiles_.height(diagonal) * tiles_.width(k));
-      column_ranks_.run(comm::Broadcast{std::span(panel_tile(a, diagonal, k), elements), grid_row(diagonal)});
+      if (in_place_) {
+        say_ready(column_ranks_, grid_row(diagonal));
+      } else {
+        column_ranks_.run(comm::Broadcast{std::span(panel_tile(diagonal, k), elements), grid_row(diagonal)});
+      }
     }
     for (Index i = diagonal + 1; i < tiles_.tile_rows(); ++i)
       if (row_ == grid_row(i)) mine.push_back({i, k});
@@ -110,11 +160,11 @@ void BulkSynchronousCholesky<T>::step(tasks::TileMatrix<T>& a, Index k) {
       kernels::trsm('R', 'L', 'T', 'N', square, block(mine[static_cast<std::size_t>(t)].row, k));
     });
   }
-  broadcast_panel(a, k);
+  broadcast_panel(k);
   mine.clear();
   for (Index j = k + 1; j < tiles_.tile_columns(); ++j)
     for (Index i = tiles_.diagonal_row(j); i < tiles_.tile_rows(); ++i)
-      if (a.has({i, j})) mine.push_back({i, j});
+      if (a_.has({i, j})) mine.push_back({i, j});
   team_.run(std::ssize(mine), [&](Index t) {
     const auto [i, j] = mine[static_cast<std::size_t>(t)];
     const auto square = kernels::rows_of(panel(tiles_.diagonal_row(j)), first_row(j), width(j));
@@ -129,11 +179,16 @@ void BulkSynchronousCholesky<T>::step(tasks::TileMatrix<T>& a, Index k) {
 }
 
 template <class T>
-void BulkSynchronousCholesky<T>::broadcast_panel(tasks::TileMatrix<T>& a, Index k) {
+void BulkSynchronousCholesky<T>::broadcast_panel(Index k) {
+  if (in_place_) {  // the ranks of the column wait for each other, then those of each row for the one in the column
+    if (column_ == grid_column(k) && column_ranks_.size() > 1) column_ranks_.barrier();
+    if (row_ranks_.size() > 1) say_ready(row_ranks_, grid_column(k));
+    return;
+  }
   std::vector<comm::Request> requests;
   const auto broadcast = [&](const comm::Communicator& ranks, Index i, int root) {
     const auto elements = static_cast<std::size_t>(tiles_.height(i) * tiles_.width(k));
-    requests.push_back(ranks.start(comm::Broadcast{std::span(panel_tile(a, i, k), elements), root}));
+    requests.push_back(ranks.start(comm::Broadcast{std::span(panel_tile(i, k), elements), root}));
   };
   // Whether a column j > k whose diagonal lies in tile rows `from` to i belongs to grid columns that `belongs` accepts.
   const auto has_column = [&](Index from, Index i, const auto& belongs) {
@@ -161,10 +216,11 @@ void BulkSynchronousCholesky<T>::broadcast_panel(tasks::TileMatrix<T>& a, Index 
   }
 }
 
-/// Tile (i,k) where it lies on this rank: in the matrix or as a copy.
+/// Tile (i,k) where this rank reads it: in its matrix, in that of another rank, or as a copy.
 template <class T>
-T* BulkSynchronousCholesky<T>::panel_tile(tasks::TileMatrix<T>& a, Index i, Index k) {
-  if (a.has({i, k})) return a.tile({i, k});
+T* BulkSynchronousCholesky<T>::panel_tile(Index i, Index k) {
+  if (a_.has({i, k})) return a_.tile({i, k});
+  if (in_place_) return reinterpret_cast<T*>(opened_[at(i, k)].get());
   auto& copy = panel_[static_cast<std::size_t>(i)];
   if (!copy) copy = std::make_unique_for_overwrite<T[]>(static_cast<std::size_t>(tiles_.height(0) * tiles_.width(0)));
   return copy.get();

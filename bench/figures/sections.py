@@ -537,7 +537,8 @@ def tasks(run):
                          for w, length in half.items() if length is not None}
 
     n = 2048 if run.options.quick else 4096
-    slow, even = f"^cholesky/.*/(slow|by_speed)/n{n}/", f"^cholesky/.*/even/n{n}/"
+    versions = "^cholesky/(tasks|bulk|no_barrier)/"
+    slow, even = f"{versions}(slow|by_speed)/n{n}/", f"{versions}even/n{n}/"
 
     def one_machine():
         return run.suite("bench_cholesky", slow, min_time=0.5, fastest=True, limit=1800)
