@@ -12,12 +12,17 @@
 // Distribution (views/distribution.hpp) gives each rank one box of consecutive indices instead. A factorisation would
 // leave the ranks of the first boxes without work; cyclic tiles keep all ranks busy to the end.
 //
+// Ranks of different speeds: with grid_by_speed() a faster rank owns more tile columns.
+//
 // Source: Dongarra, van de Geijn and Walker, "Scalability issues affecting the design of a dense linear algebra
 // library", Journal of Parallel and Distributed Computing 22 (1994), section 3.
 #include <aloni/core/index.hpp>
 
 #include <algorithm>
 #include <compare>
+#include <cstddef>
+#include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -48,13 +53,30 @@ std::string to_string(const TileShape& shape);
 /// Ranks in rows and columns. Numbers are row-major: the rank at (r, c) is r · columns + c.
 struct TileGrid {
   int rows = 1, columns = 1;
+  /// Grid columns of consecutive tile columns, which repeat. {0, 0, 1}: the ranks of grid column 0 own two of three
+  /// tile columns, because they are twice as fast. Empty: 0, 1, …, columns - 1.
+  std::vector<int> column_cycle = {};
 
-  friend constexpr bool operator==(const TileGrid&, const TileGrid&) = default;
+  /// The grid column that owns a tile column. @pre j ≥ 0
+  int column_of(Index j) const {
+    if (column_cycle.empty()) return static_cast<int>(j % columns);
+    return column_cycle[static_cast<std::size_t>(j % std::ssize(column_cycle))];
+  }
+  friend bool operator==(const TileGrid&, const TileGrid&) = default;
 };
 
 /// The grid of `ranks` ranks whose sides differ least, with rows ≤ columns. A tile of a factorisation goes to the ranks
 /// of its row and of its column: this grid sends the least. @pre 1 ≤ ranks ≤ max_blocks. Throws InvalidArgument.
 TileGrid squarest_grid(int ranks);
+
+/// A grid of one row whose ranks own tile columns in proportion to their speeds. The time of a factorisation is that of
+/// the rank with the most work for its speed: with equal shares one rank of half the speed doubles it. The cycle is the
+/// shortest one of at most 32 tile columns in which no rank has over 5 % more than its share, otherwise the best of
+/// them. Each rank has a column in it.
+/// Source: Boulet, Dongarra, Rastello, Robert and Vivien, "Algorithmic issues on heterogeneous computing platforms",
+/// Parallel Processing Letters 9 (1999): the next column goes to the rank that would end it first.
+/// @pre 1 to 32 speeds, in any unit, finite and above 0. Throws InvalidArgument.
+TileGrid grid_by_speed(std::span<const double> speeds);
 
 class TileDistribution {
  public:
@@ -94,29 +116,33 @@ class TileDistribution {
 
   /// @pre contains(t)
   int owner(const Tile& t) const {
-    return static_cast<int>(t.row % grid_.rows) * grid_.columns + static_cast<int>(t.column % grid_.columns);
+    return static_cast<int>(t.row % grid_.rows) * grid_.columns + grid_.column_of(t.column);
   }
 
   /// Number of tile rows of which the rank owns tiles. @pre 0 ≤ rank < ranks()
   Index tile_rows_of(int rank) const { return cyclic_share(tile_rows(), rank / grid_.columns, grid_.rows); }
-  Index tile_columns_of(int rank) const { return cyclic_share(tile_columns(), rank % grid_.columns, grid_.columns); }
+  Index tile_columns_of(int rank) const { return share_of_columns(tile_columns(), rank % grid_.columns); }
   /// The tiles of the rank in the order of tile columns, then of tile rows. @pre 0 ≤ rank < ranks()
   std::vector<Tile> tiles_of(int rank) const;
   /// Position of t in tiles_of(owner(t)). @pre contains(t)
-  Index position(const Tile& t) const { return t.column / grid_.columns * tile_rows_of(owner(t)) + t.row / grid_.rows; }
+  Index position(const Tile& t) const {
+    return share_of_columns(t.column, grid_.column_of(t.column)) * tile_rows_of(owner(t)) + t.row / grid_.rows;
+  }
 
   friend bool operator==(const TileDistribution&, const TileDistribution&) = default;
 
  private:
   /// Of the numbers below n those that are `first` modulo `step`.
   static Index cyclic_share(Index n, Index first, Index step) { return first < n ? ceil_div(n - first, step) : 0; }
+  /// Of the tile columns below n those of a grid column.
+  Index share_of_columns(Index n, int grid_column) const;
 
   Index rows_, columns_;
   TileShape tile_;
   TileGrid grid_;
 };
 
-/// "1000x1000 in tiles of 256 over 2x3 ranks".
+/// "1000x1000 in tiles of 256 over 2x3 ranks"; with a cycle "1000x1000 in tiles of 256 over 1x2 ranks (columns 0 0 1)".
 std::string to_string(const TileDistribution& d);
 
 }  // namespace aloni::views

@@ -3,6 +3,7 @@
 //   cholesky --n 4096 --workers 2 --json result.json --svg timeline.svg
 //   cholesky --matrix matrix.mtx --tile 128
 //   mpirun -n 4 cholesky --n 4096 --workers 1      tiles travel between ranks on request; the same bits again
+//   mpirun -n 2 cholesky --n 4096 --speeds 2,1     rank 0 is twice as fast, so it owns two of three tile columns
 // Prints the rate, and that of the matrix product of BLAS by as many threads in the same run.
 #include "matrix_file.hpp"
 #include "options.hpp"
@@ -151,6 +152,32 @@ TileShape choose_tile(const Options& options, Index n, int workers) {
   return tile;
 }
 
+/// The ranks and their tile columns: an equal number for each, or by the speeds of the options. Collective.
+template <class T>
+aloni::views::TileGrid choose_grid(const Communicator& comm, const Options& options, int workers) {
+  if (!options.measure_speeds && options.speeds.empty()) return aloni::views::squarest_grid(comm.size());
+  std::vector<double> speeds = options.speeds;
+  if (options.measure_speeds) {
+    constexpr Index edge = 512;
+    double seconds = std::numeric_limits<double>::infinity();
+    comm.barrier();  // all ranks at once, as in the factorisation
+    for (int i = 0; i < 8; ++i) seconds = std::min(seconds, aloni::tasks::gemm_seconds<T>(edge, workers));
+    for (const std::int64_t nanoseconds : comm.all_gather(static_cast<std::int64_t>(seconds * 1e9)))
+      speeds.push_back(1e9 / static_cast<double>(nanoseconds));
+  }
+  if (std::ssize(speeds) != comm.size())
+    throw aloni::InvalidArgument("cholesky", "--speeds", std::to_string(speeds.size()) + " values",
+                                 std::to_string(comm.size()) + ", one for each rank");
+  aloni::views::TileGrid grid = aloni::views::grid_by_speed(speeds);
+  if (comm.rank() == 0) {
+    std::printf("ranks of consecutive tile columns, by speed:");
+    for (int j = 0; j < (grid.column_cycle.empty() ? comm.size() : std::ssize(grid.column_cycle)); ++j)
+      std::printf(" %d", grid.column_of(j));
+    std::printf("\n");
+  }
+  return grid;
+}
+
 /// Returns on all ranks whether the residual is small enough.
 template <class T>
 bool run(const Communicator& comm, const Options& options) {
@@ -160,7 +187,7 @@ bool run(const Communicator& comm, const Options& options) {
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
   const Index n = read ? read->n : options.n;
   const TileShape tile = choose_tile(options, n, workers * comm.size());
-  const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
+  const TileDistribution tiles(n, n, tile, choose_grid<T>(comm, options, workers));
   constexpr auto lower = aloni::tasks::TilePart::lower;
   TileMatrix<T> matrix(tiles, lower, comm.rank());
   auto factor = comm.size() == 1 ? TileMatrix<T>(tiles, lower) : TileMatrix<T>(comm, tiles, lower);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cholesky {
 
@@ -21,6 +22,7 @@ constexpr const char* usage =
     "  --tall H          rows of a tile, as a multiple of its columns (chosen)\n"
     "  --precision TYPE  double (default) or float\n"
     "  --workers W       threads of each rank (all processors, divided among the ranks)\n"
+    "  --speeds S,S,...  ranks own tile columns in proportion to these speeds; measure: to speeds measured first\n"
     "  --repeat R        factorise R times and report the fastest (3)\n"
     "  --seed S          run the tasks in a random order that the dependences allow; the same bits\n"
     "  --json FILE       write the results as JSON\n"
@@ -35,6 +37,8 @@ struct Options {
   std::uint64_t seed = 0;
   bool single = false;  ///< float
   bool help = false;
+  bool measure_speeds = false;
+  std::vector<double> speeds;  ///< of the ranks; empty: equal
   std::string matrix, json, svg, trace;
 };
 
@@ -68,6 +72,17 @@ inline Options parse(int argc, char** argv) {
       options.repeat = number(1000);
     } else if (flag == "--workers") {
       options.workers = static_cast<int>(number(1024));
+    } else if (flag == "--speeds") {
+      const std::string_view text = value();
+      options.measure_speeds = text == "measure";
+      for (const char* at = text.data(); !options.measure_speeds;) {
+        const char* const end_of_text = text.data() + text.size();
+        const auto [end, error] = std::from_chars(at, end_of_text, options.speeds.emplace_back());
+        if (error != std::errc{} || (end != end_of_text && *end != ','))
+          bad(flag, text, "numbers with commas between them, or measure");
+        if (end == end_of_text) break;
+        at = end + 1;
+      }
     } else if (flag == "--seed") {
       options.seed = static_cast<std::uint64_t>(number(Index{1} << 62));
     } else if (flag == "--precision") {
