@@ -37,8 +37,8 @@ class FactorSums {
     batch_ = static_cast<double>(samples);
     samples_ += samples;
   }
-  /// Adds one region of a layer: x, with ghosts where the problem reads them, and dL/dy. Nothing for a layer that has no
-  /// factors. Asynchronous on `exec`. @pre views as the problem says
+  /// Adds one region of a layer: x, with ghosts where the problem reads them, and dL/dy. Does nothing for a layer
+  /// without factors. Asynchronous on `exec`. @pre views as the problem says
   void add(const Exec& exec, int layer, const local::ConvolutionProblem& problem, const View& x, const View& dy);
   /// All sums become 0, over 0 samples. Asynchronous on `exec`.
   void clear(const Exec& exec);

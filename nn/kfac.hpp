@@ -18,8 +18,8 @@
 //   G = mean over samples and positions of g gᵀ;
 //   V = (G + sqrt(λ)/π 1)⁻¹ ∇W (A + π sqrt(λ) 1)⁻¹,  π² = (tr A / columns) / (tr G / rows).
 // A and G are running averages: with decay min(1 - 1/t, decay), t = 1 for the first mini-batch that enters. The
-// gradients become ν V, with ν = min(1, sqrt(kl_clip / (rate² Σ ⟨V, ∇W⟩))). The targets are those of the data (empirical
-// Fisher matrix). Other layers keep their gradients. Weight decay of SGD is added after the preconditioning.
+// gradients become ν V, with ν = min(1, sqrt(kl_clip / (rate² Σ ⟨V, ∇W⟩))). The targets are those of the data: the
+// empirical Fisher matrix. Other layers keep their gradients. Weight decay of SGD is added after the preconditioning.
 //
 // Sources: Martens and Grosse, "Optimizing neural networks with Kronecker-factored approximate curvature", ICML 2015,
 // sections 3 (factors), 5 (averages), 6.3 (π). Grosse and Martens, "A Kronecker-factored approximate Fisher matrix for
