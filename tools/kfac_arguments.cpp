@@ -1,6 +1,7 @@
 #include <aloni/core/config.hpp>
 #include <aloni/tools/factor_solver.hpp>
 #include <aloni/tools/kfac_arguments.hpp>
+#include <aloni/tools/model_argument.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/together.hpp>
 

@@ -16,35 +16,48 @@ struct CopyPatches {
   Index first;
   bool ones;
 
-  /// The channels of one element of the kernel.
-  KOKKOS_FUNCTION void tap(const Index row, const Index k) const {
-    using To = parameter_type_t<T>;
-    Index o = first + row;
-    const Index iw = o % p.output[2] * p.stride[2] + k % p.kernel[2] * p.dilation[2] + p.offset[2];
+  /// Input index of the first kernel element in each dimension, by the number of an output pixel, and the sample.
+  struct Place {
+    Index n, d, h, w;
+  };
+  KOKKOS_FUNCTION Place place(Index o) const {
+    Place at{};
+    at.w = o % p.output[2] * p.stride[2] + p.offset[2];
     o /= p.output[2];
-    const Index ih = o % p.output[1] * p.stride[1] + k / p.kernel[2] % p.kernel[1] * p.dilation[1] + p.offset[1];
+    at.h = o % p.output[1] * p.stride[1] + p.offset[1];
     o /= p.output[1];
-    const Index id = o % p.output[0] * p.stride[0] + k / (p.kernel[2] * p.kernel[1]) * p.dilation[0] + p.offset[0];
-    const Index n = o / p.output[0];
-    To* const to = rows.data + row * rows.stride + k * p.channels;
-    if (id < 0 || id >= p.input[0] || ih < 0 || ih >= p.input[1] || iw < 0 || iw >= p.input[2]) {
+    at.d = o % p.output[0] * p.stride[0] + p.offset[0];
+    at.n = o / p.output[0];
+    return at;
+  }
+  /// The channels of one element of the kernel.
+  KOKKOS_FUNCTION void tap(const Place& at, const Index kd, const Index kh, const Index kw,
+                           parameter_type_t<T>* const to) const {
+    using To = parameter_type_t<T>;
+    const Index d = at.d + kd * p.dilation[0], h = at.h + kh * p.dilation[1], w = at.w + kw * p.dilation[2];
+    if (d < 0 || d >= p.input[0] || h < 0 || h >= p.input[1] || w < 0 || w >= p.input[2]) {
       for (Index c = 0; c < p.channels; ++c) to[c] = To(0);
     } else {
-      for (Index c = 0; c < p.channels; ++c) to[c] = static_cast<To>(x(n, id, ih, iw, c));
+      for (Index c = 0; c < p.channels; ++c) to[c] = static_cast<To>(x(at.n, d, h, w, c));
     }
   }
   KOKKOS_FUNCTION void one(const Index row) const {
     if (ones) rows.data[row * rows.stride + rows.columns - 1] = parameter_type_t<T>(1);
   }
-  /// A row on a host, an element of the kernel in a row on a device.
+  /// A row on a host, whose place is then computed once; an element of the kernel in a row on a device.
   KOKKOS_FUNCTION void operator()(const Index i) const {
-    const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2];
     if constexpr (runs_on_host<Exec>) {
-      for (Index k = 0; k < taps; ++k) tap(i, k);
+      const Place at = place(first + i);
+      parameter_type_t<T>* to = rows.data + i * rows.stride;
+      for (Index kd = 0; kd < p.kernel[0]; ++kd)
+        for (Index kh = 0; kh < p.kernel[1]; ++kh)
+          for (Index kw = 0; kw < p.kernel[2]; ++kw, to += p.channels) tap(at, kd, kh, kw, to);
       one(i);
     } else {
-      tap(i / taps, i % taps);
-      if (i % taps == 0) one(i / taps);
+      const Index taps = p.kernel[0] * p.kernel[1] * p.kernel[2], row = i / taps, k = i % taps;
+      tap(place(first + row), k / (p.kernel[2] * p.kernel[1]), k / p.kernel[2] % p.kernel[1], k % p.kernel[2],
+          rows.data + row * rows.stride + k * p.channels);
+      if (k == 0) one(row);
     }
   }
 };
