@@ -23,9 +23,9 @@ sys.dont_write_bytecode = True
 from figures.run import ROOT, aloni
 
 TUNED = {
-    "sgd": {"--learning-rate": ["0.02", "0.05", "0.1", "0.2"], "--momentum": ["0.9"], "--weight-decay": ["0", "5e-4"]},
-    "kfac": {"--learning-rate": ["0.01", "0.02", "0.05"], "--momentum": ["0.9"], "--weight-decay": ["0", "5e-4"],
-             "--kfac-damping": ["0.01", "0.03", "0.1"], "--kfac-clip": ["1e-3", "1e-2"]},
+    "sgd": {"--learning-rate": ["0.01", "0.02", "0.05", "0.1"], "--momentum": ["0.9"], "--weight-decay": ["0", "5e-4"]},
+    "kfac": {"--learning-rate": ["0.02", "0.05", "0.1"], "--momentum": ["0.9"], "--kfac-damping": ["0.03", "0.1"],
+             "--kfac-clip": ["3e-4", "1e-3"]},
 }
 
 
@@ -84,8 +84,8 @@ def main():
     parser.add_argument("--data", required=True, help="folder with the four files of MNIST")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/host")
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--budgets", type=int, nargs="+", default=[400, 600, 800, 1000, 1200, 1500, 2000, 2500])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4])
+    parser.add_argument("--budgets", type=int, nargs="+", default=[500, 700, 960, 1200, 1600])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3])
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--targets", type=float, nargs="+", default=[0.985, 0.99])
     parser.add_argument("--turns", type=int, default=3, help="alternating runs for the time of a step")

@@ -58,8 +58,6 @@ inline std::vector<double> with_diagonal(std::vector<double> matrix, Index order
 
 }  // namespace detail
 
-using detail::square;
-
 template <class T, class Exec>
 Kfac<T, Exec>::Kfac(const comm::Communicator& comm, const Queue<Exec>& queue, const NetworkDescription& network,
                     const std::vector<LayerSplit>& splits, const AllParameters& parameters, const KfacOptions& options)
@@ -75,7 +73,7 @@ Kfac<T, Exec>::Kfac(const comm::Communicator& comm, const Queue<Exec>& queue, co
   for (const KfacLayer& layer : plan_.layers) {
     names_.push_back(network.layers[static_cast<std::size_t>(layer.layer)].name);
     for (const Index order : {layer.columns, layer.rows})
-      triangles += (square(order) + static_cast<std::size_t>(order)) / 2;
+      triangles += (detail::square(order) + static_cast<std::size_t>(order)) / 2;
     largest = std::max(largest, static_cast<std::size_t>(layer.rows * layer.columns));
   }
   packed_.resize(triangles);
@@ -88,9 +86,10 @@ Kfac<T, Exec>::Kfac(const comm::Communicator& comm, const Queue<Exec>& queue, co
       end += static_cast<std::size_t>(layer.rows * layer.columns);
       if (rank != comm.rank()) continue;
       const auto factor = [&](Index order) {
-        return Factor{.order = order,
-                      .average = Matrix(square(order), 0.0),
-                      .inverse = Flat(Kokkos::view_alloc(queue.space(), "aloni::nn::kfac_inverse"), square(order))};
+        return Factor{
+            .order = order,
+            .average = Matrix(detail::square(order), 0.0),
+            .inverse = Flat(Kokkos::view_alloc(queue.space(), "aloni::nn::kfac_inverse"), detail::square(order))};
       };
       owned_.push_back({.layer = i, .a = factor(layer.columns), .g = factor(layer.rows)});
     }
@@ -164,7 +163,7 @@ void Kfac<T, Exec>::sum_over_ranks(const Queue<Exec>& queue) {
   auto owned = owned_.begin();
   each_triangle([&](std::size_t i, std::size_t begin, Index order) {
     const std::size_t from = to;
-    to += (square(order) + static_cast<std::size_t>(order)) / 2;
+    to += (detail::square(order) + static_cast<std::size_t>(order)) / 2;
     if (owned == owned_.end() || owned->layer != i) return;
     const bool is_a = begin == sums_.begin_of_a(i);
     const double positions = is_a ? 1 : static_cast<double>(plan_.layers[i].positions);
@@ -209,9 +208,9 @@ void Kfac<T, Exec>::fetch() {
     for (Factor* const factor : {&owned.a, &owned.g}) {
       if (!factor->pending.valid()) continue;
       factor->next = factor->pending.get();
-      if (factor->next.size() != square(factor->order))
+      if (factor->next.size() != detail::square(factor->order))
         throw InvalidArgument("aloni::nn::Kfac", "elements of an inverse", std::to_string(factor->next.size()),
-                              std::to_string(square(factor->order)) + ", as the solver got");
+                              std::to_string(detail::square(factor->order)) + ", as the solver got");
     }
   }
 }
@@ -303,7 +302,7 @@ void Kfac<T, Exec>::archive_matrix(checkpoint::Archive& archive, const std::stri
   checkpoint::TensorSource tensor{name, ElementType::float64, extents, {}};
   tensor.blocks = comm_.size();  // every rank has other layers
   if (values) {
-    values->resize(square(order));
+    values->resize(detail::square(order));
     tensor.kept = views::whole(extents);
     tensor.own = {views::whole(extents)};
   }

@@ -79,7 +79,7 @@ void assign_owners(std::vector<KfacLayer>& layers, int ranks) {
   }
 }
 
-void check_split(const LayerDescription& layer, const LayerSplit& split) {
+void check_whole_weights(const LayerDescription& layer, const LayerSplit& split) {
   if (split.grid[views::Dim::channel] == 1 && split.filters == 1) return;
   throw Unsupported("aloni::nn::Kfac", layer.name, "split " + to_string(split),
                     "splits of samples and space only, as K-FAC needs all weights of a filter on one rank; or SGD "
@@ -140,7 +140,7 @@ KfacPlan plan_kfac(const NetworkDescription& network, const std::vector<LayerSpl
       plan.plain.push_back(tensor.layer);
       continue;
     }
-    check_split(layer, splits[l]);
+    check_whole_weights(layer, splits[l]);
     const auto& y = outputs[l].values;
     const Index rows = tensor.extents.values[0];
     plan.layers.push_back({.layer = tensor.layer,
