@@ -1,6 +1,6 @@
 #pragma once
-// The time of a task graph on a machine, by a discrete-event walk. Workers take tasks, and tiles travel, by the rules of
-// a real run: queues of ready tasks ordered by critical path (tasks/runtime.hpp), tiles on request, with the state
+// The time of a task graph on a machine, by a discrete-event walk. Workers take tasks, and tiles travel, by the rules
+// of a real run: queues of ready tasks ordered by critical path (tasks/runtime.hpp), tiles on request, with the state
 // machine that real ranks use (tasks/tile_requests.hpp).
 //
 //   const CholeskyRule rule(64, 512);
@@ -12,10 +12,11 @@
 //
 // Use simulate.hpp instead for a step of a network.
 //
-// Links. A rank has one communication thread. It is busy for seconds_per_message for each message that it sends. Between
-// ranks that share memory the receiver's thread copies the tile. Other tiles pass the port of their sender one after
-// the other, and then the port of their receiver: a rank has a port for messages within its node, and a node has one for
-// messages to other nodes. The head of a message takes the latency, its bytes pass each port at seconds_per_byte.
+// Links. A rank has one communication thread. It is busy for seconds_per_message for each message that it sends.
+// Between ranks that share memory the receiver's thread copies the tile. Other tiles pass the port of their sender one
+// after the other, and then the port of their receiver: a rank has a port for messages within its node, and a node has
+// one for messages to other nodes. The head of a message takes the latency, its bytes pass each port at
+// seconds_per_byte.
 //
 // Not simulated: that the communication thread and the workers may share a core, that kernels slow down each other
 // beyond the measured times, and that idle workers need time to wake up.
@@ -83,8 +84,8 @@ struct SimulatedTasks {
   double least_seconds() const;
 };
 
-/// Throws InvalidArgument for wrong numbers of ranks or workers, for an owner that is no rank, for a time or a size that
-/// is negative or not finite, for a rule whose successors and predecessors disagree, and as description_of().
+/// Throws InvalidArgument for wrong numbers of ranks or workers, for an owner that is no rank, for a time or a size
+/// that is negative or not finite, for a rule whose successors and predecessors disagree, and as description_of().
 /// Throws Unsupported if a task reads a tile of another rank that is not in its last version, as a real run does.
 SimulatedTasks simulate_tasks(const tasks::TaskRule& rule, const TasksOnRanks& run, const Machine& machine,
                               const TaskSimulationOptions& options = {});

@@ -43,11 +43,12 @@ TileKernel kernel_of(const tasks::Task& task, const views::TileDistribution& til
 
 class TileKernelTimes {
  public:
-  /// `machine` outlives this object. Of several tables with tiles, the one counts in which about as many cores of a node
-  /// computed. @pre ranks_per_node, workers ≥ 1. Throws InvalidArgument as MachineKernels does.
+  /// `machine` outlives this object. Of several tables with tiles, the one counts in which about as many cores of a
+  /// node computed. @pre ranks_per_node, workers ≥ 1. Throws InvalidArgument as MachineKernels does.
   TileKernelTimes(const Machine& machine, int ranks_per_node, int workers);
-  /// Source: measured also if the rate follows from measured tiles of other sizes. The rate is then interpolated between
-  /// the next smaller and the next larger one, by the logarithm of the flops; outside it is that of the nearest.
+  /// Source: measured also if the rate follows from measured tiles of other sizes. The rate is then interpolated
+  /// between the next smaller and the next larger one, by the logarithm of the flops; outside it is that of the
+  /// nearest.
   Estimate of(const TileKernel& kernel) const;
 
  private:

@@ -18,8 +18,8 @@ struct KernelShape {
   Index rows = 1, columns = 1, inner = 1;
 };
 
-/// Seconds of single calls, sorted. `workers` threads call the kernel at the same time, each with one thread of BLAS, as
-/// in a factorisation. Each call takes other tiles, of several megabytes together, so that they come from the caches
+/// Seconds of single calls, sorted. `workers` threads call the kernel at the same time, each with one thread of BLAS,
+/// as in a factorisation. Each call takes other tiles, of several megabytes together, so that they come from the caches
 /// where the tiles of a factorisation would be. The first calls are not timed.
 /// It ends after `seconds` and at least five calls of each worker.
 /// @pre a kernel of cholesky() or lu(); the shape is ≥ 1 and < 2^31; columns == rows for potrf, getrf and syrk

@@ -217,8 +217,7 @@ void SimulateFactorisationCommand::run() const {
   if (ranks_per_node_ > 0) machine.ranks_per_node = static_cast<int>(ranks_per_node_);
   std::vector<Case> cases;
   const std::vector<std::int64_t> rank_counts = parse_integers(ranks_, 1, most_factorising_ranks).value();
-  for (const std::int64_t ranks : rank_counts)
-    cases.push_back(simulate(machine, static_cast<int>(ranks)));
+  for (const std::int64_t ranks : rank_counts) cases.push_back(simulate(machine, static_cast<int>(ranks)));
   fmt::print("{}", to_text(machine, cases));
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
     throw FileError(command_name, "standard output", "cannot be written", "a device with free space for the results");

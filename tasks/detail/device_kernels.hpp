@@ -1,6 +1,6 @@
 #pragma once
-// The kernels of tasks on tiles in the memory of a device, and the copies of tiles. The device is the present one of the
-// calling thread, which Kokkos chooses for the thread that starts it. cuda_kernels.cpp calls cuBLAS and cuSOLVER.
+// The kernels of tasks on tiles in the memory of a device, and the copies of tiles. The device is the present one of
+// the calling thread, which Kokkos chooses for the thread that starts it. cuda_kernels.cpp calls cuBLAS and cuSOLVER.
 // Builds without a device have no_cuda_kernels.cpp, where device_refusal() gives the reason.
 #include <aloni/tasks/detail/tile_kernels.hpp>
 

@@ -1,7 +1,7 @@
 #pragma once
 // A device made of host memory: emulated_cuda.cpp defines the functions of CUDA, cuBLAS and cuSOLVER that
-// tasks/detail/cuda_kernels.cpp calls. Work of a stream runs when somebody waits for the stream, so a missing wait gives
-// wrong numbers. Pointers of the host in place of those of the device are errors.
+// tasks/detail/cuda_kernels.cpp calls. Work of a stream runs when somebody waits for the stream, so a missing wait
+// gives wrong numbers. Pointers of the host in place of those of the device are errors.
 #include <cstddef>
 
 namespace aloni::test {

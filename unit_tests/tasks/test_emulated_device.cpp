@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-
 namespace aloni::tasks {
 namespace test_emulated_device {
 
