@@ -21,14 +21,16 @@ namespace aloni::model {
 namespace {
 
 using detail::TaskNumber;
+using TileNumber = tasks::TileKey;  ///< index of an Output
 using tasks::detail::ReadyTask;
 using Tiles = tasks::TileRequests;
 
 constexpr const char* operation = "aloni::model::simulate_tasks";
 constexpr double request_bytes = sizeof(tasks::TileRequest);
 
-/// The tile that a task writes, and the tasks that read it.
+/// The tile that a task writes, and the tasks of other ranks that read it.
 struct Output {
+  TaskNumber writer = 0;
   std::vector<TaskNumber> readers = {};                         ///< by rank
   std::vector<std::pair<int, std::size_t>> first_of_rank = {};  ///< by rank: its first reader
   double path = 0;                                              ///< longest path that ends with the task that writes it
@@ -64,7 +66,7 @@ struct RankState {
   Tiles tiles;
   std::unique_ptr<tasks::detail::ReadyQueue[]> queues;  ///< of the workers
   std::vector<Worker> workers;
-  std::unordered_map<TaskNumber, Index> uses = {};  ///< of copies, by tasks that have not run
+  std::unordered_map<TileNumber, Index> uses = {};  ///< of copies, by tasks that have not run
   Index left = 0;                                   ///< tasks that have not ended
   std::size_t next_worker = 0;                      ///< that gets the tasks which an arriving tile releases
   double thread_free = 0;                           ///< end of the work of the communication thread
@@ -74,7 +76,7 @@ struct RankState {
 /// A tile on its way.
 struct Transfer {
   int from = 0, to = 0;
-  TaskNumber tile = 0;
+  TileNumber tile = 0;
   double bytes = 0;
   LinkKind link = LinkKind::self;
   double ready = 0;  ///< the sender's thread has posted it
@@ -99,7 +101,7 @@ struct Event {
   };
   double time = 0;
   std::uint64_t order = 0;  ///< of equal times: that of their causes
-  TaskNumber key = 0;
+  std::uint64_t key = 0;    ///< task or tile
   std::int32_t rank = 0, other = 0;
   std::uint32_t transfer = 0;
   Kind kind{};
@@ -141,11 +143,9 @@ class Walk {
       act(r);
     }
     push_roots();
-    while (!events_.empty()) {
-      const Event event = events_.top();
-      events_.pop();
-      now_ = event.time;
-      happen(event);
+    while (const auto event = next_event()) {
+      now_ = event->time;
+      happen(*event);
     }
     finish();
     return std::move(result_);
@@ -154,12 +154,25 @@ class Walk {
  private:
   int size() const { return static_cast<int>(ranks_.size()); }
   RankState& state(int rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  Output& output_of(TileNumber tile) { return outputs_[static_cast<std::size_t>(tile)]; }
   SimulatedTasks::Rank& figures(int rank) { return result_.ranks[static_cast<std::size_t>(rank)]; }
 
   void add(double time, Event event) {
     event.time = time;
     event.order = ++order_;
-    events_.push(event);
+    if (collects_) {
+      first_events_.push_back(event);
+    } else {
+      events_.push(event);
+    }
+  }
+
+  std::optional<Event> next_event() {
+    const bool first = !first_events_.empty() && (events_.empty() || events_.top() > first_events_.back());
+    if (!first && events_.empty()) return std::nullopt;
+    const Event event = first ? first_events_.back() : events_.top();
+    first ? first_events_.pop_back() : events_.pop();
+    return event;
   }
 
   /// Each rank asks for all tiles that it reads before its tasks start, as RankRun does.
@@ -178,7 +191,10 @@ class Walk {
         if (const int reader = source_.owner(s); reader != owner) readers.emplace_back(reader, s);
       if (readers.empty()) continue;
       std::ranges::stable_sort(readers, {}, &std::pair<int, TaskNumber>::first);
-      Output& output = outputs_[t];
+      const TileNumber tile = outputs_.size();
+      tile_of_[t] = tile;
+      Output& output = outputs_.emplace_back();
+      output.writer = t;
       output.bytes = source_.bytes(t);
       for (const auto& [reader, s] : readers) {
         if (output.first_of_rank.empty() || output.first_of_rank.back().first != reader)
@@ -186,11 +202,15 @@ class Walk {
         output.readers.push_back(s);
       }
       for (const auto& [reader, first] : output.first_of_rank) {
-        state(reader).uses[t] = static_cast<Index>(output.readers_of(reader).size());
-        state(reader).tiles.need(t, owner);
+        state(reader).uses[tile] = static_cast<Index>(output.readers_of(reader).size());
+        state(reader).tiles.need(tile, owner);
       }
     }
+    // Millions of events on a thousand ranks. In the heap each would make every other event slower.
+    collects_ = true;
     for (int r = 0; r < size(); ++r) act(r);
+    collects_ = false;
+    std::ranges::sort(first_events_, std::greater<>());
   }
 
   void push_roots() {
@@ -267,7 +287,7 @@ class Walk {
     for (const TaskNumber s : found_) {
       if (source_.owner(s) == rank) {
         count_down(s, t, worker.path, released);
-      } else if (!outputs_.contains(t)) {
+      } else if (!tile_of_.contains(t)) {
         throw Unsupported(operation, to_string(source_.task(t)),
                           "read by other ranks before its tile has its last version",
                           "other ranks to read last versions only");
@@ -306,13 +326,13 @@ class Walk {
   }
 
   void send_output(int rank, TaskNumber t, double path) {
-    const auto found = outputs_.find(t);
-    if (found == outputs_.end()) return;
-    Output& output = found->second;
+    const auto found = tile_of_.find(t);
+    if (found == tile_of_.end()) return;
+    Output& output = output_of(found->second);
     output.path = path;
     std::vector<int> clients;
     for (const auto& [reader, first] : output.first_of_rank) clients.push_back(reader);
-    state(rank).tiles.produced(t, clients);
+    state(rank).tiles.produced(found->second, clients);
   }
 
   void release_copies(int rank, TaskNumber t) {
@@ -321,7 +341,8 @@ class Walk {
     inputs_.clear();
     source_.append_inputs(t, rank, inputs_);
     for (const TaskNumber input : inputs_) {
-      const auto uses = r.uses.find(input);
+      const auto tile = tile_of_.find(input);
+      const auto uses = tile == tile_of_.end() ? r.uses.end() : r.uses.find(tile->second);
       if (uses == r.uses.end()) {
         throw InvalidArgument(operation, "rule",
                               to_string(source_.task(t)) + " reads the tile of " + to_string(source_.task(input)) +
@@ -330,7 +351,7 @@ class Walk {
       }
       if (--uses->second > 0) continue;
       r.uses.erase(uses);
-      r.tiles.released(input);
+      r.tiles.released(tile->second);
     }
   }
 
@@ -369,7 +390,7 @@ class Walk {
           deliver(rank, action.tile);
           break;
         case Kind::free_copy:
-          state(rank).copies -= outputs_.at(action.tile).bytes;
+          state(rank).copies -= output_of(action.tile).bytes;
           break;
         case Kind::served:
         case Kind::finished:
@@ -381,7 +402,7 @@ class Walk {
   void send(int rank, tasks::TileAction& action) {
     const LinkKind kind = link(rank, action.rank);
     const double ready = post(rank, costs(kind).seconds_per_message);
-    const double bytes = outputs_.at(action.tile).bytes;
+    const double bytes = output_of(action.tile).bytes;
     figures(rank).bytes_sent += bytes;
     Transfer transfer{.from = rank,
                       .to = action.rank,
@@ -444,11 +465,11 @@ class Walk {
   }
 
   /// Releases the tasks of the rank that wait for the tile.
-  void deliver(int rank, TaskNumber tile) {
+  void deliver(int rank, TileNumber tile) {
     RankState& r = state(rank);
-    const Output& output = outputs_.at(tile);
+    const Output& output = output_of(tile);
     std::vector<ReadyTask> released;
-    for (const TaskNumber reader : output.readers_of(rank)) count_down(reader, tile, output.path, released);
+    for (const TaskNumber reader : output.readers_of(rank)) count_down(reader, output.writer, output.path, released);
     if (released.empty()) return;
     r.queues[r.next_worker++ % r.workers.size()].push(released);
     wake(rank);
@@ -512,12 +533,15 @@ class Walk {
   int workers_;
   MachineDescription description_;
   std::vector<RankState> ranks_;
-  std::vector<Port> ports_;  ///< of ranks, then of nodes
-  std::unordered_map<TaskNumber, Output> outputs_;
+  std::vector<Port> ports_;                             ///< of ranks, then of nodes
+  std::vector<Output> outputs_;                         ///< tiles that other ranks read
+  std::unordered_map<TaskNumber, TileNumber> tile_of_;  ///< by their writer
   std::unordered_map<TaskNumber, Waiting> waiting_;
   std::unordered_map<TaskNumber, TaskNumber> before_;  ///< the task before each one on the longest path
   TaskNumber last_of_path_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  std::vector<Event> first_events_;  ///< the requests before the first task, the last one first
+  bool collects_ = false;            ///< events belong to them
   std::uint64_t order_ = 0;
   double now_ = 0;
   std::vector<Transfer> transfers_;

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kernel_seconds_name = "aloni::tasks::kernel_seconds";
 constexpr std::size_t pool_bytes = std::size_t{8} << 20;  // above the second-level cache of a core
-constexpr std::size_t least_tiles = 3;
+constexpr std::size_t least_tiles = 3, most_tiles = 256;
 constexpr int least_calls = 5;
 
 template <class T>
@@ -24,7 +24,7 @@ class Pool {
  public:
   Pool(Index rows, Index columns) : rows_(static_cast<int>(rows)), columns_(static_cast<int>(columns)) {
     const auto elements = static_cast<std::size_t>(rows * columns);
-    const std::size_t tiles = std::max(least_tiles, pool_bytes / (elements * sizeof(T)));
+    const std::size_t tiles = std::clamp(pool_bytes / (elements * sizeof(T)), least_tiles, most_tiles);
     tiles_.assign(tiles, std::vector<T>(elements));
   }
   /// f(row, column) for each element of each tile.

@@ -1,6 +1,6 @@
 #pragma once
 // The tasks of a rule or a graph as numbers, for task_simulation.cpp: who runs a task, and which tasks of which ranks
-// wait for it. The number of a task also names the contents of its tile, as in a real run.
+// wait for it.
 #include <aloni/model/task_simulation.hpp>
 
 #include <cstdint>

@@ -33,7 +33,7 @@ void expect_counts(const SimulatedTasks::Rank& simulated, const RankReport& real
 /// Which rank serves which depends on the order of messages; the sums do not.
 TEST(SimulatedRanks, RequestAndSendAsManyTilesAsRealOnes) {
   const auto comm = aloni::test::make_communicator();
-  for (const auto [n, tile] : {std::pair<Index, Index>{65, 16}, {100, 10}, {30, 40}}) {
+  for (const auto& [n, tile] : {std::pair<Index, Index>{65, 16}, {100, 10}, {30, 40}}) {
     SCOPED_TRACE(std::to_string(n) + " rows in tiles of " + std::to_string(tile));
     const TileDistribution d(n, n, tile, squarest_grid(comm.size()));
     const TasksOnRanks run{
