@@ -117,21 +117,30 @@ double bytes_of(const TileKernel& k) {
   }
 }
 
-TileKernel kernel_of(const tasks::Task& task, const views::TileDistribution& tiles, nn::ElementType type) {
-  TileKernel kernel{task.kernel, type, tiles.height(task.row), tiles.width(task.column), 0};
+std::vector<TileKernel> kernels_of(const tasks::Task& task, const views::TileDistribution& tiles,
+                                   nn::ElementType type) {
+  const Index height = tiles.height(task.row), width = tiles.width(task.column);
+  const Index diagonal = tiles.diagonal_row(task.column);
+  // Rows of a tile below the diagonal block of its column.
+  const Index below = height - width - (tiles.first_column(task.column) - tiles.first_row(diagonal));
+  const auto with_rows_below = [&](const TileKernel& block, Kernel kernel) {
+    std::vector<TileKernel> both{block};
+    if (task.row == diagonal && below > 0) both.push_back({kernel, type, below, width, block.inner});
+    return both;
+  };
   switch (task.kernel) {
     case Kernel::potrf:
+      return with_rows_below({Kernel::potrf, type, width, width, width}, Kernel::trsm);
+    case Kernel::syrk:
+      return with_rows_below({Kernel::syrk, type, width, width, tiles.width(task.step)}, Kernel::gemm);
     case Kernel::getrf:
-      kernel.inner = kernel.columns;
-      return kernel;
+      return {{Kernel::getrf, type, height, width, width}};
     case Kernel::trsm:
     case Kernel::trsm_row:
-    case Kernel::syrk:
     case Kernel::gemm:
-      kernel.inner = tiles.width(task.step);
-      return kernel;
+      return {{task.kernel, type, height, width, tiles.width(task.step)}};
     default:
-      throw Unsupported("aloni::model::kernel_of", "task", to_string(task),
+      throw Unsupported("aloni::model::kernels_of", "task", to_string(task),
                         "a task of cholesky() or lu(); for other graphs write TasksOnRanks::seconds");
   }
 }
@@ -199,10 +208,13 @@ TasksOnRanks factorisation_on(const views::TileDistribution& tiles, nn::ElementT
   };
   const auto known = std::make_shared<std::unordered_map<TileKernel, double, Shape>>();
   run.seconds = [tiles, type, &kernels, known](const tasks::Task& task) {
-    const TileKernel kernel = kernel_of(task, tiles, type);
-    const auto found = known->find(kernel);
-    if (found != known->end()) return found->second;
-    return known->emplace(kernel, kernels.of(kernel).seconds).first->second;
+    double seconds = 0;
+    for (const TileKernel& kernel : kernels_of(task, tiles, type)) {
+      const auto [at, is_new] = known->try_emplace(kernel);
+      if (is_new) at->second = kernels.of(kernel).seconds;
+      seconds += at->second;
+    }
+    return seconds;
   };
   return run;
 }

@@ -8,6 +8,7 @@
 #include <aloni/nn/data/augmentation.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
+#include <aloni/nn/kfac_options.hpp>
 #include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/metrics.hpp>
@@ -57,6 +58,9 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   Optimiser optimiser = SgdOptions{};  ///< with the initial learning rate
   UpdateOptions update = {};
+  /// K-FAC preconditions the gradients before each update (nn/kfac.hpp). Requires an optimiser of kind sgd and
+  /// GradientReduction::all. Throws Unsupported otherwise, and for layers with split channels or filters.
+  std::optional<KfacOptions> kfac = {};
   /// Multiplies the rate of the optimiser. PlateauSchedule and the early stop observe the loss of the test set after
   /// each epoch, or without a test set the mean training loss.
   LearningRate schedule = {};
@@ -85,9 +89,9 @@ struct TrainOptions {
   /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. With recompute "auto" the blocks
   /// are chosen to meet it (nn/plan/choose_recomputation.hpp). Throws InvalidArgument on all ranks if they cannot.
   Index memory_limit = 0;
-  /// NetworkOptions::bucket_bytes, chunk_bytes and largest_overhead; empty: the constants of the library. A cost model
-  /// may know better ones for a machine (model/step_limits.hpp).
-  std::optional<Index> bucket_bytes = {}, chunk_bytes = {};
+  /// NetworkOptions::bucket_bytes, chunk_bytes, direct_bytes and largest_overhead; empty: the constants of the library.
+  /// A machine file may know better ones (model/step_limits.hpp).
+  std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
   std::optional<double> largest_overhead = {};
   /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
   Index sample_results = 0;
