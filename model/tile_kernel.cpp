@@ -54,19 +54,22 @@ std::optional<TileKernel> parse_key(std::string_view key) {
   return {};
 }
 
-/// The rate of a kernel as a share of that of gemm, for the roofline: measured with tiles of 256 rows of double on one
+/// The rate of a kernel as a share of that of gemm, for the roofline: measured with tiles of 320 rows of double on one
 /// core of an AMD EPYC with OpenBLAS 0.3.21 (tasks/kernel_time.hpp).
 double share_of_gemm(Kernel kernel) {
   switch (kernel) {
     case Kernel::gemm:
       return 1;
     case Kernel::syrk:
-      return 0.9;
+      return 0.95;
     case Kernel::trsm:
+      return 0.83;
+    case Kernel::potrf:
+      return 0.69;
     case Kernel::trsm_row:
-      return 0.85;
+      return 0.59;
     default:
-      return 0.55;  // potrf and getrf
+      return 0.56;  // getrf
   }
 }
 
@@ -114,21 +117,30 @@ double bytes_of(const TileKernel& k) {
   }
 }
 
-TileKernel kernel_of(const tasks::Task& task, const views::TileDistribution& tiles, nn::ElementType type) {
-  TileKernel kernel{task.kernel, type, tiles.height(task.row), tiles.width(task.column), 0};
+std::vector<TileKernel> kernels_of(const tasks::Task& task, const views::TileDistribution& tiles,
+                                   nn::ElementType type) {
+  const Index height = tiles.height(task.row), width = tiles.width(task.column);
+  const Index diagonal = tiles.diagonal_row(task.column);
+  // Rows of a tile below the diagonal block of its column.
+  const Index below = height - width - (tiles.first_column(task.column) - tiles.first_row(diagonal));
+  const auto with_rows_below = [&](const TileKernel& block, Kernel kernel) {
+    std::vector<TileKernel> both{block};
+    if (task.row == diagonal && below > 0) both.push_back({kernel, type, below, width, block.inner});
+    return both;
+  };
   switch (task.kernel) {
     case Kernel::potrf:
+      return with_rows_below({Kernel::potrf, type, width, width, width}, Kernel::trsm);
+    case Kernel::syrk:
+      return with_rows_below({Kernel::syrk, type, width, width, tiles.width(task.step)}, Kernel::gemm);
     case Kernel::getrf:
-      kernel.inner = kernel.columns;
-      return kernel;
+      return {{Kernel::getrf, type, height, width, width}};
     case Kernel::trsm:
     case Kernel::trsm_row:
-    case Kernel::syrk:
     case Kernel::gemm:
-      kernel.inner = tiles.width(task.step);
-      return kernel;
+      return {{task.kernel, type, height, width, tiles.width(task.step)}};
     default:
-      throw Unsupported("aloni::model::kernel_of", "task", to_string(task),
+      throw Unsupported("aloni::model::kernels_of", "task", to_string(task),
                         "a task of cholesky() or lu(); for other graphs write TasksOnRanks::seconds");
   }
 }
@@ -196,10 +208,13 @@ TasksOnRanks factorisation_on(const views::TileDistribution& tiles, nn::ElementT
   };
   const auto known = std::make_shared<std::unordered_map<TileKernel, double, Shape>>();
   run.seconds = [tiles, type, &kernels, known](const tasks::Task& task) {
-    const TileKernel kernel = kernel_of(task, tiles, type);
-    const auto found = known->find(kernel);
-    if (found != known->end()) return found->second;
-    return known->emplace(kernel, kernels.of(kernel).seconds).first->second;
+    double seconds = 0;
+    for (const TileKernel& kernel : kernels_of(task, tiles, type)) {
+      const auto [at, is_new] = known->try_emplace(kernel);
+      if (is_new) at->second = kernels.of(kernel).seconds;
+      seconds += at->second;
+    }
+    return seconds;
   };
   return run;
 }

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace aloni::model {
 
@@ -37,9 +38,10 @@ double flops_of(const TileKernel& kernel);
 /// Bytes that it reads and writes, each tile once.
 double bytes_of(const TileKernel& kernel);
 
-/// The kernel of a task of cholesky() or lu() on a matrix with these tiles.
+/// The kernels of a task of cholesky() or lu() on a matrix with these tiles. On a tile that is taller than wide, the
+/// tasks of the diagonal block have a second kernel for the rows below it.
 /// Throws Unsupported for tasks of other graphs.
-TileKernel kernel_of(const tasks::Task& task, const views::TileDistribution& tiles, nn::ElementType type);
+std::vector<TileKernel> kernels_of(const tasks::Task& task, const views::TileDistribution& tiles, nn::ElementType type);
 
 class TileKernelTimes {
  public:

@@ -176,10 +176,10 @@ stage_tests-np2() { tests 2; }
 stage_tests-np4() { tests 4; }
 
 # compute-sanitizer slows kernels ten to a hundred times. This list has each kind of kernel once: packing and unpacking,
-# convolution, normalisation, pooling, resampling, loss, update, and whole steps.
+# convolution, normalisation, pooling, resampling, loss, update, whole steps, and a factorisation.
 sanitized=(test_local_convolution test_local_pooling test_local_resampling test_local_batch_norm
   test_local_group_norm test_local_layer_norm test_local_loss test_local_pointwise test_exchange test_redistribution
-  test_update test_recomputed_steps)
+  test_update test_recomputed_steps test_device_cholesky)
 
 sanitize() { # <tool> <options of it…>
   local tool=$1 ranks name seconds command words

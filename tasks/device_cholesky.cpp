@@ -110,21 +110,33 @@ DeviceReport cholesky_on_device(TileMatrix<T>& a, const RuntimeOptions& options)
   const auto run_task = [&](const Task& task, int worker) {
     detail::DeviceQueue& queue = queue_of(worker);
     const auto [kernel, i, j, k] = task;
+    const auto target = tiles.block(i, j);
+    // The tile row of the diagonal block of column j, and the block's first row within the tile.
+    const Index diagonal = d.diagonal_row(j);
+    const int first = static_cast<int>(d.first_column(j) - d.first_row(diagonal)), width = static_cast<int>(d.width(j));
+    const auto block = detail::rows_of(tiles.block(diagonal, k), first, width);
+    const auto below = i == diagonal ? detail::rows_below(target, first + width) : target;
     switch (kernel) {
       case Kernel::potrf:
-        return queue.potrf(tiles.block(k, k), {k, k}, k * d.tile());
+        queue.potrf(block, {i, j}, d.first_column(j));
+        if (below.rows > 0) queue.template trsm<T>('R', 'L', 'T', 'N', block, below);
+        break;
       case Kernel::trsm:
-        queue.template trsm<T>('R', 'L', 'T', 'N', tiles.block(k, k), tiles.block(i, k));
+        queue.template trsm<T>('R', 'L', 'T', 'N', block, target);
         break;
       case Kernel::syrk:
-        queue.template subtract_square<T>(tiles.block(j, k), tiles.block(j, j));
+        queue.template subtract_square<T>(block, detail::rows_of(target, first, width));
+        if (below.rows > 0) {
+          const auto column = detail::rows_below(tiles.block(i, k), first + width);
+          queue.template subtract_product<T>('N', column, 'T', block, below);
+        }
         break;
       default:
-        queue.template subtract_product<T>('N', tiles.block(i, k), 'T', tiles.block(j, k), tiles.block(i, j));
+        queue.template subtract_product<T>('N', tiles.block(i, k), 'T', block, target);
     }
     queue.finish();  // a task that follows may run on another stream
   };
-  const CholeskyRule rule(d.tile_rows(), d.tile());
+  const CholeskyRule rule(d);
   report.run = Runtime(rule, run_task, with_queues).run();
 
   start = trace_now();

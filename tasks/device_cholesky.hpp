@@ -24,7 +24,8 @@ struct DeviceReport {
 /// Replaces the lower triangle of `a` by L. All tiles are copied to the device that Kokkos uses, and back at the end.
 /// The result differs from that of cholesky() in its last bits, because the libraries of the device add in other
 /// orders. options.workers: host threads, each with a stream; 4 keep a device busy while one waits.
-/// @pre as many rows as columns, on one rank; options.owns and options.worker_scope are empty. Throws InvalidArgument.
+/// @pre as many rows as columns, on one rank; rows of a tile are a multiple of its columns; options.owns and
+/// options.worker_scope are empty. Throws InvalidArgument.
 /// Throws Unsupported in builds and processes without a device, for a matrix on several ranks, and if the tiles do not
 /// fit into the free memory of the device. Throws FactorisationError as cholesky(), and Error for an error of the
 /// device. After an error `a` is unchanged, if the copies to the host had not begun. Not collective.

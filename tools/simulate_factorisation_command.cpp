@@ -72,7 +72,8 @@ SimulateFactorisationCommand::SimulateFactorisationCommand(CLI::App& app)
   command_->add_option("--machine", machine_, machine_help())->type_name("NAME|FILE.json")->required()->take_last();
   add("--algorithm", algorithm_, "cholesky or lu", "NAME");
   add("--n", n_, "Rows of the matrix", "N")->required();
-  add("--tile", tile_, "Rows of a tile; 0: as the library chooses", "B");
+  add("--tile", tile_, "Columns of a tile; 0: as the library chooses", "B");
+  add("--tall", tall_, "Rows of a tile, as a multiple of its columns; 0: as the library chooses", "H");
   add("--ranks", ranks_, "Ranks, which fill the nodes; not those of mpirun; several: 1,2,4", "P,P,...");
   add("--workers", workers_, "Threads of each rank that run tasks", "W");
   add("--ranks-per-node", ranks_per_node_, "Ranks of a node; 0: those of the machine", "K");
@@ -90,8 +91,10 @@ void SimulateFactorisationCommand::check() const {
   check_range("--tile", tile_, 0, most_tile);
   if (tile_ > 0 && ceil_div(n_, tile_) > most_tiles) {
     refuse("--tile", std::to_string(tile_),
-           fmt::format("at least {} rows: at most {} tiles in a column", ceil_div(n_, most_tiles), most_tiles));
+           fmt::format("at least {} columns: at most {} tile columns", ceil_div(n_, most_tiles), most_tiles));
   }
+  check_range("--tall", tall_, 0, 1024);
+  if (is_lu() && tall_ > 1) refuse("--tall", std::to_string(tall_), "1 for lu, whose tiles are square");
   check_range("--workers", workers_, 1, most_workers);
   check_range("--ranks-per-node", ranks_per_node_, 0, most_factorising_ranks);
   const auto ranks = parse_integers(ranks_, 1, most_factorising_ranks);
@@ -107,24 +110,36 @@ void SimulateFactorisationCommand::check() const {
 }
 
 void SimulateFactorisationCommand::add_to(comm::ReplicatedValues& values) const {
-  values.add("--machine", machine_).add("--algorithm", algorithm_).add("--n", n_).add("--tile", tile_);
+  values.add("--machine", machine_)
+      .add("--algorithm", algorithm_)
+      .add("--n", n_)
+      .add("--tile", tile_)
+      .add("--tall", tall_);
   values.add("--ranks", ranks_).add("--workers", workers_).add("--ranks-per-node", ranks_per_node_);
   values.add("--precision", precision_);
   for (const auto& [option, path] : {std::pair("--json", json_), std::pair("--trace", trace_)})
     values.add(option, std::string(path.empty() ? "not given" : "given"));
 }
 
+views::TileShape SimulateFactorisationCommand::choose_tile(int workers) const {
+  if (is_lu()) return tile_ > 0 ? tile_ : std::max(tasks::suggested_lu_tile(n_, workers), ceil_div(n_, most_tiles));
+  views::TileShape tile = tasks::suggested_tile(n_, workers);
+  if (const Index columns = tile_ > 0 ? tile_ : ceil_div(n_, most_tiles); tile_ > 0 || columns > tile.columns)
+    tile = tasks::suggested_tile(n_, workers, columns);
+  if (tall_ > 0) tile.rows = tall_ * tile.columns;
+  return tile;
+}
+
 SimulateFactorisationCommand::Case SimulateFactorisationCommand::simulate(const model::Machine& machine,
                                                                           int ranks) const {
   const int workers = static_cast<int>(workers_);
-  Index tile = std::min(n_, tile_ > 0 ? tile_ : tasks::suggested_tile(n_, workers * ranks));
-  if (tile_ == 0) tile = std::max(tile, ceil_div(n_, most_tiles));
+  const views::TileShape tile = choose_tile(workers * ranks);
   const views::TileDistribution tiles(n_, n_, tile, views::squarest_grid(ranks));
   const std::unique_ptr<tasks::TaskRule> rule =
-      is_lu() ? std::unique_ptr<tasks::TaskRule>(std::make_unique<tasks::LuRule>(tiles.tile_rows(), tile))
-              : std::make_unique<tasks::CholeskyRule>(tiles.tile_rows(), tile);
-  if (const Index t = tiles.tile_rows(); !trace_.empty() && t * t * t / (is_lu() ? 3 : 6) > most_traced_tasks) {
-    throw InvalidArgument(command_name, "--trace", fmt::format("{} tiles in a column", t),
+      is_lu() ? std::unique_ptr<tasks::TaskRule>(std::make_unique<tasks::LuRule>(tiles))
+              : std::make_unique<tasks::CholeskyRule>(tiles);
+  if (const Index t = tiles.tile_columns(); !trace_.empty() && t * t * t / (is_lu() ? 3 : 6) > most_traced_tasks) {
+    throw InvalidArgument(command_name, "--trace", fmt::format("{} tile columns", t),
                           fmt::format("about {} tasks at most; use larger tiles", most_traced_tasks));
   }
   const nn::ElementType type = precision_of(precision_);
@@ -136,10 +151,9 @@ SimulateFactorisationCommand::Case SimulateFactorisationCommand::simulate(const 
   which.flops = n * n * n * (is_lu() ? 2. : 1.) / 3;
   which.result = model::simulate_tasks(*rule, run, machine, {.timeline = !trace_.empty()});
   // All kernels of full tiles have the source of these, up to the few at the border.
-  const Index last = tiles.tile_rows() - 1;
-  const tasks::Task update{tasks::Kernel::gemm, static_cast<std::int32_t>(last),
-                           static_cast<std::int32_t>(std::min<Index>(1, last)), 0};
-  which.measured = kernels.of(model::kernel_of(update, tiles, type)).source == model::KernelSource::measured;
+  const auto last = static_cast<std::int32_t>(tiles.tile_rows() - 1);
+  const tasks::Task task = rule->writer_of({{0, last, 0}, 1});
+  which.measured = kernels.of(kernels_of(task, tiles, type).front()).source == model::KernelSource::measured;
   return which;
 }
 
@@ -154,7 +168,7 @@ std::string SimulateFactorisationCommand::to_text(const model::Machine& machine,
   for (const Case& c : cases) {
     const model::SimulatedTasks& r = c.result;
     const auto tiles = r.tiles();
-    rows.push_back({std::to_string(c.ranks), std::to_string(c.tile), number_text(static_cast<double>(r.tasks)),
+    rows.push_back({std::to_string(c.ranks), to_string(c.tile), number_text(static_cast<double>(r.tasks)),
                     seconds_text(r.seconds), fmt::format("{:.4g}", 1e-9 * c.flops / r.seconds),
                     percent(r.parallel_efficiency()), percent(idle_of(r).most),
                     bytes_text(static_cast<Index>(r.bytes_sent())),
@@ -180,7 +194,8 @@ std::string SimulateFactorisationCommand::to_json(const model::Machine& machine,
     const Spread idle = idle_of(r);
     const auto tiles = r.tiles();
     json["cases"].push_back({{"ranks", c.ranks},
-                             {"tile", c.tile},
+                             {"tile_rows", c.tile.rows},
+                             {"tile_columns", c.tile.columns},
                              {"tasks", r.tasks},
                              {"seconds", r.seconds},
                              {"gflops", 1e-9 * c.flops / r.seconds},

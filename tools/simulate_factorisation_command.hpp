@@ -3,7 +3,7 @@
 // of ranks. Only arithmetic: neither the machine nor its ranks need exist.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/model/task_simulation.hpp>
-#include <aloni/nn/plan/step_plan.hpp>
+#include <aloni/views/tile_distribution.hpp>
 
 #include <cstdint>
 #include <string>
@@ -33,13 +33,15 @@ class SimulateFactorisationCommand {
   /// A matrix on some ranks, and what was predicted.
   struct Case {
     int ranks = 1;
-    Index tile = 1;
+    views::TileShape tile = 1;
     double flops = 0;
     bool measured = false;  ///< the times of kernels follow from measured ones
     model::SimulatedTasks result = {};
   };
 
   bool is_lu() const { return algorithm_ == "lu"; }
+  /// `workers`: of all ranks.
+  views::TileShape choose_tile(int workers) const;
   Case simulate(const model::Machine& machine, int ranks) const;
   std::string to_text(const model::Machine& machine, const std::vector<Case>& cases) const;
   std::string to_json(const model::Machine& machine, const std::vector<Case>& cases) const;
@@ -47,7 +49,7 @@ class SimulateFactorisationCommand {
 
   CLI::App* command_;
   std::string machine_, algorithm_ = "cholesky", ranks_ = "1", precision_ = "double", json_, trace_;
-  std::int64_t n_ = 0, tile_ = 0, workers_ = 1, ranks_per_node_ = 0;
+  std::int64_t n_ = 0, tile_ = 0, tall_ = 0, workers_ = 1, ranks_per_node_ = 0;
 };
 
 }  // namespace aloni::tools

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 
 namespace test_simulated_ranks {
@@ -33,20 +34,25 @@ void expect_counts(const SimulatedTasks::Rank& simulated, const RankReport& real
 /// Which rank serves which depends on the order of messages; the sums do not.
 TEST(SimulatedRanks, RequestAndSendAsManyTilesAsRealOnes) {
   const auto comm = aloni::test::make_communicator();
-  for (const auto& [n, tile] : {std::pair<Index, Index>{65, 16}, {100, 10}, {30, 40}}) {
+  for (const auto& [n, tile, height] : {std::array<Index, 3>{65, 16, 1}, {100, 10, 1}, {30, 40, 1}, {130, 10, 3}}) {
     SCOPED_TRACE(std::to_string(n) + " rows in tiles of " + std::to_string(tile));
-    const TileDistribution d(n, n, tile, squarest_grid(comm.size()));
-    const TasksOnRanks run{
-        .ranks = comm.size(),
-        .workers = 2,
-        .owner = [&](const TileId& t) { return d.owner(t.tile()); },
-        .bytes = [&](const TileId& t) { return 8 * static_cast<double>(d.height(t.row) * d.width(t.column)); }};
-    TileMatrix<double> a(d, TilePart::lower, comm.rank()), b(d, TilePart::whole, comm.rank());
-    for (TileMatrix<double>* const matrix : {&a, &b}) matrix->fill([&](Index i, Index j) { return element(i, j, n); });
+    const TileDistribution square(n, n, tile, squarest_grid(comm.size()));
+    const TileDistribution d(n, n, {height * tile, tile}, squarest_grid(comm.size()));
+    const auto run_of = [&](const TileDistribution& tiles) {
+      return TasksOnRanks{
+          .ranks = comm.size(),
+          .workers = 2,
+          .owner = [&](const TileId& t) { return tiles.owner(t.tile()); },
+          .bytes =
+              [&](const TileId& t) { return 8 * static_cast<double>(tiles.height(t.row) * tiles.width(t.column)); }};
+    };
+    TileMatrix<double> a(d, TilePart::lower, comm.rank()), b(square, TilePart::whole, comm.rank());
+    for (TileMatrix<double>* const matrix : {&a, &b})
+      matrix->fill([n = n](Index i, Index j) { return element(i, j, n); });
     const RankReport reports[] = {cholesky(comm, a, {.workers = 2}), lu(comm, b, {.workers = 2})};
     const SimulatedTasks simulated[] = {
-        simulate_tasks(CholeskyRule(d.tile_rows(), tile), run, aloni::model::generic_machine()),
-        simulate_tasks(LuRule(d.tile_rows(), tile), run, aloni::model::generic_machine())};
+        simulate_tasks(CholeskyRule(d), run_of(d), aloni::model::generic_machine()),
+        simulate_tasks(LuRule(square), run_of(square), aloni::model::generic_machine())};
     for (int i = 0; i < 2; ++i) {
       expect_counts(simulated[i].ranks[static_cast<std::size_t>(comm.rank())], reports[i]);
       const double payloads =

@@ -4,6 +4,7 @@
 #include <aloni/tasks/cholesky.hpp>
 #include <aloni/tasks/lu.hpp>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -13,6 +14,7 @@ namespace aloni::model {
 namespace test_tile_kernel {
 
 using tasks::Kernel;
+using testing::ElementsAre;
 using views::TileDistribution;
 
 TileKernel gemm(Index rows, nn::ElementType type = nn::ElementType::float64) {
@@ -32,7 +34,8 @@ double total_flops(const Rule& rule, const TileDistribution& tiles) {
   double sum = 0;
   for (const tasks::TileId& tile : rule.tiles())
     for (std::int32_t version = 1; version <= rule.writes(tile); ++version)
-      sum += flops_of(kernel_of(rule.writer_of({tile, version}), tiles, nn::ElementType::float64));
+      for (const TileKernel& kernel : kernels_of(rule.writer_of({tile, version}), tiles, nn::ElementType::float64))
+        sum += flops_of(kernel);
   return sum;
 }
 
@@ -40,19 +43,30 @@ double total_flops(const Rule& rule, const TileDistribution& tiles) {
 TEST(TileKernel, FlopsOfAllTasksAreThoseOfTheFactorisation) {
   for (const Index tile : {7, 10, 100, 33}) {
     const TileDistribution d(100, 100, tile);
-    EXPECT_NEAR(total_flops(tasks::CholeskyRule(d.tile_rows(), tile), d), 1e6 / 3, 1e-3) << tile;
-    EXPECT_NEAR(total_flops(tasks::LuRule(d.tile_rows(), tile), d), 2e6 / 3, 1e-3) << tile;
+    EXPECT_NEAR(total_flops(tasks::CholeskyRule(d), d), 1e6 / 3, 1e-3) << tile;
+    EXPECT_NEAR(total_flops(tasks::LuRule(d), d), 2e6 / 3, 1e-3) << tile;
+    for (const Index height : {2, 3, 20}) {
+      const TileDistribution tall(100, 100, {height * tile, tile});
+      EXPECT_NEAR(total_flops(tasks::CholeskyRule(tall), tall), 1e6 / 3, 1e-3) << height << " times " << tile;
+    }
   }
 }
 
 TEST(TileKernel, TakesTheShapeOfEachTile) {
   const TileDistribution d(100, 100, 40);  // the last tile has 20 rows
   const auto f = nn::ElementType::float32;
-  EXPECT_EQ(kernel_of({Kernel::gemm, 2, 1, 0}, d, f), (TileKernel{Kernel::gemm, f, 20, 40, 40}));
-  EXPECT_EQ(kernel_of({Kernel::trsm, 2, 0, 0}, d, f), (TileKernel{Kernel::trsm, f, 20, 40, 40}));
-  EXPECT_EQ(kernel_of({Kernel::potrf, 2, 2, 2}, d, f), (TileKernel{Kernel::potrf, f, 20, 20, 20}));
+  EXPECT_THAT(kernels_of({Kernel::gemm, 2, 1, 0}, d, f), ElementsAre(TileKernel{Kernel::gemm, f, 20, 40, 40}));
+  EXPECT_THAT(kernels_of({Kernel::trsm, 2, 0, 0}, d, f), ElementsAre(TileKernel{Kernel::trsm, f, 20, 40, 40}));
+  EXPECT_THAT(kernels_of({Kernel::potrf, 2, 2, 2}, d, f), ElementsAre(TileKernel{Kernel::potrf, f, 20, 20, 20}));
+  const TileDistribution tall(100, 100, {40, 20});
+  EXPECT_THAT(kernels_of({Kernel::potrf, 0, 0, 0}, tall, f),
+              ElementsAre(TileKernel{Kernel::potrf, f, 20, 20, 20}, TileKernel{Kernel::trsm, f, 20, 20, 20}));
+  EXPECT_THAT(kernels_of({Kernel::potrf, 0, 1, 1}, tall, f), ElementsAre(TileKernel{Kernel::potrf, f, 20, 20, 20}));
+  EXPECT_THAT(kernels_of({Kernel::syrk, 1, 2, 0}, tall, f),
+              ElementsAre(TileKernel{Kernel::syrk, f, 20, 20, 20}, TileKernel{Kernel::gemm, f, 20, 20, 20}));
+  EXPECT_THAT(kernels_of({Kernel::gemm, 1, 1, 0}, tall, f), ElementsAre(TileKernel{Kernel::gemm, f, 40, 20, 20}));
   EXPECT_EQ(key_of({Kernel::trsm, f, 20, 40, 40}), "tile trsm float 20x40x40");
-  EXPECT_THROW(kernel_of({Kernel::solve_lower, 0, 0, 0}, d, f), Unsupported);
+  EXPECT_THROW(kernels_of({Kernel::solve_lower, 0, 0, 0}, d, f), Unsupported);
 }
 
 TEST(TileKernel, MeasuredTimesComeFirst) {
@@ -107,7 +121,7 @@ TEST(TileKernel, PricesAFactorisationOnItsRanks) {
   const Machine machine = machine_with({{gemm(64), 2 * 64. * 64 * 64 / 10e9}});
   const TileKernelTimes times(machine, 2, 2);
   const TileDistribution d(1000, 1000, 64, views::squarest_grid(4));
-  const tasks::CholeskyRule rule(d.tile_rows(), d.tile());
+  const tasks::CholeskyRule rule(d);
   const TasksOnRanks run = factorisation_on(d, nn::ElementType::float64, times, 2);
   EXPECT_EQ(run.ranks, 4);
   EXPECT_EQ(run.bytes({0, 15, 0}), 8 * 40 * 64);
@@ -115,7 +129,8 @@ TEST(TileKernel, PricesAFactorisationOnItsRanks) {
   double kernels = 0;
   for (const tasks::TileId& tile : rule.tiles())
     for (std::int32_t version = 1; version <= rule.writes(tile); ++version)
-      kernels += times.of(kernel_of(rule.writer_of({tile, version}), d, nn::ElementType::float64)).seconds;
+      for (const TileKernel& kernel : kernels_of(rule.writer_of({tile, version}), d, nn::ElementType::float64))
+        kernels += times.of(kernel).seconds;
   EXPECT_NEAR(result.kernels, kernels, 1e-9 * kernels);
   EXPECT_GT(result.seconds, kernels / 8);
 }

@@ -24,7 +24,7 @@ TEST(DeviceCholesky, RefusesWhatItCannotServe) {
 
 TEST(DeviceCholesky, HasTheFactorOfTheHost) {
   if (detail::device_refusal()) GTEST_SKIP() << *detail::device_refusal();
-  for (const auto& [n, tile] : {std::pair<Index, Index>{1, 1}, {65, 16}, {200, 48}, {700, 256}}) {
+  for (const auto& [n, tile] : {std::pair<Index, views::TileShape>{1, 1}, {65, 16}, {200, {96, 48}}, {700, 256}}) {
     test::expect_factor_of_host<double>(n, tile, 3, 0);
     test::expect_factor_of_host<float>(n, tile, 2, 5);
   }

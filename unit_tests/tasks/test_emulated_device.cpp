@@ -24,7 +24,15 @@ class EmulatedDevice : public testing::Test {
 };
 
 TEST_F(EmulatedDevice, HasTheFactorOfTheHost) {
-  for (const auto& [n, tile] : {std::pair<Index, Index>{1, 1}, {5, 8}, {7, 1}, {65, 16}, {130, 33}, {200, 48}})
+  for (const auto& [n, tile] : {std::pair<Index, views::TileShape>{1, 1},
+                                {5, 8},
+                                {7, 1},
+                                {65, 16},
+                                {130, 33},
+                                {200, 48},
+                                {200, {32, 16}},
+                                {210, {60, 20}},
+                                {100, {400, 20}}})
     for (const int workers : {1, 4}) {
       test::expect_factor_of_host<double>(n, tile, workers, 0);
       test::expect_factor_of_host<float>(n, tile, workers, 3 + static_cast<std::uint64_t>(n));

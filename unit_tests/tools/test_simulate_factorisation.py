@@ -25,7 +25,7 @@ class SimulateFactorisation(unittest.TestCase):
             self.assertIn(word, result.err)
 
     def test_predicts_many_ranks_where_mpi_cannot_start(self):
-        text, result = self.simulate("--machine", "x86_server", "--n", "16384", "--tile", "512", "--ranks", "1,4,64",
+        text, result = self.simulate("--machine", "x86_server", "--n", "16384", "--tile", "512", "--tall", "1", "--ranks", "1,4,64",
                                      "--workers", "2", env=WITHOUT_MPI)
         self.assertIn("Cholesky of 16384 rows", text)
         one, four, many = result["cases"]
@@ -42,9 +42,16 @@ class SimulateFactorisation(unittest.TestCase):
             self.assertFalse(case["kernels_measured"])
 
     def test_lu_takes_twice_the_operations(self):
-        arguments = ["--machine", "x86_server", "--n", "4096", "--tile", "256"]
+        arguments = ["--machine", "x86_server", "--n", "4096", "--tile", "256", "--tall", "1"]
         cholesky, lu = (self.simulate(*arguments, "--algorithm", a)[1]["cases"][0] for a in ("cholesky", "lu"))
         self.assertGreater(lu["kernel_seconds"], 1.7 * cholesky["kernel_seconds"])
+
+    def test_tiles_may_be_taller_than_wide(self):
+        arguments = ["--machine", "x86_server", "--n", "8192", "--tile", "256"]
+        square, tall = (self.simulate(*arguments, "--tall", h)[1]["cases"][0] for h in ("1", "4"))
+        self.assertEqual((tall["tile_rows"], tall["tile_columns"]), (1024, 256))
+        self.assertLess(3 * tall["tasks"], square["tasks"])
+        self.assertAlmostEqual(tall["kernel_seconds"], square["kernel_seconds"], delta=0.1 * square["kernel_seconds"])
 
     def test_is_the_same_for_any_number_of_processes(self):
         arguments = ["--machine", "lassen", "--n", "8192", "--tile", "1024", "--ranks", "8"]
@@ -53,7 +60,7 @@ class SimulateFactorisation(unittest.TestCase):
     def test_writes_the_time_line_of_all_ranks(self):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "trace.json")
-            self.simulate("--machine", "x86_server", "--n", "800", "--tile", "100", "--ranks", "4", "--workers", "2",
+            self.simulate("--machine", "x86_server", "--n", "800", "--tile", "100", "--tall", "1", "--ranks", "4", "--workers", "2",
                           "--trace", str(path))
             slices = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
             self.assertEqual(len(slices), 8 * 9 * 10 // 6)
@@ -77,7 +84,7 @@ class SimulateFactorisation(unittest.TestCase):
 
     def test_refuses_what_it_cannot_serve(self):
         machine = ["--machine", "lassen", "--n", "4096"]
-        for words in (["--ranks", "0"], ["--ranks", "1,"], ["--workers", "0"], ["--tile", "1"], ["--precision", "half"],
+        for words in (["--ranks", "0"], ["--ranks", "1,"], ["--workers", "0"], ["--tall", "-1"], ["--tile", "1"], ["--precision", "half"],
                       ["--algorithm", "qr"], ["--n", "0"], ["--trace", ""]):
             self.refused(USAGE, words[:1], *machine, *words)
         self.refused(USAGE, ["--trace"], *machine, "--trace", "a.json", "--ranks", "1,2")
