@@ -2,13 +2,17 @@
 //
 //   task/independent/w1        one empty task without dependences; wN: N workers
 //   task/three/w1              one empty task that waits for three others
+//   task/inserted/w1           the same, and the time includes the insertion of the tasks with their tiles
 //   task/rule/w1               one empty task of a Cholesky factorisation, whose dependences come from formulas
-//   cholesky/double/n2048/t256 the factorisation of 2,048 rows in tiles of 256
+//   busy/5us/w2                tasks of 5 µs each that wait for three others; ideal_us: their time without a runtime
+//   cholesky/double/n2048/t256 the factorisation of 2,048 rows in tiles of 256; t1024x256: 1,024 rows, 256 columns
 //   potrf/double/n2048         that of LAPACK by as many threads
 //   gemm/double/n2048          the matrix product of BLAS by as many threads: the bound of both
 //
 // Threads of the factorisations: as many as one call of BLAS uses (OMP_NUM_THREADS). Times of tasks include making the
-// runtime and starting its threads; items_per_second are tasks per second.
+// runtime and starting its threads; items_per_second are tasks per second. Half efficiency is the length of busy tasks
+// whose time is twice the ideal one: the minimum effective task granularity of Slaughter et al., "Task Bench: A
+// parameterized benchmark for evaluating parallel runtime performance", SC20.
 #include "support/benchmark.hpp"
 
 #include <aloni/core/blas_functions.hpp>
@@ -17,6 +21,7 @@
 #include <aloni/tasks/cholesky.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -30,6 +35,7 @@ namespace {
 
 using tasks::TileMatrix;
 using views::TileDistribution;
+using views::TileShape;
 
 constexpr int empty_tasks = 20000;
 
@@ -51,10 +57,10 @@ Case independent(int workers) {
 }
 
 /// Task t reads the tiles of three random tasks among the hundred before it, and writes its own.
-Case three_dependences(int workers) {
-  auto graph = std::make_shared<tasks::TaskGraph>();
+tasks::TaskGraph three_dependences(int count) {
+  tasks::TaskGraph graph;
   std::uint64_t next = 0;
-  for (int t = 0; t < empty_tasks; ++t) {
+  for (int t = 0; t < count; ++t) {
     std::vector<tasks::TileAccess> accesses{{{0, t, 0}, tasks::Access::write}};
     while (t >= 3 && accesses.size() < 4) {
       const int reach = std::min(t, 100);
@@ -62,10 +68,45 @@ Case three_dependences(int workers) {
           {0, t - 1 - static_cast<int>(random::host_integer(1, 0, next++) % static_cast<std::uint64_t>(reach)), 0}};
       if (std::find(accesses.begin(), accesses.end(), read) == accesses.end()) accesses.push_back(read);
     }
-    graph->add({tasks::Kernel::other, t, 0, 0}, accesses);
-    if (t >= 3 && graph->predecessors(t).size() != 3) throw std::runtime_error("bench_tasks: not three dependences");
+    graph.add({tasks::Kernel::other, t, 0, 0}, accesses);
+    if (t >= 3 && graph.predecessors(t).size() != 3) throw std::runtime_error("bench_tasks: not three dependences");
   }
-  return empty_run<tasks::TaskGraph>(graph, empty_tasks, workers);
+  return graph;
+}
+
+Case three(int workers) {
+  return empty_run<tasks::TaskGraph>(std::make_shared<tasks::TaskGraph>(three_dependences(empty_tasks)), empty_tasks,
+                                     workers);
+}
+
+Case inserted(int workers) {
+  return {.run =
+              [workers] {
+                const tasks::TaskGraph graph = three_dependences(empty_tasks);
+                tasks::Runtime(graph, [](const tasks::Task&, int) {}, {.workers = workers}).run();
+              },
+          .items = empty_tasks,
+          .on_first_rank = true};
+}
+
+/// Tasks that each keep a worker busy for this time.
+Case busy(int microseconds, int workers) {
+  const int count = std::max(1000, 20000 / microseconds);
+  auto graph = std::make_shared<tasks::TaskGraph>(three_dependences(count));
+  const auto run = [graph, microseconds, workers] {
+    const auto wait = [length = std::chrono::microseconds(microseconds)](const tasks::Task&, int) {
+      const auto end = std::chrono::steady_clock::now() + length;
+      while (std::chrono::steady_clock::now() < end) {
+      }
+    };
+    if (tasks::Runtime(*graph, wait, {.workers = workers}).run().tasks != graph->size())
+      throw std::runtime_error("bench_tasks: a task did not run");
+  };
+  run();
+  return {.run = run,
+          .items = static_cast<double>(count),
+          .counters = {{"ideal_us", static_cast<double>(count) * microseconds / workers}},
+          .on_first_rank = true};
 }
 
 Case rule(int workers) {
@@ -109,7 +150,7 @@ Case potrf(Index n) {
 }
 
 template <class T>
-Case cholesky(Index n, Index tile) {
+Case cholesky(Index n, const TileShape& tile) {
   struct State {
     TileMatrix<T> matrix, factor;
   };
@@ -160,13 +201,12 @@ Case gemm(Index n) {
 
 template <class T>
 void register_type(const comm::Communicator& world, const std::string& type) {
-  constexpr std::pair<Index, Index> sizes[] = {{512, 64}, {2048, 256}, {4096, 512}, {8192, 512}};
-  for (const auto& [n, tile] : sizes) {
+  for (const Index n : {512, 2048, 4096, 8192}) {
+    const TileShape tile = tasks::suggested_tile(n, blas_threads());
     const std::string size = type + "/n" + std::to_string(n);
-    add_timed(world, "cholesky/" + size + "/t" + std::to_string(tile),
-              [n = n, tile = tile] { return cholesky<T>(n, tile); });
-    add_timed(world, "potrf/" + size, [n = n] { return potrf<T>(n); });
-    add_timed(world, "gemm/" + size, [n = n] { return gemm<T>(n); });
+    add_timed(world, "cholesky/" + size + "/t" + to_string(tile), [n, tile] { return cholesky<T>(n, tile); });
+    add_timed(world, "potrf/" + size, [n] { return potrf<T>(n); });
+    add_timed(world, "gemm/" + size, [n] { return gemm<T>(n); });
   }
 }
 
@@ -176,8 +216,12 @@ void register_benchmarks(const comm::Communicator& world) {
   for (const int workers : {1, 2}) {
     const std::string suffix = "/w" + std::to_string(workers);
     add_timed(world, "task/independent" + suffix, [workers] { return independent(workers); });
-    add_timed(world, "task/three" + suffix, [workers] { return three_dependences(workers); });
+    add_timed(world, "task/three" + suffix, [workers] { return three(workers); });
+    add_timed(world, "task/inserted" + suffix, [workers] { return inserted(workers); });
     add_timed(world, "task/rule" + suffix, [workers] { return rule(workers); });
+    for (const int microseconds : {1, 2, 5, 10, 20})
+      add_timed(world, "busy/" + std::to_string(microseconds) + "us" + suffix,
+                [microseconds, workers] { return busy(microseconds, workers); });
   }
   register_type<double>(world, "double");
   register_type<float>(world, "float");

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures every figure of docs/performance.md and writes its tables.
 
-  bench/report.py --python ~/peers/bin/python     everything; at most 45 minutes on two cores
+  bench/report.py --python ~/peers/bin/python     everything; about an hour on two cores
   bench/report.py --only all_reduce               one section, merged into the existing figures
   bench/report.py --tables                        the tables again, from the existing figures
 
@@ -13,8 +13,10 @@ Peers: memcpy, matrix products, oneDNN and Open MPI are inside the suites. PyTor
 (bench/compare/README.md). Two shaped hosts need root (bench/two_hosts.sh). A missing peer, a failed program and a
 missing case leave their bars out; the report says which and why.
 
-Needs a build of the host preset: the bench_* programs, aloni_command, stencil and test_halo_pure. Run it on an
-otherwise idle machine.
+StarPU and ScaLAPACK run if they are installed (bench/compare/README.md).
+
+Needs a build of the host preset: the bench_* programs, aloni_command, cholesky, stencil and test_halo_pure. Run it on
+an otherwise idle machine.
 """
 import argparse
 import datetime

@@ -6,53 +6,86 @@
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
 #include <algorithm>
+#include <string>
 
 namespace aloni::tasks {
 
 namespace {
 
-/// Costs in units of potrf of a tile of b rows, b³ / 3 operations.
-double cholesky_units(Kernel kernel) {
-  switch (kernel) {
-    case Kernel::potrf:
-      return 1;
-    case Kernel::gemm:
-      return 6;
-    default:
-      return 3;  // trsm and syrk
-  }
-}
-
-Task potrf_task(std::int32_t k) { return {Kernel::potrf, k, k, k}; }
-Task trsm_task(std::int32_t i, std::int32_t k) { return {Kernel::trsm, i, k, k}; }
-/// The update of tile (i, j) by column k.
-Task update_task(std::int32_t i, std::int32_t j, std::int32_t k) {
-  return {i == j ? Kernel::syrk : Kernel::gemm, i, j, k};
-}
-/// The task that writes the tile in step k, its last one included.
-Task step_task(std::int32_t i, std::int32_t j, std::int32_t k) {
-  if (k < j) return update_task(i, j, k);
-  return i == j ? potrf_task(j) : trsm_task(i, j);
+void check_sizes(Index n, int workers) {
+  if (n < 1 || workers < 1)
+    throw InvalidArgument("aloni::tasks::suggested_tile", "n, workers",
+                          std::to_string(n) + ", " + std::to_string(workers), "at least 1");
 }
 
 }  // namespace
 
-CholeskyRule::CholeskyRule(Index tiles, Index tile) {
-  detail::check_rule("aloni::tasks::CholeskyRule", tiles, tile);
-  tiles_ = static_cast<std::int32_t>(tiles);
-  unit_ = static_cast<double>(tile) * static_cast<double>(tile) * static_cast<double>(tile) / 3;
+CholeskyRule::CholeskyRule(Index columns, Index width, Index height) {
+  constexpr const char* operation = "aloni::tasks::CholeskyRule";
+  detail::check_rule(operation, columns, width);
+  if (height < 1 || height > max_task_coordinate)
+    throw InvalidArgument(operation, "height", std::to_string(height), "at least 1 width, at most 2^20");
+  columns_ = static_cast<std::int32_t>(columns);
+  height_ = static_cast<std::int32_t>(height);
+  rows_ = static_cast<std::int32_t>(ceil_div(columns, height));
+  const auto side = static_cast<double>(width);
+  unit_ = side * side * side / 3;
+  // Within the last tile row a path goes from potrf through the updates of a later diagonal block to its potrf.
+  for (std::int32_t k = columns_ - 1; k >= 0 && diagonal_row(k) == rows_ - 1; --k) {
+    double longest = 0;
+    for (std::int32_t j = k + 1; j < columns_; ++j) {
+      const auto after = static_cast<std::size_t>(columns_ - 1 - j);
+      longest = std::max(longest, (j - k) * units(Kernel::syrk, j) + last_paths_[after]);
+    }
+    last_paths_.push_back(units(Kernel::potrf, k) + longest);
+  }
+}
+
+CholeskyRule::CholeskyRule(const views::TileDistribution& a)
+    : CholeskyRule(a.tile_columns(), a.tile().columns, a.tile().rows / a.tile().columns) {
+  if (a.tile().rows % a.tile().columns != 0)
+    throw InvalidArgument("aloni::tasks::CholeskyRule", "a", to_string(a),
+                          "tiles whose rows are a multiple of their columns");
+}
+
+Task CholeskyRule::potrf_task(std::int32_t k) const { return {Kernel::potrf, diagonal_row(k), k, k}; }
+
+/// The update of tile (i, j) by column k.
+Task CholeskyRule::update_task(std::int32_t i, std::int32_t j, std::int32_t k) const {
+  return {i == diagonal_row(j) ? Kernel::syrk : Kernel::gemm, i, j, k};
+}
+
+/// The task that writes the tile in step k, its last one included.
+Task CholeskyRule::step_task(std::int32_t i, std::int32_t j, std::int32_t k) const {
+  if (k < j) return update_task(i, j, k);
+  return {i == diagonal_row(j) ? Kernel::potrf : Kernel::trsm, i, j, k};
+}
+
+/// Cost of a task on a tile of the column, in units of potrf of a square block of b rows, b³ / 3 operations.
+double CholeskyRule::units(Kernel kernel, std::int32_t column) const {
+  const std::int32_t below = height_ - 1 - column % height_;  // square blocks of the tile below its diagonal block
+  switch (kernel) {
+    case Kernel::potrf:
+      return 1 + 3 * below;
+    case Kernel::syrk:
+      return 3 + 6 * below;
+    case Kernel::trsm:
+      return 3 * height_;
+    default:
+      return 6 * height_;
+  }
 }
 
 std::vector<TileId> CholeskyRule::tiles() const {
   std::vector<TileId> all;
-  for (std::int32_t j = 0; j < tiles_; ++j)
-    for (std::int32_t i = j; i < tiles_; ++i) all.push_back({0, i, j});
+  for (std::int32_t j = 0; j < columns_; ++j)
+    for (std::int32_t i = diagonal_row(j); i < rows_; ++i) all.push_back({0, i, j});
   return all;
 }
 
 std::int32_t CholeskyRule::writes(const TileId& tile) const {
-  const bool known = tile.matrix == 0 && tile.column >= 0 && tile.row >= tile.column && tile.row < tiles_;
-  return known ? tile.column + 1 : 0;
+  const auto [matrix, i, j] = tile;
+  return matrix == 0 && j >= 0 && j < columns_ && i >= diagonal_row(j) && i < rows_ ? j + 1 : 0;
 }
 
 Task CholeskyRule::writer_of(const TileVersion& version) const {
@@ -63,9 +96,9 @@ TileVersion CholeskyRule::output(const Task& task) const { return {{0, task.row,
 
 void CholeskyRule::append_accesses(const Task& task, std::vector<TileAccess>& accesses) const {
   const auto [kernel, i, j, k] = task;
-  if (kernel == Kernel::trsm) accesses.push_back({{0, k, k}, Access::read});
+  if (kernel == Kernel::trsm) accesses.push_back({{0, diagonal_row(k), k}, Access::read});
   if (kernel == Kernel::gemm) accesses.push_back({{0, i, k}, Access::read});
-  if (kernel == Kernel::gemm || kernel == Kernel::syrk) accesses.push_back({{0, j, k}, Access::read});
+  if (kernel == Kernel::gemm || kernel == Kernel::syrk) accesses.push_back({{0, diagonal_row(j), k}, Access::read});
   accesses.push_back({{0, i, j}, Access::read_write});
 }
 
@@ -83,61 +116,85 @@ std::int32_t CholeskyRule::count_predecessors(const Task& task) const {
 
 void CholeskyRule::append_successors(const Task& task, std::vector<Task>& successors) const {
   const auto [kernel, i, j, k] = task;
-  if (kernel == Kernel::potrf) {
-    for (std::int32_t row = k + 1; row < tiles_; ++row) successors.push_back(trsm_task(row, k));
-  } else if (kernel == Kernel::trsm) {
-    for (std::int32_t column = k + 1; column <= i; ++column) successors.push_back(update_task(i, column, k));
-    for (std::int32_t row = i + 1; row < tiles_; ++row) successors.push_back(update_task(row, i, k));
-  } else {
+  if (kernel == Kernel::syrk || kernel == Kernel::gemm) {
     successors.push_back(step_task(i, j, k + 1));
+    return;
+  }
+  const std::int32_t end = std::min(columns_, (i + 1) * height_);  // columns with their diagonal in or above tile row i
+  if (kernel == Kernel::potrf) {
+    for (std::int32_t row = i + 1; row < rows_; ++row) successors.push_back({Kernel::trsm, row, k, k});
+  }
+  for (std::int32_t column = k + 1; column < end; ++column) {
+    successors.push_back(update_task(i, column, k));
+    if (diagonal_row(column) != i) continue;
+    for (std::int32_t row = i + 1; row < rows_; ++row) successors.push_back(update_task(row, column, k));
   }
 }
 
 void CholeskyRule::append_roots(std::vector<Task>& roots) const {
-  if (tiles_ > 0) roots.push_back(potrf_task(0));
+  if (columns_ > 0) roots.push_back(potrf_task(0));
 }
 
-double CholeskyRule::cost(const Task& task) const { return unit_ * cholesky_units(task.kernel); }
+double CholeskyRule::cost(const Task& task) const { return unit_ * units(task.kernel, task.column); }
+
+/// From trsm of tile (row, k), in units.
+double CholeskyRule::from_trsm(double row, double k) const {
+  const double h = height_, gemm = 6 * h, trsm = 3 * h, last = rows_ - 1;
+  // The path follows the tile row: each column adds a gemm and a trsm. At the diagonal it goes on through the diagonal
+  // block (syrk, potrf) or through a gemm, and then in the tile row below. The last tile row ends it.
+  const double along_row = (row * h - 1 - k) * (gemm + trsm) + trsm;
+  const double to_next_row = std::max(units(Kernel::syrk, 0) + units(Kernel::potrf, 0), gemm) + (h - 1) * (gemm + trsm);
+  return along_row + (last - row) * (to_next_row + trsm) + units(Kernel::syrk, 0) + last_paths_.back();
+}
+
+/// From potrf of column k, in units.
+double CholeskyRule::from_potrf(std::int32_t k) const {
+  const std::int32_t row = diagonal_row(k);
+  if (row == rows_ - 1) return last_paths_[static_cast<std::size_t>(columns_ - 1 - k)];
+  return units(Kernel::potrf, k) + from_trsm(row + 1, k);
+}
 
 double CholeskyRule::critical_path(const Task& task) const {
-  constexpr double potrf = 1, trsm = 3, syrk = 3, gemm = 6;
-  const double last = tiles_ - 1;
-  // From a trsm of column k a path gains most if each column adds a gemm and a trsm; it ends at the last potrf.
-  const auto from_trsm = [&](double k) { return (last - 1 - k) * (gemm + trsm) + trsm + syrk + potrf; };
-  const auto from_potrf = [&](double k) { return potrf + (k < last ? from_trsm(k) : 0); };
   const auto [kernel, i, j, k] = task;
   switch (kernel) {
     case Kernel::potrf:
       return unit_ * from_potrf(k);
     case Kernel::trsm:
-      return unit_ * from_trsm(k);
+      return unit_ * from_trsm(i, k);
     case Kernel::syrk:
-      return unit_ * ((j - k) * syrk + from_potrf(j));
+      return unit_ * ((j - k) * units(kernel, j) + from_potrf(j));
     default:
-      return unit_ * ((j - k) * gemm + from_trsm(j));
+      return unit_ * ((j - k) * units(kernel, j) + from_trsm(i, j));
   }
 }
 
-TaskGraph cholesky_graph(Index tiles, Index tile) {
-  const CholeskyRule rule(tiles, tile);
+TaskGraph cholesky_graph(Index columns, Index width, Index height) {
+  const CholeskyRule rule(columns, width, height);
   TaskGraph graph;
-  const auto add = [&](const Task& task) { detail::add_task(graph, rule, task); };
-  const auto last = static_cast<std::int32_t>(tiles);
-  for (std::int32_t k = 0; k < last; ++k) {
-    add(potrf_task(k));
-    for (std::int32_t i = k + 1; i < last; ++i) add(trsm_task(i, k));
-    for (std::int32_t j = k + 1; j < last; ++j)
-      for (std::int32_t i = j; i < last; ++i) add(update_task(i, j, k));
+  const auto add_step = [&](std::int32_t j, std::int32_t k) {
+    for (auto i = static_cast<std::int32_t>(j / height); i < ceil_div(columns, height); ++i)
+      detail::add_task(graph, rule, rule.writer_of({{0, i, j}, k + 1}));
+  };
+  for (std::int32_t k = 0; k < columns; ++k) {
+    add_step(k, k);
+    for (std::int32_t j = k + 1; j < columns; ++j) add_step(j, k);
   }
   return graph;
 }
 
-Index suggested_tile(Index n, int workers) {
-  if (n < 1 || workers < 1)
-    throw InvalidArgument("aloni::tasks::suggested_tile", "n, workers",
-                          std::to_string(n) + ", " + std::to_string(workers), "at least 1");
+views::TileShape suggested_tile(Index n, int workers) {
+  check_sizes(n, workers);
   constexpr Index step = 64;
-  return std::clamp(ceil_div(ceil_div(n, std::max<Index>(8, 4 * Index{workers})), step) * step, step, 8 * step);
+  const Index least_columns = std::max<Index>(16, 4 * Index{workers});
+  return suggested_tile(n, workers, std::clamp(ceil_div(ceil_div(n, least_columns), step) * step, step, 6 * step));
+}
+
+views::TileShape suggested_tile(Index n, int workers, Index columns) {
+  check_sizes(n, workers);
+  if (columns < 1)
+    throw InvalidArgument("aloni::tasks::suggested_tile", "columns", std::to_string(columns), "at least 1");
+  const Index least_rows = std::max<Index>(4, 2 * Index{workers});
+  return {columns * std::clamp<Index>(n / columns / least_rows, 1, 4), columns};
 }
 
 namespace {
@@ -149,15 +206,27 @@ template <class T>
 auto cholesky_kernels(TileMatrix<T>& a) {
   return [&a](const Task& task, const auto& read) {
     const auto [kernel, i, j, k] = task;
+    const views::TileDistribution& d = a.distribution();
+    const auto target = detail::block(a, i, j);
+    // The tile row of the diagonal block of column j, and the block's first row within the tile.
+    const auto diagonal = static_cast<std::int32_t>(d.diagonal_row(j));
+    const int first = static_cast<int>(d.first_column(j) - d.first_row(diagonal)), width = static_cast<int>(d.width(j));
     switch (kernel) {
-      case Kernel::potrf:
-        return detail::potrf(cholesky_operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
+      case Kernel::potrf: {
+        const auto block = detail::rows_of(target, first, width);
+        detail::potrf(cholesky_operation, block, {i, j}, d.first_column(j));
+        return detail::trsm('R', 'L', 'T', 'N', block, detail::rows_below(target, first + width));
+      }
       case Kernel::trsm:
-        return detail::trsm('R', 'L', 'T', 'N', read(k, k), detail::block(a, i, k));
-      case Kernel::syrk:
-        return detail::subtract_square(read(j, k), detail::block(a, j, j));
+        return detail::trsm('R', 'L', 'T', 'N', detail::rows_of(read(diagonal, k), first, width), target);
+      case Kernel::syrk: {
+        const auto column = read(i, k), block = detail::rows_of(column, first, width);
+        detail::subtract_square(block, detail::rows_of(target, first, width));
+        return detail::subtract_product('N', detail::rows_below(column, first + width), 'T', block,
+                                        detail::rows_below(target, first + width));
+      }
       default:
-        return detail::subtract_product('N', read(i, k), 'T', read(j, k), detail::block(a, i, j));
+        return detail::subtract_product('N', read(i, k), 'T', detail::rows_of(read(diagonal, k), first, width), target);
     }
   };
 }

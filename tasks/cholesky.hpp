@@ -2,16 +2,20 @@
 // Tile Cholesky factorisation of a symmetric positive definite matrix: A = L Lᵀ. Tasks start when the tiles that they
 // read are ready, so no worker waits for a whole column.
 //
-//   TileMatrix<double> a(TileDistribution(n, n, 256), TilePart::lower);
+//   TileMatrix<double> a(TileDistribution(n, n, suggested_tile(n, 2)), TilePart::lower);
 //   a.fill(element);
 //   cholesky(a, {.workers = 2});                // a holds L
 //   solve(Factors::cholesky, a, b);             // tasks/solve.hpp
 //
-//   TileMatrix<double> part(TileDistribution(n, n, 256, squarest_grid(comm.size())), TilePart::lower, comm.rank());
+//   TileMatrix<double> part(comm, TileDistribution(n, n, 256, squarest_grid(comm.size())), TilePart::lower);
 //   part.fill(element);
 //   cholesky(comm, part, {.workers = 2});       // on all ranks of a communicator
 //
 // Use LAPACK's potrf instead for matrices of less than some four tiles.
+//
+// Tiles may be taller than wide, by a whole factor. A matrix product of 1,024 × 256 elements is 4 to 8 % faster than
+// one of 256 × 256: BLAS copies the second factor once for four times as many rows (docs/experiments/cholesky.md). The
+// diagonal then crosses a tile in steps: the tile of column k at the diagonal has rows above it, which nobody uses.
 //
 // Source: Buttari, Langou, Kurzak and Dongarra, "A class of parallel tiled linear algebra algorithms for multicore
 // architectures", Parallel Computing 35 (2009), algorithm 1. Across ranks: Tsujita and Endo, "Data driven scheduling
@@ -22,12 +26,17 @@
 
 namespace aloni::tasks {
 
-/// The tasks of the factorisation of a matrix of tiles × tiles, as formulas. Tiles are those of matrix 0.
-/// For each k: potrf(k); trsm(i,k) for i > k; syrk(j,k) for j > k; gemm(i,j,k) for i > j > k.
+/// The tasks of the factorisation as formulas. Tiles are those of matrix 0.
+/// Let d(k) be the row of the tile that has the diagonal of column k: k for square tiles.
+/// For each k: potrf(k); trsm(i,k) for i > d(k); syrk(j,k) for j > k; gemm(i,j,k) for j > k, i > d(j).
+/// potrf also finishes the rows of its tile below the diagonal block, as trsm; syrk also updates them, as gemm.
 class CholeskyRule final : public TaskRule {
  public:
-  /// @pre 0 ≤ tiles ≤ max_task_coordinate + 1, tile ≥ 1: rows of a tile, for costs. Throws InvalidArgument.
-  CholeskyRule(Index tiles, Index tile);
+  /// `columns`: number of tile columns. `width`: columns of a tile, for costs. A tile has `height` × `width` rows.
+  /// @pre 0 ≤ columns ≤ max_task_coordinate + 1; width, height ≥ 1. Throws InvalidArgument.
+  CholeskyRule(Index columns, Index width, Index height = 1);
+  /// The rule for a matrix. @pre rows of a tile are a multiple of its columns. Throws InvalidArgument.
+  explicit CholeskyRule(const views::TileDistribution& a);
 
   std::vector<TileId> tiles() const override;
   std::int32_t writes(const TileId& tile) const override;
@@ -41,22 +50,33 @@ class CholeskyRule final : public TaskRule {
   double critical_path(const Task& task) const override;
 
  private:
-  std::int32_t tiles_;
-  double unit_;  ///< floating-point operations of potrf of a tile
+  std::int32_t diagonal_row(std::int32_t column) const { return column / height_; }
+  Task potrf_task(std::int32_t k) const;
+  Task update_task(std::int32_t i, std::int32_t j, std::int32_t k) const;
+  Task step_task(std::int32_t i, std::int32_t j, std::int32_t k) const;
+  double units(Kernel kernel, std::int32_t column) const;
+  double from_trsm(double row, double k) const;
+  double from_potrf(std::int32_t k) const;
+
+  std::int32_t columns_, height_, rows_;
+  double unit_;                     ///< floating-point operations of potrf of a square block
+  std::vector<double> last_paths_;  ///< from potrf of each column of the last tile row, in units
 };
 
 /// The same tasks as a graph, in the order of the serial algorithm. @pre as for CholeskyRule
-TaskGraph cholesky_graph(Index tiles, Index tile);
+TaskGraph cholesky_graph(Index columns, Index width, Index height = 1);
 
-/// Rows of a tile with which cholesky() and lu() run fast: 64 to 512, a multiple of 64. At least 8 tile rows, and 4 for
-/// each worker, give all workers work until shortly before the end. Kernels on larger tiles are nearer to the speed of
-/// the matrix product: gemm of double reaches 0.83 of it with 256 rows, 0.88 with 320 and 0.93 with 512.
-/// @pre n, workers ≥ 1. Throws InvalidArgument.
-Index suggested_tile(Index n, int workers);
+/// The tiles with which cholesky() runs fast: 64 to 384 columns, a multiple of 64, and up to four times as many rows.
+/// At least 16 tile columns, and 4 for each worker, give all workers work until shortly before the end; so do at least
+/// two tile rows for each worker. Kernels on larger tiles are nearer to the speed of the matrix product.
+/// `workers`: of all ranks. @pre n, workers ≥ 1. Throws InvalidArgument.
+views::TileShape suggested_tile(Index n, int workers);
+/// The same with tiles of so many columns. @pre columns ≥ 1, too
+views::TileShape suggested_tile(Index n, int workers, Index columns);
 
 /// Replaces the lower triangle of `a` by L. Nothing is read or written above the diagonal.
 /// Equal tiles give equal bits for any number of workers and any order. BLAS computes on one thread per worker.
-/// @pre as many rows as columns. Throws InvalidArgument.
+/// @pre as many rows as columns; rows of a tile are a multiple of its columns. Throws InvalidArgument.
 /// Throws FactorisationError that names the tile and the column of the first pivot that is not positive; `a` then holds
 /// a part of the work. Throws Unsupported in builds without aloni_ENABLE_LAPACK, and for a matrix on several ranks.
 /// options.owns and options.worker_scope must be empty. Not collective.
@@ -65,9 +85,10 @@ RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options = {});
 
 /// The same on the ranks of `comm`, with the same bits. Rank r of the distribution is rank r of `comm`. options.workers
 /// threads of each rank run tasks; the calling thread sends and receives. Tiles come on request (tile_requests.hpp).
-/// Collective. Throws InvalidArgument and Unsupported on all ranks. FactorisationError is thrown on the rank of the
-/// tile; then all other ranks throw PeerFailed with its text, and `comm` can only be destroyed. PeerFailed too if a
-/// rank dies. Until it returns, no other thread uses the family of `comm`.
+/// Ranks of a node read tiles in place if `a` was made with `comm` or another communicator of its family.
+/// Collective. Throws InvalidArgument and Unsupported on all ranks. FactorisationError is thrown on all ranks and names
+/// the rank of the tile too; `comm` stays usable. Throws PeerFailed if a rank dies; then `comm` can only be destroyed.
+/// Until it returns, no other thread uses the family of `comm`.
 /// @pre comm.size() == a.distribution().ranks(), a.rank() == comm.rank()
 template <class T>
 RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options = {});

@@ -1,5 +1,6 @@
 #include <aloni/tasks/lu.hpp>
 
+#include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/factorise.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
@@ -34,6 +35,11 @@ LuRule::LuRule(Index tiles, Index tile) {
   detail::check_rule("aloni::tasks::LuRule", tiles, tile);
   tiles_ = static_cast<std::int32_t>(tiles);
   unit_ = static_cast<double>(tile) * static_cast<double>(tile) * static_cast<double>(tile) / 3;
+}
+
+LuRule::LuRule(const views::TileDistribution& a) : LuRule(a.tile_rows(), a.tile().rows) {
+  if (a.tile().rows != a.tile().columns)
+    throw InvalidArgument("aloni::tasks::LuRule", "a", to_string(a), "square tiles");
 }
 
 std::vector<TileId> LuRule::tiles() const {
@@ -125,6 +131,14 @@ TaskGraph lu_graph(Index tiles, Index tile) {
   return graph;
 }
 
+Index suggested_lu_tile(Index n, int workers) {
+  if (n < 1 || workers < 1)
+    throw InvalidArgument("aloni::tasks::suggested_lu_tile", "n, workers",
+                          std::to_string(n) + ", " + std::to_string(workers), "at least 1");
+  constexpr Index step = 64;
+  return std::clamp(ceil_div(ceil_div(n, std::max<Index>(8, 4 * Index{workers})), step) * step, step, 8 * step);
+}
+
 namespace {
 
 constexpr const char* lu_operation = "aloni::tasks::lu";
@@ -136,7 +150,7 @@ auto lu_kernels(TileMatrix<T>& a) {
     const auto [kernel, i, j, k] = task;
     switch (kernel) {
       case Kernel::getrf:
-        return detail::getrf(lu_operation, detail::block(a, k, k), {k, k}, k * a.distribution().tile());
+        return detail::getrf(lu_operation, detail::block(a, k, k), {k, k}, a.distribution().first_column(k));
       case Kernel::trsm:
         return detail::trsm('R', 'U', 'N', 'N', read(k, k), detail::block(a, i, k));
       case Kernel::trsm_row:

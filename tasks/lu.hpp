@@ -22,6 +22,8 @@ class LuRule final : public TaskRule {
  public:
   /// @pre 0 ≤ tiles ≤ max_task_coordinate + 1, tile ≥ 1: rows of a tile, for costs. Throws InvalidArgument.
   LuRule(Index tiles, Index tile);
+  /// The rule for a matrix. @pre square tiles. Throws InvalidArgument.
+  explicit LuRule(const views::TileDistribution& a);
 
   std::vector<TileId> tiles() const override;
   std::int32_t writes(const TileId& tile) const override;
@@ -42,8 +44,13 @@ class LuRule final : public TaskRule {
 /// The same tasks as a graph, in the order of the serial algorithm. @pre as for LuRule
 TaskGraph lu_graph(Index tiles, Index tile);
 
+/// Rows of a tile with which lu() runs fast: 64 to 512, a multiple of 64. At least 8 tile rows, and 4 for each worker,
+/// give all workers work until shortly before the end. Kernels on larger tiles are nearer to the speed of the matrix
+/// product. @pre n, workers ≥ 1. Throws InvalidArgument.
+Index suggested_lu_tile(Index n, int workers);
+
 /// Replaces `a` by L and U. Bits and threads as for cholesky().
-/// @pre as many rows as columns, a.part() is whole. Throws InvalidArgument.
+/// @pre as many rows as columns, square tiles, a.part() is whole. Throws InvalidArgument.
 /// Throws FactorisationError that names the tile and the column of the first pivot that is 0 or not finite; `a` then
 /// holds a part of the work. Throws Unsupported in builds without aloni_ENABLE_LAPACK, and for a matrix on several
 /// ranks. options.owns and options.worker_scope must be empty. Not collective.

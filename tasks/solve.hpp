@@ -4,8 +4,12 @@
 //   TileMatrix<double> b(TileDistribution(n, 1, 256));
 //   solve(Factors::cholesky, a, b, {.workers = 2});      // b holds x
 //
-// Forward substitution with L, then backward substitution with Lᵀ or U. Both are one graph: the second begins where the
-// first has ended, without a barrier between them.
+//   TileMatrix<double> b(comm, TileDistribution(n, 1, 256, {comm.size(), 1}));
+//   solve(comm, Factors::cholesky, a, b);                // on all ranks of a communicator
+//
+// Forward substitution with L, then backward substitution with Lᵀ or U. On one rank both are one graph: the second
+// begins where the first has ended. On several ranks there is a barrier between them.
+#include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
 
@@ -17,16 +21,29 @@ enum class Factors {
   lu         ///< L without its diagonal of ones, and U; A = L U
 };
 
-/// The tasks for a matrix of tiles × tiles and a right-hand side of tiles × columns tiles. The factors are matrix 0 of
-/// the graph, the right-hand side is matrix 1. `tile`: rows of a tile, for costs.
-/// @pre as for CholeskyRule, and the same for columns. Throws InvalidArgument.
-TaskGraph solve_graph(Factors kind, Index tiles, Index columns, Index tile);
+/// The tasks for a matrix with `tiles` tile columns and a right-hand side of tiles × columns tiles. The factors are
+/// matrix 0 of the graph, the right-hand side is matrix 1. `width`: rows of a tile of the right-hand side, and columns
+/// of a tile of the factors, for costs. A tile of the factors has `height` × `width` rows.
+/// @pre as for CholeskyRule, and the same for columns; height is 1 for LU. Throws InvalidArgument.
+TaskGraph solve_graph(Factors kind, Index tiles, Index columns, Index width, Index height = 1);
 
 /// Replaces b by the solution of A x = b for each column of b. Bits and threads as for cholesky().
-/// @pre a has as many rows as columns; b has the rows and the tiles of a, and b.part() is whole
+/// @pre a has as many rows as columns, and tiles as cholesky() or lu() takes them
+/// @pre b has the rows of a; a tile of b has as many rows as one of a has columns; b.part() is whole
 /// Throws InvalidArgument. Throws Unsupported as cholesky() does. Factors that are not finite are not found.
 /// options.owns and options.worker_scope must be empty. Not collective.
 template <class T>
 RunReport solve(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b, const RuntimeOptions& options = {});
+
+/// The same on the ranks of `comm`, with the same bits. Tiles of the factors go to the ranks that own the tiles of b
+/// below them: a rank needs memory for few of them at a time, and none for those that it reads in place. So give b a
+/// grid with as many rows as there are ranks; the grids of a and b need not be equal. The rest as for cholesky() on
+/// ranks; the report has both substitutions, and counts a task for each tile of the factors that a rank provides.
+/// Collective. Throws InvalidArgument and Unsupported on all ranks, PeerFailed if a rank dies.
+/// @pre comm.size() is the number of ranks of both distributions; a.rank() == b.rank() == comm.rank()
+/// @pre the rest as above, but for the number of ranks
+template <class T>
+RankReport solve(const comm::Communicator& comm, Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b,
+                 const RuntimeOptions& options = {});
 
 }  // namespace aloni::tasks

@@ -26,6 +26,8 @@ const char* name(Kernel kernel) {
       return "solve_upper";
     case Kernel::update_upper:
       return "update_upper";
+    case Kernel::provide:
+      return "provide";
   }
   return "unknown";
 }

@@ -24,6 +24,7 @@ enum class Kernel : std::uint8_t {
   update_lower,  ///< B(i,j) = B(i,j) - L(i,k) B(k,j), i > k
   solve_upper,   ///< B(k,j) = U(k,k)⁻¹ B(k,j), where U = Lᵀ for Cholesky
   update_upper,  ///< B(i,j) = B(i,j) - U(i,k) B(k,j), i < k
+  provide        ///< nothing: A(i,j) has its contents before the run, and other ranks read it
 };
 
 const char* name(Kernel kernel);

@@ -1,22 +1,46 @@
 #include <aloni/tasks/tile_matrix.hpp>
 
+#include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/huge_pages.hpp>
 
 #include <algorithm>
 #include <limits>
+#include <string>
+#include <utility>
 
 namespace aloni::tasks {
 
+namespace {
+
+/// Throws InvalidArgument unless the tiles belong to the ranks of `comm`.
+const comm::Communicator& checked(const comm::Communicator& comm, const views::TileDistribution& distribution) {
+  if (distribution.ranks() == comm.size()) return comm;
+  throw InvalidArgument("aloni::tasks::TileMatrix", "distribution", to_string(distribution),
+                        "tiles on the " + std::to_string(comm.size()) + " ranks of the communicator");
+}
+
+}  // namespace
+
 template <class T>
 TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank)
+    : TileMatrix(distribution, part, rank, nullptr) {}
+
+template <class T>
+TileMatrix<T>::TileMatrix(const comm::Communicator& comm, const views::TileDistribution& distribution, TilePart part)
+    : TileMatrix(distribution, part, checked(comm, distribution).rank(), comm.shared_memory()) {}
+
+template <class T>
+TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,
+                          std::shared_ptr<std::pmr::memory_resource> shared)
     : distribution_(distribution), part_(part), rank_(rank) {
   constexpr const char* operation = "aloni::tasks::TileMatrix";
   if (rank < 0 || rank >= distribution.ranks())
     throw InvalidArgument(operation, "rank", std::to_string(rank),
                           "from 0 to " + std::to_string(distribution.ranks() - 1));
-  if (distribution.tile() > std::numeric_limits<int>::max())
-    throw InvalidArgument(operation, "tile", std::to_string(distribution.tile()),
-                          "less than 2^31 rows: BLAS counts in int");
+  const views::TileShape& tile = distribution.tile();
+  if (std::max(tile.rows, tile.columns) > std::numeric_limits<int>::max())
+    throw InvalidArgument(operation, "tile", to_string(tile), "less than 2^31 rows and columns: BLAS counts in int");
   if (part == TilePart::lower && distribution.rows() != distribution.columns())
     throw InvalidArgument(operation, "distribution", to_string(distribution),
                           "as many rows as columns, if only lower tiles have memory");
@@ -25,8 +49,12 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
     offsets_.push_back(elements_);
     if (has(t)) elements_ += ceil_div(distribution.height(t.row) * distribution.width(t.column), per_line) * per_line;
   }
-  void* const memory = ::operator new (static_cast<std::size_t>(bytes()), std::align_val_t{alignment});
-  data_.reset(static_cast<T*>(memory));
+  const auto size = static_cast<std::size_t>(bytes());
+  const bool huge = size >= 2 * huge_page_bytes;
+  const std::size_t aligned = huge ? huge_page_bytes : alignment;
+  void* const memory = shared ? shared->allocate(size, aligned) : ::operator new (size, std::align_val_t{aligned});
+  if (huge && !shared) use_huge_pages(memory, size);  // SharedHeap does so itself
+  data_ = {static_cast<T*>(memory), Free{std::move(shared), size, aligned}};
   std::fill_n(data_.get(), elements_, T(0));
 }
 

@@ -6,30 +6,44 @@
 //   a.fill([&](Index i, Index j) { return kernel(i, j); });
 //   cholesky(a, {.workers = 2});
 //
+//   TileMatrix<double> part(comm, TileDistribution(n, n, 256, squarest_grid(comm.size())), TilePart::lower);
+//
+// The second matrix lies in memory that the ranks of a node share. They read each other's tiles there, without a copy.
+//
 // Instantiated for float and double.
 #include <aloni/views/tile_distribution.hpp>
 
 #include <cstddef>
 #include <memory>
+#include <memory_resource>
 #include <new>
 #include <vector>
+
+namespace aloni::comm {
+class Communicator;
+}
 
 namespace aloni::tasks {
 
 /// The tiles that have memory.
 enum class TilePart {
   whole,
-  lower  ///< those on and below the diagonal: all that a symmetric matrix needs
+  lower  ///< those with elements on or below the diagonal: all that a symmetric matrix needs
 };
 
 template <class T>
 class TileMatrix {
  public:
   /// All elements are 0. `rank`: whose tiles to keep.
-  /// @pre 0 ≤ rank < distribution.ranks(); distribution.tile() < 2^31, since BLAS counts in int
+  /// @pre 0 ≤ rank < distribution.ranks(); rows and columns of a tile < 2^31, since BLAS counts in int
   /// @pre for TilePart::lower as many rows as columns
   /// Throws InvalidArgument, and std::bad_alloc. Not collective.
   explicit TileMatrix(const views::TileDistribution& distribution, TilePart part = TilePart::whole, int rank = 0);
+  /// The tiles of this rank of `comm`, in Communicator::shared_memory(): ranks of a node read them in place.
+  /// @pre distribution.ranks() == comm.size(); the rest as above
+  /// Throws InvalidArgument, CommunicationError if the system refuses the memory, std::bad_alloc. Not collective.
+  TileMatrix(const comm::Communicator& comm, const views::TileDistribution& distribution,
+             TilePart part = TilePart::whole);
 
   const views::TileDistribution& distribution() const { return distribution_; }
   TilePart part() const { return part_; }
@@ -37,7 +51,7 @@ class TileMatrix {
   /// Whether the tile has memory here.
   bool has(const views::Tile& t) const {
     return distribution_.contains(t) && distribution_.owner(t) == rank_ &&
-           (part_ == TilePart::whole || t.row >= t.column);
+           (part_ == TilePart::whole || distribution_.is_lower(t));
   }
   /// The elements of a tile: (i, j) is tile(t)[j * height + i], where height is distribution().height(t.row).
   /// @pre has(t)
@@ -67,16 +81,25 @@ class TileMatrix {
  private:
   static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector
   struct Free {
-    void operator()(T* data) const { ::operator delete (data, std::align_val_t{alignment}); }
+    std::shared_ptr<std::pmr::memory_resource> shared{};  ///< null: private memory
+    std::size_t bytes = 0, alignment = TileMatrix::alignment;
+
+    void operator()(T* data) const {
+      if (shared) return shared->deallocate(data, bytes, alignment);
+      ::operator delete (data, std::align_val_t{alignment});
+    }
   };
+
+  TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,
+             std::shared_ptr<std::pmr::memory_resource> shared);
 
   Index offset(const views::Tile& t) const { return offsets_[static_cast<std::size_t>(distribution_.position(t))]; }
   /// f(tile, first row, first column, rows, columns) for each tile with memory.
   template <class F>
   void for_each_tile(F&& f) const {
-    const Index b = distribution_.tile();
-    for (const views::Tile& t : distribution_.tiles_of(rank_))
-      if (has(t)) f(t, t.row * b, t.column * b, distribution_.height(t.row), distribution_.width(t.column));
+    const views::TileDistribution& d = distribution_;
+    for (const views::Tile& t : d.tiles_of(rank_))
+      if (has(t)) f(t, d.first_row(t.row), d.first_column(t.column), d.height(t.row), d.width(t.column));
   }
 
   views::TileDistribution distribution_;

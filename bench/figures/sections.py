@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import tempfile
 import time
 from typing import Callable, NamedTuple
 
@@ -429,25 +430,28 @@ def sizes(run):
                 at_most=10, command=command)
 
 
+def check_shaped_hosts():
+    if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
+        raise Failed("two shaped hosts need root, ip and tc (bench/two_hosts.sh)")
+
+
+def on_shaped_link(run, suite, cases, place="slot", **options):
+    """A measurement between two hosts that a link of 1 Gbit/s joins."""
+    def measure():
+        check_shaped_hosts()
+        run.program(["bench/two_hosts.sh", "up", "1gbit"])
+        try:
+            values = run.suite(suite, cases, hosts=place, extra=["--time_oversubscribed"], **options)
+        finally:
+            run.program(["bench/two_hosts.sh", "down"])
+        return {f"{place}/{name}": value for name, value in values.items()}
+    return measure
+
+
 def two_hosts(run):
     """The median over turns of means; four ranks share two cores."""
     link = 1e9 / 8  # bytes per second
-
-    def check():
-        if os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("tc"):
-            raise Failed("two shaped hosts need root, ip and tc (bench/two_hosts.sh)")
-
-    def on_link(suite, cases, place="slot", **options):
-        """A measurement between two hosts."""
-        def measure():
-            check()
-            run.program(["bench/two_hosts.sh", "up", "1gbit"])
-            try:
-                values = run.suite(suite, cases, hosts=place, extra=["--time_oversubscribed"], **options)
-            finally:
-                run.program(["bench/two_hosts.sh", "down"])
-            return {f"{place}/{name}": value for name, value in values.items()}
-        return measure
+    on_link = functools.partial(on_shaped_link, run)
 
     reduce_sizes = (1 << 20, 8 << 20) + (() if run.options.quick else (64 << 20,))
     reduces = f"^allreduce/(mpi|hierarchical)/({'|'.join(map(str, reduce_sizes))})/"
@@ -455,7 +459,7 @@ def two_hosts(run):
     deep, chain = "^heat/64/.*/shared/", "^chain/"
 
     def overlap():
-        check()
+        check_shaped_hosts()
         output = run.program(["bench/overlap.sh"], limit=900)
         rows = re.findall(r"^(\w+) +(\d+) us", output, re.MULTILINE)
         return {f"slot/overlap/{name}": MICRO * float(value) for name, value in rows}
@@ -503,6 +507,92 @@ def two_hosts(run):
                 "the longer of both", at_most=most, command="bench/overlap.sh")
 
 
+def tasks(run):
+    """The median over turns of the fastest runs; a version has the tiles that are the fastest for it."""
+    sizes = (2048,) if run.options.quick else (2048, 4096, 8192)
+    choices = {}  # of ScaLAPACK, by the first turn
+
+    def comparison(script, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/out.json"
+            run.program([f"bench/compare/{script}", *map(str, arguments), "--turns", "1", "--json", file], limit=1800)
+            with open(file, encoding="utf-8") as stream:
+                return json.load(stream)
+
+    def libraries(n):
+        known = ["--scalapack", ",".join(map(str, choices[n]))] if n in choices else []
+        result = comparison("cholesky.py", n, "--repeat", 1 if run.options.quick else 3, *known)
+        run.machine["libraries"] |= result["versions"]
+        row = result["rows"][0]
+        if row["scalapack"]:
+            choices[n] = row["scalapack"]
+        return {f"{name}/{n}": rate for name, rate in row["gflops"].items()}
+
+    def runtimes():
+        result = comparison("tasks.py", "--seconds", run.seconds(0.3))
+        run.machine["libraries"] |= {name: text for name, text in result["versions"].items() if name != "aloni"}
+        values = {f"{who}/{case}": seconds for who, times in result["seconds_per_task"].items()
+                  for case, seconds in times.items()}
+        return values | {f"{who}/half/{w}": MICRO * length for who, half in result["half_efficiency_us"].items()
+                         for w, length in half.items() if length is not None}
+
+    n = 2048 if run.options.quick else 4096
+    versions = "^cholesky/(tasks|bulk|no_barrier)/"
+    slow, even = f"{versions}(slow|by_speed)/n{n}/", f"{versions}even/n{n}/"
+
+    def one_machine():
+        return run.suite("bench_cholesky", slow, min_time=0.5, fastest=True, limit=1800)
+
+    between_hosts = on_shaped_link(run, "bench_cholesky", even, ranks=1, min_time=0.5, fastest=True, limit=1800)
+    values = run.in_turns(*(functools.partial(libraries, size) for size in sizes), runtimes, one_machine, between_hosts)
+
+    def version(name, place=""):
+        """The fastest over tiles of the medians."""
+        found = [median(values, case) for case in values
+                 if case.startswith(f"{place}cholesky/{name}/n{n}/") and ":" not in case]
+        return min(found, default=None)
+
+    command = "bench/compare/cholesky.py"
+    for size, least in zip(sizes, (0.8, 0.9, 0.93)):
+        text = f"Cholesky, double, {size:,} rows"
+        alone, two = median(values, f"1x2/{size}"), median(values, f"2x1/{size}")
+        run.bar(f"cholesky/{size}/DGEMM", f"{text}, two workers", alone, median(values, f"dgemm/{size}"), "DGEMM",
+                unit="GFLOP/s", at_least=least, command=command)
+        run.bar(f"cholesky/{size}/OpenBLAS", f"{text}, two workers", alone, median(values, f"dpotrf/{size}"),
+                "dpotrf, two threads", unit="GFLOP/s", at_least=1, command=command)
+        run.bar(f"cholesky/{size}/ScaLAPACK", f"{text}, two ranks", two, median(values, f"pdpotrf/{size}"),
+                "pdpotrf, two ranks", unit="GFLOP/s", at_least=1, command=command)
+        run.bar(f"cholesky/{size}/ranks", f"{text}, two ranks", two, alone, "two workers", unit="GFLOP/s",
+                at_least=0.95 if size == 4096 else None, speed=True, command=command)
+    command = run_text("bench_cholesky", slow)
+    for ours, other, text, peer in (
+            ("slow", "slow", "equal shares", "bulk-synchronous"),
+            ("by_speed", "by_speed", "shares by speed", "bulk-synchronous"),
+            ("by_speed", "slow", "shares by speed", "bulk-synchronous, equal shares")):
+        run.bar(f"slow/{ours}-{other}", f"{n:,} rows, one of two ranks at half speed: {text}", version(f"tasks/{ours}"),
+                version(f"bulk/{other}"), peer, at_least=1.2, command=command)
+        run.bar(f"slow/{ours}-{other}/no_barrier", f"{n:,} rows, one of two ranks at half speed: {text}",
+                version(f"tasks/{ours}"), version(f"no_barrier/{other}"), f"{peer}, no barrier", speed=True,
+                command=command)
+    command = f"bench/two_hosts.sh run 1 {BIN}bench_cholesky --time_oversubscribed --benchmark_filter='{even}'"
+    for name, peer, least in (("bulk", "bulk-synchronous", 1.2), ("no_barrier", "without barrier", None)):
+        run.bar(f"hosts/{name}", f"{n:,} rows, two hosts, 1 Gbit/s", version("tasks/even", "slot/"),
+                version(f"{name}/even", "slot/"), peer, at_least=least, speed=True, command=command)
+    command = "bench/compare/tasks.py"
+    for case, text, most in (("independent", "empty task, one worker: no dependences", MICRO),
+                             ("three", "empty task, one worker: three dependences", 2 * MICRO)):
+        run.bar(case, text, median(values, f"aloni/{case}/w1"), at_most=most, command=command)
+    for case, text in (("independent", "no dependences"), ("three", "three dependences"),
+                       ("inserted", "three dependences, with insertion")):
+        for w, workers in (("w1", "one worker"), ("w2", "two workers")):
+            run.bar(f"{case}/{w}/StarPU", f"empty task, {workers}: {text}", median(values, f"aloni/{case}/{w}"),
+                    median(values, f"StarPU/{case}/{w}"), "StarPU", speed=True, command=command)
+    run.bar("half", "length of tasks at half efficiency, two workers", median(values, "aloni/half/w2"),
+            at_most=5 * MICRO, command=command)
+    run.bar("half/StarPU", "length of tasks at half efficiency, two workers", median(values, "aloni/half/w2"),
+            median(values, "StarPU/half/w2"), "StarPU", command=command)
+
+
 class Section(NamedTuple):
     measure: Callable
     turns: int
@@ -521,4 +611,5 @@ SECTIONS = {
     "local_kernels": Section(local_kernels, 2),
     "sizes": Section(sizes, 1),
     "two_hosts": Section(two_hosts, 2),
+    "tasks": Section(tasks, 2),
 }

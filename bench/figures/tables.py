@@ -44,10 +44,14 @@ def ratio_of(bar):
 
 
 def requirement(bar):
-    unit = ""
-    if bar["ratio"] is None:
-        unit = " s" if bar["unit"] in ("ms", "µs") else f" {bar['unit']}"
-    texts = [f"{text} {bar[key]:g}{unit}" for text, key in (("at most", "at_most"), ("at least", "at_least"))
+    def text_of(value):
+        if bar["ratio"] is not None:
+            return f"{value:g}"
+        if bar["unit"] in ("ms", "µs"):  # requirements are in seconds
+            return f"{value * 1e6:g} µs" if value < 1e-3 else f"{value:g} s"
+        return f"{value:g} {bar['unit']}"
+
+    texts = [f"{text} {text_of(bar[key])}" for text, key in (("at most", "at_most"), ("at least", "at_least"))
              if bar[key] is not None]
     return ", ".join(texts) or MISSING
 

@@ -1,6 +1,7 @@
 #include <aloni/core/comm/shared_heap.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/huge_pages.hpp>
 #include <aloni/core/index.hpp>
 
 #include <fcntl.h>
@@ -28,7 +29,7 @@ namespace {
 constexpr std::size_t page = 4096;
 constexpr std::size_t segment_bytes = std::size_t{64} << 20;
 // Segments begin and end at multiples of a huge page within the file: only then can the system use huge pages.
-constexpr std::size_t huge_page = std::size_t{2} << 20;
+constexpr std::size_t huge_page = huge_page_bytes;
 // When a block of at least this size is freed, its pages return to the system.
 constexpr std::size_t returned_bytes = std::size_t{1} << 20;
 
@@ -44,7 +45,7 @@ std::byte* map(int descriptor, std::size_t begin, std::size_t bytes) {
   void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(begin));
   if (p == MAP_FAILED) return nullptr;
   // Works if the system allows huge pages for shared memory: shmem_enabled "advise" or "within_size".
-  madvise(p, bytes, MADV_HUGEPAGE);
+  use_huge_pages(p, bytes);
   // A child of this process is no rank: it must not write this memory, nor keep it after the end of this process.
   madvise(p, bytes, MADV_DONTFORK);
   return static_cast<std::byte*>(p);

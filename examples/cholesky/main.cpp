@@ -3,6 +3,7 @@
 //   cholesky --n 4096 --workers 2 --json result.json --svg timeline.svg
 //   cholesky --matrix matrix.mtx --tile 128
 //   mpirun -n 4 cholesky --n 4096 --workers 1      tiles travel between ranks on request; the same bits again
+//   mpirun -n 2 cholesky --n 4096 --speeds 2,1     rank 0 is twice as fast, so it owns two of three tile columns
 // Prints the rate, and that of the matrix product of BLAS by as many threads in the same run.
 #include "matrix_file.hpp"
 #include "options.hpp"
@@ -31,6 +32,7 @@ namespace cholesky {
 using aloni::comm::Communicator;
 using aloni::tasks::TileMatrix;
 using aloni::views::TileDistribution;
+using aloni::views::TileShape;
 
 double random_element(Index i, Index j) {
   return 2 * aloni::random::host_uniform(1, 0, static_cast<std::uint64_t>(i) << 32 | static_cast<std::uint64_t>(j)) - 1;
@@ -42,25 +44,29 @@ struct Product {
   std::vector<double> result;
 };
 
+/// Each rank multiplies its tiles. Collective.
 template <class T>
-Product multiply(const TileMatrix<T>& a, const std::vector<double>& x) {
+Product multiply(const Communicator& comm, const TileMatrix<T>& a, const std::vector<double>& x) {
+  using aloni::comm::Reduction;
   const TileDistribution& d = a.distribution();
   std::vector<double> sums(x.size()), y(x.size());
-  for (Index tj = 0; tj < d.tile_columns(); ++tj)
-    for (Index ti = tj; ti < d.tile_rows(); ++ti) {
-      const T* const tile = a.tile({ti, tj});
-      for (Index j = 0; j < d.width(tj); ++j)
-        for (Index i = ti == tj ? j : 0; i < d.height(ti); ++i) {
-          const auto row = static_cast<std::size_t>(ti * d.tile() + i),
-                     column = static_cast<std::size_t>(tj * d.tile() + j);
-          const auto value = static_cast<double>(tile[j * d.height(ti) + i]);
-          y[row] += value * x[column];
-          sums[row] += std::abs(value);
-          if (row == column) continue;
-          y[column] += value * x[row];
-          sums[column] += std::abs(value);
-        }
-    }
+  for (const aloni::views::Tile& t : d.tiles_of(comm.rank())) {
+    if (!a.has(t)) continue;
+    const T* const tile = a.tile(t);
+    for (Index j = 0; j < d.width(t.column); ++j)
+      for (Index i = std::max<Index>(0, d.first_column(t.column) + j - d.first_row(t.row)); i < d.height(t.row); ++i) {
+        const auto row = static_cast<std::size_t>(d.first_row(t.row) + i),
+                   column = static_cast<std::size_t>(d.first_column(t.column) + j);
+        const auto value = static_cast<double>(tile[j * d.height(t.row) + i]);
+        y[row] += value * x[column];
+        sums[row] += std::abs(value);
+        if (row == column) continue;
+        y[column] += value * x[row];
+        sums[column] += std::abs(value);
+      }
+  }
+  comm.all_reduce(std::span(y), Reduction::sum);
+  comm.all_reduce(std::span(sums), Reduction::sum);
   return {*std::max_element(sums.begin(), sums.end()), std::move(y)};
 }
 
@@ -70,22 +76,29 @@ double largest(const std::vector<double>& x) {
   return most;
 }
 
-/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor.
+/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor. Equal on all ranks.
+/// Collective.
 template <class T>
-double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
+double residual(const Communicator& comm, const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
   const Index n = a.distribution().rows();
-  TileMatrix<T> x(TileDistribution(n, 1, a.distribution().tile()));
+  TileMatrix<T> x(comm, TileDistribution(n, 1, a.distribution().tile().columns, {comm.size(), 1}));
   x.fill([](Index i, Index) { return random_element(i, Index{1} << 30); });
-  std::vector<double> b, solution;
-  const auto values = [&] {
-    std::vector<T> all(static_cast<std::size_t>(n));
-    x.copy_to(all.data(), n);
-    return std::vector<double>(all.begin(), all.end());
+  const auto values = [&] {  // of all ranks
+    std::vector<T> own(static_cast<std::size_t>(n));
+    x.copy_to(own.data(), n);
+    std::vector<double> all(own.begin(), own.end());
+    comm.all_reduce(std::span(all), aloni::comm::Reduction::sum);
+    return all;
   };
-  b = values();
-  aloni::tasks::solve(aloni::tasks::Factors::cholesky, factor, x, {.workers = workers});
-  solution = values();
-  const Product product = multiply(a, solution);
+  const std::vector<double> b = values();
+  constexpr auto kind = aloni::tasks::Factors::cholesky;
+  if (comm.size() == 1) {
+    aloni::tasks::solve(kind, factor, x, {.workers = workers});
+  } else {
+    aloni::tasks::solve(comm, kind, factor, x, {.workers = workers});
+  }
+  const std::vector<double> solution = values();
+  const Product product = multiply(comm, a, solution);
   std::vector<double> difference(b.size());
   for (std::size_t i = 0; i < b.size(); ++i) difference[i] = b[i] - product.result[i];
   return largest(difference) / (product.norm * largest(solution) + largest(b));
@@ -94,23 +107,6 @@ double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers
 void write_text(const std::string& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   if (!(file << text) || !file.flush()) throw aloni::FileError("cholesky", path, "", "a file that can be written");
-}
-
-/// Copies all tiles with memory to the whole matrix of rank 0. Collective.
-template <class T>
-void gather(const Communicator& comm, const TileMatrix<T>& part, TileMatrix<T>& whole) {
-  const TileDistribution& d = part.distribution();
-  std::vector<aloni::comm::Request> requests;
-  for (int owner = 0; owner < comm.size(); ++owner) {
-    if (comm.rank() != 0 && comm.rank() != owner) continue;
-    for (const aloni::views::Tile& t : d.tiles_of(owner)) {
-      if (t.row < t.column) continue;
-      const auto elements = static_cast<std::size_t>(d.height(t.row) * d.width(t.column));
-      if (comm.rank() == 0) requests.push_back(comm.receive(std::span(whole.tile(t), elements), owner, 0));
-      if (comm.rank() == owner) requests.push_back(comm.send(std::span(part.tile(t), elements), 0, 0));
-    }
-  }
-  comm.wait(requests);
 }
 
 /// Bytes that this rank has sent to others in messages.
@@ -148,6 +144,40 @@ Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks:
   return result;
 }
 
+/// The tile of the options; what they leave open is chosen for the rows and for the workers of all ranks.
+TileShape choose_tile(const Options& options, Index n, int workers) {
+  TileShape tile = aloni::tasks::suggested_tile(n, workers);
+  if (options.tile > 0) tile = aloni::tasks::suggested_tile(n, workers, options.tile);
+  if (options.tall > 0) tile.rows = options.tall * tile.columns;
+  return tile;
+}
+
+/// The ranks and their tile columns: an equal number for each, or by the speeds of the options. Collective.
+template <class T>
+aloni::views::TileGrid choose_grid(const Communicator& comm, const Options& options, int workers) {
+  if (!options.measure_speeds && options.speeds.empty()) return aloni::views::squarest_grid(comm.size());
+  std::vector<double> speeds = options.speeds;
+  if (options.measure_speeds) {
+    constexpr Index edge = 512;
+    double seconds = std::numeric_limits<double>::infinity();
+    comm.barrier();  // all ranks at once, as in the factorisation
+    for (int i = 0; i < 8; ++i) seconds = std::min(seconds, aloni::tasks::gemm_seconds<T>(edge, workers));
+    for (const std::int64_t nanoseconds : comm.all_gather(static_cast<std::int64_t>(seconds * 1e9)))
+      speeds.push_back(1e9 / static_cast<double>(nanoseconds));
+  }
+  if (std::ssize(speeds) != comm.size())
+    throw aloni::InvalidArgument("cholesky", "--speeds", std::to_string(speeds.size()) + " values",
+                                 std::to_string(comm.size()) + ", one for each rank");
+  aloni::views::TileGrid grid = aloni::views::grid_by_speed(speeds);
+  if (comm.rank() == 0) {
+    std::printf("ranks of consecutive tile columns, by speed:");
+    for (int j = 0; j < (grid.column_cycle.empty() ? comm.size() : std::ssize(grid.column_cycle)); ++j)
+      std::printf(" %d", grid.column_of(j));
+    std::printf("\n");
+  }
+  return grid;
+}
+
 /// Returns on all ranks whether the residual is small enough.
 template <class T>
 bool run(const Communicator& comm, const Options& options) {
@@ -156,18 +186,18 @@ bool run(const Communicator& comm, const Options& options) {
   std::optional<Matrix> read;
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
   const Index n = read ? read->n : options.n;
-  const Index tile =
-      std::min(n, options.tile > 0 ? options.tile : aloni::tasks::suggested_tile(n, workers * comm.size()));
-  const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
+  const TileShape tile = choose_tile(options, n, workers * comm.size());
+  const TileDistribution tiles(n, n, tile, choose_grid<T>(comm, options, workers));
   constexpr auto lower = aloni::tasks::TilePart::lower;
-  TileMatrix<T> matrix(tiles, lower, comm.rank()), factor(tiles, lower, comm.rank());
+  TileMatrix<T> matrix(tiles, lower, comm.rank());
+  auto factor = comm.size() == 1 ? TileMatrix<T>(tiles, lower) : TileMatrix<T>(comm, tiles, lower);
   const auto element = [&](Index i, Index j) {
     if (i < j) return 0.0;
     if (read) return read->elements[static_cast<std::size_t>(j * n + i)];
     return random_element(i, j) + (i == j ? static_cast<double>(n) : 0);
   };
   matrix.fill(element);
-  if (comm.size() == 1) read.reset();
+  read.reset();
 
   // In turn, so that a change of the machine's speed meets both.
   const Index gemm_n = std::min<Index>(n, 4096);
@@ -187,25 +217,14 @@ bool run(const Communicator& comm, const Options& options) {
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
   const double gflops = rows * rows * rows / 3 * 1e-9 / best->seconds,
                gemm_gflops = comm.size() * 2 * edge * edge * edge * 1e-9 / gemm_seconds;
-  double error = 0;
-  if (comm.size() == 1) {
-    error = residual(matrix, factor, workers);
-  } else {
-    const bool has_all = comm.rank() == 0;
-    const TileDistribution whole(has_all ? n : 0, has_all ? n : 0, tile);
-    TileMatrix<T> all(whole, lower), whole_factor(whole, lower);
-    all.fill(element);
-    gather(comm, factor, whole_factor);
-    if (has_all) error = residual(all, whole_factor, workers);
-    comm.run(aloni::comm::Broadcast{std::span(&error, 1), 0});
-  }
+  const double error = residual(comm, matrix, factor, workers);
   const double bound = 16 * rows * static_cast<double>(std::numeric_limits<T>::epsilon());
   if (comm.rank() != 0) return error <= bound;
   const char* const type = options.single ? "float" : "double";
   const std::string ranks = comm.size() == 1 ? "" : std::to_string(comm.size()) + " ranks with ";
 
-  std::printf("%" PRId64 " rows in tiles of %" PRId64 ", %s, %s%d workers: %.0f tasks, %.0f stolen\n", n, tile, type,
-              ranks.c_str(), workers, best->tasks, best->steals);
+  std::printf("%" PRId64 " rows in tiles of %s, %s, %s%d workers: %.0f tasks, %.0f stolen\n", n,
+              to_string(tile).c_str(), type, ranks.c_str(), workers, best->tasks, best->steals);
   std::printf("%.2f ms: %.2f GFLOP/s, %.3f of the product of %" PRId64 " rows (%.2f GFLOP/s)\n", best->seconds * 1e3,
               gflops, gflops / gemm_gflops, gemm_n, gemm_gflops);
   std::printf("residual %.2e, %s %.2e\n", error, error <= bound ? "below" : "NOT below", bound);
@@ -214,18 +233,18 @@ bool run(const Communicator& comm, const Options& options) {
     const double finite_error = std::isfinite(error) ? error : std::numeric_limits<double>::max();
     char json[800];
     std::snprintf(json, sizeof json,
-                  "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64
+                  "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64 ",\n  \"tile_rows\": %" PRId64
                   ",\n  \"precision\": \"%s\",\n  \"ranks\": %d,\n  \"workers\": %d,\n"
                   "  \"seconds\": %.9g,\n  \"gflops\": %.6g,\n  \"gemm_n\": %" PRId64
                   ",\n  \"gemm_gflops\": %.6g,\n"
                   "  \"residual\": %.6g,\n  \"tasks\": %.0f,\n  \"steals\": %.0f"
                   ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": 0\n}\n",
-                  n, tile, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops, finite_error,
-                  best->tasks, best->steals, best->bytes_sent);
+                  n, tile.columns, tile.rows, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops,
+                  finite_error, best->tasks, best->steals, best->bytes_sent);
     write_text(options.json, json);
   }
-  const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " +
-                            std::to_string(tile) + ", " + type + (comm.size() == 1 ? "" : ", rank 0");
+  const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " + to_string(tile) +
+                            ", " + type + (comm.size() == 1 ? "" : ", rank 0");
   const aloni::tasks::RunReport& report = best->report;
   if (!options.svg.empty()) write_text(options.svg, timeline_svg(report, title));
   if (!options.trace.empty())

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cholesky {
 
@@ -17,9 +18,11 @@ constexpr const char* usage =
     "  --n N             rows of a matrix that the program makes (2048)\n"
     "  --matrix FILE     read the matrix instead: Matrix Market (.mtx) or NumPy (.npy); only its lower triangle "
     "counts\n"
-    "  --tile B          rows of a tile (chosen for the rows and the workers)\n"
+    "  --tile B          columns of a tile (chosen for the rows and the workers)\n"
+    "  --tall H          rows of a tile, as a multiple of its columns (chosen)\n"
     "  --precision TYPE  double (default) or float\n"
     "  --workers W       threads of each rank (all processors, divided among the ranks)\n"
+    "  --speeds S,S,...  ranks own tile columns in proportion to these speeds; measure: to speeds measured first\n"
     "  --repeat R        factorise R times and report the fastest (3)\n"
     "  --seed S          run the tasks in a random order that the dependences allow; the same bits\n"
     "  --json FILE       write the results as JSON\n"
@@ -29,11 +32,13 @@ constexpr const char* usage =
 
 struct Options {
   Index n = 2048, repeat = 3;
-  Index tile = 0;  ///< 0: suggested_tile()
+  Index tile = 0, tall = 0;  ///< 0: suggested_tile()
   int workers = 0;
   std::uint64_t seed = 0;
   bool single = false;  ///< float
   bool help = false;
+  bool measure_speeds = false;
+  std::vector<double> speeds;  ///< of the ranks; empty: equal
   std::string matrix, json, svg, trace;
 };
 
@@ -61,10 +66,23 @@ inline Options parse(int argc, char** argv) {
       options.n = number(1 << 20);
     } else if (flag == "--tile") {
       options.tile = number(1 << 15);
+    } else if (flag == "--tall") {
+      options.tall = number(1 << 10);
     } else if (flag == "--repeat") {
       options.repeat = number(1000);
     } else if (flag == "--workers") {
       options.workers = static_cast<int>(number(1024));
+    } else if (flag == "--speeds") {
+      const std::string_view text = value();
+      options.measure_speeds = text == "measure";
+      for (const char* at = text.data(); !options.measure_speeds;) {
+        const char* const end_of_text = text.data() + text.size();
+        const auto [end, error] = std::from_chars(at, end_of_text, options.speeds.emplace_back());
+        if (error != std::errc{} || (end != end_of_text && *end != ','))
+          bad(flag, text, "numbers with commas between them, or measure");
+        if (end == end_of_text) break;
+        at = end + 1;
+      }
     } else if (flag == "--seed") {
       options.seed = static_cast<std::uint64_t>(number(Index{1} << 62));
     } else if (flag == "--precision") {

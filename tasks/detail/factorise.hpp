@@ -2,13 +2,13 @@
 // Runs a factorisation, on one rank or on all ranks of a communicator. Cholesky and LU differ in their rule and in the
 // kernel of each task only.
 #include <aloni/core/error.hpp>
-#include <aloni/tasks/detail/rank_run.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
+#include <aloni/tasks/detail/tile_run.hpp>
 #include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
 
-#include <span>
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -46,7 +46,7 @@ RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, co
   check_one_rank(operation, d);
   check_part(operation, a, needed);
   const auto read = [&](Index i, Index j) { return block(std::as_const(a), i, j); };
-  const Rule rule(d.tile_rows(), d.tile());
+  const Rule rule(d);
   return run_on_tiles(
       operation, rule, [&](const Task& task, int) { run_task(task, read); }, options);
 }
@@ -59,23 +59,11 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
   const Rule rule = comm::collectively(comm, operation, [&] {
     check_ranks(operation, comm, a, options);
     check_part(operation, a, needed);
-    return Rule(d.tile_rows(), d.tile());
+    return Rule(d);
   });
-  const auto bytes = [&](const TileId& t) {
-    return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
-  };
-  RankRun run(
-      operation, comm, rule, [&](const TileId& t) { return d.owner(t.tile()); }, bytes,
-      [&](const TileId& t) { return std::as_bytes(std::span(a.tile(t.tile()), bytes(t) / sizeof(T))); });
-  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> {
-    if (a.has({i, j})) return block(std::as_const(a), i, j);
-    const int rows = static_cast<int>(d.height(i));
-    return {reinterpret_cast<const T*>(run.copy({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
-  };
-  RankReport report;
-  report.run = run.start([&](const Task& task, int) { run_task(task, read); }, with_one_blas_thread(options));
-  report.tiles = run.counts();
-  return report;
+  TileRun<T> run(operation, comm, rule, {&a});
+  const auto read = [&](std::int32_t i, std::int32_t j) { return run.block({0, i, j}); };
+  return run.start([&](const Task& task, int) { run_task(task, read); }, options);
 }
 
 }  // namespace aloni::tasks::detail

@@ -10,6 +10,18 @@
 
 namespace aloni::tasks::detail {
 
+namespace {
+
+/// Memory in which the other ranks of the node can read copies of tiles of other nodes. Without such ranks it is
+/// private memory: the system gives shared memory huge pages less often.
+std::shared_ptr<std::pmr::memory_resource> room_for_copies(const comm::Communicator& comm) {
+  for (const std::vector<int>& node : comm.ranks_by_node())
+    if (node.size() > 1 && std::ranges::find(node, comm.rank()) != node.end()) return comm.shared_memory();
+  return {std::shared_ptr<void>(), std::pmr::new_delete_resource()};
+}
+
+}  // namespace
+
 RankRun::RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
                  std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes,
                  std::function<std::span<const std::byte>(const TileId&)> own)
@@ -19,6 +31,7 @@ RankRun::RankRun(std::string operation, const comm::Communicator& comm, const Ta
       owner_(std::move(owner)),
       bytes_(std::move(bytes)),
       own_(std::move(own)),
+      room_(room_for_copies(comm)),
       mail_(comm, *this) {
   std::vector<TileAccess> accesses;
   for (const TileId& tile : rule.tiles()) {
@@ -42,31 +55,33 @@ RunReport RankRun::start(Runtime::Body body, RuntimeOptions options) {
   runtime_.emplace(
       rule_, [this, body = std::move(body)](const Task& task, int worker) { run_task(body, task, worker); },
       std::move(options));
-  for (const auto& [key, uses] : uses_) mail_.need(key, owner_(rule_.output(Task::from(key)).tile));
+  for (const TileId& tile : rule_.tiles()) {
+    if (owner_(tile) == comm_.rank() || !uses_.contains(key_of(tile))) continue;
+    if (Task::from(key_of(tile)).kernel == Kernel::provide) {
+      provided_.push_back(tile);
+    } else {
+      mail_.need(key_of(tile), owner_(tile));
+    }
+  }
+  for (std::size_t i = 0; i < most_provided; ++i) need_provided();
   mail_.set_waiting(true);
   RunReport report;
-  std::exception_ptr failure;  // of the tasks
   std::thread tasks([&] {
     try {
       report = runtime_->run();
       mail_.tasks_finished();
-    } catch (const std::exception& error) {
-      failure = std::current_exception();
-      mail_.fail(error.what());
+    } catch (...) {
+      mail_.fail(std::current_exception());
     }
   });
-  std::exception_ptr ended;  // of the communication
   try {
     mail_.run();
   } catch (...) {
-    ended = std::current_exception();
-    runtime_->fail(ended);  // no effect if a task has failed before
+    runtime_->fail(std::current_exception());  // no effect if a task of this rank has failed
+    tasks.join();
+    throw;
   }
   tasks.join();
-  // A failed task is the reason of everything that follows.
-  if (failure) std::rethrow_exception(failure);
-  if (ended) std::rethrow_exception(ended);
-  comm_.barrier();  // a task of another rank may still fail: then it fails here too
   return report;
 }
 
@@ -103,35 +118,60 @@ void RankRun::release_copies(const Task& task) {
   for (const TileAccess& access : accesses) {
     if (owner_(access.tile) == comm_.rank()) continue;
     const TileKey key = key_of(access.tile);
-    if (uses_.at(key).fetch_sub(1) == 1) mail_.released(key);
+    if (uses_.at(key).fetch_sub(1) > 1) continue;
+    mail_.released(key);
+    if (Task::from(key).kernel == Kernel::provide) need_provided();
   }
+}
+
+/// Asks for the next provided tile. Its copy serves no other rank, or it would stay here until that rank asks.
+void RankRun::need_provided() {
+  const std::size_t i = next_provided_.fetch_add(1);
+  if (i < provided_.size()) mail_.need(key_of(provided_[i]), owner_(provided_[i]), 0);
 }
 
 const std::byte* RankRun::copy(const TileId& tile) const {
   const std::lock_guard lock(mutex_);
-  return copies_.at(key_of(tile)).data.get();
+  return copies_.at(key_of(tile)).data;
+}
+
+/// Throws CommunicationError for a tile of another size than this rank's rule says.
+void RankRun::check_size(TileKey key, std::size_t bytes) const {
+  const TileId tile = rule_.output(Task::from(key)).tile;
+  if (bytes == bytes_(tile)) return;
+  throw CommunicationError(operation_, "tile " + to_string(tile) + " of rank " + std::to_string(owner_(tile)),
+                           std::to_string(bytes) + " bytes", std::to_string(bytes_(tile)) + " bytes");
 }
 
 std::span<std::byte> RankRun::room(TileKey key, std::size_t bytes) {
-  const TileId tile = rule_.output(Task::from(key)).tile;
-  if (bytes != bytes_(tile)) {
-    throw CommunicationError(operation_, "tile " + to_string(tile) + " of rank " + std::to_string(owner_(tile)),
-                             std::to_string(bytes) + " bytes", std::to_string(bytes_(tile)) + " bytes");
-  }
-  Copy copy{.data = std::make_unique_for_overwrite<std::byte[]>(bytes), .bytes = bytes};
-  const std::span<std::byte> room(copy.data.get(), bytes);
+  check_size(key, bytes);
+  constexpr std::size_t alignment = 64;  // a cache line
+  Copy copy;
+  copy.room = {static_cast<std::byte*>(room_->allocate(bytes, alignment)),
+               [memory = room_, bytes](std::byte* p) { memory->deallocate(p, bytes, alignment); }};
+  const std::span<std::byte> room(copy.room.get(), bytes);
   const std::lock_guard lock(mutex_);
   copies_.insert_or_assign(key, std::move(copy));
   return room;
 }
 
-void RankRun::arrived(TileKey key, std::span<const std::byte>) {
+void RankRun::arrived(TileKey key, std::span<const std::byte> data) {
+  check_size(key, data.size());
+  {
+    const std::lock_guard lock(mutex_);
+    copies_[key].data = data.data();
+  }
   runtime_->data_arrived(rule_.output(Task::from(key)));
 }
 
 void RankRun::free_copy(TileKey key) {
   const std::lock_guard lock(mutex_);
   copies_.erase(key);
+}
+
+/// The error itself is that of TileMail::run().
+void RankRun::failed() {
+  runtime_->fail(std::make_exception_ptr(PeerFailed(operation_, -1, "a task of another rank has failed", -1)));
 }
 
 }  // namespace aloni::tasks::detail

@@ -1,11 +1,16 @@
 #pragma once
 // RankRun: runs the tasks of a rule on all ranks of a communicator. Each rank runs the tasks that write its tiles;
-// copies of other ranks' tiles come through TileMail. The factorisations use it (cholesky.hpp, lu.hpp).
+// copies of other ranks' tiles come through TileMail. cholesky(), lu() and solve() use it.
 //
 //   RankRun run("cholesky", comm, rule, owner, own);
 //   run.start([&](const Task& task, int worker) { … run.copy({0, i, k}) … }, options);   // collective
 //
 // Workers are other threads than the calling one, which sends and receives: so MPI_THREAD_FUNNELED is enough.
+//
+// Tiles that tasks make come when they are ready, so at most some of them are here before their readers. Tiles that are
+// ready from the start (Kernel::provide) could all come at once. So a rank asks for few of them at a time, in the order
+// of TaskRule::tiles(), and for the next one when a task has released one. This never waits forever: the serial
+// algorithm can finish all tasks on one of these tiles before it needs the next.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/tasks/detail/tile_mail.hpp>
 #include <aloni/tasks/runtime.hpp>
@@ -14,11 +19,13 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <memory_resource>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace aloni::tasks::detail {
 
@@ -34,29 +41,38 @@ class RankRun final : private TileMemory {
   ~RankRun() override;
 
   /// Runs all tasks, once. Returns when those of all ranks have ended. No rank waits for the others before its end.
-  /// If a task throws, its error is thrown on its rank. All other ranks throw PeerFailed with its text, as they do when
-  /// a rank dies; the family of the communicator is poisoned then. `options.owns` is set here.
+  /// If a task throws, no rank starts further tasks, and all ranks throw as TileMail::run() does: FactorisationError on
+  /// all ranks, or the task's error on its rank and PeerFailed on the others. The communicator stays usable. If a rank
+  /// dies, all others throw PeerFailed, and the family of the communicator is poisoned. `options.owns` is set here.
   /// Collective.
   RunReport start(Runtime::Body body, RuntimeOptions options);
-  /// The elements of another rank's tile. @pre a running task reads it. Any thread.
+  /// The elements of another rank's tile: a copy, or that rank's own memory (tile_mail.hpp). @pre a running task reads
+  /// it. Any thread.
   const std::byte* copy(const TileId& tile) const;
+  /// Number of provided tiles that a rank asks for before it has released the first: enough to hide the way between
+  /// nodes.
+  static constexpr std::size_t most_provided = 16;
   const TileRequests::Counts& counts() const { return mail_.counts(); }
+  const TileMail::PlaceCounts& place_counts() const { return mail_.place_counts(); }
 
  private:
   struct Copy {
-    std::unique_ptr<std::byte[]> data;
-    std::size_t bytes = 0;
+    const std::byte* data = nullptr;
+    std::shared_ptr<std::byte> room;  // empty if the tile lies in the memory of another rank
   };
 
   std::span<std::byte> room(TileKey key, std::size_t bytes) override;
   void arrived(TileKey key, std::span<const std::byte> data) override;
   void free_copy(TileKey key) override;
   void served(TileKey) override {}
+  void failed() override;
 
   TileKey key_of(const TileId& tile) const;
+  void check_size(TileKey key, std::size_t bytes) const;
   void run_task(const Runtime::Body& body, const Task& task, int worker);
   void send_output(const Task& task);
   void release_copies(const Task& task);
+  void need_provided();
 
   std::string operation_;
   comm::Communicator comm_;
@@ -64,9 +80,12 @@ class RankRun final : private TileMemory {
   std::function<int(const TileId&)> owner_;
   std::function<std::size_t(const TileId&)> bytes_;
   std::function<std::span<const std::byte>(const TileId&)> own_;
+  std::shared_ptr<std::pmr::memory_resource> room_;       // for copies
   std::unordered_map<TileKey, std::atomic<Index>> uses_;  // of copies, by tasks that have not run; keys do not change
   mutable std::mutex mutex_;
   std::unordered_map<TileKey, Copy> copies_;  // guarded by mutex_
+  std::vector<TileId> provided_;              // of other ranks, in the order of their requests
+  std::atomic<std::size_t> next_provided_{0};
   std::atomic<int> running_{0};
   std::optional<Runtime> runtime_;
   TileMail mail_;

@@ -28,6 +28,17 @@ TileBlock<const T> block(const TileMatrix<T>& a, Index i, Index j) {
   return {a.tile({i, j}), rows, static_cast<int>(a.distribution().width(j)), rows};
 }
 
+/// `count` rows of a block from row `first` on. @pre first + count ≤ a.rows
+template <class T>
+TileBlock<T> rows_of(TileBlock<T> a, int first, int count) {
+  return {a.data + first, count, a.columns, a.stride};
+}
+/// The rows from row `first` on, perhaps none. @pre first ≤ a.rows
+template <class T>
+TileBlock<T> rows_below(TileBlock<T> a, int first) {
+  return rows_of(a, first, a.rows - first);
+}
+
 template <class T>
 using ConstBlock = std::type_identity_t<TileBlock<const T>>;
 

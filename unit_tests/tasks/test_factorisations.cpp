@@ -21,6 +21,7 @@ namespace test_factorisations {
 
 using testing::HasSubstr;
 using views::TileDistribution;
+using views::TileShape;
 
 /// Column-major.
 template <class T>
@@ -62,14 +63,22 @@ TYPED_TEST_SUITE(Factorisations, Types);
 constexpr std::pair<Index, Index> sizes[] = {{1, 1},   {5, 8},    {7, 1},    {64, 16},
                                              {65, 16}, {130, 33}, {200, 48}, {210, 90}};
 
+/// The same with tiles of which the rows are a multiple of the columns.
+constexpr std::pair<Index, TileShape> shapes[] = {{1, 1},        {5, 8},          {7, 1},          {64, 16},
+                                                  {65, 16},      {130, 33},       {200, 48},       {7, {3, 1}},
+                                                  {64, {32, 8}}, {130, {99, 33}}, {131, {20, 10}}, {210, {360, 90}}};
+
 TYPED_TEST(Factorisations, CholeskyTimesItsTransposeIsTheMatrix) {
   using T = TypeParam;
-  for (const auto& [n, tile] : sizes) {
-    TileMatrix<T> a(TileDistribution(n, n, tile), TilePart::lower);
+  for (const auto& [n, shape] : shapes) {
+    TileMatrix<T> a(TileDistribution(n, n, shape), TilePart::lower);
     a.fill([n = n](Index i, Index j) { return positive_definite(i, j, n); });
     const RunReport report = cholesky(a, {.workers = 2});
-    const Index tiles = a.distribution().tile_rows();
-    EXPECT_EQ(report.tasks, tiles * (tiles + 1) * (tiles + 2) / 6);
+    const Index columns = a.distribution().tile_columns();
+    Index tasks = 0;  // column j has that many tiles, each of which is written j + 1 times
+    for (Index j = 0; j < columns; ++j)
+      tasks += (j + 1) * (a.distribution().tile_rows() - a.distribution().diagonal_row(j));
+    EXPECT_EQ(report.tasks, tasks);
     const Dense<T> l = dense(a);
     const double bound = 4 * static_cast<double>(n) * std::numeric_limits<T>::epsilon();
     for (Index i = 0; i < n; ++i)
@@ -77,7 +86,7 @@ TYPED_TEST(Factorisations, CholeskyTimesItsTransposeIsTheMatrix) {
         double product = 0;
         for (Index k = 0; k <= j; ++k) product += static_cast<double>(l(i, k)) * static_cast<double>(l(j, k));
         ASSERT_NEAR(product, static_cast<T>(positive_definite(i, j, n)), bound * static_cast<double>(n))
-            << n << " in tiles of " << tile << ": " << i << ", " << j;
+            << to_string(a.distribution()) << ": " << i << ", " << j;
       }
   }
 }
@@ -106,8 +115,10 @@ TYPED_TEST(Factorisations, LuTimesEachOtherIsTheMatrix) {
 TYPED_TEST(Factorisations, SolveGivesTheSolutionOfTheSystem) {
   using T = TypeParam;
   for (const Factors kind : {Factors::cholesky, Factors::lu})
-    for (const auto& [n, tile] : sizes)
-      for (const Index columns : {Index{1}, tile + 2}) {
+    for (const auto& [n, shape] : shapes)
+      for (const Index columns : {Index{1}, shape.columns + 2}) {
+        const Index tile = shape.columns;
+        if (kind == Factors::lu && shape.rows != tile) continue;
         const auto element = [kind, n = n](Index i, Index j) {
           return kind == Factors::lu ? dominant(i, j, n) : positive_definite(i, j, n);
         };
@@ -116,7 +127,7 @@ TYPED_TEST(Factorisations, SolveGivesTheSolutionOfTheSystem) {
           for (Index j = 0; j < n; ++j) all(i, j) = element(i, j);
           for (Index j = 0; j < columns; ++j) x(i, j) = random_value(i + 1000, j);
         }
-        TileMatrix<T> a(TileDistribution(n, n, tile), kind == Factors::lu ? TilePart::whole : TilePart::lower);
+        TileMatrix<T> a(TileDistribution(n, n, shape), kind == Factors::lu ? TilePart::whole : TilePart::lower);
         a.fill([&](Index i, Index j) { return all(i, j); });
         TileMatrix<T> b(TileDistribution(n, columns, tile));
         b.fill([&, n = n](Index i, Index j) {
@@ -226,6 +237,10 @@ TYPED_TEST(Factorisations, CopiesKeepThePlaceOfEachElement) {
 TEST(TileMatrix, KeepsLowerTilesOrTheTilesOfARankOnly) {
   const TileMatrix<double> lower(TileDistribution(100, 100, 25), TilePart::lower);
   EXPECT_EQ(lower.bytes(), 10 * 632 * 8) << "625 elements, in whole cache lines";
+  const TileMatrix<double> tall(TileDistribution(100, 100, {50, 25}), TilePart::lower);
+  EXPECT_EQ(tall.bytes(), (2 + 2 + 1 + 1) * 1256 * 8) << "1,250 elements, in whole cache lines";
+  EXPECT_TRUE(tall.has({0, 1}));
+  EXPECT_FALSE(tall.has({0, 2}));
   EXPECT_TRUE(lower.has({2, 2}));
   EXPECT_FALSE(lower.has({1, 2}));
   const TileMatrix<double> part(TileDistribution(100, 100, 25, {2, 2}), TilePart::whole, 3);
@@ -238,13 +253,24 @@ TEST(TileMatrix, KeepsLowerTilesOrTheTilesOfARankOnly) {
 }
 
 TEST(SuggestedTile, GivesEachWorkerTilesToTheEnd) {
-  EXPECT_EQ(suggested_tile(2048, 2), 256);
-  EXPECT_EQ(suggested_tile(4096, 1), 512);
-  EXPECT_EQ(suggested_tile(100'000, 4), 512);
-  EXPECT_EQ(suggested_tile(8192, 8), 256);
-  EXPECT_EQ(suggested_tile(100, 2), 64);
+  EXPECT_EQ(suggested_tile(2048, 2), TileShape(512, 128));
+  EXPECT_EQ(suggested_tile(4096, 1), TileShape(1024, 256));
+  EXPECT_EQ(suggested_tile(100'000, 4), TileShape(1536, 384));
+  EXPECT_EQ(suggested_tile(8192, 8), TileShape(512, 256));
+  EXPECT_EQ(suggested_tile(100, 2), TileShape(64));
+  EXPECT_EQ(suggested_tile(4096, 2, 100), TileShape(400, 100));
+  EXPECT_EQ(suggested_tile(4096, 64, 100), TileShape(100));
   EXPECT_THROW(suggested_tile(0, 2), InvalidArgument);
   EXPECT_THROW(suggested_tile(100, 0), InvalidArgument);
+}
+
+TEST(SuggestedLuTile, GivesEachWorkerTilesToTheEnd) {
+  EXPECT_EQ(suggested_lu_tile(2048, 2), 256);
+  EXPECT_EQ(suggested_lu_tile(4096, 1), 512);
+  EXPECT_EQ(suggested_lu_tile(100'000, 4), 512);
+  EXPECT_EQ(suggested_lu_tile(8192, 8), 256);
+  EXPECT_EQ(suggested_lu_tile(100, 2), 64);
+  EXPECT_THROW(suggested_lu_tile(0, 2), InvalidArgument);
 }
 
 TEST(FactorisationArguments, AreChecked) {
@@ -253,6 +279,9 @@ TEST(FactorisationArguments, AreChecked) {
   EXPECT_THROW(cholesky(wide), InvalidArgument);
   EXPECT_THROW(lu(wide), InvalidArgument);
   EXPECT_THROW(lu(lower), InvalidArgument);
+  TileMatrix<double> uneven(TileDistribution(6, 6, {3, 2})), tall(TileDistribution(4, 4, {4, 2}));
+  EXPECT_THROW(cholesky(uneven), InvalidArgument);
+  EXPECT_THROW(lu(tall), InvalidArgument);
   EXPECT_THROW(cholesky(ranks), Unsupported);
   EXPECT_THROW(cholesky(a, {.owns = [](const TileId&) { return true; }}), InvalidArgument);
   TileMatrix<double> other_tiles(TileDistribution(4, 1, 4)), other_rows(TileDistribution(6, 1, 2));
@@ -260,6 +289,7 @@ TEST(FactorisationArguments, AreChecked) {
   EXPECT_THROW(solve(Factors::cholesky, a, other_rows), InvalidArgument);
   TileMatrix<double> b(TileDistribution(4, 1, 2));
   EXPECT_THROW(solve(Factors::lu, lower, b), InvalidArgument);
+  EXPECT_THROW(solve(Factors::lu, tall, b), InvalidArgument);
 }
 
 /// A function of OpenMP, if the program has OpenMP.

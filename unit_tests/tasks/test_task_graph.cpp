@@ -2,6 +2,8 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/cholesky.hpp>
+#include <aloni/tasks/detail/run_on_tiles.hpp>
+#include <aloni/tasks/detail/solve_rule.hpp>
 #include <aloni/tasks/lu.hpp>
 #include <aloni/tasks/solve.hpp>
 #include <support/random_cases.hpp>
@@ -157,6 +159,15 @@ TEST(TaskRule, CholeskyAgreesWithTheDependencesOfItsAccesses) {
   }
 }
 
+TEST(TaskRule, CholeskyOfTallTilesAgreesToo) {
+  for (const Index height : {2, 3, 4, 7})
+    for (const Index columns : {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13}) {
+      SCOPED_TRACE(std::to_string(columns) + " columns of tiles of " + std::to_string(height) + " squares");
+      const TaskGraph graph = cholesky_graph(columns, 6, height);
+      expect_agreement(CholeskyRule(columns, 6, height), graph);
+    }
+}
+
 TEST(TaskRule, LuAgreesWithTheDependencesOfItsAccesses) {
   for (const Index tiles : {0, 1, 2, 3, 4, 5, 8}) {
     SCOPED_TRACE(tiles);
@@ -164,6 +175,85 @@ TEST(TaskRule, LuAgreesWithTheDependencesOfItsAccesses) {
     expect_agreement(LuRule(tiles, 6), graph);
     EXPECT_EQ(graph.size(), tiles * (tiles + 1) * (2 * tiles + 1) / 6);
   }
+}
+
+TEST(TaskRule, BothHalvesOfSolutionsAgreeWithTheDependencesOfTheirAccesses) {
+  using detail::SolveRule;
+  using detail::Substitution;
+  for (const Factors kind : {Factors::cholesky, Factors::lu})
+    for (const Substitution half : {Substitution::forward, Substitution::backward})
+      for (const Index height : {1, 2, 3, 7})
+        for (const Index columns : {0, 1, 3})
+          for (const std::int32_t tiles : {0, 1, 2, 3, 4, 7, 8}) {
+            if (kind == Factors::lu && height > 1) continue;
+            SCOPED_TRACE(std::to_string(tiles) + " tiles, " + std::to_string(columns) + " columns, height " +
+                         std::to_string(height) + (kind == Factors::lu ? ", LU" : ", Cholesky") +
+                         (half == Substitution::forward ? ", forward" : ", backward"));
+            const SolveRule rule(kind, half, tiles, columns, 6, height);
+            TaskGraph graph;
+            for (const TileId& tile : rule.tiles())
+              if (tile.matrix == 0) detail::add_task(graph, rule, rule.writer_of({tile, 1}));
+            // The tasks in the order of solve_graph(), with its costs.
+            const TaskGraph whole = solve_graph(kind, tiles, columns, 6, height);
+            double operations = 0;
+            for (std::int32_t t = 0; t < whole.size(); ++t) {
+              const Kernel kernel = whole.task(t).kernel;
+              const bool is_forward = kernel == Kernel::solve_lower || kernel == Kernel::update_lower;
+              if (is_forward != (half == Substitution::forward)) continue;
+              detail::add_task(graph, rule, whole.task(t));
+              operations += whole.cost(t);
+              std::vector<TileAccess> accesses;
+              rule.append_accesses(whole.task(t), accesses);
+              EXPECT_TRUE(std::ranges::equal(accesses, whole.accesses(t))) << to_string(whole.task(t));
+            }
+            expect_agreement(rule, graph);
+            double all = 0;
+            for (std::int32_t t = 0; t < graph.size(); ++t) all += graph.cost(t);
+            EXPECT_EQ(all, operations);
+          }
+}
+
+/// RankRun asks for few provided tiles at a time, in the order of tiles().
+TEST(TaskRule, ASolutionCanBeDoneWithOneTileOfTheFactorsAtATime) {
+  using detail::SolveRule;
+  using detail::Substitution;
+  for (const Factors kind : {Factors::cholesky, Factors::lu})
+    for (const Substitution half : {Substitution::forward, Substitution::backward})
+      for (const Index height : {1, 2, 3, 4})
+        for (const std::int32_t tiles : {1, 2, 5, 8, 9}) {
+          if (kind == Factors::lu && height > 1) continue;
+          const SolveRule rule(kind, half, tiles, 2, 6, height);
+          std::map<Task, std::int32_t> waits_for;
+          std::vector<Task> ready;
+          const auto run = [&](const Task& task) {
+            std::vector<Task> successors;
+            rule.append_successors(task, successors);
+            for (const Task& s : successors) {
+              const auto found = waits_for.try_emplace(s, rule.count_predecessors(s)).first;
+              if (--found->second == 0) ready.push_back(s);
+            }
+          };
+          std::int32_t run_tasks = 0, all = 0;
+          for (const TileId& tile : rule.tiles()) {
+            all += tile.matrix == 1 ? rule.writes(tile) : 0;
+            if (tile.matrix != 0) continue;
+            const Task provide = rule.writer_of({tile, 1});
+            std::vector<Task> readers;
+            rule.append_successors(provide, readers);
+            run(provide);
+            while (!ready.empty()) {
+              const Task task = ready.back();
+              ready.pop_back();
+              ++run_tasks;
+              EXPECT_NE(std::ranges::find(readers, task), readers.end())
+                  << "needs an earlier tile: " << to_string(task);
+              std::erase(readers, task);
+              run(task);
+            }
+            EXPECT_TRUE(readers.empty()) << to_string(tile) << " is needed until a later tile is here";
+          }
+          EXPECT_EQ(run_tasks, all);
+        }
 }
 
 TEST(TaskRule, CostsAddUpToTheOperationsOfTheFactorisation) {
@@ -175,13 +265,17 @@ TEST(TaskRule, CostsAddUpToTheOperationsOfTheFactorisation) {
     return all;
   };
   EXPECT_NEAR(sum(cholesky_graph(tiles, tile)) / (n * n * n / 3), 1, 0.01);
+  EXPECT_NEAR(sum(cholesky_graph(tiles, tile, 4)) / (n * n * n / 3), 1, 0.01);
   EXPECT_NEAR(sum(lu_graph(tiles, tile)) / (2 * n * n * n / 3), 1, 0.01);
 }
 
 TEST(TaskRule, RefusesMoreTilesThanKeysHave) {
   EXPECT_THROW(CholeskyRule((1 << 20) + 1, 4), InvalidArgument);
   EXPECT_THROW(CholeskyRule(-1, 4), InvalidArgument);
+  EXPECT_THROW(CholeskyRule(4, 4, 0), InvalidArgument);
+  EXPECT_THROW(CholeskyRule(views::TileDistribution(12, 12, {6, 4})), InvalidArgument);
   EXPECT_THROW(LuRule(4, 0), InvalidArgument);
+  EXPECT_THROW(LuRule(views::TileDistribution(12, 12, {4, 2})), InvalidArgument);
 }
 
 /// The backward substitution overwrites tiles that updates of the forward substitution read.
