@@ -61,6 +61,8 @@
 namespace aloni::nn {
 
 class StepTimes;
+template <class T, class Exec>
+class FactorSums;
 
 enum class Mode { training, evaluation };
 
@@ -217,6 +219,10 @@ class Network {
   /// Steps add the times of their nodes to `times` from now on (nn/step_times.hpp); null, as at first: to nothing.
   /// Recording allocates. Not collective. @pre `times` outlives all steps until the next call
   void record_times(StepTimes* times);
+  /// Backward passes add the factors of K-FAC to `sums` from now on (nn/factor_sums.hpp); null, as at first: nowhere.
+  /// Layers that the plan of `sums` names must not split channels or filters, as plan_kfac() requires. Not collective.
+  /// Throws InvalidArgument with options.inference. @pre `sums` outlives all steps until the next call
+  void record_factors(FactorSums<T, Exec>* sums);
 
  private:
   struct Implementation;

@@ -213,6 +213,12 @@ void Network<T, Exec>::record_times(StepTimes* times) {
   i.times = times;
 }
 
+template <class T, class Exec>
+void Network<T, Exec>::record_factors(FactorSums<T, Exec>* sums) {
+  implementation_->require_training("record_factors");
+  implementation_->binder.record_factors(sums);
+}
+
 #define INSTANTIATE(T, Exec) template class Network<T, Exec>;
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE

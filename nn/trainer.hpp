@@ -8,6 +8,7 @@
 #include <aloni/nn/data/augmentation.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
+#include <aloni/nn/kfac_options.hpp>
 #include <aloni/nn/learning_rate.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/metrics.hpp>
@@ -57,6 +58,9 @@ struct TrainOptions {
   std::uint64_t seed = 1;
   Optimiser optimiser = SgdOptions{};  ///< with the initial learning rate
   UpdateOptions update = {};
+  /// K-FAC preconditions the gradients before each update (nn/kfac.hpp). Requires an optimiser of kind sgd and
+  /// GradientReduction::all. Throws Unsupported otherwise, and for layers with split channels or filters.
+  std::optional<KfacOptions> kfac = {};
   /// Multiplies the rate of the optimiser. PlateauSchedule and the early stop observe the loss of the test set after
   /// each epoch, or without a test set the mean training loss.
   LearningRate schedule = {};

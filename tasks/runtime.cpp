@@ -69,7 +69,10 @@ class Runtime::Engine {
       }
     }
     report.end = trace_now();
-    if (error_) std::rethrow_exception(error_);
+    {
+      const std::lock_guard lock(error_mutex_);  // fail() may come late, of another thread
+      if (error_) std::rethrow_exception(error_);
+    }
     for (std::size_t w = 0; w < worker_count_; ++w) {
       const Worker& worker = workers_[w];
       report.workers.push_back(worker.counts);
@@ -218,7 +221,7 @@ class Runtime::Engine {
   std::mutex sleep_mutex_;
   std::condition_variable awake_;
   std::mutex error_mutex_;
-  std::exception_ptr error_;
+  std::exception_ptr error_;  // guarded by error_mutex_
 };
 
 Runtime::Runtime(const TaskGraph& graph, Body body, RuntimeOptions options)

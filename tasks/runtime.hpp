@@ -97,7 +97,7 @@ class Runtime {
   /// before or during run(). Throws InvalidArgument for a version that no task of another rank makes, or that came
   /// before.
   void data_arrived(const TileVersion& version);
-  /// Ends run() with this error, for example when another rank has failed. Any thread may call it.
+  /// Ends run() with this error, for example when another rank has failed. Any thread may call it, also after run().
   void fail(std::exception_ptr error);
 
  private:

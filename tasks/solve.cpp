@@ -71,8 +71,8 @@ void check_system(Factors kind, const TileMatrix<T>& a, const TileMatrix<T>& b) 
     throw InvalidArgument(solve_operation, "a", "lower tiles only", "the factors of lu(), with TilePart::whole");
 }
 
-/// Runs a task. `read_a(i, j)`: a tile of the factors, `read_b(i, j)`: a finished tile of the right-hand side, here
-/// or of another rank.
+/// Runs a task. `read_a(i, j)`: a tile of the factors; `read_b(i, j)`: a finished tile of the right-hand side. Each may
+/// be one of another rank.
 template <class T>
 auto solve_kernels(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b) {
   return [kind, &a, &b](const Task& task, const auto& read_a, const auto& read_b) {
@@ -126,6 +126,8 @@ void append(RankReport& report, const RankReport& next) {
   report.tiles.payloads += next.tiles.payloads;
   report.tiles.copies += next.tiles.copies;
   report.tiles.handed_on += next.tiles.handed_on;
+  report.tiles.freed += next.tiles.freed;
+  report.tiles.most_sends = std::max(report.tiles.most_sends, next.tiles.most_sends);
   report.tiles_in_place += next.tiles_in_place;
   report.bytes_in_place += next.bytes_in_place;
 }

@@ -7,7 +7,9 @@
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/progress.hpp>
 #include <aloni/tools/result_file.hpp>
+#include <aloni/tools/simulate_command.hpp>
 #include <aloni/tools/text_table.hpp>
+#include <aloni/tools/tile_calibration.hpp>
 #include <aloni/tools/together.hpp>
 
 #include <CLI/App.hpp>
@@ -157,6 +159,11 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
       ->type_name("SECONDS")
       ->capture_default_str()
       ->take_last();
+  command_
+      ->add_option("--tiles", tiles_,
+                   "Also measure the kernels of factorisations on tiles with so many rows, for simulate-factorisation")
+      ->type_name("B,B,...")
+      ->take_last();
   command_->add_option("--json", json_, "Write measured and predicted times to this file")
       ->type_name("FILE")
       ->take_last();
@@ -179,6 +186,9 @@ void CalibrateCommand::check() const {
     refuse("--output", output_.empty() ? "\"\"" : output_, "the path of a machine file, *.json");
   if (resume_ && output_.empty()) refuse("--resume", "without --output", "--output FILE.json");
   if (quick_ && command_->count("--kernels") > 0) refuse("--kernels", std::to_string(kernels_), "no --quick");
+  if (command_->count("--tiles") > 0 && !parse_integers(tiles_, 1, most_tile_rows))
+    refuse("--tiles", tiles_.empty() ? "\"\"" : tiles_, "numbers of rows from 1 to 8192: 64,128,256");
+  if (!tiles_.empty()) check_tiles_can_be_measured();
   if (largest_bytes_ < 64 || largest_bytes_ > std::size_t{1} << 34) {
     refuse("--largest-bytes", std::to_string(largest_bytes_),
            "64 to " + std::to_string(std::size_t{1} << 34) + " bytes");
@@ -192,6 +202,7 @@ void CalibrateCommand::add_to(comm::ReplicatedValues& values) const {
   const auto given = [](const std::string& path) { return std::string(path.empty() ? "not given" : "given"); };
   values.add("--output", given(output_)).add("--json", given(json_));
   values.add("--quick", quick_).add("--resume", resume_).add("--kernels", kernels_);
+  values.add("--tiles", tiles_);
   values.add("--largest-bytes", largest_bytes_).add("--seconds", seconds_);
 }
 
@@ -247,6 +258,8 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     }
     learned = learn_kernels(comm, machine, options);
   }
+
+  if (!tiles_.empty()) add_tile_kernels(comm, machine, *parse_integers(tiles_, 1, most_tile_rows));
 
   comm::collectively(comm, "aloni calibrate", [&] {
     if (comm.rank() != 0) return;

@@ -33,7 +33,7 @@ class CalibrateCommand {
   double kernel_seconds() const;
 
   CLI::App* command_;
-  std::string output_, json_;
+  std::string output_, json_, tiles_;
   bool quick_ = false, resume_ = false;
   double kernels_ = 240;
   std::size_t largest_bytes_ = std::size_t{32} << 20;

@@ -10,6 +10,7 @@
 #include <aloni/tools/predict_command.hpp>
 #include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/simulate_command.hpp>
+#include <aloni/tools/simulate_factorisation_command.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 
@@ -107,6 +108,7 @@ class CommandLine {
     if (calibrate_.chosen()) calibrate_.check();
     if (plan_.chosen()) plan_.check();
     if (simulate_.chosen()) simulate_.check();
+    if (simulate_factorisation_.chosen()) simulate_factorisation_.check();
     return "";
   }
 
@@ -124,16 +126,18 @@ class CommandLine {
     if (calibrate_.chosen()) calibrate_.add_to(values);
     if (plan_.chosen()) plan_.add_to(values);
     if (simulate_.chosen()) simulate_.add_to(values);
+    if (simulate_factorisation_.chosen()) simulate_factorisation_.add_to(values);
     return values;
   }
 
   /// Whether a subcommand is to run that needs a communicator, or Kokkos. @pre parse() has returned
-  bool needs_ranks() const { return !plan_.chosen() && !simulate_.chosen(); }
+  bool needs_ranks() const { return !plan_.chosen() && !simulate_.chosen() && !simulate_factorisation_.chosen(); }
 
   /// @pre !needs_ranks()
   void run_alone() const {
     if (plan_.chosen()) plan_.run();
     if (simulate_.chosen()) simulate_.run();
+    if (simulate_factorisation_.chosen()) simulate_factorisation_.run();
   }
 
   void run(const comm::Communicator& comm) const {
@@ -146,7 +150,7 @@ class CommandLine {
     if (info_.chosen()) info_.run(comm);
     if (calibrate_.chosen()) calibrate_.run(comm);
     if (needs_ranks()) return;
-    comm::collectively(comm, plan_.chosen() ? "aloni plan" : "aloni simulate", [&] {
+    comm::collectively(comm, "aloni " + app_.get_subcommands().front()->get_name(), [&] {
       if (comm.rank() == 0) run_alone();
     });
   }
@@ -188,6 +192,7 @@ class CommandLine {
   CalibrateCommand calibrate_{app_};
   PlanCommand plan_{app_};
   SimulateCommand simulate_{app_};
+  SimulateFactorisationCommand simulate_factorisation_{app_};
 };
 
 void print(const std::string& text) {

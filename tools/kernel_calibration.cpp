@@ -19,14 +19,6 @@ namespace aloni::tools {
 
 namespace {
 
-model::KernelTable& table_of(model::Machine& machine) {
-  for (model::KernelTable& table : machine.kernels)
-    if (table.ranks_per_node == machine.ranks_per_node && table.threads_per_rank == machine.threads_per_rank)
-      return table;
-  machine.kernels.push_back({machine.ranks_per_node, machine.threads_per_rank, {}});
-  return machine.kernels.back();
-}
-
 /// Networks have many more kernels of some kinds than convolutions, which take most of the time of a step. The table
 /// gets at most half as many again of another kind.
 class KindCounts {
@@ -50,6 +42,14 @@ class KindCounts {
 };
 
 }  // namespace
+
+model::KernelTable& table_of(model::Machine& machine) {
+  for (model::KernelTable& table : machine.kernels)
+    if (table.ranks_per_node == machine.ranks_per_node && table.threads_per_rank == machine.threads_per_rank)
+      return table;
+  machine.kernels.push_back({machine.ranks_per_node, machine.threads_per_rank, {}});
+  return machine.kernels.back();
+}
 
 void add_kernels(const comm::Communicator& comm, model::Machine& machine, const KernelCalibrationOptions& options,
                  const std::function<void(double share, std::size_t kernels)>& progress,

@@ -22,6 +22,9 @@ struct KernelCalibrationOptions {
   std::uint64_t seed = 1;  ///< of the networks; equal for all machines
 };
 
+/// The table for the layout of processes of `machine`, a new one if there is none.
+model::KernelTable& table_of(model::Machine& machine);
+
 /// Adds times to the table for the layout of processes of `machine`. After each network `progress` gets the share of
 /// the time that is over and the number of kernels, and `save` may keep the machine in a file; both on all ranks.
 /// Collective. Throws as nn::measure_node.

@@ -19,7 +19,7 @@ namespace aloni::tools {
 namespace {
 
 const std::vector<std::string> schedules{"constant", "linear", "step", "cosine", "plateau"};
-const std::vector<std::string> optimisers{"sgd", "adam", "adamw", "lars"};
+const std::vector<std::string> optimisers{"sgd", "adam", "adamw", "lars", "kfac"};
 const std::map<std::string, nn::WeightDecay> decays{{"l2", nn::WeightDecay::l2},
                                                     {"decoupled", nn::WeightDecay::decoupled}};
 constexpr double learning_rate_of_adam = nn::AdamOptions{}.learning_rate;
@@ -41,13 +41,16 @@ void OptimiserArguments::add_options(CLI::App& command) {
   const auto add = [&](const char* name, auto& value, const std::string& text, const char* type) {
     add_option(command, name, value, text, type);
   };
-  add("--optimiser", optimiser_, "Update of the parameters: " + listed(optimisers) + " (adamw: adam, decoupled decay)",
+  add("--optimiser", optimiser_,
+      "Update of the parameters: " + listed(optimisers) +
+          " (adamw: adam, decoupled decay; kfac: sgd with gradients preconditioned by K-FAC)",
       "NAME");
   add("--learning-rate", learning_rate_,
       fmt::format("Initial learning rate; without this option {} with adam and adamw, {} with lars",
                   learning_rate_of_adam, learning_rate_of_lars),
       "X");
-  add("--momentum", momentum_, "Momentum of SGD and LARS", "X");
+  add("--momentum", momentum_, "Momentum of SGD, LARS and K-FAC", "X");
+  kfac_.add_options(command);
   command.add_flag("--nesterov", nesterov_, "Nesterov momentum of SGD");
   add("--beta1", beta1_, "Decay rate of Adam's first moment", "X");
   add("--beta2", beta2_, "Decay rate of Adam's second moment", "X");
@@ -96,16 +99,18 @@ void OptimiserArguments::check() const {
 }
 
 void OptimiserArguments::check_optimiser() const {
+  kfac_.check(uses_kfac());
   const bool is_adam = optimiser_ == "adam" || optimiser_ == "adamw";
   if (is_adam && given("--momentum"))
-    refuse("--momentum", fmt::format("{}", momentum_), "only with --optimiser sgd or lars; adam has --beta1");
+    refuse("--momentum", fmt::format("{}", momentum_), "only with --optimiser sgd, lars or kfac; adam has --beta1");
   for (const char* option : {"--beta1", "--beta2", "--epsilon"})
     if (!is_adam && given(option)) refuse(option, "given", "only with --optimiser adam or adamw");
   if (optimiser_ == "adamw" && given("--decay"))
     refuse("--decay", decay_, "only with --optimiser adam; adamw is decoupled");
   if (optimiser_ != "adam" && given("--decay")) refuse("--decay", decay_, "only with --optimiser adam");
   if (optimiser_ != "lars" && given("--trust")) refuse("--trust", "given", "only with --optimiser lars");
-  if (nesterov_ && optimiser_ != "sgd") refuse("--nesterov", "given", "only with --optimiser sgd");
+  if (nesterov_ && optimiser_ != "sgd" && !uses_kfac())
+    refuse("--nesterov", "given", "only with --optimiser sgd or kfac");
   if (nesterov_ && momentum_ == 0) refuse("--nesterov", "given", "a --momentum above 0");
 }
 
@@ -152,6 +157,7 @@ void OptimiserArguments::add_to(comm::ReplicatedValues& values) const {
       .add("--clip", clip_)
       .add("--label-smoothing", label_smoothing_)
       .add("--average", average_);
+  kfac_.add_to(values);
   values.add("--step-every", step_every_).add("--milestones", milestones_);
   values.add("--factor", factor_).add("--lowest", lowest_).add("--patience", patience_);
   values.add("--warm-up", warm_up_).add("--early-stop", early_stop_);
@@ -159,7 +165,7 @@ void OptimiserArguments::add_to(comm::ReplicatedValues& values) const {
 
 nn::Optimiser OptimiserArguments::optimiser() const {
   const auto rate = [&](double of_optimiser) { return given("--learning-rate") ? learning_rate_ : of_optimiser; };
-  if (optimiser_ == "sgd")
+  if (optimiser_ == "sgd" || uses_kfac())
     return nn::SgdOptions{
         .learning_rate = learning_rate_, .momentum = momentum_, .weight_decay = weight_decay_, .nesterov = nesterov_};
   if (optimiser_ == "lars")
@@ -174,6 +180,10 @@ nn::Optimiser OptimiserArguments::optimiser() const {
                          .epsilon = epsilon_,
                          .weight_decay = is_adamw && !given("--weight-decay") ? weight_decay_of_adamw : weight_decay_,
                          .decay = is_adamw ? nn::WeightDecay::decoupled : decays.at(decay_)};
+}
+
+std::optional<nn::KfacOptions> OptimiserArguments::kfac() const {
+  return uses_kfac() ? std::optional(kfac_.options()) : std::nullopt;
 }
 
 nn::UpdateOptions OptimiserArguments::update() const {

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/trainer.hpp>
+#include <aloni/tools/kfac_arguments.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -25,6 +26,11 @@ class OptimiserArguments {
   void add_to(comm::ReplicatedValues& values) const;
 
   nn::Optimiser optimiser() const;
+  /// Empty unless chosen. Starts a thread that ends with the last copy of the result.
+  std::optional<nn::KfacOptions> kfac() const;
+  bool uses_kfac() const { return optimiser_ == "kfac"; }
+  /// @pre uses_kfac()
+  std::string describe_kfac() const { return kfac_.describe(); }
   nn::UpdateOptions update() const;
   nn::LearningRate schedule() const;
   nn::EarlyStop early_stop() const;
@@ -39,6 +45,7 @@ class OptimiserArguments {
   std::vector<std::int64_t> milestones() const;
 
   CLI::App* command_ = nullptr;
+  KfacArguments kfac_;
   std::string optimiser_ = "sgd", schedule_ = "linear", decay_ = "l2";
   double learning_rate_ = nn::SgdOptions{}.learning_rate;
   double momentum_ = nn::SgdOptions{}.momentum;

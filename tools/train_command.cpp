@@ -165,6 +165,10 @@ void TrainCommand::check() const {
     refuse("--trace-steps", std::to_string(trace_steps_), "together with --trace FILE or --compare");
   if (compare_ && options_.accumulate > 1)
     refuse("--compare", "given", "--accumulate 1; the model predicts steps with one mini-batch");
+  if (compare_ && optimiser_.uses_kfac())
+    refuse("--compare", "given", "another --optimiser than kfac; the model predicts steps without it");
+  if (optimiser_.uses_kfac() && gradients_ != "all")
+    refuse("--gradients", gradients_, "all with --optimiser kfac, whose factors are sums of all ranks");
   if (compare_ && gradients_ != "all")
     refuse("--compare", "given", "--gradients all; the model predicts steps that wait for all ranks");
   if (compare_ && machine_.empty() && !strategy_.text().empty())
@@ -246,6 +250,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
     signals.emplace();
     options.checkpoint.stop = StopSignals::came;
   }
+  options.kfac = optimiser_.kfac();
   if (data_.is_synthetic()) return nn::train_on_synthetic_data<T>(comm, network, step.strategy, options, observer);
   return nn::train<T>(comm, network, step.strategy, data.train, data.test, options, observer);
 }
@@ -371,7 +376,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   }
   const std::optional<model::Machine> machine = read_machine(comm);
   // A sum that does not wait for all ranks needs all parameters on each of them.
-  const bool chooses = strategy_.text().empty() && gradients_ == "all";
+  // K-FAC needs whole weights on each rank, too.
+  const bool chooses = strategy_.text().empty() && gradients_ == "all" && !optimiser_.uses_kfac();
   ChosenStep step{.strategy = strategy_.read(comm), .recompute = memory_.recompute()};
   const nn::TrainAndTestSets data = comm::collectively(comm, "aloni train --data", [&] { return data_.open(); });
   const nn::NetworkDescription network =
@@ -384,7 +390,12 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
     explanation = std::move(chosen.explanation);
     comm = placed_ranks(comm, chosen.rank_of);
   }
-  nn::resolve(step.strategy, network, comm.size());  // throws before the first line of output
+  const std::vector<nn::LayerSplit> splits =
+      nn::resolve(step.strategy, network, comm.size());  // throws before the first line of output
+  if (optimiser_.uses_kfac()) {
+    explanation.push_back(to_string(nn::plan_kfac(network, splits, comm.size()), network));
+    explanation.push_back(optimiser_.describe_kfac());
+  }
   if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows
     explanation.push_back(choose_limits(comm, network, data, *machine, step));
   std::optional<StepPrediction> predicted;

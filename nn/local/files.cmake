@@ -21,6 +21,7 @@ set(ALONI_NN_LOCAL_HEADERS
     local/loss.hpp
     local/metric_sums.hpp
     local/norms.hpp
+    local/patches.hpp
     local/pointwise.hpp
     local/pointwise_layers.hpp
     local/pooling.hpp
@@ -52,6 +53,7 @@ set(ALONI_NN_LOCAL_SOURCES
     local/loss.cpp
     local/metric_sums.cpp
     local/norms.cpp
+    local/patches.cpp
     local/pointwise.cpp
     local/pointwise_layers.cpp
     local/pooling.cpp

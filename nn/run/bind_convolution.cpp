@@ -1,4 +1,5 @@
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/factor_sums.hpp>
 #include <aloni/nn/local/pointwise.hpp>
 #include <aloni/nn/local/pointwise_layers.hpp>
 #include <aloni/nn/run/binder.hpp>
@@ -162,6 +163,7 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const FilterGradientWork& wor
     views::LocalView<Parameter, Mem> dw = {}, original_dw = {};
     Flat<Parameter> db = {};
     bool copied = false;
+    local::ConvolutionProblem problem = {};
   };
   Convolution& c = convolution(plan, work.weights);
   const PlanBuffer& gradients = plan.buffers[static_cast<std::size_t>(work.dw)];
@@ -173,13 +175,15 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const FilterGradientWork& wor
               .dy = as_in_problem(memory_.template view<T>(plan, work.dy, planned.target), planned.problem),
               .dw = w.dw,
               .original_dw = w.original_dw,
-              .copied = w.copied()};
+              .copied = w.copied(),
+              .problem = planned.problem};
     call.db = filters(plan, work.db, w.part);
     if (work.transposed) std::swap(call.x, call.dy);
     call.local = c.kernels.of(planned, ConvolutionPass::backward_filter, call.x, call.dy, nullptr);
     calls.push_back(std::move(call));
   }
-  return [calls = std::move(calls), zeroes_weights = work.zeroes_weights, zeroes_bias = work.zeroes_bias,
+  const int layer = plan.convolution_weights[static_cast<std::size_t>(work.weights)].layer;
+  return [this, layer, calls = std::move(calls), zeroes_weights = work.zeroes_weights, zeroes_bias = work.zeroes_bias,
           dw = memory_.template view<Parameter>(plan, work.dw, gradients.box),
           db = memory_.template flat<Parameter>(plan, work.db)](const Exec& exec) {
     if (zeroes_weights) local::fill<Parameter, Exec>(exec, Parameter(0), dw);
@@ -187,6 +191,7 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const FilterGradientWork& wor
     for (const Call& call : calls) {
       call.local->backward_filter(exec, call.x, call.dy, call.dw, call.db);
       if (call.copied) local::copy<Parameter, Exec>(exec, call.dw, call.original_dw);
+      if (factor_sums_) factor_sums_->add(exec, layer, call.problem, call.x, call.dy);
     }
   };
 }

@@ -1,5 +1,6 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
+#include <aloni/nn/factor_sums.hpp>
 #include <aloni/nn/local/dense.hpp>
 #include <aloni/nn/local/dropout.hpp>
 #include <aloni/nn/local/loss.hpp>
@@ -356,11 +357,14 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const DenseWork& work) -> Ker
           if (db.extent(0) > 0) Kokkos::deep_copy(exec, db, Parameter(0));
         };
       }
-      return [give, dw, db, x = owned(work.x), dy = owned(work.dy), in = operand(work.x, work.input_copy),
-              out = operand(work.dy, work.output_copy)](const Exec& exec) {
+      const local::ConvolutionProblem pixel{
+          .samples = work.samples, .channels = work.inputs, .filters = work.features};  // the layer as a convolution
+      return [this, layer = work.layer, pixel, give, dw, db, x = owned(work.x), dy = owned(work.dy),
+              in = operand(work.x, work.input_copy), out = operand(work.dy, work.output_copy)](const Exec& exec) {
         give(exec, x, in);
         give(exec, dy, out);
         local::dense_backward_parameters<Parameter, Exec>(exec, in, out, dw, db);
+        if (factor_sums_) factor_sums_->add(exec, layer, pixel, x, dy);
       };
     }
     case DensePass::data:

@@ -38,6 +38,9 @@
 namespace aloni::nn {
 
 template <class T, class Exec>
+class FactorSums;
+
+template <class T, class Exec>
 class Binder {
  public:
   using Mem = typename Exec::memory_space;
@@ -74,6 +77,9 @@ class Binder {
     optimiser_ = optimiser;
     update_number_ = number;
   }
+  /// The next executions add the inputs and dL/dy of layers to `sums`, where they compute gradients of weights; null:
+  /// nowhere. @pre `sums` outlives these executions
+  void record_factors(FactorSums<T, Exec>* sums) { factor_sums_ = sums; }
   /// Bytes of kernels and messages: the memory of this rank besides the buffers of the plans.
   std::size_t bytes() const;
   /// Whether sums of gradients can be started beside the backward pass. Collective at the first call.
@@ -157,6 +163,7 @@ class Binder {
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;
   std::uint64_t dropout_seed_ = 0, dropout_step_ = 0;
+  FactorSums<T, Exec>* factor_sums_ = nullptr;
   Optimiser optimiser_;
   std::int64_t update_number_ = 1;
   std::map<std::string, std::unique_ptr<Convolution>> convolutions_;  ///< by the name of the weights

@@ -18,8 +18,8 @@ void check(bool good, const char* argument, const std::string& value, const char
 
 void check_replicated(const comm::Communicator& comm, const std::string& element, const NetworkDescription& network,
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
-  const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, schedule, early_stop, average, shift, flip,
-               brightness, contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint,
+  const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, kfac, schedule, early_stop, average, shift,
+               flip, brightness, contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint,
                initial_weights, export_weights, recompute, memory_limit, bucket_bytes, chunk_bytes, direct_bytes,
                largest_overhead, sample_results] = options;
   comm::ReplicatedValues values;
@@ -27,6 +27,13 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("batch", batch).add("accumulate", accumulate).add("epochs", epochs).add("steps", steps).add("seed", seed);
   detail::add_to(values, optimiser);
   detail::add_to(values, update);
+  values.add("kfac", kfac.has_value());
+  if (kfac) {
+    const auto& [every, factors_every, delay, damping, decay, kl_clip, solver] = *kfac;  // solvers cannot be compared
+    (void)solver;
+    values.add("kfac every", every).add("kfac factors_every", factors_every).add("kfac delay", delay);
+    values.add("kfac damping", damping).add("kfac decay", decay).add("kfac kl_clip", kl_clip);
+  }
   detail::add_to(values, schedule);
   detail::add_to(values, early_stop);
   values.add("average", average ? average->decay : -1.0).add("average's warm-up", average && average->warm_up);
@@ -63,6 +70,14 @@ void check_arguments(const TrainOptions& o) {
   check(learning_rate(o.optimiser) >= 0, "learning rate", std::to_string(learning_rate(o.optimiser)),
         "a finite number ≥ 0");
   nn::check(o.update, "aloni::nn::train");
+  if (o.kfac) {
+    nn::check(*o.kfac, "aloni::nn::train");
+    if (kind_of(o.optimiser) != OptimiserKind::sgd)
+      throw Unsupported("aloni::nn::train", "optimiser", name(kind_of(o.optimiser)),
+                        "sgd, whose gradients K-FAC makes");
+    if (o.gradients != GradientReduction::all)
+      throw Unsupported("aloni::nn::train", "gradients", "majority", "all, as the factors are sums of all ranks");
+  }
   nn::check(o.schedule, "aloni::nn::train");
   nn::check(o.early_stop, "aloni::nn::train");
   if (o.average) nn::check(*o.average, "aloni::nn::train");

@@ -68,6 +68,9 @@ Training<T>::Training(const comm::Communicator& comm, const NetworkDescription& 
       timed_(options.timed_steps, total_steps_) {
   parameters_.set_writes(ParameterWrites::announced);  // only the library writes them here
   if (options.average) average_.emplace(queue_, parameters_, *options.average);
+  if (options.kfac)
+    kfac_.emplace(comm_, queue_, description_, resolve(strategy_, description_, comm_.size()), parameters_,
+                  *options.kfac);
 }
 
 /// Late gradients require whole parameters on every rank.
@@ -83,7 +86,7 @@ auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
 template <class T>
 NetworkOptions Training<T>::make_network_options() const {
   NetworkOptions options{.backend = options_.backend,
-                         .update = waits_for_all() && options_.accumulate == 1,
+                         .update = waits_for_all() && options_.accumulate == 1 && !options_.kfac,
                          .direct_bytes = options_.direct_bytes,
                          .bucket_bytes = options_.bucket_bytes,
                          .chunk_bytes = options_.chunk_bytes,
@@ -117,6 +120,7 @@ void Training<T>::prepare() {
   if (options_.accumulate > 1) gradient_sum_.emplace(queue_, parameters_);
   Index planned = network.planned_resident_bytes() + source_.resident_bytes(network) + checkpoint_bytes();
   if (gradient_sum_) planned += gradient_sum_->bytes();
+  if (kfac_) planned += kfac_->bytes();
   for (const Index samples : incomplete_batches()) planned += networks_.of(samples).planned_additional_bytes();
   report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(planned));
   network.record_times(timed_.times().get());  // prices its nodes
@@ -258,6 +262,12 @@ template <class T>
 StepResult Training<T>::train_and_update(Index first, Index samples, StepTimes* times) {
   if (gradient_sum_) return train_on_micro_batches(first, samples, times);
   return with_batch(first, samples, times, [&](Network<T, Exec>& network) {
+    if (kfac_) {
+      record_factors(network, samples);
+      const StepResult result = network.train_step(queue_);
+      update(network, times);
+      return result;
+    }
     if (!partial_) {
       const StepResult result = network.train_step(queue_, optimiser_, ++progress_.updates);
       add_to_average();
@@ -275,6 +285,7 @@ StepResult Training<T>::train_on_micro_batches(Index first, Index samples, StepT
   for (Index at = 0; at < samples; at += micro_) {
     const Index count = std::min(micro_, samples - at);
     network = with_batch(first + at, count, times, [&](Network<T, Exec>& n) {
+      record_factors(n, count);
       n.compute_gradients(queue_);
       gradient_sum_->add(queue_.space(), count, n.loss_scale());
       return &n;
@@ -292,9 +303,16 @@ template <class T>
 void Training<T>::update(Network<T, Exec>& network, StepTimes* times) {
   const auto timing = network.stopwatch().measure(Stopwatch::Phase::compute);
   const TimedSpan span(times, StepTimes::Row::compute, "update");
-  parameters_.update(queue_, optimiser_, ++progress_.updates);
+  ++progress_.updates;
+  if (kfac_) kfac_->precondition(queue_, learning_rate(optimiser_), progress_.updates);
+  parameters_.update(queue_, optimiser_, progress_.updates);
   add_to_average();
   if (times) queue_.fence("aloni::nn::train: the time of the update ends");
+}
+
+template <class T>
+void Training<T>::record_factors(Network<T, Exec>& network, Index samples) {
+  if (kfac_) network.record_factors(kfac_->begin(samples, progress_.updates + 1));
 }
 
 template <class T>

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/gradient_sum.hpp>
+#include <aloni/nn/kfac.hpp>
 #include <aloni/nn/train/checkpoints.hpp>
 #include <aloni/nn/train/loss_guard.hpp>
 #include <aloni/nn/train/networks.hpp>
@@ -82,6 +83,8 @@ class Training {
   StepResult train_and_update(Index first, Index samples, StepTimes* times);
   StepResult train_on_micro_batches(Index first, Index samples, StepTimes* times);
   void update(Network<T, Exec>& network, StepTimes* times);
+  /// The next backward pass adds the factors of so many samples, if K-FAC wants them.
+  void record_factors(Network<T, Exec>& network, Index samples);
   /// Sets the learning rate of the next step.
   void schedule_learning_rate();
   /// Adds the gradients that were too late for the last step of an epoch.
@@ -103,6 +106,7 @@ class Training {
   Networks<T> networks_;
   std::optional<comm::PartialAllReduce<Parameter>> partial_;
   std::optional<GradientSum<Parameter, Exec>> gradient_sum_;  ///< of several micro-batches
+  std::optional<Kfac<T, Exec>> kfac_;
   Optimiser optimiser_;
 
   Index batch_;  ///< samples of a step

@@ -60,6 +60,7 @@ bool Training<T>::save_if_due() {
   const bool is_last = progress_.steps == total_steps_ || stopped_early();
   const bool stops = checkpoints_->after_step(progress_.steps, is_last, [&](checkpoint::Archive& a) {
     networks_.of(micro_).synchronise_statistics(queue_);
+    if (kfac_) kfac_->finish_pending();
     archive(a);
   });
   report_.stopped = stops && !is_last;
@@ -82,7 +83,7 @@ template <class T>
 void Training<T>::archive(checkpoint::Archive& a) {
   a.expect("network", checksum_of(description_));
   a.expect("parameter type", detail::element_name<Parameter>());
-  a.expect("optimiser", name(kind_of(options_.optimiser)));
+  a.expect("optimiser", kfac_ ? "kfac" : name(kind_of(options_.optimiser)));
   a.expect("average", average_ ? "kept" : "none");
   a.expect("batch", std::to_string(batch_));
   a.expect("accumulate", std::to_string(options_.accumulate));
@@ -104,6 +105,8 @@ void Training<T>::archive(checkpoint::Archive& a) {
     if (samples > 0) networks_.archive(a, samples);
   checkpoint::archive_parameters(a, queue_, description_, parameters_);
   if (average_) checkpoint::archive_flats(a, queue_, parameters_, average_->averages(), ".average");
+
+  if (kfac_) kfac_->archive(a, queue_);
 
   a.values("losses", report_.losses);
   epochs_saved_ = {};

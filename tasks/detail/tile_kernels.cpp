@@ -1,21 +1,13 @@
 #include <aloni/tasks/detail/tile_kernels.hpp>
 
 #include <aloni/core/blas_functions.hpp>
-#include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/pivots.hpp>
 
 #include <cmath>
-#include <string>
 
 namespace aloni::tasks::detail {
 
 namespace {
-
-template <class T>
-[[noreturn]] void refuse_pivot(const char* operation, const views::Tile& tile, Index column, T pivot,
-                               const char* expectation) {
-  throw FactorisationError(operation, "tile " + to_string(tile) + ", column " + std::to_string(column),
-                           "pivot " + std::to_string(pivot), expectation);
-}
 
 /// As trsm, where a is n × n and b is m × n (side R) or n × m (side L). Halves are solved one after the other, and a
 /// matrix product updates the second. The trsm of OpenBLAS 0.3.21 multiplies in a slower kernel: of 256 × 256 doubles
@@ -84,13 +76,9 @@ void check_kernels(const char*) {}
 
 template <class T>
 void potrf(const char* operation, TileBlock<T> a, const views::Tile& tile, Index first_column) {
-  constexpr const char* expectation = "a positive definite matrix, whose pivots are above 0 and finite";
-  const auto pivot = [&](int column) { return a.data[static_cast<Index>(column) * a.stride + column]; };
   const int columns = blas::potrf('L', a.columns, a.data, a.stride);
-  // OpenBLAS takes the root of NaN for a pivot.
-  for (int j = 0; j < (columns > 0 ? columns - 1 : a.columns); ++j)
-    if (!std::isfinite(pivot(j))) refuse_pivot(operation, tile, first_column + j, pivot(j), expectation);
-  if (columns > 0) refuse_pivot(operation, tile, first_column + columns - 1, pivot(columns - 1), expectation);
+  check_cholesky_pivots<T>(operation, tile, first_column, a.columns, columns,
+                           [&](int j) { return a.data[static_cast<Index>(j) * a.stride + j]; });
 }
 
 template <class T>

@@ -178,6 +178,8 @@ void TileMail::place_arrives(const comm::Mail& mail) {
     throw CommunicationError(tile_mail_name, "place of a tile from rank " + std::to_string(mail.source),
                              "memory of rank " + std::to_string(place.owner), "memory of another rank");
   }
+  if (failure_) return;  // the owner may have left
+
   if (!requests_.awaits(tile)) return requests_.payload_arrived(tile, clients);  // throws
   auto mapping = comm_.open(place.owner, place.memory, place.bytes);
   if (!mapping) {

@@ -2,6 +2,7 @@
 # Rules that no compiler checks. Each is tried on a sample first: a pattern that matches nothing would never complain.
 # - Good guest: the library's sources do not use MPI_COMM_WORLD, print nothing and end no process.
 # - Words of CUDA and NCCL appear only in files named for them, and in a short list of others.
+# - model/ knows the graphs of tasks/, not their runs: it includes only the headers in the list below.
 # - docs/porting.md lists exactly the files that may contain words of CUDA and NCCL.
 # - Lines of C++, CMake, Python and shell have at most 120 columns, comments too.
 #   source_rules.sh <source folder>
@@ -69,6 +70,15 @@ present=$({ printf '%s\n' "${library[@]}"; sources tools; } | grep -E "$named|$o
 [[ $listed == *core/cuda_queue_mark.hpp* ]] || { echo "found no table of files in docs/porting.md"; exit 1; }
 complain "docs/porting.md lists other files (<) than those that may contain words of CUDA (>)" \
   "$(diff <(echo "$listed") <(echo "$present") | grep '^[<>]')"
+
+# Graphs, rules and the state machine of tiles between ranks are values. So is a report, the form of a timeline.
+known='aloni/tasks/(task|task_graph|task_rule|tile_requests|runtime|detail/ready_queue)\.hpp'
+others_of_tasks="#include <aloni/tasks/"
+graph_rule() { code_with "$others_of_tasks" "$@" | grep -vE "$known" || true; }
+printf '%s\n' '#include <aloni/tasks/task_graph.hpp>' '#include <aloni/tasks/cholesky.hpp>' >"$sample"
+[[ $(graph_rule "$sample") == "$sample:2:"* ]] || { echo "the rule of model and tasks does not find includes"; exit 1; }
+mapfile -t files < <(sources model)
+complain "model includes other headers of tasks than those of graphs" "$(graph_rule "${files[@]}")"
 
 mapfile -t files < <(sources core views tasks halo nn model tools bench examples unit_tests
   find CMakeLists.txt .ci cmake core views tasks halo nn model tools bench examples unit_tests scripts -type f \

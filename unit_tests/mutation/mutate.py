@@ -56,6 +56,8 @@ DEEP_HALO = [("test_halo", "test_deep_halo", 3)]
 CONSOLIDATION = [("test_halo", "test_consolidation", 4)]
 LINKS = [("test_halo", "test_link_table", 4)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
+TASKS = [("test_tasks", "test_random_orders,test_tile_mail", 2),
+         ("test_tasks", "test_random_orders,test_tile_mail,test_rank_factorisations", 4)]
 # By the beginning of the file's path, the first that fits: which runs, program by program.
 STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn/network_plan", [NN_PURE, NN]), ("halo/stencil", [NN_PURE, NN]),
@@ -69,7 +71,7 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),
           ("core/comm/shared_heap", [SHARED_HEAP, CORE]), ("core/comm/transfer_messages", [CONTRACT, HALO]),
           ("core/comm/agreement", [AGREEMENT]), ("core/comm/liveness/watch", [WATCH]),
-          ("core/comm/engine/start_up", [START_UP]),
+          ("core/comm/engine/start_up", [START_UP]), ("tasks", [TASKS]),
           ("core", [CORE_PURE, CORE])]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1",
                "OMPI_MCA_mpi_yield_when_idle": "1", "ALONI_FUZZ_SECONDS": "20"}

@@ -106,6 +106,14 @@ Change number(std::string name, T Options::*member) {
           [](Arguments& a) { a.options.optimiser = Options{}; }};
 }
 
+/// A change of a number of K-FAC.
+template <class T>
+Change kfac(const std::string& name, T KfacOptions::*member) {
+  return {Call::train, "kfac " + name,
+          [member](Arguments& a, Dice& dice) { change_number((*a.options.kfac).*member, dice); },
+          [](Arguments& a) { a.options.kfac = KfacOptions{}; }};
+}
+
 /// A change of a number of the checkpoints.
 template <class T>
 Change number(std::string name, T CheckpointOptions::*member) {
@@ -160,6 +168,13 @@ std::vector<Change> changes_of_options() {
       choice(Call::train, "schedule", o, &T::schedule, LearningRate{LinearSchedule{}}),
       choice(Call::train, "warm-up", o, &T::schedule, LearningRate{.warm_up = 3}),
       choice(Call::train, "early stop", o, &T::early_stop, EarlyStop{.patience = 3}),
+      {Call::train, "kfac", [](Arguments& a, Dice&) { a.options.kfac = KfacOptions{}; }},
+      kfac("every", &KfacOptions::every),
+      kfac("factors_every", &KfacOptions::factors_every),
+      kfac("delay", &KfacOptions::delay),
+      kfac("damping", &KfacOptions::damping),
+      kfac("decay", &KfacOptions::decay),
+      kfac("kl_clip", &KfacOptions::kl_clip),
       {Call::train, "average", [](Arguments& a, Dice&) { a.options.average = Averaging{}; }},
       {Call::train, "average's warm-up", [](Arguments& a, Dice&) { a.options.average = Averaging{.warm_up = false}; },
        [](Arguments& a) { a.options.average = Averaging{}; }},

@@ -1,12 +1,16 @@
 #pragma once
 // Matrices for tests of factorisations on ranks: their elements, and the comparison with the factor of one rank.
+#include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/host_random.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory_resource>
 #include <string>
+#include <vector>
 
 namespace aloni::test {
 
@@ -30,6 +34,23 @@ tasks::TileMatrix<T> make_matrix(const views::TileDistribution& d, tasks::TilePa
   tasks::TileMatrix<T> a(d, part, rank);
   a.fill([&](Index i, Index j) { return element(i, j, d.rows()); });
   return a;
+}
+
+/// The same in the shared memory of the node.
+template <class T, class F>
+tasks::TileMatrix<T> make_shared_matrix(const comm::Communicator& comm, const views::TileDistribution& d,
+                                        tasks::TilePart part, const F& element) {
+  tasks::TileMatrix<T> a(comm, d, part);
+  a.fill([&](Index i, Index j) { return element(i, j, d.rows()); });
+  return a;
+}
+
+/// Whether this rank shares memory with all others.
+inline bool shares_memory_with_all(const comm::Communicator& comm) {
+  const std::pmr::vector<std::byte> memory(1, comm.shared_memory().get());
+  for (int r = 0; r < comm.size(); ++r)
+    if (r != comm.rank() && !comm.expose(memory.data(), 1, r).reachable()) return false;
+  return true;
 }
 
 /// The first tile of `a` that has other bits than that tile of `whole`, a matrix on one rank; empty if there is none.

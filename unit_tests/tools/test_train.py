@@ -48,6 +48,19 @@ class Train(unittest.TestCase):
         for word in ("compute", "halo", "collective", "input", "samples/s", "memory"):
             self.assertIn(word, result.out)
 
+    def test_learns_faster_by_k_fac_with_inversions_beside_the_steps(self):
+        sgd, _ = self.train("--steps", "60", ranks=1)
+        kfac = ["--steps", "60", "--optimiser", "kfac", "--learning-rate", "0.02"]
+        one, _ = self.train(*kfac, ranks=1)
+        two, result = self.train(*kfac, ranks=2)
+        self.assertIn("conv1, conv2, fc1, fc2, fc3 by K-FAC", result.out)
+        self.assertIn("strategy n2", result.out)  # and not one that splits channels
+        self.assertLess(one["epochs"][0]["test_loss"], 0.7 * sgd["epochs"][0]["test_loss"])
+        self.assertAlmostEqual(one["losses"][-1], two["losses"][-1], delta=0.02)
+        result = aloni("train", "--data", DATA, "--steps", "2", "--optimiser", "kfac", "--strategy", "f2", ranks=2)
+        self.assertEqual(result.code, 2, result.out + result.err)
+        self.assertIn("conv1", result.err)
+
     def test_trains_any_model_on_synthetic_data_as_its_plan_says(self):
         path, plan_path = (os.path.join(self.folder, name) for name in ("out.json", "plan.json"))
         model = ["--model", "unet2d", "--input", "32x32x2", "--batch", "2", "--strategy", "h2"]

@@ -89,6 +89,20 @@ TEST(TrainCommand, TakesTheOptionsOfTheChosenOptimiserOnly) {
   EXPECT_EQ(fault({"--optimiser", "adamw", "--beta1", "0.8", "--weight-decay", "0.1"}), "");
   EXPECT_EQ(fault({"--optimiser", "lars", "--momentum", "0.8", "--trust", "0.01", "--clip", "2"}), "");
   EXPECT_EQ(fault({"--nesterov"}), "");
+  EXPECT_EQ(fault({"--optimiser", "kfac", "--nesterov", "--kfac-every", "4", "--kfac-delay", "3", "--kfac-damping", "1",
+                   "--kfac-decay", "0.9", "--kfac-clip", "0", "--kfac-factors-every", "2", "--kfac-solver", "serial"}),
+            "");
+  for (const auto& [flag, value] : std::vector<std::pair<std::string, std::string>>{{"--kfac-every", "0"},
+                                                                                    {"--kfac-factors-every", "0"},
+                                                                                    {"--kfac-delay", "10"},
+                                                                                    {"--kfac-damping", "0"},
+                                                                                    {"--kfac-decay", "1"},
+                                                                                    {"--kfac-clip", "-1"},
+                                                                                    {"--kfac-solver", "magic"},
+                                                                                    {"--gradients", "majority"}})
+    EXPECT_THAT(fault({"--optimiser", "kfac", flag, value}), AllOf(HasSubstr(flag), HasSubstr(value)));
+  EXPECT_THAT(fault({"--kfac-every", "4"}), AllOf(HasSubstr("--kfac-every"), HasSubstr("--optimiser kfac")));
+  EXPECT_THAT(fault({"--optimiser", "kfac", "--compare"}), AllOf(HasSubstr("--compare"), HasSubstr("kfac")));
   EXPECT_THAT(fault({"--optimiser", "adamw", "--decay", "l2"}), HasSubstr("adamw is decoupled"));
   EXPECT_THAT(fault({"--optimiser", "lars", "--nesterov"}), AllOf(HasSubstr("--nesterov"), HasSubstr("sgd")));
   EXPECT_THAT(fault({"--nesterov", "--momentum", "0"}), AllOf(HasSubstr("--nesterov"), HasSubstr("--momentum")));
