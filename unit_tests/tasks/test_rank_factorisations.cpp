@@ -146,6 +146,15 @@ TEST_F(RankFactorisations, TallTilesHaveTheBitsOfOneRank) {
   check_cholesky<double>(203, {24, 12}, 5, squarest_grid(size));
 }
 
+TEST_F(RankFactorisations, SharesBySpeedHaveTheBitsOfOneRank) {
+  std::vector<double> speeds;
+  for (int r = 0; r < size; ++r) speeds.push_back(1 + r % 3);
+  const TileGrid grid = aloni::views::grid_by_speed(speeds);
+  ASSERT_EQ(grid.column_cycle.empty(), size == 1);
+  check<double>(203, 12, 6, grid);
+  check_cholesky<float>(203, {24, 12}, 7, grid);
+}
+
 /// In a row and in a column of ranks, a tile has up to size - 1 readers: the largest broadcast trees.
 TEST_F(RankFactorisations, ATileMayHaveAllRanksAsReaders) {
   for (const TileGrid& grid : {TileGrid{1, size}, TileGrid{size, 1}}) check<double>(20 * size, 10, 2, grid);
