@@ -188,6 +188,20 @@ TEST_F(RankFactorisations, RanksOfANodeReadTilesInPlace) {
   }
 }
 
+/// Of 4 MiB per rank: on huge pages where the system has them.
+TEST_F(RankFactorisations, LargeMatricesInSharedMemoryBeginWithZerosAndKeepTheirElements) {
+  const TileDistribution d(1024, 512 * size, 512, {1, size});
+  TileMatrix<double> a(comm, d);
+  for (const Tile& t : d.tiles_of(rank)) EXPECT_EQ(std::count(a.tile(t), a.tile(t) + 512 * 512, 0.0), 512 * 512);
+  a.fill([](Index i, Index j) { return 10'000 * i + j; });
+  comm.barrier();
+  for (const Tile& t : d.tiles_of(rank))
+    for (Index j = 0; j < 512; ++j)
+      for (Index i = 0; i < 512; ++i)
+        ASSERT_EQ(a.tile(t)[j * 512 + i],
+                  static_cast<double>(10'000 * (d.first_row(t.row) + i) + d.first_column(t.column) + j));
+}
+
 TEST_F(RankFactorisations, PrivateTilesOfTwoRanksAreCopied) {
   if (size != 2) GTEST_SKIP() << "third ranks may read the copy of another rank in place";
   TileMatrix<double> a =
