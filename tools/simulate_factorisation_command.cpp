@@ -153,7 +153,7 @@ SimulateFactorisationCommand::Case SimulateFactorisationCommand::simulate(const 
   // All kernels of full tiles have the source of these, up to the few at the border.
   const auto last = static_cast<std::int32_t>(tiles.tile_rows() - 1);
   const tasks::Task task = rule->writer_of({{0, last, 0}, 1});
-  which.measured = kernels.of(kernels_of(task, tiles, type).front()).source == model::KernelSource::measured;
+  which.measured = kernels.of(model::kernels_of(task, tiles, type).front()).source == model::KernelSource::measured;
   return which;
 }
 
