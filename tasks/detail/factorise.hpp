@@ -2,6 +2,7 @@
 // Runs a factorisation, on one rank or on all ranks of a communicator. Cholesky and LU differ in their rule and in the
 // kernel of each task only.
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/limited_run.hpp>
 #include <aloni/tasks/detail/rank_run.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
@@ -15,8 +16,8 @@
 namespace aloni::tasks::detail {
 
 /// `needed`: whole if the tasks write all tiles. Throws InvalidArgument.
-template <class T>
-void check_part(const char* operation, const TileMatrix<T>& a, TilePart needed) {
+template <class Matrix>
+void check_part(const char* operation, const Matrix& a, TilePart needed) {
   if (needed == TilePart::whole && a.part() != needed)
     throw InvalidArgument(operation, "a", "lower tiles only", "TilePart::whole");
 }
@@ -37,7 +38,8 @@ void check_ranks(const char* operation, const comm::Communicator& comm, const Ti
   }
 }
 
-/// `run_task(task, read)`, where read(i, j) gives a finished tile. Not collective.
+/// `run_task(task, read, write)`, where read(i, j) gives a finished tile, and write(i, j) the tile that the task writes.
+/// Not collective.
 template <class Rule, class T, class F>
 RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, const RuntimeOptions& options,
                     const F& run_task) {
@@ -46,9 +48,32 @@ RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, co
   check_one_rank(operation, d);
   check_part(operation, a, needed);
   const auto read = [&](Index i, Index j) { return block(std::as_const(a), i, j); };
+  const auto write = [&](Index i, Index j) { return block(a, i, j); };
   const Rule rule(d);
   return run_on_tiles(
-      operation, rule, [&](const Task& task, int) { run_task(task, read); }, options);
+      operation, rule, [&](const Task& task, int) { run_task(task, read, write); }, options);
+}
+
+/// The same for tiles in a store, within a limit of memory. Not collective.
+template <class Rule, class T, class F>
+LimitedReport factorise(const char* operation, StoredMatrix<T>& a, TilePart needed, const MemoryLimit& limit,
+                        const RuntimeOptions& options, const F& run_task) {
+  const views::TileDistribution& d = a.distribution();
+  check_square(operation, d);
+  check_one_rank(operation, d);
+  check_part(operation, a, needed);
+  check_options(operation, options);
+  const Rule rule(d);
+  const auto bytes = [&](const TileId& t) {
+    return d.height(t.row) * d.width(t.column) * static_cast<Index>(sizeof(T));
+  };
+  LimitedRun run(operation, rule, bytes, a.store(), limit, options.workers);
+  const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
+    const int rows = static_cast<int>(d.height(i));
+    return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
+  };
+  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
+  return run.start([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
 }
 
 /// The same on all ranks of `comm`. Collective.
@@ -72,8 +97,9 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
     const int rows = static_cast<int>(d.height(i));
     return {reinterpret_cast<const T*>(run.copy({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
   };
+  const auto write = [&](std::int32_t i, std::int32_t j) { return block(a, i, j); };
   RankReport report;
-  report.run = run.start([&](const Task& task, int) { run_task(task, read); }, with_one_blas_thread(options));
+  report.run = run.start([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
   report.tiles = run.counts();
   return report;
 }
