@@ -143,8 +143,8 @@ namespace {
 
 constexpr const char* lu_operation = "aloni::tasks::lu";
 
-/// Runs a task of the factorisation. `read(i, j)`: a finished tile, here or of another rank. `write(i, j)`: the tile that
-/// the task writes. `d` outlives the result.
+/// Runs a task of the factorisation. `read(i, j)`: a finished tile, here or of another rank. `write(i, j)`: the tile
+/// that the task writes. `d` outlives the result.
 auto lu_kernels(const views::TileDistribution& d) {
   return [&d](const Task& task, const auto& read, const auto& write) {
     const auto [kernel, i, j, k] = task;

@@ -7,18 +7,18 @@
 //   const LimitedReport report = cholesky(a, {.bytes = a.bytes() / 2}, {.workers = 2});
 //   report.swaps.bytes();                    // moved between memory and the store
 //
-// The limit is divided into slots, each with room for the largest tile. TileCache (tasks/tile_cache.hpp) says which tile
-// is in which slot, and proves that every run ends if one task fits. So the least limit is that of the task with most
-// tiles: 3 tiles for Cholesky and LU. A smaller one is refused before anything is moved, and the error names the least
-// limit. With the least limit workers wait for each other; with 3 tiles for each worker all can compute at once.
+// The limit is divided into slots, each with room for the largest tile. TileCache (tasks/tile_cache.hpp) says which
+// tile is in which slot, and proves that every run ends if one task fits. So the least limit is that of the task with
+// most tiles: 3 tiles for Cholesky and LU. A smaller one is refused before anything is moved, and the error names the
+// least limit. With the least limit workers wait for each other; with 3 tiles for each worker all can compute at once.
 //
 // The order of the tasks depends on the limit. choose_order() (tasks/task_order.hpp) takes blocks of tiles for which a
 // simulated run moves least. The bits of the result do not depend on it. A helper thread moves tiles while workers
-// compute. The order of all tasks of the rank is in memory: about 60 bytes for each task.
+// compute. The order of all tasks of the rank is in memory: about 120 bytes for each task.
 //
-// Compulsory traffic. The matrix begins and ends in the store. So each tile is read once, if a task reads it, and written
-// once, if a task changes it. For a factorisation this is twice the size of the matrix. A matrix that fits moves that
-// much, too.
+// Compulsory traffic. The matrix begins and ends in the store. So each tile is read once, if a task reads it, and
+// written once, if a task changes it. For a factorisation this is twice the size of the matrix. A matrix that fits
+// moves that much, too.
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_cache.hpp>
 #include <aloni/views/tile_distribution.hpp>

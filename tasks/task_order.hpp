@@ -1,14 +1,14 @@
 #pragma once
-// Orders in which the tasks of a rule get their tiles when memory is short (tasks/tile_cache.hpp). The order decides how
-// much must be read again.
+// Orders in which the tasks of a rule get their tiles when memory is short (tasks/tile_cache.hpp). The order decides
+// how much must be read again.
 //
-//   const BlockOrder order = choose_order(rule, owns, 24, {.most_tasks = 16});
+//   const BlockOrder order = choose_order(rule, 24, {.most_tasks = 16});
 //   order.block;           // {4, 4}: the tasks on blocks of 4 × 4 tiles
 //   order.traffic;         // tiles that a run will move
 //
-// A block order divides the matrix into blocks of h × w tiles: panels of w tile columns, from the left to the right, and
-// in each panel blocks of h tile rows, from the top down. All tasks that write tiles of a block come together, step by
-// step. So the block stays in memory, and finished tiles to its left stream by. Special cases:
+// A block order divides the matrix into blocks of h × w tiles: panels of w tile columns, from the left to the right,
+// and in each panel blocks of h tile rows, from the top down. All tasks that write tiles of a block come together, step
+// by step. So the block stays in memory, and finished tiles to its left stream by. Special cases:
 //
 //   all × all   right-looking: each step updates the whole rest of the matrix. It has the most parallel tasks, and
 //               moves the whole rest in each step.
@@ -32,9 +32,9 @@
 
 namespace aloni::tasks {
 
-/// The tasks of a block order. It respects all dependences of a rule in which step k reads finished tiles of tile column
-/// k or tile row k, as Cholesky and LU do: no task comes before one for which it waits.
-/// `owns`: which tiles; empty: all. The tasks of a rank are in the order that they have among all tasks.
+/// The tasks of a block order. It respects all dependences of a rule in which step k reads finished tiles of tile
+/// column k or tile row k, as Cholesky and LU do: no task comes before one for which it waits. `owns`: which tiles;
+/// empty: all. The tasks of a rank are in the order that they have among all tasks.
 /// @pre block.rows, block.columns ≥ 1. Throws InvalidArgument.
 std::vector<Task> block_order(const TaskRule& rule, const views::TileShape& block,
                               const std::function<bool(const TileId&)>& owns = {});

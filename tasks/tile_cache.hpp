@@ -16,8 +16,8 @@
 // The victim. Since the order is fixed, the next use of each tile is known. The tile whose next use is furthest leaves
 // first: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5 (1966). No
 // rule loads fewer tiles for the same order, if tasks are admitted one by one. A tile that a task has changed is
-// written back first; an unchanged one is dropped, and so is one that will be overwritten. For comparison Eviction::lru evicts the tile that was admitted
-// longest ago. A tile that is needed again while it is written back stays.
+// written back first; an unchanged one is dropped, and so is one that will be overwritten. For comparison Eviction::lru
+// evicts the tile that was admitted longest ago. A tile that is needed again while it is written back stays.
 //
 // Progress. Let a task have at most m tiles. With m slots every run ends, whatever the order of the events:
 //   - The admitted tasks are the first ones of the order. The order respects the dependences. So the first admitted

@@ -3,7 +3,9 @@
 //   cholesky --n 4096 --workers 2 --json result.json --svg timeline.svg
 //   cholesky --matrix matrix.mtx --tile 128
 //   mpirun -n 4 cholesky --n 4096 --workers 1      tiles travel between ranks on request; the same bits again
+//   cholesky --n 8192 --memory 128M                half of the tiles in memory, the others in a file; the same bits
 // Prints the rate, and that of the matrix product of BLAS by as many threads in the same run.
+#include "limited.hpp"
 #include "matrix_file.hpp"
 #include "options.hpp"
 #include "timeline.hpp"
@@ -29,6 +31,7 @@
 namespace cholesky {
 
 using aloni::comm::Communicator;
+using aloni::tasks::StoredMatrix;
 using aloni::tasks::TileMatrix;
 using aloni::views::TileDistribution;
 using aloni::views::TileShape;
@@ -37,20 +40,19 @@ double random_element(Index i, Index j) {
   return 2 * aloni::random::host_uniform(1, 0, static_cast<std::uint64_t>(i) << 32 | static_cast<std::uint64_t>(j)) - 1;
 }
 
-/// Largest row sums of |A|, and A x, for a symmetric matrix of which the lower tiles are in memory.
+/// Largest row sums of |A|, and A x, for a symmetric matrix. `read(tile)`: the elements of a lower tile.
 struct Product {
   double norm = 0;
   std::vector<double> result;
 };
 
-template <class T>
-Product multiply(const TileMatrix<T>& a, const std::vector<double>& x) {
-  const TileDistribution& d = a.distribution();
+template <class F>
+Product multiply(const TileDistribution& d, const std::vector<double>& x, const F& read) {
   std::vector<double> sums(x.size()), y(x.size());
   for (Index tj = 0; tj < d.tile_columns(); ++tj)
     for (Index ti = 0; ti < d.tile_rows(); ++ti) {
-      if (!a.has({ti, tj})) continue;
-      const T* const tile = a.tile({ti, tj});
+      if (!d.is_lower({ti, tj})) continue;
+      const auto* const tile = read(aloni::views::Tile{ti, tj});
       for (Index j = 0; j < d.width(tj); ++j)
         for (Index i = std::max<Index>(0, d.first_column(tj) + j - d.first_row(ti)); i < d.height(ti); ++i) {
           const auto row = static_cast<std::size_t>(d.first_row(ti) + i),
@@ -72,7 +74,14 @@ double largest(const std::vector<double>& x) {
   return most;
 }
 
-/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor.
+/// max|b - A x| / (max row sum of |A| · max|x| + max|b|), where `product` is A x.
+double residual(const std::vector<double>& b, const std::vector<double>& x, const Product& product) {
+  std::vector<double> difference(b.size());
+  for (std::size_t i = 0; i < b.size(); ++i) difference[i] = b[i] - product.result[i];
+  return largest(difference) / (product.norm * largest(x) + largest(b));
+}
+
+/// That of a solution x with the factor.
 template <class T>
 double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
   const Index n = a.distribution().rows();
@@ -87,10 +96,25 @@ double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers
   b = values();
   aloni::tasks::solve(aloni::tasks::Factors::cholesky, factor, x, {.workers = workers});
   solution = values();
-  const Product product = multiply(a, solution);
-  std::vector<double> difference(b.size());
-  for (std::size_t i = 0; i < b.size(); ++i) difference[i] = b[i] - product.result[i];
-  return largest(difference) / (product.norm * largest(solution) + largest(b));
+  return residual(b, solution, multiply(a.distribution(), solution, [&](const auto& t) { return a.tile(t); }));
+}
+
+/// The same for a factor in a store. Tiles of the matrix are made again, one at a time.
+template <class T, class F>
+double residual(const F& element, const StoredMatrix<T>& factor) {
+  const TileDistribution& d = factor.distribution();
+  std::vector<double> b;
+  for (Index i = 0; i < d.rows(); ++i) b.push_back(static_cast<T>(random_element(i, Index{1} << 30)));
+  std::vector<double> solution = b;
+  solve_stored(factor, solution);
+  std::vector<T> tile;
+  return residual(b, solution, multiply(d, solution, [&](const aloni::views::Tile& t) {
+                    tile.clear();
+                    for (Index j = 0; j < d.width(t.column); ++j)
+                      for (Index i = 0; i < d.height(t.row); ++i)
+                        tile.push_back(static_cast<T>(element(d.first_row(t.row) + i, d.first_column(t.column) + j)));
+                    return tile.data();
+                  }));
 }
 
 void write_text(const std::string& path, const std::string& text) {
@@ -128,6 +152,8 @@ struct Result {
   aloni::tasks::RunReport report;  ///< of this rank
   double seconds = 0;              ///< of the slowest rank
   double tasks = 0, steals = 0, bytes_sent = 0;
+  aloni::tasks::SwapCounts swaps{};  ///< with --memory
+  Index compulsory_bytes = 0;
 };
 
 template <class T>
@@ -150,6 +176,20 @@ Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks:
   return result;
 }
 
+/// The same within a limit of memory, on one rank.
+template <class T>
+Result factorise(StoredMatrix<T>& a, const Options& options, const aloni::tasks::RuntimeOptions& runtime) {
+  using aloni::tasks::Eviction;
+  const auto report = aloni::tasks::cholesky(
+      a, {.bytes = options.memory, .eviction = options.lru ? Eviction::lru : Eviction::furthest}, runtime);
+  return {.report = report.run,
+          .seconds = report.run.seconds(),
+          .tasks = static_cast<double>(report.run.tasks),
+          .steals = static_cast<double>(report.run.steals),
+          .swaps = report.swaps,
+          .compulsory_bytes = report.compulsory_bytes};
+}
+
 /// The tile of the options; what they leave open is chosen for the rows and for the workers of all ranks.
 TileShape choose_tile(const Options& options, Index n, int workers) {
   TileShape tile = aloni::tasks::suggested_tile(n, workers);
@@ -169,14 +209,22 @@ bool run(const Communicator& comm, const Options& options) {
   const TileShape tile = choose_tile(options, n, workers * comm.size());
   const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
   constexpr auto lower = aloni::tasks::TilePart::lower;
-  TileMatrix<T> matrix(tiles, lower, comm.rank()), factor(tiles, lower, comm.rank());
+  const bool limited = options.memory > 0;
+  if (limited && comm.size() > 1)
+    throw aloni::Unsupported("cholesky", "--memory", std::to_string(options.memory) + " on several ranks",
+                             "one rank, or no limit");
+  const TileDistribution in_memory = limited ? TileDistribution() : tiles;
+  TileMatrix<T> matrix(in_memory, lower, comm.rank()), factor(in_memory, lower, comm.rank());
+  const auto store = limited ? make_store(options) : nullptr;
+  std::optional<StoredMatrix<T>> stored;
+  if (limited) stored.emplace(tiles, lower, *store);
   const auto element = [&](Index i, Index j) {
     if (i < j) return 0.0;
     if (read) return read->elements[static_cast<std::size_t>(j * n + i)];
     return random_element(i, j) + (i == j ? static_cast<double>(n) : 0);
   };
   matrix.fill(element);
-  if (comm.size() == 1) read.reset();
+  if (comm.size() == 1 && !limited) read.reset();
 
   // In turn, so that a change of the machine's speed meets both.
   const Index gemm_n = std::min<Index>(n, 4096);
@@ -186,18 +234,20 @@ bool run(const Communicator& comm, const Options& options) {
     comm.barrier();
     const double seconds = aloni::tasks::gemm_seconds<T>(gemm_n, workers);  // each rank its own product
     gemm_seconds = std::min(gemm_seconds, comm.all_reduce(seconds, aloni::comm::Reduction::max));
-    factor.copy_from(matrix);
-    auto result = factorise(comm, factor,
-                            {.workers = workers,
-                             .schedule_seed = options.seed,
-                             .record_times = !options.svg.empty() || !options.trace.empty()});
+    limited ? stored->fill(element) : factor.copy_from(matrix);
+    const aloni::tasks::RuntimeOptions runtime{.workers = workers,
+                                               .schedule_seed = options.seed,
+                                               .record_times = !options.svg.empty() || !options.trace.empty()};
+    auto result = limited ? factorise(*stored, options, runtime) : factorise(comm, factor, runtime);
     if (!best || result.seconds < best->seconds) best = std::move(result);
   }
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
   const double gflops = rows * rows * rows / 3 * 1e-9 / best->seconds,
                gemm_gflops = comm.size() * 2 * edge * edge * edge * 1e-9 / gemm_seconds;
   double error = 0;
-  if (comm.size() == 1) {
+  if (limited) {
+    error = residual(element, *stored);
+  } else if (comm.size() == 1) {
     error = residual(matrix, factor, workers);
   } else {
     const bool has_all = comm.rank() == 0;
@@ -217,20 +267,30 @@ bool run(const Communicator& comm, const Options& options) {
               to_string(tile).c_str(), type, ranks.c_str(), workers, best->tasks, best->steals);
   std::printf("%.2f ms: %.2f GFLOP/s, %.3f of the product of %" PRId64 " rows (%.2f GFLOP/s)\n", best->seconds * 1e3,
               gflops, gflops / gemm_gflops, gemm_n, gemm_gflops);
+  if (limited)
+    std::printf("%.1f MB moved, %.2f of what must be: %" PRId64 " tiles loaded, %" PRId64 " written, %" PRId64
+                " evicted\n",
+                static_cast<double>(best->swaps.bytes()) * 1e-6,
+                static_cast<double>(best->swaps.bytes()) / static_cast<double>(best->compulsory_bytes),
+                best->swaps.tiles.loads, best->swaps.tiles.write_backs, best->swaps.tiles.evictions);
   std::printf("residual %.2e, %s %.2e\n", error, error <= bound ? "below" : "NOT below", bound);
 
   if (!options.json.empty()) {  // JSON has no NaN
     const double finite_error = std::isfinite(error) ? error : std::numeric_limits<double>::max();
-    char json[800];
+    char json[1200];
     std::snprintf(json, sizeof json,
                   "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64 ",\n  \"tile_rows\": %" PRId64
                   ",\n  \"precision\": \"%s\",\n  \"ranks\": %d,\n  \"workers\": %d,\n"
                   "  \"seconds\": %.9g,\n  \"gflops\": %.6g,\n  \"gemm_n\": %" PRId64
                   ",\n  \"gemm_gflops\": %.6g,\n"
                   "  \"residual\": %.6g,\n  \"tasks\": %.0f,\n  \"steals\": %.0f"
-                  ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": 0\n}\n",
+                  ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": %" PRId64 ",\n  \"bytes_swapped_in\": %" PRId64
+                  ",\n  \"bytes_swapped_out\": %" PRId64 ",\n  \"bytes_compulsory\": %" PRId64 ",\n  \"hits\": %" PRId64
+                  ",\n  \"evictions\": %" PRId64 ",\n  \"prefetches\": %" PRId64 "\n}\n",
                   n, tile.columns, tile.rows, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops,
-                  finite_error, best->tasks, best->steals, best->bytes_sent);
+                  finite_error, best->tasks, best->steals, best->bytes_sent, best->swaps.bytes(), best->swaps.bytes_in,
+                  best->swaps.bytes_out, best->compulsory_bytes, best->swaps.tiles.hits, best->swaps.tiles.evictions,
+                  best->swaps.tiles.prefetches);
     write_text(options.json, json);
   }
   const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " + to_string(tile) +

@@ -38,8 +38,8 @@ void check_ranks(const char* operation, const comm::Communicator& comm, const Ti
   }
 }
 
-/// `run_task(task, read, write)`, where read(i, j) gives a finished tile, and write(i, j) the tile that the task writes.
-/// Not collective.
+/// `run_task(task, read, write)`, where read(i, j) gives a finished tile, and write(i, j) the tile that the task
+/// writes. Not collective.
 template <class Rule, class T, class F>
 RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, const RuntimeOptions& options,
                     const F& run_task) {

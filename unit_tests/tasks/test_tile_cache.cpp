@@ -140,8 +140,8 @@ class Machine {
   std::set<Index> begun_, ended_;
 };
 
-/// Whatever the order of the events, all tasks run on the right contents, and the store has the last ones. Also with the
-/// least number of slots.
+/// Whatever the order of the events, all tasks run on the right contents, and the store has the last ones. Also with
+/// the least number of slots.
 TEST(TileCache, EveryRunEndsWithTheRightContents) {
   for (std::uint64_t seed = 0; seed < 4000; ++seed) {
     std::mt19937_64 random(seed);
