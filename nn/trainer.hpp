@@ -85,9 +85,9 @@ struct TrainOptions {
   /// Most bytes of the planned buffers of a training step, on each rank; 0: no limit. With recompute "auto" the blocks
   /// are chosen to meet it (nn/plan/choose_recomputation.hpp). Throws InvalidArgument on all ranks if they cannot.
   Index memory_limit = 0;
-  /// NetworkOptions::bucket_bytes, chunk_bytes and largest_overhead; empty: the constants of the library. A cost model
-  /// may know better ones for a machine (model/step_limits.hpp).
-  std::optional<Index> bucket_bytes = {}, chunk_bytes = {};
+  /// NetworkOptions::bucket_bytes, chunk_bytes, direct_bytes and largest_overhead; empty: the constants of the library.
+  /// A machine file may know better ones (model/step_limits.hpp).
+  std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
   std::optional<double> largest_overhead = {};
   /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
   Index sample_results = 0;

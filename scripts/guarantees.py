@@ -56,11 +56,14 @@ SECTIONS = {
     "library": [
         ("failures/kill", "killed during communication", "test_failures.py", "4 s"),
         ("failures/stop", "stopped during communication", "test_failures.py", "2 + 4 s"),
+        ("factorisations/kill", "killed during a factorisation", "test_failures.py", "4 s"),
+        ("factorisations/stop", "stopped during a factorisation", "test_failures.py", "2 + 4 s"),
     ],
     "calls": [
         ("wrong_calls", "one rank makes another call", "test_wrong_calls", MISSING),
         ("arguments", "one rank passes another argument", "test_replicated", MISSING),
         ("faulty_exchanges", "messages late, lost or damaged", "test_faulty_exchanges", MISSING),
+        ("random_orders", "late messages in a factorisation", "test_random_orders", MISSING),
     ],
     "input": [
         ("bad_input", "wrong requests and damaged files", "test_bad_input.py", "20 s"),

@@ -94,9 +94,9 @@ LimitedReport cholesky(StoredMatrix<T>& a, const MemoryLimit& limit, const Runti
 
 /// The same on the ranks of `comm`, with the same bits. Rank r of the distribution is rank r of `comm`. options.workers
 /// threads of each rank run tasks; the calling thread sends and receives. Tiles come on request (tile_requests.hpp).
-/// Collective. Throws InvalidArgument and Unsupported on all ranks. FactorisationError is thrown on the rank of the
-/// tile; then all other ranks throw PeerFailed with its text, and `comm` can only be destroyed. PeerFailed too if a
-/// rank dies. Until it returns, no other thread uses the family of `comm`.
+/// Collective. Throws InvalidArgument and Unsupported on all ranks. FactorisationError is thrown on all ranks and names
+/// the rank of the tile too; `comm` stays usable. Throws PeerFailed if a rank dies; then `comm` can only be destroyed.
+/// Until it returns, no other thread uses the family of `comm`.
 /// @pre comm.size() == a.distribution().ranks(), a.rank() == comm.rank()
 template <class T>
 RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options = {});

@@ -298,6 +298,7 @@ void TileRequests::serve(TileKey key, Tile& tile, const Entry& client) {
                 [&](const Entry& e) { return e.server == client.client && e.most_clients != TileClient::not_asked; });
   ++tile.sending;
   ++counts_.payloads;
+  counts_.most_sends = std::max<std::uint64_t>(counts_.most_sends, ++tile.sends);
   counts_.handed_on += handed.size();
   actions_.push_back(
       {.kind = TileAction::Kind::send_payload, .tile = key, .rank = client.client, .clients = std::move(handed)});
@@ -309,7 +310,10 @@ void TileRequests::settle(Tiles::iterator at) {
   const bool is_copy = tile.state == State::copy;
   if (!tile.list.empty() || tile.sending > 0 || (is_copy && tile.in_use)) return;
   actions_.push_back({.kind = is_copy ? TileAction::Kind::free_copy : TileAction::Kind::served, .tile = at->first});
-  if (is_copy) --copies_;
+  if (is_copy) {
+    --copies_;
+    ++counts_.freed;
+  }
   tiles_.erase(at);
   finish();
 }

@@ -106,7 +106,9 @@ class TileRequests {
   struct Counts {
     std::uint64_t requests = 0, forwarded = 0, payloads = 0;  ///< sent by this rank
     std::uint64_t copies = 0;                                 ///< copies that arrived
+    std::uint64_t freed = 0;                                  ///< copies that were freed
     std::uint64_t handed_on = 0;                              ///< clients given to other ranks
+    std::uint64_t most_sends = 0;                             ///< largest number of payloads of one tile
   };
 
   /// `nodes[r]`: number of the node of rank r; empty: all ranks are on one node. Clients are handed on to a rank of
@@ -163,6 +165,7 @@ class TileRequests {
     State state = State::unknown;
     bool in_use = false;             // tasks of this rank have not released the copy
     std::uint32_t sending = 0;       // payloads that have not left
+    std::uint32_t sends = 0;         // payloads
     std::int32_t owner = -1;         // of an awaited tile
     std::vector<Entry> list;         // clients whose requests have not come
     std::vector<TileRequest> early;  // requests that came before the tile

@@ -176,7 +176,22 @@ double exchange_seconds(const comm::Communicator& pair, std::size_t bytes, std::
 struct PairCosts {
   model::LinkCosts messages, copies;
   double exchange = 0;
+  Index direct_bytes = 0;  ///< MachineDescription::direct_bytes; 0: the ranks share no memory
 };
+
+/// The least size from which copies from the other rank's memory take no longer than messages, also for larger sizes.
+Index least_direct_bytes(const comm::Communicator& pair, int runs) {
+  constexpr std::size_t largest = std::size_t{1} << 20, smallest = std::size_t{1} << 10;
+  constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
+  std::size_t least = 4 * largest;
+  for (std::size_t size = largest; size >= smallest; size /= 4) {
+    const int repeats =
+        std::clamp(static_cast<int>(static_cast<double>(runs) * 16e3 / static_cast<double>(size)), 5, runs);
+    if (exchange_seconds(pair, size, 0, repeats) > exchange_seconds(pair, size, never, repeats)) break;
+    least = size;
+  }
+  return static_cast<Index>(least);
+}
 
 PairCosts measure_pair(const comm::Communicator& pair, bool shares_memory, double copy_bandwidth, double seconds) {
   PairCosts costs;
@@ -191,6 +206,7 @@ PairCosts measure_pair(const comm::Communicator& pair, bool shares_memory, doubl
   const double few = exchange_seconds(pair, small, 0, runs), many = exchange_seconds(pair, large, 0, runs / 10 + 1);
   costs.copies = {link.latency, std::max(1 / copy_bandwidth, (many - few) / static_cast<double>(large - small)),
                   link.seconds_per_message};
+  costs.direct_bytes = least_direct_bytes(pair, runs);
   return costs;
 }
 
@@ -215,6 +231,9 @@ void measure_links(const comm::Communicator& comm, double seconds, model::Machin
   }
   at(model::LinkKind::within_node) = agreed(comm, pair.messages);
   at(model::LinkKind::shared_memory) = agreed(comm, pair.copies);
+  const Index direct_bytes = static_cast<Index>(agreed(comm, static_cast<double>(pair.direct_bytes)));
+  if (direct_bytes > 0 && machine.planning.direct_bytes != unlimited_bytes)
+    machine.planning.direct_bytes = direct_bytes;
   PairCosts between;
   if (nodes.size() > 1) {
     const std::vector<int> members{nodes[0].front(), nodes[1].front()};

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 namespace aloni::tools {
 
@@ -135,17 +136,33 @@ PlanSummary summarise(const PlanRequest& request) {
   return summary;
 }
 
+namespace {
+
+/// What the layer reads, where it is more than the rank owns: height and width with ghosts, "115x115".
+std::string ghosted_text(const LayerSummary& layer, int spatial_rank) {
+  if (layer.ghosted == layer.owned) return "";
+  std::string text = extents_text(layer.ghosted, spatial_rank);
+  if (layer.ghosted[Dim::sample] != layer.owned[Dim::sample] ||
+      layer.ghosted[Dim::channel] != layer.owned[Dim::channel])
+    return text;
+  const std::size_t first = text.find('x') + 1;
+  return text.substr(first, text.rfind('x') - first);
+}
+
+}  // namespace
+
 std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
   std::string text = heading(request, summary) + "\n\n";
   std::vector<std::vector<std::string>> rows{
-      {"layer", "operation", "grid", "owned input", "with ghosts", "messages", "bytes", "flops", "memory"}};
+      {"layer", "operation", "grid", "input", "reads", "messages", "bytes", "flops", "memory"}};
   const int spatial = request.network.spatial_rank;
   for (const LayerSummary& layer : summary.layers) {
     rows.push_back({layer.name, layer.operation, layer.grid, extents_text(layer.owned, spatial),
-                    extents_text(layer.ghosted, spatial), std::to_string(layer.messages), bytes_text(layer.halo_bytes),
+                    ghosted_text(layer, spatial), std::to_string(layer.messages), bytes_text(layer.halo_bytes),
                     number_text(layer.flops), bytes_text(layer.memory_bytes)});
   }
-  text += text_table(rows, 5);
+  constexpr std::size_t left = 5, operation = 1;  // most names of layers tell their operation
+  text += text_table(std::move(rows), left, operation);
   text += "\nEach number is that of the rank with the largest number, in one training step.\n";
   text += fmt::format("flops      {}\n", number_text(summary.flops));
   text += fmt::format("sent       {} in {} messages; {} of it are sums of gradients\n", bytes_text(summary.bytes_sent),

@@ -23,4 +23,17 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows, std::s
   return text;
 }
 
+std::string text_table(std::vector<std::vector<std::string>> rows, std::size_t left, std::size_t extra,
+                       std::size_t most) {
+  std::string text = text_table(rows, left);
+  std::size_t longest = 0;
+  for (std::size_t begin = 0, end; begin < text.size(); begin = end + 1) {
+    end = text.find('\n', begin);
+    longest = std::max(longest, end - begin);
+  }
+  if (longest <= most) return text;
+  for (std::vector<std::string>& row : rows) row.erase(row.begin() + static_cast<std::ptrdiff_t>(extra));
+  return text_table(rows, left - 1);
+}
+
 }  // namespace aloni::tools

@@ -9,5 +9,9 @@ namespace aloni::tools {
 /// One line for each row, without blanks at its end. Each column is as wide as its longest text. The first `left`
 /// columns are aligned to the left, the others to the right. @pre all rows have as many columns as the first one
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
+/// The same without the column `extra`, if a line would have more than `most` columns of a terminal.
+/// @pre `extra` is one of the first `left` columns
+std::string text_table(std::vector<std::vector<std::string>> rows, std::size_t left, std::size_t extra,
+                       std::size_t most = 100);
 
 }  // namespace aloni::tools

@@ -239,6 +239,7 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.recompute = step.recompute;
   options.bucket_bytes = step.bucket_bytes;
   options.chunk_bytes = step.chunk_bytes;
+  options.direct_bytes = step.direct_bytes;
   options.largest_overhead = step.largest_overhead;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
@@ -334,6 +335,7 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   chosen.bucket_bytes = static_cast<Index>(values[0]);
   chosen.chunk_bytes = static_cast<Index>(values[1]);
   if (values[2] != none) chosen.largest_overhead = values[2];
+  chosen.direct_bytes = machine.planning.direct_bytes;
   return limits_text(machine.name, limits.reason);
 }
 

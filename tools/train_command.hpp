@@ -43,7 +43,7 @@ class TrainCommand {
   struct ChosenStep {
     nn::Strategy strategy = {};
     std::string recompute = {};
-    std::optional<Index> bucket_bytes = {}, chunk_bytes = {};
+    std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
     std::optional<double> largest_overhead = {};
   };
 

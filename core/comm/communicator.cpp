@@ -1,6 +1,7 @@
 #include <aloni/core/comm/communicator.hpp>
 
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/comm/device/device_collectives.hpp>
 #include <aloni/core/comm/device/device_memory.hpp>
 #include <aloni/core/comm/engine/communicator_state.hpp>
 #include <aloni/core/error.hpp>
@@ -105,6 +106,11 @@ Request Communicator::receive(std::span<std::byte> data, int peer, int tag, cons
   return state_->poisoning([&] {
     return detail::request_of(state_->runtime->engine().receive(*state_->context, data, peer, tag, options));
   });
+}
+
+std::shared_ptr<detail::DeviceCollectives> Communicator::device_collectives() const {
+  if (!state_->device_collectives) state_->device_collectives = detail::make_device_collectives(*this);
+  return *state_->device_collectives;
 }
 
 bool Communicator::carries_device_memory(int peer) const {

@@ -62,6 +62,10 @@
 
 namespace aloni::comm {
 
+namespace detail {
+class DeviceCollectives;
+}  // namespace detail
+
 /// A pending operation of a Communicator. Cheap to copy. Spent when test() or wait() has seen it complete.
 struct Request {
   std::uint32_t slot = 0, generation = 0;
@@ -280,8 +284,14 @@ class Communicator {
   PersistentCollective prepare_untyped(const detail::UntypedOperation& operation) const;
   Explanation explain_untyped(const detail::UntypedOperation& operation) const;
 
+  /// The collectives of a device library, made by the first call; null on all ranks without one. One for each
+  /// communicator, because each takes memory of the device. Collective. Throws as make_device_collectives().
+  std::shared_ptr<detail::DeviceCollectives> device_collectives() const;
+
   template <class T>
   friend class PartialAllReduce;
+  template <class T, class Exec, class F>
+  friend class ViewAllReduce;
   friend class Mailbox;
   friend class TransferMessages;
 

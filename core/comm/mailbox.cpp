@@ -24,6 +24,8 @@ struct MailPrefix {
   std::uint32_t head_bytes = 0, data_inline = 0;
 };
 
+static_assert(sizeof(MailPrefix) == Mailbox::prefix_bytes);
+
 constexpr std::size_t most_head_message = sizeof(MailPrefix) + Mailbox::max_head_bytes + Mailbox::inline_bytes;
 // progress() looks for failures after so many calls without work, or with work.
 constexpr int idle_calls_per_look = 32, busy_calls_per_look = 1024;
@@ -285,6 +287,7 @@ Mailbox::~Mailbox() {
 
 int Mailbox::rank() const { return implementation_->comm.rank(); }
 int Mailbox::size() const { return implementation_->comm.size(); }
+int Mailbox::root_rank(int peer) const { return implementation_->state.context->root_of(peer); }
 
 void Mailbox::handle(int kind, std::size_t head_bytes, Handler handler) {
   implementation_->check_kind(kind);

@@ -58,6 +58,8 @@ class Mailbox {
   static constexpr std::size_t max_head_bytes = std::size_t{64} << 10;
   /// Data up to this size are copied into the message of the head.
   static constexpr std::size_t inline_bytes = 4096;
+  /// Bytes that precede each head on the way.
+  static constexpr std::size_t prefix_bytes = 16;
   static constexpr std::size_t any_size = std::numeric_limits<std::size_t>::max();
 
   using Handler = std::function<void(const Mail&)>;
@@ -72,6 +74,8 @@ class Mailbox {
 
   int rank() const;
   int size() const;
+  /// Rank of `peer` in the communicator that from_mpi() returned, as PeerFailed names it. @pre 0 ≤ peer < size()
+  int root_rank(int peer) const;
 
   /// Sets the handler of a kind: on each rank that may get such a mail, before it calls progress(). Heads have
   /// `head_bytes` bytes. Handlers may send and receive, but make no progress. Local.

@@ -123,7 +123,8 @@ struct Barrier {
 };
 
 /// A schedule of the user's (docs/collectives.md): this rank's part, on its buffers. `name` is equal on all ranks.
-/// start() compiles the schedule at each call; persistent() compiles it once.
+/// start() compiles the schedule at each call; persistent() compiles it once. Both throw Unsupported for more than
+/// 65,529 messages to or from one rank, on the ranks of these messages only: divide the schedule.
 /// @pre the schedule is of this rank; output and input have its sizes
 template <class T = std::byte>
 struct UserSchedule {

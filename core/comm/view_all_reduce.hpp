@@ -114,7 +114,7 @@ class ViewAllReduce {
     }
     if (comm_.size() == 1 || count == 0) return;
     if constexpr (!on_host && built_in) {
-      library_ = detail::make_device_collectives(comm_);
+      library_ = comm_.device_collectives();
       if (library_) {
         way_ = ViewAllReduceWay::device_library;
         return;

@@ -20,8 +20,8 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
                       const Strategy& strategy, const comm::ReplicatedValues& data, const TrainOptions& options) {
   const auto& [batch, accumulate, epochs, steps, seed, optimiser, update, schedule, early_stop, average, shift, flip,
                brightness, contrast, backend, gradients, check_replicas, allow_nonfinite, timed_steps, checkpoint,
-               initial_weights, export_weights, recompute, memory_limit, bucket_bytes, chunk_bytes, largest_overhead,
-               sample_results] = options;
+               initial_weights, export_weights, recompute, memory_limit, bucket_bytes, chunk_bytes, direct_bytes,
+               largest_overhead, sample_results] = options;
   comm::ReplicatedValues values;
   values.add("element type", element);
   values.add("batch", batch).add("accumulate", accumulate).add("epochs", epochs).add("steps", steps).add("seed", seed);
@@ -41,6 +41,7 @@ void check_replicated(const comm::Communicator& comm, const std::string& element
   values.add("initial_weights", initial_weights).add("export_weights", export_weights);
   values.add("recompute", recompute).add("memory_limit", memory_limit);
   values.add("bucket_bytes", bucket_bytes.value_or(-1)).add("chunk_bytes", chunk_bytes.value_or(-1));
+  values.add("direct_bytes", direct_bytes.value_or(-1));
   values.add("largest_overhead", largest_overhead.value_or(-1));
   values.add("sample_results", sample_results);
   // The images determine the input of most networks. Their number is the better explanation.
@@ -73,6 +74,8 @@ void check_arguments(const TrainOptions& o) {
         "at least 1 byte");
   check(!o.chunk_bytes || *o.chunk_bytes >= 1, "chunk_bytes", std::to_string(o.chunk_bytes.value_or(0)),
         "at least 1 byte");
+  check(!o.direct_bytes || *o.direct_bytes >= 0, "direct_bytes", std::to_string(o.direct_bytes.value_or(0)),
+        "at least 0 bytes");
   check(!o.largest_overhead || *o.largest_overhead >= 0, "largest_overhead",
         std::to_string(o.largest_overhead.value_or(0)), "at least 0");
   check(o.sample_results >= 0, "sample_results", std::to_string(o.sample_results), "at least 0 (0: none)");

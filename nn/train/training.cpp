@@ -84,6 +84,7 @@ template <class T>
 NetworkOptions Training<T>::make_network_options() const {
   NetworkOptions options{.backend = options_.backend,
                          .update = waits_for_all() && options_.accumulate == 1,
+                         .direct_bytes = options_.direct_bytes,
                          .bucket_bytes = options_.bucket_bytes,
                          .chunk_bytes = options_.chunk_bytes,
                          .largest_overhead = options_.largest_overhead};

@@ -45,28 +45,22 @@ RunReport RankRun::start(Runtime::Body body, RuntimeOptions options) {
   for (const auto& [key, uses] : uses_) mail_.need(key, owner_(rule_.output(Task::from(key)).tile));
   mail_.set_waiting(true);
   RunReport report;
-  std::exception_ptr failure;  // of the tasks
   std::thread tasks([&] {
     try {
       report = runtime_->run();
       mail_.tasks_finished();
-    } catch (const std::exception& error) {
-      failure = std::current_exception();
-      mail_.fail(error.what());
+    } catch (...) {
+      mail_.fail(std::current_exception());
     }
   });
-  std::exception_ptr ended;  // of the communication
   try {
     mail_.run();
   } catch (...) {
-    ended = std::current_exception();
-    runtime_->fail(ended);  // no effect if a task has failed before
+    runtime_->fail(std::current_exception());  // no effect if a task of this rank has failed
+    tasks.join();
+    throw;
   }
   tasks.join();
-  // A failed task is the reason of everything that follows.
-  if (failure) std::rethrow_exception(failure);
-  if (ended) std::rethrow_exception(ended);
-  comm_.barrier();  // a task of another rank may still fail: then it fails here too
   return report;
 }
 

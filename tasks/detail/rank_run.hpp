@@ -34,8 +34,9 @@ class RankRun final : private TileMemory {
   ~RankRun() override;
 
   /// Runs all tasks, once. Returns when those of all ranks have ended. No rank waits for the others before its end.
-  /// If a task throws, its error is thrown on its rank. All other ranks throw PeerFailed with its text, as they do when
-  /// a rank dies; the family of the communicator is poisoned then. `options.owns` is set here.
+  /// If a task throws, no rank starts further tasks, and all ranks throw as TileMail::run() does: FactorisationError on
+  /// all ranks, or the task's error on its rank and PeerFailed on the others. The communicator stays usable. If a rank
+  /// dies, all others throw PeerFailed, and the family of the communicator is poisoned. `options.owns` is set here.
   /// Collective.
   RunReport start(Runtime::Body body, RuntimeOptions options);
   /// The elements of another rank's tile. @pre a running task reads it. Any thread.

@@ -15,7 +15,19 @@
 // with MPI_THREAD_MULTIPLE (Mailbox::check_thread). Until run() returns, no other thread uses the family of `comm`.
 //
 // Between two ranks that share memory, a tile is copied once if its owner has it in Communicator::shared_memory().
+//
+// The end. A rank that has finished (tile_requests.hpp) takes part in a barrier of mails, and still serves its mails.
+// The barrier is that of Hensgen, Finkel and Manber, "Two algorithms for barrier synchronization", International
+// Journal of Parallel Programming 17 (1988): in round i, rank r tells rank r + 2^i. A rank passes it only after all
+// ranks have begun it. So while a rank may still fail, all others are in run().
+//
+// A failed task. Its rank tells the text to all others and from then on only receives. A rank that is told does the
+// same. This takes P (P - 1) mails, once. Each of them says how many mails its sender has sent to this receiver before.
+// run() ends when this rank has received that many mails of each rank, and its own have left. No mail to this rank can
+// follow. So no message of the run is left behind, and the communicator stays usable. All ranks send one text each to
+// all others, so all have the same texts; they throw the one of the lowest failed rank.
 #include <aloni/core/comm/mailbox.hpp>
+#include <aloni/tasks/detail/rank_failure.hpp>
 #include <aloni/tasks/tile_requests.hpp>
 
 #include <atomic>
@@ -23,7 +35,10 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
+#include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -71,13 +86,16 @@ class TileMail {
   void tasks_finished();
   /// Whether no task of this rank can run before a tile arrives: then the limits of time of TransportOptions hold.
   void set_waiting(bool waits) { waits_.store(waits, std::memory_order_relaxed); }
-  /// A task has failed: run() poisons the family with this text and throws PeerFailed on all ranks.
-  void fail(std::string text);
+  /// A task has failed: run() throws on all ranks. Instead of tasks_finished(); later events have no effect.
+  void fail(std::exception_ptr error);
 
-  /// Sends and receives until this rank has finished (tile_requests.hpp), and everything that it sent has left. On one
-  /// thread, once. Throws Unsupported if MPI does not allow calls from this thread. Errors of the events above, and of
-  /// TileMemory, poison the family and are thrown here; then all other ranks throw PeerFailed. The memory of tiles then
-  /// belongs to the caller again.
+  /// Sends and receives until all ranks have finished, and everything that this one sent has left. On one thread, once.
+  /// Throws Unsupported if MPI does not allow calls from this thread.
+  /// After fail(): throws the error of the lowest rank that failed, on all ranks. A FactorisationError names its rank.
+  /// Other errors are thrown on their rank; the other ranks throw PeerFailed with the text. The communicator stays
+  /// usable.
+  /// Errors of the other events above, and of TileMemory, poison the family and are thrown here; then all other ranks
+  /// throw PeerFailed. In both cases the memory of tiles belongs to the caller again.
   void run();
 
   /// After run().
@@ -90,15 +108,28 @@ class TileMail {
     int owner = -1;
     std::span<const std::byte> data{};
     std::vector<int> clients{};
-    std::string text{};
+    std::exception_ptr error{};
+  };
+  /// Mails to and from another rank, without those of failures.
+  struct Peer {
+    std::uint64_t sent = 0, arrived = 0;
+    std::optional<std::uint64_t> announced;  // sent by the peer, which has failed or knows of a failure
   };
 
   void add(Event event);
   bool take_events();
   void pause(int looks);
   void happen(const Event& event);
+  void send(int peer, int kind, std::span<const std::byte> head, std::span<const std::byte> data,
+            std::function<void()> done, int priority);
+  void arrived_from(int peer) { ++peers_[static_cast<std::size_t>(peer)].arrived; }
   void payload_begins(const comm::Mail& mail);
   void act();
+  void go_on_with_barrier();
+  void barrier_mail_arrived(const comm::Mail& mail);
+  void tell_failure(const RankFailure& failure);
+  void failure_arrived(const comm::Mail& mail);
+  bool ended() const;
   void communicate();
 
   comm::Communicator comm_;
@@ -106,6 +137,11 @@ class TileMail {
   Options options_;
   TileRequests requests_;
   comm::Mailbox mailbox_;
+  std::vector<Peer> peers_;
+  int rounds_, rounds_told_ = 0;      // of the barrier
+  std::uint32_t rounds_arrived_ = 0;  // one bit for each
+  std::optional<RankFailure> failure_;
+  std::exception_ptr own_error_;
   std::unordered_map<TileKey, std::span<const std::byte>> data_;  // tiles that this rank may send
   std::mutex mutex_;
   std::condition_variable wake_;

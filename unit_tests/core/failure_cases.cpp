@@ -1,22 +1,17 @@
-// One rank is killed or stopped while all ranks communicate. The other ranks must soon throw PeerFailed with its
-// number, and leave no files behind. test_failures.py starts this program and checks the lines that the ranks print.
-//
-//   failure_cases SIGNAL VICTIM OPERATION AFTER_MS LIMIT_MS TRANSPORT
-// TRANSPORT: shared, mpi, or a number N: each N ranks count as a node of their own.
-#include <aloni/core/comm/mailbox.hpp>
-#include <aloni/core/comm/mpi.hpp>
-#include <aloni/core/error.hpp>
+// Operations of communicators for test_failures.py: support/failure_case.hpp.
+#include "support/failure_case.hpp"
 
-#include <mpi.h>
+#include <aloni/core/comm/mailbox.hpp>
 
 #include <chrono>
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
+#include <cstddef>
 #include <random>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -24,7 +19,6 @@
 namespace {
 
 using namespace aloni::comm;
-using Clock = std::chrono::steady_clock;
 
 /// Mails to random ranks, each with an answer, until this rank learns of a failure.
 void exchange_mails(const Communicator& comm, const std::vector<float>& values) {
@@ -63,8 +57,7 @@ void operate(const Communicator& comm, const std::string& operation, std::vector
                                   comm.send(std::span(values), (r + 1) % p, 1)};
     return comm.wait(requests);
   }
-  std::fprintf(stderr, "failure_cases: unknown operation %s\n", operation.c_str());
-  std::exit(2);
+  throw std::invalid_argument("unknown operation " + operation);
 }
 
 /// The victim ends between sending an address in its memory and the first access to it.
@@ -87,39 +80,11 @@ void lose_memory(const Communicator& comm, int victim, int signal, std::vector<f
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 7) return 2;
-  const int signal = std::string(argv[1]) == "KILL" ? SIGKILL : SIGSTOP, victim = std::atoi(argv[2]);
-  const std::string operation = argv[3];
-  const auto after = std::chrono::milliseconds(std::atoi(argv[4]));
-  MPI_Init(&argc, &argv);
-  {
-    const std::string transport = argv[6];
-    const Communicator comm = from_mpi(MPI_COMM_WORLD, {.shared_memory = transport == "shared",
-                                                        .ranks_per_node = std::atoi(transport.c_str()),
-                                                        .stuck_after = std::chrono::milliseconds(std::atoi(argv[5]))});
-    std::vector<float> values(300'000, 1.0f);
-    comm.barrier();
-    const auto start = Clock::now();
-    if (comm.rank() == victim) {
-      std::printf("victim %d\n", getpid());
-      std::fflush(stdout);
-      std::thread([after, signal] {
-        std::this_thread::sleep_for(after);
-        kill(getpid(), signal);
-      }).detach();
-    }
-    try {
-      const bool loses = operation == "first_access";
-      if (loses) lose_memory(comm, victim, signal, values);
-      while (Clock::now() - start < std::chrono::seconds(60)) operate(comm, loses ? "barrier" : operation, values);
-      std::printf("rank %d: no failure within 60 s\n", comm.rank());
-    } catch (const aloni::PeerFailed& error) {
-      const std::chrono::duration<double> waited = Clock::now() - start - after;
-      std::printf("rank %d: blames %d after %.2f s: %s\n", comm.rank(), error.rank(), waited.count(), error.what());
-    } catch (const std::exception& error) {
-      std::printf("rank %d: %s\n", comm.rank(), error.what());
-    }
-    std::fflush(stdout);
-  }
-  _exit(0);  // MPI_Finalize would wait for the failed rank
+  std::vector<float> values(300'000, 1.0f);
+  bool first = true;
+  return aloni::test::run_failure_case(argc, argv, [&](const Communicator& comm, const aloni::test::FailureCase& c) {
+    const bool loses = c.operation == "first_access";
+    if (loses && std::exchange(first, false)) lose_memory(comm, c.victim, c.signal, values);
+    operate(comm, loses ? "barrier" : c.operation, values);
+  });
 }

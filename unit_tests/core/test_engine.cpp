@@ -598,6 +598,56 @@ TEST(Engine, MailsOfALaterCommunicatorAreFoundOnce) {
   for (const Engine::Handle h : sent) EXPECT_TRUE(ranks[0].engine->test(h));
 }
 
+/// `count` messages of one element each, from rank 0 to rank 1.
+Schedule many_messages(int rank, aloni::Index count) {
+  Schedule s{.rank = rank, .steps = std::vector<Step>(static_cast<std::size_t>(count)), .output = count};
+  for (aloni::Index i = 0; i < count; ++i) {
+    const Region element{Buffer::output, i, 1};
+    Step& step = s.steps[static_cast<std::size_t>(i)];
+    step = {.kind = rank == 0 ? Step::Kind::send : Step::Kind::receive, .peer = 1 - rank};
+    (rank == 0 ? step.from : step.to) = element;
+  }
+  return s;
+}
+
+constexpr aloni::Index most_messages_to_one_rank = 65'529;
+
+/// The last of them has the greatest number that is none of the engine's own messages.
+TEST(Engine, TheMostMessagesOfAScheduleToOneRankArrive) {
+  const std::vector<int> root_ranks{0, 1};
+  SimulatedRanks ranks({root_ranks}, {}, {});
+  std::vector<std::int64_t> sent(most_messages_to_one_rank), here(sent.size());
+  std::iota(sent.begin(), sent.end(), 1);
+  std::vector<std::int64_t>* const values[] = {&sent, &here};
+  Engine::Handle handles[2];
+  Program programs[2];
+  for (const int r : root_ranks) {
+    programs[r] = compile(many_messages(r, most_messages_to_one_rank), root_ranks);
+    handles[r] = ranks[r].engine->start(ranks[r].engine->add_context(5, root_ranks),
+                                        {.name = "test",
+                                         .contract = {.kind = OperationKind::user},
+                                         .last = &programs[r],
+                                         .input = values[r]->data(),
+                                         .output = values[r]->data(),
+                                         .operation = {.element_bytes = sizeof(std::int64_t)}});
+  }
+  for (const int r : root_ranks) run_until(ranks, [&] { return ranks[r].engine->test(handles[r]); });
+  EXPECT_EQ(here, sent);
+}
+
+TEST(Engine, ASchedulesMessagesNeverGetTheNumbersOfTheEngine) {
+  for (const int rank : {0, 1}) {
+    try {
+      compile(many_messages(rank, most_messages_to_one_rank + 1), std::vector<int>{0, 1});
+      ADD_FAILURE() << "compiled";
+    } catch (const aloni::Unsupported& error) {
+      EXPECT_EQ(error.argument(), rank == 0 ? "messages to rank 1" : "messages from rank 0");
+      EXPECT_EQ(error.value(), "65530");
+      EXPECT_NE(error.expectation().find("65529"), std::string::npos);
+    }
+  }
+}
+
 TEST(Engine, RemovedContextsLeaveNoMemory) {
   SimulatedRanks ranks(one_node(2), {}, {.seed = 1});
   std::uint32_t id = 0;

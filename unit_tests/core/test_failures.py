@@ -1,8 +1,10 @@
 """Kills or stops one rank of 2 to 8 at a random time, while all of them communicate.
 
 Every other rank must name the failed rank in time and leave no files behind. Each run draws shared memory, messages of
-MPI, or three simulated nodes. ALONI_KILLS and ALONI_STOPS set the numbers of runs. The seed is printed; ALONI_SEED
-repeats a run.
+MPI, or three simulated nodes. The arguments are the numbers of kills and stops; ALONI_KILLS and ALONI_STOPS set others.
+The seed is printed; ALONI_SEED repeats a run.
+ALONI_PROGRAM is a program of support/failure_case.hpp, ALONI_OPERATIONS its operations, ALONI_EXPERIMENT the name of
+the records (support/experiment.py).
 """
 import os
 import pathlib
@@ -17,9 +19,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from experiment import record
 from left_behind import own_files
 
-KILLS, STOPS = int(os.environ.get("ALONI_KILLS", "20")), int(os.environ.get("ALONI_STOPS", "3"))
+KILLS, STOPS = int(os.environ.get("ALONI_KILLS", sys.argv[1])), int(os.environ.get("ALONI_STOPS", sys.argv[2]))
 STUCK_AFTER = {"KILL": 30, "STOP": 2}  # seconds
-OPERATIONS = ["small", "large", "barrier", "broadcast", "all_gather", "messages", "mails"]
+OPERATIONS = os.environ["ALONI_OPERATIONS"].split()
+KILL_ONLY = ["first_access"]  # a stopped rank still has its memory
 program, mpirun = os.environ["ALONI_PROGRAM"], os.environ["ALONI_MPIRUN"]
 slowdown = int(os.environ.get("ALONI_SLOWDOWN", "1"))
 
@@ -55,7 +58,7 @@ def run(kind, ranks, victim, operation, after_ms, transport):
 def trial(kind, chance):
     """The seconds until the last rank has named the victim, and the error; the seconds are None if some never did."""
     ranks, nodes = chance.choice([(2, 1), (3, 1), (4, 1), (8, 1), (3, 3), (5, 3), (6, 3), (8, 3)])
-    operations = OPERATIONS + (["first_access"] if kind == "KILL" else [])
+    operations = [o for o in OPERATIONS if kind == "KILL" or o not in KILL_ONLY]
     victim, operation, after_ms = chance.randrange(ranks), chance.choice(operations), chance.randrange(200)
     transport = str(-(-ranks // nodes)) if nodes > 1 else chance.choice(["shared", "mpi"])
     lines, _ = run(kind, ranks, victim, operation, after_ms, transport)
@@ -80,7 +83,7 @@ def main():
     for kind, count in (("KILL", KILLS), ("STOP", STOPS)):
         results = [trial(kind, chance) for _ in range(count)]
         failures, times = [error for _, error in results if error], [took for took, _ in results if took is not None]
-        record(f"failures/{kind.lower()}", count, len(failures), times)
+        record(f"{os.environ['ALONI_EXPERIMENT']}/{kind.lower()}", count, len(failures), times)
         print(f"{kind}: {count} runs, {len(failures)} failures, slowest answer {max(times, default=0):.2f} s",
               flush=True)
         errors += failures

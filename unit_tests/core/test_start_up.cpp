@@ -1,5 +1,6 @@
 // from_mpi() where one rank fails, gives other options, or has no shared memory: no rank waits for ever.
 #include <aloni/core/comm/engine/start_up.hpp>
+#include <aloni/core/comm/engine/trial_message.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -176,6 +177,54 @@ TEST(StartUp, AChildThatDestroysACopyLeavesTheFamilyAlone) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   EXPECT_EQ(values.back(), 1.0f);
   expect_all_reduce_works(*comm);
+}
+
+/// Host memory in the place of device memory. `wrong`: what arrives at this rank counts as changed.
+class HostTrialMemory final : public detail::TrialMemory {
+ public:
+  HostTrialMemory(int of_rank, std::size_t bytes, bool wrong) : sent_(bytes), received_(bytes), wrong_(wrong) {
+    for (std::size_t i = 0; i < bytes; ++i) sent_[i] = detail::trial_value(of_rank, i);
+  }
+  const void* sent() const override { return sent_.data(); }
+  void* received() override { return received_.data(); }
+  bool holds_values_of(int of_rank) const override {
+    for (std::size_t i = 0; i < received_.size(); ++i)
+      if (received_[i] != detail::trial_value(of_rank, i)) return false;
+    return !wrong_;
+  }
+
+ private:
+  std::vector<std::byte> sent_, received_;
+  bool wrong_;
+};
+
+/// Each rank gets the same answer, whichever rank has the reason.
+TEST(TrialMessages, ArriveOrAllRanksKnowThatTheyDoNot) {
+  detail::StartUp start_up(MPI_COMM_WORLD, std::chrono::seconds(10));
+  MPI_Comm comm = start_up.duplicate();
+  MPI_Comm messages = start_up.duplicate();
+  int made = 0;
+  const auto trial = [&](bool reported, int without_memory, int changed, std::size_t changed_bytes) {
+    return detail::trial_messages_arrive(messages, start_up, reported, [&](int of_rank, std::size_t bytes) {
+      ++made;
+      return of_rank == without_memory
+                 ? nullptr
+                 : std::make_unique<HostTrialMemory>(of_rank, bytes, of_rank == changed && bytes == changed_bytes);
+    });
+  };
+  EXPECT_TRUE(trial(true, -1, -1, 0));
+  EXPECT_EQ(made, 2) << "a short and a long message";
+  for (int r = 0; r < size(); ++r) {
+    EXPECT_FALSE(trial(true, r, -1, 0));
+    EXPECT_FALSE(trial(true, -1, r, 64));
+    EXPECT_FALSE(trial(true, -1, r, std::size_t{1} << 20));
+    made = 0;
+    EXPECT_FALSE(trial(rank() != r, -1, -1, 0));
+    EXPECT_EQ(made, 0) << "nothing is sent";
+  }
+  start_up.finish();
+  MPI_Comm_free(&messages);
+  MPI_Comm_free(&comm);
 }
 
 }  // namespace test_start_up

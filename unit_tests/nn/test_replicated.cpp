@@ -189,6 +189,7 @@ std::vector<Change> changes_of_options() {
       {Call::train, "recompute", [](Arguments& a, Dice&) { a.options.recompute = "*"; }},
       {Call::train, "bucket_bytes", [](Arguments& a, Dice&) { a.options.bucket_bytes = 4096; }},
       {Call::train, "chunk_bytes", [](Arguments& a, Dice&) { a.options.chunk_bytes = 4096; }},
+      {Call::train, "direct_bytes", [](Arguments& a, Dice&) { a.options.direct_bytes = 4096; }},
       {Call::train, "largest_overhead", [](Arguments& a, Dice&) { a.options.largest_overhead = 0.5; }},
       {Call::train, "memory_limit", [](Arguments& a, Dice&) { a.options.memory_limit = Index{1} << 40; }},
       {Call::train, "checkpoint folder", [](Arguments& a, Dice&) { a.options.checkpoint.folder = "other"; }},

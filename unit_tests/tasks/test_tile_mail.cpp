@@ -1,6 +1,7 @@
 // Tiles between real ranks: worker threads run random task graphs and a Cholesky graph. The values are those of a
 // serial run. Then errors of tasks, and of wrong events.
 #include "support/transport.hpp"
+#include "tasks/mail_traffic.hpp"
 #include "tasks/tile_task.hpp"
 
 #include <support/random_cases.hpp>
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
@@ -99,10 +101,11 @@ class RankTasks final : public TileMemory {
     EXPECT_EQ(served_, missing_.size());
     EXPECT_EQ(mail_.counts().requests, needs_);
     EXPECT_EQ(mail_.counts().copies, needs_);
+    EXPECT_EQ(mail_.counts().freed, needs_);
   }
   std::uint64_t payloads() const { return mail_.counts().payloads; }
 
-  std::size_t fail_at = ~std::size_t{0};  ///< number of this rank's task that fails
+  TileKey fails_to_write = ~TileKey{0};  ///< the task that writes it fails
 
  private:
   using Bytes = std::pmr::vector<std::byte>;
@@ -154,7 +157,10 @@ class RankTasks final : public TileMemory {
 
   void run_task(std::size_t task, std::unique_lock<std::mutex>& lock) {
     const TileTask& t = tasks_[task];
-    if (started_++ == fail_at) return mail_.fail("task " + std::to_string(task) + " failed on purpose");
+    if (t.writes == fails_to_write) {
+      return mail_.fail(
+          std::make_exception_ptr(std::runtime_error("task " + std::to_string(task) + " failed on purpose")));
+    }
     std::vector<std::uint64_t> read;
     for (const TileKey key : t.reads) {
       std::memcpy(&read.emplace_back(), tiles_.at(key).data(), 8);
@@ -181,7 +187,7 @@ class RankTasks final : public TileMemory {
   std::shared_ptr<std::pmr::memory_resource> memory_;
   std::pmr::memory_resource* resource_;
   std::map<TileKey, int> owner_;
-  std::size_t needs_ = 0, copies_ = 0, served_ = 0, started_ = 0;
+  std::size_t needs_ = 0, copies_ = 0, served_ = 0;
   std::mutex mutex_;  // guards all that follows
   std::condition_variable wake_;
   std::mt19937_64 random_;
@@ -215,6 +221,7 @@ class TileMails : public testing::Test {
     }
     const double payloads = comm.all_reduce(static_cast<double>(rank_tasks.payloads()), aloni::comm::Reduction::sum);
     EXPECT_EQ(payloads, static_cast<double>(compulsory.size()));
+    EXPECT_EQ(aloni::test::messages_left(comm), 0);
   }
 };
 
@@ -234,26 +241,64 @@ TEST_F(TileMails, ACholeskyGraphReadsTheRightValues) {
   run(aloni::test::cholesky_tasks(8, rows, size / rows), 3, TileRequests::any_number, true);
 }
 
+/// The task that fails has no predecessor, and other tasks run before it, at the same time and after it.
 TEST_F(TileMails, AFailedTaskEndsTheRunOnAllRanksWithItsText) {
-  std::mt19937_64 random(5);
-  auto tasks = aloni::test::random_tasks(random, size, 100);
-  for (int r = 0; r < size; ++r)
-    tasks.push_back({.rank = r, .reads = {}, .writes = 1'000'000u + static_cast<unsigned>(r)});
-  for (int r = 0; r < size; ++r) {  // all ranks wait for the tile of the task that fails
-    if (r == size - 1) continue;
-    tasks.push_back({.rank = r,
-                     .reads = {1'000'000u + static_cast<unsigned>(size - 1)},
-                     .writes = 2'000'000u + static_cast<unsigned>(r)});
+  for (const std::uint64_t seed : {5u, 6u, 7u, 8u}) {  // the communicator stays usable
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    auto tasks = aloni::test::random_tasks(random, size, 100);
+    const TileKey never_written = 1'000'000;
+    tasks.push_back({.rank = size - 1, .reads = {}, .writes = never_written});
+    for (int r = 0; r < size - 1; ++r)  // all ranks wait for its tile
+      tasks.push_back({.rank = r, .reads = {never_written}, .writes = 2'000'000u + static_cast<unsigned>(r)});
+    std::string text;
+    {
+      RankTasks rank_tasks(comm, tasks, seed, TileRequests::any_number, seed % 2 == 0);
+      rank_tasks.fails_to_write = never_written;
+      try {
+        rank_tasks.run(1);
+        ADD_FAILURE() << "rank " << rank << " returned";
+      } catch (const aloni::PeerFailed& error) {
+        EXPECT_NE(rank, size - 1);
+        EXPECT_EQ(error.rank(), size - 1);
+        text = error.what();
+      } catch (const std::runtime_error& error) {
+        EXPECT_EQ(rank, size - 1);
+        text = error.what();
+      }
+    }
+    EXPECT_THAT(text, HasSubstr("failed on purpose"));
+    EXPECT_EQ(aloni::test::messages_left(comm), 0);
   }
-  RankTasks rank_tasks(comm, tasks, 1, TileRequests::any_number, false);
-  if (rank == size - 1) rank_tasks.fail_at = 0;
-  MPI_Barrier(MPI_COMM_WORLD);
-  try {
-    rank_tasks.run(1);
-    ADD_FAILURE() << "rank " << rank << " returned";
-  } catch (const aloni::PeerFailed& error) {
-    EXPECT_EQ(error.rank(), size - 1);
-    EXPECT_THAT(error.what(), HasSubstr("failed on purpose"));
+}
+
+/// All ranks fail at once, before any of them knows of the others.
+TEST_F(TileMails, TheFailureOfTheLowestRankIsThrownOnAllRanks) {
+  for (int first = 0; first < size; ++first) {
+    SCOPED_TRACE("ranks " + std::to_string(first) + " and above fail");
+    struct Nothing final : TileMemory {
+      std::span<std::byte> room(TileKey, std::size_t) override { return {}; }
+      void arrived(TileKey, std::span<const std::byte>) override {}
+      void free_copy(TileKey) override {}
+      void served(TileKey) override {}
+    } nothing;
+    TileMail mail(comm, nothing);
+    const auto error = [](int r) {
+      return aloni::FactorisationError("operation", "tile " + std::to_string(r), "pivot -1", "more");
+    };
+    if (rank >= first) {
+      mail.fail(std::make_exception_ptr(error(rank)));
+    } else {
+      mail.tasks_finished();
+    }
+    try {
+      mail.run();
+      ADD_FAILURE() << "rank " << rank << " returned";
+    } catch (const aloni::FactorisationError& e) {
+      EXPECT_EQ(e.argument(), "tile " + std::to_string(first));
+      EXPECT_EQ(e.value(), "pivot -1 on rank " + std::to_string(first));
+    }
+    EXPECT_EQ(aloni::test::messages_left(comm), 0);
   }
 }
 

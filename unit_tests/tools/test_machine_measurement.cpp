@@ -39,6 +39,8 @@ TEST(MachineMeasurement, FieldsArePlausible) {
   expect_within(link.latency, 1e-9, 0.1, "latency");
   expect_within(link.seconds_per_byte, 1e-13, 1e-5, "seconds_per_byte");
   EXPECT_FALSE(machine.all_reduces.empty());
+  const auto direct = static_cast<double>(machine.planning.direct_bytes);
+  if (machine.planning.shared_memory) expect_within(direct, 1 << 10, 4 << 20, "direct_bytes");
 }
 
 TEST(MachineMeasurement, IsEqualOnAllRanks) {
@@ -48,9 +50,10 @@ TEST(MachineMeasurement, IsEqualOnAllRanks) {
     EXPECT_EQ(comm.all_reduce(value, comm::Reduction::min), comm.all_reduce(value, comm::Reduction::max));
   };
   const model::Processor& p = machine.processor;
-  for (const double value : {p.float32_flops, p.float64_flops, p.bfloat16_flops, p.core_bandwidth, p.node_bandwidth,
-                             p.core_cache_bandwidth, p.node_cache_bandwidth, p.kernel_seconds, machine.memory_bytes,
-                             machine.exchange_seconds, machine.combine_seconds_per_byte})
+  for (const double value :
+       {p.float32_flops, p.float64_flops, p.bfloat16_flops, p.core_bandwidth, p.node_bandwidth, p.core_cache_bandwidth,
+        p.node_cache_bandwidth, p.kernel_seconds, machine.memory_bytes, machine.exchange_seconds,
+        machine.combine_seconds_per_byte, static_cast<double>(machine.planning.direct_bytes)})
     expect_equal(value);
   for (const model::LinkCosts& link : machine.links)
     for (const double value : {link.latency, link.seconds_per_byte, link.seconds_per_message}) expect_equal(value);

@@ -1,4 +1,6 @@
+#include <aloni/core/comm/device/device_memory.hpp>
 #include <aloni/core/comm/engine/communicator_runtime.hpp>
+#include <aloni/core/comm/engine/trial_message.hpp>
 
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/comm/transport/mpi_transport.hpp>
@@ -234,11 +236,14 @@ CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, M
                                      [&](const std::function<void()>& progress) { start_up.barrier(progress); });
     }
   }
+  const bool through_mpi = !(config::has_ucx && options.messages == MessageTransport::ucx);
+  const bool device_memory = build_has_devices() && sends_messages_ && through_mpi &&
+                             trial_messages_arrive(mpi_, start_up, mpi_reports_device_memory(), make_trial_memory);
   if (!others.empty() && !messages_) {
     std::vector<std::size_t> largest(static_cast<std::size_t>(size_), whole_message);
     for (std::size_t r = 0; r < largest.size(); ++r)
       if (node_of_[r] != node_of_[static_cast<std::size_t>(rank_)]) largest[r] = fragment_bytes_;
-    messages_ = std::make_unique<MpiTransport>(mpi_, std::move(largest));
+    messages_ = std::make_unique<MpiTransport>(mpi_, std::move(largest), device_memory);
   }
   Transport* messages_route = messages_.get();
   if (messages_ && faults.any())

@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -106,6 +107,8 @@ struct Communicator::State {
   detail::Fusion fusion;
   std::uint64_t children = 0;                        // communicators made by all ranks together
   std::map<std::uint64_t, std::uint32_t> subgroups;  // number of subgroups for each set of members
+  // None: not made yet. It lives as long as this communicator: its users end at different times on different ranks.
+  std::optional<std::shared_ptr<detail::DeviceCollectives>> device_collectives;
 
  private:
   Request launch(detail::Engine::Call call);

@@ -1,11 +1,11 @@
 #include <aloni/core/comm/engine/engine.hpp>
 
+#include <aloni/core/comm/engine/message_index.hpp>
 #include <aloni/core/comm/transport/crc32c.hpp>
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 
 namespace aloni::comm::detail {
 
@@ -22,17 +22,6 @@ constexpr std::size_t default_run_ahead_bytes = std::size_t{4} << 20;
 /// Bytes that an early fragment costs its receiver. Larger fragments stay in the sender's memory.
 constexpr std::uint64_t charge(std::size_t bytes) { return 256 + (bytes <= stored_bytes ? bytes : 0); }
 
-// MessageKey::index of user messages, and of notes of compare_notes() and send_credit().
-constexpr std::uint16_t message_index = std::numeric_limits<std::uint16_t>::max();
-constexpr std::uint16_t note_index = message_index - 1;
-constexpr std::uint16_t credit_index = message_index - 2;
-constexpr std::uint16_t transfer_index = message_index - 3;  // messages of transfers
-// Notes about waits. Header::offset: the index of the message, whether the note is an answer, and the number of the
-// wait that is asked about.
-constexpr std::uint16_t wait_index = message_index - 4;
-constexpr std::uint16_t mail_head_index = message_index - 5, mail_data_index = message_index - 6;
-// Messages of schedules have smaller values.
-constexpr std::uint16_t first_special_index = mail_data_index;
 constexpr std::uint32_t is_stored = std::uint32_t{1} << 31;  // flag in values of the table: a slot of stored_
 
 Contract contract_of_message(int tag, const MessageOptions& options) {

@@ -1,5 +1,6 @@
 #include <aloni/core/comm/engine/program.hpp>
 
+#include <aloni/core/comm/engine/message_index.hpp>
 #include <aloni/core/error.hpp>
 
 #include <algorithm>
@@ -12,10 +13,18 @@ namespace aloni::comm::detail {
 
 namespace {
 
-std::uint16_t narrow(std::size_t n, const char* what) {
-  if (n > std::numeric_limits<std::uint16_t>::max())
-    throw Unsupported("aloni::comm::compile", what, std::to_string(n), "at most 65535; use smaller parts");
-  return static_cast<std::uint16_t>(n);
+std::uint16_t narrow(std::size_t n, std::size_t most, const std::string& what) {
+  if (n <= most) return static_cast<std::uint16_t>(n);
+  throw Unsupported("aloni::comm::compile", what, std::to_string(n),
+                    "at most " + std::to_string(most) + "; divide the schedule into several");
+}
+
+/// The next number among the messages of one kind to or from one rank.
+std::uint16_t next_index(std::size_t& messages, const Step& s) {
+  const bool sends = s.kind == Step::Kind::send;
+  narrow(++messages, first_special_index,
+         (sends ? "messages to rank " : "messages from rank ") + std::to_string(s.peer));
+  return static_cast<std::uint16_t>(messages - 1);
 }
 
 }  // namespace
@@ -33,12 +42,13 @@ Program compile(const Schedule& schedule, std::span<const int> root_ranks) {
     const Step& s = schedule.steps[i];
     for (const int d : schedule.dependencies_of(s))
       dependents[static_cast<std::size_t>(d)].push_back(static_cast<int>(i));
-    p.waiting.push_back(narrow(static_cast<std::size_t>(s.num_dependencies), "dependencies of a step"));
+    p.waiting.push_back(narrow(static_cast<std::size_t>(s.num_dependencies), std::numeric_limits<std::uint16_t>::max(),
+                               "dependencies of a step"));
     if (s.num_dependencies == 0) p.first.push_back(static_cast<int>(i));
     Program::Instruction instruction{.step = s};
     if (s.is_message()) {
       instruction.step.peer = root(s.peer);
-      instruction.index = narrow(messages[{s.kind, s.peer}]++, "messages to one rank");
+      instruction.index = next_index(messages[{s.kind, s.peer}], s);
     }
     p.instructions.push_back(instruction);
   }

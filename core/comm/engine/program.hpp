@@ -33,8 +33,8 @@ struct Program {
   }
 };
 
-/// `root_ranks[r]`: rank in the root communicator of the schedule's rank r. Throws Unsupported if a number of messages
-/// or dependencies exceeds 16 bits.
+/// `root_ranks[r]`: rank in the root communicator of the schedule's rank r. Throws Unsupported for more than 65,529
+/// messages to or from one rank (message_index.hpp), and for a step with more than 65,535 dependencies.
 Program compile(const Schedule& schedule, std::span<const int> root_ranks);
 
 }  // namespace aloni::comm::detail

@@ -48,6 +48,8 @@ class StartUp {
   void barrier(const std::function<void()>& progress);
   /// Returns when all ranks have succeeded.
   void finish();
+  /// Waits for a request that other ranks complete; calls `progress` meanwhile. Not collective.
+  void wait(MPI_Request& request, const std::function<void()>& progress = {});
 
   /// Tells the other ranks that this one has failed. Waits for them at most five seconds.
   void fail(std::string_view what) noexcept;
@@ -55,7 +57,6 @@ class StartUp {
   void use(const Watch* watch) { watch_ = watch; }
 
  private:
-  void wait(MPI_Request& request, const std::function<void()>& progress = {});
   void look(std::chrono::steady_clock::duration waited);
   /// One round: `mine` and whether this rank has failed. Returns the bytes by rank.
   std::vector<std::vector<std::byte>> exchange(std::span<const std::byte> mine, bool failed,

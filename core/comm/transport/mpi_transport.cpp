@@ -1,7 +1,5 @@
 #include <aloni/core/comm/transport/mpi_transport.hpp>
 
-#include <aloni/core/comm/device/device_memory.hpp>
-
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -32,9 +30,10 @@ constexpr std::size_t num_receives = 16, num_sends = 32;
 
 }  // namespace
 
-MpiTransport::MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest)
+MpiTransport::MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest, bool device_memory)
     : comm_(comm),
       largest_(std::move(largest)),
+      device_memory_(device_memory),
       buffers_((num_receives + num_sends) * envelope_bytes),
       receives_(num_receives, MPI_REQUEST_NULL),
       sends_(num_sends, MPI_REQUEST_NULL) {
@@ -99,8 +98,6 @@ Transport::Sent MpiTransport::send(int peer, const Header& header, const void* d
   check_mpi(MPI_Isend(data, static_cast<int>(header.bytes), MPI_BYTE, peer, tag, comm_, &bulk_.back()), "MPI_Isend");
   return Sent::pending;
 }
-
-bool MpiTransport::carries_device_memory() const { return mpi_takes_device_memory(); }
 
 void MpiTransport::fetch(const Fragment& fragment, void* to, std::uint32_t ticket) {
   bulk_.push_back(MPI_REQUEST_NULL);

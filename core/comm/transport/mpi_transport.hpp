@@ -17,7 +17,8 @@ class MpiTransport final : public Transport {
  public:
   /// `comm`: owned by the caller, with MPI_ERRORS_RETURN, used by nothing else; it must outlive the transport.
   /// `largest`: largest fragment to each rank, in bytes; at most 1 GiB, which is the default.
-  explicit MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest = {});
+  /// `device_memory`: whether MPI takes device memory (engine/trial_message.hpp).
+  explicit MpiTransport(MPI_Comm comm, std::vector<std::size_t> largest = {}, bool device_memory = false);
   /// Number of envelopes sent to each rank, and received from all ranks.
   const std::vector<int>& envelopes_sent() const { return envelopes_sent_; }
   int envelopes_received() const { return envelopes_received_; }
@@ -29,7 +30,7 @@ class MpiTransport final : public Transport {
                             : std::min(largest_[static_cast<std::size_t>(peer)], largest_message_bytes);
   }
   Sent send(int peer, const Header& header, const void* data, std::uint32_t ticket) override;
-  bool carries_device_memory() const override;
+  bool carries_device_memory() const override { return device_memory_; }
   bool poll(Sink& sink) override;
   bool flushed() override;
   void release(const Fragment&) override {}
@@ -53,6 +54,7 @@ class MpiTransport final : public Transport {
 
   MPI_Comm comm_;
   std::vector<std::size_t> largest_;
+  bool device_memory_;
   int tags_ = 0;  // payload messages use the tags 1 … tags_
   std::uint32_t bulk_messages_ = 0;
 

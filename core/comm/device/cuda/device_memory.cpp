@@ -12,6 +12,8 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 namespace aloni::comm::detail {
 
@@ -43,6 +45,36 @@ bool good(cudaError_t code) {
   cudaGetLastError();
   return false;
 }
+
+class DeviceTrialMemory final : public TrialMemory {
+ public:
+  ~DeviceTrialMemory() override { good(cudaFree(data_)); }
+  bool allocate(int rank, std::size_t bytes) {
+    bytes_ = bytes;
+    void* data = nullptr;
+    if (!good(cudaMalloc(&data, 2 * bytes))) return false;
+    data_ = static_cast<std::byte*>(data);
+    const std::vector<std::byte> values = values_of(rank);
+    return good(cudaMemset(data_ + bytes, 0, bytes)) &&
+           good(cudaMemcpy(data_, values.data(), bytes, cudaMemcpyHostToDevice)) && good(cudaDeviceSynchronize());
+  }
+  const void* sent() const override { return data_; }
+  void* received() override { return data_ + bytes_; }
+  bool holds_values_of(int rank) const override {
+    std::vector<std::byte> found(bytes_);
+    return good(cudaMemcpy(found.data(), data_ + bytes_, bytes_, cudaMemcpyDeviceToHost)) && found == values_of(rank);
+  }
+
+ private:
+  std::vector<std::byte> values_of(int rank) const {
+    std::vector<std::byte> values(bytes_);
+    for (std::size_t i = 0; i < bytes_; ++i) values[i] = trial_value(rank, i);
+    return values;
+  }
+
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
 
 }  // namespace
 
@@ -80,12 +112,19 @@ std::shared_ptr<std::byte> open_device_memory(const DeviceMemory& memory) {
   return {base, base.get() + memory.offset};
 }
 
-bool mpi_takes_device_memory() {
+bool build_has_devices() { return true; }
+
+bool mpi_reports_device_memory() {
 #if defined(MPIX_CUDA_AWARE_SUPPORT)
   return MPIX_Query_cuda_support() == 1;
 #else
   return false;  // this MPI has no way to report it
 #endif
+}
+
+std::unique_ptr<TrialMemory> make_trial_memory(int rank, std::size_t bytes) {
+  auto memory = std::make_unique<DeviceTrialMemory>();
+  return memory->allocate(rank, bytes) ? std::move(memory) : nullptr;
 }
 
 }  // namespace aloni::comm::detail
