@@ -250,11 +250,22 @@ RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const Runt
                                          cholesky_kernels(a.distribution()));
 }
 
+template <class T>
+LimitedReport cholesky(const comm::Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
+                       const RuntimeOptions& options) {
+  return detail::factorise<CholeskyRule>(cholesky_operation, comm, a, TilePart::lower, limit, options,
+                                         cholesky_kernels(a.distribution()));
+}
+
 template RunReport cholesky(TileMatrix<float>&, const RuntimeOptions&);
 template RunReport cholesky(TileMatrix<double>&, const RuntimeOptions&);
 template LimitedReport cholesky(StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
 template LimitedReport cholesky(StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
 template RankReport cholesky(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
 template RankReport cholesky(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
+template LimitedReport cholesky(const comm::Communicator&, StoredMatrix<float>&, const MemoryLimit&,
+                                const RuntimeOptions&);
+template LimitedReport cholesky(const comm::Communicator&, StoredMatrix<double>&, const MemoryLimit&,
+                                const RuntimeOptions&);
 
 }  // namespace aloni::tasks

@@ -101,4 +101,11 @@ LimitedReport cholesky(StoredMatrix<T>& a, const MemoryLimit& limit, const Runti
 template <class T>
 RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options = {});
 
+/// The same within a limit of memory on each rank, with the same bits (memory_limit.hpp). The least limit is 4 tiles.
+/// Each rank has its own limit and its own store. Collective: throws InvalidArgument for a limit below the least on any
+/// rank, on all ranks. An error of a store is thrown on its rank; then all other ranks throw PeerFailed.
+template <class T>
+LimitedReport cholesky(const comm::Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
+                       const RuntimeOptions& options = {});
+
 }  // namespace aloni::tasks

@@ -179,11 +179,20 @@ RankReport lu(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOpt
   return detail::factorise<LuRule>(lu_operation, comm, a, TilePart::whole, options, lu_kernels(a.distribution()));
 }
 
+template <class T>
+LimitedReport lu(const comm::Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
+                 const RuntimeOptions& options) {
+  return detail::factorise<LuRule>(lu_operation, comm, a, TilePart::whole, limit, options,
+                                   lu_kernels(a.distribution()));
+}
+
 template RunReport lu(TileMatrix<float>&, const RuntimeOptions&);
 template RunReport lu(TileMatrix<double>&, const RuntimeOptions&);
 template LimitedReport lu(StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
 template LimitedReport lu(StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
 template RankReport lu(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
 template RankReport lu(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
+template LimitedReport lu(const comm::Communicator&, StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
+template LimitedReport lu(const comm::Communicator&, StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
 
 }  // namespace aloni::tasks

@@ -12,6 +12,11 @@
 // most tiles: 3 tiles for Cholesky and LU. A smaller one is refused before anything is moved, and the error names the
 // least limit. With the least limit workers wait for each other; with 3 tiles for each worker all can compute at once.
 //
+// Between ranks each rank has a limit and a store of its own. Copies of other ranks' tiles have slots, too. A copy comes
+// from its owner once. If it leaves memory before its last use, it goes to the store. Tiles for other ranks are sent from
+// one to four slots of their own, since the tile may have left memory. So the least limit is one slot more. Ranks ask for
+// tiles in one order of all tasks, and copies serve no other ranks (TileRequests::set_most_clients(0)).
+//
 // The order of the tasks depends on the limit. choose_order() (tasks/task_order.hpp) takes blocks of tiles for which a
 // simulated run moves least. The bits of the result do not depend on it. A helper thread moves tiles while workers
 // compute. The order of all tasks of the rank is in memory: about 120 bytes for each task.
@@ -21,6 +26,7 @@
 // moves that much, too.
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_cache.hpp>
+#include <aloni/tasks/tile_requests.hpp>
 #include <aloni/views/tile_distribution.hpp>
 
 #include <functional>
@@ -29,11 +35,11 @@
 namespace aloni::tasks {
 
 struct MemoryLimit {
-  Index bytes = 0;  ///< for tiles on this rank
+  Index bytes = 0;  ///< for tiles on this rank, copies of other ranks' tiles included
   Eviction eviction = Eviction::furthest;
   /// Tasks that may have tiles at once: those that run, and those whose tiles are loaded meanwhile. 0: 8 per worker.
   Index most_tasks = 0;
-  /// Block of the order, in tiles; none: choose_order().
+  /// Block of the order, in tiles; none: choose_order(). Between ranks that of rank 0 counts.
   std::optional<views::TileShape> block = {};
 };
 
@@ -48,12 +54,13 @@ struct SwapCounts {
 struct LimitedReport {
   RunReport run;
   SwapCounts swaps;
-  Index compulsory_bytes = 0;  ///< the least that any run moves
-  Index slots = 0;             ///< tiles in memory
-  views::TileShape block{1};   ///< of the order, in tiles
+  TileRequests::Counts requests;  ///< between ranks
+  Index compulsory_bytes = 0;     ///< the least that any run moves between memory and the store
+  Index slots = 0;                ///< tiles in memory
+  views::TileShape block{1};      ///< of the order, in tiles
 };
 
-/// The least limit in bytes with which the tasks of the rule can run. `bytes`: of a tile.
+/// The least limit in bytes with which the tasks of the rule can run on one rank. `bytes`: of a tile.
 Index least_memory(const TaskRule& rule, const std::function<Index(const TileId&)>& bytes);
 
 }  // namespace aloni::tasks

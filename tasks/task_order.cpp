@@ -67,7 +67,10 @@ BlockOrder make_order(const TaskRule& rule, const views::TileShape& block,
     rule.append_accesses(task, accesses);
     for (const auto& [tile, access] : accesses) {
       const auto [at, is_new] = numbers.try_emplace(tile, static_cast<std::int32_t>(numbers.size()));
-      if (is_new) order.tiles.push_back(tile);
+      if (is_new) {
+        order.tiles.push_back(tile);
+        order.uses.copies.push_back(owns && !owns(tile));
+      }
       const auto same = std::ranges::find(uses, at->second, &TileOrder::Use::tile);
       if (same == uses.end()) {
         uses.push_back({at->second, access});

@@ -31,6 +31,7 @@ Index TileOrder::compulsory(std::span<const Index> sizes) const {
   Index sum = 0;
   for (const auto& [tile, access] : uses) {
     const auto t = static_cast<std::size_t>(tile);
+    if (!copies.empty() && copies[t]) continue;
     const Index size = sizes.empty() ? 1 : sizes[t];
     if (!std::exchange(used[t], true) && access != Access::write) sum += size;
     if (access != Access::read && !std::exchange(changed[t], true)) sum += size;
@@ -77,6 +78,7 @@ void TileCache::loaded(std::int32_t tile) {
   if (tile < 0 || tile >= order_.tiles || at(tile).state != State::loading)
     throw InvalidArgument(tile_cache_name, "tile", std::to_string(tile), "a tile that is loaded");
   --moving_;
+  if (is_copy(tile) && !std::exchange(at(tile).fetched, true)) at(tile).dirty = true;  // the store does not have it
   arrive(tile);
 }
 
@@ -116,9 +118,10 @@ bool TileCache::finished() const {
 
 // --- tiles ---
 
-/// Whether the next task that uses the tile overwrites it, so that its contents are not needed.
-bool TileCache::is_dead(const Tile& tile) const {
-  return tile.next < tile.end && overwrites_[static_cast<std::size_t>(tile.next)] != 0;
+/// Whether the contents are not needed: the next task that uses the tile overwrites it, or no task reads the copy.
+bool TileCache::is_dead(std::int32_t number) const {
+  const Tile& tile = tiles_[static_cast<std::size_t>(number)];
+  return tile.next < tile.end ? overwrites_[static_cast<std::size_t>(tile.next)] != 0 : is_copy(number);
 }
 
 void TileCache::pin(std::int32_t number) {
@@ -137,7 +140,7 @@ void TileCache::unpin(std::int32_t number) {
   if (options_.eviction == Eviction::lru) {
     tile.key = -tile.last_use;
   } else {
-    tile.key = tile.next < tile.end && !is_dead(tile) ? uses_[static_cast<std::size_t>(tile.next)] : never;
+    tile.key = tile.next < tile.end && !is_dead(number) ? uses_[static_cast<std::size_t>(tile.next)] : never;
   }
   evictable_.insert({tile.key, number});
 }
@@ -188,7 +191,7 @@ bool TileCache::make_room(Index absent) {
     const std::int32_t victim = std::prev(evictable_.end())->second;
     evictable_.erase(std::prev(evictable_.end()));
     Tile& tile = at(victim);
-    if (tile.dirty && !is_dead(tile)) {
+    if (tile.dirty && !is_dead(victim)) {
       tile.state = State::writing;
       ++leaving_;
       ++moving_;
@@ -221,11 +224,13 @@ void TileCache::place() {
       if (access == Access::write) {
         tile.state = State::resident;
       } else {
+        const bool fetch = is_copy(number) && !tile.fetched;
         tile.state = State::loading;
         ++moving_;
-        ++counts_.loads;
-        counts_.prefetches += unfinished_ > 0;
-        actions_.push_back({.kind = CacheAction::Kind::load, .tile = number, .slot = tile.slot});
+        ++(fetch ? counts_.fetches : counts_.loads);
+        counts_.prefetches += !fetch && unfinished_ > 0;
+        actions_.push_back(
+            {.kind = fetch ? CacheAction::Kind::fetch : CacheAction::Kind::load, .tile = number, .slot = tile.slot});
       }
     }
     if (tile.state == State::resident) continue;
@@ -243,6 +248,7 @@ void TileCache::place() {
 void TileCache::finish() {
   for (std::int32_t number = 0; number < order_.tiles; ++number) {
     Tile& tile = at(number);
+    if (is_copy(number)) tile.dirty = false;
     if (tile.state != State::resident || !tile.dirty) continue;
     evictable_.erase({tile.key, number});
     tile.state = State::writing;
@@ -260,7 +266,7 @@ std::optional<TileCache::Counts> simulate(const TileOrder& order, Index slots, c
   for (;;) {
     const auto actions = cache.take_actions();
     for (const CacheAction& a : actions) {
-      if (a.kind == CacheAction::Kind::load) cache.loaded(a.tile);
+      if (a.kind == CacheAction::Kind::load || a.kind == CacheAction::Kind::fetch) cache.loaded(a.tile);
       if (a.kind == CacheAction::Kind::write_back) cache.written(a.tile);
       if (a.kind == CacheAction::Kind::run) running.push_back(a.task);
     }

@@ -25,6 +25,10 @@
 //   - If all admitted tasks have ended, nothing is pinned but tiles of the next task. Each other slot is free, becomes
 //     free after a write-back, or holds a tile that can be evicted. So the next task gets its m slots.
 //   - Only the next task reserves slots. No two tasks hold a part of their slots and wait for each other.
+// Between ranks the same holds if the orders of all ranks are parts of one order, and ranks answer requests for finished
+// tiles without a slot. The first task of that order which has not ended is the first one of its rank. The tiles of other
+// ranks that it reads are finished, so they come.
+//
 // With fewer slots the task with m tiles could never run: m is the least. Workers then wait for each other, since only
 // one task may be admitted at a time. With m slots for each worker all can run at once.
 //
@@ -51,6 +55,9 @@ struct TileOrder {
   Index tiles = 0;
   std::vector<Use> uses;
   std::vector<Index> first{0};  ///< uses of task p: from first[p] to first[p + 1]
+  /// Whether a tile is a copy of another rank's tile, by number; empty: none. Copies come by a message at first, and go to
+  /// the store only if they leave memory before their last use.
+  std::vector<char> copies = {};
 
   Index tasks() const { return static_cast<Index>(first.size()) - 1; }
   std::span<const Use> of(Index task) const {
@@ -76,6 +83,7 @@ enum class Eviction : std::uint8_t {
 struct CacheAction {
   enum class Kind : std::uint8_t {
     load,        ///< read `tile` from the store into `slot`, then call loaded()
+    fetch,       ///< get the copy `tile` from its rank into `slot`, then call loaded()
     write_back,  ///< write `tile` from `slot` to the store, then call written()
     run          ///< the tiles of `task` are in memory: it may run once its dependences have ended; then call ended()
   };
@@ -96,6 +104,7 @@ class TileCache {
   /// Counted in tiles since construction.
   struct Counts {
     Index loads = 0, write_backs = 0;
+    Index fetches = 0;     ///< copies that came from other ranks
     Index hits = 0;        ///< tiles that were in memory, or on the way, when a task was admitted
     Index evictions = 0;   ///< tiles that left memory before the end
     Index prefetches = 0;  ///< loads that began while an earlier task had not ended
@@ -109,7 +118,7 @@ class TileCache {
 
   // --- events ---
 
-  /// @pre an action `load` of the tile has not been answered. Throws InvalidArgument.
+  /// @pre an action `load` or `fetch` of the tile has not been answered. Throws InvalidArgument.
   void loaded(std::int32_t tile);
   /// @pre an action `write_back` of the tile has not been answered. Throws InvalidArgument.
   void written(std::int32_t tile);
@@ -124,12 +133,18 @@ class TileCache {
   Index slots() const { return slots_; }
   /// The slot of a tile; -1 if it has none. @pre 0 ≤ tile < order.tiles
   std::int32_t slot(std::int32_t tile) const { return tiles_[static_cast<std::size_t>(tile)].slot; }
+  /// Whether the slot of the tile has its contents. Otherwise the store has them, or nobody.
+  bool in_memory(std::int32_t tile) const {
+    const State state = tiles_[static_cast<std::size_t>(tile)].state;
+    return state == State::resident || state == State::writing;
+  }
 
  private:
   enum class State : std::uint8_t { absent, loading, resident, writing };
   struct Tile {
     State state = State::absent;
     bool dirty = false;
+    bool fetched = false;  // a copy that has come from its rank
     std::int32_t slot = -1;
     Index pins = 0;      // admitted tasks that have not ended
     Index next = 0;      // position in uses_ of the first use by a task that is not admitted
@@ -145,7 +160,10 @@ class TileCache {
   };
 
   Tile& at(std::int32_t tile) { return tiles_[static_cast<std::size_t>(tile)]; }
-  bool is_dead(const Tile& tile) const;
+  bool is_copy(std::int32_t tile) const {
+    return !order_.copies.empty() && order_.copies[static_cast<std::size_t>(tile)];
+  }
+  bool is_dead(std::int32_t tile) const;
   void pin(std::int32_t tile);
   void unpin(std::int32_t tile);
   void arrive(std::int32_t tile);

@@ -24,8 +24,8 @@ void check_part(const char* operation, const Matrix& a, TilePart needed) {
 
 /// Throws InvalidArgument unless the matrix is square and lies on the ranks of `comm`, and for options as
 /// check_options(); Unsupported without kernels.
-template <class T>
-void check_ranks(const char* operation, const comm::Communicator& comm, const TileMatrix<T>& a,
+template <class Matrix>
+void check_ranks(const char* operation, const comm::Communicator& comm, const Matrix& a,
                  const RuntimeOptions& options) {
   check_options(operation, options);
   const views::TileDistribution& d = a.distribution();
@@ -73,7 +73,8 @@ LimitedReport factorise(const char* operation, StoredMatrix<T>& a, TilePart need
     return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
   };
   const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
-  return run.start([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
+  run.prepare([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
+  return run.run();
 }
 
 /// The same on all ranks of `comm`. Collective.
@@ -101,6 +102,35 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
   RankReport report;
   report.run = run.start([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
   report.tiles = run.counts();
+  return report;
+}
+
+/// The same for tiles in a store, within a limit of memory. Collective.
+template <class Rule, class T, class F>
+LimitedReport factorise(const char* operation, const comm::Communicator& comm, StoredMatrix<T>& a, TilePart needed,
+                        MemoryLimit limit, const RuntimeOptions& options, const F& run_task) {
+  const views::TileDistribution& d = a.distribution();
+  const Rule rule = comm::collectively(comm, operation, [&] {
+    check_ranks(operation, comm, a, options);
+    check_part(operation, a, needed);
+    return Rule(d);
+  });
+  const auto owner = [&](const TileId& t) { return d.owner(t.tile()); };
+  const auto bytes = [&](const TileId& t) {
+    return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
+  };
+  limit.block = agreed_block(
+      operation, comm, rule, [&](const TileId& t) { return owner(t) == comm.rank(); },
+      [&](const TileId& t) { return static_cast<Index>(bytes(t)); }, limit, options.workers);
+  RankRun run(operation, comm, rule, owner, bytes, a.store(), limit, options.workers);
+  const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
+    const int rows = static_cast<int>(d.height(i));
+    return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
+  };
+  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
+  run.start([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
+  LimitedReport report = run.limited_report();
+  report.requests = run.counts();
   return report;
 }
 

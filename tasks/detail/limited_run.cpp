@@ -4,6 +4,7 @@
 #include <aloni/core/huge_pages.hpp>
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <thread>
 #include <utility>
@@ -46,24 +47,62 @@ Index least_memory(const TaskRule& rule, const std::function<Index(const TileId&
 
 namespace detail {
 
-LimitedRun::LimitedRun(const std::string& operation, const TaskRule& rule,
-                       const std::function<Index(const TileId&)>& bytes, TileStore& store, const MemoryLimit& limit,
-                       int workers)
-    : start_(trace_now()), rule_(rule), store_(store), memory_(nullptr, Free{}) {
+namespace {
+
+/// How the limit is divided.
+struct Plan {
+  Index slot_bytes = 0, slots = 0, messages = 0;
+  CacheOptions options{};
+};
+
+/// Throws InvalidArgument for a limit below the least.
+Plan plan_slots(const std::string& operation, const TaskRule& rule, const std::function<Index(const TileId&)>& bytes,
+                const MemoryLimit& limit, int workers, bool between_ranks) {
   const LargestTask largest = largest_task(rule, bytes);
-  slot_bytes_ = std::max<Index>(largest.slot_bytes, 1);
-  if (limit.bytes < largest.tiles * slot_bytes_)
+  Plan plan{.slot_bytes = std::max<Index>(largest.slot_bytes, 1)};
+  const Index reserved = between_ranks ? 1 : 0;
+  if (const Index least = (largest.tiles + reserved) * plan.slot_bytes; limit.bytes < least)
     throw InvalidArgument(operation, "memory limit", std::to_string(limit.bytes) + " bytes",
-                          "at least " + std::to_string(largest.tiles * slot_bytes_) + " bytes, the " +
-                              std::to_string(largest.tiles) + " tiles of one task; smaller tiles need less");
+                          "at least " + std::to_string(least) + " bytes, the " + std::to_string(largest.tiles) +
+                              " tiles of one task" + (between_ranks ? " and one of a message" : "") +
+                              "; smaller tiles need less");
   if (limit.most_tasks < 0)
     throw InvalidArgument(operation, "most_tasks", std::to_string(limit.most_tasks), "at least 0");
   constexpr Index tasks_per_worker = 8;
   const int threads = workers > 0 ? workers : count_processors();
-  const CacheOptions options{.eviction = limit.eviction,
-                             .most_tasks = limit.most_tasks > 0 ? limit.most_tasks : tasks_per_worker * threads};
-  const Index slots = limit.bytes / slot_bytes_;
-  order_ = limit.block ? make_order(rule, *limit.block) : choose_order(rule, slots, options);
+  plan.options = {.eviction = limit.eviction,
+                  .most_tasks = limit.most_tasks > 0 ? limit.most_tasks : tasks_per_worker * threads};
+  constexpr Index slots_per_message = 8, most_messages = 4;
+  const Index room = limit.bytes / plan.slot_bytes;
+  plan.messages = reserved * std::clamp<Index>(room / slots_per_message, 1, most_messages);
+  plan.slots = room - plan.messages;
+  return plan;
+}
+
+}  // namespace
+
+views::TileShape agreed_block(const std::string& operation, const comm::Communicator& comm, const TaskRule& rule,
+                              const std::function<bool(const TileId&)>& owns,
+                              const std::function<Index(const TileId&)>& bytes, const MemoryLimit& limit, int workers) {
+  const Plan plan =
+      comm::collectively(comm, operation, [&] { return plan_slots(operation, rule, bytes, limit, workers, true); });
+  const views::TileShape block = comm::collectively(comm, operation, [&] {
+    if (limit.block) return *limit.block;
+    return comm.rank() == 0 ? choose_order(rule, plan.slots, plan.options, owns).block : views::TileShape(1);
+  });
+  std::array<Index, 2> shape{block.rows, block.columns};
+  comm.run(comm::Broadcast{std::span(shape), 0});
+  return {shape[0], shape[1]};
+}
+
+LimitedRun::LimitedRun(const std::string& operation, const TaskRule& rule,
+                       const std::function<Index(const TileId&)>& bytes, TileStore& store, const MemoryLimit& limit,
+                       int workers, RankTiles ranks)
+    : start_(trace_now()), rule_(rule), store_(store), ranks_(std::move(ranks)), memory_(nullptr, Free{}) {
+  const Plan plan = plan_slots(operation, rule, bytes, limit, workers, static_cast<bool>(ranks_.owns));
+  slot_bytes_ = plan.slot_bytes;
+  order_ = limit.block ? make_order(rule, *limit.block, ranks_.owns)
+                       : choose_order(rule, plan.slots, plan.options, ranks_.owns);
   for (std::size_t t = 0; t < order_.tiles.size(); ++t) {
     numbers_.emplace(order_.tiles[t], static_cast<std::int32_t>(t));
     bytes_.push_back(bytes(order_.tiles[t]));
@@ -71,29 +110,34 @@ LimitedRun::LimitedRun(const std::string& operation, const TaskRule& rule,
   for (std::size_t p = 0; p < order_.tasks.size(); ++p)
     positions_.emplace(order_.tasks[p].key(), static_cast<Index>(p));
   addresses_.resize(order_.tiles.size());
-  cache_.emplace(order_.uses, slots, options);
-  allocate();
+  cache_.emplace(order_.uses, plan.slots, plan.options);
+  allocate(plan.messages);
 }
 
 LimitedRun::~LimitedRun() = default;
 
-void LimitedRun::allocate() {
-  const auto size = static_cast<std::size_t>(cache_->slots() * slot_bytes_);
+void LimitedRun::allocate(Index send_buffers) {
+  const auto size = static_cast<std::size_t>((cache_->slots() + send_buffers) * slot_bytes_);
   const bool huge = size >= 2 * huge_page_bytes;
   const std::align_val_t aligned{huge ? huge_page_bytes : alignment};
   memory_ = {static_cast<std::byte*>(::operator new(size, aligned)), Free{aligned}};
   if (huge) use_huge_pages(memory_.get(), size);
+  for (Index i = 0; i < send_buffers; ++i) send_buffers_.push_back(memory_.get() + (cache_->slots() + i) * slot_bytes_);
 }
 
-LimitedReport LimitedRun::start(const Runtime::Body& body, RuntimeOptions options) {
+Runtime& LimitedRun::prepare(Runtime::Body body, RuntimeOptions options) {
   options.admission = true;
-  runtime_.emplace(
+  options.owns = ranks_.owns;
+  return runtime_.emplace(
       rule_,
-      [this, &body](const Task& task, int worker) {
+      [this, body = std::move(body)](const Task& task, int worker) {
         body(task, worker);
         end_task(task);
       },
       std::move(options));
+}
+
+LimitedReport LimitedRun::run() {
   LimitedReport report;
   std::exception_ptr failure;
   {
@@ -144,7 +188,11 @@ std::vector<Task> LimitedRun::act() {
       tasks.push_back(order_.tasks[static_cast<std::size_t>(a.task)]);
       continue;
     }
-    (a.kind == CacheAction::Kind::load ? loads_ : write_backs_).push_back(a);
+    if (a.kind == CacheAction::Kind::fetch) {
+      ranks_.fetch(order_.tiles[static_cast<std::size_t>(a.tile)]);
+    } else {
+      (a.kind == CacheAction::Kind::load ? loads_ : write_backs_).push_back(a);
+    }
   }
   wake_.notify_one();
   return tasks;
@@ -154,7 +202,38 @@ void LimitedRun::admit(const std::vector<Task>& tasks) {
   for (const Task& task : tasks) runtime_->admit(task);
 }
 
-/// The life of the thread that moves tiles.
+// --- between ranks ---
+
+std::span<std::byte> LimitedRun::room(const TileId& tile) {
+  const std::int32_t number = numbers_.at(tile);
+  const std::lock_guard lock(mutex_);
+  return contents(number, cache_->slot(number));
+}
+
+void LimitedRun::fetched(const TileId& tile) {
+  std::unique_lock lock(mutex_);
+  cache_->loaded(numbers_.at(tile));
+  const std::vector<Task> tasks = act();
+  lock.unlock();
+  admit(tasks);
+}
+
+void LimitedRun::copy_out(const TileId& tile, std::byte* to) {
+  const std::int32_t number = numbers_.at(tile);
+  {
+    const std::lock_guard lock(mutex_);
+    if (cache_->in_memory(number)) {
+      std::ranges::copy(contents(number, cache_->slot(number)), to);
+      return;
+    }
+  }
+  // It was written back, and no task writes it again.
+  store_.read(tile, {to, static_cast<std::size_t>(bytes_[static_cast<std::size_t>(number)])});
+}
+
+// --- the thread that moves tiles ---
+
+/// The life of this thread.
 void LimitedRun::move_tiles() noexcept {
   try {
     std::unique_lock lock(mutex_);

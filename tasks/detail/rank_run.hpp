@@ -7,6 +7,7 @@
 //
 // Workers are other threads than the calling one, which sends and receives: so MPI_THREAD_FUNNELED is enough.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/tasks/detail/limited_run.hpp>
 #include <aloni/tasks/detail/tile_mail.hpp>
 #include <aloni/tasks/runtime.hpp>
 
@@ -19,6 +20,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <vector>
 
 namespace aloni::tasks::detail {
 
@@ -31,6 +33,11 @@ class RankRun final : private TileMemory {
   RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
           std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes,
           std::function<std::span<const std::byte>(const TileId&)> own);
+  /// The same for tiles in a store, within a limit of memory. `limit.block` is set and equal on all ranks. A limit below
+  /// the least throws InvalidArgument on all ranks. Collective.
+  RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
+          std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes, TileStore& store,
+          const MemoryLimit& limit, int workers);
   ~RankRun() override;
 
   /// Runs all tasks, once. Returns when those of all ranks have ended. No rank waits for the others before its end.
@@ -39,6 +46,10 @@ class RankRun final : private TileMemory {
   /// dies, all others throw PeerFailed, and the family of the communicator is poisoned. `options.owns` is set here.
   /// Collective.
   RunReport start(Runtime::Body body, RuntimeOptions options);
+  /// With a limit: after start().
+  const LimitedReport& limited_report() const { return limited_report_; }
+  /// With a limit: the elements of a tile. @pre a running task reads or writes it. Any thread.
+  std::byte* data(const TileId& tile) const { return limited_->data(tile); }
   /// The elements of another rank's tile. @pre a running task reads it. Any thread.
   const std::byte* copy(const TileId& tile) const;
   const TileRequests::Counts& counts() const { return mail_.counts(); }
@@ -53,7 +64,10 @@ class RankRun final : private TileMemory {
   void arrived(TileKey key, std::span<const std::byte> data) override;
   void free_copy(TileKey key) override;
   void served(TileKey) override {}
+  std::optional<std::span<const std::byte>> lend(TileKey key, std::span<const std::byte> data) override;
+  void take_back(std::span<const std::byte> lent) override;
 
+  bool owns(const TileId& tile) const { return owner_(tile) == comm_.rank(); }
   TileKey key_of(const TileId& tile) const;
   void run_task(const Runtime::Body& body, const Task& task, int worker);
   void send_output(const Task& task);
@@ -69,7 +83,11 @@ class RankRun final : private TileMemory {
   mutable std::mutex mutex_;
   std::unordered_map<TileKey, Copy> copies_;  // guarded by mutex_
   std::atomic<int> running_{0};
-  std::optional<Runtime> runtime_;
+  std::optional<Runtime> runtime_;     // without a limit
+  std::optional<LimitedRun> limited_;  // with a limit
+  LimitedReport limited_report_;
+  std::vector<std::byte*> free_send_buffers_;  // of the communication thread
+  Runtime* running_on_ = nullptr;
   TileMail mail_;
 };
 

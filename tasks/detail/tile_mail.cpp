@@ -143,8 +143,27 @@ void TileMail::payload_begins(const comm::Mail& mail) {
   });
 }
 
+/// Returns whether there is memory for the message.
+bool TileMail::send_payload(const TileAction& a) {
+  const auto data = memory_.lend(a.tile, data_.at(a.tile));
+  if (!data) return false;
+  std::vector<std::byte> head(sizeof a.tile + a.clients.size() * sizeof(TileClient));
+  std::memcpy(head.data(), &a.tile, sizeof a.tile);
+  if (!a.clients.empty())
+    std::memcpy(head.data() + sizeof a.tile, a.clients.data(), a.clients.size() * sizeof(TileClient));
+  send(
+      a.rank, payload_mail, head, *data,
+      [this, tile = a.tile, data = *data] {
+        memory_.take_back(data);
+        requests_.sent(tile);
+      },
+      0);
+  return true;
+}
+
 void TileMail::act() {
   if (failure_) return;
+  while (!postponed_.empty() && send_payload(postponed_.front())) postponed_.pop_front();
   for (const TileAction& a : requests_.take_actions()) {
     switch (a.kind) {
       case TileAction::Kind::send_request:
@@ -152,15 +171,9 @@ void TileMail::act() {
         // Before payloads: a request is short, and its answer takes long.
         send(a.rank, request_mail, std::as_bytes(std::span(&a.request, 1)), {}, {}, 1);
         break;
-      case TileAction::Kind::send_payload: {
-        std::vector<std::byte> head(sizeof a.tile + a.clients.size() * sizeof(TileClient));
-        std::memcpy(head.data(), &a.tile, sizeof a.tile);
-        if (!a.clients.empty())
-          std::memcpy(head.data() + sizeof a.tile, a.clients.data(), a.clients.size() * sizeof(TileClient));
-        send(
-            a.rank, payload_mail, head, data_.at(a.tile), [this, tile = a.tile] { requests_.sent(tile); }, 0);
+      case TileAction::Kind::send_payload:
+        if (!postponed_.empty() || !send_payload(a)) postponed_.push_back(a);
         break;
-      }
       case TileAction::Kind::deliver:
         memory_.arrived(a.tile, data_.at(a.tile));
         break;

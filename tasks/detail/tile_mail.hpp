@@ -35,6 +35,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <mutex>
@@ -58,6 +59,13 @@ class TileMemory {
   virtual void free_copy(TileKey tile) = 0;
   /// All readers have this rank's own tile: its memory may be overwritten.
   virtual void served(TileKey tile) = 0;
+  /// The elements of a tile for one message, until take_back(). `data`: those of produced() or room(). Nothing: there is
+  /// no memory for it before the next take_back(). An override is for tiles that move.
+  virtual std::optional<std::span<const std::byte>> lend(TileKey tile, std::span<const std::byte> data) {
+    static_cast<void>(tile);
+    return data;
+  }
+  virtual void take_back(std::span<const std::byte> lent) { static_cast<void>(lent); }
 };
 
 class TileMail {
@@ -125,6 +133,7 @@ class TileMail {
   void arrived_from(int peer) { ++peers_[static_cast<std::size_t>(peer)].arrived; }
   void payload_begins(const comm::Mail& mail);
   void act();
+  bool send_payload(const TileAction& action);
   void go_on_with_barrier();
   void barrier_mail_arrived(const comm::Mail& mail);
   void tell_failure(const RankFailure& failure);
@@ -147,6 +156,7 @@ class TileMail {
   std::condition_variable wake_;
   std::vector<Event> events_;  // guarded by mutex_
   std::vector<Event> taken_;
+  std::deque<TileAction> postponed_;  // payloads that wait for memory
   std::atomic<bool> waits_{false};
 };
 

@@ -12,6 +12,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <memory>
 #include <random>
 #include <set>
 #include <vector>
@@ -203,6 +204,74 @@ TEST(TileCache, FurthestUseLoadsAsFewTilesAsTheBestRuleAndLruNeverFewer) {
     more += loads(Eviction::lru) - loads(Eviction::furthest);
   }
   EXPECT_GT(more, 400);
+}
+
+/// Ranks with the least number of slots, or a few more. A copy comes at some time after its last write. Tasks end in
+/// random orders. No rank waits forever.
+TEST(TileCache, RanksWithFewSlotsDoNotWaitForeverForEachOther) {
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto at_most = [&](Index n) { return std::uniform_int_distribution<Index>(0, n)(random); };
+    const views::TileGrid grid{1 + static_cast<int>(at_most(2)), 1 + static_cast<int>(at_most(2))};
+    const CholeskyRule rule(1 + at_most(9), 1, 1 + at_most(2));
+    const views::TileShape block{1 + at_most(4), 1 + at_most(4)};
+    const auto owner = [&](const TileId& t) { return t.row % grid.rows * grid.columns + t.column % grid.columns; };
+    const int ranks = grid.rows * grid.columns;
+    std::vector<BlockOrder> orders;
+    std::vector<std::unique_ptr<TileCache>> caches;
+    for (int r = 0; r < ranks; ++r)
+      orders.push_back(make_order(rule, block, [&, r](const TileId& t) { return owner(t) == r; }));
+    struct Event {
+      int rank;
+      CacheAction action;
+    };
+    std::vector<Event> events;
+    const auto take = [&](int r) {
+      for (const CacheAction& a : caches[static_cast<std::size_t>(r)]->take_actions()) events.push_back({r, a});
+    };
+    for (int r = 0; r < ranks; ++r) {
+      const BlockOrder& order = orders[static_cast<std::size_t>(r)];
+      caches.push_back(std::make_unique<TileCache>(order.uses, std::max<Index>(1, order.uses.most_tiles()) + at_most(2),
+                                                   CacheOptions{.most_tasks = 1 + at_most(5)}));
+      take(r);
+    }
+    std::map<TileId, std::int32_t> written;
+    const auto is_ready = [&](const Task& task) {
+      std::vector<TileAccess> accesses;
+      rule.append_accesses(task, accesses);
+      return std::ranges::all_of(accesses, [&](const TileAccess& a) {
+        return written[a.tile] == (a.access == Access::read ? rule.writes(a.tile) : task.step);
+      });
+    };
+    while (!events.empty()) {
+      // Events that can happen, in random order.
+      const auto can_happen = [&](const Event& e) {
+        const BlockOrder& order = orders[static_cast<std::size_t>(e.rank)];
+        if (e.action.kind == CacheAction::Kind::run)
+          return is_ready(order.tasks[static_cast<std::size_t>(e.action.task)]);
+        const TileId tile = order.tiles[static_cast<std::size_t>(e.action.tile)];
+        return e.action.kind != CacheAction::Kind::fetch || written[tile] == rule.writes(tile);
+      };
+      std::ranges::shuffle(events, random);
+      const auto next = std::ranges::find_if(events, can_happen);
+      ASSERT_NE(next, events.end()) << "seed " << seed << ": all ranks wait";
+      const auto [r, action] = *next;
+      events.erase(next);
+      const BlockOrder& order = orders[static_cast<std::size_t>(r)];
+      TileCache& cache = *caches[static_cast<std::size_t>(r)];
+      if (action.kind == CacheAction::Kind::run) {
+        ++written[rule.output(order.tasks[static_cast<std::size_t>(action.task)]).tile];
+        cache.ended(action.task);
+      } else if (action.kind == CacheAction::Kind::write_back) {
+        cache.written(action.tile);
+      } else {
+        cache.loaded(action.tile);
+      }
+      take(r);
+    }
+    for (int r = 0; r < ranks; ++r) ASSERT_TRUE(caches[static_cast<std::size_t>(r)]->finished()) << "seed " << seed;
+    for (const TileId& tile : rule.tiles()) ASSERT_EQ(written[tile], rule.writes(tile));
+  }
 }
 
 TEST(TileCache, CountsHitsEvictionsAndPrefetches) {
