@@ -2,11 +2,13 @@
 // A factor whose tiles are in a store: the store, and the solution of a system with one tile in memory.
 #include "options.hpp"
 
+#include <aloni/core/comm/communicator.hpp>
 #include <aloni/tasks/tile_store.hpp>
 
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,14 +23,17 @@ inline std::unique_ptr<aloni::tasks::TileStore> make_store(const Options& option
                                                        (folder / "aloni-cholesky-tiles").string());
 }
 
-/// Replaces x by the solution of L Lᵀ x = b, where x holds b. Reads each tile twice.
+/// Replaces x by the solution of L Lᵀ x = b, where x holds b, on all ranks. Each tile is read and sent twice. Collective.
 template <class T>
-void solve_stored(const aloni::tasks::StoredMatrix<T>& factor, std::vector<double>& x) {
+void solve_stored(const aloni::comm::Communicator& comm, const aloni::tasks::StoredMatrix<T>& factor,
+                  std::vector<double>& x) {
   const aloni::views::TileDistribution& d = factor.distribution();
   std::vector<T> tile;
   const auto read = [&](Index i, Index j) {
     tile.resize(static_cast<std::size_t>(d.height(i) * d.width(j)));
-    factor.read({i, j}, tile);
+    const int owner = d.owner({i, j});
+    if (owner == comm.rank()) factor.read({i, j}, std::span(tile));
+    if (comm.size() > 1) comm.run(aloni::comm::Broadcast{std::span(tile), owner});
   };
   const auto at = [&](Index i) -> double& { return x[static_cast<std::size_t>(i)]; };
   const auto element = [&](Index i, Index j, Index row, Index column) {

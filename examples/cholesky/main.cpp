@@ -99,14 +99,14 @@ double residual(const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers
   return residual(b, solution, multiply(a.distribution(), solution, [&](const auto& t) { return a.tile(t); }));
 }
 
-/// The same for a factor in a store. Tiles of the matrix are made again, one at a time.
+/// The same for a factor in a store, on all ranks. Tiles of the matrix are made again, one at a time. Collective.
 template <class T, class F>
-double residual(const F& element, const StoredMatrix<T>& factor) {
+double residual(const Communicator& comm, const F& element, const StoredMatrix<T>& factor) {
   const TileDistribution& d = factor.distribution();
   std::vector<double> b;
   for (Index i = 0; i < d.rows(); ++i) b.push_back(static_cast<T>(random_element(i, Index{1} << 30)));
   std::vector<double> solution = b;
-  solve_stored(factor, solution);
+  solve_stored(comm, factor, solution);
   std::vector<T> tile;
   return residual(b, solution, multiply(d, solution, [&](const aloni::views::Tile& t) {
                     tile.clear();
@@ -152,42 +152,55 @@ struct Result {
   aloni::tasks::RunReport report;  ///< of this rank
   double seconds = 0;              ///< of the slowest rank
   double tasks = 0, steals = 0, bytes_sent = 0;
-  aloni::tasks::SwapCounts swaps{};  ///< with --memory
+  aloni::tasks::SwapCounts swaps{};  ///< of all ranks, with --memory
   Index compulsory_bytes = 0;
 };
 
-template <class T>
-Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks::RuntimeOptions& options) {
+/// `run()` factorises and returns the report of this rank. Times and counts are those of all ranks.
+template <class F>
+Result measure(const Communicator& comm, const F& run) {
   using aloni::comm::Reduction;
   Result result;
-  if (comm.size() == 1) {
-    result.report = aloni::tasks::cholesky(a, options);
-    result.seconds = result.report.seconds();
-  } else {
-    comm.barrier();
-    const double bytes_before = bytes_sent(comm);
-    const std::int64_t start = aloni::trace_now();
-    result.report = aloni::tasks::cholesky(comm, a, options).run;
-    result.seconds = comm.all_reduce(static_cast<double>(aloni::trace_now() - start) * 1e-9, Reduction::max);
-    result.bytes_sent = comm.all_reduce(bytes_sent(comm) - bytes_before, Reduction::sum);
-  }
+  comm.barrier();
+  const double bytes_before = bytes_sent(comm);
+  const std::int64_t start = aloni::trace_now();
+  result.report = run();
+  const double seconds = static_cast<double>(aloni::trace_now() - start) * 1e-9;
+  result.seconds = comm.size() == 1 ? result.report.seconds() : comm.all_reduce(seconds, Reduction::max);
+  result.bytes_sent = comm.all_reduce(bytes_sent(comm) - bytes_before, Reduction::sum);
   result.tasks = comm.all_reduce(static_cast<double>(result.report.tasks), Reduction::sum);
   result.steals = comm.all_reduce(static_cast<double>(result.report.steals), Reduction::sum);
   return result;
 }
 
-/// The same within a limit of memory, on one rank.
 template <class T>
-Result factorise(StoredMatrix<T>& a, const Options& options, const aloni::tasks::RuntimeOptions& runtime) {
+Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks::RuntimeOptions& options) {
+  return measure(comm, [&] {
+    return comm.size() == 1 ? aloni::tasks::cholesky(a, options) : aloni::tasks::cholesky(comm, a, options).run;
+  });
+}
+
+/// The same within a limit of memory.
+template <class T>
+Result factorise(const Communicator& comm, StoredMatrix<T>& a, const Options& options,
+                 const aloni::tasks::RuntimeOptions& runtime) {
   using aloni::tasks::Eviction;
-  const auto report = aloni::tasks::cholesky(
-      a, {.bytes = options.memory, .eviction = options.lru ? Eviction::lru : Eviction::furthest}, runtime);
-  return {.report = report.run,
-          .seconds = report.run.seconds(),
-          .tasks = static_cast<double>(report.run.tasks),
-          .steals = static_cast<double>(report.run.steals),
-          .swaps = report.swaps,
-          .compulsory_bytes = report.compulsory_bytes};
+  const aloni::tasks::MemoryLimit limit{.bytes = options.memory,
+                                        .eviction = options.lru ? Eviction::lru : Eviction::furthest};
+  aloni::tasks::LimitedReport report;
+  Result result = measure(comm, [&] {
+    report =
+        comm.size() == 1 ? aloni::tasks::cholesky(a, limit, runtime) : aloni::tasks::cholesky(comm, a, limit, runtime);
+    return report.run;
+  });
+  aloni::tasks::SwapCounts& swaps = report.swaps;
+  for (Index* const count :
+       {&swaps.bytes_in, &swaps.bytes_out, &swaps.tiles.loads, &swaps.tiles.write_backs, &swaps.tiles.hits,
+        &swaps.tiles.evictions, &swaps.tiles.prefetches, &report.compulsory_bytes})
+    *count = comm.all_reduce(*count, aloni::comm::Reduction::sum);
+  result.swaps = swaps;
+  result.compulsory_bytes = report.compulsory_bytes;
+  return result;
 }
 
 /// The tile of the options; what they leave open is chosen for the rows and for the workers of all ranks.
@@ -210,14 +223,12 @@ bool run(const Communicator& comm, const Options& options) {
   const TileDistribution tiles(n, n, tile, aloni::views::squarest_grid(comm.size()));
   constexpr auto lower = aloni::tasks::TilePart::lower;
   const bool limited = options.memory > 0;
-  if (limited && comm.size() > 1)
-    throw aloni::Unsupported("cholesky", "--memory", std::to_string(options.memory) + " on several ranks",
-                             "one rank, or no limit");
-  const TileDistribution in_memory = limited ? TileDistribution() : tiles;
+  const TileDistribution in_memory = limited ? TileDistribution(0, 0, tile, tiles.grid()) : tiles;
   TileMatrix<T> matrix(in_memory, lower, comm.rank()), factor(in_memory, lower, comm.rank());
-  const auto store = limited ? make_store(options) : nullptr;
+  const auto store =
+      aloni::comm::collectively(comm, "cholesky", [&] { return limited ? make_store(options) : nullptr; });
   std::optional<StoredMatrix<T>> stored;
-  if (limited) stored.emplace(tiles, lower, *store);
+  if (limited) stored.emplace(tiles, lower, *store, comm.rank());
   const auto element = [&](Index i, Index j) {
     if (i < j) return 0.0;
     if (read) return read->elements[static_cast<std::size_t>(j * n + i)];
@@ -234,11 +245,11 @@ bool run(const Communicator& comm, const Options& options) {
     comm.barrier();
     const double seconds = aloni::tasks::gemm_seconds<T>(gemm_n, workers);  // each rank its own product
     gemm_seconds = std::min(gemm_seconds, comm.all_reduce(seconds, aloni::comm::Reduction::max));
-    limited ? stored->fill(element) : factor.copy_from(matrix);
+    aloni::comm::collectively(comm, "cholesky", [&] { limited ? stored->fill(element) : factor.copy_from(matrix); });
     const aloni::tasks::RuntimeOptions runtime{.workers = workers,
                                                .schedule_seed = options.seed,
                                                .record_times = !options.svg.empty() || !options.trace.empty()};
-    auto result = limited ? factorise(*stored, options, runtime) : factorise(comm, factor, runtime);
+    auto result = limited ? factorise(comm, *stored, options, runtime) : factorise(comm, factor, runtime);
     if (!best || result.seconds < best->seconds) best = std::move(result);
   }
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
@@ -246,7 +257,7 @@ bool run(const Communicator& comm, const Options& options) {
                gemm_gflops = comm.size() * 2 * edge * edge * edge * 1e-9 / gemm_seconds;
   double error = 0;
   if (limited) {
-    error = residual(element, *stored);
+    error = residual(comm, element, *stored);
   } else if (comm.size() == 1) {
     error = residual(matrix, factor, workers);
   } else {

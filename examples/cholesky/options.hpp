@@ -26,7 +26,8 @@ constexpr const char* usage =
     "  --json FILE       write the results as JSON\n"
     "  --svg FILE        draw the times of the tasks of rank 0 in the fastest run\n"
     "  --trace FILE      write them as Chrome trace events, for ui.perfetto.dev\n"
-    "  --memory BYTES    keep so many bytes of tiles in memory, such as 1500000, 512M or 2G, and the others in a file\n"
+    "  --memory BYTES    keep so many bytes of tiles in memory on each rank, such as 1500000, 512M or 2G, the others\n"
+    "                    in a file\n"
     "  --swap FOLDER     folder of that temporary file (that of temporary files), or \"memory\"\n"
     "  --evict RULE      which tile leaves memory: that whose next use is furthest (default), or lru\n";
 

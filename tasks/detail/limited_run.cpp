@@ -60,7 +60,7 @@ Plan plan_slots(const std::string& operation, const TaskRule& rule, const std::f
                 const MemoryLimit& limit, int workers, bool between_ranks) {
   const LargestTask largest = largest_task(rule, bytes);
   Plan plan{.slot_bytes = std::max<Index>(largest.slot_bytes, 1)};
-  const Index reserved = between_ranks ? 1 : 0;
+  const Index reserved = between_ranks && largest.tiles > 0 ? 1 : 0;
   if (const Index least = (largest.tiles + reserved) * plan.slot_bytes; limit.bytes < least)
     throw InvalidArgument(operation, "memory limit", std::to_string(limit.bytes) + " bytes",
                           "at least " + std::to_string(least) + " bytes, the " + std::to_string(largest.tiles) +

@@ -46,7 +46,7 @@ RankRun::RankRun(std::string operation, const comm::Communicator& comm, const Ta
         operation_, rule, [this](const TileId& tile) { return static_cast<Index>(bytes_(tile)); }, store, limit,
         workers,
         RankTiles{.owns = [this](const TileId& tile) { return owns(tile); },
-                          .fetch = [this](const TileId& tile) { mail_.need(key_of(tile), owner_(tile)); }});
+                  .fetch = [this](const TileId& tile) { mail_.need(key_of(tile), owner_(tile)); }});
   });
   free_send_buffers_ = limited_->send_buffers();
 }
