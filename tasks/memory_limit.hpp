@@ -12,10 +12,10 @@
 // most tiles: 3 tiles for Cholesky and LU. A smaller one is refused before anything is moved, and the error names the
 // least limit. With the least limit workers wait for each other; with 3 tiles for each worker all can compute at once.
 //
-// Between ranks each rank has a limit and a store of its own. Copies of other ranks' tiles have slots, too. A copy comes
-// from its owner once. If it leaves memory before its last use, it goes to the store. Tiles for other ranks are sent from
-// one to four slots of their own, since the tile may have left memory. So the least limit is one slot more. Ranks ask for
-// tiles in one order of all tasks, and copies serve no other ranks (TileRequests::set_most_clients(0)).
+// Between ranks each rank has a limit and a store of its own. Copies of other ranks' tiles have slots, too. A copy
+// comes from its owner once. If it leaves memory before its last use, it goes to the store. Tiles for other ranks are
+// sent from one to four slots of their own, since the tile may have left memory. So the least limit is one slot more.
+// Ranks ask for tiles in one order of all tasks, and copies serve no other ranks (TileRequests::set_most_clients(0)).
 //
 // The order of the tasks depends on the limit. choose_order() (tasks/task_order.hpp) takes blocks of tiles for which a
 // simulated run moves least. The bits of the result do not depend on it. A helper thread moves tiles while workers

@@ -71,7 +71,10 @@ class Runtime::Engine {
       }
     }
     report.end = trace_now();
-    if (error_) std::rethrow_exception(error_);
+    {
+      const std::lock_guard lock(error_mutex_);  // another thread may just call fail()
+      if (error_) std::rethrow_exception(error_);
+    }
     for (std::size_t w = 0; w < worker_count_; ++w) {
       const Worker& worker = workers_[w];
       report.workers.push_back(worker.counts);

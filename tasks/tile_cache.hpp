@@ -25,9 +25,9 @@
 //   - If all admitted tasks have ended, nothing is pinned but tiles of the next task. Each other slot is free, becomes
 //     free after a write-back, or holds a tile that can be evicted. So the next task gets its m slots.
 //   - Only the next task reserves slots. No two tasks hold a part of their slots and wait for each other.
-// Between ranks the same holds if the orders of all ranks are parts of one order, and ranks answer requests for finished
-// tiles without a slot. The first task of that order which has not ended is the first one of its rank. The tiles of other
-// ranks that it reads are finished, so they come.
+// Between ranks the same holds if the orders of all ranks are parts of one order, and ranks answer requests for
+// finished tiles without a slot. The first task of that order which has not ended is the first one of its rank. The
+// tiles of other ranks that it reads are finished, so they come.
 //
 // With fewer slots the task with m tiles could never run: m is the least. Workers then wait for each other, since only
 // one task may be admitted at a time. With m slots for each worker all can run at once.
@@ -55,8 +55,8 @@ struct TileOrder {
   Index tiles = 0;
   std::vector<Use> uses;
   std::vector<Index> first{0};  ///< uses of task p: from first[p] to first[p + 1]
-  /// Whether a tile is a copy of another rank's tile, by number; empty: none. Copies come by a message at first, and go to
-  /// the store only if they leave memory before their last use.
+  /// Whether a tile is a copy of another rank's tile, by number; empty: none. Copies come by a message at first, and go
+  /// to the store only if they leave memory before their last use.
   std::vector<char> copies = {};
 
   Index tasks() const { return static_cast<Index>(first.size()) - 1; }

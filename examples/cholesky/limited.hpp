@@ -23,7 +23,8 @@ inline std::unique_ptr<aloni::tasks::TileStore> make_store(const Options& option
                                                        (folder / "aloni-cholesky-tiles").string());
 }
 
-/// Replaces x by the solution of L Lᵀ x = b, where x holds b, on all ranks. Each tile is read and sent twice. Collective.
+/// Replaces x by the solution of L Lᵀ x = b, where x holds b, on all ranks. Each tile is read and sent twice.
+/// Collective.
 template <class T>
 void solve_stored(const aloni::comm::Communicator& comm, const aloni::tasks::StoredMatrix<T>& factor,
                   std::vector<double>& x) {

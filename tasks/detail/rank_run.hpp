@@ -33,8 +33,8 @@ class RankRun final : private TileMemory {
   RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
           std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes,
           std::function<std::span<const std::byte>(const TileId&)> own);
-  /// The same for tiles in a store, within a limit of memory. `limit.block` is set and equal on all ranks. A limit below
-  /// the least throws InvalidArgument on all ranks. Collective.
+  /// The same for tiles in a store, within a limit of memory. `limit.block` is set and equal on all ranks. A limit
+  /// below the least throws InvalidArgument on all ranks. Collective.
   RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
           std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes, TileStore& store,
           const MemoryLimit& limit, int workers);

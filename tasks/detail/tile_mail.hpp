@@ -59,8 +59,8 @@ class TileMemory {
   virtual void free_copy(TileKey tile) = 0;
   /// All readers have this rank's own tile: its memory may be overwritten.
   virtual void served(TileKey tile) = 0;
-  /// The elements of a tile for one message, until take_back(). `data`: those of produced() or room(). Nothing: there is
-  /// no memory for it before the next take_back(). An override is for tiles that move.
+  /// The elements of a tile for one message, until take_back(). `data`: those of produced() or room(). Nothing: there
+  /// is no memory for it before the next take_back(). An override is for tiles that move.
   virtual std::optional<std::span<const std::byte>> lend(TileKey tile, std::span<const std::byte> data) {
     static_cast<void>(tile);
     return data;

@@ -79,27 +79,27 @@ TYPED_TEST(MemoryLimits, GiveTheBitsOfARunWithoutLimit) {
   for (const Case& c : cases) {
     const TileMatrix<T> expected = factor<T>(c);
     for (const int percent : {100, 75, 50, 25, 0})
-      for (const int workers : {1, 2, 3})
-        for (const std::uint64_t seed : {0, 1, 2})
-          for (const Eviction eviction : {Eviction::furthest, Eviction::lru}) {
-            std::unique_ptr<TileStore> store;
-            if (seed == 1) {
-              store = std::make_unique<FileTileStore>(io::real_file_system(), folder.path("tiles"));
-            } else {
-              store = std::make_unique<MemoryTileStore>();
-            }
-            StoredMatrix<T> a(TileDistribution(n, n, c.tile), c.part(), *store);
-            a.fill(element);
-            const MemoryLimit limit{.bytes = std::max(least<T>(c), a.bytes() * percent / 100), .eviction = eviction};
-            const LimitedReport report = factorise(c, a, limit, {.workers = workers, .schedule_seed = seed});
-            expect_equal(a, expected);
-            EXPECT_EQ(report.compulsory_bytes, 2 * a.bytes());
-            EXPECT_GE(report.swaps.bytes(), report.compulsory_bytes);
-            EXPECT_TRUE(percent < 100 || report.swaps.bytes() <= report.compulsory_bytes * 11 / 10);
-            EXPECT_GE(report.swaps.bytes_out, a.bytes());
-            EXPECT_LE(report.slots * least<T>(c) / 3, limit.bytes);
-            if (this->HasFailure()) FAIL() << percent << " %, " << workers << " workers, seed " << seed;
+      for (const int workers : {1, 3})
+        for (const std::uint64_t seed : {0, 1, 2}) {
+          const Eviction eviction = seed == 2 ? Eviction::lru : Eviction::furthest;
+          std::unique_ptr<TileStore> store;
+          if (seed == 1) {
+            store = std::make_unique<FileTileStore>(io::real_file_system(), folder.path("tiles"));
+          } else {
+            store = std::make_unique<MemoryTileStore>();
           }
+          StoredMatrix<T> a(TileDistribution(n, n, c.tile), c.part(), *store);
+          a.fill(element);
+          const MemoryLimit limit{.bytes = std::max(least<T>(c), a.bytes() * percent / 100), .eviction = eviction};
+          const LimitedReport report = factorise(c, a, limit, {.workers = workers, .schedule_seed = seed});
+          expect_equal(a, expected);
+          EXPECT_EQ(report.compulsory_bytes, 2 * a.bytes());
+          EXPECT_GE(report.swaps.bytes(), report.compulsory_bytes);
+          EXPECT_TRUE(percent < 100 || report.swaps.bytes() <= report.compulsory_bytes * 11 / 10);
+          EXPECT_GE(report.swaps.bytes_out, a.bytes());
+          EXPECT_LE(report.slots * least<T>(c) / 3, limit.bytes);
+          if (this->HasFailure()) FAIL() << percent << " %, " << workers << " workers, seed " << seed;
+        }
   }
 }
 
