@@ -201,13 +201,12 @@ namespace {
 
 constexpr const char* cholesky_operation = "aloni::tasks::cholesky";
 
-/// Runs a task of the factorisation of `a`. `read(i, j)`: a finished tile, here or of another rank.
-template <class T>
-auto cholesky_kernels(TileMatrix<T>& a) {
-  return [&a](const Task& task, const auto& read) {
+/// Runs a task of the factorisation. `read(i, j)`: a finished tile, here or of another rank. `write(i, j)`: the tile
+/// that the task writes. `d` outlives the result.
+auto cholesky_kernels(const views::TileDistribution& d) {
+  return [&d](const Task& task, const auto& read, const auto& write) {
     const auto [kernel, i, j, k] = task;
-    const views::TileDistribution& d = a.distribution();
-    const auto target = detail::block(a, i, j);
+    const auto target = write(i, j);
     // The tile row of the diagonal block of column j, and the block's first row within the tile.
     const auto diagonal = static_cast<std::int32_t>(d.diagonal_row(j));
     const int first = static_cast<int>(d.first_column(j) - d.first_row(diagonal)), width = static_cast<int>(d.width(j));
@@ -235,17 +234,38 @@ auto cholesky_kernels(TileMatrix<T>& a) {
 
 template <class T>
 RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options) {
-  return detail::factorise<CholeskyRule>(cholesky_operation, a, TilePart::lower, options, cholesky_kernels(a));
+  return detail::factorise<CholeskyRule>(cholesky_operation, a, TilePart::lower, options,
+                                         cholesky_kernels(a.distribution()));
+}
+
+template <class T>
+LimitedReport cholesky(StoredMatrix<T>& a, const MemoryLimit& limit, const RuntimeOptions& options) {
+  return detail::factorise<CholeskyRule>(cholesky_operation, a, TilePart::lower, limit, options,
+                                         cholesky_kernels(a.distribution()));
 }
 
 template <class T>
 RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options) {
-  return detail::factorise<CholeskyRule>(cholesky_operation, comm, a, TilePart::lower, options, cholesky_kernels(a));
+  return detail::factorise<CholeskyRule>(cholesky_operation, comm, a, TilePart::lower, options,
+                                         cholesky_kernels(a.distribution()));
+}
+
+template <class T>
+LimitedReport cholesky(const comm::Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
+                       const RuntimeOptions& options) {
+  return detail::factorise<CholeskyRule>(cholesky_operation, comm, a, TilePart::lower, limit, options,
+                                         cholesky_kernels(a.distribution()));
 }
 
 template RunReport cholesky(TileMatrix<float>&, const RuntimeOptions&);
 template RunReport cholesky(TileMatrix<double>&, const RuntimeOptions&);
+template LimitedReport cholesky(StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
+template LimitedReport cholesky(StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
 template RankReport cholesky(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
 template RankReport cholesky(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
+template LimitedReport cholesky(const comm::Communicator&, StoredMatrix<float>&, const MemoryLimit&,
+                                const RuntimeOptions&);
+template LimitedReport cholesky(const comm::Communicator&, StoredMatrix<double>&, const MemoryLimit&,
+                                const RuntimeOptions&);
 
 }  // namespace aloni::tasks

@@ -20,9 +20,11 @@
 // Source: Buttari, Langou, Kurzak and Dongarra, "A class of parallel tiled linear algebra algorithms for multicore
 // architectures", Parallel Computing 35 (2009), algorithm 1. Across ranks: Tsujita and Endo, "Data driven scheduling
 // approach for the multi-node multi-GPU Cholesky decomposition", JSSPP 2015.
+#include <aloni/tasks/memory_limit.hpp>
 #include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
+#include <aloni/tasks/tile_store.hpp>
 
 namespace aloni::tasks {
 
@@ -83,6 +85,13 @@ views::TileShape suggested_tile(Index n, int workers, Index columns);
 template <class T>
 RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options = {});
 
+/// The same for tiles in a store, within a limit of the memory for tiles (memory_limit.hpp), with the same bits. The
+/// order of the tasks is chosen for the limit; with options.schedule_seed it is random among the tasks in memory.
+/// Also throws InvalidArgument, before anything is moved, for a limit below the least, which it names: 3 tiles.
+/// Throws what the store throws, for example FileError when the disk is full. Not collective.
+template <class T>
+LimitedReport cholesky(StoredMatrix<T>& a, const MemoryLimit& limit, const RuntimeOptions& options = {});
+
 /// The same on the ranks of `comm`, with the same bits. Rank r of the distribution is rank r of `comm`. options.workers
 /// threads of each rank run tasks; the calling thread sends and receives. Tiles come on request (tile_requests.hpp).
 /// Ranks of a node read tiles in place if `a` was made with `comm` or another communicator of its family.
@@ -92,5 +101,12 @@ RunReport cholesky(TileMatrix<T>& a, const RuntimeOptions& options = {});
 /// @pre comm.size() == a.distribution().ranks(), a.rank() == comm.rank()
 template <class T>
 RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options = {});
+
+/// The same within a limit of memory on each rank, with the same bits (memory_limit.hpp). The least limit is 4 tiles.
+/// Each rank has its own limit and its own store. Collective: throws InvalidArgument for a limit below the least on any
+/// rank, on all ranks. An error of a store is thrown on its rank; then all other ranks throw PeerFailed.
+template <class T>
+LimitedReport cholesky(const comm::Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
+                       const RuntimeOptions& options = {});
 
 }  // namespace aloni::tasks

@@ -143,20 +143,21 @@ namespace {
 
 constexpr const char* lu_operation = "aloni::tasks::lu";
 
-/// Runs a task of the factorisation of `a`. `read(i, j)`: a finished tile, here or of another rank.
-template <class T>
-auto lu_kernels(TileMatrix<T>& a) {
-  return [&a](const Task& task, const auto& read) {
+/// Runs a task of the factorisation. `read(i, j)`: a finished tile, here or of another rank. `write(i, j)`: the tile
+/// that the task writes. `d` outlives the result.
+auto lu_kernels(const views::TileDistribution& d) {
+  return [&d](const Task& task, const auto& read, const auto& write) {
     const auto [kernel, i, j, k] = task;
+    const auto target = write(i, j);
     switch (kernel) {
       case Kernel::getrf:
-        return detail::getrf(lu_operation, detail::block(a, k, k), {k, k}, a.distribution().first_column(k));
+        return detail::getrf(lu_operation, target, {k, k}, d.first_column(k));
       case Kernel::trsm:
-        return detail::trsm('R', 'U', 'N', 'N', read(k, k), detail::block(a, i, k));
+        return detail::trsm('R', 'U', 'N', 'N', read(k, k), target);
       case Kernel::trsm_row:
-        return detail::trsm('L', 'L', 'N', 'U', read(k, k), detail::block(a, k, j));
+        return detail::trsm('L', 'L', 'N', 'U', read(k, k), target);
       default:
-        return detail::subtract_product('N', read(i, k), 'N', read(k, j), detail::block(a, i, j));
+        return detail::subtract_product('N', read(i, k), 'N', read(k, j), target);
     }
   };
 }
@@ -165,17 +166,33 @@ auto lu_kernels(TileMatrix<T>& a) {
 
 template <class T>
 RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options) {
-  return detail::factorise<LuRule>(lu_operation, a, TilePart::whole, options, lu_kernels(a));
+  return detail::factorise<LuRule>(lu_operation, a, TilePart::whole, options, lu_kernels(a.distribution()));
+}
+
+template <class T>
+LimitedReport lu(StoredMatrix<T>& a, const MemoryLimit& limit, const RuntimeOptions& options) {
+  return detail::factorise<LuRule>(lu_operation, a, TilePart::whole, limit, options, lu_kernels(a.distribution()));
 }
 
 template <class T>
 RankReport lu(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options) {
-  return detail::factorise<LuRule>(lu_operation, comm, a, TilePart::whole, options, lu_kernels(a));
+  return detail::factorise<LuRule>(lu_operation, comm, a, TilePart::whole, options, lu_kernels(a.distribution()));
+}
+
+template <class T>
+LimitedReport lu(const comm::Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
+                 const RuntimeOptions& options) {
+  return detail::factorise<LuRule>(lu_operation, comm, a, TilePart::whole, limit, options,
+                                   lu_kernels(a.distribution()));
 }
 
 template RunReport lu(TileMatrix<float>&, const RuntimeOptions&);
 template RunReport lu(TileMatrix<double>&, const RuntimeOptions&);
+template LimitedReport lu(StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
+template LimitedReport lu(StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
 template RankReport lu(const comm::Communicator&, TileMatrix<float>&, const RuntimeOptions&);
 template RankReport lu(const comm::Communicator&, TileMatrix<double>&, const RuntimeOptions&);
+template LimitedReport lu(const comm::Communicator&, StoredMatrix<float>&, const MemoryLimit&, const RuntimeOptions&);
+template LimitedReport lu(const comm::Communicator&, StoredMatrix<double>&, const MemoryLimit&, const RuntimeOptions&);
 
 }  // namespace aloni::tasks

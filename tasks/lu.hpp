@@ -10,9 +10,11 @@
 //
 // Source: the same tasks with pivoting between tiles are algorithm 3 of Buttari, Langou, Kurzak and Dongarra, "A class
 // of parallel tiled linear algebra algorithms for multicore architectures", Parallel Computing 35 (2009).
+#include <aloni/tasks/memory_limit.hpp>
 #include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
+#include <aloni/tasks/tile_store.hpp>
 
 namespace aloni::tasks {
 
@@ -57,8 +59,22 @@ Index suggested_lu_tile(Index n, int workers);
 template <class T>
 RunReport lu(TileMatrix<T>& a, const RuntimeOptions& options = {});
 
+/// The same for tiles in a store, within a limit of the memory for tiles (memory_limit.hpp), with the same bits. The
+/// order of the tasks is chosen for the limit; with options.schedule_seed it is random among the tasks in memory.
+/// Also throws InvalidArgument, before anything is moved, for a limit below the least, which it names: 3 tiles.
+/// Throws what the store throws, for example FileError when the disk is full. Not collective.
+template <class T>
+LimitedReport lu(StoredMatrix<T>& a, const MemoryLimit& limit, const RuntimeOptions& options = {});
+
 /// The same on the ranks of `comm`; everything else as for cholesky() on ranks. Collective.
 template <class T>
 RankReport lu(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options = {});
+
+/// The same within a limit of memory on each rank, with the same bits (memory_limit.hpp). The least limit is 4 tiles.
+/// Each rank has its own limit and its own store. Collective: throws InvalidArgument for a limit below the least on any
+/// rank, on all ranks. An error of a store is thrown on its rank; then all other ranks throw PeerFailed.
+template <class T>
+LimitedReport lu(const comm::Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
+                 const RuntimeOptions& options = {});
 
 }  // namespace aloni::tasks

@@ -1,6 +1,7 @@
 #include <aloni/tasks/runtime.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/admission.hpp>
 #include <aloni/tasks/detail/dependences.hpp>
 #include <aloni/tasks/detail/processors.hpp>
 #include <aloni/tasks/detail/ready_queue.hpp>
@@ -49,6 +50,7 @@ class Runtime::Engine {
     report.start = trace_now();
     std::vector<detail::ReadyTask> roots;
     dependences_->append_roots(roots);
+    hold_back(roots);
     for (std::size_t w = 0; w < worker_count_; ++w) {
       std::vector<detail::ReadyTask> share;
       for (std::size_t i = w; i < roots.size(); i += worker_count_) share.push_back(roots[i]);
@@ -86,9 +88,14 @@ class Runtime::Engine {
   void data_arrived(const TileVersion& version) {
     std::vector<detail::ReadyTask> ready;
     dependences_->arrive(version, ready);
-    if (ready.empty()) return;
-    workers_[next_worker_.fetch_add(1, std::memory_order_relaxed) % worker_count_].queue.push(ready);
-    wake(ready.size());
+    hold_back(ready);
+    push(ready);
+  }
+
+  void admit(const Task& task) {
+    if (!options_.admission)
+      throw InvalidArgument("aloni::tasks::Runtime::admit", "task", to_string(task), "RuntimeOptions::admission");
+    if (const auto ready = admission_.admit(task)) push({*ready});
   }
 
   void fail(std::exception_ptr error) {
@@ -107,6 +114,21 @@ class Runtime::Engine {
     std::vector<TaskTime> times;
   };
 
+  /// Removes the tasks that are not admitted yet.
+  void hold_back(std::vector<detail::ReadyTask>& ready) {
+    if (!options_.admission) return;
+    std::erase_if(ready, [this](detail::ReadyTask& task) {
+      return !admission_.pass(dependences_->task(task.id), task, options_.schedule_seed == 0);
+    });
+  }
+
+  /// Gives tasks to a worker, each time to another one.
+  void push(const std::vector<detail::ReadyTask>& ready) {
+    if (ready.empty()) return;
+    workers_[next_worker_.fetch_add(1, std::memory_order_relaxed) % worker_count_].queue.push(ready);
+    wake(ready.size());
+  }
+
   /// The whole life of a worker.
   void work(std::size_t w) noexcept {
     try {
@@ -117,6 +139,7 @@ class Runtime::Engine {
         run_task(w, task->id);
         ++ended;
         dependences_->complete(task->id, ready);
+        hold_back(ready);
       }
     } catch (...) {
       fail(std::current_exception());
@@ -179,8 +202,9 @@ class Runtime::Engine {
   void sleep(std::size_t w) {
     std::unique_lock lock(sleep_mutex_);
     const int sleepers = ++sleepers_;
-    // All workers sleep, and only another rank could release a task: without another rank, nobody will.
-    if (static_cast<std::size_t>(sleepers) == worker_count_ && !options_.owns && !stop_ && !has_work()) {
+    // All workers sleep, and only another rank or an admission could release a task: without them, nobody will.
+    if (static_cast<std::size_t>(sleepers) == worker_count_ && !options_.owns && !options_.admission && !stop_ &&
+        !has_work()) {
       --sleepers_;
       lock.unlock();
       throw InvalidArgument(operation, "graph", std::to_string(remaining_.load()) + " tasks that no task releases",
@@ -214,6 +238,7 @@ class Runtime::Engine {
   std::size_t worker_count_;
   std::unique_ptr<Worker[]> workers_;
   bool started_ = false;
+  detail::Admission admission_;
   std::atomic<std::size_t> next_worker_{0};
   alignas(64) std::atomic<Index> remaining_;  ///< tasks of this rank that have not ended
   alignas(64) std::atomic<bool> stop_{false};
@@ -236,6 +261,7 @@ Runtime::~Runtime() = default;
 
 RunReport Runtime::run() { return engine_->run(); }
 void Runtime::data_arrived(const TileVersion& version) { engine_->data_arrived(version); }
+void Runtime::admit(const Task& task) { engine_->admit(task); }
 void Runtime::fail(std::exception_ptr error) { engine_->fail(std::move(error)); }
 
 Trace trace_of(const RunReport& report, int process, const std::string& name) {

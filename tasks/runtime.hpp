@@ -22,6 +22,9 @@
 //
 // Ranks. With RuntimeOptions::owns the runtime runs the tasks that write tiles of this rank. A task that reads a tile
 // of another rank waits for data_arrived().
+//
+// Memory. With RuntimeOptions::admission a task also waits for admit(), for example until its tiles are in memory
+// (tasks/memory_limit.hpp). Tasks then run in the order of their admission.
 #include <aloni/core/trace.hpp>
 #include <aloni/tasks/task_graph.hpp>
 #include <aloni/tasks/task_rule.hpp>
@@ -45,6 +48,8 @@ struct RuntimeOptions {
   bool record_times = false;  ///< fill RunReport::times
   /// Whether this rank owns a tile. Empty: it owns all.
   std::function<bool(const TileId&)> owns = {};
+  /// Tasks wait for Runtime::admit(), too. Unless schedule_seed is set, the one that was admitted first runs first.
+  bool admission = false;
   /// Called on the thread of each worker before its first task. The result is destroyed on this thread after its last
   /// task. Example: state that makes BLAS use one thread.
   std::function<std::shared_ptr<void>(int worker)> worker_scope = {};
@@ -97,6 +102,10 @@ class Runtime {
   /// before or during run(). Throws InvalidArgument for a version that no task of another rank makes, or that came
   /// before.
   void data_arrived(const TileVersion& version);
+  /// This task may run once its dependences have ended. Any thread may call it, before or during run(), once for each
+  /// task of this rank. Throws InvalidArgument without RuntimeOptions::admission, and for a task that was admitted and
+  /// has not begun.
+  void admit(const Task& task);
   /// Ends run() with this error, for example when another rank has failed. Any thread may call it, also after run().
   void fail(std::exception_ptr error);
 

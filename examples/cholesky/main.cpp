@@ -4,7 +4,9 @@
 //   cholesky --matrix matrix.mtx --tile 128
 //   mpirun -n 4 cholesky --n 4096 --workers 1      tiles travel between ranks on request; the same bits again
 //   mpirun -n 2 cholesky --n 4096 --speeds 2,1     rank 0 is twice as fast, so it owns two of three tile columns
+//   cholesky --n 8192 --memory 128M                half of the tiles in memory, the others in a file; the same bits
 // Prints the rate, and that of the matrix product of BLAS by as many threads in the same run.
+#include "limited.hpp"
 #include "matrix_file.hpp"
 #include "options.hpp"
 #include "timeline.hpp"
@@ -30,6 +32,7 @@
 namespace cholesky {
 
 using aloni::comm::Communicator;
+using aloni::tasks::StoredMatrix;
 using aloni::tasks::TileMatrix;
 using aloni::views::TileDistribution;
 using aloni::views::TileShape;
@@ -38,21 +41,20 @@ double random_element(Index i, Index j) {
   return 2 * aloni::random::host_uniform(1, 0, static_cast<std::uint64_t>(i) << 32 | static_cast<std::uint64_t>(j)) - 1;
 }
 
-/// Largest row sums of |A|, and A x, for a symmetric matrix of which the lower tiles are in memory.
+/// Largest row sums of |A|, and A x, for a symmetric matrix. `read(tile)`: the elements of a lower tile.
 struct Product {
   double norm = 0;
   std::vector<double> result;
 };
 
-/// Each rank multiplies its tiles. Collective.
-template <class T>
-Product multiply(const Communicator& comm, const TileMatrix<T>& a, const std::vector<double>& x) {
+/// `read(tile)`: the elements of a tile of this rank. Each rank multiplies its tiles. Collective.
+template <class F>
+Product multiply(const Communicator& comm, const TileDistribution& d, const std::vector<double>& x, const F& read) {
   using aloni::comm::Reduction;
-  const TileDistribution& d = a.distribution();
   std::vector<double> sums(x.size()), y(x.size());
   for (const aloni::views::Tile& t : d.tiles_of(comm.rank())) {
-    if (!a.has(t)) continue;
-    const T* const tile = a.tile(t);
+    if (!d.is_lower(t)) continue;
+    const auto* const tile = read(t);
     for (Index j = 0; j < d.width(t.column); ++j)
       for (Index i = std::max<Index>(0, d.first_column(t.column) + j - d.first_row(t.row)); i < d.height(t.row); ++i) {
         const auto row = static_cast<std::size_t>(d.first_row(t.row) + i),
@@ -76,8 +78,14 @@ double largest(const std::vector<double>& x) {
   return most;
 }
 
-/// max|b - A x| / (max row sum of |A| · max|x| + max|b|) of a solution x with the factor. Equal on all ranks.
-/// Collective.
+/// max|b - A x| / (max row sum of |A| · max|x| + max|b|), where `product` is A x.
+double residual(const std::vector<double>& b, const std::vector<double>& x, const Product& product) {
+  std::vector<double> difference(b.size());
+  for (std::size_t i = 0; i < b.size(); ++i) difference[i] = b[i] - product.result[i];
+  return largest(difference) / (product.norm * largest(x) + largest(b));
+}
+
+/// That of a solution x with the factor. Equal on all ranks. Collective.
 template <class T>
 double residual(const Communicator& comm, const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
   const Index n = a.distribution().rows();
@@ -98,10 +106,26 @@ double residual(const Communicator& comm, const TileMatrix<T>& a, const TileMatr
     aloni::tasks::solve(comm, kind, factor, x, {.workers = workers});
   }
   const std::vector<double> solution = values();
-  const Product product = multiply(comm, a, solution);
-  std::vector<double> difference(b.size());
-  for (std::size_t i = 0; i < b.size(); ++i) difference[i] = b[i] - product.result[i];
-  return largest(difference) / (product.norm * largest(solution) + largest(b));
+  const auto tile_of = [&](const aloni::views::Tile& t) { return a.tile(t); };
+  return residual(b, solution, multiply(comm, a.distribution(), solution, tile_of));
+}
+
+/// The same for a factor in a store, whose tiles of the matrix are made again, one at a time. Collective.
+template <class T, class F>
+double residual(const Communicator& comm, const F& element, const StoredMatrix<T>& factor) {
+  const TileDistribution& d = factor.distribution();
+  std::vector<double> b;
+  for (Index i = 0; i < d.rows(); ++i) b.push_back(static_cast<T>(random_element(i, Index{1} << 30)));
+  std::vector<double> solution = b;
+  solve_stored(comm, factor, solution);
+  std::vector<T> tile;
+  return residual(b, solution, multiply(comm, d, solution, [&](const aloni::views::Tile& t) {
+                    tile.clear();
+                    for (Index j = 0; j < d.width(t.column); ++j)
+                      for (Index i = 0; i < d.height(t.row); ++i)
+                        tile.push_back(static_cast<T>(element(d.first_row(t.row) + i, d.first_column(t.column) + j)));
+                    return tile.data();
+                  }));
 }
 
 void write_text(const std::string& path, const std::string& text) {
@@ -122,25 +146,54 @@ struct Result {
   aloni::tasks::RunReport report;  ///< of this rank
   double seconds = 0;              ///< of the slowest rank
   double tasks = 0, steals = 0, bytes_sent = 0;
+  aloni::tasks::SwapCounts swaps{};  ///< of all ranks, with --memory
+  Index compulsory_bytes = 0;
 };
+
+/// `run()` factorises and returns the report of this rank. Times and counts are those of all ranks.
+template <class F>
+Result measure(const Communicator& comm, const F& run) {
+  using aloni::comm::Reduction;
+  Result result;
+  comm.barrier();
+  const double bytes_before = bytes_sent(comm);
+  const std::int64_t start = aloni::trace_now();
+  result.report = run();
+  const double seconds = static_cast<double>(aloni::trace_now() - start) * 1e-9;
+  result.seconds = comm.size() == 1 ? result.report.seconds() : comm.all_reduce(seconds, Reduction::max);
+  result.bytes_sent = comm.all_reduce(bytes_sent(comm) - bytes_before, Reduction::sum);
+  result.tasks = comm.all_reduce(static_cast<double>(result.report.tasks), Reduction::sum);
+  result.steals = comm.all_reduce(static_cast<double>(result.report.steals), Reduction::sum);
+  return result;
+}
 
 template <class T>
 Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks::RuntimeOptions& options) {
-  using aloni::comm::Reduction;
-  Result result;
-  if (comm.size() == 1) {
-    result.report = aloni::tasks::cholesky(a, options);
-    result.seconds = result.report.seconds();
-  } else {
-    comm.barrier();
-    const double bytes_before = bytes_sent(comm);
-    const std::int64_t start = aloni::trace_now();
-    result.report = aloni::tasks::cholesky(comm, a, options).run;
-    result.seconds = comm.all_reduce(static_cast<double>(aloni::trace_now() - start) * 1e-9, Reduction::max);
-    result.bytes_sent = comm.all_reduce(bytes_sent(comm) - bytes_before, Reduction::sum);
-  }
-  result.tasks = comm.all_reduce(static_cast<double>(result.report.tasks), Reduction::sum);
-  result.steals = comm.all_reduce(static_cast<double>(result.report.steals), Reduction::sum);
+  return measure(comm, [&] {
+    return comm.size() == 1 ? aloni::tasks::cholesky(a, options) : aloni::tasks::cholesky(comm, a, options).run;
+  });
+}
+
+/// The same within a limit of memory.
+template <class T>
+Result factorise(const Communicator& comm, StoredMatrix<T>& a, const Options& options,
+                 const aloni::tasks::RuntimeOptions& runtime) {
+  using aloni::tasks::Eviction;
+  const aloni::tasks::MemoryLimit limit{.bytes = options.memory,
+                                        .eviction = options.lru ? Eviction::lru : Eviction::furthest};
+  aloni::tasks::LimitedReport report;
+  Result result = measure(comm, [&] {
+    report =
+        comm.size() == 1 ? aloni::tasks::cholesky(a, limit, runtime) : aloni::tasks::cholesky(comm, a, limit, runtime);
+    return report.run;
+  });
+  aloni::tasks::SwapCounts& swaps = report.swaps;
+  for (Index* const count :
+       {&swaps.bytes_in, &swaps.bytes_out, &swaps.tiles.loads, &swaps.tiles.write_backs, &swaps.tiles.hits,
+        &swaps.tiles.evictions, &swaps.tiles.prefetches, &report.compulsory_bytes})
+    *count = comm.all_reduce(*count, aloni::comm::Reduction::sum);
+  result.swaps = swaps;
+  result.compulsory_bytes = report.compulsory_bytes;
   return result;
 }
 
@@ -189,15 +242,21 @@ bool run(const Communicator& comm, const Options& options) {
   const TileShape tile = choose_tile(options, n, workers * comm.size());
   const TileDistribution tiles(n, n, tile, choose_grid<T>(comm, options, workers));
   constexpr auto lower = aloni::tasks::TilePart::lower;
-  TileMatrix<T> matrix(tiles, lower, comm.rank());
-  auto factor = comm.size() == 1 ? TileMatrix<T>(tiles, lower) : TileMatrix<T>(comm, tiles, lower);
+  const bool limited = options.memory > 0;
+  const TileDistribution in_memory = limited ? TileDistribution(0, 0, tile, tiles.grid()) : tiles;
+  TileMatrix<T> matrix(in_memory, lower, comm.rank());
+  auto factor = comm.size() == 1 ? TileMatrix<T>(in_memory, lower) : TileMatrix<T>(comm, in_memory, lower);
+  const auto store =
+      aloni::comm::collectively(comm, "cholesky", [&] { return limited ? make_store(options) : nullptr; });
+  std::optional<StoredMatrix<T>> stored;
+  if (limited) stored.emplace(tiles, lower, *store, comm.rank());
   const auto element = [&](Index i, Index j) {
     if (i < j) return 0.0;
     if (read) return read->elements[static_cast<std::size_t>(j * n + i)];
     return random_element(i, j) + (i == j ? static_cast<double>(n) : 0);
   };
   matrix.fill(element);
-  read.reset();
+  if (!limited) read.reset();
 
   // In turn, so that a change of the machine's speed meets both.
   const Index gemm_n = std::min<Index>(n, 4096);
@@ -207,17 +266,17 @@ bool run(const Communicator& comm, const Options& options) {
     comm.barrier();
     const double seconds = aloni::tasks::gemm_seconds<T>(gemm_n, workers);  // each rank its own product
     gemm_seconds = std::min(gemm_seconds, comm.all_reduce(seconds, aloni::comm::Reduction::max));
-    factor.copy_from(matrix);
-    auto result = factorise(comm, factor,
-                            {.workers = workers,
-                             .schedule_seed = options.seed,
-                             .record_times = !options.svg.empty() || !options.trace.empty()});
+    aloni::comm::collectively(comm, "cholesky", [&] { limited ? stored->fill(element) : factor.copy_from(matrix); });
+    const aloni::tasks::RuntimeOptions runtime{.workers = workers,
+                                               .schedule_seed = options.seed,
+                                               .record_times = !options.svg.empty() || !options.trace.empty()};
+    auto result = limited ? factorise(comm, *stored, options, runtime) : factorise(comm, factor, runtime);
     if (!best || result.seconds < best->seconds) best = std::move(result);
   }
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
   const double gflops = rows * rows * rows / 3 * 1e-9 / best->seconds,
                gemm_gflops = comm.size() * 2 * edge * edge * edge * 1e-9 / gemm_seconds;
-  const double error = residual(comm, matrix, factor, workers);
+  const double error = limited ? residual(comm, element, *stored) : residual(comm, matrix, factor, workers);
   const double bound = 16 * rows * static_cast<double>(std::numeric_limits<T>::epsilon());
   if (comm.rank() != 0) return error <= bound;
   const char* const type = options.single ? "float" : "double";
@@ -227,20 +286,30 @@ bool run(const Communicator& comm, const Options& options) {
               to_string(tile).c_str(), type, ranks.c_str(), workers, best->tasks, best->steals);
   std::printf("%.2f ms: %.2f GFLOP/s, %.3f of the product of %" PRId64 " rows (%.2f GFLOP/s)\n", best->seconds * 1e3,
               gflops, gflops / gemm_gflops, gemm_n, gemm_gflops);
+  if (limited)
+    std::printf("%.1f MB moved, %.2f of what must be: %" PRId64 " tiles loaded, %" PRId64 " written, %" PRId64
+                " evicted\n",
+                static_cast<double>(best->swaps.bytes()) * 1e-6,
+                static_cast<double>(best->swaps.bytes()) / static_cast<double>(best->compulsory_bytes),
+                best->swaps.tiles.loads, best->swaps.tiles.write_backs, best->swaps.tiles.evictions);
   std::printf("residual %.2e, %s %.2e\n", error, error <= bound ? "below" : "NOT below", bound);
 
   if (!options.json.empty()) {  // JSON has no NaN
     const double finite_error = std::isfinite(error) ? error : std::numeric_limits<double>::max();
-    char json[800];
+    char json[1200];
     std::snprintf(json, sizeof json,
                   "{\n  \"n\": %" PRId64 ",\n  \"tile\": %" PRId64 ",\n  \"tile_rows\": %" PRId64
                   ",\n  \"precision\": \"%s\",\n  \"ranks\": %d,\n  \"workers\": %d,\n"
                   "  \"seconds\": %.9g,\n  \"gflops\": %.6g,\n  \"gemm_n\": %" PRId64
                   ",\n  \"gemm_gflops\": %.6g,\n"
                   "  \"residual\": %.6g,\n  \"tasks\": %.0f,\n  \"steals\": %.0f"
-                  ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": 0\n}\n",
+                  ",\n  \"bytes_sent\": %.0f,\n  \"bytes_swapped\": %" PRId64 ",\n  \"bytes_swapped_in\": %" PRId64
+                  ",\n  \"bytes_swapped_out\": %" PRId64 ",\n  \"bytes_compulsory\": %" PRId64 ",\n  \"hits\": %" PRId64
+                  ",\n  \"evictions\": %" PRId64 ",\n  \"prefetches\": %" PRId64 "\n}\n",
                   n, tile.columns, tile.rows, type, comm.size(), workers, best->seconds, gflops, gemm_n, gemm_gflops,
-                  finite_error, best->tasks, best->steals, best->bytes_sent);
+                  finite_error, best->tasks, best->steals, best->bytes_sent, best->swaps.bytes(), best->swaps.bytes_in,
+                  best->swaps.bytes_out, best->compulsory_bytes, best->swaps.tiles.hits, best->swaps.tiles.evictions,
+                  best->swaps.tiles.prefetches);
     write_text(options.json, json);
   }
   const std::string title = "Cholesky factorisation of " + std::to_string(n) + " rows in tiles of " + to_string(tile) +

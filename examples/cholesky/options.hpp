@@ -28,7 +28,10 @@ constexpr const char* usage =
     "  --json FILE       write the results as JSON\n"
     "  --svg FILE        draw the times of the tasks of rank 0 in the fastest run\n"
     "  --trace FILE      write them as Chrome trace events, for ui.perfetto.dev\n"
-    "  --memory BYTES    not available yet\n";
+    "  --memory BYTES    keep so many bytes of tiles in memory on each rank, such as 1500000, 512M or 2G, the others\n"
+    "                    in a file\n"
+    "  --swap FOLDER     folder of that temporary file (that of temporary files), or \"memory\"\n"
+    "  --evict RULE      which tile leaves memory: that whose next use is furthest (default), or lru\n";
 
 struct Options {
   Index n = 2048, repeat = 3;
@@ -39,10 +42,13 @@ struct Options {
   bool help = false;
   bool measure_speeds = false;
   std::vector<double> speeds;  ///< of the ranks; empty: equal
+  Index memory = 0;            ///< bytes; 0: no limit
+  bool lru = false;
+  std::string swap;  ///< folder, or "memory"; empty: that of temporary files
   std::string matrix, json, svg, trace;
 };
 
-/// Throws InvalidArgument, and Unsupported for --memory.
+/// Throws InvalidArgument.
 inline Options parse(int argc, char** argv) {
   const auto bad = [](std::string_view flag, std::string_view value, const char* expectation) {
     throw aloni::InvalidArgument("cholesky", std::string(flag), std::string(value), expectation);
@@ -61,6 +67,18 @@ inline Options parse(int argc, char** argv) {
       if (error != std::errc{} || end != text.data() + text.size() || n < 1 || n > most)
         bad(flag, text, ("a number from 1 to " + std::to_string(most)).c_str());
       return n;
+    };
+    const auto bytes = [&] {
+      const std::string_view text = value();
+      constexpr std::string_view letters = "KMGT";
+      Index n = 0, unit = 1;
+      const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
+      const std::string_view rest = text.substr(static_cast<std::size_t>(end - text.data()));
+      const std::size_t power = rest.size() == 1 ? letters.find(rest[0]) : std::string_view::npos;
+      if (power != std::string_view::npos) unit = Index{1} << 10 * (power + 1);
+      if (error != std::errc{} || n < 1 || n > aloni::max_bytes / unit || (unit == 1 && !rest.empty()))
+        bad(flag, text, "a number of bytes, such as 1500000, 512M or 2G");
+      return n * unit;
     };
     if (flag == "--n") {
       options.n = number(1 << 20);
@@ -98,14 +116,22 @@ inline Options parse(int argc, char** argv) {
     } else if (flag == "--trace") {
       options.trace = value();
     } else if (flag == "--memory") {
-      throw aloni::Unsupported("cholesky", "--memory", std::string(value()),
-                               "no limit: the whole matrix must fit into memory until limits exist");
+      options.memory = bytes();
+    } else if (flag == "--swap") {
+      options.swap = value();
+      if (options.swap.empty()) bad(flag, "", "a folder, or memory");
+    } else if (flag == "--evict") {
+      const std::string_view rule = value();
+      if (rule != "furthest" && rule != "lru") bad(flag, rule, "furthest or lru");
+      options.lru = rule == "lru";
     } else if (flag == "--help") {
       options.help = true;
     } else {
       bad("argument", flag, "one of those that --help lists");
     }
   }
+  if (options.memory == 0 && (options.lru || !options.swap.empty()))
+    bad(options.lru ? "--evict" : "--swap", options.lru ? "lru" : options.swap, "--memory, too");
   return options;
 }
 

@@ -2,6 +2,8 @@
 // Runs a factorisation, on one rank or on all ranks of a communicator. Cholesky and LU differ in their rule and in the
 // kernel of each task only.
 #include <aloni/core/error.hpp>
+#include <aloni/tasks/detail/limited_run.hpp>
+#include <aloni/tasks/detail/rank_run.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
 #include <aloni/tasks/detail/tile_run.hpp>
@@ -15,16 +17,16 @@
 namespace aloni::tasks::detail {
 
 /// `needed`: whole if the tasks write all tiles. Throws InvalidArgument.
-template <class T>
-void check_part(const char* operation, const TileMatrix<T>& a, TilePart needed) {
+template <class Matrix>
+void check_part(const char* operation, const Matrix& a, TilePart needed) {
   if (needed == TilePart::whole && a.part() != needed)
     throw InvalidArgument(operation, "a", "lower tiles only", "TilePart::whole");
 }
 
 /// Throws InvalidArgument unless the matrix is square and lies on the ranks of `comm`, and for options as
 /// check_options(); Unsupported without kernels.
-template <class T>
-void check_ranks(const char* operation, const comm::Communicator& comm, const TileMatrix<T>& a,
+template <class Matrix>
+void check_ranks(const char* operation, const comm::Communicator& comm, const Matrix& a,
                  const RuntimeOptions& options) {
   check_options(operation, options);
   const views::TileDistribution& d = a.distribution();
@@ -37,7 +39,8 @@ void check_ranks(const char* operation, const comm::Communicator& comm, const Ti
   }
 }
 
-/// `run_task(task, read)`, where read(i, j) gives a finished tile. Not collective.
+/// `run_task(task, read, write)`, where read(i, j) gives a finished tile, and write(i, j) the tile that the task
+/// writes. Not collective.
 template <class Rule, class T, class F>
 RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, const RuntimeOptions& options,
                     const F& run_task) {
@@ -46,9 +49,33 @@ RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, co
   check_one_rank(operation, d);
   check_part(operation, a, needed);
   const auto read = [&](Index i, Index j) { return block(std::as_const(a), i, j); };
+  const auto write = [&](Index i, Index j) { return block(a, i, j); };
   const Rule rule(d);
   return run_on_tiles(
-      operation, rule, [&](const Task& task, int) { run_task(task, read); }, options);
+      operation, rule, [&](const Task& task, int) { run_task(task, read, write); }, options);
+}
+
+/// The same for tiles in a store, within a limit of memory. Not collective.
+template <class Rule, class T, class F>
+LimitedReport factorise(const char* operation, StoredMatrix<T>& a, TilePart needed, const MemoryLimit& limit,
+                        const RuntimeOptions& options, const F& run_task) {
+  const views::TileDistribution& d = a.distribution();
+  check_square(operation, d);
+  check_one_rank(operation, d);
+  check_part(operation, a, needed);
+  check_options(operation, options);
+  const Rule rule(d);
+  const auto bytes = [&](const TileId& t) {
+    return d.height(t.row) * d.width(t.column) * static_cast<Index>(sizeof(T));
+  };
+  LimitedRun run(operation, rule, bytes, a.store(), limit, options.workers);
+  const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
+    const int rows = static_cast<int>(d.height(i));
+    return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
+  };
+  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
+  run.prepare([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
+  return run.run();
 }
 
 /// The same on all ranks of `comm`. Collective.
@@ -63,7 +90,37 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
   });
   TileRun<T> run(operation, comm, rule, {&a});
   const auto read = [&](std::int32_t i, std::int32_t j) { return run.block({0, i, j}); };
-  return run.start([&](const Task& task, int) { run_task(task, read); }, options);
+  const auto write = [&](std::int32_t i, std::int32_t j) { return block(a, i, j); };
+  return run.start([&](const Task& task, int) { run_task(task, read, write); }, options);
+}
+
+/// The same for tiles in a store, within a limit of memory. Collective.
+template <class Rule, class T, class F>
+LimitedReport factorise(const char* operation, const comm::Communicator& comm, StoredMatrix<T>& a, TilePart needed,
+                        MemoryLimit limit, const RuntimeOptions& options, const F& run_task) {
+  const views::TileDistribution& d = a.distribution();
+  const Rule rule = comm::collectively(comm, operation, [&] {
+    check_ranks(operation, comm, a, options);
+    check_part(operation, a, needed);
+    return Rule(d);
+  });
+  const auto owner = [&](const TileId& t) { return d.owner(t.tile()); };
+  const auto bytes = [&](const TileId& t) {
+    return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
+  };
+  limit.block = agreed_block(
+      operation, comm, rule, [&](const TileId& t) { return owner(t) == comm.rank(); },
+      [&](const TileId& t) { return static_cast<Index>(bytes(t)); }, limit, options.workers);
+  RankRun run(operation, comm, rule, owner, bytes, a.store(), limit, options.workers);
+  const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
+    const int rows = static_cast<int>(d.height(i));
+    return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
+  };
+  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
+  run.start([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
+  LimitedReport report = run.limited_report();
+  report.requests = run.counts();
+  return report;
 }
 
 }  // namespace aloni::tasks::detail

@@ -45,16 +45,37 @@ RankRun::RankRun(std::string operation, const comm::Communicator& comm, const Ta
   }
 }
 
+RankRun::RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
+                 std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes,
+                 TileStore& store, const MemoryLimit& limit, int workers)
+    : operation_(std::move(operation)),
+      comm_(comm),
+      rule_(rule),
+      owner_(std::move(owner)),
+      bytes_(std::move(bytes)),
+      mail_(comm, *this, {.most_clients = 0, .read_in_place = false}) {
+  comm::collectively(comm, operation_, [&] {
+    limited_.emplace(
+        operation_, rule, [this](const TileId& tile) { return static_cast<Index>(bytes_(tile)); }, store, limit,
+        workers,
+        RankTiles{.owns = [this](const TileId& tile) { return owns(tile); },
+                  .fetch = [this](const TileId& tile) { mail_.need(key_of(tile), owner_(tile)); }});
+  });
+  free_send_buffers_ = limited_->send_buffers();
+}
+
 RankRun::~RankRun() = default;
 
 /// Names the last version of a tile by the task that makes it.
 TileKey RankRun::key_of(const TileId& tile) const { return rule_.writer_of({tile, rule_.writes(tile)}).key(); }
 
 RunReport RankRun::start(Runtime::Body body, RuntimeOptions options) {
-  options.owns = [this](const TileId& tile) { return owner_(tile) == comm_.rank(); };
-  runtime_.emplace(
-      rule_, [this, body = std::move(body)](const Task& task, int worker) { run_task(body, task, worker); },
-      std::move(options));
+  options.owns = [this](const TileId& tile) { return owns(tile); };
+  Runtime::Body run_body = [this, body = std::move(body)](const Task& task, int worker) {
+    run_task(body, task, worker);
+  };
+  running_on_ = limited_ ? &limited_->prepare(std::move(run_body), std::move(options))
+                         : &runtime_.emplace(rule_, std::move(run_body), std::move(options));
   for (const TileId& tile : rule_.tiles()) {
     if (owner_(tile) == comm_.rank() || !uses_.contains(key_of(tile))) continue;
     if (Task::from(key_of(tile)).kernel == Kernel::provide) {
@@ -68,7 +89,8 @@ RunReport RankRun::start(Runtime::Body body, RuntimeOptions options) {
   RunReport report;
   std::thread tasks([&] {
     try {
-      report = runtime_->run();
+      if (limited_) limited_report_ = limited_->run();
+      report = limited_ ? limited_report_.run : runtime_->run();
       mail_.tasks_finished();
     } catch (...) {
       mail_.fail(std::current_exception());
@@ -77,7 +99,7 @@ RunReport RankRun::start(Runtime::Body body, RuntimeOptions options) {
   try {
     mail_.run();
   } catch (...) {
-    runtime_->fail(std::current_exception());  // no effect if a task of this rank has failed
+    running_on_->fail(std::current_exception());  // no effect if a task of this rank has failed
     tasks.join();
     throw;
   }
@@ -109,10 +131,11 @@ void RankRun::send_output(const Task& task) {
     throw Unsupported(operation_, to_string(task), "read by other ranks before its tile has its last version",
                       "other ranks to read last versions only");
   }
-  mail_.produced(task.key(), own_(output.tile), std::move(readers));
+  mail_.produced(task.key(), limited_ ? std::span<const std::byte>() : own_(output.tile), std::move(readers));
 }
 
 void RankRun::release_copies(const Task& task) {
+  if (limited_) return;  // they were released when they came
   std::vector<TileAccess> accesses;
   rule_.append_accesses(task, accesses);
   for (const TileAccess& access : accesses) {
@@ -145,6 +168,7 @@ void RankRun::check_size(TileKey key, std::size_t bytes) const {
 
 std::span<std::byte> RankRun::room(TileKey key, std::size_t bytes) {
   check_size(key, bytes);
+  if (limited_) return limited_->room(rule_.output(Task::from(key)).tile);
   constexpr std::size_t alignment = 64;  // a cache line
   Copy copy;
   copy.room = {static_cast<std::byte*>(room_->allocate(bytes, alignment)),
@@ -157,11 +181,31 @@ std::span<std::byte> RankRun::room(TileKey key, std::size_t bytes) {
 
 void RankRun::arrived(TileKey key, std::span<const std::byte> data) {
   check_size(key, data.size());
-  {
+  const TileVersion version = rule_.output(Task::from(key));
+  if (limited_) {
+    mail_.released(key);  // it serves nobody else, and its slot is that of the cache
+    limited_->fetched(version.tile);
+  } else {
     const std::lock_guard lock(mutex_);
     copies_[key].data = data.data();
   }
-  runtime_->data_arrived(rule_.output(Task::from(key)));
+  running_on_->data_arrived(version);
+}
+
+std::optional<std::span<const std::byte>> RankRun::lend(TileKey key, std::span<const std::byte> data) {
+  if (!limited_) return data;
+  if (free_send_buffers_.empty()) return std::nullopt;
+  const TileId tile = rule_.output(Task::from(key)).tile;
+  std::byte* const buffer = free_send_buffers_.back();
+  limited_->copy_out(tile, buffer);
+  free_send_buffers_.pop_back();
+  return std::span<const std::byte>(buffer, bytes_(tile));
+}
+
+void RankRun::take_back(std::span<const std::byte> lent) {
+  if (!limited_) return;
+  for (std::byte* const buffer : limited_->send_buffers())
+    if (buffer == lent.data()) free_send_buffers_.push_back(buffer);
 }
 
 void RankRun::free_copy(TileKey key) {
@@ -171,7 +215,7 @@ void RankRun::free_copy(TileKey key) {
 
 /// The error itself is that of TileMail::run().
 void RankRun::failed() {
-  runtime_->fail(std::make_exception_ptr(PeerFailed(operation_, -1, "a task of another rank has failed", -1)));
+  running_on_->fail(std::make_exception_ptr(PeerFailed(operation_, -1, "a task of another rank has failed", -1)));
 }
 
 }  // namespace aloni::tasks::detail

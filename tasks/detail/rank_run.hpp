@@ -12,6 +12,7 @@
 // of TaskRule::tiles(), and for the next one when a task has released one. This never waits forever: the serial
 // algorithm can finish all tasks on one of these tiles before it needs the next.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/tasks/detail/limited_run.hpp>
 #include <aloni/tasks/detail/tile_mail.hpp>
 #include <aloni/tasks/runtime.hpp>
 
@@ -38,6 +39,11 @@ class RankRun final : private TileMemory {
   RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
           std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes,
           std::function<std::span<const std::byte>(const TileId&)> own);
+  /// The same for tiles in a store, within a limit of memory. `limit.block` is set and equal on all ranks. A limit
+  /// below the least throws InvalidArgument on all ranks. Collective.
+  RankRun(std::string operation, const comm::Communicator& comm, const TaskRule& rule,
+          std::function<int(const TileId&)> owner, std::function<std::size_t(const TileId&)> bytes, TileStore& store,
+          const MemoryLimit& limit, int workers);
   ~RankRun() override;
 
   /// Runs all tasks, once. Returns when those of all ranks have ended. No rank waits for the others before its end.
@@ -46,6 +52,10 @@ class RankRun final : private TileMemory {
   /// dies, all others throw PeerFailed, and the family of the communicator is poisoned. `options.owns` is set here.
   /// Collective.
   RunReport start(Runtime::Body body, RuntimeOptions options);
+  /// With a limit: after start().
+  const LimitedReport& limited_report() const { return limited_report_; }
+  /// With a limit: the elements of a tile. @pre a running task reads or writes it. Any thread.
+  std::byte* data(const TileId& tile) const { return limited_->data(tile); }
   /// The elements of another rank's tile: a copy, or that rank's own memory (tile_mail.hpp). @pre a running task reads
   /// it. Any thread.
   const std::byte* copy(const TileId& tile) const;
@@ -66,7 +76,10 @@ class RankRun final : private TileMemory {
   void free_copy(TileKey key) override;
   void served(TileKey) override {}
   void failed() override;
+  std::optional<std::span<const std::byte>> lend(TileKey key, std::span<const std::byte> data) override;
+  void take_back(std::span<const std::byte> lent) override;
 
+  bool owns(const TileId& tile) const { return owner_(tile) == comm_.rank(); }
   TileKey key_of(const TileId& tile) const;
   void check_size(TileKey key, std::size_t bytes) const;
   void run_task(const Runtime::Body& body, const Task& task, int worker);
@@ -87,7 +100,11 @@ class RankRun final : private TileMemory {
   std::vector<TileId> provided_;              // of other ranks, in the order of their requests
   std::atomic<std::size_t> next_provided_{0};
   std::atomic<int> running_{0};
-  std::optional<Runtime> runtime_;
+  std::optional<Runtime> runtime_;     // without a limit
+  std::optional<LimitedRun> limited_;  // with a limit
+  LimitedReport limited_report_;
+  std::vector<std::byte*> free_send_buffers_;  // of the communication thread
+  Runtime* running_on_ = nullptr;
   TileMail mail_;
 };
 

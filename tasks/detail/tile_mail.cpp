@@ -220,7 +220,8 @@ std::optional<TileMail::Place> TileMail::place_of(TileKey tile, std::span<const 
   return Place{.owner = comm_.rank(), .bytes = data.size(), .memory = memory};
 }
 
-void TileMail::send_payload(const TileAction& a) {
+/// Returns whether there is memory for the message.
+bool TileMail::send_payload(const TileAction& a) {
   const std::span<const std::byte> data = data_.at(a.tile);
   std::vector<std::byte> head;
   append(head, std::span(&a.tile, 1));
@@ -229,11 +230,20 @@ void TileMail::send_payload(const TileAction& a) {
     append(head, std::span(a.clients));
     lent_[a.tile].push_back(a.rank);
     comm_.count_direct(a.rank, place->bytes, 0);
-    return send(a.rank, place_mail, head, {}, {}, 1);
+    send(a.rank, place_mail, head, {}, {}, 1);
+    return true;
   }
+  const auto message = memory_.lend(a.tile, data);
+  if (!message) return false;
   append(head, std::span(a.clients));
   send(
-      a.rank, payload_mail, head, data, [this, tile = a.tile] { requests_.sent(tile); }, 0);
+      a.rank, payload_mail, head, *message,
+      [this, tile = a.tile, message = *message] {
+        memory_.take_back(message);
+        requests_.sent(tile);
+      },
+      0);
+  return true;
 }
 
 void TileMail::free_copy(TileKey tile) {
@@ -247,6 +257,7 @@ void TileMail::free_copy(TileKey tile) {
 
 void TileMail::act() {
   if (failure_) return;
+  while (!postponed_.empty() && send_payload(postponed_.front())) postponed_.pop_front();
   for (const TileAction& a : requests_.take_actions()) {
     switch (a.kind) {
       case TileAction::Kind::send_request:
@@ -255,7 +266,7 @@ void TileMail::act() {
         send(a.rank, request_mail, std::as_bytes(std::span(&a.request, 1)), {}, {}, 1);
         break;
       case TileAction::Kind::send_payload:
-        send_payload(a);
+        if (!postponed_.empty() || !send_payload(a)) postponed_.push_back(a);
         break;
       case TileAction::Kind::deliver:
         memory_.arrived(a.tile, data_.at(a.tile));

@@ -45,6 +45,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -70,6 +71,13 @@ class TileMemory {
   virtual void free_copy(TileKey tile) = 0;
   /// All readers have copies of this rank's own tile, or are done with it: its memory may be overwritten.
   virtual void served(TileKey tile) = 0;
+  /// The elements of a tile for one message, until take_back(). `data`: those of produced() or room(). Nothing: there
+  /// is no memory for it before the next take_back(). An override is for tiles that move.
+  virtual std::optional<std::span<const std::byte>> lend(TileKey tile, std::span<const std::byte> data) {
+    static_cast<void>(tile);
+    return data;
+  }
+  virtual void take_back(std::span<const std::byte> lent) { static_cast<void>(lent); }
   /// A task of another rank has failed: no tile arrives any more. Ends the tasks of this rank; tasks_finished() or
   /// fail() follows.
   virtual void failed() = 0;
@@ -164,9 +172,9 @@ class TileMail {
   void place_arrives(const comm::Mail& mail);
   void given_back(const comm::Mail& mail);
   std::optional<Place> place_of(TileKey tile, std::span<const std::byte> data, int peer) const;
-  void send_payload(const TileAction& action);
   void free_copy(TileKey tile);
   void act();
+  bool send_payload(const TileAction& action);
   void go_on_with_barrier();
   void barrier_mail_arrived(const comm::Mail& mail);
   void tell_failure();
@@ -194,6 +202,7 @@ class TileMail {
   std::condition_variable wake_;
   std::vector<Event> events_;  // guarded by mutex_
   std::vector<Event> taken_;
+  std::deque<TileAction> postponed_;  // payloads that wait for memory
   std::atomic<bool> waits_{false};
 };
 

@@ -3,6 +3,7 @@
 #include "tasks/mail_traffic.hpp"
 #include "tasks/rank_matrices.hpp"
 
+#include <aloni/core/comm/mailbox.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/cholesky.hpp>

@@ -1,0 +1,154 @@
+#include <aloni/tasks/tile_store.hpp>
+
+#include <aloni/core/error.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+namespace aloni::tasks {
+
+namespace {
+
+constexpr const char* tile_store_name = "aloni::tasks::TileStore";
+
+[[noreturn]] void refuse_unwritten(const TileId& tile) {
+  throw InvalidArgument(tile_store_name, "tile", to_string(tile), "a tile that was written before");
+}
+
+void check_size(const TileId& tile, std::size_t before, std::size_t wanted) {
+  if (before != wanted)
+    throw InvalidArgument(tile_store_name, "bytes of " + to_string(tile), std::to_string(wanted),
+                          std::to_string(before) + ", as in earlier calls");
+}
+
+}  // namespace
+
+MemoryTileStore::MemoryTileStore(double bytes_per_second) : bytes_per_second_(bytes_per_second) {
+  if (!(bytes_per_second >= 0))
+    throw InvalidArgument("aloni::tasks::MemoryTileStore", "bytes_per_second", std::to_string(bytes_per_second),
+                          "at least 0");
+}
+
+void MemoryTileStore::copy(std::span<const std::byte> from, std::byte* to) const {
+  const auto start = std::chrono::steady_clock::now();
+  std::ranges::copy(from, to);
+  if (bytes_per_second_ > 0)
+    std::this_thread::sleep_until(
+        start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                    std::chrono::duration<double>(static_cast<double>(from.size()) / bytes_per_second_)));
+}
+
+void MemoryTileStore::write(const TileId& tile, std::span<const std::byte> bytes) {
+  std::vector<std::byte>* place = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [at, is_new] = tiles_.try_emplace(tile);
+    if (is_new) at->second.resize(bytes.size());
+    place = &at->second;  // stays there while other tiles are added
+  }
+  check_size(tile, place->size(), bytes.size());
+  copy(bytes, place->data());
+}
+
+void MemoryTileStore::read(const TileId& tile, std::span<std::byte> bytes) {
+  const std::vector<std::byte>* place = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = tiles_.find(tile);
+    if (at == tiles_.end()) refuse_unwritten(tile);
+    place = &at->second;
+  }
+  check_size(tile, place->size(), bytes.size());
+  copy(*place, bytes.data());
+}
+
+FileTileStore::FileTileStore(io::FileSystem& files, const std::string& path)
+    : files_(files), file_(files.create_temporary(path)) {}
+
+FileTileStore::~FileTileStore() {
+  try {
+    const std::string path = file_->path();
+    file_.reset();
+    files_.remove(path);
+  } catch (const std::exception&) {  // the file stays: an error of the run itself is more important
+  }
+}
+
+void FileTileStore::write(const TileId& tile, std::span<const std::byte> bytes) {
+  Index offset = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [at, is_new] = places_.try_emplace(tile, Place{.offset = end_});
+    if (is_new) end_ += static_cast<Index>(bytes.size());
+    offset = at->second.offset;
+  }
+  file_->write_at(offset, bytes);
+  const std::lock_guard lock(mutex_);
+  places_.at(tile).written = true;
+}
+
+void FileTileStore::read(const TileId& tile, std::span<std::byte> bytes) {
+  Index offset = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto at = places_.find(tile);
+    if (at == places_.end() || !at->second.written) refuse_unwritten(tile);
+    offset = at->second.offset;
+  }
+  files_.read(file_->path(), offset, bytes);
+}
+
+template <class T>
+StoredMatrix<T>::StoredMatrix(const views::TileDistribution& distribution, TilePart part, TileStore& store, int rank)
+    : distribution_(distribution), part_(part), rank_(rank), store_(&store) {
+  constexpr const char* operation = "aloni::tasks::StoredMatrix";
+  if (rank < 0 || rank >= distribution.ranks())
+    throw InvalidArgument(operation, "rank", std::to_string(rank),
+                          "from 0 to " + std::to_string(distribution.ranks() - 1));
+  const views::TileShape& tile = distribution.tile();
+  if (std::max(tile.rows, tile.columns) > std::numeric_limits<int>::max())
+    throw InvalidArgument(operation, "tile", to_string(tile), "less than 2^31 rows and columns: BLAS counts in int");
+  if (part == TilePart::lower && distribution.rows() != distribution.columns())
+    throw InvalidArgument(operation, "distribution", to_string(distribution),
+                          "as many rows as columns, if only lower tiles are stored");
+}
+
+template <class T>
+Index StoredMatrix<T>::bytes() const {
+  Index elements = 0;
+  for (const views::Tile& t : distribution_.tiles_of(rank_))
+    if (has(t)) elements += distribution_.height(t.row) * distribution_.width(t.column);
+  return elements * static_cast<Index>(sizeof(T));
+}
+
+template <class T>
+void StoredMatrix<T>::check_equal(const char* operation, const TileMatrix<T>& a) const {
+  if (a.distribution() != distribution_ || a.part() != part_ || a.rank() != rank_)
+    throw InvalidArgument(operation, "a", to_string(a.distribution()),
+                          "the tiles of this matrix, " + to_string(distribution_) + ", on the same rank");
+}
+
+template <class T>
+void StoredMatrix<T>::copy_from(const TileMatrix<T>& a) {
+  check_equal("aloni::tasks::StoredMatrix::copy_from", a);
+  for (const views::Tile& t : distribution_.tiles_of(rank_))
+    if (has(t))
+      write(t, std::span(a.tile(t),
+                         static_cast<std::size_t>(distribution_.height(t.row) * distribution_.width(t.column))));
+}
+
+template <class T>
+void StoredMatrix<T>::copy_to(TileMatrix<T>& a) const {
+  check_equal("aloni::tasks::StoredMatrix::copy_to", a);
+  for (const views::Tile& t : distribution_.tiles_of(rank_))
+    if (has(t))
+      read(t,
+           std::span(a.tile(t), static_cast<std::size_t>(distribution_.height(t.row) * distribution_.width(t.column))));
+}
+
+template class StoredMatrix<float>;
+template class StoredMatrix<double>;
+
+}  // namespace aloni::tasks
