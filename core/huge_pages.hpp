@@ -12,5 +12,9 @@ inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 /// The system may decline: the memory then has small pages.
 /// Not collective.
 void use_huge_pages(void* memory, std::size_t bytes);
+/// Moves written memory to huge pages at once; shared memory too, for which the setting of the system is often "never".
+/// Needs Linux 6.1 or later; otherwise, or if the system has no free huge pages, the memory keeps its pages. Copies the
+/// memory once. Not collective.
+void collapse_into_huge_pages(void* memory, std::size_t bytes);
 
 }  // namespace aloni

@@ -20,9 +20,10 @@ namespace aloni::tools {
 namespace {
 
 std::vector<double> inverse_by_tasks(const std::vector<double>& matrix, Index order, int workers) {
-  const views::TileDistribution tiles(order, order, tasks::suggested_tile(order, workers));
-  tasks::TileMatrix<double> a(tiles, tasks::TilePart::lower), x(tiles);
-  a.copy_from(matrix.data(), order);  // symmetric: rows are columns
+  const views::TileShape tile = tasks::suggested_tile(order, workers);
+  tasks::TileMatrix<double> a(views::TileDistribution(order, order, tile), tasks::TilePart::lower);
+  tasks::TileMatrix<double> x(views::TileDistribution(order, order, tile.columns));  // as solve() wants them
+  a.copy_from(matrix.data(), order);                                                 // symmetric: rows are columns
   tasks::cholesky(a, {.workers = workers});
   x.fill([](Index i, Index j) { return i == j ? 1.0 : 0.0; });
   tasks::solve(tasks::Factors::cholesky, a, x, {.workers = workers});

@@ -62,8 +62,9 @@ TileGrid grid_by_speed(std::span<const double> speeds) {
     }
   }
   if (best.empty())
-    throw InvalidArgument(operation, "speeds", "ranks over 31 times as fast as others",
-                          "speeds of which each makes at least one of 32 tile columns; leave the slowest ranks out");
+    throw InvalidArgument(operation, "speeds",
+                          std::to_string(*std::ranges::min_element(speeds)) + " of " + std::to_string(all) + " in all",
+                          "each speed to be worth one of 32 tile columns; leave the slowest ranks out");
   if (best.size() == ranks) best.clear();  // one column for each rank
   return {1, static_cast<int>(ranks), std::move(best)};
 }

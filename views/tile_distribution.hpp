@@ -75,7 +75,7 @@ TileGrid squarest_grid(int ranks);
 /// them. Each rank has a column in it.
 /// Source: Boulet, Dongarra, Rastello, Robert and Vivien, "Algorithmic issues on heterogeneous computing platforms",
 /// Parallel Processing Letters 9 (1999): the next column goes to the rank that would end it first.
-/// @pre 1 to 32 speeds, in any unit, finite and above 0. Throws InvalidArgument.
+/// @pre 1 to 32 speeds, in any unit, finite and above 0; each about 1/32 of their sum or more. Throws InvalidArgument.
 TileGrid grid_by_speed(std::span<const double> speeds);
 
 class TileDistribution {

@@ -41,9 +41,30 @@ std::string reason() { return std::generic_category().message(errno); }
   throw CommunicationError("aloni::comm::SharedSegment", what, value + ": " + reason(), expectation);
 }
 
+/// An address for a mapping. From a huge page on it begins with one, as segments do within the file: only then can huge
+/// pages of the file be mapped. Null if the system refuses.
+void* reserve(std::size_t bytes) {
+  const std::size_t spare = bytes >= huge_page ? huge_page : 0;
+  void* const p = mmap(nullptr, bytes + spare, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED || spare == 0) return p == MAP_FAILED ? nullptr : p;
+  auto* const begin = static_cast<std::byte*>(p);
+  const std::size_t before = (huge_page - reinterpret_cast<std::uintptr_t>(p) % huge_page) % huge_page;
+  const std::size_t used = round_up(bytes, page);
+  if (before > 0) munmap(begin, before);
+  if (const std::size_t end = round_up(bytes + spare, page); before + used < end)
+    munmap(begin + before + used, end - before - used);
+  return begin + before;
+}
+
 std::byte* map(int descriptor, std::size_t begin, std::size_t bytes) {
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, static_cast<off_t>(begin));
-  if (p == MAP_FAILED) return nullptr;
+  void* const place = reserve(bytes);
+  if (!place) return nullptr;
+  void* const p =
+      mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, static_cast<off_t>(begin));
+  if (p == MAP_FAILED) {
+    munmap(place, bytes);
+    return nullptr;
+  }
   // Works if the system allows huge pages for shared memory: shmem_enabled "advise" or "within_size".
   use_huge_pages(p, bytes);
   // A child of this process is no rank: it must not write this memory, nor keep it after the end of this process.

@@ -76,6 +76,8 @@ def trial(kind, chance):
 
 
 def main():
+    if not os.path.exists(program):  # with --enable-recovery the launcher would wait for ever
+        sys.exit(f"{program} does not exist: build it first")
     seed = int(os.environ.get("ALONI_SEED", random.randrange(1 << 30)))
     print("seed", seed, flush=True)
     chance = random.Random(seed)

@@ -146,6 +146,15 @@ TEST_F(RankFactorisations, TallTilesHaveTheBitsOfOneRank) {
   check_cholesky<double>(203, {24, 12}, 5, squarest_grid(size));
 }
 
+TEST_F(RankFactorisations, SharesBySpeedHaveTheBitsOfOneRank) {
+  std::vector<double> speeds;
+  for (int r = 0; r < size; ++r) speeds.push_back(1 + r % 3);
+  const TileGrid grid = aloni::views::grid_by_speed(speeds);
+  ASSERT_EQ(grid.column_cycle.empty(), size == 1);
+  check<double>(203, 12, 6, grid);
+  check_cholesky<float>(203, {24, 12}, 7, grid);
+}
+
 /// In a row and in a column of ranks, a tile has up to size - 1 readers: the largest broadcast trees.
 TEST_F(RankFactorisations, ATileMayHaveAllRanksAsReaders) {
   for (const TileGrid& grid : {TileGrid{1, size}, TileGrid{size, 1}}) check<double>(20 * size, 10, 2, grid);
@@ -177,6 +186,20 @@ TEST_F(RankFactorisations, RanksOfANodeReadTilesInPlace) {
       EXPECT_EQ(report.bytes_in_place, report.tiles.copies * tile * tile * sizeof(double));
     }
   }
+}
+
+/// Of 4 MiB per rank: on huge pages where the system has them.
+TEST_F(RankFactorisations, LargeMatricesInSharedMemoryBeginWithZerosAndKeepTheirElements) {
+  const TileDistribution d(1024, 512 * size, 512, {1, size});
+  TileMatrix<double> a(comm, d);
+  for (const Tile& t : d.tiles_of(rank)) EXPECT_EQ(std::count(a.tile(t), a.tile(t) + 512 * 512, 0.0), 512 * 512);
+  a.fill([](Index i, Index j) { return 10'000 * i + j; });
+  comm.barrier();
+  for (const Tile& t : d.tiles_of(rank))
+    for (Index j = 0; j < 512; ++j)
+      for (Index i = 0; i < 512; ++i)
+        ASSERT_EQ(a.tile(t)[j * 512 + i],
+                  static_cast<double>(10'000 * (d.first_row(t.row) + i) + d.first_column(t.column) + j));
 }
 
 TEST_F(RankFactorisations, PrivateTilesOfTwoRanksAreCopied) {

@@ -28,7 +28,8 @@ TEST(TaskFactorSolver, GivesTheInversesOfTheSerialSolverInAnyNumberOfThreads) {
   for (const int workers : {1, 2}) {
     const nn::FactorSolver solve = task_factor_solver(workers), again = task_factor_solver(workers);
     std::vector<std::pair<std::size_t, std::future<std::vector<double>>>> inverses;
-    for (const std::size_t n : {1, 5, 64, 65, 200}) inverses.emplace_back(n, solve(factor(n), static_cast<Index>(n)));
+    for (const std::size_t n : {1, 5, 64, 65, 200, 401})
+      inverses.emplace_back(n, solve(factor(n), static_cast<Index>(n)));
     for (auto& [n, future] : inverses) {
       const std::vector<double> inverse = future.get();
       const std::vector<double> expected = nn::serial_factor_solver()(factor(n), static_cast<Index>(n)).get();

@@ -26,7 +26,8 @@ class SimulateFactorisation(unittest.TestCase):
 
     def test_predicts_many_ranks_where_mpi_cannot_start(self):
         text, result = self.simulate("--machine", "x86_server", "--n", "16384", "--tile", "512", "--tall", "1",
-                                     "--ranks", "1,4,64", "--workers", "2", env=WITHOUT_MPI)
+                                     "--ranks", "1,4,64",
+                                     "--workers", "2", env=WITHOUT_MPI)
         self.assertIn("Cholesky of 16384 rows", text)
         one, four, many = result["cases"]
         self.assertEqual(one["tasks"], 32 * 33 * 34 // 6)
@@ -61,7 +62,8 @@ class SimulateFactorisation(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = pathlib.Path(folder, "trace.json")
             self.simulate("--machine", "x86_server", "--n", "800", "--tile", "100", "--tall", "1",
-                          "--ranks", "4", "--workers", "2", "--trace", str(path))
+                          "--ranks", "4", "--workers", "2",
+                          "--trace", str(path))
             slices = [e for e in json.loads(path.read_text())["traceEvents"] if e["ph"] == "X"]
             self.assertEqual(len(slices), 8 * 9 * 10 // 6)
             self.assertEqual({e["pid"] for e in slices}, {0, 1, 2, 3})
@@ -85,7 +87,8 @@ class SimulateFactorisation(unittest.TestCase):
     def test_refuses_what_it_cannot_serve(self):
         machine = ["--machine", "lassen", "--n", "4096"]
         for words in (["--ranks", "0"], ["--ranks", "1,"], ["--workers", "0"], ["--tall", "-1"], ["--tile", "1"],
-                      ["--precision", "half"], ["--algorithm", "qr"], ["--n", "0"], ["--trace", ""]):
+                      ["--precision", "half"],
+                      ["--algorithm", "qr"], ["--n", "0"], ["--trace", ""]):
             self.refused(USAGE, words[:1], *machine, *words)
         self.refused(USAGE, ["--trace"], *machine, "--trace", "a.json", "--ranks", "1,2")
         self.refused(USAGE, ["--trace", "larger tiles"], *machine, "--tile", "8", "--trace", "a.json")

@@ -136,6 +136,7 @@ TEST(TileDistribution, GivesFasterRanksMoreTileColumns) {
   EXPECT_THROW(cycle_of({1, 0}), InvalidArgument);
   EXPECT_THROW(cycle_of({1, std::numeric_limits<double>::quiet_NaN()}), InvalidArgument);
   EXPECT_THROW(cycle_of({100, 1}), InvalidArgument);
+  EXPECT_EQ(cycle_of({31, 1}).size(), 32U);
   EXPECT_THROW(cycle_of(std::vector<double>(33, 1)), InvalidArgument);
 }
 
