@@ -184,17 +184,16 @@ TaskGraph cholesky_graph(Index columns, Index width, Index height) {
 
 views::TileShape suggested_tile(Index n, int workers) {
   check_sizes(n, workers);
-  constexpr Index step = 64;
+  constexpr Index step = 32, most = 13 * step, more = 8;
   const Index least_columns = std::max<Index>(16, 4 * Index{workers});
-  return suggested_tile(n, workers, std::clamp(ceil_div(ceil_div(n, least_columns), step) * step, step, 6 * step));
+  return suggested_tile(n, workers, std::clamp(n / least_columns / step * step, step, most) + more);
 }
 
 views::TileShape suggested_tile(Index n, int workers, Index columns) {
   check_sizes(n, workers);
   if (columns < 1)
     throw InvalidArgument("aloni::tasks::suggested_tile", "columns", std::to_string(columns), "at least 1");
-  const Index least_rows = std::max<Index>(4, 2 * Index{workers});
-  return {columns * std::clamp<Index>(n / columns / least_rows, 1, 4), columns};
+  return {columns * std::clamp<Index>(2 * n / columns / (2 * Index{workers} + 1), 1, 6), columns};
 }
 
 namespace {

@@ -4,6 +4,7 @@
 //   StrategyArgument strategy{FewerBlocks::refused};
 //   strategy.add_options(command);                         // then: app.parse(…), strategy.check()
 //   const nn::Strategy splits = strategy.read(1024);       // --strategy h4w2 --complete n: n128h4w2
+#include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/nn/strategy.hpp>
 

@@ -253,12 +253,12 @@ TEST(TileMatrix, KeepsLowerTilesOrTheTilesOfARankOnly) {
 }
 
 TEST(SuggestedTile, GivesEachWorkerTilesToTheEnd) {
-  EXPECT_EQ(suggested_tile(2048, 2), TileShape(512, 128));
-  EXPECT_EQ(suggested_tile(4096, 1), TileShape(1024, 256));
-  EXPECT_EQ(suggested_tile(100'000, 4), TileShape(1536, 384));
-  EXPECT_EQ(suggested_tile(8192, 8), TileShape(512, 256));
-  EXPECT_EQ(suggested_tile(100, 2), TileShape(64));
-  EXPECT_EQ(suggested_tile(4096, 2, 100), TileShape(400, 100));
+  EXPECT_EQ(suggested_tile(2048, 2), TileShape(816, 136));
+  EXPECT_EQ(suggested_tile(4096, 1), TileShape(1584, 264));
+  EXPECT_EQ(suggested_tile(100'000, 4), TileShape(2544, 424));
+  EXPECT_EQ(suggested_tile(8192, 8), TileShape(792, 264));
+  EXPECT_EQ(suggested_tile(100, 2), TileShape(40));
+  EXPECT_EQ(suggested_tile(4096, 2, 100), TileShape(600, 100));
   EXPECT_EQ(suggested_tile(4096, 64, 100), TileShape(100));
   EXPECT_THROW(suggested_tile(0, 2), InvalidArgument);
   EXPECT_THROW(suggested_tile(100, 0), InvalidArgument);
