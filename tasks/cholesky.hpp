@@ -68,10 +68,10 @@ class CholeskyRule final : public TaskRule {
 /// The same tasks as a graph, in the order of the serial algorithm. @pre as for CholeskyRule
 TaskGraph cholesky_graph(Index columns, Index width, Index height = 1);
 
-/// The tiles with which cholesky() runs fast: 40 to 424 columns, and up to six times as many rows. About 16 tile columns,
-/// and 4 for each worker, give all workers work until shortly before the end; so do more tile rows than workers. Kernels
-/// on larger tiles are nearer to the speed of the matrix product. A multiple of 32 and 8 more: with a multiple of 32, the
-/// columns of a tile would share few sets of the cache (docs/experiments/cholesky.md).
+/// The tiles with which cholesky() runs fast: 40 to 424 columns, and up to six times as many rows. About 16 tile
+/// columns, and 4 for each worker, give all workers work until shortly before the end; so do more tile rows than
+/// workers. Kernels on larger tiles are nearer to the speed of the matrix product. The columns are 8 more than a
+/// multiple of 32: those of a tile with a multiple of 32 share few sets of the cache (docs/experiments/cholesky.md).
 /// `workers`: of all ranks. @pre n, workers ≥ 1. Throws InvalidArgument.
 views::TileShape suggested_tile(Index n, int workers);
 /// The same with tiles of so many columns. @pre columns ≥ 1, too
