@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -100,7 +101,7 @@ TEST(PlanSummary, HasTheSameFiguresAsItsText) {
   const PlanSummary s = summarise(r);
   const std::string text = to_text(r, s);
   EXPECT_THAT(text, HasSubstr("lenet5, 61706 parameters, float, 4 ranks on 2 nodes, strategy "));
-  EXPECT_THAT(text, HasSubstr("64x14x14x1   64x16x16x1"));
+  EXPECT_THAT(text, HasSubstr("convolution  h2w2  64x14x14x1  16x16 "));
   EXPECT_THAT(text, HasSubstr("in " + std::to_string(s.messages) + " messages"));
   EXPECT_THAT(text, HasSubstr("at \"" + s.peak_node + "\""));
   const auto json = nlohmann::json::parse(to_json(r, s));
@@ -112,6 +113,25 @@ TEST(PlanSummary, HasTheSameFiguresAsItsText) {
   EXPECT_EQ(json["separate_bytes_per_rank"], s.memory.separate);
   EXPECT_EQ(json["bytes_sent"], s.bytes_sent);
   EXPECT_EQ(json["messages"], s.messages);
+}
+
+/// Names of layers tell the operation, so its column is the first to go.
+TEST(PlanSummary, FitsATerminalOf100Columns) {
+  PlanRequest r = request("h2w2", 4, 2);
+  const auto longest = [&] {
+    std::istringstream text(to_text(r, summarise(r)));
+    std::size_t most = 0;
+    for (std::string line; std::getline(text, line);) most = std::max(most, line.size());
+    return most;
+  };
+  EXPECT_LE(longest(), 100u);
+  for (auto& layer : r.network.layers) {
+    layer.name += ".of_block12";
+    for (std::string& input : layer.inputs)
+      if (input != "input") input += ".of_block12";
+  }
+  EXPECT_LE(longest(), 100u);
+  EXPECT_THAT(to_text(r, summarise(r)), testing::Not(HasSubstr("convolution")));
 }
 
 /// The representatives have the largest numbers of all ranks.
