@@ -120,15 +120,18 @@ TEST(PlanSummary, FitsATerminalOf100Columns) {
   PlanRequest r = request("h2w2", 4, 2);
   const auto longest = [&] {
     std::istringstream text(to_text(r, summarise(r)));
+    std::string heading;
+    std::getline(text, heading);
+    std::getline(text, heading);  // empty
     std::size_t most = 0;
-    for (std::string line; std::getline(text, line);) most = std::max(most, line.size());
+    for (std::string line; std::getline(text, line) && !line.empty();) most = std::max(most, line.size());
     return most;
   };
   EXPECT_LE(longest(), 100u);
   for (auto& layer : r.network.layers) {
-    layer.name += ".of_block12";
+    layer.name += ".of_a_block_12";
     for (std::string& input : layer.inputs)
-      if (input != "input") input += ".of_block12";
+      if (input != "input") input += ".of_a_block_12";
   }
   EXPECT_LE(longest(), 100u);
   EXPECT_THAT(to_text(r, summarise(r)), testing::Not(HasSubstr("convolution")));
