@@ -58,7 +58,7 @@ double most_copies(const model::SimulatedTasks& result) {
   return std::ranges::max_element(result.ranks, {}, &model::SimulatedTasks::Rank::most_copies)->most_copies;
 }
 
-std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+std::string efficiency_text(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 }  // namespace
 
@@ -170,7 +170,7 @@ std::string SimulateFactorisationCommand::to_text(const model::Machine& machine,
     const auto tiles = r.tiles();
     rows.push_back({std::to_string(c.ranks), to_string(c.tile), number_text(static_cast<double>(r.tasks)),
                     seconds_text(r.seconds), fmt::format("{:.4g}", 1e-9 * c.flops / r.seconds),
-                    percent(r.parallel_efficiency()), percent(idle_of(r).most),
+                    efficiency_text(r.parallel_efficiency()), efficiency_text(idle_of(r).most),
                     bytes_text(static_cast<Index>(r.bytes_sent())),
                     number_text(static_cast<double>(tiles.payloads + tiles.requests + tiles.forwarded)),
                     seconds_text(r.critical_path)});
