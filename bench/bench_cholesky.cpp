@@ -145,7 +145,7 @@ struct Factorisation {
         throw std::runtime_error("bench_cholesky: the slowdown of BLAS has no effect; link aloni as static libraries");
       const TileDistribution& d = matrix.distribution();
       for (const views::Tile& t : d.tiles_of(comm.rank())) {
-        const auto bytes = static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(double);
+        const auto bytes = static_cast<std::size_t>(d.elements(t)) * sizeof(double);
         if (matrix.has(t) && std::memcmp(factor.tile(t), expected.tile(t), bytes) != 0)
           throw std::runtime_error("bench_cholesky: tile " + to_string(t) + " has other bits than by tasks::cholesky");
       }

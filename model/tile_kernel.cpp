@@ -196,7 +196,7 @@ TasksOnRanks factorisation_on(const views::TileDistribution& tiles, nn::ElementT
   TasksOnRanks run{.ranks = tiles.ranks(), .workers = workers};
   run.owner = [tiles](const tasks::TileId& id) { return tiles.owner(id.tile()); };
   run.bytes = [tiles, type](const tasks::TileId& id) {
-    return element_bytes(type) * static_cast<double>(tiles.height(id.row) * tiles.width(id.column));
+    return element_bytes(type) * static_cast<double>(tiles.elements(id.tile()));
   };
   // Few shapes, many tasks: each shape is priced once. Its name is the key.
   struct Shape {

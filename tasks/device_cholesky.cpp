@@ -59,7 +59,7 @@ class DeviceTiles {
   }
   std::size_t bytes_of(const views::Tile& t) const {
     const views::TileDistribution& d = host_.distribution();
-    return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
+    return static_cast<std::size_t>(d.elements(t)) * sizeof(T);
   }
   template <class F>
   void for_each_tile(const F& f) {

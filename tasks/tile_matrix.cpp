@@ -5,7 +5,6 @@
 #include <aloni/core/huge_pages.hpp>
 
 #include <algorithm>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -33,21 +32,11 @@ TileMatrix<T>::TileMatrix(const comm::Communicator& comm, const views::TileDistr
 template <class T>
 TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,
                           std::shared_ptr<std::pmr::memory_resource> shared)
-    : distribution_(distribution), part_(part), rank_(rank) {
-  constexpr const char* operation = "aloni::tasks::TileMatrix";
-  if (rank < 0 || rank >= distribution.ranks())
-    throw InvalidArgument(operation, "rank", std::to_string(rank),
-                          "from 0 to " + std::to_string(distribution.ranks() - 1));
-  const views::TileShape& tile = distribution.tile();
-  if (std::max(tile.rows, tile.columns) > std::numeric_limits<int>::max())
-    throw InvalidArgument(operation, "tile", to_string(tile), "less than 2^31 rows and columns: BLAS counts in int");
-  if (part == TilePart::lower && distribution.rows() != distribution.columns())
-    throw InvalidArgument(operation, "distribution", to_string(distribution),
-                          "as many rows as columns, if only lower tiles have memory");
+    : OwnedTiles("aloni::tasks::TileMatrix", distribution, part, rank, "have memory") {
   const Index per_line = static_cast<Index>(alignment / sizeof(T));
   for (const views::Tile& t : distribution.tiles_of(rank)) {
     offsets_.push_back(elements_);
-    if (has(t)) elements_ += ceil_div(distribution.height(t.row) * distribution.width(t.column), per_line) * per_line;
+    if (has(t)) elements_ += ceil_div(distribution.elements(t), per_line) * per_line;
   }
   const auto size = static_cast<std::size_t>(bytes());
   const bool huge = size >= 2 * huge_page_bytes, is_shared = shared != nullptr;
@@ -61,7 +50,7 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
 
 template <class T>
 void TileMatrix<T>::copy_from(const T* matrix, Index stride) {
-  for_each_tile([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
+  for_each_block([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
     for (Index j = 0; j < columns; ++j)
       std::copy_n(matrix + (first_column + j) * stride + first_row, rows, tile(t) + j * rows);
   });
@@ -69,15 +58,13 @@ void TileMatrix<T>::copy_from(const T* matrix, Index stride) {
 
 template <class T>
 void TileMatrix<T>::copy_from(const TileMatrix& other) {
-  if (other.distribution_ != distribution_ || other.part_ != part_ || other.rank_ != rank_)
-    throw InvalidArgument("aloni::tasks::TileMatrix::copy_from", "other", to_string(other.distribution_),
-                          "the tiles of this matrix, " + to_string(distribution_) + ", on the same rank");
+  check_equal("aloni::tasks::TileMatrix::copy_from", "other", other);
   std::copy_n(other.data_.get(), elements_, data_.get());
 }
 
 template <class T>
 void TileMatrix<T>::copy_to(T* matrix, Index stride) const {
-  for_each_tile([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
+  for_each_block([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
     for (Index j = 0; j < columns; ++j)
       std::copy_n(tile(t) + j * rows, rows, matrix + (first_column + j) * stride + first_row);
   });

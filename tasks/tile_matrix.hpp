@@ -11,7 +11,7 @@
 // The second matrix lies in memory that the ranks of a node share. They read each other's tiles there, without a copy.
 //
 // Instantiated for float and double.
-#include <aloni/views/tile_distribution.hpp>
+#include <aloni/tasks/owned_tiles.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -25,14 +25,8 @@ class Communicator;
 
 namespace aloni::tasks {
 
-/// The tiles that have memory.
-enum class TilePart {
-  whole,
-  lower  ///< those with elements on or below the diagonal: all that a symmetric matrix needs
-};
-
 template <class T>
-class TileMatrix {
+class TileMatrix : public OwnedTiles {
  public:
   /// All elements are 0. `rank`: whose tiles to keep.
   /// @pre 0 ≤ rank < distribution.ranks(); rows and columns of a tile < 2^31, since BLAS counts in int
@@ -45,14 +39,6 @@ class TileMatrix {
   TileMatrix(const comm::Communicator& comm, const views::TileDistribution& distribution,
              TilePart part = TilePart::whole);
 
-  const views::TileDistribution& distribution() const { return distribution_; }
-  TilePart part() const { return part_; }
-  int rank() const { return rank_; }
-  /// Whether the tile has memory here.
-  bool has(const views::Tile& t) const {
-    return distribution_.contains(t) && distribution_.owner(t) == rank_ &&
-           (part_ == TilePart::whole || distribution_.is_lower(t));
-  }
   /// The elements of a tile: (i, j) is tile(t)[j * height + i], where height is distribution().height(t.row).
   /// @pre has(t)
   T* tile(const views::Tile& t) { return data_.get() + offset(t); }
@@ -63,7 +49,7 @@ class TileMatrix {
   /// Sets each element that has memory to f(row, column), counted in the whole matrix.
   template <class F>
   void fill(F&& f) {
-    for_each_tile([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
+    for_each_block([&](const views::Tile& t, Index first_row, Index first_column, Index rows, Index columns) {
       T* const elements = tile(t);
       for (Index j = 0; j < columns; ++j)
         for (Index i = 0; i < rows; ++i) elements[j * rows + i] = static_cast<T>(f(first_row + i, first_column + j));
@@ -93,18 +79,16 @@ class TileMatrix {
   TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,
              std::shared_ptr<std::pmr::memory_resource> shared);
 
-  Index offset(const views::Tile& t) const { return offsets_[static_cast<std::size_t>(distribution_.position(t))]; }
+  Index offset(const views::Tile& t) const { return offsets_[static_cast<std::size_t>(distribution().position(t))]; }
   /// f(tile, first row, first column, rows, columns) for each tile with memory.
   template <class F>
-  void for_each_tile(F&& f) const {
-    const views::TileDistribution& d = distribution_;
-    for (const views::Tile& t : d.tiles_of(rank_))
-      if (has(t)) f(t, d.first_row(t.row), d.first_column(t.column), d.height(t.row), d.width(t.column));
+  void for_each_block(F&& f) const {
+    const views::TileDistribution& d = distribution();
+    for_each_tile([&](const views::Tile& t) {
+      f(t, d.first_row(t.row), d.first_column(t.column), d.height(t.row), d.width(t.column));
+    });
   }
 
-  views::TileDistribution distribution_;
-  TilePart part_;
-  int rank_;
   std::vector<Index> offsets_;  ///< by TileDistribution::position
   Index elements_ = 0;
   std::unique_ptr<T, Free> data_;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <thread>
 
 namespace aloni::tasks {
@@ -102,50 +101,25 @@ void FileTileStore::read(const TileId& tile, std::span<std::byte> bytes) {
 
 template <class T>
 StoredMatrix<T>::StoredMatrix(const views::TileDistribution& distribution, TilePart part, TileStore& store, int rank)
-    : distribution_(distribution), part_(part), rank_(rank), store_(&store) {
-  constexpr const char* operation = "aloni::tasks::StoredMatrix";
-  if (rank < 0 || rank >= distribution.ranks())
-    throw InvalidArgument(operation, "rank", std::to_string(rank),
-                          "from 0 to " + std::to_string(distribution.ranks() - 1));
-  const views::TileShape& tile = distribution.tile();
-  if (std::max(tile.rows, tile.columns) > std::numeric_limits<int>::max())
-    throw InvalidArgument(operation, "tile", to_string(tile), "less than 2^31 rows and columns: BLAS counts in int");
-  if (part == TilePart::lower && distribution.rows() != distribution.columns())
-    throw InvalidArgument(operation, "distribution", to_string(distribution),
-                          "as many rows as columns, if only lower tiles are stored");
-}
+    : OwnedTiles("aloni::tasks::StoredMatrix", distribution, part, rank, "are stored"), store_(&store) {}
 
 template <class T>
 Index StoredMatrix<T>::bytes() const {
-  Index elements = 0;
-  for (const views::Tile& t : distribution_.tiles_of(rank_))
-    if (has(t)) elements += distribution_.height(t.row) * distribution_.width(t.column);
-  return elements * static_cast<Index>(sizeof(T));
-}
-
-template <class T>
-void StoredMatrix<T>::check_equal(const char* operation, const TileMatrix<T>& a) const {
-  if (a.distribution() != distribution_ || a.part() != part_ || a.rank() != rank_)
-    throw InvalidArgument(operation, "a", to_string(a.distribution()),
-                          "the tiles of this matrix, " + to_string(distribution_) + ", on the same rank");
+  Index all = 0;
+  for_each_tile([&](const views::Tile& t) { all += distribution().elements(t); });
+  return all * static_cast<Index>(sizeof(T));
 }
 
 template <class T>
 void StoredMatrix<T>::copy_from(const TileMatrix<T>& a) {
-  check_equal("aloni::tasks::StoredMatrix::copy_from", a);
-  for (const views::Tile& t : distribution_.tiles_of(rank_))
-    if (has(t))
-      write(t, std::span(a.tile(t),
-                         static_cast<std::size_t>(distribution_.height(t.row) * distribution_.width(t.column))));
+  check_equal("aloni::tasks::StoredMatrix::copy_from", "a", a);
+  for_each_tile([&](const views::Tile& t) { write(t, std::span(a.tile(t), elements(t))); });
 }
 
 template <class T>
 void StoredMatrix<T>::copy_to(TileMatrix<T>& a) const {
-  check_equal("aloni::tasks::StoredMatrix::copy_to", a);
-  for (const views::Tile& t : distribution_.tiles_of(rank_))
-    if (has(t))
-      read(t,
-           std::span(a.tile(t), static_cast<std::size_t>(distribution_.height(t.row) * distribution_.width(t.column))));
+  check_equal("aloni::tasks::StoredMatrix::copy_to", "a", a);
+  for_each_tile([&](const views::Tile& t) { read(t, std::span(a.tile(t), elements(t))); });
 }
 
 template class StoredMatrix<float>;

@@ -83,20 +83,13 @@ class FileTileStore final : public TileStore {
 
 /// The tiles of a matrix that this rank owns, in a store. As TileMatrix; a tile is one piece, column-major.
 template <class T>
-class StoredMatrix {
+class StoredMatrix : public OwnedTiles {
  public:
   /// Tiles have no contents before they are written. `store` outlives the object, and serves this matrix only.
   /// @pre as for TileMatrix. Throws InvalidArgument. Not collective.
   StoredMatrix(const views::TileDistribution& distribution, TilePart part, TileStore& store, int rank = 0);
 
-  const views::TileDistribution& distribution() const { return distribution_; }
-  TilePart part() const { return part_; }
-  int rank() const { return rank_; }
   TileStore& store() const { return *store_; }
-  bool has(const views::Tile& t) const {
-    return distribution_.contains(t) && distribution_.owner(t) == rank_ &&
-           (part_ == TilePart::whole || distribution_.is_lower(t));
-  }
   /// Bytes of all tiles of this rank.
   Index bytes() const;
 
@@ -108,16 +101,15 @@ class StoredMatrix {
   /// Sets each element of a tile of this rank to f(row, column), counted in the whole matrix. One tile is in memory.
   template <class F>
   void fill(F&& f) {
-    const views::TileDistribution& d = distribution_;
+    const views::TileDistribution& d = distribution();
     std::vector<T> elements;
-    for (const views::Tile& t : d.tiles_of(rank_)) {
-      if (!has(t)) continue;
+    for_each_tile([&](const views::Tile& t) {
       elements.clear();
       for (Index j = 0; j < d.width(t.column); ++j)
         for (Index i = 0; i < d.height(t.row); ++i)
           elements.push_back(static_cast<T>(f(d.first_row(t.row) + i, d.first_column(t.column) + j)));
       write(t, elements);
-    }
+    });
   }
   /// Copies all tiles. @pre equal distribution, part and rank. Throws InvalidArgument, and as TileStore.
   void copy_from(const TileMatrix<T>& a);
@@ -127,11 +119,8 @@ class StoredMatrix {
   static TileId id(const views::Tile& t) {
     return {0, static_cast<std::int32_t>(t.row), static_cast<std::int32_t>(t.column)};
   }
-  void check_equal(const char* operation, const TileMatrix<T>& a) const;
+  std::size_t elements(const views::Tile& t) const { return static_cast<std::size_t>(distribution().elements(t)); }
 
-  views::TileDistribution distribution_;
-  TilePart part_;
-  int rank_;
   TileStore* store_;
 };
 

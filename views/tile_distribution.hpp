@@ -109,6 +109,8 @@ class TileDistribution {
   bool contains(const Tile& t) const {
     return t.row >= 0 && t.column >= 0 && t.row < tile_rows() && t.column < tile_columns();
   }
+  /// Elements of a tile. @pre contains(t)
+  Index elements(const Tile& t) const { return height(t.row) * width(t.column); }
   /// The tile row that has the diagonal of the first column of tile column j.
   Index diagonal_row(Index j) const { return first_column(j) / tile_.rows; }
   /// Whether the tile has elements on or below the diagonal. @pre contains(t)

@@ -78,9 +78,7 @@ BulkSynchronousCholesky<T>::BulkSynchronousCholesky(const comm::Communicator& co
 /// Opens the tiles of all other ranks. Returns on all ranks whether all of them could.
 template <class T>
 bool BulkSynchronousCholesky<T>::open_tiles() {
-  const auto bytes = [&](const Tile& t) {
-    return static_cast<std::size_t>(tiles_.height(t.row) * tiles_.width(t.column)) * sizeof(T);
-  };
+  const auto bytes = [&](const Tile& t) { return static_cast<std::size_t>(tiles_.elements(t)) * sizeof(T); };
   const auto lower_tiles_of = [&](int rank) {
     std::vector<Tile> tiles = tiles_.tiles_of(rank);
     std::erase_if(tiles, [&](const Tile& t) { return !tiles_.is_lower(t); });
@@ -187,7 +185,7 @@ void BulkSynchronousCholesky<T>::broadcast_panel(Index k) {
   }
   std::vector<comm::Request> requests;
   const auto broadcast = [&](const comm::Communicator& ranks, Index i, int root) {
-    const auto elements = static_cast<std::size_t>(tiles_.height(i) * tiles_.width(k));
+    const auto elements = static_cast<std::size_t>(tiles_.elements({i, k}));
     requests.push_back(ranks.start(comm::Broadcast{std::span(panel_tile(i, k), elements), root}));
   };
   // Whether a column j > k whose diagonal lies in tile rows `from` to i belongs to grid columns that `belongs` accepts.

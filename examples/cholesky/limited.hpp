@@ -31,7 +31,7 @@ void solve_stored(const aloni::comm::Communicator& comm, const aloni::tasks::Sto
   const aloni::views::TileDistribution& d = factor.distribution();
   std::vector<T> tile;
   const auto read = [&](Index i, Index j) {
-    tile.resize(static_cast<std::size_t>(d.height(i) * d.width(j)));
+    tile.resize(static_cast<std::size_t>(d.elements({i, j})));
     const int owner = d.owner({i, j});
     if (owner == comm.rank()) factor.read({i, j}, std::span(tile));
     if (comm.size() > 1) comm.run(aloni::comm::Broadcast{std::span(tile), owner});

@@ -55,6 +55,19 @@ RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, co
       operation, rule, [&](const Task& task, int) { run_task(task, read, write); }, options);
 }
 
+/// The body of a run with a limit of memory, whose run.data(tile) has the elements. All arguments outlive it.
+template <class T, class Run, class F>
+Runtime::Body on_slots(const views::TileDistribution& d, const Run& run, const F& run_task) {
+  return [&d, &run, &run_task](const Task& task, int) {
+    const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
+      const int rows = static_cast<int>(d.height(i));
+      return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
+    };
+    const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
+    run_task(task, read, write);
+  };
+}
+
 /// The same for tiles in a store, within a limit of memory. Not collective.
 template <class Rule, class T, class F>
 LimitedReport factorise(const char* operation, StoredMatrix<T>& a, TilePart needed, const MemoryLimit& limit,
@@ -65,16 +78,9 @@ LimitedReport factorise(const char* operation, StoredMatrix<T>& a, TilePart need
   check_part(operation, a, needed);
   check_options(operation, options);
   const Rule rule(d);
-  const auto bytes = [&](const TileId& t) {
-    return d.height(t.row) * d.width(t.column) * static_cast<Index>(sizeof(T));
-  };
+  const auto bytes = [&](const TileId& t) { return d.elements(t.tile()) * static_cast<Index>(sizeof(T)); };
   LimitedRun run(operation, rule, bytes, a.store(), limit, options.workers);
-  const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
-    const int rows = static_cast<int>(d.height(i));
-    return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
-  };
-  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
-  run.prepare([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
+  run.prepare(on_slots<T>(d, run, run_task), with_one_blas_thread(options));
   return run.run();
 }
 
@@ -105,19 +111,12 @@ LimitedReport factorise(const char* operation, const comm::Communicator& comm, S
     return Rule(d);
   });
   const auto owner = [&](const TileId& t) { return d.owner(t.tile()); };
-  const auto bytes = [&](const TileId& t) {
-    return static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
-  };
+  const auto bytes = [&](const TileId& t) { return static_cast<std::size_t>(d.elements(t.tile())) * sizeof(T); };
   limit.block = agreed_block(
       operation, comm, rule, [&](const TileId& t) { return owner(t) == comm.rank(); },
       [&](const TileId& t) { return static_cast<Index>(bytes(t)); }, limit, options.workers);
   RankRun run(operation, comm, rule, owner, bytes, a.store(), limit, options.workers);
-  const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
-    const int rows = static_cast<int>(d.height(i));
-    return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
-  };
-  const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
-  run.start([&](const Task& task, int) { run_task(task, read, write); }, with_one_blas_thread(options));
+  run.start(on_slots<T>(d, run, run_task), with_one_blas_thread(options));
   LimitedReport report = run.limited_report();
   report.requests = run.counts();
   return report;

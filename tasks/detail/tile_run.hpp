@@ -50,9 +50,7 @@ class TileRun {
  private:
   const TileMatrix<T>& matrix(const TileId& t) const { return *matrices_[static_cast<std::size_t>(t.matrix)]; }
   const views::TileDistribution& distribution(const TileId& t) const { return matrix(t).distribution(); }
-  std::size_t elements(const TileId& t) const {
-    return static_cast<std::size_t>(distribution(t).height(t.row) * distribution(t).width(t.column));
-  }
+  std::size_t elements(const TileId& t) const { return static_cast<std::size_t>(distribution(t).elements(t.tile())); }
 
   std::vector<const TileMatrix<T>*> matrices_;
   RankRun run_;

@@ -59,7 +59,7 @@ std::string different_tile(const tasks::TileMatrix<T>& a, const tasks::TileMatri
   const views::TileDistribution& d = a.distribution();
   for (const views::Tile& t : d.tiles_of(a.rank())) {
     if (!a.has(t)) continue;
-    const auto bytes = static_cast<std::size_t>(d.height(t.row) * d.width(t.column)) * sizeof(T);
+    const auto bytes = static_cast<std::size_t>(d.elements(t)) * sizeof(T);
     if (std::memcmp(a.tile(t), whole.tile(t), bytes) != 0) return "tile " + to_string(t) + " of " + to_string(d);
   }
   return {};

@@ -231,6 +231,15 @@ class RankTasks final : public TileMemory {
   TileMail mail_;
 };
 
+/// Of a rank that neither writes nor reads tiles.
+struct Nothing final : TileMemory {
+  std::span<std::byte> room(TileKey, std::size_t) override { return {}; }
+  void arrived(TileKey, std::span<const std::byte>) override {}
+  void free_copy(TileKey) override {}
+  void served(TileKey) override {}
+  void failed() override {}
+};
+
 class TileMails : public testing::Test {
  protected:
   Communicator comm = aloni::test::make_communicator();
@@ -335,13 +344,7 @@ TEST_F(TileMails, AFailedTaskEndsTheRunOnAllRanksWithItsText) {
 TEST_F(TileMails, TheFailureOfTheLowestRankIsThrownOnAllRanks) {
   for (int first = 0; first < size; ++first) {
     SCOPED_TRACE("ranks " + std::to_string(first) + " and above fail");
-    struct Nothing final : TileMemory {
-      std::span<std::byte> room(TileKey, std::size_t) override { return {}; }
-      void arrived(TileKey, std::span<const std::byte>) override {}
-      void free_copy(TileKey) override {}
-      void served(TileKey) override {}
-      void failed() override {}
-    } nothing;
+    Nothing nothing;
     TileMail mail(comm, nothing);
     const auto error = [](int r) {
       return aloni::FactorisationError("operation", "tile " + std::to_string(r), "pivot -1", "more");
@@ -363,13 +366,7 @@ TEST_F(TileMails, TheFailureOfTheLowestRankIsThrownOnAllRanks) {
 }
 
 TEST_F(TileMails, AWrongEventEndsTheRunOnAllRanks) {
-  struct Nothing final : TileMemory {
-    std::span<std::byte> room(TileKey, std::size_t) override { return {}; }
-    void arrived(TileKey, std::span<const std::byte>) override {}
-    void free_copy(TileKey) override {}
-    void served(TileKey) override {}
-    void failed() override {}
-  } nothing;
+  Nothing nothing;
   TileMail mail(comm, nothing);
   MPI_Barrier(MPI_COMM_WORLD);
   if (rank == 0) {
