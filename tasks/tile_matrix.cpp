@@ -39,13 +39,13 @@ TileMatrix<T>::TileMatrix(const views::TileDistribution& distribution, TilePart 
     if (has(t)) elements_ += ceil_div(distribution.elements(t), per_line) * per_line;
   }
   const auto size = static_cast<std::size_t>(bytes());
-  const bool huge = size >= 2 * huge_page_bytes, is_shared = shared != nullptr;
-  const std::size_t aligned = huge ? huge_page_bytes : alignment;
-  void* const memory = shared ? shared->allocate(size, aligned) : ::operator new (size, std::align_val_t{aligned});
-  if (huge && !shared) use_huge_pages(memory, size);  // SharedHeap does so itself
-  data_ = {static_cast<T*>(memory), Free{std::move(shared), size, aligned}};
+  const std::size_t aligned = array_alignment(size, alignment);
+  const bool is_shared = shared != nullptr;
+  if (!is_shared) shared = {std::shared_ptr<void>(), array_memory()};
+  void* const elements = shared->allocate(size, aligned);
+  data_ = {static_cast<T*>(elements), Free{std::move(shared), size, aligned}};
   std::fill_n(data_.get(), elements_, T(0));
-  if (huge && is_shared) collapse_into_huge_pages(data_.get(), size);
+  if (is_shared && aligned == huge_page_bytes) collapse_into_huge_pages(data_.get(), size);
 }
 
 template <class T>

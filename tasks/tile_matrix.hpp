@@ -16,7 +16,6 @@
 #include <cstddef>
 #include <memory>
 #include <memory_resource>
-#include <new>
 #include <vector>
 
 namespace aloni::comm {
@@ -67,13 +66,10 @@ class TileMatrix : public OwnedTiles {
  private:
   static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector
   struct Free {
-    std::shared_ptr<std::pmr::memory_resource> shared{};  ///< null: private memory
+    std::shared_ptr<std::pmr::memory_resource> memory{};
     std::size_t bytes = 0, alignment = TileMatrix::alignment;
 
-    void operator()(T* data) const {
-      if (shared) return shared->deallocate(data, bytes, alignment);
-      ::operator delete (data, std::align_val_t{alignment});
-    }
+    void operator()(T* data) const { memory->deallocate(data, bytes, alignment); }
   };
 
   TileMatrix(const views::TileDistribution& distribution, TilePart part, int rank,

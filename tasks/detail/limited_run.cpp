@@ -98,7 +98,7 @@ views::TileShape agreed_block(const std::string& operation, const comm::Communic
 LimitedRun::LimitedRun(const std::string& operation, const TaskRule& rule,
                        const std::function<Index(const TileId&)>& bytes, TileStore& store, const MemoryLimit& limit,
                        int workers, RankTiles ranks)
-    : start_(trace_now()), rule_(rule), store_(store), ranks_(std::move(ranks)), memory_(nullptr, Free{}) {
+    : start_(trace_now()), rule_(rule), store_(store), ranks_(std::move(ranks)) {
   const Plan plan = plan_slots(operation, rule, bytes, limit, workers, static_cast<bool>(ranks_.owns));
   slot_bytes_ = plan.slot_bytes;
   order_ = limit.block ? make_order(rule, *limit.block, ranks_.owns)
@@ -118,10 +118,9 @@ LimitedRun::~LimitedRun() = default;
 
 void LimitedRun::allocate(Index send_buffers) {
   const auto size = static_cast<std::size_t>((cache_->slots() + send_buffers) * slot_bytes_);
-  const bool huge = size >= 2 * huge_page_bytes;
-  const std::align_val_t aligned{huge ? huge_page_bytes : alignment};
-  memory_ = {static_cast<std::byte*>(::operator new(size, aligned)), Free{aligned}};
-  if (huge) use_huge_pages(memory_.get(), size);
+  const std::size_t aligned = array_alignment(size, alignment);
+  memory_ = {static_cast<std::byte*>(array_memory()->allocate(size, aligned)),
+             [size, aligned](std::byte* p) { array_memory()->deallocate(p, size, aligned); }};
   for (Index i = 0; i < send_buffers; ++i) send_buffers_.push_back(memory_.get() + (cache_->slots() + i) * slot_bytes_);
 }
 

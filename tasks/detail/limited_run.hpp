@@ -22,7 +22,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <span>
 #include <string>
@@ -73,10 +72,6 @@ class LimitedRun {
 
  private:
   static constexpr std::size_t alignment = 64;  // a cache line, and the widest vector
-  struct Free {
-    std::align_val_t alignment{LimitedRun::alignment};
-    void operator()(std::byte* memory) const { ::operator delete(memory, alignment); }
-  };
 
   void allocate(Index send_buffers);
   void end_task(const Task& task);
@@ -98,7 +93,7 @@ class LimitedRun {
   std::vector<Index> bytes_;  // of each tile, by its number
   std::unordered_map<TileId, std::int32_t> numbers_;
   std::unordered_map<std::uint64_t, Index> positions_;  // of the tasks in the order, by Task::key()
-  std::unique_ptr<std::byte, Free> memory_;
+  std::shared_ptr<std::byte> memory_;
   std::vector<std::byte*> send_buffers_;
   std::vector<std::byte*> addresses_;  // of the tiles; that of a pinned tile does not change
   std::optional<Runtime> runtime_;
