@@ -60,7 +60,12 @@ struct LimitedReport {
   views::TileShape block{1};      ///< of the order, in tiles
 };
 
-/// The least limit in bytes with which the tasks of the rule can run on one rank. `bytes`: of a tile.
-Index least_memory(const TaskRule& rule, const std::function<Index(const TileId&)>& bytes);
+/// Alignment of slots in host memory, in bytes: a cache line, and the widest vector.
+inline constexpr Index slot_alignment = 64;
+
+/// The least limit in bytes with which the tasks of the rule can run on one rank. `bytes`: of a tile. `alignment`: of
+/// slots.
+Index least_memory(const TaskRule& rule, const std::function<Index(const TileId&)>& bytes,
+                   Index alignment = slot_alignment);
 
 }  // namespace aloni::tasks

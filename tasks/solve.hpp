@@ -7,11 +7,18 @@
 //   TileMatrix<double> b(comm, TileDistribution(n, 1, 256, {comm.size(), 1}));
 //   solve(comm, Factors::cholesky, a, b);                // on all ranks of a communicator
 //
+//   MemoryTileStore right;
+//   StoredMatrix<double> b(TileDistribution(n, 1, 256), TilePart::whole, right);
+//   solve(Factors::cholesky, stored_a, b, {.bytes = Index{1} << 30});   // within a limit of memory (memory_limit.hpp)
+//
 // Forward substitution with L, then backward substitution with Lᵀ or U. On one rank both are one graph: the second
-// begins where the first has ended. On several ranks there is a barrier between them.
+// begins where the first has ended. On several ranks there is a barrier between them. Within a limit of memory they are
+// two runs, too. Each reads a tile of the factors once for each tile column of b, or less often.
+#include <aloni/tasks/memory_limit.hpp>
 #include <aloni/tasks/rank_report.hpp>
 #include <aloni/tasks/runtime.hpp>
 #include <aloni/tasks/tile_matrix.hpp>
+#include <aloni/tasks/tile_store.hpp>
 
 namespace aloni::tasks {
 
@@ -45,5 +52,21 @@ RunReport solve(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b, const Ru
 template <class T>
 RankReport solve(const comm::Communicator& comm, Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b,
                  const RuntimeOptions& options = {});
+
+/// The same for tiles in stores, within a limit of the memory for tiles of both matrices, with the same bits. A slot
+/// has room for the largest tile of both. The least limit is 3 slots, the tiles of one task. The report has both
+/// substitutions; its slots and block are those of the second. Also throws InvalidArgument, before anything is moved,
+/// for a limit below the least, which it names, and if both matrices have one store. Throws what the stores throw.
+/// Not collective.
+template <class T>
+LimitedReport solve(Factors kind, const StoredMatrix<T>& a, StoredMatrix<T>& b, const MemoryLimit& limit,
+                    const RuntimeOptions& options = {});
+
+/// The same on the ranks of `comm`, with the same bits. The least limit is 4 slots on each rank. Copies of other ranks'
+/// tiles that leave memory go to the stores, that of `a` included. Collective: throws InvalidArgument for a limit below
+/// the least on any rank, on all ranks. An error of a store is thrown on its rank; then all others throw PeerFailed.
+template <class T>
+LimitedReport solve(const comm::Communicator& comm, Factors kind, const StoredMatrix<T>& a, StoredMatrix<T>& b,
+                    const MemoryLimit& limit, const RuntimeOptions& options = {});
 
 }  // namespace aloni::tasks

@@ -37,21 +37,29 @@ std::vector<Task> block_order(const TaskRule& rule, const views::TileShape& bloc
   if (block.rows < 1 || block.columns < 1)
     throw InvalidArgument("aloni::tasks::block_order", "block", to_string(block), "at least 1 tile");
   struct Write {
+    bool has_work;
     Index panel, block_row;
     std::int32_t version, column, row;
-    TileId tile;
-    auto key() const { return std::tie(panel, block_row, version, column, row); }
+    Task task;
+    auto key() const { return std::tie(has_work, panel, block_row, version, column, row); }
   };
+  const std::vector<TileId> tiles = rule.tiles();
+  std::int32_t last_row = 0;
+  for (const TileId& tile : tiles) last_row = std::max(last_row, tile.row);
   std::vector<Write> writes;
-  for (const TileId& tile : rule.tiles()) {
+  for (const TileId& tile : tiles) {
     if (owns && !owns(tile)) continue;
-    for (std::int32_t v = 1; v <= rule.writes(tile); ++v)
-      writes.push_back({tile.column / block.columns, tile.row / block.rows, v, tile.column, tile.row, tile});
+    const std::int32_t row = rule.is_bottom_up() ? last_row - tile.row : tile.row;
+    for (std::int32_t v = 1; v <= rule.writes(tile); ++v) {
+      const Task task = rule.writer_of({tile, v});
+      writes.push_back(
+          {task.kernel != Kernel::provide, tile.column / block.columns, row / block.rows, v, tile.column, row, task});
+    }
   }
   std::ranges::sort(writes, [](const Write& a, const Write& b) { return a.key() < b.key(); });
   std::vector<Task> tasks;
   tasks.reserve(writes.size());
-  for (const Write& w : writes) tasks.push_back(rule.writer_of({w.tile, w.version}));
+  for (const Write& w : writes) tasks.push_back(w.task);
   return tasks;
 }
 
@@ -64,7 +72,7 @@ BlockOrder make_order(const TaskRule& rule, const views::TileShape& block,
   for (const Task& task : order.tasks) {
     accesses.clear();
     uses.clear();
-    rule.append_accesses(task, accesses);
+    if (task.kernel != Kernel::provide) rule.append_accesses(task, accesses);
     for (const auto& [tile, access] : accesses) {
       const auto [at, is_new] = numbers.try_emplace(tile, static_cast<std::int32_t>(numbers.size()));
       if (is_new) {

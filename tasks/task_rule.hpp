@@ -34,6 +34,10 @@ class TaskRule {
   /// Appends the tasks without predecessors.
   virtual void append_roots(std::vector<Task>& roots) const = 0;
 
+  /// Whether tasks read finished tiles of tile rows below their own, as in a backward substitution; otherwise of tile
+  /// rows above or of their own. Block orders then go from the bottom up (task_order.hpp).
+  virtual bool is_bottom_up() const { return false; }
+
   /// Cost of the task with full tiles, in floating-point operations.
   virtual double cost(const Task& task) const = 0;
   /// Cost of the most expensive path that begins with the task; as TaskGraph::critical_paths().

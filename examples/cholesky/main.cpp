@@ -32,6 +32,7 @@
 namespace cholesky {
 
 using aloni::comm::Communicator;
+using aloni::tasks::MemoryLimit;
 using aloni::tasks::StoredMatrix;
 using aloni::tasks::TileMatrix;
 using aloni::views::TileDistribution;
@@ -85,39 +86,60 @@ double residual(const std::vector<double>& b, const std::vector<double>& x, cons
   return largest(difference) / (product.norm * largest(x) + largest(b));
 }
 
+/// The tiles of a right-hand side with one column.
+TileDistribution one_column(const Communicator& comm, const TileDistribution& a) {
+  return {a.rows(), 1, a.tile().columns, {comm.size(), 1}};
+}
+
+double right_hand_side(Index i, Index) { return random_element(i, Index{1} << 30); }
+
+/// The elements of all ranks. Collective.
+template <class T>
+std::vector<double> values(const Communicator& comm, const TileMatrix<T>& x) {
+  const Index n = x.distribution().rows();
+  std::vector<T> own(static_cast<std::size_t>(n));
+  x.copy_to(own.data(), n);
+  std::vector<double> all(own.begin(), own.end());
+  comm.all_reduce(std::span(all), aloni::comm::Reduction::sum);
+  return all;
+}
+
 /// That of a solution x with the factor. Equal on all ranks. Collective.
 template <class T>
 double residual(const Communicator& comm, const TileMatrix<T>& a, const TileMatrix<T>& factor, int workers) {
-  const Index n = a.distribution().rows();
-  TileMatrix<T> x(comm, TileDistribution(n, 1, a.distribution().tile().columns, {comm.size(), 1}));
-  x.fill([](Index i, Index) { return random_element(i, Index{1} << 30); });
-  const auto values = [&] {  // of all ranks
-    std::vector<T> own(static_cast<std::size_t>(n));
-    x.copy_to(own.data(), n);
-    std::vector<double> all(own.begin(), own.end());
-    comm.all_reduce(std::span(all), aloni::comm::Reduction::sum);
-    return all;
-  };
-  const std::vector<double> b = values();
+  TileMatrix<T> x(comm, one_column(comm, a.distribution()));
+  x.fill(right_hand_side);
+  const std::vector<double> b = values(comm, x);
   constexpr auto kind = aloni::tasks::Factors::cholesky;
   if (comm.size() == 1) {
     aloni::tasks::solve(kind, factor, x, {.workers = workers});
   } else {
     aloni::tasks::solve(comm, kind, factor, x, {.workers = workers});
   }
-  const std::vector<double> solution = values();
+  const std::vector<double> solution = values(comm, x);
   const auto tile_of = [&](const aloni::views::Tile& t) { return a.tile(t); };
   return residual(b, solution, multiply(comm, a.distribution(), solution, tile_of));
 }
 
 /// The same for a factor in a store, whose tiles of the matrix are made again, one at a time. Collective.
 template <class T, class F>
-double residual(const Communicator& comm, const F& element, const StoredMatrix<T>& factor) {
+double residual(const Communicator& comm, const F& element, const StoredMatrix<T>& factor, const MemoryLimit& limit,
+                int workers) {
   const TileDistribution& d = factor.distribution();
-  std::vector<double> b;
-  for (Index i = 0; i < d.rows(); ++i) b.push_back(static_cast<T>(random_element(i, Index{1} << 30)));
-  std::vector<double> solution = b;
-  solve_stored(comm, factor, solution);
+  TileMatrix<T> x(one_column(comm, d), aloni::tasks::TilePart::whole, comm.rank());
+  x.fill(right_hand_side);
+  const std::vector<double> b = values(comm, x);
+  aloni::tasks::MemoryTileStore store;
+  StoredMatrix<T> stored(x.distribution(), x.part(), store, comm.rank());
+  stored.copy_from(x);
+  constexpr auto kind = aloni::tasks::Factors::cholesky;
+  if (comm.size() == 1) {
+    aloni::tasks::solve(kind, factor, stored, limit, {.workers = workers});
+  } else {
+    aloni::tasks::solve(comm, kind, factor, stored, limit, {.workers = workers});
+  }
+  stored.copy_to(x);
+  const std::vector<double> solution = values(comm, x);
   std::vector<T> tile;
   return residual(b, solution, multiply(comm, d, solution, [&](const aloni::views::Tile& t) {
                     tile.clear();
@@ -176,11 +198,8 @@ Result factorise(const Communicator& comm, TileMatrix<T>& a, const aloni::tasks:
 
 /// The same within a limit of memory.
 template <class T>
-Result factorise(const Communicator& comm, StoredMatrix<T>& a, const Options& options,
+Result factorise(const Communicator& comm, StoredMatrix<T>& a, const MemoryLimit& limit,
                  const aloni::tasks::RuntimeOptions& runtime) {
-  using aloni::tasks::Eviction;
-  const aloni::tasks::MemoryLimit limit{.bytes = options.memory,
-                                        .eviction = options.lru ? Eviction::lru : Eviction::furthest};
   aloni::tasks::LimitedReport report;
   Result result = measure(comm, [&] {
     report =
@@ -242,7 +261,9 @@ bool run(const Communicator& comm, const Options& options) {
   const TileShape tile = choose_tile(options, n, workers * comm.size());
   const TileDistribution tiles(n, n, tile, choose_grid<T>(comm, options, workers));
   constexpr auto lower = aloni::tasks::TilePart::lower;
+  using aloni::tasks::Eviction;
   const bool limited = options.memory > 0;
+  const MemoryLimit limit{.bytes = options.memory, .eviction = options.lru ? Eviction::lru : Eviction::furthest};
   const TileDistribution in_memory = limited ? TileDistribution(0, 0, tile, tiles.grid()) : tiles;
   TileMatrix<T> matrix(in_memory, lower, comm.rank());
   auto factor = comm.size() == 1 ? TileMatrix<T>(in_memory, lower) : TileMatrix<T>(comm, in_memory, lower);
@@ -270,13 +291,14 @@ bool run(const Communicator& comm, const Options& options) {
     const aloni::tasks::RuntimeOptions runtime{.workers = workers,
                                                .schedule_seed = options.seed,
                                                .record_times = !options.svg.empty() || !options.trace.empty()};
-    auto result = limited ? factorise(comm, *stored, options, runtime) : factorise(comm, factor, runtime);
+    auto result = limited ? factorise(comm, *stored, limit, runtime) : factorise(comm, factor, runtime);
     if (!best || result.seconds < best->seconds) best = std::move(result);
   }
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
   const double gflops = rows * rows * rows / 3 * 1e-9 / best->seconds,
                gemm_gflops = comm.size() * 2 * edge * edge * edge * 1e-9 / gemm_seconds;
-  const double error = limited ? residual(comm, element, *stored) : residual(comm, matrix, factor, workers);
+  const double error =
+      limited ? residual(comm, element, *stored, limit, workers) : residual(comm, matrix, factor, workers);
   const double bound = 16 * rows * static_cast<double>(std::numeric_limits<T>::epsilon());
   if (comm.rank() != 0) return error <= bound;
   const char* const type = options.single ? "float" : "double";

@@ -76,11 +76,41 @@ DeviceBytes allocate_device(const char* operation, std::size_t bytes) {
   return DeviceBytes(static_cast<std::byte*>(data));
 }
 
+PageLock::PageLock(const char* operation, void* data, std::size_t bytes) : data_(data) {
+  const cudaError_t code = cudaHostRegister(data, bytes, cudaHostRegisterDefault);
+  if (code == cudaErrorHostMemoryAlreadyRegistered) {
+    (void)cudaGetLastError();
+    data_ = nullptr;
+    return;
+  }
+  check_device(operation, code, "cudaHostRegister");
+}
+
+PageLock::~PageLock() {
+  if (data_) (void)cudaHostUnregister(data_);
+}
+
+struct DeviceEvent::Handle {
+  explicit Handle(const char* operation) {
+    check_device(operation, cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+  }
+  ~Handle() { (void)cudaEventDestroy(event); }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+
+  cudaEvent_t event = nullptr;
+};
+
+DeviceEvent::DeviceEvent(const char* operation) : handle_(std::make_unique<Handle>(operation)) {}
+DeviceEvent::DeviceEvent(DeviceEvent&&) noexcept = default;
+DeviceEvent::~DeviceEvent() = default;
+
 struct DeviceQueue::Handles {
-  explicit Handles(const char* name) : operation(name) {
+  Handles(const char* name, QueueWork work) : operation(name) {
     check_device(operation, cudaGetDevice(&device), "cudaGetDevice");
     try {
       check_device(operation, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      if (work == QueueWork::copies) return;
       check_blas(operation, cublasCreate(&blas), "cublasCreate");
       check_blas(operation, cublasSetStream(blas, stream), "cublasSetStream");
       check_solver(operation, cusolverDnCreate(&solver), "cusolverDnCreate");
@@ -96,6 +126,7 @@ struct DeviceQueue::Handles {
   Handles& operator=(const Handles&) = delete;
 
   void release() {
+    if (stream) (void)cudaStreamSynchronize(stream);  // an error may have left work behind, and memory is freed next
     if (solver) (void)cusolverDnDestroy(solver);
     if (blas) (void)cublasDestroy(blas);
     if (stream) (void)cudaStreamDestroy(stream);
@@ -113,7 +144,8 @@ struct DeviceQueue::Handles {
   std::size_t workspace_bytes = 0;
 };
 
-DeviceQueue::DeviceQueue(const char* operation) : handles_(std::make_unique<Handles>(operation)) {}
+DeviceQueue::DeviceQueue(const char* operation, QueueWork work)
+    : handles_(std::make_unique<Handles>(operation, work)) {}
 DeviceQueue::~DeviceQueue() = default;
 
 void DeviceQueue::use_on_this_thread() const {
@@ -130,12 +162,21 @@ void DeviceQueue::copy_to_host(void* host, const void* device, std::size_t bytes
                "cudaMemcpyAsync");
 }
 
+void DeviceQueue::record(DeviceEvent& event) {
+  check_device(handles_->operation, cudaEventRecord(event.handle_->event, handles_->stream), "cudaEventRecord");
+}
+
+void DeviceQueue::wait(const DeviceEvent& event) {
+  check_device(handles_->operation, cudaStreamWaitEvent(handles_->stream, event.handle_->event, 0),
+               "cudaStreamWaitEvent");
+}
+
 void DeviceQueue::finish() {
   check_device(handles_->operation, cudaStreamSynchronize(handles_->stream), "cudaStreamSynchronize");
 }
 
 template <class T>
-void DeviceQueue::potrf(TileBlock<T> a, const views::Tile& tile, Index first_column) {
+int DeviceQueue::potrf_elements(TileBlock<T> a) {
   Handles& h = *handles_;
   int elements = 0;
   check_solver(h.operation,
@@ -147,6 +188,20 @@ void DeviceQueue::potrf(TileBlock<T> a, const views::Tile& tile, Index first_col
     h.workspace = allocate_device(h.operation, bytes);
     h.workspace_bytes = bytes;
   }
+  return elements;
+}
+
+template <class T>
+void DeviceQueue::prepare_potrf(int rows, int stride) {
+  // The size depends on the shape only; the library does not read the elements.
+  T* const no_elements = reinterpret_cast<T*>(handles_->info.get());
+  potrf_elements(TileBlock<T>{no_elements, rows, rows, stride});
+}
+
+template <class T>
+void DeviceQueue::potrf(TileBlock<T> a, const views::Tile& tile, Index first_column) {
+  Handles& h = *handles_;
+  const int elements = potrf_elements(a);
   int* const info = reinterpret_cast<int*>(h.info.get());
   check_solver(h.operation,
                device_potrf(T())(h.solver, CUBLAS_FILL_MODE_LOWER, a.columns, a.data, a.stride,
@@ -199,6 +254,7 @@ void DeviceQueue::subtract_product(char op_a, ConstBlock<T> a, char op_b, ConstB
 }
 
 #define INSTANTIATE(T)                                                                     \
+  template void DeviceQueue::prepare_potrf<T>(int, int);                                   \
   template void DeviceQueue::potrf(TileBlock<T>, const views::Tile&, Index);               \
   template void DeviceQueue::trsm<T>(char, char, char, char, ConstBlock<T>, TileBlock<T>); \
   template void DeviceQueue::subtract_square<T>(ConstBlock<T>, TileBlock<T>);              \

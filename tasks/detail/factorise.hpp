@@ -55,14 +55,18 @@ RunReport factorise(const char* operation, TileMatrix<T>& a, TilePart needed, co
       operation, rule, [&](const Task& task, int) { run_task(task, read, write); }, options);
 }
 
-/// The body of a run with a limit of memory, whose run.data(tile) has the elements. All arguments outlive it.
+/// A tile of a running task, in a run with a limit of memory: run.data(tile) has the elements.
+template <class T, class Run>
+TileBlock<T> slot_block(const views::TileDistribution& d, const Run& run, const TileId& t) {
+  const int rows = static_cast<int>(d.height(t.row));
+  return {reinterpret_cast<T*>(run.data(t)), rows, static_cast<int>(d.width(t.column)), rows};
+}
+
+/// The body of a run with a limit of memory. All arguments outlive it.
 template <class T, class Run, class F>
 Runtime::Body on_slots(const views::TileDistribution& d, const Run& run, const F& run_task) {
   return [&d, &run, &run_task](const Task& task, int) {
-    const auto write = [&](std::int32_t i, std::int32_t j) -> TileBlock<T> {
-      const int rows = static_cast<int>(d.height(i));
-      return {reinterpret_cast<T*>(run.data({0, i, j})), rows, static_cast<int>(d.width(j)), rows};
-    };
+    const auto write = [&](std::int32_t i, std::int32_t j) { return slot_block<T>(d, run, {0, i, j}); };
     const auto read = [&](std::int32_t i, std::int32_t j) -> TileBlock<const T> { return write(i, j); };
     run_task(task, read, write);
   };
@@ -79,7 +83,8 @@ LimitedReport factorise(const char* operation, StoredMatrix<T>& a, TilePart need
   check_options(operation, options);
   const Rule rule(d);
   const auto bytes = [&](const TileId& t) { return d.elements(t.tile()) * static_cast<Index>(sizeof(T)); };
-  LimitedRun run(operation, rule, bytes, a.store(), limit, options.workers);
+  HostSlots slots(a.store());
+  LimitedRun run(operation, rule, bytes, slots, limit, options.workers);
   run.prepare(on_slots<T>(d, run, run_task), with_one_blas_thread(options));
   return run.run();
 }

@@ -1,7 +1,6 @@
 #include <aloni/tasks/detail/limited_run.hpp>
 
 #include <aloni/core/error.hpp>
-#include <aloni/core/huge_pages.hpp>
 
 #include <algorithm>
 #include <array>
@@ -15,16 +14,15 @@ namespace {
 
 struct LargestTask {
   Index tiles = 0;       ///< of one task
-  Index slot_bytes = 0;  ///< of the largest tile, in whole cache lines
+  Index slot_bytes = 0;  ///< of the largest tile, in multiples of the alignment
 };
 
-LargestTask largest_task(const TaskRule& rule, const std::function<Index(const TileId&)>& bytes) {
-  constexpr Index line = 64;
+LargestTask largest_task(const TaskRule& rule, const std::function<Index(const TileId&)>& bytes, Index alignment) {
   LargestTask largest;
   std::vector<TileAccess> accesses;
   std::vector<TileId> tiles;
   for (const TileId& tile : rule.tiles()) {
-    largest.slot_bytes = std::max(largest.slot_bytes, ceil_div(bytes(tile), line) * line);
+    largest.slot_bytes = std::max(largest.slot_bytes, ceil_div(bytes(tile), alignment) * alignment);
     for (std::int32_t v = 1; v <= rule.writes(tile); ++v) {
       accesses.clear();
       tiles.clear();
@@ -40,8 +38,8 @@ LargestTask largest_task(const TaskRule& rule, const std::function<Index(const T
 
 }  // namespace
 
-Index least_memory(const TaskRule& rule, const std::function<Index(const TileId&)>& bytes) {
-  const LargestTask largest = largest_task(rule, bytes);
+Index least_memory(const TaskRule& rule, const std::function<Index(const TileId&)>& bytes, Index alignment) {
+  const LargestTask largest = largest_task(rule, bytes, alignment);
   return largest.tiles * largest.slot_bytes;
 }
 
@@ -57,8 +55,8 @@ struct Plan {
 
 /// Throws InvalidArgument for a limit below the least.
 Plan plan_slots(const std::string& operation, const TaskRule& rule, const std::function<Index(const TileId&)>& bytes,
-                const MemoryLimit& limit, int workers, bool between_ranks) {
-  const LargestTask largest = largest_task(rule, bytes);
+                const MemoryLimit& limit, int workers, Index alignment, bool between_ranks) {
+  const LargestTask largest = largest_task(rule, bytes, alignment);
   Plan plan{.slot_bytes = std::max<Index>(largest.slot_bytes, 1)};
   const Index reserved = between_ranks && largest.tiles > 0 ? 1 : 0;
   if (const Index least = (largest.tiles + reserved) * plan.slot_bytes; limit.bytes < least)
@@ -84,8 +82,8 @@ Plan plan_slots(const std::string& operation, const TaskRule& rule, const std::f
 views::TileShape agreed_block(const std::string& operation, const comm::Communicator& comm, const TaskRule& rule,
                               const std::function<bool(const TileId&)>& owns,
                               const std::function<Index(const TileId&)>& bytes, const MemoryLimit& limit, int workers) {
-  const Plan plan =
-      comm::collectively(comm, operation, [&] { return plan_slots(operation, rule, bytes, limit, workers, true); });
+  const Plan plan = comm::collectively(
+      comm, operation, [&] { return plan_slots(operation, rule, bytes, limit, workers, slot_alignment, true); });
   const views::TileShape block = comm::collectively(comm, operation, [&] {
     if (limit.block) return *limit.block;
     return comm.rank() == 0 ? choose_order(rule, plan.slots, plan.options, owns).block : views::TileShape(1);
@@ -96,10 +94,11 @@ views::TileShape agreed_block(const std::string& operation, const comm::Communic
 }
 
 LimitedRun::LimitedRun(const std::string& operation, const TaskRule& rule,
-                       const std::function<Index(const TileId&)>& bytes, TileStore& store, const MemoryLimit& limit,
+                       const std::function<Index(const TileId&)>& bytes, SlotMemory& slots, const MemoryLimit& limit,
                        int workers, RankTiles ranks)
-    : start_(trace_now()), rule_(rule), store_(store), ranks_(std::move(ranks)) {
-  const Plan plan = plan_slots(operation, rule, bytes, limit, workers, static_cast<bool>(ranks_.owns));
+    : start_(trace_now()), rule_(rule), slots_(slots), ranks_(std::move(ranks)) {
+  const Plan plan =
+      plan_slots(operation, rule, bytes, limit, workers, slots.alignment(), static_cast<bool>(ranks_.owns));
   slot_bytes_ = plan.slot_bytes;
   order_ = limit.block ? make_order(rule, *limit.block, ranks_.owns)
                        : choose_order(rule, plan.slots, plan.options, ranks_.owns);
@@ -111,18 +110,12 @@ LimitedRun::LimitedRun(const std::string& operation, const TaskRule& rule,
     positions_.emplace(order_.tasks[p].key(), static_cast<Index>(p));
   addresses_.resize(order_.tiles.size());
   cache_.emplace(order_.uses, plan.slots, plan.options);
-  allocate(plan.messages);
+  const auto size = static_cast<std::size_t>((cache_->slots() + plan.messages) * slot_bytes_);
+  memory_ = slots.allocate(order_.uses.tiles, cache_->slots(), size);
+  for (Index i = 0; i < plan.messages; ++i) send_buffers_.push_back(memory_ + (cache_->slots() + i) * slot_bytes_);
 }
 
 LimitedRun::~LimitedRun() = default;
-
-void LimitedRun::allocate(Index send_buffers) {
-  const auto size = static_cast<std::size_t>((cache_->slots() + send_buffers) * slot_bytes_);
-  const std::size_t aligned = array_alignment(size, alignment);
-  memory_ = {static_cast<std::byte*>(array_memory()->allocate(size, aligned)),
-             [size, aligned](std::byte* p) { array_memory()->deallocate(p, size, aligned); }};
-  for (Index i = 0; i < send_buffers; ++i) send_buffers_.push_back(memory_.get() + (cache_->slots() + i) * slot_bytes_);
-}
 
 Runtime& LimitedRun::prepare(Runtime::Body body, RuntimeOptions options) {
   options.admission = true;
@@ -217,17 +210,17 @@ void LimitedRun::fetched(const TileId& tile) {
   admit(tasks);
 }
 
-void LimitedRun::copy_out(const TileId& tile, std::byte* to) {
-  const std::int32_t number = numbers_.at(tile);
-  {
+void LimitedRun::copy_out(const TileId& tile, std::byte* to, std::size_t bytes) {
+  const auto number = numbers_.find(tile);  // none: no task of this rank computes with it
+  if (number != numbers_.end()) {
     const std::lock_guard lock(mutex_);
-    if (cache_->in_memory(number)) {
-      std::ranges::copy(contents(number, cache_->slot(number)), to);
+    if (cache_->in_memory(number->second)) {
+      std::ranges::copy(contents(number->second, cache_->slot(number->second)), to);
       return;
     }
   }
   // It was written back, and no task writes it again.
-  store_.read(tile, {to, static_cast<std::size_t>(bytes_[static_cast<std::size_t>(number)])});
+  ranks_.read(tile, {to, bytes});
 }
 
 // --- the thread that moves tiles ---
@@ -248,6 +241,9 @@ void LimitedRun::move_tiles() noexcept {
       move(action);
       lock.lock();
     }
+    const bool finished = !stop_;
+    lock.unlock();
+    if (finished) slots_.finish();
   } catch (...) {
     error_ = std::current_exception();
     runtime_->fail(error_);
@@ -256,11 +252,11 @@ void LimitedRun::move_tiles() noexcept {
 
 void LimitedRun::move(const CacheAction& action) {
   const bool load = action.kind == CacheAction::Kind::load;
-  const TileId& tile = order_.tiles[static_cast<std::size_t>(action.tile)];
-  const std::span<std::byte> bytes = contents(action.tile, action.slot);
-  load ? store_.read(tile, bytes) : store_.write(tile, bytes);
+  const TileMove tile{order_.tiles[static_cast<std::size_t>(action.tile)], action.tile, action.slot,
+                      contents(action.tile, action.slot)};
+  load ? slots_.load(tile) : slots_.write_back(tile);
   std::unique_lock lock(mutex_);
-  (load ? swaps_.bytes_in : swaps_.bytes_out) += static_cast<Index>(bytes.size());
+  (load ? swaps_.bytes_in : swaps_.bytes_out) += static_cast<Index>(tile.contents.size());
   load ? cache_->loaded(action.tile) : cache_->written(action.tile);
   const std::vector<Task> tasks = act();
   lock.unlock();

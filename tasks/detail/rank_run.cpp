@@ -54,12 +54,14 @@ RankRun::RankRun(std::string operation, const comm::Communicator& comm, const Ta
       owner_(std::move(owner)),
       bytes_(std::move(bytes)),
       mail_(comm, *this, {.most_clients = 0, .read_in_place = false}) {
+  slots_.emplace(store);
   comm::collectively(comm, operation_, [&] {
     limited_.emplace(
-        operation_, rule, [this](const TileId& tile) { return static_cast<Index>(bytes_(tile)); }, store, limit,
+        operation_, rule, [this](const TileId& tile) { return static_cast<Index>(bytes_(tile)); }, *slots_, limit,
         workers,
         RankTiles{.owns = [this](const TileId& tile) { return owns(tile); },
-                  .fetch = [this](const TileId& tile) { mail_.need(key_of(tile), owner_(tile)); }});
+                  .fetch = [this](const TileId& tile) { mail_.need(key_of(tile), owner_(tile)); },
+                  .read = [&store](const TileId& tile, std::span<std::byte> to) { store.read(tile, to); }});
   });
   free_send_buffers_ = limited_->send_buffers();
 }
@@ -197,7 +199,7 @@ std::optional<std::span<const std::byte>> RankRun::lend(TileKey key, std::span<c
   if (free_send_buffers_.empty()) return std::nullopt;
   const TileId tile = rule_.output(Task::from(key)).tile;
   std::byte* const buffer = free_send_buffers_.back();
-  limited_->copy_out(tile, buffer);
+  limited_->copy_out(tile, buffer, bytes_(tile));
   free_send_buffers_.pop_back();
   return std::span<const std::byte>(buffer, bytes_(tile));
 }

@@ -101,6 +101,7 @@ class RankRun final : private TileMemory {
   std::atomic<std::size_t> next_provided_{0};
   std::atomic<int> running_{0};
   std::optional<Runtime> runtime_;     // without a limit
+  std::optional<HostSlots> slots_;     // with a limit
   std::optional<LimitedRun> limited_;  // with a limit
   LimitedReport limited_report_;
   std::vector<std::byte*> free_send_buffers_;  // of the communication thread

@@ -31,6 +31,7 @@ class SolveRule final : public TaskRule {
   std::int32_t count_predecessors(const Task& task) const override;
   void append_successors(const Task& task, std::vector<Task>& successors) const override;
   void append_roots(std::vector<Task>& roots) const override;
+  bool is_bottom_up() const override { return !is_forward(); }
   double cost(const Task& task) const override;
   double critical_path(const Task& task) const override;
 

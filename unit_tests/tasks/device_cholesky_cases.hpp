@@ -23,8 +23,8 @@ inline double device_element(Index i, Index j, Index n) {
 }
 
 template <class T>
-TileMatrix<T> device_matrix(Index n, views::TileShape tile) {
-  TileMatrix<T> a(views::TileDistribution(n, n, tile), TilePart::lower);
+TileMatrix<T> device_matrix(Index n, views::TileShape tile, TilePart part = TilePart::lower) {
+  TileMatrix<T> a(views::TileDistribution(n, n, tile), part);
   a.fill([n](Index i, Index j) { return device_element(i, j, n); });
   return a;
 }
@@ -58,25 +58,84 @@ void expect_factor_of_host(Index n, views::TileShape tile, int workers, std::uin
     }
 }
 
-/// A matrix that is not positive definite: the tile and the column are named, and the matrix is as before.
+/// A matrix that is not positive definite: the tile and the column are named. Without a limit the matrix is as before.
 template <class T>
-void expect_named_pivot(T bad_element) {
+void expect_named_pivot(T bad_element, const MemoryLimit& limit = {}) {
   constexpr Index n = 50, tile = 10, bad = 23;
   TileMatrix<T> a = device_matrix<T>(n, tile);
   a.tile({2, 2})[3 * tile + 3] = bad_element;
   const std::vector<T> before = elements(a);
   try {
-    cholesky_on_device(a, {.workers = 3});
+    cholesky_on_device(a, {.workers = 3}, limit);
     FAIL() << "no error";
   } catch (const FactorisationError& e) {
     EXPECT_THAT(e.what(), testing::HasSubstr("tile (2, 2), column " + std::to_string(bad)));
   }
-  EXPECT_EQ(std::memcmp(elements(a).data(), before.data(), before.size() * sizeof(T)), 0);
+  EXPECT_TRUE(limit.bytes > 0 || std::memcmp(elements(a).data(), before.data(), before.size() * sizeof(T)) == 0);
+}
+
+/// Bytes of a tile on the device, in whole multiples of the alignment.
+template <class T>
+Index device_tile_bytes(const views::TileShape& tile) {
+  return ceil_div(tile.rows * tile.columns * static_cast<Index>(sizeof(T)), 256) * 256;
+}
+
+/// Bytes of all lower tiles.
+template <class T>
+Index lower_bytes(const TileMatrix<T>& a) {
+  const views::TileDistribution& d = a.distribution();
+  Index bytes = 0;
+  for (const views::Tile& t : d.tiles_of(0))
+    if (d.is_lower(t)) bytes += d.elements(t) * static_cast<Index>(sizeof(T));
+  return bytes;
+}
+
+/// A run within a limit has the bits of one without.
+template <class T>
+void expect_bits_within_limits(Index n, const views::TileShape& tile, TilePart part = TilePart::lower) {
+  TileMatrix<T> expected = device_matrix<T>(n, tile, part);
+  const DeviceReport all = cholesky_on_device(expected, {.workers = 2});
+  EXPECT_FALSE(all.block);
+  EXPECT_EQ(all.compulsory_bytes, 2 * lower_bytes(expected));
+  const Index least = 3 * device_tile_bytes<T>(tile), bytes = static_cast<Index>(all.device_bytes);
+  for (const int percent : {75, 50, 25, 0})
+    for (const int workers : {1, 3})
+      for (const std::uint64_t seed : {0, 5}) {
+        TileMatrix<T> a = device_matrix<T>(n, tile, part);
+        const MemoryLimit limit{.bytes = std::max(least, bytes * percent / 100),
+                                .eviction = seed == 5 ? Eviction::lru : Eviction::furthest};
+        const DeviceReport report = cholesky_on_device(a, {.workers = workers, .schedule_seed = seed}, limit);
+        ASSERT_EQ(elements(a), elements(expected)) << n << " rows, " << percent << " %, " << workers << " workers";
+        EXPECT_EQ(report.run.tasks, all.run.tasks);
+        EXPECT_LE(static_cast<Index>(report.device_bytes), limit.bytes);
+        EXPECT_EQ(static_cast<Index>(report.device_bytes), report.slots * device_tile_bytes<T>(tile));
+        EXPECT_TRUE(report.block);
+        EXPECT_EQ(report.compulsory_bytes, all.compulsory_bytes);
+        EXPECT_GE(report.swaps.bytes_in, lower_bytes(a));
+        EXPECT_GE(report.swaps.bytes_out, lower_bytes(a));
+      }
+}
+
+template <class T>
+void expect_refusal_below_the_least(const views::TileShape& tile) {
+  TileMatrix<T> a = device_matrix<T>(5 * tile.rows, tile);
+  const std::vector<T> before = elements(a);
+  const Index least = 3 * device_tile_bytes<T>(tile);
+  try {
+    cholesky_on_device(a, {.workers = 2}, {.bytes = least - 1});
+    FAIL() << "no error";
+  } catch (const InvalidArgument& e) {
+    EXPECT_EQ(e.argument(), "memory limit");
+    EXPECT_THAT(e.what(), testing::HasSubstr("at least " + std::to_string(least) + " bytes, the 3 tiles of one task"));
+  }
+  EXPECT_EQ(elements(a), before);
+  EXPECT_EQ(cholesky_on_device(a, {.workers = 2}, {.bytes = least}).slots, 3);
 }
 
 inline void expect_refusals() {
   TileMatrix<double> a = device_matrix<double>(20, 10);
   EXPECT_THROW(cholesky_on_device(a, {.workers = -1}), InvalidArgument);
+  EXPECT_THROW(cholesky_on_device(a, {}, {.bytes = -1}), InvalidArgument);
   EXPECT_THROW(cholesky_on_device(a, {.owns = [](const TileId&) { return true; }}), InvalidArgument);
   TileMatrix<double> oblong(views::TileDistribution(20, 10, 10));
   EXPECT_THROW(cholesky_on_device(oblong), InvalidArgument);

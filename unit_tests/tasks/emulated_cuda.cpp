@@ -9,14 +9,55 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
+namespace {
+
+/// The work of a stream; guarded by work_mutex.
+struct Work {
+  struct Item {
+    std::function<void()> run = {};
+    std::shared_ptr<Work> awaited = {};  // with `position`: first the work of this stream up to there
+    std::size_t position = 0;
+  };
+
+  std::deque<Item> items = {};
+  std::size_t done = 0;
+  bool has_kernels = false, has_failed = false;
+
+  std::size_t end() const { return done + items.size(); }
+  bool front_may_run() const { return !items.front().awaited || items.front().awaited->done >= items.front().position; }
+  void run_front() {
+    const Item item = std::move(items.front());
+    items.pop_front();
+    if (item.run) item.run();
+    ++done;
+  }
+  /// As late as possible: the work of other streams only if this one waits for it.
+  void run_until(std::size_t position) {
+    while (done < position) {
+      if (!front_may_run()) items.front().awaited->run_until(items.front().position);
+      run_front();
+    }
+  }
+};
+
+}  // namespace
+
 struct CUstream_st {
-  std::vector<std::function<void()>> work;
+  std::shared_ptr<Work> work = std::make_shared<Work>();
+};
+struct CUevent_st {
+  std::shared_ptr<Work> work = {};
+  std::size_t position = 0;
 };
 struct cublasContext {
   cudaStream_t stream = nullptr;
@@ -31,22 +72,41 @@ using aloni::test::emulated_device;
 namespace blas = aloni::blas;
 
 std::mutex device_mutex;
-std::map<const char*, std::size_t> device_memory;
+std::map<const char*, std::size_t> device_memory, locked_memory;  // guarded by device_mutex
 constexpr int potrf_workspace = 3;
 
-bool on_device(const void* data) {
+std::mutex work_mutex;
+std::set<std::shared_ptr<Work>> all_work;  // guarded by work_mutex, as the next one
+std::mt19937_64 random_numbers;
+std::uint64_t seeded = 0;
+
+bool contains(const std::map<const char*, std::size_t>& memory, const void* data) {
   const std::lock_guard lock(device_mutex);
   const auto* const at = static_cast<const char*>(data);
-  auto after = device_memory.upper_bound(at);
-  return after != device_memory.begin() && (--after, at < after->first + after->second);
+  auto after = memory.upper_bound(at);
+  return after != memory.begin() && (--after, at < after->first + after->second);
 }
+bool on_device(const void* data) { return contains(device_memory, data); }
+bool is_locked(const void* data) { return contains(locked_memory, data); }
 
-/// Whether this call of a kernel is to fail.
-bool fails() {
+/// Adds work to a stream. With a seed, some streams then do some of their work.
+void add(cudaStream_t stream, Work::Item item) {
+  const std::lock_guard lock(work_mutex);
+  stream->work->items.push_back(std::move(item));
+  const std::uint64_t seed = emulated_device().early_seed;
+  if (seed == 0) return;
+  if (std::exchange(seeded, seed) != seed) random_numbers.seed(seed);
+  for (const auto& work : all_work)
+    for (auto n = random_numbers() % 4; n > 0 && !work->items.empty() && work->front_may_run(); --n) work->run_front();
+}
+void add(cudaStream_t stream, std::function<void()> run) { add(stream, Work::Item{.run = std::move(run)}); }
+
+/// Whether the call is to fail, of which so many are left to succeed.
+bool fails(int& left) {
   const std::lock_guard lock(device_mutex);
-  int& left = emulated_device().calls_to_failure;
   return left >= 0 && left-- == 0;
 }
+bool fails() { return fails(emulated_device().calls_to_failure); }
 
 void change(int& count, int by) {
   const std::lock_guard lock(device_mutex);
@@ -61,7 +121,7 @@ cublasStatus_t gemm(cublasHandle_t h, cublasOperation_t op_a, cublasOperation_t 
                     const T* alpha, const T* a, int lda, const T* b, int ldb, const T* beta, T* c, int ldc) {
   if (fails()) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (!on_device(a) || !on_device(b) || !on_device(c)) return CUBLAS_STATUS_INVALID_VALUE;
-  h->stream->work.emplace_back([=, alpha = *alpha, beta = *beta] {
+  add(h->stream, [=, alpha = *alpha, beta = *beta] {
     blas::gemm(op_of(op_a), op_of(op_b), m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   });
   return CUBLAS_STATUS_SUCCESS;
@@ -72,7 +132,7 @@ cublasStatus_t syrk(cublasHandle_t h, cublasFillMode_t part, cublasOperation_t o
                     const T* a, int lda, const T* beta, T* c, int ldc) {
   if (fails()) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (!on_device(a) || !on_device(c)) return CUBLAS_STATUS_INVALID_VALUE;
-  h->stream->work.emplace_back(
+  add(h->stream,
       [=, alpha = *alpha, beta = *beta] { blas::syrk(part_of(part), op_of(op), n, k, alpha, a, lda, beta, c, ldc); });
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -82,7 +142,7 @@ cublasStatus_t trsm(cublasHandle_t h, cublasSideMode_t side, cublasFillMode_t pa
                     cublasDiagType_t diagonal, int m, int n, const T* alpha, const T* a, int lda, T* b, int ldb) {
   if (fails()) return CUBLAS_STATUS_EXECUTION_FAILED;
   if (!on_device(a) || !on_device(b) || *alpha != T(1)) return CUBLAS_STATUS_INVALID_VALUE;
-  h->stream->work.emplace_back([=] {
+  add(h->stream, [=] {
     blas::trsm(side == CUBLAS_SIDE_LEFT ? 'L' : 'R', part_of(part), op_of(op), diagonal == CUBLAS_DIAG_UNIT ? 'U' : 'N',
                m, n, a, lda, b, ldb);
   });
@@ -95,7 +155,7 @@ cusolverStatus_t potrf(cusolverDnHandle_t h, cublasFillMode_t part, int n, T* a,
   if (fails()) return CUSOLVER_STATUS_EXECUTION_FAILED;
   if (!on_device(a) || !on_device(work) || !on_device(info) || size < potrf_workspace)
     return CUSOLVER_STATUS_INVALID_VALUE;
-  h->stream->work.emplace_back([=] {
+  add(h->stream, [=] {
     std::fill_n(work, size, T(0));
     *info = blas::potrf(part_of(part), n, a, lda);
   });
@@ -116,6 +176,48 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return *count > 0 ? cudaSuccess : cudaErrorNoDevice;
 }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned) {
+  const std::lock_guard lock(device_mutex);
+  if (!locked_memory.try_emplace(static_cast<const char*>(data), bytes).second)
+    return cudaErrorHostMemoryAlreadyRegistered;
+  ++emulated_device().page_locks;
+  return cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* data) {
+  const std::lock_guard lock(device_mutex);
+  if (locked_memory.erase(static_cast<const char*>(data)) == 0) return cudaErrorHostMemoryNotRegistered;
+  --emulated_device().page_locks;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new CUevent_st;
+  change(emulated_device().events, 1);
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  change(emulated_device().events, -1);
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::lock_guard lock(work_mutex);
+  event->work = stream->work;
+  event->position = stream->work->end();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Work::Item item;
+  {
+    const std::lock_guard lock(work_mutex);
+    const bool ignored = stream->work->has_kernels ? emulated_device().ignore_waits_of_kernels
+                                                   : emulated_device().ignore_waits_of_copies;
+    if (ignored || !event->work) return cudaSuccess;
+    item = {.awaited = event->work, .position = event->position};
+  }
+  add(stream, std::move(item));
+  return cudaSuccess;
+}
 const char* cudaGetErrorName(cudaError_t) { return "an emulated error"; }
 const char* cudaGetErrorString(cudaError_t) { return "no emulated device"; }
 cudaError_t cudaGetDevice(int* device) {
@@ -150,29 +252,48 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new CUstream_st;
+  {
+    const std::lock_guard lock(work_mutex);
+    all_work.insert((*stream)->work);
+  }
   change(emulated_device().streams, 1);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    const std::lock_guard lock(work_mutex);
+    if (!stream->work->items.empty()) std::abort();  // it could use memory that is freed
+    all_work.erase(stream->work);
+  }
   delete stream;
   change(emulated_device().streams, -1);
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  for (const auto& work : std::exchange(stream->work, {})) work();
-  return cudaSuccess;
+  const std::lock_guard lock(work_mutex);
+  stream->work->run_until(stream->work->end());
+  return stream->work->has_failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   const bool to_device = kind == cudaMemcpyHostToDevice;
   if (on_device(to) != to_device || on_device(from) == to_device) return cudaErrorInvalidValue;
-  stream->work.emplace_back([=] { std::memcpy(to, from, bytes); });
+  if (is_locked(to_device ? from : to)) {
+    if (fails(emulated_device().copies_to_failure)) return cudaErrorLaunchFailure;
+    const std::lock_guard lock(device_mutex);
+    (to_device ? emulated_device().bytes_in : emulated_device().bytes_out) += bytes;
+  }
+  if (emulated_device().late_failure && !to_device && is_locked(to)) {
+    add(stream, [work = stream->work.get()] { work->has_failed = true; });
+    return cudaSuccess;
+  }
+  add(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 cudaError_t cudaMemcpy2DAsync(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
                               std::size_t width, std::size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
   if (kind != cudaMemcpyDeviceToHost || on_device(to) || !on_device(from)) return cudaErrorInvalidValue;
   if (width > to_pitch || width > from_pitch) return cudaErrorInvalidPitchValue;
-  stream->work.emplace_back([=] {
+  add(stream, [=] {
     for (std::size_t row = 0; row < height; ++row)
       std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width);
   });
@@ -191,6 +312,8 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t handle) {
 }
 cublasStatus_t cublasSetStream_v2(cublasHandle_t handle, cudaStream_t stream) {
   handle->stream = stream;
+  const std::lock_guard lock(work_mutex);
+  stream->work->has_kernels = true;
   return CUBLAS_STATUS_SUCCESS;
 }
 const char* cublasGetStatusString(cublasStatus_t) { return "an emulated status"; }

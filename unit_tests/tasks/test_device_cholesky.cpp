@@ -37,5 +37,13 @@ TEST(DeviceCholesky, NamesTheFirstPivotThatIsNotPositive) {
   test::expect_named_pivot(std::numeric_limits<double>::quiet_NaN());
 }
 
+TEST(DeviceCholesky, HasEqualBitsWithinLimits) {
+  if (detail::device_refusal()) GTEST_SKIP() << *detail::device_refusal();
+  test::expect_bits_within_limits<double>(1400, 128);
+  test::expect_bits_within_limits<float>(1000, {256, 64});
+  test::expect_refusal_below_the_least<double>(100);
+  test::expect_named_pivot(-1000., {.bytes = 3 * test::device_tile_bytes<double>(10)});
+}
+
 }  // namespace test_device_cholesky
 }  // namespace aloni::tasks

@@ -2,6 +2,7 @@
 #include <aloni/core/host_random.hpp>
 #include <aloni/tasks/cholesky.hpp>
 #include <aloni/tasks/lu.hpp>
+#include <aloni/tasks/solve.hpp>
 
 #include <support/failing_files.hpp>
 #include <support/sanitizer.hpp>
@@ -67,6 +68,15 @@ void expect_equal(const StoredMatrix<T>& found, const TileMatrix<T>& expected) {
 template <class T>
 Index least(const Case& c) {
   return 3 * ceil_div(c.tile.rows * c.tile.columns * static_cast<Index>(sizeof(T)), 64) * 64;
+}
+
+/// Of the tiles on and below the diagonal of a matrix with square tiles, or on and above it.
+template <class T>
+Index triangle_bytes(const StoredMatrix<T>& a) {
+  Index bytes = 0;
+  for (const views::Tile& t : a.distribution().tiles_of(0))
+    if (t.row >= t.column) bytes += a.distribution().elements(t) * static_cast<Index>(sizeof(T));
+  return bytes;
 }
 
 template <class T>
@@ -137,6 +147,76 @@ TYPED_TEST(MemoryLimits, BelowTheLeastAreRefusedWithTheLeast) {
     EXPECT_THROW(factorise(c, a, {.bytes = least<T>(c), .most_tasks = -1}, {.workers = 2}), InvalidArgument);
     EXPECT_THROW(factorise(c, a, {.bytes = least<T>(c)}, {.workers = 2}), InvalidArgument) << "tiles without contents";
   }
+}
+
+TYPED_TEST(MemoryLimits, GiveSolutionsTheBitsOfARunWithoutLimit) {
+  using T = TypeParam;
+  const auto right_hand_side = [](Index i, Index j) {
+    return random::host_uniform(3, 1, static_cast<std::uint64_t>(1000 * i + j)) - 0.5;
+  };
+  for (const Case& c : cases)
+    for (const Index columns : {Index{1}, Index{45}}) {
+      const Factors kind = c.lu ? Factors::lu : Factors::cholesky;
+      const TileMatrix<T> a = factor<T>(c);
+      TileMatrix<T> b(TileDistribution(n, columns, c.tile.columns));
+      b.fill(right_hand_side);
+      solve(kind, a, b, {.workers = 1});
+      for (const int percent : {100, 50, 25, 0})
+        for (const std::uint64_t seed : {0, 1, 2}) {
+          MemoryTileStore left, right;
+          StoredMatrix<T> stored_a(a.distribution(), c.part(), left), x(b.distribution(), b.part(), right);
+          stored_a.copy_from(a);
+          x.fill(right_hand_side);
+          const MemoryLimit limit{.bytes = std::max(least<T>(c), stored_a.bytes() * percent / 100),
+                                  .eviction = seed == 2 ? Eviction::lru : Eviction::furthest};
+          const LimitedReport report =
+              solve(kind, stored_a, x, limit, {.workers = seed == 0 ? 1 : 3, .schedule_seed = seed});
+          SCOPED_TRACE(std::to_string(columns) + " columns, " + std::to_string(percent) + " %");
+          expect_equal(x, b);
+          expect_equal(stored_a, a);
+          // Each substitution: the factors in, and the right-hand side in and out.
+          const Index lower = c.lu ? triangle_bytes(stored_a) : stored_a.bytes();
+          EXPECT_EQ(report.compulsory_bytes, 2 * lower + 4 * x.bytes());
+          EXPECT_GE(report.swaps.bytes(), report.compulsory_bytes);
+          EXPECT_TRUE(percent < 100 || limit.eviction == Eviction::lru ||
+                      report.swaps.bytes() <= report.compulsory_bytes * 11 / 10);
+          EXPECT_LE(report.slots * least<T>(c) / 3, limit.bytes);
+          if (this->HasFailure()) return;
+        }
+    }
+}
+
+TYPED_TEST(MemoryLimits, SolutionsReadTheFactorsOfASingleColumnOnce) {
+  using T = TypeParam;
+  const Case c;
+  const TileMatrix<T> a = factor<T>(c);
+  MemoryTileStore left, right;
+  StoredMatrix<T> stored_a(a.distribution(), c.part(), left);
+  StoredMatrix<T> x(TileDistribution(n, 1, c.tile.columns), TilePart::whole, right);
+  stored_a.copy_from(a);
+  x.fill([](Index, Index) { return 1; });
+  const LimitedReport report = solve(Factors::cholesky, stored_a, x, {.bytes = 2 * least<T>(c)}, {.workers = 1});
+  EXPECT_LE(report.swaps.bytes_in, 2 * stored_a.bytes() + 8 * x.bytes());
+}
+
+TEST(MemoryLimit, RefusesSystemsThatItCannotSolve) {
+  MemoryTileStore left, right;
+  StoredMatrix<double> a(TileDistribution(100, 100, 16), TilePart::lower, left);
+  StoredMatrix<double> b(TileDistribution(100, 20, 16), TilePart::whole, right);
+  constexpr Index slot = 16 * 16 * 8;
+  try {
+    solve(Factors::cholesky, a, b, {.bytes = 3 * slot - 1});
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_EQ(e.argument(), "memory limit");
+    EXPECT_THAT(e.what(), HasSubstr("at least " + std::to_string(3 * slot)));
+  }
+  StoredMatrix<double> same_store(b.distribution(), TilePart::whole, left);
+  EXPECT_THROW(solve(Factors::cholesky, a, same_store, {.bytes = 10 * slot}), InvalidArgument);
+  EXPECT_THROW(solve(Factors::lu, a, b, {.bytes = 10 * slot}), InvalidArgument) << "lower tiles only";
+  StoredMatrix<double> other_rows(TileDistribution(99, 20, 16), TilePart::whole, right);
+  EXPECT_THROW(solve(Factors::cholesky, a, other_rows, {.bytes = 10 * slot}), InvalidArgument);
+  EXPECT_THROW(solve(Factors::cholesky, a, b, {.bytes = 10 * slot}), InvalidArgument) << "tiles without contents";
 }
 
 TEST(MemoryLimit, OfASmallMatrixIsThatOfItsTiles) {

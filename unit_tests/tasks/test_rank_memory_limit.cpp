@@ -7,6 +7,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/cholesky.hpp>
 #include <aloni/tasks/lu.hpp>
+#include <aloni/tasks/solve.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -91,6 +92,42 @@ class RankMemoryLimits : public testing::Test {
       EXPECT_EQ(aloni::test::messages_left(comm), 0);
     }
   }
+
+  template <class T>
+  void check_solution(Factors kind, Index n, Index columns, const TileShape& tile, const TileGrid& grid,
+                      std::uint64_t seed) {
+    const bool is_lu = kind == Factors::lu;
+    const TileDistribution d(n, n, tile, squarest_grid(size)), db(n, columns, tile.columns, grid);
+    const TilePart part = is_lu ? TilePart::whole : TilePart::lower;
+    TileMatrix<T> whole_a =
+        make_matrix<T>(TileDistribution(n, n, tile), part, 0, is_lu ? dominant_element : symmetric_element);
+    is_lu ? lu(whole_a, {.workers = 1}) : cholesky(whole_a, {.workers = 1});
+    const auto right_hand_side = [](Index i, Index j, Index) { return aloni::test::random_element(i + 1000, j); };
+    TileMatrix<T> whole_b =
+        make_matrix<T>(TileDistribution(n, columns, tile.columns), TilePart::whole, 0, right_hand_side);
+    solve(kind, whole_a, whole_b, {.workers = 1});
+    for (const Index percent : {100, 0}) {
+      SCOPED_TRACE((is_lu ? "LU of " : "Cholesky of ") + to_string(d) + ", right-hand side " + to_string(db) + ", " +
+                   std::to_string(percent) + " %");
+      MemoryTileStore left, right;
+      StoredMatrix<T> a(d, part, left, rank), b(db, TilePart::whole, right, rank);
+      for (const aloni::views::Tile& t : d.tiles_of(rank))
+        if (a.has(t)) a.write(t, std::span(whole_a.tile(t), static_cast<std::size_t>(d.elements(t))));
+      b.fill([&](Index i, Index j) { return right_hand_side(i, j, n); });
+      const MemoryLimit limit{.bytes = limit_of<T>(d, percent),
+                              .eviction = seed % 2 == 0 ? Eviction::furthest : Eviction::lru};
+      const LimitedReport report = solve(comm, kind, a, b, limit, {.workers = 2, .schedule_seed = seed / 2});
+      TileMatrix<T> x(db, TilePart::whole, rank), factors(d, part, rank);
+      b.copy_to(x);
+      a.copy_to(factors);
+      EXPECT_EQ(different_tile(x, whole_b), "");
+      EXPECT_EQ(different_tile(factors, whole_a), "") << "the factors are only read";
+      EXPECT_EQ(report.requests.copies, static_cast<std::uint64_t>(report.swaps.tiles.fetches)) << "each copy once";
+      EXPECT_EQ(report.requests.freed, report.requests.copies);
+      EXPECT_GE(report.swaps.bytes_out, 2 * b.bytes());
+      EXPECT_EQ(aloni::test::messages_left(comm), 0);
+    }
+  }
 };
 
 TEST_F(RankMemoryLimits, GiveTheBitsOfOneRank) {
@@ -106,6 +143,18 @@ TEST_F(RankMemoryLimits, ATileMayHaveAllRanksAsReaders) {
     check<double>(false, 20 * size + 30, 10, grid, 0);
     check<double>(true, 20 * size, 10, grid, 3);
   }
+}
+
+/// The right-hand side may have another grid than the factors.
+TEST_F(RankMemoryLimits, GiveSolutionsTheBitsOfOneRank) {
+  std::uint64_t seed = 0;
+  for (const TileGrid& grid : {TileGrid{size, 1}, squarest_grid(size), TileGrid{1, size}})
+    for (const Index columns : {1, 40}) {
+      check_solution<double>(Factors::cholesky, 200, columns, 16, grid, seed++);
+      check_solution<float>(Factors::lu, 130, columns, 16, grid, seed++);
+      check_solution<double>(Factors::cholesky, 203, columns, {24, 12}, grid, seed++);
+      check_solution<double>(Factors::cholesky, 5, columns, 8, grid, seed++);
+    }
 }
 
 TEST_F(RankMemoryLimits, BelowTheLeastOnOneRankAreRefusedOnAll) {

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/cholesky.hpp>
+#include <aloni/tasks/detail/solve_rule.hpp>
 #include <aloni/tasks/lu.hpp>
 #include <aloni/tasks/task_order.hpp>
 
@@ -20,6 +21,8 @@
 namespace aloni::tasks {
 namespace test_tile_cache {
 
+using detail::SolveRule;
+using detail::Substitution;
 constexpr Index any = std::numeric_limits<Index>::max();
 
 /// Tasks with 1 to `most` tiles of `tiles`. `reads_only`: no task changes a tile.
@@ -206,6 +209,18 @@ TEST(TileCache, FurthestUseLoadsAsFewTilesAsTheBestRuleAndLruNeverFewer) {
   EXPECT_GT(more, 400);
 }
 
+/// A rule of Cholesky, of LU, or of one half of a solution, of random sizes.
+std::unique_ptr<TaskRule> random_rule(std::mt19937_64& random) {
+  const auto at_most = [&](Index n) { return std::uniform_int_distribution<Index>(0, n)(random); };
+  const Index tiles = 1 + at_most(9), height = 1 + at_most(2), kind = at_most(3);
+  if (kind == 0) return std::make_unique<LuRule>(tiles, 1);
+  if (kind == 1) return std::make_unique<CholeskyRule>(tiles, 1, height);
+  const bool is_lu = at_most(1) == 0;
+  return std::make_unique<SolveRule>(is_lu ? Factors::lu : Factors::cholesky,
+                                     kind == 2 ? Substitution::forward : Substitution::backward, tiles, 1 + at_most(2),
+                                     1, is_lu ? 1 : height);
+}
+
 /// Ranks with the least number of slots, or a few more. A copy comes at some time after its last write. Tasks end in
 /// random orders. No rank waits forever.
 TEST(TileCache, RanksWithFewSlotsDoNotWaitForeverForEachOther) {
@@ -213,7 +228,8 @@ TEST(TileCache, RanksWithFewSlotsDoNotWaitForeverForEachOther) {
     std::mt19937_64 random(seed);
     const auto at_most = [&](Index n) { return std::uniform_int_distribution<Index>(0, n)(random); };
     const views::TileGrid grid{1 + static_cast<int>(at_most(2)), 1 + static_cast<int>(at_most(2))};
-    const CholeskyRule rule(1 + at_most(9), 1, 1 + at_most(2));
+    const std::unique_ptr<TaskRule> any_rule = random_rule(random);
+    const TaskRule& rule = *any_rule;
     const views::TileShape block{1 + at_most(4), 1 + at_most(4)};
     const auto owner = [&](const TileId& t) { return t.row % grid.rows * grid.columns + t.column % grid.columns; };
     const int ranks = grid.rows * grid.columns;
@@ -240,7 +256,7 @@ TEST(TileCache, RanksWithFewSlotsDoNotWaitForeverForEachOther) {
       std::vector<TileAccess> accesses;
       rule.append_accesses(task, accesses);
       return std::ranges::all_of(accesses, [&](const TileAccess& a) {
-        return written[a.tile] == (a.access == Access::read ? rule.writes(a.tile) : task.step);
+        return written[a.tile] == (a.access == Access::read ? rule.writes(a.tile) : rule.output(task).version - 1);
       });
     };
     while (!events.empty()) {
@@ -341,6 +357,10 @@ TEST(BlockOrder, RespectsTheDependencesForAllBlocks) {
     for (Index w = 1; w <= 8; ++w) {
       expect_order(LuRule(7, 1), {h, w});
       for (const Index height : {1, 2, 3}) expect_order(CholeskyRule(8, 1, height), {h, w});
+      for (const Substitution half : {Substitution::forward, Substitution::backward}) {
+        expect_order(SolveRule(Factors::lu, half, 7, 3, 1), {h, w});
+        for (const Index height : {1, 2, 3}) expect_order(SolveRule(Factors::cholesky, half, 8, 3, 1, height), {h, w});
+      }
       if (HasFatalFailure()) return;
     }
   EXPECT_THROW(block_order(LuRule(2, 1), {0, 1}), InvalidArgument);
