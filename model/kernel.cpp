@@ -138,7 +138,7 @@ void append_calls(std::string& text, const StepPlan& plan, const Work& work, Buf
     text += call.computes ? " call " : " zero";
     if (call.computes) {
       text += nn::local::name(call.backend);
-      text += ' ';
+      text += call.tf32 ? " tf32 " : " ";
       text += to_string(call.problem);
     }
     append_region(text, plan, source, call.source);

@@ -25,9 +25,9 @@
 // * Weights: a rank holds all of them, or only those that it uses. Their gradient is this rank's share; gradients of
 //   weights this rank does not use are zero. Sum it over the ranks that are equal modulo ConvolutionPlan::blocks();
 //   if the weights are whole, over all ranks.
-// * bfloat16 activations (T = comm::bfloat16, host execution spaces only) travel as bfloat16. Partial sums are
-//   computed, sent and added in float, and rounded once, with the bias. Kernels that compute partial sums do not
-//   round the weights. A transposed convolution without sums over ranks adds its bias to the rounded result.
+// * bfloat16 activations (T = comm::bfloat16) travel as bfloat16. Partial sums are computed, sent and added in float,
+//   and rounded once, with the bias. Kernels that compute partial sums do not round the weights. A transposed
+//   convolution without sums over ranks adds its bias to the rounded result.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/nn/local/convolution.hpp>

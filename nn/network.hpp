@@ -13,14 +13,16 @@
 //   Network<float> network(comm, queue, description, strategy, 64, parameters, {.update = true});
 //   StepResult result = network.train_step(queue, SgdOptions{.learning_rate = 0.05}, step);   // step = 1, 2, 3, …
 //
-// Network<comm::bfloat16, Kokkos::DefaultHostExecutionSpace> stores and sends activations and their gradients as
-// bfloat16, which halves the memory of float. On devices a network cannot have this type.
+// Network<comm::bfloat16> stores and sends activations and their gradients as bfloat16, which halves the memory of
+// float.
 // * Parameters, their gradients, statistics and sums stay float (Parameters<float>) or double. A layer computes in
 //   float or double and rounds once, when it writes a result.
 // * Three sums are in bfloat16, with one rounding per summand. These are the gradients that several readers return to a
 //   tensor, Add, and the ghost gradients of overlapping windows. Each has few summands.
-// * Convolutions use oneDNN. On processors for which oneDNN has no bfloat16 the constructor throws Unsupported,
-//   unless the backend is `reference`.
+// * On a host, convolutions use oneDNN. On processors for which oneDNN has no bfloat16 the constructor throws
+//   Unsupported, unless the backend is `kokkos_kernels` or `reference`.
+// * On a device they use cuDNN, which rounds the gradients of filters to bfloat16. Where it has no engine, and with
+//   `kokkos_kernels`, they are computed in copies of float.
 //
 // Number of threads. With the backends reference, direct and onednn, activations of a forward pass have the same bits
 // for every number of threads. This holds up to the first Dense layer. BLAS (Dense, kokkos_kernels), the loss and the
@@ -68,6 +70,9 @@ enum class Mode { training, evaluation };
 
 struct NetworkOptions {
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
+  /// Convolutions of float multiply in TF32, whose mantissa has 10 bits, on the tensor cores of a device; sums stay
+  /// float. Dense layers multiply in float. The constructor throws Unsupported without cuDNN, and for another type.
+  bool tf32 = false;
   /// The network only evaluates: no gradients, and activations are kept only until their last reader is done. The
   /// parameters may be made for inference. Functions for training throw InvalidArgument.
   bool inference = false;

@@ -72,6 +72,7 @@ struct TrainOptions {
   bool flip = false;                    ///< mirrors half of the samples in width
   double brightness = 0, contrast = 0;  ///< largest relative changes, from 0 to 1
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
+  bool tf32 = false;  ///< NetworkOptions::tf32
   GradientReduction gradients = GradientReduction::all;
   /// If above 0: after each so many steps the ranks compare checksums of the parameters that they keep.
   std::int64_t check_replicas = 0;
@@ -158,8 +159,7 @@ class TrainObserver {
 /// With accumulate > 1 batch normalisation takes its statistics over a micro-batch, and masks of dropout are others.
 /// An incomplete last mini-batch of an epoch is trained on as well. With `steps` > 0 the last epoch may be
 /// incomplete; it is evaluated too.
-/// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp), which run on the host in every
-/// build.
+/// T: float, double, or comm::bfloat16 for bfloat16 activations (nn/network.hpp).
 /// With options.checkpoint the losses do not change. Running statistics are averaged over the ranks at each checkpoint,
 /// so they may differ in the last bits from those of a training without checkpoints.
 /// Collective. All ranks pass equal arguments, except for the observer; the ranks compare them, the data as checksums.

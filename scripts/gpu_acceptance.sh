@@ -226,15 +226,14 @@ in_pytorch() {
     --ranks 1 --steps 30 --warmup 10 --json "$out/$stage/$name.json" "$@"
 }
 
-on_host='this version computes bfloat16 activations on the host (execution_space_t in nn/local/local_types.hpp)'
-
 stage_steps() {
-  trained mesh1k-float 540 --model mesh1k --input 1024x1024x18 --batch 4
-  in_pytorch mesh1k-float-pytorch 540 --model mesh1k --input 1024x1024x18 --batch 4
-  trained resnet50-float 540 --model resnet50 --input 224x224x3 --classes 10 --batch 64
-  in_pytorch resnet50-float-pytorch 540 --model resnet50 --input 224x224x3 --batch 64
-  unavailable mesh1k-bfloat16 "$on_host"
-  unavailable resnet50-bfloat16 "$on_host"
+  local type
+  for type in float bfloat16; do
+    trained mesh1k-$type 540 --model mesh1k --input 1024x1024x18 --batch 4 --precision $type
+    in_pytorch mesh1k-$type-pytorch 540 --model mesh1k --input 1024x1024x18 --batch 4 --precision $type
+    trained resnet50-$type 540 --model resnet50 --input 224x224x3 --classes 10 --batch 64 --precision $type
+    in_pytorch resnet50-$type-pytorch 540 --model resnet50 --input 224x224x3 --batch 64 --precision $type
+  done
 }
 
 stage_idle() {

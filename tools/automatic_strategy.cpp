@@ -44,11 +44,11 @@ std::string key_of(const AutomaticStrategyRequest& request, const model::Machine
   for (const int node : machine.planning.nodes) places += fmt::format(" {}", node);
   return fmt::format(
       "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
-      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}\n{}",
+      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}{}\n{}",
       version(), processor_name(), ranks, nodes, places, machine.threads_per_rank, machine.planning.shared_memory,
       request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch, o.accumulate, precision,
       nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.recompute, o.memory_limit,
-      static_cast<int>(o.backend), nn::to_json(request.network));
+      static_cast<int>(o.backend), o.tf32 ? " in TF32" : "", nn::to_json(request.network));
 }
 
 /// TrainOptions::recompute with a finalist. The training chooses the blocks again, from the same plans.
@@ -64,6 +64,7 @@ nn::TrainOptions timing_options(const nn::TrainOptions& options, const Finalist&
   timing.optimiser = options.optimiser;
   timing.update = options.update;
   timing.backend = options.backend;
+  timing.tf32 = options.tf32;
   timing.recompute = recompute_for(finalist, options);
   timing.memory_limit = options.memory_limit;
   timing.seed = options.seed;
@@ -177,7 +178,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
                                                               : nn::ElementType::bfloat16;
   if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .recompute = request.options.recompute};
 
-  const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm, type));
+  const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm));
   const std::string key =
       key_of(request, machine, nn::name(type), comm.size(), static_cast<int>(comm.ranks_by_node().size()));
   const StrategyCache cache(request.cache_folder.empty() ? StrategyCache::default_folder() : request.cache_folder);

@@ -26,7 +26,7 @@ model::Machine job_machine(const std::optional<model::Machine>& given, const com
 }
 
 nn::StepOptions step_options_of(const nn::TrainOptions& options, nn::ElementType activations) {
-  nn::StepOptions step{.activations = activations, .backend = options.backend};
+  nn::StepOptions step{.activations = activations, .backend = options.backend, .tf32 = options.tf32};
   step.optimiser = nn::kind_of(options.optimiser);
   step.update_options = options.update;
   step.update = options.accumulate == 1;

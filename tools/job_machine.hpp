@@ -1,7 +1,7 @@
 #pragma once
 // A running job as the cost model sees it, and the step that its training executes.
 //
-//   const model::Machine machine = job_machine(given, comm, kernel_place(comm, type));
+//   const model::Machine machine = job_machine(given, comm, kernel_place(comm));
 //   const nn::StepOptions step = step_options_of(train_options, type);
 //   simulate(network, layers, machine, MachineKernels(machine, machine.ranks_per_node, machine.threads_per_rank),
 //            {.step = step});

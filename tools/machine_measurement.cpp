@@ -95,7 +95,7 @@ double matrix_product_rate(double time) {
 /// Flops per second of a convolution of 64 channels with bfloat16. All ranks compute, as measure_node() does.
 double bfloat16_rate(const comm::Communicator& comm, const MachineDescription& machine) {
   using bfloat16 = comm::bfloat16;
-  using Host = nn::execution_space_t<bfloat16>;
+  using Space = nn::execution_space_t<bfloat16>;
   const nn::NetworkDescription net{
       .spatial_rank = 2,
       .input = views::make_extents(1, {32, 32}, 64),
@@ -110,7 +110,7 @@ double bfloat16_rate(const comm::Communicator& comm, const MachineDescription& m
   for (int n = 0; n < static_cast<int>(plan.nodes.size()); ++n) {
     const auto* const work = std::get_if<nn::ConvolutionWork>(&plan.nodes[static_cast<std::size_t>(n)].work);
     if (!work) continue;
-    const double seconds = nn::measure_node<bfloat16, Host>(comm, Queue<Host>(), plan, layout, n, alone).seconds;
+    const double seconds = nn::measure_node<bfloat16, Space>(comm, Queue<Space>(), plan, layout, n, alone).seconds;
     return comm.all_reduce(nn::local::flops(work->calls.front().problem) / seconds, comm::Reduction::max);
   }
   return 0;
@@ -139,7 +139,7 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   const int units = on_host ? threads : 1;  // of this rank
   p.float32_flops = on_first_rank(comm, [&] { return matrix_product_rate<float>(seconds); }) / units;
   p.float64_flops = on_first_rank(comm, [&] { return matrix_product_rate<double>(seconds); }) / units;
-  if (planning.onednn_bfloat16) p.bfloat16_flops = bfloat16_rate(comm, planning) / threads;
+  if (planning.onednn_bfloat16 || !on_host) p.bfloat16_flops = bfloat16_rate(comm, planning) / units;
   p.kernel_seconds = on_first_rank(comm, [&] { return empty_kernel_seconds(); });
   const std::size_t own = cache_bytes(2), shared = cache_bytes(3);
   p.core_cache_bytes = static_cast<double>(own);
@@ -259,8 +259,8 @@ std::string processor_name() {
   return "unknown";
 }
 
-KernelPlace kernel_place(const comm::Communicator& comm, nn::ElementType activations) {
-  KernelPlace place{.on_host = on_host || activations == nn::ElementType::bfloat16};
+KernelPlace kernel_place(const comm::Communicator& comm) {
+  KernelPlace place{.on_host = on_host};
   place.threads = place.on_host ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1;
   place.planning = comm::describe_machine(comm, nn::local::machine_of_this_build(place.on_host));
   return place;
@@ -268,7 +268,7 @@ KernelPlace kernel_place(const comm::Communicator& comm, nn::ElementType activat
 
 model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options) {
   model::Machine machine;
-  KernelPlace place = kernel_place(comm, nn::ElementType::float32);
+  KernelPlace place = kernel_place(comm);
   machine.planning = std::move(place.planning);
   machine.planning.nodes.clear();
   machine.planning.tuning.reset();

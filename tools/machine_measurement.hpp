@@ -30,14 +30,14 @@ inline MachineMeasurementOptions quick_measurement() {
 /// The model of this host's processor, or of the device on which kernels run; empty if the system does not tell.
 std::string processor_name();
 
-/// The place where kernels of activations of this type run.
+/// The place where kernels run.
 struct KernelPlace {
   bool on_host = true;
   int threads = 1;                   ///< of this rank
   MachineDescription planning = {};  ///< of this job, with the costs of this build
 };
 /// `threads` may differ between ranks. Collective. Throws as comm::describe_machine().
-KernelPlace kernel_place(const comm::Communicator& comm, nn::ElementType activations);
+KernelPlace kernel_place(const comm::Communicator& comm);
 
 /// Equal on all ranks. Collective. Throws PeerFailed, CommunicationError.
 model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options = {});

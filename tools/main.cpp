@@ -2,6 +2,8 @@
 // `aloni plan` and `aloni simulate` start neither: they also work where MPI cannot start, on a login node.
 #include <aloni/core/environment.hpp>
 #include <aloni/core/notice.hpp>
+#include <aloni/nn/local/kept_plans.hpp>
+#include <aloni/tools/cache_folder.hpp>
 #include <aloni/tools/command_line.hpp>
 #include <aloni/tools/kokkos_flags.hpp>
 #include <aloni/tools/launcher.hpp>
@@ -77,6 +79,7 @@ int main(int argc, char** argv) {
     std::optional<PhaseWatch> watch(std::in_place, Phase::start, failure, stuck_after);
     std::optional<aloni::Environment> environment(std::in_place, kokkos_argc, kokkos_arguments);
     watch.reset();
+    aloni::nn::local::keep_plans_in(cache_folder("plans"));
     const int code = run_together(
         [&](const aloni::comm::Communicator& comm) { run_command_line(comm, arguments.others, arguments.error); },
         options,

@@ -5,8 +5,10 @@
 namespace aloni::tools {
 
 void add_precision_option(CLI::App& command, std::string& precision) {
-  add_option(command, "--precision", precision,
-             "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; needs oneDNN)", "TYPE");
+  add_option(
+      command, "--precision", precision,
+      "Type of activations: " + listed(precisions) + " (bfloat16: parameters are float; on a host it needs oneDNN)",
+      "TYPE");
 }
 
 nn::ElementType precision_of(const std::string& name) {

@@ -3,11 +3,11 @@
 #include <aloni/core/comm/transport/crc32c.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/text_file.hpp>
+#include <aloni/tools/cache_folder.hpp>
 #include <aloni/tools/result_file.hpp>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -24,15 +24,7 @@ constexpr int cache_version = 3;
 
 }  // namespace
 
-std::string StrategyCache::default_folder() {
-  const auto variable = [](const char* name) -> std::string {
-    const char* const value = std::getenv(name);
-    return value ? value : "";
-  };
-  const std::string cache = variable("XDG_CACHE_HOME"), home = variable("HOME");
-  if (!cache.empty()) return cache + "/aloni/strategies";
-  return home.empty() ? "" : home + "/.cache/aloni/strategies";
-}
+std::string StrategyCache::default_folder() { return cache_folder("strategies"); }
 
 std::string StrategyCache::path_of(const std::string& key) const {
   char name[16];

@@ -81,6 +81,8 @@ TrainCommand::TrainCommand(CLI::App& app)
   optimiser_.add_options(*command_);
   memory_.add_options(*command_);
   add_backend_option(*command_, backend_);
+  command_->add_flag("--tf32", options_.tf32,
+                     "Convolutions of float multiply in TF32 (10 bits of mantissa) on a device with cuDNN");
   add("--gradients", gradients_,
       "Ranks whose gradients a step sums: " + listed(reductions) +
           " (starts when more than half are there; late gradients count in the next step)",
@@ -143,6 +145,8 @@ void TrainCommand::check() const {
     refuse("--accumulate", std::to_string(options_.accumulate),
            "a divisor of --batch " + std::to_string(options_.batch));
   precision_of(precision_);
+  if (options_.tf32 && precision_ != "float")
+    refuse("--tf32", "given", "--precision float, whose products it shortens");
   if (options_.check_replicas < 0 || options_.check_replicas > most) {
     refuse("--check-replicas", std::to_string(options_.check_replicas), "from 0 to " + std::to_string(most));
   }
@@ -198,6 +202,7 @@ void TrainCommand::add_to(comm::ReplicatedValues& values) const {
   checkpoint_.add_to(values);
   values.add("--weights", weights_).add("--export", export_).add("--backend", backend_);
   values.add("--gradients", gradients_).add("--check-replicas", options_.check_replicas);
+  values.add("--tf32", options_.tf32);
   values.add("--allow-nonfinite", options_.allow_nonfinite);
   values.add("--json", given(json_));
   values.add("--run", run_);
@@ -320,7 +325,7 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
                                         const nn::TrainAndTestSets& data, const model::Machine& machine,
                                         ChosenStep& chosen) const {
   const nn::ElementType type = precision_of(precision_);
-  const KernelPlace place = kernel_place(comm, type);
+  const KernelPlace place = kernel_place(comm);
   const model::StepLimits limits = comm::collectively(comm, "aloni train --machine", [&] {
     const model::Machine job = job_machine(machine, comm, place);
     const nn::NetworkPlan layers =
@@ -348,7 +353,7 @@ StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::N
                                      const ChosenStep& chosen, const nn::TrainAndTestSets& data,
                                      const std::optional<model::Machine>& machine) const {
   const nn::ElementType type = precision_of(precision_);
-  const KernelPlace place = kernel_place(comm, type);
+  const KernelPlace place = kernel_place(comm);
   return comm::collectively(comm, "aloni train --compare", [&] {
     model::Machine job = job_machine(machine, comm, place);
     job.planning.bucket_bytes = chosen.bucket_bytes.value_or(job.planning.bucket_bytes);

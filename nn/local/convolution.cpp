@@ -60,7 +60,8 @@ class PerPassConvolution final : public LocalConvolution<T, Exec> {
                                    .backward_filter = takes(passes.backward_filter, ConvolutionPass::backward_filter),
                                    .relu = passes.relu,
                                    .dense_input = passes.dense_input,
-                                   .dense_output = passes.dense_output};
+                                   .dense_output = passes.dense_output,
+                                   .tf32 = passes.tf32};
       if (!mine.forward && !mine.backward_data && !mine.backward_filter) continue;
       const std::shared_ptr<LocalConvolution<T, Exec>> part =
           make_local_convolution<T, Exec>(backend, problem, exec, mine, orders);
@@ -145,11 +146,12 @@ template <class T, class Exec>
 std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const ConvolutionProblem&, ConvolutionPass) {
   constexpr bool host = detail::runs_on_host<Exec>;
   if constexpr (std::is_same_v<T, comm::bfloat16>) {
-    if (backend == ConvolutionBackend::reference) return std::nullopt;
-    if (backend != ConvolutionBackend::automatic && backend != ConvolutionBackend::onednn)
-      return "bfloat16 runs through oneDNN and reference only; use automatic, or float";
-    if constexpr (config::has_onednn) return detail::onednn_bfloat16_unsupported_reason();
-    return "bfloat16 needs oneDNN, and this build has none (aloni_ENABLE_ONEDNN); use float or reference";
+    if (backend == ConvolutionBackend::direct) return "direct has no bfloat16; use automatic, or float";
+    if (host && (backend == ConvolutionBackend::automatic || backend == ConvolutionBackend::onednn)) {
+      if constexpr (config::has_onednn) return detail::onednn_bfloat16_unsupported_reason();
+      return "bfloat16 needs oneDNN, and this build has none (aloni_ENABLE_ONEDNN); use float, kokkos_kernels or "
+             "reference";
+    }
   }
   switch (backend) {
     case ConvolutionBackend::automatic:
@@ -161,7 +163,7 @@ std::optional<std::string> unsupported_reason(ConvolutionBackend backend, const 
     case ConvolutionBackend::onednn:
       if constexpr (!config::has_onednn) return "this build has no oneDNN (aloni_ENABLE_ONEDNN)";
       if (!host) return "oneDNN runs on host execution spaces only";
-      if (!std::is_same_v<T, float>) return "oneDNN has single precision only";
+      if (std::is_same_v<T, double>) return "oneDNN has no double precision";
       return std::nullopt;
     case ConvolutionBackend::kokkos_kernels:
       if constexpr (!config::has_kokkos_kernels) return "this build has no Kokkos Kernels (aloni_ENABLE_KOKKOSKERNELS)";
@@ -231,13 +233,15 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_local_convolution(ConvolutionBac
       }
       break;
     case ConvolutionBackend::kokkos_kernels:
-      if constexpr (config::has_kokkos_kernels && !std::is_same_v<T, comm::bfloat16>) {
+      if constexpr (std::is_same_v<T, comm::bfloat16>) {
+        return detail::make_converting_convolution<T, Exec>(problem, exec, passes, backend);
+      } else if constexpr (config::has_kokkos_kernels) {
         return detail::make_kokkos_kernels_convolution<T, Exec>(problem, exec, passes);
       }
       break;
     case ConvolutionBackend::cudnn:
-      if constexpr (config::has_cudnn && detail::cudnn_runs_on<Exec> && !std::is_same_v<T, comm::bfloat16>) {
-        return detail::make_cudnn_convolution<T, Exec>(problem, exec, passes);
+      if constexpr (config::has_cudnn && detail::cudnn_runs_on<Exec>) {
+        return detail::make_cudnn_convolution<T, Exec>(problem, exec, passes, orders);
       }
       break;
     case ConvolutionBackend::reference:

@@ -16,10 +16,11 @@
 //   device memory or fences.
 // * Calls write every element of an output and do not read its old values. Boxes of size 0 are allowed.
 // * All implementations give the same bits if the type holds all products and sums exactly (small integers).
-// * T is float or double, or comm::bfloat16 on host execution spaces. With bfloat16, x, y and their gradients are
-//   bfloat16; filters, bias and their gradients are float. Filters are rounded to bfloat16 for the products. Sums are
-//   float (double in `reference`); y and dx are rounded once. bfloat16 runs through oneDNN, on processors for which
-//   oneDNN has bfloat16 kernels, or by `reference`. Other backends throw Unsupported.
+// * T is float, double or comm::bfloat16. With bfloat16, x, y and their gradients are bfloat16; filters, bias and their
+//   gradients are float. Filters are rounded to bfloat16 for the products. Sums are float (double in `reference`); y
+//   and dx are rounded once. bfloat16 runs through oneDNN, on processors for which oneDNN has bfloat16 kernels, and on
+//   devices through cuDNN, which rounds dw to bfloat16. `kokkos_kernels` computes it in copies of float. `direct`
+//   throws Unsupported.
 //
 // Backward-data of a distributed layer has a problem of its own: x is the box of dx to write, y is the box of dy that
 // it needs (with ghosts), and offset relates these two boxes.

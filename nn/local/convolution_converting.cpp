@@ -1,28 +1,25 @@
 #include <aloni/nn/local/detail/convolution_backends.hpp>
 #include <aloni/nn/local/detail/elementwise.hpp>
+#include <aloni/nn/local/detail/filter_copy.hpp>
 
 #include <string>
 
-// Convolution of bfloat16 in float, for problems without a correct bfloat16 kernel in oneDNN: copies the arguments to
-// float, runs a convolution of float and rounds the result. Copies take little time compared with a convolution.
+// Convolution of bfloat16 in float, for problems without a correct bfloat16 kernel in oneDNN or cuDNN, and for backends
+// that have only float: copies the arguments to float, runs a convolution of float and rounds the result. Copies take
+// little time compared with a convolution.
 
 namespace aloni::nn::local::detail {
 
 namespace {
 
-/// Rounds to T and converts back to float.
-template <class T>
-struct Rounded {
-  KOKKOS_FUNCTION float operator()(float x) const { return static_cast<float>(static_cast<T>(x)); }
-};
-
 template <class T, class Exec>
 class ConvertingConvolution final : public LocalConvolution<T, Exec> {
  public:
-  ConvertingConvolution(const ConvolutionProblem& p, const Exec& exec, ConvolutionPasses passes)
+  ConvertingConvolution(const ConvolutionProblem& p, const Exec& exec, ConvolutionPasses passes,
+                        ConvolutionBackend of_floats)
       : LocalConvolution<T, Exec>(p, passes) {
     passes.dense_input = passes.dense_output = true;
-    floats_ = make_local_convolution<float, Exec>(ConvolutionBackend::automatic, p, exec, passes);
+    floats_ = make_local_convolution<float, Exec>(of_floats, p, exec, passes);
     const auto room = [&](const std::string& label, Index elements) {
       return Memory(Kokkos::view_alloc(exec, Kokkos::WithoutInitializing, label), static_cast<std::size_t>(elements));
     };
@@ -31,8 +28,8 @@ class ConvertingConvolution final : public LocalConvolution<T, Exec> {
     output_ = room("aloni::nn::convolution_output_as_floats",
                    p.samples * p.output[0] * p.output[1] * p.output[2] * p.filters);
     if (passes.forward || passes.backward_data) {
-      filters_ = room("aloni::nn::convolution_rounded_filters",
-                      p.filters * p.kernel[0] * p.kernel[1] * p.kernel[2] * p.channels_per_group());
+      filters_.reserve(exec, "aloni::nn::convolution_rounded_filters",
+                       p.filters * p.kernel[0] * p.kernel[1] * p.kernel[2] * p.channels_per_group());
     }
   }
 
@@ -40,7 +37,7 @@ class ConvertingConvolution final : public LocalConvolution<T, Exec> {
     return floats_->implementation(pass) + " in copies of float";
   }
   std::size_t workspace_bytes() const override {
-    return (input_.size() + output_.size() + filters_.size()) * sizeof(float) + floats_->workspace_bytes();
+    return (input_.size() + output_.size()) * sizeof(float) + filters_.bytes() + floats_->workspace_bytes();
   }
   void set_filter_version(std::uint64_t version) override {
     LocalConvolution<T, Exec>::set_filter_version(version);
@@ -64,11 +61,7 @@ class ConvertingConvolution final : public LocalConvolution<T, Exec> {
     return copy;
   }
   Floats rounded(const Exec& exec, const Tensor<const float, Exec>& w) {
-    const Floats copy = over(filters_, w);
-    if (this->filters_version() == 0 || this->filters_version() != rounded_version_)
-      elementwise<Exec, Rounded<T>, float>(exec, "aloni::nn::convolution_round_filters", {}, copy, w);
-    rounded_version_ = this->filters_version();
-    return copy;
+    return filters_.of(exec, w, this->filters_version());
   }
   static void round(const Exec& exec, const Floats& from, const Out& to) {
     elementwise<Exec, Convert<T>, T, float>(exec, "aloni::nn::convolution_round", {}, to, from);
@@ -90,20 +83,23 @@ class ConvertingConvolution final : public LocalConvolution<T, Exec> {
   }
 
   std::unique_ptr<LocalConvolution<float, Exec>> floats_;
-  Memory input_, output_, filters_;
-  std::uint64_t rounded_version_ = 0;
+  Memory input_, output_;
+  FilterCopy<float, Rounded<T>, Exec> filters_;
 };
 
 }  // namespace
 
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(const ConvolutionProblem& problem,
-                                                                       const Exec& exec, ConvolutionPasses passes) {
-  return std::make_unique<ConvertingConvolution<T, Exec>>(problem, exec, passes);
+                                                                       const Exec& exec, ConvolutionPasses passes,
+                                                                       ConvolutionBackend of_floats) {
+  return std::make_unique<ConvertingConvolution<T, Exec>>(problem, exec, passes, of_floats);
 }
 
-using Host = Kokkos::DefaultHostExecutionSpace;
-template std::unique_ptr<LocalConvolution<comm::bfloat16, Host>> make_converting_convolution<comm::bfloat16, Host>(
-    const ConvolutionProblem&, const Host&, ConvolutionPasses);
+#define INSTANTIATE(T, Exec)                                                                \
+  template std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution<T, Exec>( \
+      const ConvolutionProblem&, const Exec&, ConvolutionPasses, ConvolutionBackend);
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::bfloat16)
+#undef INSTANTIATE
 
 }  // namespace aloni::nn::local::detail

@@ -48,7 +48,7 @@ class OnednnBackend final : public LocalConvolution<T, Exec> {
       if constexpr (std::is_same_v<T, float>)
         other_ = make_direct_convolution<float, Exec>(problem, exec, elsewhere);
       else
-        other_ = make_converting_convolution<T, Exec>(problem, exec, elsewhere);
+        other_ = make_converting_convolution<T, Exec>(problem, exec, elsewhere, ConvolutionBackend::automatic);
     }
     if (!here.forward && !here.backward_data && !here.backward_filter) return;
     onednn_ = std::make_unique<OnednnConvolution>(part_, here, activations_of<T>, orders ? orders : own_orders_);

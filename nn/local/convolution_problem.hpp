@@ -54,6 +54,9 @@ struct ConvolutionPasses {
   /// view with gaps throws InvalidArgument.
   bool dense_input = false, dense_output = false;
 
+  /// Products of float may have the 10 bits of TF32. For cuDNN only: other implementations multiply in float.
+  bool tf32 = false;
+
   friend constexpr bool operator==(const ConvolutionPasses&, const ConvolutionPasses&) = default;
 };
 

@@ -5,6 +5,7 @@ set(ALONI_NN_LOCAL_PURE_HEADERS
     local/convolution_problem.hpp
     local/element_type.hpp
     local/filter_orders.hpp
+    local/kept_plans.hpp
     local/pooling_problem.hpp
     local/resampling_problem.hpp)
 set(ALONI_NN_LOCAL_HEADERS
@@ -34,6 +35,7 @@ set(ALONI_NN_LOCAL_PURE_SOURCES
     local/detail/onednn_problem.cpp
     local/detail/padded_problem.cpp
     local/detail/pool_kernels.cpp
+    local/kept_plans.cpp
     local/pooling_problem.cpp
     local/resampling_problem.cpp)
 set(ALONI_NN_LOCAL_SOURCES
@@ -41,6 +43,7 @@ set(ALONI_NN_LOCAL_SOURCES
     local/batch_norm.cpp
     local/bias.cpp
     local/convolution.cpp
+    local/convolution_converting.cpp
     local/convolution_depthwise.cpp
     local/convolution_direct.cpp
     local/convolution_reference.cpp
@@ -63,16 +66,18 @@ set(ALONI_NN_LOCAL_PRIVATE_DEPENDS ${CMAKE_DL_LIBS})
 if(aloni_ENABLE_ONEDNN)
   # What includes oneDNN knows no Kokkos: it is compiled by the C++ compiler in every build.
   list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/onednn_primitives.cpp)
-  list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_converting.cpp local/convolution_onednn.cpp)
+  list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_onednn.cpp)
   list(APPEND ALONI_NN_LOCAL_PRIVATE_DEPENDS DNNL::dnnl)
 endif()
 if(aloni_ENABLE_CUDNN)
   # What includes cuDNN knows no Kokkos and calls no device: plans are made on any machine.
-  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/cudnn_library.cpp local/detail/cudnn_plans.cpp)
+  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/cudnn_library.cpp local/detail/cudnn_plan_cache.cpp
+       local/detail/cudnn_plans.cpp)
   if(aloni_ENABLE_CUDA)
     list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_cudnn.cpp)
   endif()
-  set_source_files_properties(local/detail/cudnn_library.cpp local/detail/cudnn_plans.cpp
+  set_source_files_properties(local/detail/cudnn_library.cpp local/detail/cudnn_plan_cache.cpp
+                              local/detail/cudnn_plans.cpp
                               PROPERTIES INCLUDE_DIRECTORIES "${cudnn_INCLUDE_DIR};${CUDAToolkit_INCLUDE_DIRS}")
 else()
   list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/no_cudnn.cpp)

@@ -43,15 +43,25 @@ class Scratch {
   std::size_t bytes_ = 0;
 };
 
+/// A copy of the filters in another type, which all kernels of a store read.
+class SharedFilterCopy {
+ public:
+  virtual ~SharedFilterCopy() = default;
+  virtual std::size_t bytes() const = 0;
+};
+
 class FilterOrders {
  public:
   explicit FilterOrders(std::shared_ptr<Scratch> scratch)
       : scratch_(scratch ? std::move(scratch) : std::make_shared<Scratch>()) {}
   virtual ~FilterOrders() = default;
   /// Bytes of all reordered copies that kernels have asked for so far. Each copy counts once.
-  virtual std::size_t bytes() const { return 0; }
+  virtual std::size_t bytes() const { return copy ? copy->bytes() : 0; }
   /// The owner counts its bytes: workspace_bytes() of the kernels leaves them out.
   const std::shared_ptr<Scratch>& scratch() const { return scratch_; }
+
+  /// Made by the first kernel that needs it; null: none does.
+  std::shared_ptr<SharedFilterCopy> copy = {};
 
  private:
   std::shared_ptr<Scratch> scratch_;

@@ -24,10 +24,9 @@ inline constexpr ElementType element_type = std::is_same_v<T, comm::bfloat16> ? 
                                             : std::is_same_v<T, double>       ? ElementType::float64
                                                                               : ElementType::float32;
 
-/// The execution space for activations of type T. bfloat16 runs on the host.
+/// The execution space for activations of type T.
 template <class T>
-using execution_space_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, Kokkos::DefaultHostExecutionSpace,
-                                             Kokkos::DefaultExecutionSpace>;
+using execution_space_t = Kokkos::DefaultExecutionSpace;
 
 }  // namespace aloni::nn
 

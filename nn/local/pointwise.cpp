@@ -244,9 +244,11 @@ void lars_step(const Exec& exec, const LarsOptions& options, InArray<T, Exec> gr
 ALONI_INSTANTIATE_FOR_SPACES(INSTANTIATE, comm::bfloat16)
 #undef INSTANTIATE
 
-using Host = Kokkos::DefaultHostExecutionSpace;
-template void convert<comm::bfloat16, float, Host>(const Host&, InTensor<float, Host>, Tensor<comm::bfloat16, Host>);
-template void convert<float, comm::bfloat16, Host>(const Host&, InTensor<comm::bfloat16, Host>, Tensor<float, Host>);
+#define INSTANTIATE(Narrow, Exec)                                                                       \
+  template void convert<Narrow, float, Exec>(const Exec&, InTensor<float, Exec>, Tensor<Narrow, Exec>); \
+  template void convert<float, Narrow, Exec>(const Exec&, InTensor<Narrow, Exec>, Tensor<float, Exec>);
+ALONI_INSTANTIATE_SPACES(INSTANTIATE, comm::bfloat16)
+#undef INSTANTIATE
 
 #define INSTANTIATE(T, Exec)                                                                                        \
   template void convert<T, T, Exec>(const Exec&, InTensor<T, Exec>, Tensor<T, Exec>);                               \

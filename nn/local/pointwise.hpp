@@ -1,7 +1,7 @@
 #pragma once
 // Kernels that compute each element alone. Views of one call have equal extents (otherwise InvalidArgument) and any
 // strides. So a dense result can be written into the owned part of a ghosted buffer. Asynchronous on the given
-// instance. All except scale and the updates exist for comm::bfloat16 too, on the host.
+// instance. All except scale and the updates exist for comm::bfloat16 too.
 #include <aloni/nn/local/local_types.hpp>
 #include <aloni/nn/local/norms.hpp>
 #include <aloni/nn/optimiser.hpp>

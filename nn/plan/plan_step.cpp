@@ -46,7 +46,7 @@ class StepPlanner {
         parameters_(options.split_parameters ? lay_out_parameters(network, layers, rank) : lay_out_parameters(network)),
         plan_{
             .kind = kind, .rank = rank, .ranks = layers.input.ranks(), .samples = layers.input.extents()[Dim::sample]},
-        builder_(plan_, machine, options.activations, options.backend),
+        builder_(plan_, machine, options.activations, options.backend, options.tf32),
         nodes_(network.layers.size()),
         forward_(network.layers.size()) {
     if (kind == StepKind::training && options.update) {

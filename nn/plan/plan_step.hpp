@@ -21,6 +21,8 @@ struct StepOptions {
   ElementType activations = ElementType::float32;
   /// Of all convolutions. `automatic`: the fastest for each.
   local::ConvolutionBackend backend = local::ConvolutionBackend::automatic;
+  /// Convolutions of float by cuDNN multiply in TF32, whose mantissa has 10 bits, on tensor cores. Sums stay float.
+  bool tf32 = false;
   /// Weights of convolutions with split channels or filters are split too, as Parameters made with splits.
   bool split_parameters = true;
   bool input_gradient = false;  ///< the gradient of the network's input is computed too

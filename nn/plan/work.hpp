@@ -36,6 +36,7 @@ struct ConvolutionCall {
   local::ConvolutionProblem problem = {};
   /// The implementation; never `automatic`.
   local::ConvolutionBackend backend = local::ConvolutionBackend::reference;
+  bool tf32 = false;                    ///< local::ConvolutionPasses::tf32
   views::Box source = {}, target = {};  ///< with the channels and filters of the part
 };
 

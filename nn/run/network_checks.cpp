@@ -43,6 +43,17 @@ void check_support(const NetworkOptions& options) {
                         "another backend or type: " + *reason);
     }
   }
+  if (!options.tf32) return;
+  const auto refuse = [](const std::string& expectation) {
+    throw Unsupported("aloni::nn::Network", "options.tf32", "true", "false: " + expectation);
+  };
+  using local::ConvolutionBackend;
+  if (!std::is_same_v<T, float>) refuse("activations are not float, and TF32 is for products of float");
+  if (options.backend != ConvolutionBackend::automatic && options.backend != ConvolutionBackend::cudnn)
+    refuse("of the backends only cudnn multiplies in TF32; take it, or automatic");
+  if (const auto reason =
+          local::unsupported_reason<T, Exec>(ConvolutionBackend::cudnn, {}, local::ConvolutionPass::forward))
+    refuse("TF32 needs cuDNN: " + *reason);
 }
 
 MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
@@ -74,6 +85,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   add_to(values, description);
   add_to(values, strategy);
   values.add("backend", std::string(local::name(o.backend)));
+  values.add("options.tf32", o.tf32);
   values.add("options.inference", o.inference);
   values.add("options.update", o.update);
   values.add("optimiser of the parameters", std::string(name(optimiser)));

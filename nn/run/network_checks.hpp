@@ -11,7 +11,7 @@
 
 namespace aloni::nn::detail {
 
-/// Throws Unsupported if the backend cannot compute with activations of type T.
+/// Throws Unsupported if the backend cannot compute with activations of type T, or not in TF32.
 template <class T, class Exec>
 void check_support(const NetworkOptions& options);
 
@@ -31,6 +31,7 @@ template <class T, class AllParameters>
 StepOptions step_options(const NetworkOptions& options, const AllParameters& parameters) {
   return {.activations = element_type<T>,
           .backend = options.backend,
+          .tf32 = options.tf32,
           .split_parameters = parameters.is_split(),
           .input_gradient = options.input_gradient,
           .fuse_inference = options.fuse_inference,

@@ -86,6 +86,7 @@ auto Training<T>::make_parameters() const -> Parameters<Parameter, Exec> {
 template <class T>
 NetworkOptions Training<T>::make_network_options() const {
   NetworkOptions options{.backend = options_.backend,
+                         .tf32 = options_.tf32,
                          .update = waits_for_all() && options_.accumulate == 1 && !options_.kfac,
                          .direct_bytes = options_.direct_bytes,
                          .bucket_bytes = options_.bucket_bytes,

@@ -174,12 +174,6 @@ class DryRun(Folder):
                                     text=True, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"}).stdout
             self.assertEqual(listed.count("manual_time"), least, listed)
 
-    def test_bfloat16_on_devices_is_unavailable_as_long_as_the_source_says_so(self):
-        text = (ROOT / "nn/local/local_types.hpp").read_text()
-        self.assertRegex(text, r"execution_space_t = std::conditional_t<std::is_same_v<T, comm::bfloat16>, "
-                         r"Kokkos::DefaultHostExecutionSpace,\s+Kokkos::DefaultExecutionSpace>",
-                         "bfloat16 runs on devices: measure the steps *-bfloat16 in scripts/gpu_acceptance.sh")
-
 
 class Pack(Folder):
     def pack(self):

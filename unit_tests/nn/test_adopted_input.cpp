@@ -254,12 +254,12 @@ void move_in_and_out() {
 TEST(NetworkField, IsTheEndOfARedistribution) { move_in_and_out(); }
 
 TEST(NetworkField, OfBfloat16IsUnsupported) {
-  using Host = Kokkos::DefaultHostExecutionSpace;
+  using Exec = execution_space_t<comm::bfloat16>;
   const auto comm = aloni::test::make_communicator();
-  const Queue<Host> queue;
+  const Queue<Exec> queue;
   const auto net = one_convolution();
-  Parameters<float, Host> parameters(comm, queue, net, 1);
-  const Network<comm::bfloat16, Host> network(comm, queue, net, Strategy::uniform({}), 2, parameters,
+  Parameters<float, Exec> parameters(comm, queue, net, 1);
+  const Network<comm::bfloat16, Exec> network(comm, queue, net, Strategy::uniform({}), 2, parameters,
                                               {.backend = ConvolutionBackend::reference});
   EXPECT_THROW(network.input_field(), Unsupported);
   EXPECT_THROW(network.output_field(), Unsupported);

@@ -23,10 +23,10 @@ namespace test_bfloat16 {
 using comm::bfloat16;
 using local::ConvolutionBackend;
 using views::ProcessGrid;
-using Host = Kokkos::DefaultHostExecutionSpace;
+using Exec = execution_space_t<bfloat16>;
 
 std::optional<std::string> missing() {
-  return local::unsupported_reason<bfloat16, Host>(ConvolutionBackend::automatic, {}, local::ConvolutionPass::forward);
+  return local::unsupported_reason<bfloat16, Exec>(ConvolutionBackend::automatic, {}, local::ConvolutionPass::forward);
 }
 
 /// The default backend if it supports bfloat16, else the reference, which runs everywhere.
@@ -173,9 +173,9 @@ TEST(Bfloat16, RefusalNamesTheAlternative) {
   const auto comm = aloni::test::make_communicator();
   const NetworkDescription net = networks()[0];
   const auto make = [&](ConvolutionBackend backend) {
-    const Queue<Host> queue;
-    Parameters<float, Host> parameters(comm, queue, net, 1);
-    Network<bfloat16, Host>(comm, queue, net, Strategy::uniform({}), 2, parameters, {.backend = backend});
+    const Queue<Exec> queue;
+    Parameters<float, Exec> parameters(comm, queue, net, 1);
+    Network<bfloat16, Exec>(comm, queue, net, Strategy::uniform({}), 2, parameters, {.backend = backend});
   };
   for (const auto backend : {ConvolutionBackend::direct, ConvolutionBackend::automatic}) {
     if (backend == ConvolutionBackend::automatic && !missing()) continue;

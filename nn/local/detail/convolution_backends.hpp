@@ -25,11 +25,11 @@ std::unique_ptr<LocalConvolution<T, Exec>> make_onednn_convolution(const Convolu
                                                                    ConvolutionPasses passes,
                                                                    const std::shared_ptr<FilterOrders>& orders);
 std::shared_ptr<FilterOrders> make_onednn_filter_orders(const std::shared_ptr<Scratch>& scratch);
-/// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the `automatic` backend of
-/// float.
+/// T is bfloat16. Copies the arguments to float, with filters rounded to bfloat16, and runs the backend `of_floats`.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_converting_convolution(const ConvolutionProblem& problem,
-                                                                       const Exec& exec, ConvolutionPasses passes);
+                                                                       const Exec& exec, ConvolutionPasses passes,
+                                                                       ConvolutionBackend of_floats);
 /// Why oneDNN has no bfloat16 kernels on this processor, and the alternative; none if it has.
 std::optional<std::string> onednn_bfloat16_unsupported_reason();
 
@@ -37,8 +37,11 @@ template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_kokkos_kernels_convolution(const ConvolutionProblem& problem,
                                                                            const Exec& exec, ConvolutionPasses passes);
 
-/// Kokkos::Cuda. Problems for which cuDNN has no engine get the implementation of Kokkos Kernels.
+/// Kokkos::Cuda. Problems for which cuDNN has no engine get the implementation of Kokkos Kernels; with bfloat16 it is
+/// a converting convolution.
 template <class T, class Exec>
 std::unique_ptr<LocalConvolution<T, Exec>> make_cudnn_convolution(const ConvolutionProblem& problem, const Exec& exec,
-                                                                  ConvolutionPasses passes);
+                                                                  ConvolutionPasses passes,
+                                                                  const std::shared_ptr<FilterOrders>& orders);
+
 }  // namespace aloni::nn::local::detail

@@ -299,6 +299,23 @@ std::vector<CudnnObject> objects_of(const CudnnObject& object, cudnnBackendAttri
   return objects;
 }
 
+/// An attribute that is a text.
+std::string text_of(const CudnnObject& object, cudnnBackendAttributeName_t name, const char* call) {
+  std::int64_t bytes = 0;
+  check_cudnn(cudnn_library().get_attribute(object.get(), name, CUDNN_TYPE_CHAR, 0, &bytes, nullptr), call);
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  check_cudnn(cudnn_library().get_attribute(object.get(), name, CUDNN_TYPE_CHAR, bytes, &bytes, text.data()), call);
+  text.resize(text.find_last_not_of('\0') + 1);
+  return text;
+}
+
+/// Bytes of the workspace of a plan; 0 if cuDNN does not tell.
+Index workspace_of(const CudnnObject& plan) {
+  const auto bytes = values_of<std::int64_t>(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                                             "the workspace of a plan");
+  return bytes.empty() ? 0 : bytes.front();
+}
+
 }  // namespace
 
 struct CudnnDevice::Descriptor {
@@ -306,7 +323,8 @@ struct CudnnDevice::Descriptor {
 };
 
 struct CudnnPlan::Descriptors {
-  CudnnObject configuration, plan{CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR};
+  std::optional<CudnnObject> configuration;  ///< none for a plan from a file
+  CudnnObject plan{CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR};
 };
 
 CudnnStrides dense_strides(const std::array<Index, 3>& pixels, Index channels) {
@@ -375,23 +393,31 @@ void CudnnHandle::run(const CudnnPlan& plan, const CudnnOperands& operands, void
   check_cudnn(cudnn_library().execute(handle, plan.descriptors().plan.get(), pack.get()), "the execution of a plan");
 }
 
+std::string CudnnDevice::properties() const {
+  return text_of(descriptor_->object, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, "a device as text");
+}
+
 std::string CudnnPlan::json() const {
-  constexpr const char* call = "a plan as text";
-  std::int64_t bytes = 0;
-  check_cudnn(cudnn_library().get_attribute(descriptors_->plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                            CUDNN_TYPE_CHAR, 0, &bytes, nullptr),
-              call);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  check_cudnn(cudnn_library().get_attribute(descriptors_->plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
-                                            CUDNN_TYPE_CHAR, bytes, &bytes, text.data()),
-              call);
-  text.resize(text.find_last_not_of('\0') + 1);
-  return text;
+  return text_of(descriptors_->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, "a plan as text");
+}
+
+std::optional<CudnnPlan> CudnnPlan::from_json(const std::string& json, const CudnnDevice& device, std::int64_t engine,
+                                              bool reduces_precision) {
+  const CudnnLibrary& library = cudnn_library();
+  auto parts = std::make_shared<Descriptors>();
+  parts->plan.refer(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.descriptor().object, "the device of a plan");
+  if (library.set_attribute(parts->plan.get(), CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                            static_cast<std::int64_t>(json.size()), json.c_str()) != CUDNN_STATUS_SUCCESS ||
+      library.finalize(parts->plan.get()) != CUDNN_STATUS_SUCCESS)
+    return std::nullopt;
+  const Index workspace = workspace_of(parts->plan);
+  return CudnnPlan(std::move(parts), engine, workspace, reduces_precision);
 }
 
 std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& device,
                                    const CudnnPlanOptions& options) {
   std::vector<CudnnPlan> plans;
+  int accepted = 0;
   const CudnnLibrary& library = cudnn_library();
   const Operations operations = make_operations(graph);
   const CudnnObject asked = make_graph(operations);
@@ -405,7 +431,7 @@ std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& d
     check_cudnn(status, "a choice of engines");
     for (CudnnObject& configuration : objects_of(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                                  CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, "the chosen engines")) {
-      if (static_cast<int>(plans.size()) >= options.most) return plans;
+      if (accepted >= options.first + options.most) return plans;
       const std::vector<CudnnObject> engines = objects_of(configuration, CUDNN_ATTR_ENGINECFG_ENGINE,
                                                           CUDNN_BACKEND_ENGINE_DESCRIPTOR, "the engine of a choice");
       if (engines.empty()) continue;
@@ -419,16 +445,17 @@ std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& d
       const bool reduces = graph.type == ElementType::float32 &&
                            (has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
       if (reduces && !options.reduced_precision) continue;
+      if (has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) continue;  // some sums are shorter than float
 
       auto parts =
           std::make_shared<CudnnPlan::Descriptors>(CudnnPlan::Descriptors{.configuration = std::move(configuration)});
-      parts->plan.refer(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, parts->configuration, "the engine of a plan")
+      parts->plan.refer(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, *parts->configuration, "the engine of a plan")
           .refer(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device.descriptor().object, "the device of a plan");
       if (library.finalize(parts->plan.get()) != CUDNN_STATUS_SUCCESS) continue;  // this engine refuses after all
-      const auto workspace = values_of<std::int64_t>(parts->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                                     CUDNN_TYPE_INT64, 1, "the workspace of a plan");
-      if (workspace.empty() || workspace.front() > options.most_workspace_bytes) continue;
-      plans.emplace_back(std::move(parts), number.empty() ? -1 : number.front(), workspace.front(), reduces);
+      const Index workspace = workspace_of(parts->plan);
+      if (workspace > options.most_workspace_bytes) continue;
+      if (accepted++ < options.first) continue;
+      plans.emplace_back(std::move(parts), number.empty() ? -1 : number.front(), workspace, reduces);
     }
   }
   return plans;

@@ -25,6 +25,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -61,6 +62,8 @@ class CudnnDevice {
 
   struct Descriptor;
   const Descriptor& descriptor() const { return *descriptor_; }
+  /// In cuDNN's format. Two devices with the same text have the same plans.
+  std::string properties() const;
 
  private:
   friend class CudnnHandle;
@@ -90,6 +93,10 @@ class CudnnPlan {
   bool reduces_precision() const { return reduces_precision_; }
   /// cuDNN's own form, for a file.
   std::string json() const;
+  /// The plan of that form on a device, with the engine's number and precision that it had. None if cuDNN refuses it:
+  /// another version or device has made it, or it is damaged.
+  static std::optional<CudnnPlan> from_json(const std::string& json, const CudnnDevice& device, std::int64_t engine,
+                                            bool reduces_precision);
   const Descriptors& descriptors() const { return *descriptors_; }
 
  private:
@@ -101,6 +108,8 @@ class CudnnPlan {
 
 struct CudnnPlanOptions {
   int most = 8;
+  /// Number of plans that are left out, in the order of cuDNN. With most = 1 this is the number of the wanted plan.
+  int first = 0;
   Index most_workspace_bytes = Index{1} << 30;
   /// Engines whose products have fewer bits than float: TF32.
   bool reduced_precision = false;

@@ -2,6 +2,7 @@
 // One loop for all kernels that compute each element alone: out = op(a, b), op(a) or op(). Views may have any strides;
 // contiguous rows are fast.
 #include <aloni/nn/local/detail/execution.hpp>
+#include <aloni/nn/local/detail/flat.hpp>
 
 #include <type_traits>
 
@@ -47,27 +48,33 @@ struct Convert {
   }
 };
 
+/// The element at a position in memory, of dense views. On a device it spares the divisions of SingleElement, which
+/// would take longer than the memory.
+template <class Op, class Out, class In>
+struct DenseElement {
+  Op op;
+  Out* out;
+  const In *a, *b;
+  KOKKOS_FUNCTION void operator()(const Index i) const { out[i] = apply(op, a, b, i); }
+};
+
 /// Inputs that op does not take are default-constructed views. The inputs may have another type than the result.
 template <class Exec, class Op, class Out, class T = Out>
 void elementwise(const Exec& exec, const char* label, const Op& op, const Tensor<Out, Exec>& out,
                  const InTensor<T, Exec>& a = {}, const InTensor<T, Exec>& b = {}) {
   const Rows rows = rows_of(out);
   if (rows.elements() == 0) return;
+  constexpr bool binary = std::is_invocable_v<Op, T, T>, unary = !binary && std::is_invocable_v<Op, T>;
+  auto all = [&](auto property) {
+    return property(out) && (!(unary || binary) || property(a)) && (!binary || property(b));
+  };
+  if (all([](const auto& v) { return views::is_dense(v); })) {
+    for_each_flat(exec, label, rows.elements(), DenseElement<Op, Out, T>{op, out.data(), a.data(), b.data()});
+    return;
+  }
   const SingleElement<Op, Tensor<Out, Exec>, Tensor<const T, Exec>> element{rows, op, out, a, b};
   if constexpr (runs_on_host<Exec>) {
-    constexpr bool binary = std::is_invocable_v<Op, T, T>, unary = !binary && std::is_invocable_v<Op, T>;
-    auto all = [&](auto property) {
-      return property(out) && (!(unary || binary) || property(a)) && (!binary || property(b));
-    };
-    if (all([](const auto& v) { return views::is_dense(v); })) {
-      constexpr Index block = 4096;  // elements of one share: hides the start of the loop, and balances
-      const Index elements = rows.elements();
-      Kokkos::parallel_for(label, Range<Exec>(exec, 0, (elements + block - 1) / block),
-                           [=, to = out.data(), from_a = a.data(), from_b = b.data()](const Index i) {
-                             const Index begin = i * block, end = elements < begin + block ? elements : begin + block;
-                             for (Index j = begin; j < end; ++j) to[j] = apply(op, from_a, from_b, j);
-                           });
-    } else if (all([](const auto& v) { return has_contiguous_rows(v); })) {
+    if (all([](const auto& v) { return has_contiguous_rows(v); })) {
       Kokkos::parallel_for(label, Range<Exec>(exec, 0, rows.rows()), [=](const Index r) {
         Index n, d, h;
         rows.row(r, n, d, h);

@@ -191,7 +191,7 @@ class OnednnFilterOrders final : public FilterOrders {
     return all_.emplace_back(std::make_shared<FilterOrder>(p, to, flipped));
   }
   std::size_t bytes() const override {
-    std::size_t sum = 0;
+    std::size_t sum = FilterOrders::bytes();
     for (const auto& known : all_) sum += known->ordered.get_desc().get_size();
     return sum;
   }

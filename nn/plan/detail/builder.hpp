@@ -15,9 +15,10 @@ namespace aloni::nn::detail {
 class PlanBuilder {
  public:
   /// `backend`: of all convolutions; automatic: the fastest for each (nn/local/convolution_choice.hpp).
+  /// `tf32`: StepOptions::tf32.
   PlanBuilder(StepPlan& plan, const MachineDescription& machine, ElementType activations,
-              local::ConvolutionBackend backend = local::ConvolutionBackend::automatic)
-      : plan_(plan), machine_(machine), activations_(activations), backend_(backend) {}
+              local::ConvolutionBackend backend = local::ConvolutionBackend::automatic, bool tf32 = false)
+      : plan_(plan), machine_(machine), activations_(activations), backend_(backend), tf32_(tf32) {}
 
   StepPlan& plan() { return plan_; }
   const MachineDescription& machine() const { return machine_; }
@@ -30,6 +31,10 @@ class PlanBuilder {
   /// The implementation of a pass of a convolution. `type`: of x and y. Never `automatic`.
   local::ConvolutionBackend backend_of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass,
                                        ElementType type) const;
+  /// Whether a convolution of this type multiplies in TF32.
+  bool uses_tf32(local::ConvolutionBackend backend, ElementType type) const {
+    return tf32_ && backend == local::ConvolutionBackend::cudnn && type == ElementType::float32;
+  }
 
   const PlanBuffer& operator[](BufferId b) const { return plan_.buffers[static_cast<std::size_t>(b)]; }
   PlanBuffer& at(BufferId b) { return plan_.buffers[static_cast<std::size_t>(b)]; }
@@ -63,6 +68,7 @@ class PlanBuilder {
   const MachineDescription& machine_;
   ElementType activations_;
   local::ConvolutionBackend backend_;
+  bool tf32_;
   std::map<std::vector<int>, comm::AllReduceChooser> choosers_ = {};  ///< by members
   std::unordered_set<std::string> names_ = {};                        ///< of the buffers
   std::string scope_;

@@ -378,8 +378,9 @@ ConvolutionPlanner::Region ConvolutionPlanner::region(const Pass& pass, const Bo
         call.problem =
             problem_of(d.plan, part, d.backward ? call.target : call.source, d.backward ? call.source : call.target);
         const auto pass = d.gathers() ? local::ConvolutionPass::forward : local::ConvolutionPass::backward_data;
-        call.backend =
-            builder_.backend_of(call.problem, pass, partial_sums ? builder_.parameters() : builder_.activations());
+        const ElementType type = partial_sums ? builder_.parameters() : builder_.activations();
+        call.backend = builder_.backend_of(call.problem, pass, type);
+        call.tf32 = builder_.uses_tf32(call.backend, type);
       }
       region.work.calls.push_back(std::move(call));
     }
@@ -467,6 +468,7 @@ void ConvolutionPlanner::add_backward_filter() {
     if (call.computes) {
       call.problem = problem_of(plan_, parts[i].part, call.source, call.target);
       call.backend = builder_.backend_of(call.problem, local::ConvolutionPass::backward_filter, builder_.activations());
+      call.tf32 = builder_.uses_tf32(call.backend, builder_.activations());
     }
     if (counts && !call.target.empty()) {
       summands.push_back({buffers_.dw, parts[i].box, call.target});

@@ -54,6 +54,8 @@ class WorkCheck {
       refuse(plan_, &n, "the problem of a kernel does not fit its boxes: " + to_string(call.problem));
     if (call.backend == local::ConvolutionBackend::automatic)
       refuse(plan_, &n, "the implementation of a kernel is not chosen");
+    if (call.tf32 && call.backend != local::ConvolutionBackend::cudnn)
+      refuse(plan_, &n, "multiplies in TF32 without cuDNN");
   }
 
   void check(const PlanNode& n, const ConvolutionWork& w) const {

@@ -16,7 +16,6 @@
 #include <cstdio>
 #include <fstream>
 #include <map>
-#include <set>
 #include <sstream>
 #include <string>
 #include <tuple>
@@ -121,14 +120,15 @@ TEST_F(CudnnPlans, ADescriptionWithoutAllPropertiesIsRefused) {
 /// The graphs of the convolutions of training steps, by a text that tells them apart.
 class Graphs {
  public:
-  void add(const NetworkDescription& net, const std::string& split, int ranks, Index samples) {
+  void add(const NetworkDescription& net, const std::string& split, int ranks, Index samples,
+           ElementType activations = ElementType::float32) {
     MachineDescription machine{.on_host = false};
     machine.cudnn = true;
     machine.nodes.assign(static_cast<std::size_t>(ranks), 0);
     const NetworkPlan layers =
         plan_network(net, resolve(Strategy::uniform(LayerSplit::parse(split)), net, ranks), ranks, samples);
     for (const int rank : find_representatives(net, layers, machine).ranks) {
-      const StepPlan plan = plan_step(net, layers, rank, StepKind::training, machine);
+      const StepPlan plan = plan_step(net, layers, rank, StepKind::training, machine, {.activations = activations});
       for (const PlanNode& node : plan.nodes) {
         if (const auto* convolution = std::get_if<ConvolutionWork>(&node.work)) add(plan, *convolution);
         if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) add(plan, *gradient);
@@ -161,18 +161,29 @@ class Graphs {
   void add(const StepPlan& plan, const ConvolutionCall& call, ConvolutionPass pass, BufferId input, const Box& in,
            BufferId output, const Box& out, bool bias, bool relu) {
     ASSERT_EQ(call.backend, ConvolutionBackend::cudnn) << to_string(call.problem);
-    // Parameters lie one behind the other: any of them may have the alignment of an element only.
+    const auto type_of = [&](BufferId b) { return plan.buffers[static_cast<std::size_t>(b)].type; };
+    // Partial sums are float, from a copy of the source in float.
+    const bool copies = type_of(input) != type_of(output);
+    const ElementType type = copies ? ElementType::float32 : type_of(input);
+    // Parameters lie one behind the other: any of them may have the alignment of an element only. For bfloat16 the
+    // filters are copied.
     CudnnGraph graph{.problem = padded_problem(call.problem),
                      .pass = pass,
+                     .type = type,
                      .bias = bias,
                      .relu = relu,
-                     .filters_alignment = 4,
+                     .filters_alignment = type == ElementType::bfloat16 ? 16 : 4,
                      .bias_alignment = 4};
     const PaddedProblem& p = graph.problem;
     if (p.samples == 0 || p.reads_nothing()) return;
     std::tie(graph.input_strides, graph.input_alignment) = layout_of(plan, input, in, p.first);
     std::tie(graph.output_strides, graph.output_alignment) = layout_of(plan, output, out, {0, 0, 0});
-    std::string text = to_string(call.problem) + " " + std::string(local::name(pass));
+    if (copies && pass == ConvolutionPass::forward)
+      graph.input_strides = dense_strides(call.problem.input, p.channels), graph.input_alignment = 4;
+    if (copies && pass == ConvolutionPass::backward_data)
+      graph.output_strides = dense_strides(call.problem.output, p.filters), graph.output_alignment = 4;
+    std::string text =
+        std::string(nn::name(type)) + " " + to_string(call.problem) + " " + std::string(local::name(pass));
     for (const auto* strides : {&graph.input_strides, &graph.output_strides})
       for (const Index stride : *strides) text += " " + std::to_string(stride);
     text += " " + std::to_string(graph.input_alignment) + " " + std::to_string(graph.output_alignment);
@@ -190,7 +201,8 @@ class Graphs {
     for (std::size_t i = 0; i < 5; ++i)
       offset += (box.lo[i] - whole.lo[i] + (i > 0 && i < 4 ? first[i - 1] : 0)) * strides[i];
     Index alignment = 16;
-    while (offset * 4 % alignment != 0) alignment /= 2;
+    const Index bytes = bytes_of(plan.buffers[static_cast<std::size_t>(b)].type);
+    while (offset * bytes % alignment != 0) alignment /= 2;
     return {strides, alignment};
   }
 
@@ -200,7 +212,7 @@ class Graphs {
 void expect_engines(const Graphs& graphs, const char* what) {
   for (const std::string& name : device_names) {
     const CudnnDevice described = device(name);
-    std::set<std::int64_t> engines;
+    std::map<std::pair<ConvolutionPass, std::int64_t>, int> engines;
     Index largest = 0;
     int unfused = 0;
     for (const auto& [text, graph] : graphs.all()) {
@@ -212,11 +224,17 @@ void expect_engines(const Graphs& graphs, const char* what) {
         plans = cudnn_plans(plain, described, {.most = 1});
       }
       ASSERT_FALSE(plans.empty()) << name << ": no engine for " << text;
-      engines.insert(plans.front().engine());
+      ++engines[{graph.pass, plans.front().engine()}];
       largest = std::max(largest, plans.front().workspace_bytes());
     }
-    std::printf("%s on %s: %zu graphs, %d not fused, %zu engines, workspace up to %.1f MiB\n", what, name.c_str(),
-                graphs.all().size(), unfused, engines.size(), static_cast<double>(largest) / (1 << 20));
+    std::printf("%s on %s: %zu graphs, %d not fused, workspace up to %.1f MiB; engine × graphs:", what, name.c_str(),
+                graphs.all().size(), unfused, static_cast<double>(largest) / (1 << 20));
+    for (const ConvolutionPass pass : all_passes) {
+      std::printf(" %s", std::string(local::name(pass)).c_str());
+      for (const auto& [key, count] : engines)
+        if (key.first == pass) std::printf(" %lldx%d", static_cast<long long>(key.second), count);
+    }
+    std::printf("\n");
   }
 }
 
@@ -225,6 +243,19 @@ TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfResnet50) {
   graphs.add(make_model("resnet50"), "h2w2", 4, 32);
   EXPECT_GT(graphs.all().size(), 100u);
   expect_engines(graphs, "ResNet-50, h2w2");
+}
+
+TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfResnet50InBfloat16) {
+  Graphs graphs;
+  graphs.add(make_model("resnet50"), "h2w2", 4, 32, ElementType::bfloat16);
+  EXPECT_GT(graphs.all().size(), 100u);
+  expect_engines(graphs, "ResNet-50, h2w2, bfloat16");
+}
+
+TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfMesh1kInBfloat16) {
+  Graphs graphs;
+  graphs.add(make_model("mesh1k"), "h2w2", 4, 2, ElementType::bfloat16);
+  expect_engines(graphs, "mesh 1K, h2w2, bfloat16");
 }
 
 TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfMesh2k) {
@@ -243,9 +274,11 @@ TEST_F(CudnnPlans, HasAnEngineForEachConvolutionOfTheZoo) {
   if (!aloni::test::nightly()) GTEST_SKIP() << "runs at night: ALONI_NIGHTLY=1";
   for (const char* model : {"cosmoflow", "densenet121", "lenet5", "mesh1k", "resnet18", "unet2d", "vgg16"}) {
     for (const char* split : {"n4", "h2w2", "c4", "f4"}) {
-      Graphs graphs;
-      graphs.add(make_model(model), split, 4, 8);
-      expect_engines(graphs, model);
+      for (const ElementType type : {ElementType::float32, ElementType::bfloat16}) {
+        Graphs graphs;
+        graphs.add(make_model(model), split, 4, 8, type);
+        expect_engines(graphs, (std::string(model) + ", " + split + ", " + nn::name(type)).c_str());
+      }
     }
   }
 }

@@ -33,12 +33,10 @@ ConvolutionProblem usual_problem(Index height = 6, Index width = 16) {
           .offset = {0, -1, -1}};
 }
 
-/// Calls f if oneDNN computes with T. bfloat16 runs on hosts only.
+/// Calls f if oneDNN computes with T.
 template <class T, class F>
 void with_onednn(const F& f) {
-  if constexpr (!std::is_same_v<T, bfloat16> || std::is_same_v<Exec, Kokkos::DefaultHostExecutionSpace>) {
-    if (!unsupported_reason<T>(ConvolutionBackend::onednn, usual_problem(), ConvolutionPass::forward)) return f(T());
-  }
+  if (!unsupported_reason<T>(ConvolutionBackend::onednn, usual_problem(), ConvolutionPass::forward)) return f(T());
   GTEST_SKIP() << "no oneDNN for this type";
 }
 

@@ -19,9 +19,6 @@
 
 #include "local_tensor.hpp"
 
-// Tensors of these tests are in the default space; bfloat16 is computed on the host.
-#if !defined(KOKKOS_ENABLE_CUDA) && !defined(KOKKOS_ENABLE_HIP) && !defined(KOKKOS_ENABLE_SYCL)
-
 namespace aloni::test {
 namespace test_local_bfloat16 {
 
@@ -345,5 +342,3 @@ TEST(LocalBfloat16, LossesRoundTheirGradientsOnce) {
 
 }  // namespace test_local_bfloat16
 }  // namespace aloni::test
-
-#endif
