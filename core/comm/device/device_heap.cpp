@@ -130,10 +130,13 @@ void* DeviceHeap::do_allocate(std::size_t bytes, std::size_t align) {
     throw InvalidArgument(operation, "alignment", std::to_string(align), "at most " + std::to_string(alignment));
   const std::size_t wanted = up_to_multiple(std::max<std::size_t>(bytes, 1), alignment);
   const std::lock_guard lock(mutex_);
-  for (Segment& s : segments_)
+  const bool large = wanted > segment_bytes / 2;
+  for (Segment& s : segments_) {
+    if (large && (!s.used.empty() || s.bytes > 2 * wanted)) continue;  // it would keep the segment of small blocks
     if (void* const p = take(s, wanted)) return p;
+  }
   free_left_behind();
-  return take(add_segment(wanted > segment_bytes / 2 ? up_to_multiple(wanted, granularity) : segment_bytes), wanted);
+  return take(add_segment(large ? up_to_multiple(wanted, granularity) : segment_bytes), wanted);
 }
 
 void DeviceHeap::do_deallocate(void* p, std::size_t, std::size_t) {
