@@ -1,11 +1,13 @@
 #include <aloni/halo/transfer.hpp>
 
+#include <aloni/core/comm/event_queue.hpp>
 #include <aloni/core/comm/reduction.hpp>
 #include <aloni/core/comm/transfer_messages.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/halo/detail/consolidation.hpp>
 #include <aloni/halo/detail/direct_reading.hpp>
+#include <aloni/halo/detail/event_order.hpp>
 #include <aloni/halo/detail/message_buffer.hpp>
 #include <aloni/halo/detail/transfer_base.hpp>
 #include <aloni/halo/detail/transfer_items.hpp>
@@ -87,6 +89,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   int priority;
   bool poisons;
   detail::TransferLists<Exec> lists;
+  comm::EventQueue<Exec> event_queue;
+  detail::EventOrder events;
   std::vector<comm::Request> requests, readers;
   detail::Consolidation consolidation;
 
@@ -99,7 +103,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         label("aloni::halo::" + options.label),
         items(std::move(all)),
         priority(options.priority),
-        poisons(options.poison) {
+        poisons(options.poison),
+        event_queue(c) {
     comm::collectively(comm, "aloni::halo::Transfer", [&] {
       for (const item_type& any : items) std::visit([&](const auto& item) { detail::check(item, comm.size()); }, any);
       outgoing = Buffer(comm, items, &TransferPlan::sends);
@@ -115,6 +120,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       incoming.allocate(comm, exec, label + ", incoming");
     });
     detail::agree_on_direct_reading(comm, messages, options.direct_bytes, items, outgoing, incoming);
+    if (event_queue) events = detail::EventOrder(comm, event_queue.events(), messages, outgoing.peers, incoming.peers);
     comm::collectively(comm, "aloni::halo::Transfer", [&] {
       lists = detail::TransferLists<Exec>(exec, label, items, outgoing, incoming, poisons);
       counts = count_all<memory_space>(items);
@@ -142,15 +148,16 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       readers.clear();
       if (has_messages())
         messages.begin(backwards ? comm::TransferDirection::adjoint : comm::TransferDirection::forward);
-      lists.pack(exec, backwards);
+      event_queue.submit(exec, [this, exec, backwards] { lists.pack(exec, backwards); });
       if constexpr (staged) {
         if (uses_host(out)) Kokkos::deep_copy(exec, out.host, out.data);
       }
-      if (has_messages()) {
+      if (any_by_events(out)) events.record_ready(event_queue.stream(exec));
+      if (consolidation.active() || any_for_hosts(out) || any_for_hosts(in)) {
         // One fence for two reasons: the messages are packed, and the last unpacking no longer reads the buffer that
         // now receives.
         static const std::string reason = "aloni::halo: messages are packed and buffers free before communication";
-        exec.fence(reason);
+        event_queue.fence(exec, reason);
       }
       if constexpr (staged) {
         for (const Peer& p : out.peers)
@@ -168,11 +175,13 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         requests.push_back(messages.send(payload(out, p), p.rank, values, message_options(p)));
         if (is_direct(p)) readers.push_back(messages.receive({}, p.rank, answer, {.priority = priority}));
       }
-      if (poisons && !backwards) {
-        lists.poison(exec);
-      } else {
-        lists.copy_local(exec, backwards);
-      }
+      event_queue.submit(exec, [this, exec, backwards] {
+        if (poisons && !backwards) {
+          lists.poison(exec);
+        } else {
+          lists.copy_local(exec, backwards);
+        }
+      });
     } catch (...) {
       detail::keep_forever(this->shared_from_this());
       throw;
@@ -180,6 +189,15 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   }
 
   bool is_direct(const Peer& peer) const { return peer.is_direct(adjoint); }
+  /// Whether the peer copies the values directly, or this rank from the peer, and kernels wait for kernels.
+  bool is_by_events(const Peer& peer) const { return is_direct(peer) && peer.by_events(); }
+  bool any_by_events(const Buffer& buffer) const {
+    return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return is_by_events(p); });
+  }
+  /// Whether a host sends or receives values, or waits until they can be read.
+  bool any_for_hosts(const Buffer& buffer) const {
+    return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return !is_by_events(p); });
+  }
   /// Whether any message goes through host memory.
   bool uses_host(const Buffer& buffer) const {
     return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return !is_direct(p) && !p.on_device; });
@@ -192,13 +210,16 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     return {.priority = priority, .on_device = peer.on_device && !is_direct(peer)};
   }
 
-  /// Tells the ranks whose memory this rank has read, and waits for the ranks that read this rank's memory.
+  /// Tells the ranks whose memory this rank has read, and waits for the ranks that read this rank's memory. By events,
+  /// the queue waits for the kernels of readers, and the host only for their hosts.
   void end_reading(const Buffer& in) {
     requests.clear();
+    if (any_by_events(in)) events.record_read(event_queue.stream(space));
     const bool reads_consolidated = !staged && consolidation.active();
-    if (reads_consolidated || std::ranges::any_of(in.peers, [&](const Peer& p) { return is_direct(p); })) {
+    if (reads_consolidated ||
+        std::ranges::any_of(in.peers, [&](const Peer& p) { return is_direct(p) && !p.by_events(); })) {
       static const std::string reason = "aloni::halo: the memory of other ranks has been read";
-      space.fence(reason);
+      event_queue.fence(space, reason);
     }
     if (consolidation.active()) requests.push_back(consolidation.release(adjoint));
     for (const Peer& p : in.peers) {
@@ -210,8 +231,10 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     if (readers.empty()) return;
     comm.wait(readers);
     const Buffer& out = adjoint ? incoming : outgoing;
-    for (const Peer& p : out.peers)
+    for (const Peer& p : out.peers) {
+      if (is_by_events(p)) events.await_read(p, event_queue.stream(space));
       if (is_direct(p)) comm.count_direct(p.rank, p.bytes, 0);
+    }
   }
 
   void finish() override {
@@ -228,9 +251,13 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         if (p.consolidated) std::copy_n(p.consolidated, p.bytes, in.in_host(p).data());
       if (uses_host(in)) Kokkos::deep_copy(space, in.data, in.host);
     }
-    lists.unpack(space, adjoint);
-    if (poisons && !adjoint) lists.copy_local(space, false);
     try {
+      for (const Peer& p : in.peers)
+        if (is_by_events(p)) events.await_ready(p, event_queue.stream(space));
+      event_queue.submit(space, [this, exec = space, backwards = adjoint] {
+        lists.unpack(exec, backwards);
+        if (poisons && !backwards) lists.copy_local(exec, false);
+      });
       end_reading(in);
     } catch (...) {
       detail::keep_forever(this->shared_from_this());
@@ -265,7 +292,8 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
                           : p.consolidated ? Path::consolidated
                           : p.on_device    ? Path::message_from_device
                                            : Path::message;
-        result.push_back({p.rank, b == &incoming, p.bytes, path, traffic[static_cast<std::size_t>(p.rank)].transport});
+        result.push_back({p.rank, b == &incoming, p.bytes, path, traffic[static_cast<std::size_t>(p.rank)].transport,
+                          p.direct && p.by_events()});
       }
     }
     return result;
@@ -321,10 +349,13 @@ std::vector<PeerTransfer> Transfer<Exec>::peers() const {
 template <class Exec>
 std::string Transfer<Exec>::explain() const {
   std::string text;
+  const bool orders_by_events = implementation_ != nullptr && implementation_->event_queue;
   for (const PeerTransfer& p : peers()) {
     text += std::string(p.receives ? "from" : "to") + " rank " + std::to_string(p.rank) + ": " +
             std::to_string(p.bytes) + " bytes, " + name(p.path);
-    if (p.path != Path::view_to_view && p.path != Path::packed_shared) text += " over " + p.transport;
+    const bool copied = p.path == Path::view_to_view || p.path == Path::packed_shared;
+    if (!copied) text += " over " + p.transport;
+    if (copied && orders_by_events) text += p.by_events ? ", ordered by events" : ", ordered by the hosts";
     text += "\n";
   }
   return text;

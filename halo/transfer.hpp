@@ -22,7 +22,9 @@
 // Fences. start() fences its queue once, before communication, because packed messages must be complete. finish() waits
 // for messages. It waits for kernels only if they copy from another rank's memory, because that rank waits to reuse it.
 // Memory that the host cannot read is staged through pinned host memory, on the queue. A rank without messages never
-// waits.
+// waits. Between devices of a node there are no fences for values that the receiver copies: events that the processes
+// share order the kernels of both ranks (core/comm/shared_events.hpp). Pairs of ranks that cannot share events wait as
+// above; explain() says which do.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/machine.hpp>
@@ -94,7 +96,8 @@ struct PeerTransfer {
   bool receives = false;  ///< true: this rank receives from `rank`; false: it sends to `rank`
   std::size_t bytes = 0;
   Path path{};
-  std::string transport;  ///< of messages: "shared", "mpi", "ucx"
+  std::string transport;   ///< of messages: "shared", "mpi", "ucx"
+  bool by_events = false;  ///< copied, and kernels wait for the other rank's kernels by events, not the hosts
 };
 
 struct TransferOptions {

@@ -1,5 +1,6 @@
 #include <aloni/nn/network.hpp>
 
+#include <aloni/core/comm/event_queue.hpp>
 #include <aloni/core/comm/running_machine.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
@@ -152,7 +153,8 @@ int Network<T, Exec>::Implementation::reduce_partially(const Queue<Exec>& queue,
   }
   const auto& flat = parameters.gradients();
   Kokkos::deep_copy(queue.space(), host_gradients, flat);
-  queue.fence("aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
+  comm::EventQueue<Exec>(comm).fence(queue.space(),
+                                     "aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
   const int contributions = partial.reduce(std::span<Parameter>(host_gradients.data(), host_gradients.extent(0)));
   Kokkos::deep_copy(queue.space(), flat, host_gradients);
   return contributions;
@@ -173,7 +175,7 @@ StepResult Network<T, Exec>::Implementation::result(const Queue<Exec>& queue, do
   const auto sums = Kokkos::subview(parameters.gradients(),
                                     Kokkos::make_pair(parameters.size(), parameters.size() + AllParameters::tail));
   Kokkos::deep_copy(queue.space(), host_sums, sums);
-  queue.fence("aloni::nn::train_step: the loss is needed on the host");
+  comm::EventQueue<Exec>(comm).fence(queue.space(), "aloni::nn::train_step: the loss is needed on the host");
   return {static_cast<double>(host_sums(0)) * loss.scale / share,
           static_cast<Index>(static_cast<double>(host_sums(1)) + 0.5)};
 }
@@ -240,7 +242,7 @@ StepResult Network<T, Exec>::Implementation::evaluate(const Queue<Exec>& queue) 
   Kokkos::deep_copy(queue.space(), host_loss, memory.template flat<double>(inference, inference.find("loss")));
   if (host_metrics.extent(0) > 0)
     Kokkos::deep_copy(queue.space(), host_metrics, memory.template flat<double>(inference, inference.find("metrics")));
-  queue.fence("aloni::nn::evaluate: the loss is needed on the host");
+  comm::EventQueue<Exec>(comm).fence(queue.space(), "aloni::nn::evaluate: the loss is needed on the host");
   return {host_loss(0) * loss.scale, static_cast<Index>(host_loss(1) + 0.5)};
 }
 

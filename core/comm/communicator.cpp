@@ -2,7 +2,6 @@
 
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/device/device_collectives.hpp>
-#include <aloni/core/comm/device/device_memory.hpp>
 #include <aloni/core/comm/engine/communicator_state.hpp>
 #include <aloni/core/error.hpp>
 
@@ -109,8 +108,16 @@ Request Communicator::receive(std::span<std::byte> data, int peer, int tag, cons
 }
 
 std::shared_ptr<detail::DeviceCollectives> Communicator::device_collectives() const {
-  if (!state_->device_collectives) state_->device_collectives = detail::make_device_collectives(*this);
+  if (!state_->device_collectives) {
+    state_->device_collectives = detail::make_device_collectives(*this);
+    state_->runtime->watch(*state_->device_collectives);
+  }
   return *state_->device_collectives;
+}
+
+void detail::set_device_collectives(const Communicator& comm, std::shared_ptr<DeviceCollectives> collectives) {
+  comm.state_->device_collectives = collectives;
+  comm.state_->runtime->watch(std::move(collectives));
 }
 
 bool Communicator::carries_device_memory(int peer) const {
@@ -180,6 +187,14 @@ void Communicator::set_longest_wait(std::chrono::milliseconds limit) const {
 
 std::shared_ptr<std::pmr::memory_resource> Communicator::shared_memory() const { return state_->runtime->heap(); }
 
+std::shared_ptr<std::pmr::memory_resource> Communicator::device_memory() const {
+  return state_->runtime->device_heap();
+}
+
+void detail::set_device(const Communicator& comm, std::shared_ptr<DeviceSharing> device) {
+  comm.state_->runtime->set_device(std::move(device));
+}
+
 ExposedMemory Communicator::expose(const void* data, std::size_t bytes, int peer) const {
   const auto guard = state_->runtime->guard();
   detail::Engine& engine = state_->runtime->engine();
@@ -190,19 +205,30 @@ ExposedMemory Communicator::expose(const void* data, std::size_t bytes, int peer
     return {};
   if (const SharedAddress shared = engine.route(root).expose(data, bytes); shared.descriptor >= 0)
     return {.kind = ExposedMemory::Kind::shared_heap, .shared = shared};
-  if (const auto device = detail::share_device_memory(data))
-    return {.kind = ExposedMemory::Kind::device, .handle = device->handle, .offset = device->offset};
+  const auto& device_heap = state_->runtime->device_heap();
+  if (const auto device = device_heap ? device_heap->address_of(data, bytes) : std::nullopt) {
+    return {.kind = ExposedMemory::Kind::device,
+            .shared = device->users,
+            .handle = device->handle,
+            .offset = device->offset,
+            .generation = device->generation};
+  }
   return {};
 }
 
 std::shared_ptr<std::byte> Communicator::open(int peer, const ExposedMemory& memory, std::size_t bytes) const {
-  if (memory.kind == ExposedMemory::Kind::device)
-    return detail::open_device_memory({.handle = memory.handle, .offset = memory.offset});
-  if (memory.kind != ExposedMemory::Kind::shared_heap) return nullptr;
+  if (!memory.reachable()) return nullptr;
+  const bool on_device = memory.kind == ExposedMemory::Kind::device;
+  const auto& device = state_->runtime->device();
+  if (on_device && !device) return nullptr;
   const auto guard = state_->runtime->guard();
   const int root = state_->context->root_of(peer);
   try {
-    return state_->runtime->engine().route(root).open_exposed(root, memory.shared, bytes);
+    auto opened = state_->runtime->engine().route(root).open_exposed(root, memory.shared,
+                                                                     on_device ? sizeof(detail::SegmentUsers) : bytes);
+    if (!on_device) return opened;
+    return detail::open_device_memory(
+        device, {.handle = memory.handle, .offset = memory.offset, .generation = memory.generation}, std::move(opened));
   } catch (const CommunicationError&) {
     return nullptr;
   }

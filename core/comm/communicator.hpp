@@ -64,6 +64,7 @@ namespace aloni::comm {
 
 namespace detail {
 class DeviceCollectives;
+class DeviceSharing;
 }  // namespace detail
 
 /// A pending operation of a Communicator. Cheap to copy. Spent when test() or wait() has seen it complete.
@@ -104,7 +105,16 @@ concept MessageElement = std::is_trivially_copyable_v<T> && !std::same_as<std::r
 template <class T>
 class PartialAllReduce;
 class Mailbox;
+class SharedEvents;
 class TransferMessages;
+class Communicator;
+
+namespace detail {
+/// For tests: the device of this rank for the whole family. Call it on all ranks before anything uses the device.
+void set_device(const Communicator& comm, std::shared_ptr<DeviceSharing> device);
+/// For tests: the device library of this communicator.
+void set_device_collectives(const Communicator& comm, std::shared_ptr<DeviceCollectives> collectives);
+}  // namespace detail
 
 class Communicator {
  public:
@@ -224,13 +234,15 @@ class Communicator {
   /// Memory that the other ranks of the node reach directly. They read messages from it in place; all-reduces of it
   /// take one pass. Any thread may allocate and free; both are local. The pointer keeps the heap alive.
   std::shared_ptr<std::pmr::memory_resource> shared_memory() const;
+  /// The same on the device of this rank (device/device_heap.hpp). Null if the build has no devices, or if no other
+  /// rank of the family is on this node. Freeing waits for all work of this process on the device.
+  std::shared_ptr<std::pmr::memory_resource> device_memory() const;
   /// How `peer` reaches `bytes` bytes from `data` on, to be sent to it: so it can copy them instead of receiving them.
-  /// Not collective. Not `reachable`: on another node, host memory outside shared_memory(), device memory that the
-  /// driver doesn't share, and every memory of a family with checksums.
+  /// Not collective. Not `reachable`: on another node, memory outside shared_memory() and device_memory(), device
+  /// memory that the driver doesn't share, and every memory of a family with checksums.
   ExposedMemory expose(const void* data, std::size_t bytes, int peer) const;
-  /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. Host memory stays
-  /// mapped until the last copy of the pointer is gone, but its contents are undefined after `peer` has freed it.
-  /// Release device memory before `peer` frees it.
+  /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. It stays mapped until
+  /// the last copy of the pointer is gone, but its contents are undefined after `peer` has freed it.
   std::shared_ptr<std::byte> open(int peer, const ExposedMemory& memory, std::size_t bytes) const;
   /// Adds copies through open() to the traffic with a peer.
   void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const;
@@ -293,7 +305,11 @@ class Communicator {
   template <class T, class Exec, class F>
   friend class ViewAllReduce;
   friend class Mailbox;
+  friend class SharedEvents;
   friend class TransferMessages;
+  friend void detail::set_device(const Communicator& comm, std::shared_ptr<detail::DeviceSharing> device);
+  friend void detail::set_device_collectives(const Communicator& comm,
+                                             std::shared_ptr<detail::DeviceCollectives> collectives);
 
   std::shared_ptr<State> state_;
 };

@@ -13,9 +13,10 @@ struct ExposedMemory {
   enum class Kind : std::uint32_t { none, shared_heap, device };
 
   Kind kind = Kind::none;
-  SharedAddress shared{};              ///< shared_heap: address of host memory
-  std::array<std::byte, 64> handle{};  ///< device: handle of the allocation
-  std::uint64_t offset = 0;            ///< device: bytes from the start of the allocation
+  SharedAddress shared{};              ///< shared_heap: address of host memory; device: of the word of the segment
+  std::array<std::byte, 64> handle{};  ///< device: handle of the segment
+  std::uint64_t offset = 0;            ///< device: bytes from the start of the segment
+  std::uint32_t generation = 0;        ///< device: of the segment (device/device_heap.hpp)
 
   bool reachable() const { return kind != Kind::none; }
 };

@@ -23,10 +23,10 @@ namespace aloni::comm {
 /// Whether the elements of new memory are set to zero. Pages that nobody touches take no memory.
 enum class SharedViewContents : std::uint8_t { zeros, undefined };
 
-/// Returns a View of `elements` zeros, set on `exec`, or of undefined values, and its owner. In host space the View
-/// lies in comm.shared_memory() and is valid as long as the owner lives. In other spaces it is an ordinary View and the
-/// owner is null. Not collective. Throws InvalidArgument above max_bytes, CommunicationError if the system has no
-/// memory.
+/// Returns a View of `elements` zeros, set on `exec`, or of undefined values, and its owner. The View lies in
+/// comm.shared_memory(), or in comm.device_memory(), and is valid as long as the owner lives. Where a device has no
+/// such memory, it is an ordinary View and the owner is null. Not collective. Throws InvalidArgument above max_bytes,
+/// CommunicationError if the system has no memory.
 template <class T, class Exec>
 std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> allocate_shared(
     const Communicator& comm, const Exec& exec, const std::string& label, std::size_t elements,
@@ -36,14 +36,17 @@ std::pair<Kokkos::View<T*, typename Exec::memory_space>, std::shared_ptr<void>> 
   if (elements > most)
     throw InvalidArgument("aloni::comm::allocate_shared, " + label, "elements", std::to_string(elements),
                           "at most " + std::to_string(most) + " elements of " + std::to_string(sizeof(T)) + " bytes");
-  if constexpr (std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>) {
-    const auto heap = comm.shared_memory();
+  const auto allocate_in = [&](auto heap, const Exec& queue) -> std::pair<View, std::shared_ptr<void>> {
     const std::size_t bytes = std::max<std::size_t>(elements, 1) * sizeof(T);
     std::shared_ptr<void> memory(heap->allocate(bytes, 64), [heap, bytes](void* p) { heap->deallocate(p, bytes, 64); });
     const View view(static_cast<T*>(memory.get()), elements);
-    if (contents == SharedViewContents::zeros) Kokkos::deep_copy(exec, view, T{0});
+    if (contents == SharedViewContents::zeros) Kokkos::deep_copy(queue, view, T{0});
     return {view, std::move(memory)};
+  };
+  if constexpr (std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>) {
+    return allocate_in(comm.shared_memory(), exec);
   } else {
+    if (auto heap = comm.device_memory()) return allocate_in(std::move(heap), exec);
     return {View(Kokkos::view_alloc(exec, label), elements), nullptr};
   }
 }

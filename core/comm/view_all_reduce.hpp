@@ -10,20 +10,23 @@
 // There are three ways. The constructor chooses the first one that works for all ranks (`way()`):
 //   device_library  NCCL, in builds that have it: built-in reductions of device memory, one device per rank
 //   direct          kernels that read and write the other ranks' memory, on one node. The memory must be exposed
-//                   (Communicator::expose): host memory of Communicator::shared_memory(), or device memory that the
-//                   driver can share. Each rank combines one block of all ranks' data, in the order of ranks, and
-//                   writes the result to all ranks.
+//                   (Communicator::expose): memory of Communicator::shared_memory() or device_memory(). Each rank
+//                   combines one block of all ranks' data, in the order of ranks, and writes the result to all ranks.
+//                   On devices kernels wait for kernels of other ranks by events (shared_events.hpp). Where a rank
+//                   has none, its hosts wait.
 //   on_host         the collectives on host memory, through a pinned copy if the host cannot read the View
 // All ranks get the same bits. Sums of device_library may differ in the last bits from sums of the other ways.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/device/device_collectives.hpp>
 #include <aloni/core/comm/device/native_stream.hpp>
+#include <aloni/core/comm/event_queue.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue.hpp>
 
 #include <Kokkos_Core.hpp>
 
+#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -122,12 +125,16 @@ class ViewAllReduce {
     }
     if (direct && open_all(queue)) {
       way_ = ViewAllReduceWay::direct;
+      event_queue_ = EventQueue<Exec>(comm_);
+      if (event_queue_) agree_on_events();
       return;
     }
     if constexpr (!on_host) host_ = HostView(Kokkos::view_alloc("aloni::comm::ViewAllReduce: host"), data_.extent(0));
   }
 
   ViewAllReduceWay way() const { return way_; }
+  /// Whether kernels wait for kernels of other ranks by events, and no host waits for kernels. Equal on all ranks.
+  bool by_events() const { return !ready_of_.empty(); }
 
   /// Reduces the whole View. Waits for kernels submitted to `queue` before; kernels submitted later see the result.
   /// Collective. Throws PeerFailed, CommunicationError.
@@ -174,7 +181,7 @@ class ViewAllReduce {
   /// Ends start(). Kernels submitted to `queue` later see the result. Throws like run().
   void finish(const Queue<Exec>& queue, Request& request, Index first, Index count) const requires built_in {
     if (comm_.size() == 1 || count == 0) return;
-    if (library_) return library_->finish(comm_, detail::native_stream(queue.space()));
+    if (library_) return library_->finish(comm_);
     comm_.wait(request);
     if constexpr (!on_host) Kokkos::deep_copy(queue.space(), part(data_, first, count), part(host_, first, count));
   }
@@ -211,10 +218,49 @@ class ViewAllReduce {
     return false;
   }
 
+  /// Ranks offer each other two events. All use them, or none does.
+  void agree_on_events() {
+    const SharedEvents& events = event_queue_.events();
+    detail::DeviceEvent *const ready = events.next(), *const done = events.next();
+    using Offer = std::array<ExposedEvent, 2>;
+    std::vector<Offer> own(static_cast<std::size_t>(comm_.size())), all(own.size());
+    for (std::size_t r = 0; r < own.size(); ++r) {
+      const auto peer = static_cast<int>(r);
+      if (peer != comm_.rank()) own[r] = {events.expose(ready, peer), events.expose(done, peer)};
+    }
+    comm_.run(AllToAll{std::span(own), std::span(all)});
+    std::vector<detail::DeviceEvent*> ready_of, done_of;
+    std::int64_t usable = ready && done ? 1 : 0;
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (static_cast<int>(r) == comm_.rank()) continue;
+      ready_of.push_back(events.open(all[r][0]));
+      done_of.push_back(events.open(all[r][1]));
+      usable = usable && ready_of.back() && done_of.back();
+    }
+    if (comm_.all_reduce(usable, Reduction::min) == 0) return;
+    ready_ = ready;
+    done_ = done;
+    ready_of_ = std::move(ready_of);
+    done_of_ = std::move(done_of);
+  }
+
+  /// Returns when the kernels of all ranks so far are complete; by events, the queue waits for them and the host does
+  /// not. The barrier is the message of shared_events.hpp: all ranks have recorded before any rank waits.
+  void meet(const Queue<Exec>& queue, detail::DeviceEvent* own, const std::vector<detail::DeviceEvent*>& others,
+            const std::string& reason) const {
+    void* const stream = event_queue_.stream(queue.space());
+    if (by_events()) {
+      own->record(stream);
+    } else {
+      event_queue_.fence(queue.space(), reason);
+    }
+    comm_.barrier();
+    for (detail::DeviceEvent* const other : others) other->await(stream);
+  }
+
   void run_direct(const Queue<Exec>& queue) const {
     const Region block = block_of({Buffer::output, 0, static_cast<Index>(data_.extent(0))}, comm_.rank(), comm_.size());
-    queue.fence("aloni::comm::ViewAllReduce: this rank's values are complete");
-    comm_.barrier();
+    meet(queue, ready_, ready_of_, "aloni::comm::ViewAllReduce: this rank's values are complete");
     T scale{};
     if constexpr (std::is_floating_point_v<T>) {
       scale = T(1);
@@ -222,9 +268,10 @@ class ViewAllReduce {
         if (f_.reduction == Reduction::average) scale = T(1) / static_cast<T>(comm_.size());
       }
     }
-    detail::combine_everywhere(queue.space(), pointers_, block, f_, scale);
-    queue.fence("aloni::comm::ViewAllReduce: this rank's block is everywhere");
-    comm_.barrier();
+    event_queue_.submit(queue.space(), [exec = queue.space(), pointers = pointers_, block, f = f_, scale] {
+      detail::combine_everywhere(exec, pointers, block, f, scale);
+    });
+    meet(queue, done_, done_of_, "aloni::comm::ViewAllReduce: this rank's block is everywhere");
   }
 
   /// For a function of the user.
@@ -257,6 +304,9 @@ class ViewAllReduce {
   std::shared_ptr<detail::DeviceCollectives> library_;
   Kokkos::View<Pointer*, Mem> pointers_;
   std::vector<std::shared_ptr<std::byte>> opened_;
+  EventQueue<Exec> event_queue_;
+  detail::DeviceEvent *ready_ = nullptr, *done_ = nullptr;
+  std::vector<detail::DeviceEvent*> ready_of_, done_of_;  // of the other ranks; empty: the hosts wait
   HostView host_;
 };
 

@@ -9,6 +9,10 @@
 #include <cstdint>
 #include <memory>
 
+namespace aloni::comm::detail {
+class DeviceEvent;
+}
+
 namespace aloni::halo::detail {
 
 /// The message to or from another rank.
@@ -20,7 +24,10 @@ struct Peer {
   bool on_device = false;                       ///< sent from and received in device memory
   bool other_node = false;
   std::byte* consolidated = nullptr;  ///< position in a consolidated message; null: a message of its own
+  /// The peer's events (EventOrder), for direct reading in both directions. Null: the hosts wait.
+  comm::detail::DeviceEvent *ready = nullptr, *read = nullptr;
 
+  bool by_events() const { return ready && read; }
   bool is_direct(bool adjoint) const { return adjoint ? direct_adjoint : direct; }
 };
 

@@ -1,10 +1,9 @@
 #include <aloni/core/comm/device/device_memory.hpp>
+#include <aloni/core/comm/device/device_sharing.hpp>
 
 namespace aloni::comm::detail {
 
-std::optional<DeviceMemory> share_device_memory(const void*) { return {}; }
-
-std::shared_ptr<std::byte> open_device_memory(const DeviceMemory&) { return nullptr; }
+std::shared_ptr<DeviceSharing> device_sharing_of_process() { return nullptr; }
 
 bool build_has_devices() { return false; }
 

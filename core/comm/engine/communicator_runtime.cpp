@@ -274,11 +274,32 @@ CommunicatorRuntime::CommunicatorRuntime(StartUp& start_up, MPI_Comm messages, M
   board_.when_poisoned([this] {
     if (watch_) watch_->fail(board_.failed_rank(), board_.message());
     for (Transport* t : engine_->routes()) t->abandon();
+    for (const auto& weak : device_collectives_)
+      if (const auto collectives = weak.lock()) collectives->end_all();
+    if (device_heap_) device_heap_->abandon();  // its words are in the heap
     heap_->detach();
   });
+  set_device(device_sharing_of_process());
   start_up.finish();
   start_up.use(nullptr);
   if (options.progress_thread) thread_ = std::thread([this] { make_progress(); });
+}
+
+void CommunicatorRuntime::set_device(std::shared_ptr<DeviceSharing> device) {
+  device_ = std::move(device);
+  device_heap_ = device_ && shared_ ? std::make_shared<DeviceHeap>(device_, heap_) : nullptr;
+}
+
+void CommunicatorRuntime::watch(const std::shared_ptr<DeviceCollectives>& collectives) {
+  if (!collectives) return;
+  const auto held = guard();
+  device_collectives_.emplace_back(collectives);
+}
+
+void CommunicatorRuntime::look_at_device_collectives() {
+  std::erase_if(device_collectives_, [](const auto& weak) { return weak.expired(); });
+  for (const auto& weak : device_collectives_)
+    if (const auto collectives = weak.lock()) collectives->look();
 }
 
 void CommunicatorRuntime::look_around(bool waits) {

@@ -2,6 +2,8 @@
 // The state that all communicators of a family share: transports, engine, shared memory, failure detection and the
 // poison board. A family is a communicator from from_mpi() and all communicators split from it.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/device/device_collectives.hpp>
+#include <aloni/core/comm/device/device_heap.hpp>
 #include <aloni/core/comm/engine/engine.hpp>
 #include <aloni/core/comm/engine/start_up.hpp>
 #include <aloni/core/comm/faulty_transport.hpp>
@@ -73,6 +75,7 @@ class CommunicatorRuntime {
   bool progress() {
     bool any = engine_->progress();
     for (std::size_t i = 0; i < services_.size(); ++i) any |= services_[i]->service();
+    if (!device_collectives_.empty() && ++looks_at_collectives_ % 64 == 0) look_at_device_collectives();
     if (any && engine_->advances() != advances_) {
       advances_ = engine_->advances();
       waiting_since_ = {};  // pending operations advance
@@ -82,6 +85,13 @@ class CommunicatorRuntime {
   void add_service(Service& service) { services_.push_back(&service); }
   void remove_service(Service& service) { std::erase(services_, &service); }
   const std::shared_ptr<SharedHeap>& heap() const { return heap_; }
+  /// Null in builds without a device.
+  const std::shared_ptr<DeviceSharing>& device() const { return device_; }
+  /// Null without a device, and if no other rank of this node reaches this rank's memory.
+  const std::shared_ptr<DeviceHeap>& device_heap() const { return device_heap_; }
+  void set_device(std::shared_ptr<DeviceSharing> device);
+  /// Looks for failures of a device library while it makes progress, and aborts it when the family is poisoned.
+  void watch(const std::shared_ptr<DeviceCollectives>& collectives);
   /// Checks the other ranks; called from time to time by waits without progress. Poisons the family in two cases. A
   /// process of the node or a neighbouring node has died; or pending operations have not advanced within the limit.
   /// `waits`: whether this rank waits for other ranks; false skips the time limit.
@@ -102,6 +112,7 @@ class CommunicatorRuntime {
 
  private:
   void make_progress();
+  void look_at_device_collectives();
   void publish(std::exception_ptr failure);
   bool end_together() noexcept;
   bool works(int rank, Watch::Clock::time_point now);
@@ -113,6 +124,8 @@ class CommunicatorRuntime {
   int rank_, size_;
   PoisonBoard board_;
   std::shared_ptr<SharedHeap> heap_;
+  std::shared_ptr<DeviceSharing> device_;
+  std::shared_ptr<DeviceHeap> device_heap_;
   SelfTransport self_;
   std::optional<SharedTransport> shared_;
   std::unique_ptr<Transport> messages_;
@@ -122,6 +135,8 @@ class CommunicatorRuntime {
   std::vector<int> elsewhere_;  // ranks on other nodes, and those that the watch does not see; ascending
   std::optional<Engine> engine_;
   std::vector<Service*> services_;
+  std::vector<std::weak_ptr<DeviceCollectives>> device_collectives_;
+  unsigned looks_at_collectives_ = 0;
   std::uint64_t advances_ = 0;
   std::optional<Watch> watch_;
   std::optional<NodeRing> ring_;

@@ -1,43 +1,17 @@
-// Sharing of device memory by CUDA IPC handles. Memory of the stream-ordered allocator has no handles. Kokkos uses that
-// allocator only if it is configured to.
 #include <aloni/core/comm/device/device_memory.hpp>
 
-#include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <mpi.h>
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h>
 #endif
 
-#include <cstring>
-#include <map>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 namespace aloni::comm::detail {
 
 namespace {
-
-using AddressRange = CUresult (*)(CUdeviceptr*, std::size_t*, CUdeviceptr);
-
-/// The driver function cuMemGetAddressRange, found through the runtime. The program does not link the driver library,
-/// which machines without a device lack.
-AddressRange address_range() {
-  static const AddressRange function = [] {
-    void* found = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-#if CUDART_VERSION >= 12050
-    const cudaError_t code =
-        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &found, 12000, cudaEnableDefault, &result);
-#else
-    const cudaError_t code = cudaGetDriverEntryPoint("cuMemGetAddressRange", &found, cudaEnableDefault, &result);
-#endif
-    return code == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<AddressRange>(found)
-                                                                        : nullptr;
-  }();
-  return function;
-}
 
 /// Whether a call succeeded. Clears the error state, so that later calls do not report this error.
 bool good(cudaError_t code) {
@@ -77,40 +51,6 @@ class DeviceTrialMemory final : public TrialMemory {
 };
 
 }  // namespace
-
-std::optional<DeviceMemory> share_device_memory(const void* data) {
-  cudaPointerAttributes attributes{};
-  if (!good(cudaPointerGetAttributes(&attributes, data)) || attributes.type != cudaMemoryTypeDevice) return {};
-  const AddressRange range = address_range();
-  CUdeviceptr base = 0;
-  std::size_t bytes = 0;
-  const auto address = reinterpret_cast<CUdeviceptr>(data);
-  if (!range || range(&base, &bytes, address) != CUDA_SUCCESS) return {};
-  cudaIpcMemHandle_t handle;
-  if (!good(cudaIpcGetMemHandle(&handle, reinterpret_cast<void*>(base)))) return {};
-  DeviceMemory memory;
-  static_assert(sizeof handle == sizeof memory.handle);
-  std::memcpy(memory.handle.data(), &handle, sizeof handle);
-  memory.offset = address - base;
-  return memory;
-}
-
-std::shared_ptr<std::byte> open_device_memory(const DeviceMemory& memory) {
-  // An allocation is opened only once, also if it contains several tensors.
-  static std::mutex mutex;
-  static auto* const opened = new std::map<std::array<std::byte, 64>, std::weak_ptr<std::byte>>;  // outlives CUDA
-  const std::lock_guard lock(mutex);
-  std::shared_ptr<std::byte> base = (*opened)[memory.handle].lock();
-  if (!base) {
-    cudaIpcMemHandle_t handle;
-    std::memcpy(&handle, memory.handle.data(), sizeof handle);
-    void* p = nullptr;
-    if (!good(cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess))) return nullptr;
-    base = std::shared_ptr<std::byte>(static_cast<std::byte*>(p), [](std::byte* q) { good(cudaIpcCloseMemHandle(q)); });
-    (*opened)[memory.handle] = base;
-  }
-  return {base, base.get() + memory.offset};
-}
 
 bool build_has_devices() { return true; }
 

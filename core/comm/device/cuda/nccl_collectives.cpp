@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <mutex>
 #include <span>
 #include <string>
 #include <thread>
@@ -63,6 +64,11 @@ ncclRedOp_t operation_of(Reduction op) {
   return ncclSum;
 }
 
+// Calls return at once (ncclConfig_t::blocking = 0). The state of the communicator says when a call has been posted,
+// and whether an operation has failed since. Before that state is ncclSuccess, no other call may follow, and no kernel
+// may be submitted to the stream. After a failure the communicator can only be aborted; that also ends its kernels
+// (nccl.h: ncclCommAbort). NCCL's calls are not thread-safe, and the progress thread calls look() and end_all(): hence
+// the mutex.
 class NcclCollectives final : public DeviceCollectives {
  public:
   explicit NcclCollectives(const Communicator& comm) {
@@ -71,18 +77,19 @@ class NcclCollectives final : public DeviceCollectives {
       if (comm.rank() == 0) check(ncclGetUniqueId(&id), "ncclGetUniqueId");
     });
     comm.run(Broadcast{std::span(&id, 1), 0});
-    // Calls return at once, so that waits can check the other ranks.
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     try {
       check(ncclCommInitRankConfig(&nccl_, comm.size(), id, comm.rank(), &config), "ncclCommInitRankConfig");
-      wait(comm, [] { return true; });
+      wait_until_posted(comm);
     } catch (...) {
-      if (nccl_) ncclCommAbort(nccl_);  // no destructor runs
+      end_all();  // no destructor runs
       throw;
     }
   }
   ~NcclCollectives() override {
+    const std::lock_guard lock(mutex_);
+    if (!nccl_) return;
     if (!failed_ && ends_in_time()) {
       ncclCommDestroy(nccl_);
     } else {
@@ -93,24 +100,53 @@ class NcclCollectives final : public DeviceCollectives {
   void start_all_reduce(const Communicator& comm, void* data, std::size_t count, ElementType type, Reduction op,
                         void* stream) override {
     const ncclDataType_t nccl_type = type_of(type);
-    const ncclResult_t code =
-        ncclAllReduce(data, data, count, nccl_type, operation_of(op), nccl_, static_cast<cudaStream_t>(stream));
-    if (code != ncclSuccess && code != ncclInProgress) failed_ = true;
-    check(code, "ncclAllReduce");
-    wait(comm, [] { return true; });
+    call("ncclAllReduce", [&] {
+      return ncclAllReduce(data, data, count, nccl_type, operation_of(op), nccl_, static_cast<cudaStream_t>(stream));
+    });
+    wait_until_posted(comm);
   }
 
-  void finish(const Communicator& comm, void* stream) override {
-    const auto s = static_cast<cudaStream_t>(stream);
-    wait(comm, [&] {
-      const cudaError_t code = cudaStreamQuery(s);
-      if (code == cudaErrorNotReady) return false;
-      check(code, "cudaStreamQuery");
-      return true;
-    });
+  void finish(const Communicator& comm) override {
+    comm.check_poison();
+    look();
+  }
+
+  void look() override { (void)state(); }
+
+  void end_all() noexcept override {
+    const std::lock_guard lock(mutex_);
+    if (nccl_) ncclCommAbort(nccl_);
+    nccl_ = nullptr;
   }
 
  private:
+  /// Throws CommunicationError if the call fails.
+  template <class F>
+  void call(const char* what, const F& f) {
+    const std::lock_guard lock(mutex_);
+    if (!nccl_) throw CommunicationError(name, what, "aborted", "ranks that have not failed");
+    const ncclResult_t code = f();
+    if (code != ncclSuccess && code != ncclInProgress) failed_ = true;
+    check(code, what);
+  }
+  /// ncclSuccess or ncclInProgress. Throws CommunicationError if an operation has failed.
+  ncclResult_t state() {
+    ncclResult_t state = ncclSuccess;
+    call("an operation", [&] {
+      const ncclResult_t code = ncclCommGetAsyncError(nccl_, &state);
+      return code == ncclSuccess ? state : code;
+    });
+    return state;
+  }
+  /// Checks the other ranks meanwhile, outside of the mutex: poison calls end_all().
+  void wait_until_posted(const Communicator& comm) {
+    for (int looks = 1; state() == ncclInProgress; ++looks) {
+      if (looks % 64 == 0) {
+        comm.check_poison();
+        std::this_thread::yield();
+      }
+    }
+  }
   /// ncclCommFinalize returns at once, and a communicator may be destroyed only when its state is ncclSuccess (nccl.h).
   /// The state waits for the other ranks. A rank that has failed never comes, so the wait has an end.
   bool ends_in_time() {
@@ -123,26 +159,8 @@ class NcclCollectives final : public DeviceCollectives {
     return state == ncclSuccess;
   }
 
-  template <class F>
-  void wait(const Communicator& comm, F&& done) {
-    try {
-      for (int looks = 0;; ++looks) {
-        ncclResult_t state = ncclSuccess;
-        check(ncclCommGetAsyncError(nccl_, &state), "ncclCommGetAsyncError");
-        check(state, "an earlier call");
-        if (state == ncclSuccess && done()) return;
-        if (looks % 64 == 63) {
-          comm.check_poison();
-          std::this_thread::yield();
-        }
-      }
-    } catch (...) {
-      failed_ = true;
-      throw;
-    }
-  }
-
-  ncclComm_t nccl_ = nullptr;
+  std::mutex mutex_;
+  ncclComm_t nccl_ = nullptr;  // null: aborted
   bool failed_ = false;
 };
 
