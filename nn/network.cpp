@@ -34,7 +34,7 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
       plan(plan_network(d, resolve(strategy, d, c.size()), c.size(), samples, detail::plan_of(c, input))),
       parameters(p),
       options(o),
-      communication(queue_beside(queue)),
+      queues(queues_of(queue, options)),
       machine(comm::describe_machine(comm, detail::costs_of(options, on_host))),
       memory(comm, queue),
       binder(comm, queue, memory, machine, &parameters) {
@@ -104,14 +104,19 @@ void Network<T, Exec>::Implementation::bind_steps() {
     // Each rank and each step draws a different order.
     if (options.schedule_seed > 0)
       order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(comm.rank()), ++prepared) | 1;
-    step->prepare(order);
+    step->prepare(order, main().streams);
   }
 }
 
 template <class T, class Exec>
 void Network<T, Exec>::Implementation::execute(Step<Exec>& step, const Queue<Exec>& queue) {
   if (times) times->begin(&step == &evaluation || &step == &evaluation_loss ? timed_inference : timed_training);
-  step.execute(queue, on_host ? queue : communication, comm, stopwatch, times);
+  queues.front() = queue;
+  if constexpr (on_host) {
+    step.execute(queue, comm, stopwatch, times);
+  } else {
+    step.execute(queues, comm, stopwatch, times);
+  }
 }
 
 template <class T, class Exec>

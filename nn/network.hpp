@@ -99,6 +99,9 @@ struct NetworkOptions {
   /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
   /// pass, with the same bits. The values of the parameters must not change between forward() and backward().
   Recomputation recompute = {};
+  /// Streams of a device on which a step runs, 1 to 3 (nn/stream_plan.hpp); by default 3. On hosts everything runs in
+  /// order on the queue of the caller, and more streams only plan more scratch memory.
+  std::optional<int> streams = {};
 };
 
 struct StepResult {

@@ -7,15 +7,16 @@
 //   step.kernel("boundary", {reads(x, needed), writes(y, outer)}, [=](const Exec& exec) { … });
 //   step.prepare();
 //   step.execute(queue, comm, stopwatch);                    // one queue for everything, or
-//   step.execute(kernels, communication, comm, stopwatch);   // packing, unpacking and sums over ranks beside kernels
+//   step.execute(queues, comm, stopwatch);                   // a queue for each stream: communication beside kernels
 //
 // The second form runs the step's StreamPlan (nn/stream_plan.hpp). execute_on() runs any plan on any streams.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
 #include <aloni/core/queue.hpp>
-#include <aloni/core/queue_mark.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/halo/transfer.hpp>
+#include <aloni/nn/queue_streams.hpp>
 #include <aloni/nn/step_graph.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/nn/stream_plan.hpp>
@@ -23,11 +24,12 @@
 
 #include <Kokkos_Core.hpp>
 
-#include <array>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,35 +74,6 @@ requires(!Kokkos::is_view_v<Object>) Access writes(const Object& owner) {
   return {&owner, {{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}}, true};
 }
 
-/// Execution space instances as the streams of a step (see run_on_streams()).
-template <class Exec>
-class QueueStreams {
- public:
-  using Marks = std::vector<std::optional<QueueMark<Exec>>>;
-
-  /// `marks`: by point + 1, of the points for which another stream waits. @pre both outlive this object
-  QueueStreams(std::array<const Queue<Exec>*, 2> queues, Marks& marks) : queues_(queues), marks_(marks) {}
-
-  template <class F>
-  void submit(int stream, const F& f) {
-    f(queue(stream));
-  }
-  void record(int stream, int point) {
-    if (auto& mark = at(point)) mark->set(queue(stream));
-  }
-  void await(int stream, int point) { at(point)->await(queue(stream), reason); }
-
- private:
-  const Queue<Exec>& queue(int stream) const { return *queues_[static_cast<std::size_t>(stream)]; }
-  std::optional<QueueMark<Exec>>& at(int point) { return marks_[static_cast<std::size_t>(point - begin_of_step)]; }
-
-  /// Made before main(): a step allocates nothing.
-  static inline const std::string reason = "aloni::nn::Step: the other queue's part is complete";
-
-  std::array<const Queue<Exec>*, 2> queues_;
-  Marks& marks_;
-};
-
 template <class Exec>
 class Step {
  public:
@@ -144,21 +117,17 @@ class Step {
     add(std::move(node), {std::move(start), std::move(finish)});
   }
 
-  /// Computes the order of the actions and the events between the streams. Call it after the last node and before the
-  /// first execution.
-  void prepare(const ScheduleOptions& options = {}) {
+  /// Computes the order of the actions, and the events between the streams. Call it after the last node and before the
+  /// first execution. `streams`: of execute() with several queues, as streams_of() says.
+  void prepare(const ScheduleOptions& options = {}, int streams = communication_stream + 1) {
     actions_ = schedule(graph_, options);
-    streams_ = plan_streams(graph_, actions_, communication_beside(actions_));
-    marks_.resize(actions_.size() + 1);
-    for (const StreamEvent& event : streams_.events) {
-      auto& mark = marks_[static_cast<std::size_t>(event.after - begin_of_step)];
-      if (!mark) mark.emplace();
-    }
+    streams_ = plan_streams(graph_, actions_, streams_of(graph_, actions_, streams));
+    marks_ = QueueMarks<Exec>(streams_);
   }
 
   const StepGraph& graph() const { return graph_; }
   const std::vector<StepAction>& actions() const { return actions_; }
-  /// Of execute() with two queues.
+  /// Of execute() with several queues.
   const StreamPlan& streams() const { return streams_; }
 
   /// Runs the step after all earlier work on `queue`. Kernels submitted to `queue` afterwards see all results.
@@ -168,14 +137,20 @@ class Step {
                StepTimes* times = nullptr) {
     for (std::size_t a = 0; a < actions_.size(); ++a) act(a, queue, comm, stopwatch, times);
   }
-  /// As above, with a second queue for transfers and collectives. Kernels and communication wait for each other as
-  /// the graph says. `kernels` has the role of `queue` above.
+  /// As above, with a queue for each stream of streams(). Actions on different streams wait for each other as the graph
+  /// says. The first queue has the role of `queue` above. If all queues are one, the actions run in order.
   /// `times`: gets the time of each action, by StepNode::plan_node; null: nothing is recorded. On devices each action
   /// then waits for its queue. @pre times->begin() was called with the nodes of the plan
-  void execute(const Queue<Exec>& kernels, const Queue<Exec>& communication, const comm::Communicator& comm,
-               Stopwatch& stopwatch, StepTimes* times = nullptr) {
-    if (kernels.space() == communication.space()) return execute(kernels, comm, stopwatch, times);
-    QueueStreams<Exec> streams({&kernels, &communication}, marks_);
+  /// Throws InvalidArgument for fewer queues than streams.
+  void execute(std::span<const Queue<Exec>> queues, const comm::Communicator& comm, Stopwatch& stopwatch,
+               StepTimes* times = nullptr) {
+    if (static_cast<int>(queues.size()) < streams_.streams || queues.empty()) {
+      throw InvalidArgument("aloni::nn::Step::execute", "queues", std::to_string(queues.size()),
+                            "a queue for each of the " + std::to_string(streams_.streams) + " streams");
+    }
+    const auto first = [&](const Queue<Exec>& queue) { return queue.space() == queues.front().space(); };
+    if (std::ranges::all_of(queues, first)) return execute(queues.front(), comm, stopwatch, times);
+    QueueStreams<Exec> streams(queues, marks_);
     execute_on(streams, streams_, comm, stopwatch, times);
   }
   /// Submits the step to `streams` (see run_on_streams()) by a plan for its actions(). Streams may run actions after
@@ -247,7 +222,7 @@ class Step {
   std::vector<Work> work_;
   std::vector<StepAction> actions_;
   StreamPlan streams_;
-  typename QueueStreams<Exec>::Marks marks_;
+  QueueMarks<Exec> marks_;
   std::vector<halo::Pending> pending_;
 };
 

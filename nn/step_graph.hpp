@@ -42,6 +42,8 @@ struct StepNode {
   NodeKind kind = NodeKind::kernel;
   std::vector<Access> accesses = {};
   int plan_node = -1;  ///< position in the step plan; -1: the node is of no plan
+  /// Of a kernel: the border of a convolution whose interior other nodes compute.
+  bool border = false;
 };
 
 struct StepGraph {

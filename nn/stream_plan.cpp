@@ -112,6 +112,25 @@ std::string name_of(const StepGraph& graph, const std::vector<StepAction>& actio
 
 }  // namespace
 
+void check_streams(int streams, const std::string& operation) {
+  if (streams >= 1 && streams <= most_streams) return;
+  throw InvalidArgument(operation, "options.streams", std::to_string(streams),
+                        "1 (all in order), 2 (communication beside kernels), or 3 (borders of convolutions too)");
+}
+
+std::vector<int> streams_of(const StepGraph& graph, const std::vector<StepAction>& actions, int streams) {
+  std::vector<int> stream_of;
+  for (const StepAction& action : actions) {
+    const bool communicates = action.kind != StepActionKind::run;
+    const bool border = graph.nodes[static_cast<std::size_t>(action.node)].border;
+    int stream = compute_stream;
+    if (communicates && streams > communication_stream) stream = communication_stream;
+    if (border && has_border_stream(streams)) stream = border_stream;
+    stream_of.push_back(stream);
+  }
+  return stream_of;
+}
+
 std::vector<int> communication_beside(const std::vector<StepAction>& actions) {
   std::vector<int> streams;
   for (const StepAction& action : actions)

@@ -2,7 +2,7 @@
 // Which stream runs each action of a step, and for which actions of other streams it waits: streams and events as data.
 //
 //   const auto actions = schedule(graph);
-//   const StreamPlan plan = plan_streams(graph, actions, communication_beside(actions));
+//   const StreamPlan plan = plan_streams(graph, actions, streams_of(graph, actions, 3));
 //   find_race(graph, actions, plan);                      // nothing: every access comes after those it depends on
 //   run_on_streams(plan, streams, [&](std::size_t a, const auto& queue) { … });
 //
@@ -20,7 +20,16 @@ namespace aloni::nn {
 
 /// The stream of the caller: earlier work on it precedes the step, later work sees all results.
 inline constexpr int compute_stream = 0;
-inline constexpr int communication_stream = 1;  ///< transfers and sums over ranks, as communication_beside() says
+inline constexpr int communication_stream = 1;  ///< transfers and sums over ranks, as streams_of() says
+inline constexpr int border_stream = 2;         ///< borders of convolutions, beside their interiors
+inline constexpr int most_streams = 3;
+
+/// Whether borders have a stream of their own where a step has so many streams.
+constexpr bool has_border_stream(int streams) { return streams > border_stream; }
+/// Of a step, unless an option says otherwise. On a host all actions run in order on one stream.
+constexpr int default_streams(bool on_host) { return on_host ? 1 : most_streams; }
+/// Throws InvalidArgument with `operation` unless `streams` is from 1 to most_streams.
+void check_streams(int streams, const std::string& operation);
 
 /// A point of a step: an action, by its position in the list; or begin_of_step, or StreamPlan::end(). Begin and end are
 /// points of the compute stream.
@@ -44,7 +53,11 @@ struct StreamPlan {
   }
 };
 
-/// Kernels on the compute stream, communication on the communication stream.
+/// The stream of each action, from the kinds of the nodes. 1: all actions on the compute stream. 2: communication on
+/// its own stream. 3: borders of convolutions too.
+/// @pre 1 ≤ streams ≤ most_streams
+std::vector<int> streams_of(const StepGraph& graph, const std::vector<StepAction>& actions, int streams);
+/// As streams_of() with 2 streams.
 std::vector<int> communication_beside(const std::vector<StepAction>& actions);
 
 /// Events by which all dependencies of the graph hold. Without any one of them, some action could run before an action

@@ -11,6 +11,7 @@
 #include <aloni/nn/plan/detail/recompute_planner.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
 #include <aloni/nn/plan/detail/update_planner.hpp>
+#include <aloni/nn/stream_plan.hpp>
 
 #include <algorithm>
 #include <memory>
@@ -44,8 +45,11 @@ class StepPlanner {
         layers_(layers),
         options_(options),
         parameters_(options.split_parameters ? lay_out_parameters(network, layers, rank) : lay_out_parameters(network)),
-        plan_{
-            .kind = kind, .rank = rank, .ranks = layers.input.ranks(), .samples = layers.input.extents()[Dim::sample]},
+        plan_{.kind = kind,
+              .rank = rank,
+              .ranks = layers.input.ranks(),
+              .samples = layers.input.extents()[Dim::sample],
+              .streams = options.streams.value_or(default_streams(machine.on_host))},
         builder_(plan_, machine, options.activations, options.backend, options.tf32),
         nodes_(network.layers.size()),
         forward_(network.layers.size()) {
@@ -646,11 +650,13 @@ class StepPlanner {
     }
   }
 
-  /// One scratch memory for all convolutions by oneDNN, as large as the largest of them needs.
+  /// For each stream one scratch memory for all convolutions by oneDNN, as large as the largest of them needs.
   void add_scratch() {
     const auto dense = [&](BufferId b, const Box& part) { return detail::is_dense(part, builder_[b].box); };
-    Index most = 0;
-    const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type) {
+    Index most_of_all = 0, most_of_borders = 0;
+    const auto add = [&](const ConvolutionCall& call, local::ConvolutionPasses passes, ElementType type,
+                         bool border = false) {
+      Index& most = border && has_border_stream(plan_.streams) ? most_of_borders : most_of_all;
       if (call.computes && call.backend == local::ConvolutionBackend::onednn)
         most = std::max(most, local::scratch_bytes(call.problem, passes, static_cast<int>(bytes_of(type)),
                                                    static_cast<int>(bytes_of(builder_.parameters()))));
@@ -665,7 +671,7 @@ class StepPlanner {
                .backward_data = !work->gathers,
                .dense_input = work->gathers ? source : target,
                .dense_output = work->gathers ? target : source},
-              builder_[work->target].type);
+              builder_[work->target].type, work->border);
         }
       } else if (const auto* gradient = std::get_if<FilterGradientWork>(&node.work)) {
         for (const ConvolutionCall& call : gradient->calls) {
@@ -678,11 +684,14 @@ class StepPlanner {
         }
       }
     }
-    if (most == 0) return;
-    const BufferId scratch =
-        builder_.add_array("convolution_scratch", BufferRole::workspace, builder_.parameters(),
-                           (most + bytes_of(builder_.parameters()) - 1) / bytes_of(builder_.parameters()));
-    builder_.at(scratch).by_kernels = true;
+    const Index element = bytes_of(builder_.parameters());
+    for (const auto& [name, bytes] : {std::pair{"convolution_scratch", most_of_all},
+                                      std::pair{"convolution_scratch_of_borders", most_of_borders}}) {
+      if (bytes == 0) continue;
+      const BufferId scratch =
+          builder_.add_array(name, BufferRole::workspace, builder_.parameters(), (bytes + element - 1) / element);
+      builder_.at(scratch).by_kernels = true;
+    }
   }
 
   /// On one rank all cells of an input are written before its readers run.
@@ -759,6 +768,7 @@ StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers,
                           "the plan of this network, with " + std::to_string(network.layers.size()));
   }
   check(options.recompute, static_cast<int>(network.layers.size()), "aloni::nn::plan_step");
+  if (options.streams) check_streams(*options.streams, "aloni::nn::plan_step");
   return StepPlanner(network, layers, rank, kind, machine, options).plan();
 }
 

@@ -37,6 +37,8 @@ struct StepOptions {
   std::optional<double> largest_overhead = {};
   /// Steps with a backward pass drop the activations of these blocks and compute them again.
   Recomputation recompute = {};
+  /// Replaces default_streams() of the machine: StepPlan::streams, from 1 to most_streams.
+  std::optional<int> streams = {};
 };
 
 /// The buffers have these names:

@@ -37,6 +37,11 @@ const char* kind(const Work& work) {
   return names[work.index()];
 }
 
+bool is_border(const Work& work) {
+  const auto* const region = std::get_if<ConvolutionWork>(&work);
+  return region && region->border;
+}
+
 std::string implementations(const Work& work) {
   const std::vector<ConvolutionCall>* calls = nullptr;
   if (const auto* region = std::get_if<ConvolutionWork>(&work)) calls = &region->calls;
@@ -77,7 +82,10 @@ std::vector<Access> accesses_of(const StepPlan& plan, const PlanNode& node) {
 StepGraph graph_of(const StepPlan& plan) {
   StepGraph graph;
   for (const PlanNode& node : plan.nodes)
-    graph.nodes.push_back({.label = node.label, .kind = node.kind(), .accesses = accesses_of(plan, node)});
+    graph.nodes.push_back({.label = node.label,
+                           .kind = node.kind(),
+                           .accesses = accesses_of(plan, node),
+                           .border = is_border(node.work)});
   return graph;
 }
 

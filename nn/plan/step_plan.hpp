@@ -122,6 +122,8 @@ struct StepPlan {
   std::optional<OptimiserKind> update = {};
   UpdateOptions update_options = {};
   int communications = 0;  ///< numbers given to communication; equal on all ranks
+  /// Streams on which the step may run (nn/stream_plan.hpp). Kernels of two streams have scratch memory of their own.
+  int streams = 1;
 
   /// Position of a buffer. Throws InvalidArgument for an unknown name.
   BufferId find(const std::string& name) const;

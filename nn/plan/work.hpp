@@ -45,6 +45,7 @@ struct ConvolutionWork {
   bool backward = false;  ///< from dL/dy to dL/dx
   bool gathers = true;    ///< computed by forward kernels; otherwise by backward-data kernels
   bool relu = false;      ///< with max(y, 0)
+  bool border = false;    ///< outputs that need ghosts; other nodes compute the interior
   /// Whether the target holds partial sums in the type of the parameters, from a copy of the source in that type.
   bool partial_sums = false;
   int weights = 0;  ///< index in StepPlan::convolution_weights
@@ -304,6 +305,9 @@ using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, Bias
 
 /// "convolution", "filter_gradient", … For people and files.
 const char* kind(const Work& work);
+
+/// Whether it computes the border of a convolution beside its interior.
+bool is_border(const Work& work);
 
 /// Implementations of a convolution or of the gradient of its filters, each once: "onednn", "direct, onednn". Empty for
 /// other work, and where no kernel runs.

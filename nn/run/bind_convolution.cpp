@@ -43,7 +43,7 @@ auto Binder<T, Exec>::convolution(const StepPlan& plan, int weights) -> Convolut
                                                 view.extent(3), view.extent(4));
   };
   if (!c) {
-    c.reset(new Convolution{{exec, scratch_}, {exec, scratch_}, {}});
+    c.reset(new Convolution{{exec, scratches_}, {exec, scratches_}, {}});
     for (const WeightPart& part : planned.parts) {
       detail::PartWeights<Parameter, Exec> w{.part = part.part,
                                              .w = memory_.template view<Parameter>(plan, planned.w, part.box)};
@@ -109,6 +109,7 @@ auto Binder<T, Exec>::region(const StepPlan& plan, const ConvolutionWork& work,
   };
   std::vector<Call> calls;
   const Convolution& c = convolution(plan, work.weights);
+  const int stream = stream_of(plan, work);
   for (const ConvolutionCall& planned : work.calls) {
     const detail::PartWeights<Parameter, Exec>& w = c.parts[static_cast<std::size_t>(planned.part)];
     Call call{.w = w.w, .target = memory_.template view<Target>(plan, work.target, planned.target)};
@@ -124,8 +125,10 @@ auto Binder<T, Exec>::region(const StepPlan& plan, const ConvolutionWork& work,
         call.given = call.source;
       }
       call.local = work.gathers
-                       ? kernels.of(planned, ConvolutionPass::forward, call.given, call.target, w.w.data(), work.relu)
-                       : kernels.of(planned, ConvolutionPass::backward_data, call.target, call.given, w.w.data());
+                       ? kernels.of(planned, ConvolutionPass::forward, call.given, call.target, w.w.data(), stream,
+                                    work.relu)
+                       : kernels.of(planned, ConvolutionPass::backward_data, call.target, call.given, w.w.data(),
+                                    stream);
     }
     calls.push_back(std::move(call));
   }
@@ -179,7 +182,8 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const FilterGradientWork& wor
               .problem = planned.problem};
     call.db = filters(plan, work.db, w.part);
     if (work.transposed) std::swap(call.x, call.dy);
-    call.local = c.kernels.of(planned, ConvolutionPass::backward_filter, call.x, call.dy, nullptr);
+    call.local =
+        c.kernels.of(planned, ConvolutionPass::backward_filter, call.x, call.dy, nullptr, compute_stream);
     calls.push_back(std::move(call));
   }
   const int layer = plan.convolution_weights[static_cast<std::size_t>(work.weights)].layer;

@@ -22,7 +22,9 @@ Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue
       queue_(queue),
       memory_(memory),
       direct_bytes_(static_cast<std::size_t>(machine.direct_bytes)),
-      parameters_(parameters) {}
+      parameters_(parameters) {
+  for (int s = 0; s < most_streams; ++s) scratches_.push_back(std::make_shared<local::Scratch>());
+}
 
 template <class T, class Exec>
 void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
@@ -30,8 +32,11 @@ void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
   if (add) return add(step);
   const PlanNode& planned = plan.nodes[static_cast<std::size_t>(n)];
   const bool named = planned.label.starts_with("aloni::");
-  StepNode node{named ? planned.label : "aloni::nn::" + planned.label, planned.kind(), memory_.accesses(plan, planned),
-                n};
+  StepNode node{.label = named ? planned.label : "aloni::nn::" + planned.label,
+                .kind = planned.kind(),
+                .accesses = memory_.accesses(plan, planned),
+                .plan_node = n,
+                .border = is_border(planned.work)};
   add = std::visit(
       [&](const auto& work) -> AddToStep {
         using W = std::decay_t<decltype(work)>;
@@ -49,7 +54,8 @@ void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
 
 template <class T, class Exec>
 std::size_t Binder<T, Exec>::bytes() const {
-  std::size_t sum = scratch_->bytes();
+  std::size_t sum = 0;
+  for (const auto& scratch : scratches_) sum += scratch->bytes();
   for (const auto& [name, c] : convolutions_) {
     sum += c->kernels.bytes() + c->sum_kernels.bytes();
     for (const auto& part : c->parts)

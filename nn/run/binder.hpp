@@ -128,6 +128,10 @@ class Binder {
   Kernel kernel(const StepPlan& plan, const NormWork& work);
   Kernel kernel(const StepPlan& plan, const OptimiserWork& work);
 
+  /// The stream for which the plan has scratch memory of a convolution.
+  static int stream_of(const StepPlan& plan, const ConvolutionWork& work) {
+    return work.border && has_border_stream(plan.streams) ? border_stream : compute_stream;
+  }
   template <class Target>
   Kernel region(const StepPlan& plan, const ConvolutionWork& work, detail::ConvolutionKernels<Target, Exec>& kernels);
   Kernel batch_norm(const StepPlan& plan, const NormalisationWork& work);
@@ -159,7 +163,7 @@ class Binder {
   Queue<Exec> queue_;
   PlanMemory<Exec>& memory_;
   std::size_t direct_bytes_;                                                      ///< MachineDescription::direct_bytes
-  std::shared_ptr<local::Scratch> scratch_ = std::make_shared<local::Scratch>();  ///< of all convolutions
+  std::vector<std::shared_ptr<local::Scratch>> scratches_;                        ///< of all convolutions, by stream
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;
   std::uint64_t dropout_seed_ = 0, dropout_step_ = 0;

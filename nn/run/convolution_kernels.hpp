@@ -27,22 +27,24 @@ struct PartWeights {
   bool copied() const { return memory != nullptr; }
 };
 
-/// Local kernels by problem, implementation, pass and filters; equal ones are shared. Parts with equal extents have
-/// separate kernels, because a kernel may cache its filters. Kernels with the same filters share that cache.
+/// Local kernels by problem, implementation, pass, filters and stream; equal ones are shared. Parts with equal extents
+/// have separate kernels, because a kernel may cache its filters. Kernels of one stream with the same filters share
+/// that cache. Kernels of two streams may run at the same time, so they share no memory.
 template <class T, class Exec>
 class ConvolutionKernels {
  public:
   using View = views::LocalView<T, typename Exec::memory_space>;
   using Local = std::shared_ptr<local::LocalConvolution<T, Exec>>;
 
-  /// `scratch`: shared by all kernels of the queue. The caller counts its bytes.
-  ConvolutionKernels(const Exec& exec, std::shared_ptr<local::Scratch> scratch)
-      : exec_(exec), scratch_(std::move(scratch)) {}
+  /// By stream: shared by all kernels of a stream, also by those of other objects. The caller counts the bytes.
+  using Scratches = std::vector<std::shared_ptr<local::Scratch>>;
+
+  ConvolutionKernels(const Exec& exec, Scratches scratches) : exec_(exec), scratches_(std::move(scratches)) {}
 
   /// `input`, `output`: views that the kernel will get for these sides of the problem. `filters`: address of the
-  /// filters that it will get, null if they are its result.
+  /// filters that it will get, null if they are its result. `stream`: on which it will run; it has a scratch memory.
   Local of(const ConvolutionCall& call, local::ConvolutionPass pass, const View& input, const View& output,
-           const void* filters, bool relu = false) {
+           const void* filters, int stream, bool relu = false) {
     const local::ConvolutionPasses wanted{.forward = pass == local::ConvolutionPass::forward,
                                           .backward_data = pass == local::ConvolutionPass::backward_data,
                                           .backward_filter = pass == local::ConvolutionPass::backward_filter,
@@ -51,13 +53,13 @@ class ConvolutionKernels {
                                           .dense_output = views::is_dense(output),
                                           .tf32 = call.tf32};
     for (const Cached& known : all_)
-      if (known.filters == filters && known.backend == call.backend && known.kernel->passes() == wanted &&
-          known.kernel->problem() == call.problem)
+      if (known.filters == filters && known.stream == stream && known.backend == call.backend &&
+          known.kernel->passes() == wanted && known.kernel->problem() == call.problem)
         return known.kernel;
-    std::shared_ptr<local::FilterOrders>& orders = orders_[filters];
-    if (!orders) orders = local::make_filter_orders(scratch_);
+    std::shared_ptr<local::FilterOrders>& orders = orders_[{filters, stream}];
+    if (!orders) orders = local::make_filter_orders(scratches_.at(static_cast<std::size_t>(stream)));
     all_.push_back({local::make_local_convolution<T, Exec>(call.backend, call.problem, exec_, wanted, orders),
-                    call.backend, filters});
+                    call.backend, filters, stream});
     return all_.back().kernel;
   }
   void set_filter_version(std::uint64_t version) {
@@ -66,7 +68,7 @@ class ConvolutionKernels {
   std::size_t bytes() const {
     std::size_t sum = 0;
     for (const Cached& known : all_) sum += known.kernel->workspace_bytes();
-    for (const auto& [filters, orders] : orders_) sum += orders->bytes();
+    for (const auto& [place, orders] : orders_) sum += orders->bytes();
     return sum;
   }
 
@@ -75,12 +77,13 @@ class ConvolutionKernels {
     Local kernel;
     local::ConvolutionBackend backend;
     const void* filters;
+    int stream;
   };
 
   Exec exec_;
-  std::shared_ptr<local::Scratch> scratch_;
+  Scratches scratches_;
   std::vector<Cached> all_;
-  std::map<const void*, std::shared_ptr<local::FilterOrders>> orders_;
+  std::map<std::pair<const void*, int>, std::shared_ptr<local::FilterOrders>> orders_;  ///< by filters and stream
 };
 
 }  // namespace aloni::nn::detail

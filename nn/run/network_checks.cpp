@@ -5,6 +5,7 @@
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/detail/replicated.hpp>
 #include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/stream_plan.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
 #include <algorithm>
@@ -99,6 +100,8 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.chunk_bytes", o.chunk_bytes ? std::to_string(*o.chunk_bytes) : std::string("default"));
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.dropout_seed", o.dropout_seed);
+  if (o.streams) check_streams(*o.streams, "aloni::nn::Network");
+  values.add("options.streams", o.streams.value_or(0));
   check(o.recompute, static_cast<int>(description.layers.size()), "aloni::nn::Network");
   values.add("options.recompute", to_string(o.recompute, description));
   values.add("adopted input", input ? text_of(*input) : "none");

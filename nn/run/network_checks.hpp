@@ -40,7 +40,8 @@ StepOptions step_options(const NetworkOptions& options, const AllParameters& par
           .optimiser = parameters.optimiser(),
           .update_options = parameters.update_options(),
           .largest_overhead = options.largest_overhead,
-          .recompute = options.recompute};
+          .recompute = options.recompute,
+          .streams = options.streams};
 }
 
 /// The facts of an adopted input that the plan needs. Collective. Throws InvalidArgument for a View of another box.

@@ -3,6 +3,7 @@
 // run them. It decides nothing: every choice is in the plans. Private to network.cpp and network_interface.cpp.
 #include <aloni/core/error.hpp>
 #include <aloni/core/machine.hpp>
+#include <aloni/core/queue_beside.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/network.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -18,6 +19,7 @@
 #include <string>
 #include <type_traits>
 #include <variant>
+#include <vector>
 
 namespace aloni::nn {
 
@@ -35,7 +37,7 @@ struct Network<T, Exec>::Implementation {
   NetworkPlan plan;
   AllParameters& parameters;
   NetworkOptions options;
-  Queue<Exec> communication;   ///< on devices, beside the queue of kernels
+  std::vector<Queue<Exec>> queues;  ///< by stream of the steps; the first one is that of the caller
   MachineDescription machine;  ///< by which the steps were planned
   PlanMemory<Exec> memory;
   Binder<T, Exec> binder;
@@ -79,13 +81,14 @@ struct Network<T, Exec>::Implementation {
 
   // --- parts of them ---
 
-  /// On devices, the queue of transfers and sums over ranks.
-  static Queue<Exec> queue_beside(const Queue<Exec>& queue) {
-    if constexpr (on_host) {
-      return queue;
-    } else {
-      return Queue<Exec>(Kokkos::Experimental::partition_space(queue.space(), 1).front());
-    }
+  /// On devices, queues for communication and for borders beside that of the caller. Both have high priority: other
+  /// ranks wait for packed values, and a border is on the way to the next ones. On hosts all streams are one queue.
+  static std::vector<Queue<Exec>> queues_of(const Queue<Exec>& queue, const NetworkOptions& options) {
+    std::vector<Queue<Exec>> queues(static_cast<std::size_t>(options.streams.value_or(default_streams(on_host))),
+                                    queue);
+    if constexpr (!on_host)
+      for (std::size_t s = 1; s < queues.size(); ++s) queues[s] = queue_beside(queue, QueuePriority::high);
+    return queues;
   }
   StepPlan planned(StepKind kind) const {
     return plan_step(description, plan, comm.rank(), kind, machine, detail::step_options<T>(options, parameters));

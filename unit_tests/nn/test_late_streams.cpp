@@ -147,7 +147,7 @@ class BoundStep {
   static constexpr std::uint64_t seed = 17;
   static constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Mem>::accessible;
 
-  BoundStep(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid)
+  BoundStep(const comm::Communicator& comm, const NetworkDescription& net, const std::string& grid, int streams)
       : comm_(comm),
         layers_(plan_network(net, resolve(Strategy::uniform(views::ProcessGrid::parse(grid)), net, comm.size()),
                              comm.size(), samples)),
@@ -158,7 +158,8 @@ class BoundStep {
     MachineDescription machine = comm::describe_machine(comm, detail::costs_of({}, on_host));
     machine.bucket_bytes = 2048;             // several sums beside the backward pass
     machine.direct_bytes = unlimited_bytes;  // values are read at the start of a transfer
-    plan_ = plan_step(net, layers_, comm.rank(), StepKind::training, machine, {.largest_overhead = 1.0});
+    plan_ = plan_step(net, layers_, comm.rank(), StepKind::training, machine,
+                      {.largest_overhead = 1.0, .streams = streams});
     detail::use_parameters(parameters_, memory_);
     const std::vector<const StepPlan*> plans{&plan_};
     memory_.allocate(plans, lay_out_memory(plans, machine), true);
@@ -166,7 +167,7 @@ class BoundStep {
     binder_->set_update(SgdOptions{.learning_rate = 0.1, .momentum = 0.9}, 1);
     EXPECT_TRUE(binder_->sums_beside_backward());
     for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) binder_->bind(plan_, n, step_);
-    step_.prepare({.kernels_ahead = 1});
+    step_.prepare({.kernels_ahead = 1}, streams);
     for (const StepAction& action : step_.actions()) sums_.push_back(values_of_sum(action.node));
     queue_.fence("aloni::test: set-up is complete");
   }
@@ -291,7 +292,7 @@ bool on_any_rank(const comm::Communicator& comm, bool value) {
 TEST(LateStreams, GivesTheSameBitsInEveryOrder) {
   const auto comm = aloni::test::make_communicator();
   for (const Case& c : cases(comm.size())) {
-    BoundStep step(comm, c.network, c.grid);
+    BoundStep step(comm, c.network, c.grid, most_streams);
     const std::vector<T> expected = step.run_in_order();
     ASSERT_TRUE(std::ranges::all_of(expected, [](T v) { return std::isfinite(v); })) << c.name;
     for (std::uint64_t order = 1; order <= 10; ++order) {
@@ -304,9 +305,9 @@ TEST(LateStreams, GivesTheSameBitsInEveryOrder) {
 /// Removes each event of each rank in turn. That rank then runs the waiting stream as early as the other events allow.
 TEST(LateStreams, GivesAWrongNumberWithoutAnyOneEvent) {
   const auto comm = aloni::test::make_communicator();
-  int found = 0;
+  int found = 0, found_at_borders = 0;
   for (const Case& c : cases(comm.size())) {
-    BoundStep step(comm, c.network, c.grid);
+    BoundStep step(comm, c.network, c.grid, most_streams);
     const std::vector<T> expected = step.run_in_order();
     for (int rank = 0; rank < comm.size(); ++rank) {
       const bool mine = comm.rank() == rank;
@@ -316,23 +317,26 @@ TEST(LateStreams, GivesAWrongNumberWithoutAnyOneEvent) {
         StreamPlan plan = step.streams();
         StreamChoice order = random_order(static_cast<std::uint64_t>(e));
         std::string race;
-        bool can_show = false;
+        bool can_show = false, at_border = false;
         if (mine) {
           const StreamEvent event = plan.events[static_cast<std::size_t>(e)];
           plan.events.erase(plan.events.begin() + e);
           order = early_and_late(plan.stream(event.before), plan.stream(event.after));
           race = find_race(step.graph(), step.actions(), plan).value_or("");
           EXPECT_NE(race, "");
+          at_border = plan.stream(event.before) == border_stream || plan.stream(event.after) == border_stream;
           can_show = !step.starts_transfer_without_source(event.before);
         }
         const bool wrong = on_any_rank(comm, !same_bits(step.run_late(plan, order), expected));
         if (most(can_show ? 1 : 0) == 0) continue;
         EXPECT_TRUE(wrong) << c.name << ", rank " << rank << ", event " << e << ": " << race;
         ++found;
+        found_at_borders += most(at_border ? 1 : 0);
       }
     }
   }
   EXPECT_GE(found, 20 * comm.size());
+  EXPECT_GE(found_at_borders, 4 * comm.size());
 }
 
 }  // namespace test_late_streams

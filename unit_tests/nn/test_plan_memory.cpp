@@ -1,3 +1,4 @@
+#include <aloni/core/error.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
@@ -5,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -226,6 +228,33 @@ TEST(PlanMemory, OfAllLayersIsTheSum) {
   EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), Index{0}), use.separate);
   const Index scratch = plan.buffers[static_cast<std::size_t>(plan.find("convolution_scratch"))].bytes();
   EXPECT_EQ(bytes.back(), use.of(BufferRole::input) + scratch + 16);  // and the two sums of the loss
+}
+
+/// Kernels of two streams may run at the same time, so their scratch memory is not shared.
+TEST(PlanMemory, HasAScratchMemoryForEachStreamOfKernels) {
+  const MachineDescription machine = machine_of_nodes(4, 2);
+  StepOptions options{.backend = local::ConvolutionBackend::onednn, .largest_overhead = 1.0};
+  const auto plan_on = [&](int streams) {
+    options.streams = streams;
+    return step_of("h4", 4, 1, 8, StepKind::training, machine, options);
+  };
+  const auto bytes_of_buffer = [](const StepPlan& plan, const std::string& name) {
+    const auto found = std::ranges::find(plan.buffers, name, &PlanBuffer::name);
+    return found == plan.buffers.end() ? Index{0} : found->bytes();
+  };
+  const StepPlan two = plan_on(2), three = plan_on(3);
+  EXPECT_EQ(three.streams, 3);
+  EXPECT_GT(bytes_of_buffer(three, "convolution_scratch"), 0);
+  EXPECT_GT(bytes_of_buffer(three, "convolution_scratch_of_borders"), 0);
+  EXPECT_EQ(bytes_of_buffer(two, "convolution_scratch_of_borders"), 0);
+  // Each stream has its own order of the filters of a layer with a border.
+  Index filters_of_two = 0, filters_of_three = 0;
+  for (const PlanBuffer& b : two.buffers)
+    if (b.name.ends_with("_filters")) filters_of_two += b.bytes();
+  for (const PlanBuffer& b : three.buffers)
+    if (b.name.ends_with("_filters")) filters_of_three += b.bytes();
+  EXPECT_GT(filters_of_three, filters_of_two);
+  EXPECT_THROW((void)plan_on(0), InvalidArgument);
 }
 
 }  // namespace test_plan_memory

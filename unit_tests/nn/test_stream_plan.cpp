@@ -149,6 +149,26 @@ TEST(StreamPlan, NamesTheActionsOfARace) {
       "maker (action 0, stream 0) waits for an event that is recorded only behind start of halo (action 1, stream 1)");
 }
 
+TEST(StreamPlan, GivesBordersAStreamOfTheirOwn) {
+  using namespace test_step_graph;
+  StepGraph graph{{transfer("halo", {reads(0, rows(0, 8)), writes(0, rows(8, 9))}),
+                   kernel("interior", {reads(0, rows(0, 8)), writes(1, rows(0, 7))}),
+                   kernel("border", {reads(0, rows(6, 9)), writes(1, rows(7, 8))}),
+                   collective("sum", {reads(1, rows(0, 8)), writes(2, rows(0, 1))})}};
+  graph.nodes[2].border = true;
+  const auto actions = schedule(graph);
+  ASSERT_EQ(lines(graph, actions),
+            (Lines{"start halo", "run interior", "finish halo", "run border", "start sum", "finish sum"}));
+  EXPECT_EQ(streams_of(graph, actions, 1), std::vector<int>(6, compute_stream));
+  EXPECT_EQ(streams_of(graph, actions, 2), communication_beside(actions));
+  EXPECT_EQ(streams_of(graph, actions, 3), (std::vector<int>{1, 0, 1, 2, 1, 1}));
+  // The border waits for the halo, not for the interior. The sum waits for both.
+  EXPECT_EQ(plan_streams(graph, actions, streams_of(graph, actions, 3)).events,
+            (Events{{begin_of_step, 0}, {2, 3}, {1, 4}, {3, 4}, {5, 6}}));
+  EXPECT_THROW(check_streams(0, "test"), InvalidArgument);
+  EXPECT_THROW(check_streams(4, "test"), InvalidArgument);
+}
+
 TEST(StreamPlan, RefusesAStreamTooFewAndANegativeStream) {
   const StepGraph graph{{test_step_graph::kernel("a", {})}};
   const auto actions = schedule(graph);
@@ -247,6 +267,7 @@ TEST(StreamPlan, HasNoEventTooManyInStepsOfNetworks) {
                                        {"resnet18", {.input = views::Extents{{1, 1, 32, 32, 3}}}, "n2h2"},
                                        {"mesh1k", {.input = views::Extents{{1, 1, 256, 256, 18}}}, "h2w2"}};
   std::size_t all_events = 0;
+  int with_borders = 0;
   for (const NetworkCase& c : cases) {
     const NetworkDescription net = make_model(c.model, c.options);
     const NetworkPlan layers =
@@ -256,10 +277,12 @@ TEST(StreamPlan, HasNoEventTooManyInStepsOfNetworks) {
     for (int rank = 0; rank < 4; ++rank) {
       const StepPlan step = plan_step(net, layers, rank, StepKind::training, machine);
       const StepGraph graph = graph_of(step);
-      for (const int ahead : {0, 2}) {
-        SCOPED_TRACE(std::string(c.model) + " " + c.grid + ", rank " + std::to_string(rank));
+      for (const auto& [ahead, streams] : {std::pair{0, 2}, std::pair{2, 2}, std::pair{0, 3}, std::pair{2, 3}}) {
+        SCOPED_TRACE(std::string(c.model) + " " + c.grid + ", rank " + std::to_string(rank) + ", " +
+                     std::to_string(streams) + " streams");
         const auto actions = schedule(graph, {.kernels_ahead = ahead});
-        const StreamPlan plan = plan_streams(graph, actions, communication_beside(actions));
+        const StreamPlan plan = plan_streams(graph, actions, streams_of(graph, actions, streams));
+        with_borders += streams == 3 && plan.streams == 3 ? 1 : 0;
         ASSERT_EQ(find_race(graph, actions, plan), std::nullopt);
         EXPECT_EQ(implied_events(plan), Events{});
         for (std::size_t e = 0; e < plan.events.size(); ++e)
@@ -271,6 +294,7 @@ TEST(StreamPlan, HasNoEventTooManyInStepsOfNetworks) {
     all_events += events;
   }
   EXPECT_GE(all_events, 200u);
+  EXPECT_GE(with_borders, 16);  // of resnet18 and mesh1k
 }
 
 }  // namespace test_stream_plan

@@ -1,9 +1,11 @@
 #include <aloni/nn/plan/detail/convolution_planner.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/nn/stream_plan.hpp>
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 namespace aloni::nn::detail {
@@ -84,7 +86,8 @@ void ConvolutionPlanner::plan_weights() {
 }
 
 /// Adds to filters_ the weights that kernels keep: dense copies, and parts in oneDNN's orders. A pass that computes y
-/// has another order than a pass that computes dL/dx.
+/// has another order than a pass that computes dL/dx. Kernels of two streams share no order: one of them would read it
+/// while the other one writes it.
 void ConvolutionPlanner::plan_filters() {
   const auto& parts = builder_.plan().convolution_weights[static_cast<std::size_t>(weights_)].parts;
   Index elements = 0;
@@ -92,14 +95,14 @@ void ConvolutionPlanner::plan_filters() {
     if (part.copied) elements += (buffers_.dw == no_buffer ? 1 : 2) * part.box.size();
   for (const std::optional<Pass>* pass : {&forward_, &backward_}) {
     if (!*pass) continue;
-    std::vector<bool> reordered(parts.size());
+    const bool beside = has_border_stream(builder_.plan().streams) && !(*pass)->interior.empty();
+    std::set<std::pair<int, bool>> reordered;  // part, and whether for the stream of borders
     for (const auto* regions : {&(*pass)->interior, &(*pass)->border, &(*pass)->partial})
       for (const Region& region : *regions)
         for (const ConvolutionCall& call : region.work.calls)
           if (call.computes && call.backend == local::ConvolutionBackend::onednn)
-            reordered[static_cast<std::size_t>(call.part)] = true;
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      if (reordered[i]) elements += parts[i].box.size();
+            reordered.emplace(call.part, beside && regions == &(*pass)->border);
+    for (const auto& [part, on_border_stream] : reordered) elements += parts[static_cast<std::size_t>(part)].box.size();
   }
   if (elements > 0) builder_.at(filters_).owned = builder_.at(filters_).box = flat(elements);
 }
@@ -405,6 +408,7 @@ void ConvolutionPlanner::add_regions(const Pass& pass, bool relu) {
   const auto add = [&](const Region& region, const std::string& what, const PlanRegion& source) {
     ConvolutionWork work = region.work;
     work.relu = relu;
+    work.border = what == "border";
     const PlanRegion bias = builder_.whole(work.bias);
     const PlanRegion target{work.target, work.region};
     builder_.add(what, std::move(work), {source, builder_.whole(filters_), bias}, {target});
