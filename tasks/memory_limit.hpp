@@ -9,8 +9,9 @@
 //
 // The limit is divided into slots, each with room for the largest tile. TileCache (tasks/tile_cache.hpp) says which
 // tile is in which slot, and proves that every run ends if one task fits. So the least limit is that of the task with
-// most tiles: 3 tiles for Cholesky and LU. A smaller one is refused before anything is moved, and the error names the
-// least limit. With the least limit workers wait for each other; with 3 tiles for each worker all can compute at once.
+// most tiles: 3 tiles for Cholesky, LU and solutions. A smaller one is refused before anything is moved, and the error
+// names the least limit. With the least limit workers wait for each other; with 3 tiles for each worker all can compute
+// at once. cholesky_on_device() takes a limit of the memory of a device (tasks/device_cholesky.hpp).
 //
 // Between ranks each rank has a limit and a store of its own. Copies of other ranks' tiles have slots, too. A copy
 // comes from its owner once. If it leaves memory before its last use, it goes to the store. Tiles for other ranks are

@@ -38,8 +38,7 @@ class TileStore {
   TileStore() = default;
 };
 
-/// Tiles in memory of this process, for example host memory when workers compute in device memory. On CPUs it is an
-/// artificial far memory: a copy takes as long as at the given rate.
+/// Tiles in memory of this process. It stands for a far memory: a copy takes as long as at the given rate.
 class MemoryTileStore final : public TileStore {
  public:
   /// @pre bytes_per_second ≥ 0; 0: as fast as memory copies. Throws InvalidArgument.
