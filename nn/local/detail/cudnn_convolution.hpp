@@ -114,7 +114,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
   /// The plan of a graph; none if cuDNN has no engine that fits in the workspace. `fused`: with bias and ReLU.
   struct Chosen {
     CudnnGraph graph;
-    std::optional<typename Engines::Plan> plan;
+    std::optional<typename Engines::Plan> plan = {};
     bool fused = false;
   };
 
