@@ -1,5 +1,7 @@
 #include <aloni/core/blas_library.hpp>
+#include <aloni/core/comm/device_links.hpp>
 #include <aloni/core/comm/running_machine.hpp>
+#include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/version.hpp>
@@ -75,6 +77,28 @@ Json json_of(const MachineDescription& machine) {
   return json;
 }
 
+/// Devices by rank, and how many pairs of ranks use each way between them. Collective.
+Json describe_device_links(const comm::Communicator& comm) {
+  const comm::DeviceLinks links = comm::describe_devices(comm);
+  Json json;
+  for (std::size_t r = 0; r < links.devices.size(); ++r) json["rank_" + std::to_string(r)] = links.devices[r];
+  for (const auto& [way, pairs] : links.pairs()) json["pairs"][name(way)] = pairs;
+  using Exec = Kokkos::DefaultExecutionSpace;
+  const Kokkos::View<float*, Exec::memory_space> sample("aloni::tools::info: a sum", 1);
+  switch (comm::ViewAllReduce<float, Exec>(comm, Queue<Exec>(), sample).way()) {
+    case comm::ViewAllReduceWay::device_library:
+      json["sums"] = "NCCL";
+      break;
+    case comm::ViewAllReduceWay::direct:
+      json["sums"] = "kernels that read and write the other devices";
+      break;
+    case comm::ViewAllReduceWay::on_host:
+      json["sums"] = "on the host";
+      break;
+  }
+  return json;
+}
+
 Json collect(const comm::Communicator& comm) {
   Json info;
   info["version"] = version();
@@ -100,6 +124,7 @@ Json collect(const comm::Communicator& comm) {
           "cmake/bootstrap, or set OPENBLAS_NUM_THREADS=1";
     }
   }
+  if constexpr (has_device) info["devices"] = describe_device_links(comm);
   info["models"] = nn::model_names();
   return info;
 }

@@ -16,6 +16,8 @@ constexpr int looks_at_stream_per_poison = 64;
 
 SharedEvents::SharedEvents(const Communicator& comm) : state_(comm.state_), device_(comm.state_->runtime->device()) {}
 
+std::string SharedEvents::device_name() const { return device_->description(); }
+
 detail::DeviceEvent* SharedEvents::next() const { return device_ ? device_->next_event() : nullptr; }
 
 ExposedEvent SharedEvents::expose(const detail::DeviceEvent* event, int peer) const {

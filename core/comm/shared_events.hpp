@@ -34,6 +34,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 namespace aloni::comm {
 
@@ -57,6 +58,8 @@ class SharedEvents {
 
   /// Whether this process has a device. Equal on all ranks.
   explicit operator bool() const { return device_ != nullptr; }
+  /// For people: this rank's device. @pre there is one
+  std::string device_name() const;
   /// An event of this rank, from the pool of its process. Null if the device has none for other processes.
   detail::DeviceEvent* next() const;
   /// How `peer` opens an event of this rank. It does not exist for ranks of other nodes, and if `event` is null.

@@ -6,6 +6,7 @@
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/device/device_sharing.hpp>
+#include <aloni/core/comm/device_links.hpp>
 #include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/core/error.hpp>
 
@@ -167,6 +168,35 @@ TEST_F(EventsOfRanks, OfAFailedRankDoNotHoldUpTheOthers) {
     comm.wait(comm.send(std::span<const std::byte>(), 0, 1));
     EXPECT_THROW(events.wait(nullptr), aloni::PeerFailed);
   }
+}
+
+TEST_F(EventsOfRanks, AndMemoryGiveTheWaysBetweenDevices) {
+  const int last = size - 1;
+  use({.shares_memory = rank != 0, .shares_events = rank != last});
+  const DeviceLinks links = describe_devices(comm);
+  ASSERT_EQ(links.devices.size(), static_cast<std::size_t>(size));
+  EXPECT_EQ(links.devices[static_cast<std::size_t>(rank)], device->description());
+  const auto node_of = [&](int r) {
+    for (const auto& node : comm.ranks_by_node())
+      if (std::ranges::find(node, r) != node.end()) return node.front();
+    return -1;
+  };
+  for (int from = 0; from < size; ++from) {
+    for (int to = 0; to < size; ++to) {
+      if (from == to) continue;
+      const bool opened = shares_memory() && node_of(from) == node_of(to) && from != 0;
+      EXPECT_EQ(links.way(from, to), !opened                      ? DeviceWay::messages_from_host
+                                     : from == last || to == last ? DeviceWay::copies_by_hosts
+                                                                  : DeviceWay::copies_by_events)
+          << from << " to " << to;
+    }
+  }
+  if (size == 4 && shares_memory() && comm.ranks_by_node().size() == 1) {
+    const std::vector<std::pair<DeviceWay, int>> expected{
+        {DeviceWay::copies_by_events, 1}, {DeviceWay::copies_by_hosts, 2}, {DeviceWay::messages_from_host, 3}};
+    EXPECT_EQ(links.pairs(), expected);
+  }
+  EXPECT_EQ(name(DeviceWay::copies_by_events), "copied, ordered by events");
 }
 
 class DirectViewAllReduces : public EventsOfRanks {

@@ -7,8 +7,8 @@
 //   device->submit(nullptr, [=] { … });                      // runs later, on the thread of the device
 //   device->synchronise();
 //
-// All streams are one queue. Its thread waits a random time before each piece of work, so a missing event gives a wrong
-// number. As on a device, await() stands for the last record() before its call. The device counts what an owner must
+// All streams are one queue. Its thread waits a random time before each piece of work, and the host before each record.
+// So a missing event, and a message before its record, give wrong numbers. As on a device, await() stands for the last record() before its call. The device counts what an owner must
 // not do: free memory that another process has open.
 #include <aloni/core/comm/device/device_sharing.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
@@ -30,6 +30,7 @@
 #include <new>
 #include <optional>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -43,7 +44,7 @@ class LateDevice final : public comm::detail::DeviceSharing {
     std::uint64_t seed = 0;
     std::chrono::microseconds longest_delay{200};  ///< before each piece of work; the shortest is 0
     std::size_t memory = std::size_t{1} << 30;     ///< bytes
-    bool shares_memory = true, shares_events = true;
+    bool shares_memory = true, shares_events = true, opens_events = true;
     int ignored_event = -1;  ///< the await() of this event does nothing; events count from 0 on each rank
   };
 
@@ -108,6 +109,7 @@ class LateDevice final : public comm::detail::DeviceSharing {
     opened_memory_.erase(data);
   }
 
+  std::string description() override { return "late device " + std::to_string(options_.seed); }
   void synchronise() noexcept override {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
@@ -145,102 +147,110 @@ class LateDevice final : public comm::detail::DeviceSharing {
     Event(LateDevice& device, Slot& slot, int number, const Handle& handle)
         : device_(device), slot_(slot), number_(number), handle_(handle) {}
     Handle handle() const override { return handle_; }
-    void record(void*) override { device_.push({{}, &slot_, ++slot_.recorded, true}); }
-    void await(void*) override {
-      if (number_ != device_.options_.ignored_event) device_.push({{}, &slot_, slot_.recorded.load()});
+    void record(void*) override {
+      device_
+          .delay_host();  // a message that is sent before the record arrives before it device_.push({{}, &slot_, ++slot_.recorded, true}); }
+      void await(void*) override {
+        if (number_ != device_.options_.ignored_event) device_.push({{}, &slot_, slot_.recorded.load()});
+      }
+
+     private:
+      LateDevice& device_;
+      Slot& slot_;
+      int number_;
+      Handle handle_;
+    };
+
+    std::unique_ptr<comm::detail::DeviceEvent> make_event() override {
+      if (!options_.shares_events) return nullptr;
+      if (!slots_) slots_ = std::make_unique<comm::SharedSegment>(max_events * sizeof(Slot));
+      auto* const slot = new (slots_->data() + static_cast<std::size_t>(events_) * sizeof(Slot)) Slot;
+      const Handle handle = pack({getpid(), slots_->descriptor(), 0, static_cast<std::uint64_t>(events_)});
+      return std::make_unique<Event>(*this, *slot, events_++, handle);
+    }
+    std::unique_ptr<comm::detail::DeviceEvent> open_event(const Handle& handle) override {
+      if (!options_.opens_events) return nullptr;
+      const Name name = unpack(handle);
+      auto& slots = opened_slots_[name.process];
+      try {
+        if (!slots)
+          slots = std::make_unique<comm::SharedSegment>(name.process, name.descriptor, max_events * sizeof(Slot));
+      } catch (const std::exception&) {
+        return nullptr;
+      }
+      auto* const slot = reinterpret_cast<Slot*>(slots->data() + name.number * sizeof(Slot));
+      return std::make_unique<Event>(*this, *slot, static_cast<int>(name.number), handle);
     }
 
-   private:
-    LateDevice& device_;
-    Slot& slot_;
-    int number_;
-    Handle handle_;
-  };
-
-  std::unique_ptr<comm::detail::DeviceEvent> make_event() override {
-    if (!options_.shares_events) return nullptr;
-    if (!slots_) slots_ = std::make_unique<comm::SharedSegment>(max_events * sizeof(Slot));
-    auto* const slot = new (slots_->data() + static_cast<std::size_t>(events_) * sizeof(Slot)) Slot;
-    const Handle handle = pack({getpid(), slots_->descriptor(), 0, static_cast<std::uint64_t>(events_)});
-    return std::make_unique<Event>(*this, *slot, events_++, handle);
-  }
-  std::unique_ptr<comm::detail::DeviceEvent> open_event(const Handle& handle) override {
-    const Name name = unpack(handle);
-    auto& slots = opened_slots_[name.process];
-    try {
-      if (!slots)
-        slots = std::make_unique<comm::SharedSegment>(name.process, name.descriptor, max_events * sizeof(Slot));
-    } catch (const std::exception&) {
-      return nullptr;
+    static Head& head_of(std::byte* data) { return *reinterpret_cast<Head*>(data - page); }
+    static Handle pack(const Name& name) {
+      Handle handle{};
+      std::memcpy(handle.data(), &name, sizeof name);
+      return handle;
     }
-    auto* const slot = reinterpret_cast<Slot*>(slots->data() + name.number * sizeof(Slot));
-    return std::make_unique<Event>(*this, *slot, static_cast<int>(name.number), handle);
-  }
-
-  static Head& head_of(std::byte* data) { return *reinterpret_cast<Head*>(data - page); }
-  static Handle pack(const Name& name) {
-    Handle handle{};
-    std::memcpy(handle.data(), &name, sizeof name);
-    return handle;
-  }
-  static Name unpack(const Handle& handle) {
-    Name name;
-    std::memcpy(&name, handle.data(), sizeof name);
-    return name;
-  }
-
-  void push(Operation operation) {
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back(std::move(operation));
+    static Name unpack(const Handle& handle) {
+      Name name;
+      std::memcpy(&name, handle.data(), sizeof name);
+      return name;
     }
-    changed_.notify_all();
-  }
 
-  void work() {
-    while (true) {
-      Operation next{};
+    void delay_host() {
+      std::this_thread::sleep_for(std::chrono::microseconds(
+          std::uniform_int_distribution<std::int64_t>(0, options_.longest_delay.count())(host_random_)));
+    }
+
+    void push(Operation operation) {
       {
-        std::unique_lock lock(mutex_);
-        busy_ = false;
-        changed_.notify_all();
-        changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-        if (stop_) return;
-        next = std::move(queue_.front());
-        queue_.pop_front();
-        busy_ = true;
+        const std::lock_guard lock(mutex_);
+        queue_.push_back(std::move(operation));
       }
-      if (!next.slot) {
-        std::this_thread::sleep_for(std::chrono::microseconds(
-            std::uniform_int_distribution<std::int64_t>(0, options_.longest_delay.count())(random_)));
-        next.kernels();
-        ++kernels_;
-      } else if (next.is_record) {
-        next.slot->reached = next.number;
-      } else {
-        while (next.slot->reached < next.number && !stop_) std::this_thread::sleep_for(std::chrono::microseconds(5));
+      changed_.notify_all();
+    }
+
+    void work() {
+      while (true) {
+        Operation next{};
+        {
+          std::unique_lock lock(mutex_);
+          busy_ = false;
+          changed_.notify_all();
+          changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+          if (stop_) return;
+          next = std::move(queue_.front());
+          queue_.pop_front();
+          busy_ = true;
+        }
+        if (!next.slot) {
+          std::this_thread::sleep_for(std::chrono::microseconds(
+              std::uniform_int_distribution<std::int64_t>(0, options_.longest_delay.count())(random_)));
+          next.kernels();
+          ++kernels_;
+        } else if (next.is_record) {
+          next.slot->reached = next.number;
+        } else {
+          while (next.slot->reached < next.number && !stop_) std::this_thread::sleep_for(std::chrono::microseconds(5));
+        }
       }
     }
-  }
 
-  Options options_;
-  std::mt19937_64 random_;
-  std::map<std::byte*, std::pair<std::unique_ptr<comm::SharedSegment>, std::size_t>> owned_;
-  std::mutex opened_mutex_;
-  std::map<std::byte*, std::unique_ptr<comm::SharedSegment>> opened_memory_;
-  std::unique_ptr<comm::SharedSegment> slots_;
-  std::map<int, std::unique_ptr<comm::SharedSegment>> opened_slots_;  // by process
-  int events_ = 0, freed_while_open_ = 0;
-  std::uint64_t allocations_ = 0;
-  std::size_t bytes_ = 0;
-  std::atomic<int> kernels_{0};
+    Options options_;
+    std::mt19937_64 random_, host_random_{options_.seed + 1};
+    std::map<std::byte*, std::pair<std::unique_ptr<comm::SharedSegment>, std::size_t>> owned_;
+    std::mutex opened_mutex_;
+    std::map<std::byte*, std::unique_ptr<comm::SharedSegment>> opened_memory_;
+    std::unique_ptr<comm::SharedSegment> slots_;
+    std::map<int, std::unique_ptr<comm::SharedSegment>> opened_slots_;  // by process
+    int events_ = 0, freed_while_open_ = 0;
+    std::uint64_t allocations_ = 0;
+    std::size_t bytes_ = 0;
+    std::atomic<int> kernels_{0};
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Operation> queue_;
-  bool busy_ = false;
-  std::atomic<bool> stop_{false};
-  std::thread worker_;
-};
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Operation> queue_;
+    bool busy_ = false;
+    std::atomic<bool> stop_{false};
+    std::thread worker_;
+  };
 
 }  // namespace aloni::test

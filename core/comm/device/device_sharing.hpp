@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace aloni::comm::detail {
@@ -58,6 +59,9 @@ class DeviceSharing {
   DeviceEvent* opened_event(const DeviceHandle& handle);
 
   // --- work of this process ---
+
+  /// For people: the device and its place in the machine.
+  virtual std::string description() = 0;
 
   /// Waits for all work of this process on the device.
   virtual void synchronise() noexcept = 0;

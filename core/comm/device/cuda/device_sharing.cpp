@@ -69,6 +69,14 @@ class CudaSharing final : public DeviceSharing {
   }
   void close(std::byte* opened) noexcept override { succeeds(cudaIpcCloseMemHandle(opened)); }
 
+  std::string description() override {
+    int device = 0;
+    cudaDeviceProp properties{};
+    char bus[32] = "";
+    if (!succeeds(cudaGetDevice(&device)) || !succeeds(cudaGetDeviceProperties(&properties, device))) return "";
+    succeeds(cudaDeviceGetPCIBusId(bus, sizeof bus, device));
+    return std::string(properties.name) + " (" + bus + ")";
+  }
   void synchronise() noexcept override { succeeds(cudaDeviceSynchronize()); }
   bool is_complete(void* stream) override {
     const cudaError_t code = cudaStreamQuery(static_cast<cudaStream_t>(stream));
