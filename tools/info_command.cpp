@@ -5,6 +5,8 @@
 #include <aloni/core/version.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/step_recorder.hpp>
+#include <aloni/nn/stream_plan.hpp>
 #include <aloni/tools/info_command.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/together.hpp>
@@ -75,6 +77,13 @@ Json json_of(const MachineDescription& machine) {
   return json;
 }
 
+/// Whether steps can repeat recorded kernels.
+std::string graphs() {
+  if (nn::make_step_recorder<Kokkos::DefaultExecutionSpace>())
+    return "with NetworkOptions::record; aloni plan --machine says of which kernels";
+  return has_device ? "no: not for this device" : "no: this build has no device";
+}
+
 Json collect(const comm::Communicator& comm) {
   Json info;
   info["version"] = version();
@@ -100,6 +109,7 @@ Json collect(const comm::Communicator& comm) {
           "cmake/bootstrap, or set OPENBLAS_NUM_THREADS=1";
     }
   }
+  info["steps"] = {{"streams", nn::default_streams(!has_device)}, {"graphs", graphs()}};
   info["models"] = nn::model_names();
   return info;
 }
