@@ -5,6 +5,7 @@
 //   packed.set(kernels);             // after all kernels submitted to `kernels` so far
 //   packed.await(communication, "aloni::example: the buffer is packed");
 //                                    // kernels submitted to `communication` from now on run after the mark
+//   packed.wait("aloni::example: the host reads the buffer");   // the host waits for the mark, not for the queue
 #include <aloni/core/queue.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -24,6 +25,8 @@ class QueueMark {
   void await(const Queue<Exec>& queue, const std::string& reason) const {
     if (!(queue.space() == queue_->space())) queue_->fence(reason);
   }
+  /// Blocks the host until the mark is reached; here until the marked queue is empty. @pre set() was called
+  void wait(const std::string& reason) const { queue_->fence(reason); }
 
  private:
   std::optional<Queue<Exec>> queue_;

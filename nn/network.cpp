@@ -65,6 +65,7 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
         "aloni::nn::metrics", nn::metric_sums(d.loss, plan.layers.back().output.extents()[views::Dim::channel]));
   });
   binder.set_dropout_seed(options.dropout_seed);
+  binder.keep_filters(!options.record);
   try {
     sums_beside = trains() && binder.sums_beside_backward();
     bind_steps();
@@ -104,6 +105,7 @@ void Network<T, Exec>::Implementation::bind_steps() {
     // Each rank and each step draws a different order.
     if (options.schedule_seed > 0)
       order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(comm.rank()), ++prepared) | 1;
+    if (options.record) step->set_recorder(make_step_recorder<Exec>());
     step->prepare(order, main().streams);
   }
 }
@@ -115,7 +117,7 @@ void Network<T, Exec>::Implementation::execute(Step<Exec>& step, const Queue<Exe
   if constexpr (on_host) {
     step.execute(queue, comm, stopwatch, times);
   } else {
-    step.execute(queues, comm, stopwatch, times);
+    step.execute(queues, comm, stopwatch, times, records_factors);
   }
 }
 

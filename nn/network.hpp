@@ -102,6 +102,10 @@ struct NetworkOptions {
   /// Streams of a device on which a step runs, 1 to 3 (nn/stream_plan.hpp); by default 3. On hosts everything runs in
   /// order on the queue of the caller, and more streams only plan more scratch memory.
   std::optional<int> streams = {};
+  /// The kernels between communication are recorded once, as graphs of the device, and repeated by one call of the host
+  /// (nn/step_segments.hpp). Kernels then reorder their filters in each step. Only in builds with a device; other builds
+  /// throw Unsupported.
+  bool record = false;
 };
 
 struct StepResult {

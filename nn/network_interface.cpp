@@ -217,6 +217,7 @@ template <class T, class Exec>
 void Network<T, Exec>::record_factors(FactorSums<T, Exec>* sums) {
   implementation_->require_training("record_factors");
   implementation_->binder.record_factors(sums);
+  implementation_->records_factors = sums != nullptr;
 }
 
 #define INSTANTIATE(T, Exec) template class Network<T, Exec>;

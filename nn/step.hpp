@@ -9,7 +9,8 @@
 //   step.execute(queue, comm, stopwatch);                    // one queue for everything, or
 //   step.execute(queues, comm, stopwatch);                   // a queue for each stream: communication beside kernels
 //
-// The second form runs the step's StreamPlan (nn/stream_plan.hpp). execute_on() runs any plan on any streams.
+// The second form runs the step's StreamPlan (nn/stream_plan.hpp). execute_on() runs any plan on any streams. With a
+// recorder it repeats recordings of the segments between communication (nn/step_recorder.hpp).
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/core/profiling.hpp>
@@ -18,6 +19,8 @@
 #include <aloni/halo/transfer.hpp>
 #include <aloni/nn/queue_streams.hpp>
 #include <aloni/nn/step_graph.hpp>
+#include <aloni/nn/step_recorder.hpp>
+#include <aloni/nn/step_segments.hpp>
 #include <aloni/nn/step_times.hpp>
 #include <aloni/nn/stream_plan.hpp>
 #include <aloni/nn/tensor.hpp>
@@ -28,7 +31,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <optional>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -117,18 +120,33 @@ class Step {
     add(std::move(node), {std::move(start), std::move(finish)});
   }
 
+  /// With a recorder execute() with several queues runs the segments of segments(). Call it before prepare().
+  void set_recorder(std::unique_ptr<StepRecorder<Exec>> recorder, const SegmentOptions& options = {}) {
+    recorder_ = std::move(recorder);
+    segment_options_ = options;
+  }
+
   /// Computes the order of the actions, and the events between the streams. Call it after the last node and before the
   /// first execution. `streams`: of execute() with several queues, as streams_of() says.
   void prepare(const ScheduleOptions& options = {}, int streams = communication_stream + 1) {
     actions_ = schedule(graph_, options);
     streams_ = plan_streams(graph_, actions_, streams_of(graph_, actions_, streams));
     marks_ = QueueMarks<Exec>(streams_);
+    if (!recorder_) return;
+    segments_ = cut_into_segments(graph_, actions_, streams_.stream_of, segment_options_);
+    piece_marks_ = QueueMarks<Exec>(segments_.outer);
+    segment_labels_.clear();
+    for (std::size_t k = 0; k < segments_.segments.size(); ++k)
+      segment_labels_.push_back("aloni::nn::segment " + std::to_string(k));
   }
 
   const StepGraph& graph() const { return graph_; }
   const std::vector<StepAction>& actions() const { return actions_; }
   /// Of execute() with several queues.
   const StreamPlan& streams() const { return streams_; }
+  /// Of execute() with several queues and a recorder; without one it is empty.
+  const SegmentedPlan& segments() const { return segments_; }
+  const StepRecorder<Exec>* recorder() const { return recorder_.get(); }
 
   /// Runs the step after all earlier work on `queue`. Kernels submitted to `queue` afterwards see all results.
   /// Communication of the ranks makes progress between kernels. Allocates nothing.
@@ -140,13 +158,18 @@ class Step {
   /// As above, with a queue for each stream of streams(). Actions on different streams wait for each other as the graph
   /// says. The first queue has the role of `queue` above. If all queues are one, the actions run in order.
   /// `times`: gets the time of each action, by StepNode::plan_node; null: nothing is recorded. On devices each action
-  /// then waits for its queue. @pre times->begin() was called with the nodes of the plan
+  /// then waits for its queue, so nothing is recorded. @pre times->begin() was called with the nodes of the plan
+  /// `one_by_one`: submits all kernels in spite of the recorder.
   /// Throws InvalidArgument for fewer queues than streams.
   void execute(std::span<const Queue<Exec>> queues, const comm::Communicator& comm, Stopwatch& stopwatch,
-               StepTimes* times = nullptr) {
+               StepTimes* times = nullptr, bool one_by_one = false) {
     if (static_cast<int>(queues.size()) < streams_.streams || queues.empty()) {
       throw InvalidArgument("aloni::nn::Step::execute", "queues", std::to_string(queues.size()),
                             "a queue for each of the " + std::to_string(streams_.streams) + " streams");
+    }
+    if (recorder_ && !times && !one_by_one) {
+      QueueStreams<Exec> streams(queues, piece_marks_);
+      return execute_pieces_on(streams, queues, comm, stopwatch);
     }
     const auto first = [&](const Queue<Exec>& queue) { return queue.space() == queues.front().space(); };
     if (std::ranges::all_of(queues, first)) return execute(queues.front(), comm, stopwatch, times);
@@ -162,6 +185,19 @@ class Step {
     run_on_streams(plan, streams, [this, &comm, &stopwatch, times](std::size_t a, const Queue<Exec>& queue) {
       act(a, queue, comm, stopwatch, times);
     });
+  }
+  /// The same by segments().outer. A recorded segment is one piece of work of its origin, which the recorder submits to
+  /// `queues`. @pre a recorder
+  template <class Streams>
+  void execute_pieces_on(Streams& streams, std::span<const Queue<Exec>> queues, const comm::Communicator& comm,
+                         Stopwatch& stopwatch) {
+    run_on_streams(segments_.outer, streams,
+                   [this, queues, &comm, &stopwatch](std::size_t p, const Queue<Exec>& queue) {
+                     const StepPiece& piece = segments_.pieces[p];
+                     if (piece.action >= 0)
+                       return act(static_cast<std::size_t>(piece.action), queue, comm, stopwatch, nullptr);
+                     run_segment(static_cast<std::size_t>(piece.segment), queues, comm, stopwatch);
+                   });
   }
 
  private:
@@ -190,6 +226,20 @@ class Step {
       if (worked && times)
         times->add(StepTimes::Span{StepTimes::Row::communication, "progress", kernel_end, trace_now()});
     }
+  }
+
+  void run_segment(std::size_t number, std::span<const Queue<Exec>> queues, const comm::Communicator& comm,
+                   Stopwatch& stopwatch) {
+    const StepSegment& segment = segments_.segments[number];
+    const ScopedRegion region(segment_labels_[number]);
+    const auto timing = stopwatch.measure(Stopwatch::Phase::compute);
+    const auto submit = [this, &segment](std::size_t a, const Queue<Exec>& queue) {
+      const auto i = static_cast<std::size_t>(actions_[static_cast<std::size_t>(segment.first) + a].node);
+      const ScopedRegion node(graph_.nodes[i].label);
+      work_[i].start(queue);
+    };
+    recorder_->run(number, segment, queues, submit);
+    comm.progress();  // not within the segment: messages of devices must not come into a recording
   }
 
   static constexpr Stopwatch::Phase phase(NodeKind kind) {
@@ -223,6 +273,11 @@ class Step {
   std::vector<StepAction> actions_;
   StreamPlan streams_;
   QueueMarks<Exec> marks_;
+  std::unique_ptr<StepRecorder<Exec>> recorder_;
+  SegmentOptions segment_options_;
+  SegmentedPlan segments_;
+  QueueMarks<Exec> piece_marks_;
+  std::vector<std::string> segment_labels_;
   std::vector<halo::Pending> pending_;
 };
 

@@ -1,5 +1,7 @@
 #include <aloni/nn/step_times.hpp>
 
+#include <aloni/nn/step_segments.hpp>
+
 #include <algorithm>
 #include <map>
 
@@ -24,6 +26,7 @@ std::vector<TraceArgument> kernel_arguments(const TimedNode& node, std::int64_t 
   arguments.push_back({"flops", node.cost.flops});
   arguments.push_back({"bytes_read", node.cost.bytes_read});
   arguments.push_back({"bytes_written", node.cost.bytes_written});
+  if (!node.graph.empty()) arguments.push_back({"graph", node.graph});
   if (node.cost.flops > 0 && nanoseconds > 0)
     arguments.push_back({"gflops_per_second", node.cost.flops / static_cast<double>(nanoseconds)});
   return arguments;
@@ -72,6 +75,19 @@ TimedNodes timed_nodes(const StepPlan& plan, const NetworkDescription& network, 
     const std::string layer = node.layer < 0 ? "" : network.layers[static_cast<std::size_t>(node.layer)].name;
     nodes->push_back({node.label, layer, node.phase, node.kind(), kind(node.work), implementations(node.work),
                       cost(plan, node, machine)});
+  }
+  if (machine.on_host) return nodes;
+  const StepGraph graph = graph_of(plan);
+  const auto actions = schedule(graph, {.kernels_ahead = machine.kernels_ahead()});
+  const SegmentedPlan segments = cut_into_segments(graph, actions, streams_of(graph, actions, plan.streams));
+  for (std::size_t k = 0; k < segments.segments.size(); ++k) {
+    const StepSegment& s = segments.segments[k];
+    for (int a = s.first; a <= s.last; ++a) {
+      const StepAction& action = actions[static_cast<std::size_t>(a)];
+      if (action.kind == StepActionKind::run)
+        (*nodes)[static_cast<std::size_t>(action.node)].graph =
+            s.recorded() ? "segment " + std::to_string(k) : "none: " + s.reason;
+    }
   }
   return nodes;
 }

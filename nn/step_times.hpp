@@ -37,6 +37,8 @@ struct TimedNode {
   std::string work;             ///< kind(Work)
   std::string implementations;  ///< implementations(Work)
   NodeCost cost;
+  /// Of a kernel on a device: whether a network with NetworkOptions::record repeats it in a graph, and why not.
+  std::string graph = {};
 };
 using TimedNodes = std::shared_ptr<const std::vector<TimedNode>>;
 
@@ -131,7 +133,7 @@ class [[nodiscard]] TimedSpan {
 
 /// The times of one rank. Rows: step, input, compute, communication, and "in flight". The latter has each communication
 /// from its start to its end, in as many rows as overlapping ones need. Arguments of a slice: layer, phase, work, and
-/// from its cost flops, bytes and messages.
+/// from its cost flops, bytes and messages; on devices also TimedNode::graph.
 Trace trace_of(const StepTimes& times, int rank);
 
 }  // namespace aloni::nn

@@ -7,6 +7,8 @@
 #include <aloni/core/version.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/nn/step_recorder.hpp>
+#include <aloni/nn/stream_plan.hpp>
 #include <aloni/tools/info_command.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/together.hpp>
@@ -99,6 +101,13 @@ Json describe_device_links(const comm::Communicator& comm) {
   return json;
 }
 
+/// Whether steps can repeat recorded kernels.
+std::string graphs() {
+  if (nn::make_step_recorder<Kokkos::DefaultExecutionSpace>())
+    return "with NetworkOptions::record; aloni plan --machine says of which kernels";
+  return has_device ? "no: not for this device" : "no: this build has no device";
+}
+
 Json collect(const comm::Communicator& comm) {
   Json info;
   info["version"] = version();
@@ -125,6 +134,7 @@ Json collect(const comm::Communicator& comm) {
     }
   }
   if constexpr (has_device) info["devices"] = describe_device_links(comm);
+  info["steps"] = {{"streams", nn::default_streams(!has_device)}, {"graphs", graphs()}};
   info["models"] = nn::model_names();
   return info;
 }

@@ -75,6 +75,17 @@ MachineDescription machine_of(const PlanRequest& request) {
   return request.machine ? *request.machine : machine_of_nodes(request.ranks, request.ranks_per_node);
 }
 
+namespace {
+
+nn::SegmentCounts segments_of(const nn::StepPlan& plan, const MachineDescription& machine) {
+  const nn::StepGraph graph = nn::graph_of(plan);
+  const auto actions = nn::schedule(graph, {.kernels_ahead = machine.kernels_ahead()});
+  return nn::count_segments(nn::cut_into_segments(graph, actions, nn::streams_of(graph, actions, plan.streams)),
+                            actions);
+}
+
+}  // namespace
+
 PlanSummary summarise(const PlanRequest& request) {
   const nn::NetworkDescription& network = request.network;
   const MachineDescription machine = machine_of(request);
@@ -104,6 +115,7 @@ PlanSummary summarise(const PlanRequest& request) {
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const int rank = few.ranks[k];
     const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine, options);
+    if (k == 0 && !machine.on_host) summary.segments = segments_of(plan, machine);
     const nn::StepCost step = nn::cost_without_reductions(plan, machine);
     const std::vector<Index> memory = nn::memory_by_layer(plan, names, machine);
     for (std::size_t i = 0; i < names.size(); ++i) {
@@ -185,6 +197,12 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
     std::ranges::replace(label, '_', ' ');
     text += fmt::format("           {:<20}{:>12}\n", label, bytes_text(summary.memory.of(role)));
   }
+  if (summary.segments) {
+    const nn::SegmentCounts& counts = *summary.segments;
+    text += fmt::format("graphs     {} of {} segments are recorded, with {} of {} kernels; the others are not:\n",
+                        counts.recorded_segments, counts.segments, counts.recorded_kernels, counts.kernels);
+    for (const auto& [reason, segments] : counts.reasons) text += fmt::format("           {}: {}\n", segments, reason);
+  }
   if (!summary.prediction) text += "limits     constants, no machine\n";
   if (summary.prediction) text += "\n" + to_text(*summary.prediction, request.network);
   return text;
@@ -214,6 +232,16 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
   for (const nn::RecomputedBlock& block : summary.recomputation.blocks)
     json["recomputed"].push_back({name_of(block.first), name_of(block.last)});
   json["extra_flops"] = summary.recomputation.extra_flops;
+  if (summary.segments) {
+    const nn::SegmentCounts& counts = *summary.segments;
+    json["graphs"] = {{"segments", counts.segments},
+                      {"recorded_segments", counts.recorded_segments},
+                      {"kernels", counts.kernels},
+                      {"recorded_kernels", counts.recorded_kernels},
+                      {"not_recorded", nlohmann::ordered_json::array()}};
+    for (const auto& [reason, segments] : counts.reasons)
+      json["graphs"]["not_recorded"].push_back({{"reason", reason}, {"segments", segments}});
+  }
   json["run"] = {{"version", version()},
                  {"model", request.model},
                  {"batch", request.batch},

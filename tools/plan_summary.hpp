@@ -6,6 +6,7 @@
 #include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
+#include <aloni/nn/step_segments.hpp>
 #include <aloni/nn/strategy.hpp>
 #include <aloni/tools/plan_prediction.hpp>
 
@@ -53,6 +54,8 @@ struct PlanSummary {
   Index peak_bytes = 0;  ///< as a Network takes them: buffers share memory over time
   int peak_rank = 0;
   std::string peak_node;  ///< label of the node where the peak stands
+  /// Of the first rank, on a device: what a network with NetworkOptions::record repeats as graphs.
+  std::optional<nn::SegmentCounts> segments = {};
   nn::PricedRecomputation recomputation = {};
   Index peak_bytes_without = 0;                   ///< without recomputation
   std::optional<PlanPrediction> prediction = {};  ///< by predict(); summarise() leaves it empty
@@ -76,7 +79,8 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 
 /// {"layers": [{"name", "operation", "grid", "flops", "halo_bytes", "messages"}], "parameters",
 /// "memory_bytes_per_rank", "separate_bytes_per_rank", "bytes_sent", "messages", "recomputed", "extra_flops",
-/// "run": {version, members of PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent"
+/// "run": {version, members of PlanRequest}}. On a device also "graphs": {"segments", "recorded_segments", "kernels",
+/// "recorded_kernels", "not_recorded": [{"reason", "segments"}]} of rank 0. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent"
 /// and "messages" are those of one training step. "recomputed": names of the first and the last layer of each block.
 /// "extra_flops": of repeated nodes. All numbers are the largest over ranks.
 ///

@@ -37,6 +37,40 @@ const char* kind(const Work& work) {
   return names[work.index()];
 }
 
+namespace {
+
+/// One function per kind of work, so that a new kind must say it.
+struct ChangingArguments {
+  // Their kernels get views and numbers of the plan alone. Labels and targets are in buffers.
+  std::string operator()(const ConvolutionWork&) const { return {}; }
+  std::string operator()(const FilterGradientWork&) const { return {}; }
+  std::string operator()(const WeightsWork&) const { return {}; }
+  std::string operator()(const BiasWork&) const { return {}; }
+  std::string operator()(const BiasGradientWork&) const { return {}; }
+  std::string operator()(const RoundingWork&) const { return {}; }
+  std::string operator()(const PoolingWork&) const { return {}; }
+  std::string operator()(const ResamplingWork&) const { return {}; }
+  std::string operator()(const NormalisationWork&) const { return {}; }
+  std::string operator()(const GlobalAverageWork&) const { return {}; }
+  std::string operator()(const DenseWork&) const { return {}; }
+  std::string operator()(const PointwiseWork&) const { return {}; }
+  std::string operator()(const LossWork&) const { return {}; }
+  std::string operator()(const MetricsWork&) const { return {}; }
+  // The host gives them to the kernels.
+  std::string operator()(const DropoutWork&) const { return "the number of the step, for masks of dropout"; }
+  std::string operator()(const OptimiserWork&) const { return "the options of the optimiser"; }
+  std::string operator()(const NormWork& work) const {
+    return work.stage == NormStage::factors ? "the options of the optimiser" : "";
+  }
+  // They have no kernels.
+  std::string operator()(const TransferWork&) const { return {}; }
+  std::string operator()(const ReductionWork&) const { return {}; }
+};
+
+}  // namespace
+
+std::string changing_arguments(const Work& work) { return std::visit(ChangingArguments{}, work); }
+
 bool is_border(const Work& work) {
   const auto* const region = std::get_if<ConvolutionWork>(&work);
   return region && region->border;
@@ -85,7 +119,8 @@ StepGraph graph_of(const StepPlan& plan) {
     graph.nodes.push_back({.label = node.label,
                            .kind = node.kind(),
                            .accesses = accesses_of(plan, node),
-                           .border = is_border(node.work)});
+                           .border = is_border(node.work),
+                           .changing_arguments = changing_arguments(node.work)});
   return graph;
 }
 

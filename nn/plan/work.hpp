@@ -309,6 +309,9 @@ const char* kind(const Work& work);
 /// Whether it computes the border of a convolution beside its interior.
 bool is_border(const Work& work);
 
+/// StepNode::changing_arguments of a node with this work. @pre kernels do not keep reordered filters from step to step
+std::string changing_arguments(const Work& work);
+
 /// Implementations of a convolution or of the gradient of its filters, each once: "onednn", "direct, onednn". Empty for
 /// other work, and where no kernel runs.
 std::string implementations(const Work& work);

@@ -71,10 +71,11 @@ auto Binder<T, Exec>::convolution(const StepPlan& plan, int weights) -> Convolut
 template <class T, class Exec>
 auto Binder<T, Exec>::kernel(const StepPlan& plan, const WeightsWork& work) -> Kernel {
   return [this, c = &convolution(plan, work.weights)](const Exec& exec) {
-    if (filters_version_ != 0 && filters_version_ == c->seen_version) return;
+    if (keeps_filters_ && filters_version_ != 0 && filters_version_ == c->seen_version) return;
     c->seen_version = filters_version_;
-    c->kernels.set_filter_version(++c->refreshed);
-    c->sum_kernels.set_filter_version(c->refreshed);
+    ++c->refreshed;
+    c->kernels.set_filter_version(keeps_filters_ ? c->refreshed : 0);
+    c->sum_kernels.set_filter_version(keeps_filters_ ? c->refreshed : 0);
     for (const detail::PartWeights<Parameter, Exec>& w : c->parts)
       if (w.copied()) local::copy<Parameter, Exec>(exec, w.original_w, w.w);
   };

@@ -36,7 +36,8 @@ void Binder<T, Exec>::bind(const StepPlan& plan, int n, Step<Exec>& step) {
                 .kind = planned.kind(),
                 .accesses = memory_.accesses(plan, planned),
                 .plan_node = n,
-                .border = is_border(planned.work)};
+                .border = is_border(planned.work),
+                .changing_arguments = changing_arguments(planned.work)};
   add = std::visit(
       [&](const auto& work) -> AddToStep {
         using W = std::decay_t<decltype(work)>;

@@ -66,6 +66,9 @@ class Binder {
 
   /// Version of the filter values of the next executions; 0, the default, disables caching.
   void set_filter_version(std::uint64_t version) { filters_version_ = version; }
+  /// Whether kernels keep reordered filters from step to step, as is the default. Otherwise each call reorders them, so
+  /// that every step submits the same kernels: a recorded step needs that (nn/step_recorder.hpp).
+  void keep_filters(bool keep) { keeps_filters_ = keep; }
   /// How often convolutions have made their filters ready for their kernels, in all steps so far.
   std::uint64_t filter_refreshes() const;
   /// Seed of the masks of dropout layers. Call it before bind().
@@ -166,6 +169,7 @@ class Binder {
   std::vector<std::shared_ptr<local::Scratch>> scratches_;                        ///< of all convolutions, by stream
   AllParameters* parameters_;
   std::uint64_t filters_version_ = 0;
+  bool keeps_filters_ = true;
   std::uint64_t dropout_seed_ = 0, dropout_step_ = 0;
   FactorSums<T, Exec>* factor_sums_ = nullptr;
   Optimiser optimiser_;

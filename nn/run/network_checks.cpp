@@ -5,6 +5,7 @@
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/detail/replicated.hpp>
 #include <aloni/nn/local/convolution.hpp>
+#include <aloni/nn/step_recorder.hpp>
 #include <aloni/nn/stream_plan.hpp>
 #include <aloni/views/detail/instantiate.hpp>
 
@@ -37,6 +38,10 @@ std::string text_of(const Distribution& d) {
 
 template <class T, class Exec>
 void check_support(const NetworkOptions& options) {
+  if (options.record && !make_step_recorder<Exec>()) {
+    throw Unsupported("aloni::nn::Network", "options.record", "true",
+                      "false: this build has no graphs of a device on which networks of this type run");
+  }
   if constexpr (std::is_same_v<T, comm::bfloat16>) {
     const auto reason = local::unsupported_reason<T, Exec>(options.backend, {}, local::ConvolutionPass::forward);
     if (reason) {
@@ -101,6 +106,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.dropout_seed", o.dropout_seed);
   if (o.streams) check_streams(*o.streams, "aloni::nn::Network");
+  values.add("options.record", o.record);
   values.add("options.streams", o.streams.value_or(0));
   check(o.recompute, static_cast<int>(description.layers.size()), "aloni::nn::Network");
   values.add("options.recompute", to_string(o.recompute, description));

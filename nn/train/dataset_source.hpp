@@ -34,7 +34,7 @@ class DatasetSource : public Source<T> {
   void begin_epoch(int epoch) override { epoch_ = static_cast<std::uint64_t>(epoch); }
 
   void fill(const Queue<Exec>& queue, Index first, Index, Network<T, Exec>& network) override {
-    load_mini_batch(comm_, queue, network_, training_, epoch_, first, network);
+    load_mini_batch(comm_, queue, network_, training_, loader_, epoch_, first, network);
   }
 
   /// Two host batches for each set: one in use, one ahead.
@@ -61,6 +61,7 @@ class DatasetSource : public Source<T> {
   const Dataset& train_set_;
   std::uint64_t epoch_ = 0;
   BatchReader<T> training_;
+  std::optional<BatchLoader<T, Exec>> loader_;  ///< made with the queue of the first mini-batch
   std::optional<TestSet<T>> test_set_;
 };
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <vector>
 
 namespace aloni::nn {
@@ -22,15 +23,17 @@ namespace aloni::nn {
 /// communicator: the others must not wait for it in the step.
 template <class T, class Exec>
 const HostBatch<T>& load_mini_batch(const comm::Communicator& comm, const Queue<Exec>& queue,
-                                    const NetworkDescription& description, BatchReader<T>& reader, std::uint64_t epoch,
-                                    Index first, Network<T, Exec>& network) {
+                                    const NetworkDescription& description, BatchReader<T>& reader,
+                                    std::optional<BatchLoader<T, Exec>>& loader, std::uint64_t epoch, Index first,
+                                    Network<T, Exec>& network) {
   try {
     const HostBatch<T>* batch = nullptr;
     {
       const auto timing = network.stopwatch().measure(Stopwatch::Phase::input);
       batch = &reader.read(epoch, first, part_of_batch(network, description));
     }
-    load_batch(queue, *batch, network);
+    if (!loader) loader.emplace(queue);
+    loader->load(*batch, network);
     return *batch;
   } catch (const std::exception& e) {
     comm.poison(e.what());
@@ -59,7 +62,7 @@ class TestSet {
     for (Index first = 0; first < set_.size(); first += batch) {
       const Index samples = std::min(batch, set_.size() - first);
       auto& network = networks.of(samples);
-      load_mini_batch(comm_, queue, network_, reader_, epoch, first, network);
+      load_mini_batch(comm_, queue, network_, reader_, loader_, epoch, first, network);
       const StepResult result = network.evaluate(queue);
       check_loss(result.loss);
       loss += result.loss * static_cast<double>(samples);
@@ -82,7 +85,7 @@ class TestSet {
   std::vector<SampleResult> samples(Networks<T>& networks, const Queue<Exec>& queue, Index batch, Index count) {
     const Index samples = std::min(batch, set_.size());
     auto& network = networks.of(samples);
-    const HostBatch<T>& loaded = load_mini_batch(comm_, queue, network_, reader_, 0, 0, network);
+    const HostBatch<T>& loaded = load_mini_batch(comm_, queue, network_, reader_, loader_, 0, 0, network);
     network.forward(queue, Mode::evaluation);
     SampleSums sums(network_, std::min(count, samples));
     if (network.input_distribution().is_first_copy(comm_.rank()))
@@ -101,6 +104,7 @@ class TestSet {
   const NetworkDescription& network_;
   const Dataset& set_;
   BatchReader<T> reader_;
+  std::optional<BatchLoader<T, Exec>> loader_;  ///< made with the queue of the first mini-batch
 };
 
 }  // namespace aloni::nn

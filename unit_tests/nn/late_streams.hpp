@@ -57,16 +57,13 @@ class LateStreams {
 
   /// Does all recorded work. An event is recorded before a stream waits for it, so some stream can always go on.
   void run(StreamChoice choose) {
-    while (true) {
-      pass_events();
-      std::vector<int> able;
-      for (std::size_t s = 0; s < streams_.size(); ++s)
-        if (!streams_[s].empty() && streams_[s].front().kind == Kind::work) able.push_back(static_cast<int>(s));
-      if (able.empty()) return;
-      auto& operations = streams_[static_cast<std::size_t>(choose(able))];
-      const auto work = std::move(operations.front().work);
-      operations.pop_front();
-      work(queue_);
+    while (run_one(choose)) {
+    }
+  }
+  /// As a wait of the host: does work until the last event of the point is reached.
+  void run_until(int point, StreamChoice choose) {
+    pass_events();
+    while (!reached_.contains(events_.at(point)) && run_one(choose)) {
     }
   }
 
@@ -77,6 +74,21 @@ class LateStreams {
     std::function<void(const Queue&)> work = {};
     std::uint64_t event = 0;
   };
+
+  /// Whether there was any work.
+  bool run_one(StreamChoice& choose) {
+    pass_events();
+    std::vector<int> able;
+    for (std::size_t s = 0; s < streams_.size(); ++s)
+      if (!streams_[s].empty() && streams_[s].front().kind == Kind::work) able.push_back(static_cast<int>(s));
+    if (able.empty()) return false;
+    auto& operations = streams_[static_cast<std::size_t>(choose(able))];
+    const auto work = std::move(operations.front().work);
+    operations.pop_front();
+    work(queue_);
+    pass_events();
+    return true;
+  }
 
   /// Records events, and goes on behind those that are reached, until each stream has work next or has to wait.
   void pass_events() {

@@ -179,6 +179,25 @@ TEST(PlanSummary, HasTheLargestNumbersOfAllRanks) {
   }
 }
 
+TEST(PlanSummary, SaysWhichKernelsOfADeviceAGraphRepeats) {
+  PlanRequest r = request("h2", 2);
+  EXPECT_EQ(summarise(r).segments, std::nullopt);
+  EXPECT_THAT(to_text(r, summarise(r)), testing::Not(HasSubstr("graphs")));
+  r.machine = machine_of_nodes(2, 1);
+  r.machine->on_host = false;
+  const PlanSummary s = summarise(r);
+  ASSERT_TRUE(s.segments.has_value());
+  EXPECT_GT(s.segments->recorded_kernels, 10);
+  EXPECT_LT(s.segments->recorded_kernels, s.segments->kernels);
+  const std::string text = to_text(r, s);
+  EXPECT_THAT(text, HasSubstr("\n           1: arguments change between steps: the options of the optimiser\n"));
+  const auto json = nlohmann::json::parse(to_json(r, s));
+  EXPECT_EQ(json.at("graphs").at("recorded_kernels"), s.segments->recorded_kernels);
+  int others = 0;
+  for (const auto& reason : json.at("graphs").at("not_recorded")) others += reason.at("segments").get<int>();
+  EXPECT_EQ(others, s.segments->segments - s.segments->recorded_segments);
+}
+
 TEST(PlanSummary, RefusesAnImpossibleStrategy) {
   EXPECT_THROW(summarise(request("h2", 3)), InvalidArgument);
   EXPECT_THROW(summarise(request("d2", 2)), InvalidArgument);
