@@ -4,6 +4,7 @@
 #include <aloni/model/detail/choice_reasons.hpp>
 #include <aloni/model/detail/search_space.hpp>
 #include <aloni/model/detail/whole_strategy.hpp>
+#include <aloni/model/quantity_text.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -282,7 +283,7 @@ class Chooser {
     double least = best->seconds;
     for (const Priced& p : others)
       if (p.recompute.empty()) least = std::min(least, p.seconds);
-    return text + "without it the best strategy takes " + detail::duration_text(least);
+    return text + "without it the best strategy takes " + duration_text(least);
   }
 
   /// Places the ranks of the best strategies, and sorts them by their times then.
@@ -299,9 +300,9 @@ class Chooser {
     strategy.placement_reason = "in order: " + placed.reason;
     if (placed.rank_of.empty()) return;
     const double seconds = whole_.seconds(strategy.splits, strategy.recompute, placed.rank_of);
-    const std::string traffic = detail::number_text(placed.bytes_between_nodes / 1e6) + " instead of " +
-                                detail::number_text(placed.bytes_in_order / 1e6) + " MB between nodes";
-    const std::string before = detail::duration_text(strategy.seconds), after = detail::duration_text(seconds);
+    const std::string traffic = three_digits_text(placed.bytes_between_nodes / 1e6) + " instead of " +
+                                three_digits_text(placed.bytes_in_order / 1e6) + " MB between nodes";
+    const std::string before = duration_text(strategy.seconds), after = duration_text(seconds);
     strategy.placement_reason = "in order: with " + traffic + " a step takes " + after + ", not " + before;
     if (seconds > (1 - least_gain) * strategy.seconds) return;
     if (has_limit()) {

@@ -10,6 +10,7 @@
 // Zero means "not known" for every measured field; the model then uses the next source.
 #include <aloni/core/comm/tuning.hpp>
 #include <aloni/core/machine.hpp>
+#include <aloni/model/collective_fit.hpp>
 #include <aloni/model/kernel.hpp>
 #include <aloni/model/learned_kernel.hpp>
 
@@ -104,8 +105,9 @@ struct Machine {
   Processor processor = {};
   std::array<LinkCosts, link_kinds> links = {};  ///< by LinkKind
   double combine_seconds_per_byte = 0;           ///< of a sum over ranks, for each byte added by a rank
-  double exchange_seconds = 0;                 ///< of starting and finishing a transfer or a sum, besides its messages
-  std::vector<comm::Tuning> all_reduces = {};  ///< measured, each for one number of ranks and nodes
+  double exchange_seconds = 0;                  ///< of starting and finishing a transfer or a sum, besides its messages
+  std::vector<comm::Tuning> all_reduces = {};   ///< measured, each for one number of ranks and nodes
+  std::vector<CollectiveFit> collectives = {};  ///< constants of collectives (collective_costs.hpp)
   std::vector<KernelTable> kernels = {};
   std::vector<LearnedKernel> learned = {};
 

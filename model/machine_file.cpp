@@ -5,6 +5,7 @@
 #include <aloni/core/printable.hpp>
 #include <aloni/core/text_file.hpp>
 #include <aloni/model/detail/machine_fields.hpp>
+#include <aloni/model/quantity_text.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -16,7 +17,6 @@
 #include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 #include <tuple>
 #include <utility>
 
@@ -125,16 +125,10 @@ std::string short_text(const Json& value) {
   return printable(text);
 }
 
-std::string number_text(double number) {
-  std::ostringstream text;
-  text << number;
-  return text.str();
-}
-
 std::string text_of(const Range& range, bool integer) {
   std::string text = integer ? "an integer" : "a number";
   if (*range.unit != '\0') text += std::string(" of ") + range.unit;
-  text += " from " + number_text(range.least) + " to " + number_text(range.most);
+  text += " from " + six_digits_text(range.least) + " to " + six_digits_text(range.most);
   return range.or_zero ? text + ", or 0 for \"not known\"" : text;
 }
 
@@ -347,6 +341,22 @@ void check_learned(const LearnedKernel& model, const std::string& place) {
     check_network(model.networks[n], features, place + ".networks[" + std::to_string(n) + "]");
 }
 
+void check_collective(const CollectiveFit& fit, const std::string& place) {
+  if (!comm::is_variant({fit.operation, fit.method})) {
+    throw Fault(place + ".method", std::string(name(fit.method)),
+                "a method of " + std::string(name(fit.operation)) + " (comm::collective_variants)");
+  }
+  if (fit.nodes > fit.ranks) {
+    throw Fault(place + ".nodes", std::to_string(fit.nodes), "at most the " + std::to_string(fit.ranks) + " ranks");
+  }
+  if (fit.rates.empty()) throw Fault(place + ".rates", "[]", "a list of at least one rate");
+  for (std::size_t i = 1; i < fit.rates.size(); ++i) {
+    if (fit.rates[i].bytes > fit.rates[i - 1].bytes) continue;
+    throw Fault(place + ".rates[" + std::to_string(i) + "].bytes", std::to_string(fit.rates[i].bytes),
+                "more than those of the rate before, " + std::to_string(fit.rates[i - 1].bytes));
+  }
+}
+
 /// Throws for the second of two elements with equal keys.
 template <class T, class F>
 void check_different(const std::string& name, const std::vector<T>& values, const char* key_text, const F& key_of) {
@@ -366,6 +376,11 @@ void check_rules(const Machine& machine) {
       throw Fault("all_reduces[" + std::to_string(i) + "].nodes", std::to_string(tuning.nodes),
                   "at most the " + std::to_string(tuning.ranks) + " ranks");
   }
+  check_different(
+      "collectives", machine.collectives, "operation, method, place of the data, ranks and nodes",
+      [](const CollectiveFit& f) { return std::tuple(f.operation, f.method, f.shared_data, f.ranks, f.nodes); });
+  for (std::size_t i = 0; i < machine.collectives.size(); ++i)
+    check_collective(machine.collectives[i], "collectives[" + std::to_string(i) + "]");
   check_different("kernels", machine.kernels, "layout of processes",
                   [](const KernelTable& t) { return std::pair(t.ranks_per_node, t.threads_per_rank); });
   check_different("learned", machine.learned, "kind, type and layout of processes", [](const LearnedKernel& m) {

@@ -16,7 +16,7 @@
 namespace aloni::model {
 
 /// Of the format. Files of another version are refused.
-inline constexpr int machine_file_version = 2;
+inline constexpr int machine_file_version = 3;
 
 /// Throws InvalidArgument for a machine that parse_machine() would refuse or that would differ: with NaN, a text that
 /// is not UTF-8, or `planning.nodes` or `planning.tuning`, which description_of() makes.

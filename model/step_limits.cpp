@@ -1,6 +1,6 @@
 #include <aloni/model/step_limits.hpp>
 
-#include <aloni/model/detail/choice_reasons.hpp>
+#include <aloni/model/quantity_text.hpp>
 
 #include <algorithm>
 #include <utility>
@@ -11,12 +11,6 @@ namespace {
 
 /// Less is within the error of the model.
 constexpr double least_gain_of_limits = 0.01;
-
-std::string size_text(Index bytes) {
-  constexpr Index mebibyte = Index{1} << 20, kibibyte = Index{1} << 10;
-  if (bytes >= mebibyte && bytes % mebibyte == 0) return std::to_string(bytes / mebibyte) + " MiB";
-  return std::to_string(bytes / kibibyte) + " KiB";
-}
 
 Index bytes_of_gradients(const nn::NetworkDescription& network) {
   return nn::count_parameters(network) * static_cast<Index>(sizeof(float));
@@ -86,15 +80,15 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
   }
   std::string changed;
   const auto add_size = [&](const char* what, Index size, Index before) {
-    if (size != before) changed += what + size_text(size) + ", not " + size_text(before) + "; ";
+    if (size != before) changed += what + whole_bytes_text(size) + ", not " + whole_bytes_text(before) + "; ";
   };
   add_size("buckets of ", limits.bucket_bytes, machine.planning.bucket_bytes);
   add_size("chunks of ", limits.chunk_bytes, static_cast<Index>(machine.planning.chunk_bytes));
   if (limits.largest_overhead != options.step.largest_overhead)
     changed += *limits.largest_overhead > 0 ? "interiors first; " : "no interiors first; ";
   limits.reason = changed.empty() ? "as given; no others save 1 % of a step"
-                                  : changed + "a step takes " + detail::duration_text(limits.seconds) + ", not " +
-                                        detail::duration_text(limits.seconds_before);
+                                  : changed + "a step takes " + duration_text(limits.seconds) + ", not " +
+                                        duration_text(limits.seconds_before);
   return limits;
 }
 

@@ -1,6 +1,7 @@
 #include <aloni/model/task_simulation.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/flat_map.hpp>
 #include <aloni/model/detail/task_source.hpp>
 #include <aloni/tasks/detail/ready_queue.hpp>
 
@@ -30,17 +31,26 @@ constexpr double request_bytes = sizeof(tasks::TileRequest);
 
 /// The tile that a task writes, and the tasks of other ranks that read it.
 struct Output {
+  struct Reader {
+    int rank = 0;
+    std::uint32_t first = 0;  ///< its first task in `readers`
+    std::uint32_t uses = 0;   ///< its tasks that have not run
+  };
+
   TaskNumber writer = 0;
-  std::vector<TaskNumber> readers = {};                         ///< by rank
-  std::vector<std::pair<int, std::size_t>> first_of_rank = {};  ///< by rank: its first reader
-  double path = 0;                                              ///< longest path that ends with the task that writes it
+  std::vector<TaskNumber> readers = {};  ///< by rank
+  std::vector<Reader> ranks = {};        ///< ascending
+  double path = 0;                       ///< longest path that ends with the task that writes it
   double bytes = 0;
 
-  std::span<const TaskNumber> readers_of(int rank) const {
-    const auto at = std::ranges::lower_bound(first_of_rank, rank, {}, &std::pair<int, std::size_t>::first);
-    if (at == first_of_rank.end() || at->first != rank) return {};
-    const std::size_t end = at + 1 == first_of_rank.end() ? readers.size() : (at + 1)->second;
-    return std::span(readers).subspan(at->second, end - at->second);
+  /// Null if the rank does not read it.
+  Reader* reader(int rank) {
+    const auto at = std::ranges::lower_bound(ranks, rank, {}, &Reader::rank);
+    return at == ranks.end() || at->rank != rank ? nullptr : &*at;
+  }
+  std::span<const TaskNumber> tasks_of(const Reader& reader) const {
+    const std::size_t end = &reader == &ranks.back() ? readers.size() : (&reader + 1)->first;
+    return std::span(readers).subspan(reader.first, end - reader.first);
   }
 };
 
@@ -66,11 +76,10 @@ struct RankState {
   Tiles tiles;
   std::unique_ptr<tasks::detail::ReadyQueue[]> queues;  ///< of the workers
   std::vector<Worker> workers;
-  std::unordered_map<TileNumber, Index> uses = {};  ///< of copies, by tasks that have not run
-  Index left = 0;                                   ///< tasks that have not ended
-  std::size_t next_worker = 0;                      ///< that gets the tasks which an arriving tile releases
-  double thread_free = 0;                           ///< end of the work of the communication thread
-  double copies = 0;                                ///< bytes of copies
+  Index left = 0;               ///< tasks that have not ended
+  std::size_t next_worker = 0;  ///< that gets the tasks which an arriving tile releases
+  double thread_free = 0;       ///< end of the work of the communication thread
+  double copies = 0;            ///< bytes of copies
 };
 
 /// A tile on its way.
@@ -197,14 +206,12 @@ class Walk {
       output.writer = t;
       output.bytes = source_.bytes(t);
       for (const auto& [reader, s] : readers) {
-        if (output.first_of_rank.empty() || output.first_of_rank.back().first != reader)
-          output.first_of_rank.emplace_back(reader, output.readers.size());
+        if (output.ranks.empty() || output.ranks.back().rank != reader)
+          output.ranks.push_back({.rank = reader, .first = static_cast<std::uint32_t>(output.readers.size())});
         output.readers.push_back(s);
+        ++output.ranks.back().uses;
       }
-      for (const auto& [reader, first] : output.first_of_rank) {
-        state(reader).uses[tile] = static_cast<Index>(output.readers_of(reader).size());
-        state(reader).tiles.need(tile, owner);
-      }
+      for (const Output::Reader& reader : output.ranks) state(reader.rank).tiles.need(tile, owner);
     }
     // Millions of events on a thousand ranks. In the heap each would make every other event slower.
     collects_ = true;
@@ -276,24 +283,24 @@ class Walk {
       last_of_path_ = t;
     }
     if (options_.timeline) record(rank, w, worker);
-    send_output(rank, t, worker.path);
+    const bool is_sent = send_output(rank, t, worker.path);
     release_copies(rank, t);
     if (--r.left == 0) r.tiles.tasks_finished();
     act(rank);
 
-    std::vector<ReadyTask> released;
+    released_.clear();
     found_.clear();
     source_.append_successors(t, found_);
     for (const TaskNumber s : found_) {
       if (source_.owner(s) == rank) {
-        count_down(s, t, worker.path, released);
-      } else if (!tile_of_.contains(t)) {
+        count_down(s, t, worker.path);
+      } else if (!is_sent) {
         throw Unsupported(operation, to_string(source_.task(t)),
                           "read by other ranks before its tile has its last version",
                           "other ranks to read last versions only");
       }
     }
-    auto next = r.queues[w].push_pop(released);
+    auto next = r.queues[w].push_pop(released_);
     if (!next) next = take(rank, w);
     if (next) {
       start(rank, w, *next);
@@ -313,8 +320,8 @@ class Walk {
     report.end = nanoseconds(now_);
   }
 
-  /// A predecessor of `t` has ended.
-  void count_down(TaskNumber t, TaskNumber predecessor, double path, std::vector<ReadyTask>& released) {
+  /// A predecessor of `t` has ended. The last one appends it to released_.
+  void count_down(TaskNumber t, TaskNumber predecessor, double path) {
     const auto [at, is_new] = waiting_.try_emplace(t);
     Waiting& waiting = at->second;
     if (is_new) waiting.waits_for = source_.count_predecessors(t);
@@ -322,17 +329,19 @@ class Walk {
       waiting.path = path;
       waiting.path_before = predecessor;
     }
-    if (--waiting.waits_for == 0) released.push_back(ready(t));
+    if (--waiting.waits_for == 0) released_.push_back(ready(t));
   }
 
-  void send_output(int rank, TaskNumber t, double path) {
+  /// Whether other ranks read the tile that `t` has written.
+  bool send_output(int rank, TaskNumber t, double path) {
     const auto found = tile_of_.find(t);
-    if (found == tile_of_.end()) return;
+    if (found == tile_of_.end()) return false;
     Output& output = output_of(found->second);
     output.path = path;
-    std::vector<int> clients;
-    for (const auto& [reader, first] : output.first_of_rank) clients.push_back(reader);
-    state(rank).tiles.produced(found->second, clients);
+    clients_.clear();
+    for (const Output::Reader& reader : output.ranks) clients_.push_back(reader.rank);
+    state(rank).tiles.produced(found->second, clients_);
+    return true;
   }
 
   void release_copies(int rank, TaskNumber t) {
@@ -342,15 +351,14 @@ class Walk {
     source_.append_inputs(t, rank, inputs_);
     for (const TaskNumber input : inputs_) {
       const auto tile = tile_of_.find(input);
-      const auto uses = tile == tile_of_.end() ? r.uses.end() : r.uses.find(tile->second);
-      if (uses == r.uses.end()) {
+      Output::Reader* const reader = tile == tile_of_.end() ? nullptr : output_of(tile->second).reader(rank);
+      if (!reader || reader->uses == 0) {
         throw InvalidArgument(operation, "rule",
                               to_string(source_.task(t)) + " reads the tile of " + to_string(source_.task(input)) +
                                   ", which does not release it",
                               "a rule whose successors agree with its accesses");
       }
-      if (--uses->second > 0) continue;
-      r.uses.erase(uses);
+      if (--reader->uses > 0) continue;
       r.tiles.released(tile->second);
     }
   }
@@ -467,11 +475,11 @@ class Walk {
   /// Releases the tasks of the rank that wait for the tile.
   void deliver(int rank, TileNumber tile) {
     RankState& r = state(rank);
-    const Output& output = output_of(tile);
-    std::vector<ReadyTask> released;
-    for (const TaskNumber reader : output.readers_of(rank)) count_down(reader, output.writer, output.path, released);
-    if (released.empty()) return;
-    r.queues[r.next_worker++ % r.workers.size()].push(released);
+    Output& output = output_of(tile);
+    released_.clear();
+    for (const TaskNumber task : output.tasks_of(*output.reader(rank))) count_down(task, output.writer, output.path);
+    if (released_.empty()) return;
+    r.queues[r.next_worker++ % r.workers.size()].push(released_);
     wake(rank);
   }
 
@@ -533,10 +541,10 @@ class Walk {
   int workers_;
   MachineDescription description_;
   std::vector<RankState> ranks_;
-  std::vector<Port> ports_;                             ///< of ranks, then of nodes
-  std::vector<Output> outputs_;                         ///< tiles that other ranks read
-  std::unordered_map<TaskNumber, TileNumber> tile_of_;  ///< by their writer
-  std::unordered_map<TaskNumber, Waiting> waiting_;
+  std::vector<Port> ports_;                  ///< of ranks, then of nodes
+  std::vector<Output> outputs_;              ///< tiles that other ranks read
+  FlatMap<TaskNumber, TileNumber> tile_of_;  ///< by their writer
+  FlatMap<TaskNumber, Waiting> waiting_;
   std::unordered_map<TaskNumber, TaskNumber> before_;  ///< the task before each one on the longest path
   TaskNumber last_of_path_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
@@ -547,6 +555,8 @@ class Walk {
   std::vector<Transfer> transfers_;
   std::vector<std::uint32_t> free_transfers_;
   std::vector<TaskNumber> found_, inputs_;
+  std::vector<ReadyTask> released_;
+  std::vector<int> clients_;
   SimulatedTasks result_;
 };
 

@@ -47,12 +47,13 @@
 //
 // Errors. InvalidArgument on this rank for a wrong event of its tasks, CommunicationError for a message that no correct
 // rank sends. Both leave the object as it was. Neither reaches other ranks: the caller poisons the communicator.
+#include <aloni/core/flat_map.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace aloni::tasks {
@@ -170,7 +171,7 @@ class TileRequests {
     std::vector<Entry> list;         // clients whose requests have not come
     std::vector<TileRequest> early;  // requests that came before the tile
   };
-  using Tiles = std::unordered_map<TileKey, Tile>;
+  using Tiles = FlatMap<TileKey, Tile>;
 
   std::string name_of(TileKey tile) const;
   void check_early(TileKey key, const Tile& tile, std::span<const TileClient> clients) const;

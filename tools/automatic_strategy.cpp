@@ -36,21 +36,6 @@ using nn::Strategy;
 
 constexpr const char* choice_operation = "aloni train: the strategy";
 
-/// All facts on which the choice depends.
-std::string key_of(const AutomaticStrategyRequest& request, const model::Machine& machine, const char* precision,
-                   int ranks, int nodes) {
-  const nn::TrainOptions& o = request.options;
-  std::string places;  // none: consecutive ranks fill the nodes
-  for (const int node : machine.planning.nodes) places += fmt::format(" {}", node);
-  return fmt::format(
-      "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
-      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}{}\n{}",
-      version(), processor_name(), ranks, nodes, places, machine.threads_per_rank, machine.planning.shared_memory,
-      request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch, o.accumulate, precision,
-      nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0), o.recompute, o.memory_limit,
-      static_cast<int>(o.backend), o.tf32 ? " in TF32" : "", nn::to_json(request.network));
-}
-
 /// TrainOptions::recompute with a finalist. The training chooses the blocks again, from the same plans.
 std::string recompute_for(const Finalist& finalist, const nn::TrainOptions& options) {
   return finalist.recompute.empty() ? options.recompute : "auto";
@@ -164,6 +149,20 @@ std::vector<std::string> explain(const std::vector<TimedFinalist>& finalists, st
 
 }  // namespace
 
+std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
+                            const model::Machine& machine, nn::ElementType activations) {
+  const nn::TrainOptions& o = request.options;
+  std::string places;  // none: consecutive ranks fill the nodes
+  for (const int node : machine.planning.nodes) places += fmt::format(" {}", node);
+  return fmt::format(
+      "version {}, processor {}, {} ranks on {} nodes{}, {} threads, shared memory {}\n"
+      "machine {}, batch {} in {} parts, {}, optimiser {}, clip {}, recompute {}, memory limit {}, backend {}{}\n{}",
+      version(), processor_name(), comm.size(), comm.ranks_by_node().size(), places, machine.threads_per_rank,
+      machine.planning.shared_memory, request.machine ? model::to_json_text(*request.machine) : "shipped", o.batch,
+      o.accumulate, nn::name(activations), nn::name(nn::kind_of(o.optimiser)), o.update.max_norm.value_or(0),
+      o.recompute, o.memory_limit, static_cast<int>(o.backend), o.tf32 ? " in TF32" : "", nn::to_json(request.network));
+}
+
 comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of) {
   if (rank_of.empty()) return comm;
   const comm::Communicator placed = halo::place_ranks(comm, {.rank_of = rank_of});
@@ -179,8 +178,7 @@ AutomaticStrategy choose_automatically(const comm::Communicator& comm, const Aut
   if (comm.size() == 1) return {.strategy = Strategy::uniform({}), .recompute = request.options.recompute};
 
   const model::Machine machine = job_machine(request.machine, comm, kernel_place(comm));
-  const std::string key =
-      key_of(request, machine, nn::name(type), comm.size(), static_cast<int>(comm.ranks_by_node().size()));
+  const std::string key = facts_of_choice(comm, request, machine, type);
   const StrategyCache cache(request.cache_folder.empty() ? StrategyCache::default_folder() : request.cache_folder);
   AutomaticStrategy chosen;
   std::string kept, source;

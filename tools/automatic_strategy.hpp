@@ -46,6 +46,11 @@ struct AutomaticStrategy {
   bool from_cache = false;
 };
 
+/// All facts on which a choice for a training depends, as a text: the key of a StrategyCache. `job`: job_machine() of
+/// the request. Not collective.
+std::string facts_of_choice(const comm::Communicator& comm, const AutomaticStrategyRequest& request,
+                            const model::Machine& job, nn::ElementType activations);
+
 /// `comm` with its ranks in this order, and with its tuning; `comm` itself if the order is empty. Rank i of the result
 /// has the samples and blocks of rank i. Collective. Throws InvalidArgument on all ranks as halo::place_ranks().
 comm::Communicator placed_ranks(const comm::Communicator& comm, const std::vector<int>& rank_of);

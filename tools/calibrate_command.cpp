@@ -3,9 +3,9 @@
 #include <aloni/core/error.hpp>
 #include <aloni/model/machine_file.hpp>
 #include <aloni/tools/kernel_calibration.hpp>
-#include <aloni/tools/machine_measurement.hpp>
 #include <aloni/tools/option.hpp>
 #include <aloni/tools/progress.hpp>
+#include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/result_file.hpp>
 #include <aloni/tools/simulate_command.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -32,13 +32,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string microseconds(double seconds) {
-  if (seconds < 0) return "-";
-  char text[32];
-  std::snprintf(text, sizeof text, seconds < 1e-4 ? "%.2f" : "%.0f", seconds * 1e6);
-  return text;
-}
-
 std::vector<std::size_t> sizes_of(const comm::Tuning& tuning) {
   std::vector<std::size_t> sizes;
   for (const comm::Measurement& m : tuning.measurements) {
@@ -56,7 +49,7 @@ std::vector<comm::AlgorithmReport> reports_of(const comm::Communicator& comm, st
 
 void print(const comm::Communicator& comm, const comm::Tuning& tuning) {
   std::printf("ranks %d, nodes %d: message latency %s us, bandwidth %.3g GB/s, reduction %.3g GB/s\n", tuning.ranks,
-              tuning.nodes, microseconds(tuning.latency).c_str(),
+              tuning.nodes, microseconds_text(tuning.latency).c_str(),
               tuning.seconds_per_byte > 0 ? 1e-9 / tuning.seconds_per_byte : 0.0,
               1e-9 / tuning.combine_seconds_per_byte);
   std::printf("all-reduce of floats: us measured (us predicted); * marks the chosen algorithm\n%12s", "bytes");
@@ -66,8 +59,8 @@ void print(const comm::Communicator& comm, const comm::Tuning& tuning) {
   for (const std::size_t bytes : sizes_of(tuning)) {
     std::printf("%12zu", bytes);
     for (const auto& report : reports_of(comm, bytes)) {
-      const std::string cell = report.unsupported.empty() ? microseconds(report.measured_seconds) + " (" +
-                                                                microseconds(report.predicted_seconds) + ")"
+      const std::string cell = report.unsupported.empty() ? microseconds_text(report.measured_seconds) + " (" +
+                                                                microseconds_text(report.predicted_seconds) + ")"
                                                           : "-";
       std::printf("  %c%-21s", report.chosen ? '*' : ' ', cell.c_str());
     }
@@ -76,6 +69,52 @@ void print(const comm::Communicator& comm, const comm::Tuning& tuning) {
   for (const auto& report : reports) {
     if (!report.unsupported.empty())
       std::printf("%s %s\n", to_string(report.algorithm).c_str(), report.unsupported.c_str());
+  }
+}
+
+/// The sizes left out of the fits: the smallest, the one in the middle, the largest.
+std::vector<std::size_t> printed_sizes(const CommunicationTimes& row) {
+  std::vector<std::size_t> left_out;
+  for (std::size_t i = 0; i < row.times.size(); ++i)
+    if (row.times[i].left_out) left_out.push_back(i);
+  if (left_out.size() < 4) return left_out;
+  return {left_out.front(), left_out[left_out.size() / 2], left_out.back()};
+}
+
+void print(const std::vector<CommunicationTimes>& all) {
+  if (all.empty()) return;
+  std::vector<std::vector<std::string>> rows{{"operation", "method", "memory"}};
+  for (const std::size_t i : printed_sizes(all.back()))
+    rows[0].push_back(bytes_text(static_cast<Index>(all.back().times[i].bytes)));
+  for (const char* title : {"error", "links alone"}) rows[0].emplace_back(title);
+  for (const CommunicationTimes& row : all) {
+    std::vector<std::string>& cells = rows.emplace_back();
+    cells = {row.operation, row.method, row.memory};
+    for (const std::size_t i : printed_sizes(all.back())) {
+      const CommunicationTimes::Time& time = row.times[i];
+      cells.push_back(microseconds_text(time.seconds) + " (" + microseconds_text(time.predicted) + ")");
+    }
+    cells.push_back(percent_text(row.error()));
+    cells.push_back(row.is_collective ? percent_text(row.links_error()) : "-");
+  }
+  std::printf(
+      "communication: us measured (us predicted) at sizes left out of the fits, and mean errors at all of these\n"
+      "%s",
+      text_table(rows, 3).c_str());
+}
+
+void add_communication(Json& json, const std::vector<CommunicationTimes>& all) {
+  json["communication"] = Json::array();
+  for (const CommunicationTimes& row : all) {
+    Json& entry = json["communication"].emplace_back();
+    entry = {{"operation", row.operation}, {"method", row.method}, {"memory", row.memory}};
+    if (row.error() >= 0) entry.update({{"error", row.error()}, {"links_error", row.links_error()}});
+    for (const CommunicationTimes::Time& time : row.times)
+      entry["times"].push_back({{"bytes", time.bytes},
+                                {"measured_seconds", time.seconds},
+                                {"predicted_seconds", time.predicted},
+                                {"links_seconds", time.by_links},
+                                {"left_out", time.left_out}});
   }
 }
 
@@ -96,11 +135,12 @@ void add_all_reduces(Json& json, const comm::Communicator& comm, const comm::Tun
 }
 
 Json to_json(const comm::Communicator& comm, const model::Machine& machine,
-             const std::vector<LearnedSummary>& learned) {
+             const std::vector<CommunicationTimes>& communication, const std::vector<LearnedSummary>& learned) {
   Json json;
   json["ranks"] = comm.size();
   json["nodes"] = comm.ranks_by_node().size();
   if (!machine.all_reduces.empty()) add_all_reduces(json, comm, machine.all_reduces.front());
+  add_communication(json, communication);
   json["machine"] = Json::parse(model::to_json_text(machine));
   json["machine"].erase("kernels");
   json["machine"].erase("learned");
@@ -111,13 +151,6 @@ Json to_json(const comm::Communicator& comm, const model::Machine& machine,
                                {"learned_error", l.learned_error},
                                {"roofline_error", l.roofline_error}});
   return json;
-}
-
-std::string rate_text(double per_second, const char* unit) {
-  if (per_second <= 0) return "not measured";
-  char text[48];
-  std::snprintf(text, sizeof text, "%.3g G%s/s", per_second * 1e-9, unit);
-  return text;
 }
 
 void print(const model::Machine& machine) {
@@ -133,14 +166,9 @@ void print(const model::Machine& machine) {
 void print(const std::vector<LearnedSummary>& learned) {
   if (learned.empty()) return;
   std::vector<std::vector<std::string>> rows{{"kernels", "times", "learned", "roofline"}};
-  const auto percent = [](double share) {
-    char text[16];
-    std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
-    return std::string(text);
-  };
   for (const LearnedSummary& l : learned)
     rows.push_back({std::string(name(l.kind)), std::to_string(l.times),
-                    l.learned_error > 0 ? percent(l.learned_error) : "too few", percent(l.roofline_error)});
+                    l.learned_error > 0 ? percent_text(l.learned_error) : "too few", percent_text(l.roofline_error)});
   std::printf("mean errors: of learned models, on times left out of their training; of the roofline\n%s",
               text_table(rows, 1).c_str());
 }
@@ -219,13 +247,31 @@ model::Machine CalibrateCommand::first_part(const comm::Communicator& comm) cons
                             "a file of this processor, " + processor_name() + "; without --resume it is made anew");
     return machine;
   }
+  return measure_machine(comm, measurement_options());
+}
+
+MachineMeasurementOptions CalibrateCommand::measurement_options() const {
   MachineMeasurementOptions options{.seconds_per_probe = seconds_, .largest_sum_bytes = largest_bytes_};
-  if (quick_) {
-    const MachineMeasurementOptions quick = quick_measurement();
-    options.seconds_per_probe = std::min(seconds_, quick.seconds_per_probe);
-    options.largest_sum_bytes = std::min(largest_bytes_, quick.largest_sum_bytes);
-  }
-  return measure_machine(comm, options);
+  if (!quick_) return options;
+  const MachineMeasurementOptions quick = quick_measurement();
+  options.seconds_per_probe = std::min(seconds_, quick.seconds_per_probe);
+  options.largest_sum_bytes = std::min(largest_bytes_, quick.largest_sum_bytes);
+  return options;
+}
+
+std::vector<CommunicationTimes> CalibrateCommand::add_collectives(const comm::Communicator& comm,
+                                                                  model::Machine& machine) const {
+  const int ranks = comm.size(), nodes = static_cast<int>(comm.ranks_by_node().size());
+  const bool known = std::ranges::any_of(
+      machine.collectives, [&](const model::CollectiveFit& fit) { return fit.ranks == ranks && fit.nodes == nodes; });
+  if (known || ranks < 2) return {};
+  const MachineMeasurementOptions options = measurement_options();
+  std::vector<CommunicationTimes> all = measure_collectives(
+      comm, machine, {.largest_bytes = options.largest_sum_bytes, .seconds_per_case = options.seconds_per_probe / 25});
+  fit_collectives(all, machine, ranks);
+  std::erase_if(machine.provenance, [](const model::Provenance& p) { return p.part == "collectives"; });
+  if (!machine.collectives.empty()) machine.provenance.push_back({"collectives", provenance_of(comm)});
+  return all;
 }
 
 void CalibrateCommand::run(const comm::Communicator& comm) const {
@@ -236,6 +282,7 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     }
   });
   model::Machine machine = first_part(comm);
+  const std::vector<CommunicationTimes> communication = add_collectives(comm, machine);
   if (!machine.all_reduces.empty()) comm.set_tuning(machine.all_reduces.front());
 
   std::vector<LearnedSummary> learned;
@@ -265,13 +312,14 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     if (comm.rank() != 0) return;
     print(machine);
     if (!machine.all_reduces.empty()) print(comm, machine.all_reduces.front());
+    print(communication);
     print(learned);
     if (std::fflush(stdout) != 0) {
       throw FileError("aloni calibrate", "standard output", "cannot be written",
                       "a device with free space for the results");
     }
     if (!output_.empty()) write_result_file(output_, to_json_text(machine));
-    if (!json_.empty()) write_result_file(json_, to_json(comm, machine, learned).dump(2) + "\n");
+    if (!json_.empty()) write_result_file(json_, to_json(comm, machine, communication, learned).dump(2) + "\n");
   });
 }
 

@@ -3,9 +3,12 @@
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/machine.hpp>
+#include <aloni/tools/collective_measurement.hpp>
+#include <aloni/tools/machine_measurement.hpp>
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -29,6 +32,9 @@ class CalibrateCommand {
  private:
   /// The machine of --output if --resume goes on with it; otherwise a new one. Collective.
   model::Machine first_part(const comm::Communicator& comm) const;
+  /// Adds the constants of collectives that `machine` lacks, with provenance. Collective.
+  std::vector<CommunicationTimes> add_collectives(const comm::Communicator& comm, model::Machine& machine) const;
+  MachineMeasurementOptions measurement_options() const;
   /// Seconds for kernels.
   double kernel_seconds() const;
 

@@ -158,20 +158,6 @@ model::Processor measure_processor(const comm::Communicator& comm, const Machine
   return p;
 }
 
-/// Seconds of a halo exchange of two ranks, with one ghost row of `bytes` bytes on each.
-double exchange_seconds(const comm::Communicator& pair, std::size_t bytes, std::size_t direct_bytes, int runs) {
-  using View = views::DistributedView<float, 1>;
-  const Queue<Exec> queue;
-  const auto distribution = views::Distribution::block(
-      views::make_extents(1, {2}, static_cast<Index>(bytes / sizeof(float))), views::ProcessGrid::parse("w2"), 2);
-  views::GhostWidths ghosts;
-  ghosts(views::Dim::width, views::Side::low) = ghosts(views::Dim::width, views::Side::high) = 1;
-  const View view(pair, queue.space(), "aloni::tools: rows", distribution, ghosts);
-  const halo::Exchange<Exec> exchange(pair, queue, {view}, {.label = "probe", .direct_bytes = direct_bytes});
-  const double seconds = median_seconds(runs, [&] { exchange.run(queue); });
-  return pair.all_reduce(seconds, comm::Reduction::max);
-}
-
 /// Links between two ranks of a node, and the constant part of an exchange.
 struct PairCosts {
   model::LinkCosts messages, copies;
@@ -187,7 +173,7 @@ Index least_direct_bytes(const comm::Communicator& pair, int runs) {
   for (std::size_t size = largest; size >= smallest; size /= 4) {
     const int repeats =
         std::clamp(static_cast<int>(static_cast<double>(runs) * 16e3 / static_cast<double>(size)), 5, runs);
-    if (exchange_seconds(pair, size, 0, repeats) > exchange_seconds(pair, size, never, repeats)) break;
+    if (halo_exchange_seconds(pair, size, 0, repeats) > halo_exchange_seconds(pair, size, never, repeats)) break;
     least = size;
   }
   return static_cast<Index>(least);
@@ -200,10 +186,11 @@ PairCosts measure_pair(const comm::Communicator& pair, bool shares_memory, doubl
   costs.messages = {link.latency, link.seconds_per_byte, link.seconds_per_message};
   constexpr std::size_t small = 64, large = std::size_t{1} << 20, never = std::numeric_limits<std::size_t>::max();
   const double one_message = link.latency + 2 * link.seconds_per_message;
-  costs.exchange = std::max(0.0, exchange_seconds(pair, small, never, runs) - one_message);
+  costs.exchange = std::max(0.0, halo_exchange_seconds(pair, small, never, runs) - one_message);
   if (!shares_memory) return costs;
   // A copy needs two empty messages, which the receiver and the sender wait for.
-  const double few = exchange_seconds(pair, small, 0, runs), many = exchange_seconds(pair, large, 0, runs / 10 + 1);
+  const double few = halo_exchange_seconds(pair, small, 0, runs),
+               many = halo_exchange_seconds(pair, large, 0, runs / 10 + 1);
   costs.copies = {link.latency, std::max(1 / copy_bandwidth, (many - few) / static_cast<double>(large - small)),
                   link.seconds_per_message};
   costs.direct_bytes = least_direct_bytes(pair, runs);
@@ -259,6 +246,23 @@ std::string processor_name() {
   return "unknown";
 }
 
+std::string provenance_of(const comm::Communicator& comm) {
+  return "measured on " + today() + " with " + std::to_string(comm.size()) + " ranks";
+}
+
+double halo_exchange_seconds(const comm::Communicator& pair, std::size_t bytes, std::size_t direct_bytes, int runs) {
+  using View = views::DistributedView<float, 1>;
+  const Queue<Exec> queue;
+  const auto distribution = views::Distribution::block(
+      views::make_extents(1, {2}, static_cast<Index>(bytes / sizeof(float))), views::ProcessGrid::parse("w2"), 2);
+  views::GhostWidths ghosts;
+  ghosts(views::Dim::width, views::Side::low) = ghosts(views::Dim::width, views::Side::high) = 1;
+  const View view(pair, queue.space(), "aloni::tools: rows", distribution, ghosts);
+  const halo::Exchange<Exec> exchange(pair, queue, {view}, {.label = "probe", .direct_bytes = direct_bytes});
+  const double seconds = median_seconds(runs, [&] { exchange.run(queue); });
+  return pair.all_reduce(seconds, comm::Reduction::max);
+}
+
 KernelPlace kernel_place(const comm::Communicator& comm) {
   KernelPlace place{.on_host = on_host};
   place.threads = place.on_host ? Kokkos::DefaultHostExecutionSpace().concurrency() : 1;
@@ -283,7 +287,7 @@ model::Machine measure_machine(const comm::Communicator& comm, const MachineMeas
       comm, {.largest_bytes = options.largest_sum_bytes, .seconds_per_case = options.seconds_per_probe / 25});
   machine.combine_seconds_per_byte = tuning.combine_seconds_per_byte;
   if (comm.size() > 1) machine.all_reduces = {tuning};
-  const std::string source = "measured on " + today() + " with " + std::to_string(comm.size()) + " ranks";
+  const std::string source = provenance_of(comm);
   for (const char* part : {"processor", "links", "all_reduces"}) machine.provenance.push_back({part, source});
   return machine;
 }

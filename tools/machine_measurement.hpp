@@ -14,6 +14,7 @@
 #include <aloni/model/machine.hpp>
 
 #include <cstddef>
+#include <string>
 
 namespace aloni::tools {
 
@@ -38,6 +39,13 @@ struct KernelPlace {
 };
 /// `threads` may differ between ranks. Collective. Throws as comm::describe_machine().
 KernelPlace kernel_place(const comm::Communicator& comm);
+
+/// Median seconds of a halo exchange of two ranks, with one ghost row of `bytes` bytes on each; `direct_bytes`: as
+/// halo::ExchangeOptions. Collective over `pair`.
+double halo_exchange_seconds(const comm::Communicator& pair, std::size_t bytes, std::size_t direct_bytes, int runs);
+
+/// "measured on 2026-11-25 with 2 ranks"
+std::string provenance_of(const comm::Communicator& comm);
 
 /// Equal on all ranks. Collective. Throws PeerFailed, CommunicationError.
 model::Machine measure_machine(const comm::Communicator& comm, const MachineMeasurementOptions& options = {});

@@ -22,6 +22,46 @@ using CacheJson = nlohmann::ordered_json;
 constexpr const char* cache_operation = "aloni train --strategy";
 constexpr int cache_version = 3;
 
+/// parse(file) of the file with this key; it gives nothing for a file that is damaged. `reason`: as in find().
+template <class F>
+auto read_kept(const StrategyCache& cache, const std::string& key, std::string* reason, const F& parse)
+    -> decltype(parse(CacheJson())) {
+  const std::string path = cache.path_of(key);
+  std::error_code no_file;
+  if (!std::filesystem::exists(path, no_file)) return std::nullopt;
+  std::string fault;
+  try {
+    const CacheJson file = CacheJson::parse(read_text_file(cache_operation, path, "a kept choice"));
+    if (file.at("aloni_strategy") != cache_version) {
+      fault = "is of another version";
+    } else if (file.at("key") != key) {
+      fault = "is of another training";
+    } else if (auto kept = parse(file)) {
+      return kept;
+    } else {
+      fault = "is damaged";
+    }
+  } catch (const nlohmann::json::exception&) {
+    fault = "is damaged";
+  } catch (const Error&) {
+    fault = "cannot be used";
+  }
+  if (reason) *reason = path + " " + fault;
+  return std::nullopt;
+}
+
+/// `members`: besides the key.
+void write_kept(const std::string& path, const std::string& key, const CacheJson& members) {
+  const std::string folder = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw FileError(cache_operation, folder, "cannot be made: " + error.message(), "a folder for chosen strategies");
+  CacheJson file = {{"aloni_strategy", cache_version}, {"key", key}};
+  file.update(members);
+  write_result_file(path, file.dump(2) + "\n");
+}
+
 }  // namespace
 
 std::string StrategyCache::default_folder() { return cache_folder("strategies"); }
@@ -33,41 +73,53 @@ std::string StrategyCache::path_of(const std::string& key) const {
 }
 
 std::optional<KeptStrategy> StrategyCache::find(const std::string& key, std::string* reason) const {
-  std::error_code no_file;
-  if (folder_.empty() || !std::filesystem::exists(path_of(key), no_file)) return std::nullopt;
-  const auto none = [&](const std::string& text) -> std::optional<KeptStrategy> {
-    if (reason) *reason = path_of(key) + " " + text;
-    return std::nullopt;
-  };
-  try {
-    const CacheJson file = CacheJson::parse(read_text_file(cache_operation, path_of(key), "a kept strategy"));
-    if (file.at("aloni_strategy") != cache_version) return none("is of another version");
-    if (file.at("key") != key) return none("is of another training");
+  if (folder_.empty()) return std::nullopt;
+  return read_kept(*this, key, reason, [](const CacheJson& file) -> std::optional<KeptStrategy> {
     const auto source = file.at("source").get<std::string>();
     const auto rank_of = file.at("rank_of").get<std::vector<int>>();
     std::vector<int> all(rank_of.size());
     std::iota(all.begin(), all.end(), 0);
-    if (!std::ranges::is_permutation(rank_of, all)) return none("is damaged");
+    if (!std::ranges::is_permutation(rank_of, all)) return std::nullopt;
     return KeptStrategy{nn::Strategy::parse(file.at("strategy").get<std::string>(), source),
                         file.at("seconds").get<double>(), file.at("recompute").get<std::string>(), rank_of};
-  } catch (const nlohmann::json::exception&) {
-    return none("is damaged");
-  } catch (const Error&) {
-    return none("cannot be used");
-  }
+  });
+}
+
+std::optional<model::StepLimits> StrategyCache::find_limits(const std::string& key, std::string* reason) const {
+  if (folder_.empty()) return std::nullopt;
+  return read_kept(*this, key, reason, [](const CacheJson& file) -> std::optional<model::StepLimits> {
+    model::StepLimits limits{.bucket_bytes = file.at("bucket_bytes").get<Index>(),
+                             .chunk_bytes = file.at("chunk_bytes").get<Index>(),
+                             .seconds = file.at("seconds").get<double>(),
+                             .seconds_before = file.at("seconds_before").get<double>(),
+                             .reason = file.at("reason").get<std::string>()};
+    if (const CacheJson& overhead = file.at("largest_overhead"); !overhead.is_null())
+      limits.largest_overhead = overhead.get<double>();
+    if (limits.bucket_bytes < 1 || limits.chunk_bytes < 1 || limits.largest_overhead.value_or(0) < 0)
+      return std::nullopt;
+    return limits;
+  });
 }
 
 void StrategyCache::keep(const std::string& key, const KeptStrategy& kept) const {
   if (folder_.empty()) return;
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  if (error)
-    throw FileError(cache_operation, folder_, "cannot be made: " + error.message(), "a folder for chosen strategies");
-  const CacheJson file = {{"aloni_strategy", cache_version},     {"key", key},
-                          {"source", kept.strategy.source},      {"seconds", kept.seconds},
-                          {"recompute", kept.recompute},         {"rank_of", kept.rank_of},
-                          {"strategy", to_string(kept.strategy)}};
-  write_result_file(path_of(key), file.dump(2) + "\n");
+  write_kept(path_of(key), key,
+             {{"source", kept.strategy.source},
+              {"seconds", kept.seconds},
+              {"recompute", kept.recompute},
+              {"rank_of", kept.rank_of},
+              {"strategy", to_string(kept.strategy)}});
+}
+
+void StrategyCache::keep_limits(const std::string& key, const model::StepLimits& limits) const {
+  if (folder_.empty()) return;
+  write_kept(path_of(key), key,
+             {{"bucket_bytes", limits.bucket_bytes},
+              {"chunk_bytes", limits.chunk_bytes},
+              {"largest_overhead", limits.largest_overhead ? CacheJson(*limits.largest_overhead) : CacheJson()},
+              {"seconds", limits.seconds},
+              {"seconds_before", limits.seconds_before},
+              {"reason", limits.reason}});
 }
 
 }  // namespace aloni::tools

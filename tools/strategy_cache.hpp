@@ -1,5 +1,5 @@
 #pragma once
-// Strategies that earlier trainings have chosen, one file each, in a folder of the user.
+// Strategies, and limits of steps, that earlier trainings have chosen: one file each, in a folder of the user.
 //
 //   const StrategyCache cache(StrategyCache::default_folder());
 //   if (const auto known = cache.find(key)) return known->strategy;
@@ -7,6 +7,7 @@
 //
 // The key is a text with all facts on which the choice depends: the network, the ranks, the processor, this version of
 // the library. A file has the whole key, so equal checksums do no harm. Not collective: one rank reads and writes.
+#include <aloni/model/step_limits.hpp>
 #include <aloni/nn/strategy.hpp>
 
 #include <optional>
@@ -34,8 +35,13 @@ class StrategyCache {
   /// counts as none; `reason` then says so.
   std::optional<KeptStrategy> find(const std::string& key, std::string* reason = nullptr) const;
 
+  /// The same for limits of a step, whose keys differ from those of strategies.
+  std::optional<model::StepLimits> find_limits(const std::string& key, std::string* reason = nullptr) const;
+
   /// Replaces the strategy with this key. Makes the folder. Throws FileError.
   void keep(const std::string& key, const KeptStrategy& kept) const;
+  /// The same for limits of a step.
+  void keep_limits(const std::string& key, const model::StepLimits& limits) const;
 
   /// The file of a key, whether it exists or not.
   std::string path_of(const std::string& key) const;

@@ -18,6 +18,7 @@
 #include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/run_folder.hpp>
 #include <aloni/tools/stop_signals.hpp>
+#include <aloni/tools/strategy_cache.hpp>
 #include <aloni/tools/together.hpp>
 #include <aloni/tools/train_command.hpp>
 #include <aloni/tools/train_output.hpp>
@@ -325,18 +326,27 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
                                         const nn::TrainAndTestSets& data, const model::Machine& machine,
                                         ChosenStep& chosen) const {
   const nn::ElementType type = precision_of(precision_);
-  const KernelPlace place = kernel_place(comm);
-  const model::StepLimits limits = comm::collectively(comm, "aloni train --machine", [&] {
-    const model::Machine job = job_machine(machine, comm, place);
-    const nn::NetworkPlan layers =
-        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
-    model::SimulationOptions options{.step = step_options_of(options_for(data), type)};
-    options.step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), options.step,
-                                                   chosen.recompute, memory_.limit())
-                                 .blocks;
-    const model::MachineKernels kernels(job, job.ranks_per_node, job.threads_per_rank);
-    return choose_step_limits(network, layers, job, kernels, options);
-  });
+  const model::Machine job = job_machine(machine, comm, kernel_place(comm));
+  const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
+  const std::string key = fmt::format("limits of a step of {} samples, recompute {}, strategy {}\n", samples_of(data),
+                                      chosen.recompute, to_string(chosen.strategy)) +
+                          facts_of_choice(comm, request, job, type);
+  const StrategyCache cache(StrategyCache::default_folder());
+  std::string note;
+  std::optional<model::StepLimits> kept;
+  if (comm.rank() == 0) kept = cache.find_limits(key, &note);
+  const bool known = comm.all_reduce(kept ? 1 : 0, comm::Reduction::max) > 0;
+  const model::StepLimits limits =
+      known ? kept.value_or(model::StepLimits{}) : comm::collectively(comm, "aloni train --machine", [&] {
+        const nn::NetworkPlan layers =
+            plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples_of(data));
+        model::SimulationOptions options{.step = step_options_of(options_for(data), type)};
+        options.step.recompute = nn::recomputation_for(network, layers, description_of(job, comm.size()), options.step,
+                                                       chosen.recompute, memory_.limit())
+                                     .blocks;
+        const model::MachineKernels kernels(job, job.ranks_per_node, job.threads_per_rank);
+        return choose_step_limits(network, layers, job, kernels, options);
+      });
   // Numbers of threads may differ between ranks, and so their prices: rank 0 decides.
   constexpr double none = -1;
   std::array<double, 3> values{static_cast<double>(limits.bucket_bytes), static_cast<double>(limits.chunk_bytes),
@@ -346,7 +356,15 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   chosen.chunk_bytes = static_cast<Index>(values[1]);
   if (values[2] != none) chosen.largest_overhead = values[2];
   chosen.direct_bytes = machine.planning.direct_bytes;
-  return limits_text(machine.name, limits.reason);
+  std::string text = limits_text(machine.name, limits.reason + (known ? "; chosen before" : ""));
+  if (comm.rank() != 0 || known) return text;
+  if (!note.empty()) text += "\n           " + note + "; chosen anew";
+  try {
+    cache.keep_limits(key, limits);
+  } catch (const FileError& error) {
+    text += std::string("\n           not kept: ") + error.what();
+  }
+  return text;
 }
 
 StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::NetworkDescription& network,

@@ -119,12 +119,6 @@ void check(Index count, int element_bytes) {
   if (element_bytes < 1) throw InvalidArgument(operation, "element_bytes", std::to_string(element_bytes), "at least 1");
 }
 
-detail::Topology topology_of(const std::vector<std::vector<int>>& nodes, bool shared_memory) {
-  detail::Topology topology{.nodes = nodes, .one_island = shared_memory && nodes.size() == 1};
-  for (const auto& node : nodes) topology.root_ranks.insert(topology.root_ranks.end(), node.begin(), node.end());
-  return topology;
-}
-
 /// The traffic of the ranks of an all-reduce.
 class Traffic {
  public:
@@ -174,7 +168,7 @@ class Traffic {
 
 AllReduceChooser::AllReduceChooser(const std::vector<std::vector<int>>& nodes, bool shared_memory,
                                    const std::optional<Tuning>& tuning) {
-  const auto plans = std::make_shared<detail::Plans>(topology_of(nodes, shared_memory));
+  const auto plans = std::make_shared<detail::Plans>(detail::topology_of(nodes, shared_memory));
   const auto ranks = static_cast<int>(plans->topology().root_ranks.size());
   if (tuning && tuning->ranks == ranks) plans->set_tuning(*tuning);
   plans_ = plans;

@@ -11,10 +11,23 @@ namespace aloni::comm {
 
 namespace {
 
-/// Seconds per call of f() on the slowest rank. Takes the fastest of a few batches, which a busy machine disturbs
-/// least.
-template <class F>
-double seconds_of(const Communicator& comm, double seconds, F&& f) {
+/// Seconds for a message: every rank sends to the next rank and receives from the previous rank.
+double seconds_of_shift(const Communicator& comm, std::size_t bytes, double seconds) {
+  const std::vector<std::byte> from(bytes);
+  std::vector<std::byte> to(bytes);
+  const int p = comm.size(), r = comm.rank();
+  return seconds_per_call(comm, seconds, [&] {
+    Request requests[] = {comm.receive(to, (r + p - 1) % p, 0), comm.send(from, (r + 1) % p, 0)};
+    comm.wait(requests);
+  });
+}
+
+constexpr std::size_t part_sizes[] = {0, 128 << 10, 512 << 10, 2 << 20, 8 << 20};  // 0: the library's default
+constexpr double clearly_better = 0.9;
+
+}  // namespace
+
+double seconds_per_call(const Communicator& comm, double seconds, const std::function<void()>& f) {
   const auto batch = [&](int repetitions) {
     comm.barrier();
     const auto start = std::chrono::steady_clock::now();
@@ -29,22 +42,6 @@ double seconds_of(const Communicator& comm, double seconds, F&& f) {
   for (int i = 1; i < batches; ++i) best = std::min(best, batch(repetitions));
   return best;
 }
-
-/// Seconds for a message: every rank sends to the next rank and receives from the previous rank.
-double seconds_of_shift(const Communicator& comm, std::size_t bytes, double seconds) {
-  const std::vector<std::byte> from(bytes);
-  std::vector<std::byte> to(bytes);
-  const int p = comm.size(), r = comm.rank();
-  return seconds_of(comm, seconds, [&] {
-    Request requests[] = {comm.receive(to, (r + p - 1) % p, 0), comm.send(from, (r + 1) % p, 0)};
-    comm.wait(requests);
-  });
-}
-
-constexpr std::size_t part_sizes[] = {0, 128 << 10, 512 << 10, 2 << 20, 8 << 20};  // 0: the library's default
-constexpr double clearly_better = 0.9;
-
-}  // namespace
 
 Tuning calibrate(const Communicator& comm, const CalibrationOptions& options) {
   if (options.smallest_bytes < sizeof(float) || options.largest_bytes < options.smallest_bytes ||
@@ -66,7 +63,7 @@ Tuning calibrate(const Communicator& comm, const CalibrationOptions& options) {
   const ElementOperation sum = element_operation<float>(Reduction::sum);
   std::vector<float> a(large / sizeof(float)), b(a.size());
   t.combine_seconds_per_byte =
-      seconds_of(comm, seconds, [&] { sum.combine(nullptr, a.data(), a.data(), b.data(), a.size()); }) / large;
+      seconds_per_call(comm, seconds, [&] { sum.combine(nullptr, a.data(), a.data(), b.data(), a.size()); }) / large;
 
   for (std::size_t bytes = options.smallest_bytes; bytes <= options.largest_bytes; bytes *= 4) {
     std::vector<float> values(bytes / sizeof(float));
@@ -78,7 +75,7 @@ Tuning calibrate(const Communicator& comm, const CalibrationOptions& options) {
           const CollectiveOptions how{.algorithm = algorithm,
                                       .part_elements = static_cast<Index>(part / sizeof(float))};
           const double time =
-              seconds_of(comm, seconds, [&] { comm.all_reduce(std::span(values), Reduction::sum, how); });
+              seconds_per_call(comm, seconds, [&] { comm.all_reduce(std::span(values), Reduction::sum, how); });
           // Keep the default part size unless another is clearly better: small differences are mostly noise.
           if (part == 0 || time < clearly_better * best.seconds) best = {algorithm, bytes, time, part};
         }

@@ -139,16 +139,18 @@ Prepared prepare_all_reduce(Communicator::State& state, const UntypedOperation& 
   return p;
 }
 
-/// Whether a reduce-scatter runs as an all-reduce: the ring has one order of its own.
-bool keeps_a_block_of_all(const UntypedOperation& o) {
-  return o.function || o.options.reproducible || o.options.algorithm != AllReduceAlgorithm::automatic;
+/// Whether a reduce-scatter runs as an all-reduce: the ring has one order of its own, or is slower by the tuning.
+/// `bytes`: of the values as the engine combines them.
+bool keeps_a_block_of_all(const Communicator::State& state, const UntypedOperation& o, std::size_t bytes) {
+  return o.function || o.options.reproducible || o.options.algorithm != AllReduceAlgorithm::automatic ||
+         state.plans.prefers_all_reduce(bytes);
 }
 
 Prepared prepare_reduce_scatter(Communicator::State& state, const UntypedOperation& o) {
   if (o.function) return prepare_all_reduce(state, o);
   const Reducible r = reducible(state, o, block_of(whole_of(o), state.rank, state.size));
   Prepared p =
-      keeps_a_block_of_all(o)
+      keeps_a_block_of_all(state, o, r.data.size())
           ? state.prepare_all_reduce(name_of(o.kind), r.data, r.operation, o.options, r.finish)
           : state.prepare(name_of(o.kind), {.kind = o.kind}, r.data, r.operation, r.finish, o.options.priority);
   p.begin = r.begin;
@@ -368,8 +370,9 @@ Explanation Communicator::explain_untyped(const UntypedOperation& o) const {
     e.predicted_seconds =
         state_->plans.predict(static_cast<double>(e.messages_sent), static_cast<double>(e.bytes_sent), combined_bytes);
   }
-  if (o.kind == OperationKind::all_reduce || (o.kind == OperationKind::reduce_scatter && keeps_a_block_of_all(o))) {
-    const std::size_t bytes = count_of(o) * element_bytes;
+  const std::size_t bytes = count_of(o) * element_bytes;
+  if (o.kind == OperationKind::all_reduce ||
+      (o.kind == OperationKind::reduce_scatter && keeps_a_block_of_all(*state_, o, bytes))) {
     const bool ordered = State::keeps_order(o.options, call.operation);
     const detail::AllReduceChoice choice = state_->plans.choose(call.name, o.options.algorithm, bytes, ordered);
     e.algorithm = to_string(choice.algorithm);
@@ -390,7 +393,7 @@ Explanation Communicator::explain_untyped(const UntypedOperation& o) const {
     const detail::Method method =
         state_->plans.method({.kind = o.kind, .element_bytes = static_cast<std::uint32_t>(element_bytes)},
                              static_cast<Index>(call.contract.count));
-    e.algorithm = method.name;
+    e.algorithm = name(method.kind);
     e.reason = method.reason;
   }
   if (p.alone) {

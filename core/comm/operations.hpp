@@ -58,7 +58,7 @@ AllReduce(std::span<T, N>, Op, CollectiveOptions = {}) -> AllReduce<T, Op>;
 
 /// Options of a reduce-scatter; see CollectiveOptions.
 struct ReduceScatterOptions {
-  /// automatic: a ring. Others run an all-reduce, of which each rank keeps its block; so does an ElementOperation.
+  /// automatic: a ring, or an all-reduce that the tuning has as faster. Others, and ElementOperations: an all-reduce.
   AllReduceAlgorithm algorithm = AllReduceAlgorithm::automatic;
   bool reproducible = false;
   int priority = 0;

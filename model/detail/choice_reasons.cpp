@@ -1,9 +1,8 @@
 #include <aloni/model/detail/choice_reasons.hpp>
 
+#include <aloni/model/quantity_text.hpp>
+
 #include <algorithm>
-#include <array>
-#include <cmath>
-#include <cstdio>
 
 namespace aloni::model::detail {
 
@@ -25,25 +24,6 @@ std::vector<int> positions(const SearchSpace& space, const Splits& splits) {
 }
 
 }  // namespace
-
-std::string duration_text(double seconds) {
-  std::array<char, 32> text{};
-  const double size = std::abs(seconds);
-  if (size < 1e-3) {
-    std::snprintf(text.data(), text.size(), "%.3g us", seconds * 1e6);
-  } else if (size < 1) {
-    std::snprintf(text.data(), text.size(), "%.3g ms", seconds * 1e3);
-  } else {
-    std::snprintf(text.data(), text.size(), "%.3g s", seconds);
-  }
-  return text.data();
-}
-
-std::string number_text(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), value < 999.5 ? "%.3g" : "%.0f", value);
-  return text.data();
-}
 
 std::vector<LayerChoice> explain_layers(SearchSpace& space, const Splits& splits) {
   std::vector<LayerChoice> layers;

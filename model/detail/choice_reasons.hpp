@@ -10,10 +10,4 @@ namespace aloni::model::detail {
 
 std::vector<LayerChoice> explain_layers(SearchSpace& space, const Splits& splits);
 
-/// "12.3 ms".
-std::string duration_text(double seconds);
-
-/// Three digits, or all before the point: "12.3", "1234".
-std::string number_text(double value);
-
 }  // namespace aloni::model::detail

@@ -44,6 +44,7 @@ inline constexpr Range pixels{0, 1e12, "pixels"};
 inline constexpr Range logarithm{-1000, 1000, ""};
 inline constexpr Range deviation{1e-12, 1000, ""};
 inline constexpr Range any_float{-3e38, 3e38, ""};
+inline constexpr Range factor{0, 1e9, ""};
 inline constexpr Range feature{0, 1e300, ""};
 
 /// Texts of an enumeration, by its values.
@@ -69,6 +70,26 @@ inline const Names<comm::AllReduceAlgorithm>& names_of_algorithms() {
   static const auto names = [] {
     Names<comm::AllReduceAlgorithm> all;
     for (const auto a : comm::all_reduce_algorithms) all.emplace_back(a, to_string(a));
+    return all;
+  }();
+  return names;
+}
+
+inline const Names<comm::OperationKind>& names_of_collectives() {
+  static const auto names = [] {
+    Names<comm::OperationKind> all;
+    for (const auto& variant : comm::collective_variants)
+      if (all.empty() || all.back().first != variant.operation)
+        all.emplace_back(variant.operation, comm::name(variant.operation));
+    return all;
+  }();
+  return names;
+}
+inline const Names<comm::CollectiveMethod>& names_of_methods() {
+  static const auto names = [] {
+    Names<comm::CollectiveMethod> all;
+    for (int m = 0; m <= static_cast<int>(comm::CollectiveMethod::pairwise); ++m)
+      all.emplace_back(static_cast<comm::CollectiveMethod>(m), comm::name(static_cast<comm::CollectiveMethod>(m)));
     return all;
   }();
   return names;
@@ -143,6 +164,23 @@ void visit_tuning(M& tuning, V& v) {
 }
 
 template <class M, class V>
+void visit_collective(M& fit, V& v) {
+  v.choice("operation", fit.operation, names_of_collectives());
+  v.choice("method", fit.method, names_of_methods());
+  v("shared_data", fit.shared_data);
+  v("ranks", fit.ranks, count);
+  v("nodes", fit.nodes, count);
+  v("seconds_per_call", fit.seconds_per_call, duration);
+  v("message_factor", fit.message_factor, factor);
+  v.list("rates", fit.rates, [](auto& rate, auto& inner) {
+    inner("bytes", rate.bytes, size_above_zero);
+    inner("factor", rate.factor, factor);
+  });
+  v("error", fit.error, factor);
+  v("links_error", fit.links_error, factor);
+}
+
+template <class M, class V>
 void visit_layout(M& m, V& v) {
   v("ranks_per_node", m.ranks_per_node, count);
   v("threads_per_rank", m.threads_per_rank, count);
@@ -203,6 +241,7 @@ void visit_machine(M& m, V& v) {
   v("combine_seconds_per_byte", m.combine_seconds_per_byte, time_per_byte);
   v("exchange_seconds", m.exchange_seconds, duration);
   v.list("all_reduces", m.all_reduces, [](auto& tuning, auto& inner) { visit_tuning(tuning, inner); });
+  v.list("collectives", m.collectives, [](auto& fit, auto& inner) { visit_collective(fit, inner); });
   v.list("kernels", m.kernels, [](auto& table, auto& inner) { visit_table(table, inner); });
   v.list("learned", m.learned, [](auto& model, auto& inner) { visit_learned(model, inner); });
 }

@@ -249,6 +249,61 @@ TEST_F(Operations, TuningPredictsEveryOperation) {
   EXPECT_GE(own.explain(AllGather{std::span(values)}).predicted_seconds, 1e-6);
 }
 
+// By latency the fewest messages win, by bandwidth the fewest copies. The results do not depend on the choice.
+TEST_F(Operations, TuningChoosesTheMethodOfEachCollective) {
+  const Communicator own = comm.split(0, rank);
+  const int per_node = aloni::test::transport_options().ranks_per_node;
+  Tuning tuning{.ranks = size, .nodes = per_node > 0 ? (size + per_node - 1) / per_node : 1};
+  int rounds = 0;
+  for (int power = 1; power < size; power *= 2) ++rounds;
+  const std::string fewest = rounds < size - 1 ? "bruck" : "", by_the_tuning = "the fastest by the tuning";
+  std::vector<int> gathered(100 * ranks), sent(gathered.size()), received(gathered.size());
+  std::vector<float> values(100 * ranks);
+  const std::size_t bytes = values.size() * sizeof(float);
+  for (const bool latency : {false, true}) {
+    tuning.latency = latency ? 1 : 0;
+    tuning.seconds_per_byte = tuning.combine_seconds_per_byte = latency ? 1e-12 : 1e-9;
+    tuning.measurements = {{AllReduceAlgorithm::ring, bytes, 4},
+                           {AllReduceAlgorithm::rabenseifner, bytes, latency ? 1.0 : 3.0}};
+    own.set_tuning(tuning);
+    const Explanation gather = own.explain(AllGather{std::span(gathered)});
+    const Explanation exchange = own.explain(AllToAll{sent, std::span(received)});
+    const Explanation scatter = own.explain(ReduceScatter{std::span(values), Reduction::sum});
+    if (size > 1) {
+      EXPECT_EQ(gather.algorithm, latency && !fewest.empty() ? fewest : "ring");
+      EXPECT_EQ(exchange.algorithm, latency && !fewest.empty() ? fewest : "pairwise");
+      EXPECT_EQ(gather.reason, by_the_tuning);
+      EXPECT_EQ(exchange.reason, by_the_tuning);
+      // Half of a ring all-reduce takes 2 s.
+      EXPECT_EQ(scatter.algorithm, latency ? "rabenseifner" : "ring");
+      EXPECT_EQ(own.explain(ReduceScatter{std::span(values).first(ranks), Reduction::sum}).algorithm,
+                scatter.algorithm);
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<float>(rank + 1);
+      const auto block = static_cast<int>(i / 100);
+      gathered[i] = block == rank ? 7 * rank : -1;
+      sent[i] = 1000 * rank + block;
+    }
+    own.run(ReduceScatter{std::span(values), Reduction::sum});
+    own.run(AllGather{std::span(gathered)});
+    own.run(AllToAll{sent, std::span(received)});
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      const auto block = static_cast<int>(i / 100);
+      if (block == rank) {
+        EXPECT_EQ(values[i], static_cast<float>(size * (size + 1) / 2));
+      }
+      EXPECT_EQ(gathered[i], 7 * block);
+      EXPECT_EQ(received[i], 1000 * block + rank);
+    }
+  }
+  // Blocks of different sizes: Bruck's algorithm cannot divide them.
+  if (size > 1) {
+    std::vector<int> uneven(100 * ranks + 1);
+    EXPECT_EQ(own.explain(AllGather{std::span(uneven)}).algorithm, "ring");
+  }
+}
+
 TEST_F(Operations, RefuseWrongArgumentsByTheirNames) {
   std::vector<int> values(4), one(1);
   const std::vector<float> wrong_input(7);

@@ -71,6 +71,16 @@ inline model::Machine machine_with_every_field() {
                           .measurements = {{comm::AllReduceAlgorithm::ring, 1000, 1e-5, 0},
                                            {comm::AllReduceAlgorithm::hierarchical, 4096, 4e-5, 512}}},
                          {.ranks = 4, .nodes = 1}};
+  machine.collectives = {{.operation = comm::OperationKind::all_gather,
+                          .method = comm::CollectiveMethod::bruck,
+                          .shared_data = true,
+                          .ranks = 4,
+                          .nodes = 2,
+                          .seconds_per_call = 1.0 / 3e6,
+                          .message_factor = 0.75,
+                          .rates = {{1024, 1}, {1 << 20, 2.0 / 3}},
+                          .error = 0.05,
+                          .links_error = 0.5}};
   machine.kernels = {{.ranks_per_node = 2, .threads_per_rank = 1, .times = {}},
                      {.ranks_per_node = 1,
                       .threads_per_rank = 2,

@@ -100,7 +100,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 2,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 3,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -145,7 +145,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "2, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "3, " : " from "));
     }
   }
 }
@@ -267,8 +267,8 @@ TEST(MachineFile, RefusesNumbersOfWeightsThatDoNotFitTheLayers) {
 }
 
 TEST(MachineFile, RefusesTwoTablesForTheSameProcesses) {
-  for (const auto& [list, member] : {std::pair("all_reduces", "ranks"), std::pair("kernels", "ranks_per_node"),
-                                     std::pair("learned", "ranks_per_node")}) {
+  for (const auto& [list, member] : {std::pair("all_reduces", "ranks"), std::pair("collectives", "ranks"),
+                                     std::pair("kernels", "ranks_per_node"), std::pair("learned", "ranks_per_node")}) {
     Json json = json_of_machine();
     const std::size_t size = json[list].size();
     json[list].push_back(json[list][0]);
@@ -285,6 +285,21 @@ TEST(MachineFile, RefusesTwoTablesForTheSameProcesses) {
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: all_reduces[0].nodes");
 }
 
+TEST(MachineFile, RefusesConstantsOfCollectivesThatCannotBe) {
+  const auto place_of = [](const auto& change) {
+    Json json = json_of_machine();
+    change(json["collectives"][0]);
+    return fault_of_text(json.dump()).argument;
+  };
+  EXPECT_EQ(place_of([](Json&) {}), "");
+  EXPECT_EQ(place_of([](Json& fit) { fit["method"] = "pairwise"; }), "m.json: collectives[0].method");
+  EXPECT_EQ(place_of([](Json& fit) { fit["method"] = "chain"; }), "m.json: collectives[0].method");
+  EXPECT_EQ(place_of([](Json& fit) { fit["operation"] = "barrier"; }), "m.json: collectives[0].operation");
+  EXPECT_EQ(place_of([](Json& fit) { fit["nodes"] = 5; }), "m.json: collectives[0].nodes");
+  EXPECT_EQ(place_of([](Json& fit) { fit["rates"] = Json::array(); }), "m.json: collectives[0].rates");
+  EXPECT_EQ(place_of([](Json& fit) { fit["rates"][1]["bytes"] = 1024; }), "m.json: collectives[0].rates[1].bytes");
+}
+
 TEST(MachineFile, WritesNoMachineThatWouldNotBeReadAgain) {
   const auto refused = [](const auto& change) {
     Machine machine = aloni::test::machine_with_every_field();
@@ -299,6 +314,7 @@ TEST(MachineFile, WritesNoMachineThatWouldNotBeReadAgain) {
   refused([](Machine& m) { m.learned[0].type = nn::ElementType::int32; });
   refused([](Machine& m) { m.learned[0].networks[1].layers[1].weights[0] = std::numeric_limits<float>::infinity(); });
   refused([](Machine& m) { m.learned[0].networks.clear(); });
+  refused([](Machine& m) { m.collectives[0].rates.clear(); });
   refused([](Machine& m) { m.learned[0].least[2] = 2 * m.learned[0].largest[2]; });
   refused([](Machine& m) { m.all_reduces[0].measurements[0].algorithm = comm::AllReduceAlgorithm::automatic; });
 }

@@ -255,7 +255,7 @@ class BadInput(unittest.TestCase):
     def test_refuses_missing_damaged_and_unknown_machines(self):
         missing = self.path("nowhere.json")
         self.train_refused(FAILURE, ["nowhere.json", "missing"], "--machine", missing, ranks=(1, 2))
-        damaged = self.write("my.json", '{"aloni_machine": 2, "name": ')
+        damaged = self.write("my.json", '{"aloni_machine": 3, "name": ')
         self.train_refused(USAGE, ["my.json"], "--machine", damaged, ranks=(2,))
         self.train_refused(USAGE, ["--machine", "lassen"], "--machine", "lasen")
 

@@ -30,6 +30,46 @@ class Calibrate(unittest.TestCase):
             self.assertEqual(machine["ranks_per_node"], 3)
             self.assertGreater(machine["processor"]["float32_flops"], 1e8)
             self.assertEqual(len(machine["all_reduces"][0]["measurements"]), 5 * len(sizes))
+            rows = measured["communication"]
+            operations = {row["operation"] for row in rows}
+            self.assertEqual(operations,
+                             {"message", "halo", "all_reduce", "reduce_scatter", "all_gather", "all_to_all"})
+            self.assertEqual({row["memory"] for row in rows}, {"private", "shared"})
+            for row in rows:
+                self.assertTrue(all(time["measured_seconds"] > 0 for time in row["times"]), row)
+                self.assertEqual([time["bytes"] for time in row["times"]],
+                                 [256, 1024, 4096] if row["operation"] in ("message", "halo") else [252, 1020, 4092])
+            fits = machine["collectives"]
+            self.assertEqual(len(fits), sum(row["operation"] not in ("message", "halo") for row in rows))
+            self.assertTrue(all((fit["ranks"], fit["nodes"], len(fit["rates"])) == (3, 1, 3) for fit in fits), fits)
+            self.assertIn("collectives", {entry["part"] for entry in machine["provenance"]})
+
+            again = aloni("calibrate", *QUICK, "--resume", "--output", str(table), "--json", str(numbers), ranks=3)
+            self.assertEqual(again.code, 0, again.err)
+            self.assertEqual(json.loads(numbers.read_text())["communication"], [])  # nothing is measured twice
+            self.assertEqual(json.loads(table.read_text())["collectives"], fits)
+
+    def test_errors_are_of_sizes_left_out(self):
+        with tempfile.TemporaryDirectory() as folder:
+            numbers = pathlib.Path(folder, "numbers.json")
+            result = aloni("calibrate", "--quick", "--largest-bytes", "1048576", "--seconds", "0.001", "--json",
+                           str(numbers), ranks=2)
+            self.assertEqual(result.code, 0, result.err)
+            table = [line for line in result.out.splitlines() if line.startswith(("all_gather ", "operation "))]
+            self.assertIn("128.0 KiB", table[0])
+            self.assertIn("512.0 KiB", table[0])
+            self.assertEqual(len(table), 5)  # two methods, two memories
+            self.assertLessEqual(max(map(len, table)), 100)
+            for row in json.loads(numbers.read_text())["communication"]:
+                if row["operation"] in ("message", "halo"):
+                    continue
+                left_out = [time for time in row["times"] if time["left_out"]]
+                self.assertEqual([time["bytes"] for time in left_out], [131072, 524288])
+                errors = [abs(time["predicted_seconds"] / time["measured_seconds"] - 1) for time in left_out]
+                self.assertAlmostEqual(row["error"], sum(errors) / 2)
+                for time in row["times"]:  # a busy machine may measure a longer operation as faster
+                    if not time["left_out"] and time["predicted_seconds"] <= time["measured_seconds"]:
+                        self.assertAlmostEqual(time["predicted_seconds"] / time["measured_seconds"], 1, places=6)
 
     def test_measures_kernels_and_goes_on_with_them(self):
         with tempfile.TemporaryDirectory() as folder:

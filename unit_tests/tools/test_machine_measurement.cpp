@@ -2,11 +2,16 @@
 #include "support/transport.hpp"
 
 #include <aloni/model/kernel_times.hpp>
+#include <aloni/model/machine_file.hpp>
 #include <aloni/nn/models.hpp>
+#include <aloni/tools/collective_measurement.hpp>
 #include <aloni/tools/kernel_measurement.hpp>
 #include <aloni/tools/machine_measurement.hpp>
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
 
 namespace aloni::tools {
 namespace test_machine_measurement {
@@ -57,6 +62,42 @@ TEST(MachineMeasurement, IsEqualOnAllRanks) {
     expect_equal(value);
   for (const model::LinkCosts& link : machine.links)
     for (const double value : {link.latency, link.seconds_per_byte, link.seconds_per_message}) expect_equal(value);
+}
+
+TEST(CollectiveMeasurement, GivesConstantsOfEveryMethodInBothMemories) {
+  const auto comm = aloni::test::make_communicator();
+  model::Machine machine = machine_of(comm);
+  const CollectiveMeasurementOptions options{.largest_bytes = 1 << 18, .seconds_per_case = 1e-4};
+  std::vector<CommunicationTimes> all = measure_collectives(comm, machine, options);
+  fit_collectives(all, machine, comm.size());
+  if (comm.size() == 1) {
+    EXPECT_TRUE(all.empty());
+    EXPECT_TRUE(machine.collectives.empty());
+    return;
+  }
+  for (const comm::CollectiveVariant& variant : comm::collective_variants) {
+    if (comm.unsupported_reason(comm::AllReduceAlgorithm::direct)) continue;
+    const auto count = std::ranges::count_if(machine.collectives, [&](const model::CollectiveFit& fit) {
+      return fit.operation == variant.operation && fit.method == variant.method;
+    });
+    const bool has_one_level = variant.method == comm::CollectiveMethod::hierarchical;
+    EXPECT_EQ(count, has_one_level ? 0 : 2) << name(variant.operation) << " by " << name(variant.method);
+  }
+  for (const CommunicationTimes& row : all) {
+    ASSERT_FALSE(row.times.empty());
+    EXPECT_GE(row.error(), 0) << row.operation;  // 128 KiB is left out
+    for (const CommunicationTimes::Time& time : row.times) {
+      expect_within(time.seconds, 1e-9, 10, row.operation.c_str());
+      expect_within(time.predicted, 0, 10, row.operation.c_str());
+      EXPECT_EQ(comm.all_reduce(time.seconds, comm::Reduction::min), time.seconds);
+      EXPECT_EQ(comm.all_reduce(time.predicted, comm::Reduction::min), time.predicted);
+    }
+  }
+  // A second measurement replaces the first.
+  const std::size_t fits = machine.collectives.size();
+  fit_collectives(all, machine, comm.size());
+  EXPECT_EQ(machine.collectives.size(), fits);
+  EXPECT_EQ(model::parse_machine(model::to_json_text(machine), "again"), machine);
 }
 
 TEST(KernelMeasurement, FillsATableThatPricesThePlan) {

@@ -236,22 +236,5 @@ TEST(Simulation, DrawsTheTimeLineOfEachWalkedRank) {
   EXPECT_THAT(many.traces[0].name, HasSubstr(" like it"));
 }
 
-TEST(QuantityText, CountsWithAndWithoutAPlural) {
-  EXPECT_EQ(count_text(1, "message"), "1 message");
-  EXPECT_EQ(count_text(0, "message"), "0 messages");
-  EXPECT_EQ(ranks_text(1, 0), "1 rank on 1 node");
-  EXPECT_EQ(ranks_text(6, 4), "6 ranks on 2 nodes");
-}
-
-TEST(QuantityText, OfSecondsHasThreeDigits) {
-  EXPECT_EQ(seconds_text(0), "0 s");
-  EXPECT_EQ(seconds_text(1.2345), "1.23 s");
-  EXPECT_EQ(seconds_text(12345), "12345 s");
-  EXPECT_EQ(seconds_text(0.012345), "12.3 ms");
-  EXPECT_EQ(seconds_text(0.99999), "1.00 s");
-  EXPECT_EQ(seconds_text(456e-6), "456 us");
-  EXPECT_EQ(seconds_text(1e-9), "1.00 ns");
-}
-
 }  // namespace test_simulation
 }  // namespace aloni::tools

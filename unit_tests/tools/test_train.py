@@ -227,9 +227,35 @@ class Train(unittest.TestCase):
         self.assertEqual(on_machine.code, 0, on_machine.err)
         self.assertNotIn("chosen before", on_machine.out)
         self.assertIn("chosen before", train("--machine", "x86_server").out)
+        self.assertEqual(len(list(pathlib.Path(self.folder, "aloni", "strategies").iterdir())), 4)  # and its limits
         kept[0].write_text("{")
         self.assertIn("is damaged; chosen anew", train().out)
         self.assertIn("chosen before", train().out)
+
+    def test_keeps_the_limits_of_a_step(self):
+        def train(*arguments):
+            command = ["train", "--data", "synthetic", "--steps", "2", "--batch", "8", "--strategy", "h2",
+                       "--machine", "x86_server", "--progress", "none"]
+            result = finish(start([MPIRUN, "-n", "2", COMMAND, *command, *arguments],
+                                  env=os.environ | {"XDG_CACHE_HOME": self.folder}), 100)
+            self.assertEqual(result.code, 0, result.err)
+            return result.out
+
+        first = train()
+        self.assertIn("limits     by x86_server: ", first)
+        self.assertNotIn("chosen before", first)
+        kept, = pathlib.Path(self.folder, "aloni", "strategies").iterdir()
+        limits = json.loads(kept.read_text())
+        self.assertIn(limits["reason"], first)
+        # The second start prints the reason of the file: it simulates nothing.
+        limits["reason"] = "from a file"
+        kept.write_text(json.dumps(limits))
+        self.assertIn("limits     by x86_server: from a file; chosen before", train())
+        self.assertNotIn("chosen before", train("--batch", "16"))  # another training
+        self.assertNotIn("chosen before", train("--strategy", "w2"))
+        kept.write_text("{")
+        self.assertIn("is damaged; chosen anew", train())
+        self.assertIn("chosen before", train())
 
     def test_ranks_in_another_order_train_the_same_samples(self):
         def train(steps, *arguments):

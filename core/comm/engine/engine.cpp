@@ -15,8 +15,6 @@ namespace {
 constexpr std::size_t small_bytes = 4096;
 // Early fragments (without a posted receive) up to this size are copied, so that the sender's memory is free.
 constexpr std::size_t stored_bytes = 128 * 1024;
-// Parts of one operation in flight: while one part waits for messages, the next one runs.
-constexpr std::uint32_t parts_in_flight = 2;
 constexpr std::size_t default_run_ahead_bytes = std::size_t{4} << 20;
 
 /// Bytes that an early fragment costs its receiver. Larger fragments stay in the sender's memory.

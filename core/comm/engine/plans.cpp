@@ -50,6 +50,12 @@ std::uint32_t mix(std::uint32_t h, std::uint64_t value) {  // FNV-1a
 
 }  // namespace
 
+Topology topology_of(const std::vector<std::vector<int>>& nodes, bool shared_memory) {
+  Topology topology{.nodes = nodes, .one_island = shared_memory && nodes.size() == 1};
+  for (const auto& node : nodes) topology.root_ranks.insert(topology.root_ranks.end(), node.begin(), node.end());
+  return topology;
+}
+
 AllReduceChoice Plans::choose(const char* operation, AllReduceAlgorithm wanted, std::size_t bytes,
                               bool reproducible) const {
   using A = AllReduceAlgorithm;
@@ -94,28 +100,36 @@ Method Plans::method(const PlanKey& key, Index count) const {
   const std::size_t bytes = static_cast<std::size_t>(count) * key.element_bytes;
   switch (key.kind) {
     case OperationKind::broadcast:
-      if (topology_.nodes.size() > 1) return {K::hierarchical, "hierarchical", "several nodes: once to each node"};
+      if (topology_.nodes.size() > 1) return {K::hierarchical, "several nodes: once to each node"};
       if (p <= 2 || bytes <= binomial_bytes)
-        return {K::binomial, "binomial", "two ranks or up to 64 KiB: the fewest messages in sequence"};
-      return {K::chain, "chain", "above 64 KiB: every rank sends the data once, as a pipeline"};
+        return {K::binomial, "two ranks or up to 64 KiB: the fewest messages in sequence"};
+      return {K::chain, "above 64 KiB: every rank sends the data once, as a pipeline"};
     case OperationKind::reduce_scatter:
-      return {K::ring, "ring", "the least data for each rank"};
+      return {K::ring, "the least data for each rank"};
     case OperationKind::all_gather:
+      if (const auto best = count % p == 0 ? fastest(key, count, std::array{K::ring, K::bruck}) : std::nullopt)
+        return *best;
       if (count % p == 0 && bytes <= latency_bound_bytes)
-        return {K::bruck, "bruck", "equal blocks, up to 8 KiB: the fewest messages"};
-      return {K::ring, "ring", "above 8 KiB or unequal blocks: the least data for each rank"};
+        return {K::bruck, "equal blocks, up to 8 KiB: the fewest messages"};
+      return {K::ring, "above 8 KiB or unequal blocks: the least data for each rank"};
     case OperationKind::all_to_all:
+      if (const auto best = fastest(key, count, std::array{K::pairwise, K::bruck})) return *best;
       if (p > 4 && bytes / static_cast<std::size_t>(p) <= bruck_block_bytes)
-        return {K::bruck, "bruck", "more than four ranks, blocks up to 256 bytes: the fewest messages"};
-      return {K::pairwise, "pairwise", "up to four ranks or blocks above 256 bytes: each block travels once"};
+        return {K::bruck, "more than four ranks, blocks up to 256 bytes: the fewest messages"};
+      return {K::pairwise, "up to four ranks or blocks above 256 bytes: each block travels once"};
     case OperationKind::barrier:
-      return {K::dissemination, "dissemination", "the fewest messages in sequence"};
+      return {K::dissemination, "the fewest messages in sequence"};
     default:
       throw InvalidArgument("aloni::comm::Plans", "kind", std::to_string(static_cast<int>(key.kind)), "a collective");
   }
 }
 
-Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
+Schedule Plans::schedule(const PlanKey& key, Index count) const {
+  const bool has_algorithm = key.kind == OperationKind::all_reduce;
+  return schedule(key, has_algorithm ? Method::Kind{} : method(key, count).kind, count, topology_.rank);
+}
+
+Schedule Plans::schedule(const PlanKey& key, Method::Kind method, Index count, int rank) const {
   const int p = static_cast<int>(topology_.root_ranks.size());
   const Team team = Team::all(rank, p);
   Builder b(rank);
@@ -142,7 +156,6 @@ Schedule Plans::schedule(const PlanKey& key, Index count, int rank) const {
     }
     return b.finish();
   }
-  const Method::Kind method = this->method(key, count).kind;
   switch (key.kind) {
     case OperationKind::broadcast: {
       const Region data = b.output(count);
@@ -204,7 +217,7 @@ double Plans::predict(AllReduceAlgorithm algorithm, std::size_t bytes) const {
   const PlanKey key{.kind = OperationKind::all_reduce, .algorithm = algorithm, .element_bytes = 4, .count = count};
   double slowest = 0;
   for (int r = 0; r < static_cast<int>(topology_.root_ranks.size()); ++r) {
-    const Schedule s = schedule(key, count, r);
+    const Schedule s = schedule(key, {}, count, r);
     double combined = 0;
     for (const Step& step : s.steps) combined += combined_elements(step, s.exposed_to.size());
     const double scale = static_cast<double>(bytes) / static_cast<double>(count);
@@ -212,6 +225,34 @@ double Plans::predict(AllReduceAlgorithm algorithm, std::size_t bytes) const {
         std::max(slowest, predict(s.messages_sent(), static_cast<double>(s.elements_sent()) * scale, combined * scale));
   }
   return slowest;
+}
+
+/// Predicted seconds of rank 0, which has a largest block. A copy moves the bytes that an addition of as many moves.
+double Plans::predict(const PlanKey& key, Method::Kind method, Index count) const {
+  const Schedule s = schedule(key, method, count, 0);
+  double moved = 0;
+  for (const Step& step : s.steps)
+    moved += step.kind == Step::Kind::copy ? static_cast<double>(step.to.count)
+                                           : combined_elements(step, s.exposed_to.size());
+  const double unit = key.element_bytes;
+  return predict(s.messages_sent(), unit * static_cast<double>(s.elements_sent()), unit * moved);
+}
+
+/// The same on all ranks: it depends on the tuning and on rank 0. The first one of equals. Empty without tuning.
+std::optional<Method> Plans::fastest(const PlanKey& key, Index count, std::span<const Method::Kind> candidates) const {
+  if (!tuning_) return std::nullopt;
+  const auto seconds = [&](Method::Kind kind) { return predict(key, kind, count); };
+  return Method{*std::ranges::min_element(candidates, {}, seconds), "the fastest by the tuning"};
+}
+
+bool Plans::prefers_all_reduce(std::size_t bytes) const {
+  if (!tuning_ || bytes == 0) return false;
+  // A ring all-reduce is a reduce-scatter and an all-gather that send as much.
+  const double ring = tuning_->measured_seconds(AllReduceAlgorithm::ring, bytes) / 2;
+  return ring > 0 && std::ranges::any_of(all_reduce_algorithms, [&](AllReduceAlgorithm a) {
+           const double seconds = tuning_->measured_seconds(a, bytes);
+           return seconds >= 0 && seconds < ring;
+         });
 }
 
 std::vector<AlgorithmReport> Plans::reports(std::size_t bytes, bool reproducible, AllReduceAlgorithm chosen) const {

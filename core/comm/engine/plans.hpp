@@ -1,5 +1,6 @@
 #pragma once
 // Chooses the algorithm of a collective, and caches the compiled programs for later calls of the same size.
+#include <aloni/core/comm/collective_schedules.hpp>
 #include <aloni/core/comm/collectives.hpp>
 #include <aloni/core/comm/engine/program.hpp>
 #include <aloni/core/comm/message.hpp>
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace aloni::comm::detail {
@@ -40,6 +42,9 @@ struct Topology {
   bool one_island = false;                ///< all ranks reach each other's memory
 };
 
+/// Ranks 0, 1, … on these nodes, ascending on each node. `shared_memory`: of the ranks of a node.
+Topology topology_of(const std::vector<std::vector<int>>& nodes, bool shared_memory);
+
 /// The algorithm of an all-reduce, and why it is taken.
 struct AllReduceChoice {
   AllReduceAlgorithm algorithm{};
@@ -48,10 +53,9 @@ struct AllReduceChoice {
 
 /// The algorithm of any other collective, and why it is taken.
 struct Method {
-  enum class Kind : std::uint8_t { ring, bruck, pairwise, binomial, chain, hierarchical, dissemination };
+  using Kind = CollectiveMethod;
 
   Kind kind{};
-  const char* name = "";
   const char* reason = "";
 };
 
@@ -66,8 +70,11 @@ class Plans {
   /// Algorithm for an all-reduce of `bytes`; equal on all ranks. Throws Unsupported, naming `operation`, if these ranks
   /// cannot use `wanted`.
   AllReduceChoice choose(const char* operation, AllReduceAlgorithm wanted, std::size_t bytes, bool reproducible) const;
-  /// Algorithm of a collective that is not an all-reduce; equal on all ranks.
+  /// Algorithm of a collective that is not an all-reduce; equal on all ranks. A tuning decides by its model.
   Method method(const PlanKey& key, Index count) const;
+  /// Whether the tuning has an all-reduce of `bytes` that takes less time than a reduce-scatter. The ranks of a
+  /// reduce-scatter then keep their blocks of it.
+  bool prefers_all_reduce(std::size_t bytes) const;
   void set_tuning(const Tuning& tuning) {
     tuning_ = tuning;
     entries_.clear();  // the part sizes may change
@@ -78,6 +85,8 @@ class Plans {
   std::vector<AlgorithmReport> reports(std::size_t bytes, bool reproducible, AllReduceAlgorithm chosen) const;
   /// Seconds predicted by the tuning's model; negative without tuning.
   double predict(double messages, double bytes, double combined_bytes) const;
+  /// The schedule of a rank by this method; `method` does not count for an all-reduce, whose algorithm is in `key`.
+  Schedule schedule(const PlanKey& key, Method::Kind method, Index count, int rank) const;
   /// Elements of one message of a ring, at most.
   static Index ring_segment(std::size_t element_bytes);
   /// Elements of one part of an operation; the last part may have fewer.
@@ -89,9 +98,10 @@ class Plans {
 
  private:
   Plan make(const PlanKey& key) const;
-  Schedule schedule(const PlanKey& key, Index count) const { return schedule(key, count, topology_.rank); }
-  Schedule schedule(const PlanKey& key, Index count, int rank) const;
+  Schedule schedule(const PlanKey& key, Index count) const;
   double predict(AllReduceAlgorithm algorithm, std::size_t bytes) const;
+  double predict(const PlanKey& key, Method::Kind method, Index count) const;
+  std::optional<Method> fastest(const PlanKey& key, Index count, std::span<const Method::Kind> candidates) const;
 
   struct Entry {
     PlanKey key;

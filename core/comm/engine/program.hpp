@@ -9,6 +9,9 @@
 
 namespace aloni::comm::detail {
 
+/// Parts of one operation in flight: while one part waits for messages, the next one runs.
+inline constexpr std::uint32_t parts_in_flight = 2;
+
 struct Program {
   struct Instruction {
     Step step;                ///< its peer is a rank of the root communicator

@@ -1,0 +1,54 @@
+#pragma once
+// Measured times of messages, halo exchanges and collectives beside those of the cost model, and the constants of
+// collectives that follow from them.
+//
+//   const std::vector<CommunicationTimes> all = measure_collectives(comm, machine, {.largest_bytes = 4 << 20});
+//   fit_collectives(all, machine, comm.size());                     // fills machine.collectives
+//
+// Every second size is left out of the fits; its errors say how good they are. Messages and halo exchanges are priced
+// by the links of the machine, which were fitted to two sizes.
+#include <aloni/core/comm/communicator.hpp>
+#include <aloni/model/collective_costs.hpp>
+#include <aloni/model/machine.hpp>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace aloni::tools {
+
+struct CollectiveMeasurementOptions {
+  std::size_t largest_bytes = std::size_t{32} << 20;
+  double seconds_per_case = 0.02;  ///< for each method, memory and size; each runs at least four times
+};
+
+/// One operation by one method, with data in one kind of memory.
+struct CommunicationTimes {
+  struct Time {
+    std::size_t bytes = 0;
+    double seconds = 0;
+    double predicted = 0;   ///< by the cost model: with the fit, if there is one
+    double by_links = 0;    ///< by the links alone
+    bool left_out = false;  ///< of the fit
+  };
+  std::string operation = {}, method = {}, memory = {};  ///< memory: "private" or "shared"
+  model::CollectiveCall call = {};                       ///< of a collective; its bytes are 0
+  bool is_collective = false;
+  std::vector<Time> times = {};  ///< by ascending sizes
+
+  /// Mean relative errors at sizes that were left out; negative if none were.
+  double error() const;
+  double links_error() const;
+};
+
+/// Measures, with predictions by the links of `machine`. Equal on all ranks. Collective. On one rank: nothing.
+/// @pre machine.links has the links of this job (measure_machine())
+std::vector<CommunicationTimes> measure_collectives(const comm::Communicator& comm, const model::Machine& machine,
+                                                    const CollectiveMeasurementOptions& options = {});
+
+/// Sets the constants in machine.collectives of as many ranks and nodes, and the predictions in `all`. Nothing on more
+/// than model::most_fitted_ranks ranks.
+/// Not collective; equal on all ranks for equal arguments.
+void fit_collectives(std::vector<CommunicationTimes>& all, model::Machine& machine, int ranks);
+
+}  // namespace aloni::tools
