@@ -7,9 +7,9 @@
 // at the first call with them, and kept. Memory is not: the workspace is taken when the object is made. An engine that
 // copies strided tensors wants room for these copies, so the workspace has room for them.
 //
-// With bfloat16 activations the parameters are float. cuDNN reads a copy of the filters in bfloat16. It is made once for
-// each version of their values, and the kernels of one FilterOrders share it. cuDNN adds the bias in float. It has no
-// engine that reads bfloat16 and writes float. So it rounds the gradient of the filters to bfloat16 once, and the
+// With bfloat16 activations the parameters are float. cuDNN reads a copy of the filters in bfloat16. It is made once
+// for each version of their values, and the kernels of one FilterOrders share it. cuDNN adds the bias in float. It has
+// no engine that reads bfloat16 and writes float. So it rounds the gradient of the filters to bfloat16 once, and the
 // result is converted.
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/bias.hpp>
