@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <variant>
 
 namespace aloni::model {
 namespace test_kernel {
@@ -101,6 +102,21 @@ TEST(Kernel, StridesBelongToTheKey) {
     EXPECT_FALSE(keys.contains(key)) << key;
   }
   EXPECT_GT(with_ghosts, 5);
+}
+
+TEST(Kernel, Tf32BelongsToTheKey) {
+  MachineDescription machine{.on_host = false};
+  machine.cudnn = true;
+  const nn::NetworkDescription net = small("lenet5");
+  const nn::NetworkPlan layers = nn::plan_network(net, nn::resolve(nn::Strategy::uniform({}), net, 1), 1, 2);
+  const auto key_of_first = [&](bool tf32) {
+    const nn::StepPlan plan = nn::plan_step(net, layers, 0, nn::StepKind::training, machine, {.tf32 = tf32});
+    for (const nn::PlanNode& node : plan.nodes)
+      if (std::holds_alternative<nn::ConvolutionWork>(node.work)) return kernel_of(plan, node).key;
+    return std::string("no convolution");
+  };
+  EXPECT_NE(key_of_first(true), key_of_first(false));
+  EXPECT_NE(key_of_first(true).find("cudnn tf32"), std::string::npos) << key_of_first(true);
 }
 
 TEST(Kernel, KindsHaveNamesThatAreFoundAgain) {

@@ -19,7 +19,8 @@ namespace aloni::nn::local::detail {
 namespace test_cudnn_plan_cache {
 
 CudnnDevice device(const std::string& name) {
-  std::ifstream file(std::string(ALONI_TEST_DEVICES) + "/" + name + ".json");
+  const std::string folder = ALONI_TEST_DEVICES "/";
+  std::ifstream file(folder + name + ".json");
   std::stringstream text;
   text << file.rdbuf();
   return CudnnDevice::described(text.str());
