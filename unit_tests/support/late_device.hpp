@@ -148,109 +148,110 @@ class LateDevice final : public comm::detail::DeviceSharing {
         : device_(device), slot_(slot), number_(number), handle_(handle) {}
     Handle handle() const override { return handle_; }
     void record(void*) override {
-      device_
-          .delay_host();  // a message that is sent before the record arrives before it device_.push({{}, &slot_, ++slot_.recorded, true}); }
-      void await(void*) override {
-        if (number_ != device_.options_.ignored_event) device_.push({{}, &slot_, slot_.recorded.load()});
-      }
-
-     private:
-      LateDevice& device_;
-      Slot& slot_;
-      int number_;
-      Handle handle_;
-    };
-
-    std::unique_ptr<comm::detail::DeviceEvent> make_event() override {
-      if (!options_.shares_events) return nullptr;
-      if (!slots_) slots_ = std::make_unique<comm::SharedSegment>(max_events * sizeof(Slot));
-      auto* const slot = new (slots_->data() + static_cast<std::size_t>(events_) * sizeof(Slot)) Slot;
-      const Handle handle = pack({getpid(), slots_->descriptor(), 0, static_cast<std::uint64_t>(events_)});
-      return std::make_unique<Event>(*this, *slot, events_++, handle);
+      device_.delay_host();  // a message that is sent before the record arrives before it
+      device_.push({{}, &slot_, ++slot_.recorded, true});
     }
-    std::unique_ptr<comm::detail::DeviceEvent> open_event(const Handle& handle) override {
-      if (!options_.opens_events) return nullptr;
-      const Name name = unpack(handle);
-      auto& slots = opened_slots_[name.process];
-      try {
-        if (!slots)
-          slots = std::make_unique<comm::SharedSegment>(name.process, name.descriptor, max_events * sizeof(Slot));
-      } catch (const std::exception&) {
-        return nullptr;
-      }
-      auto* const slot = reinterpret_cast<Slot*>(slots->data() + name.number * sizeof(Slot));
-      return std::make_unique<Event>(*this, *slot, static_cast<int>(name.number), handle);
+    void await(void*) override {
+      if (number_ != device_.options_.ignored_event) device_.push({{}, &slot_, slot_.recorded.load()});
     }
 
-    static Head& head_of(std::byte* data) { return *reinterpret_cast<Head*>(data - page); }
-    static Handle pack(const Name& name) {
-      Handle handle{};
-      std::memcpy(handle.data(), &name, sizeof name);
-      return handle;
-    }
-    static Name unpack(const Handle& handle) {
-      Name name;
-      std::memcpy(&name, handle.data(), sizeof name);
-      return name;
-    }
-
-    void delay_host() {
-      std::this_thread::sleep_for(std::chrono::microseconds(
-          std::uniform_int_distribution<std::int64_t>(0, options_.longest_delay.count())(host_random_)));
-    }
-
-    void push(Operation operation) {
-      {
-        const std::lock_guard lock(mutex_);
-        queue_.push_back(std::move(operation));
-      }
-      changed_.notify_all();
-    }
-
-    void work() {
-      while (true) {
-        Operation next{};
-        {
-          std::unique_lock lock(mutex_);
-          busy_ = false;
-          changed_.notify_all();
-          changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-          if (stop_) return;
-          next = std::move(queue_.front());
-          queue_.pop_front();
-          busy_ = true;
-        }
-        if (!next.slot) {
-          std::this_thread::sleep_for(std::chrono::microseconds(
-              std::uniform_int_distribution<std::int64_t>(0, options_.longest_delay.count())(random_)));
-          next.kernels();
-          ++kernels_;
-        } else if (next.is_record) {
-          next.slot->reached = next.number;
-        } else {
-          while (next.slot->reached < next.number && !stop_) std::this_thread::sleep_for(std::chrono::microseconds(5));
-        }
-      }
-    }
-
-    Options options_;
-    std::mt19937_64 random_, host_random_{options_.seed + 1};
-    std::map<std::byte*, std::pair<std::unique_ptr<comm::SharedSegment>, std::size_t>> owned_;
-    std::mutex opened_mutex_;
-    std::map<std::byte*, std::unique_ptr<comm::SharedSegment>> opened_memory_;
-    std::unique_ptr<comm::SharedSegment> slots_;
-    std::map<int, std::unique_ptr<comm::SharedSegment>> opened_slots_;  // by process
-    int events_ = 0, freed_while_open_ = 0;
-    std::uint64_t allocations_ = 0;
-    std::size_t bytes_ = 0;
-    std::atomic<int> kernels_{0};
-
-    std::mutex mutex_;
-    std::condition_variable changed_;
-    std::deque<Operation> queue_;
-    bool busy_ = false;
-    std::atomic<bool> stop_{false};
-    std::thread worker_;
+   private:
+    LateDevice& device_;
+    Slot& slot_;
+    int number_;
+    Handle handle_;
   };
+
+  std::unique_ptr<comm::detail::DeviceEvent> make_event() override {
+    if (!options_.shares_events) return nullptr;
+    if (!slots_) slots_ = std::make_unique<comm::SharedSegment>(max_events * sizeof(Slot));
+    auto* const slot = new (slots_->data() + static_cast<std::size_t>(events_) * sizeof(Slot)) Slot;
+    const Handle handle = pack({getpid(), slots_->descriptor(), 0, static_cast<std::uint64_t>(events_)});
+    return std::make_unique<Event>(*this, *slot, events_++, handle);
+  }
+  std::unique_ptr<comm::detail::DeviceEvent> open_event(const Handle& handle) override {
+    if (!options_.opens_events) return nullptr;
+    const Name name = unpack(handle);
+    auto& slots = opened_slots_[name.process];
+    try {
+      if (!slots)
+        slots = std::make_unique<comm::SharedSegment>(name.process, name.descriptor, max_events * sizeof(Slot));
+    } catch (const std::exception&) {
+      return nullptr;
+    }
+    auto* const slot = reinterpret_cast<Slot*>(slots->data() + name.number * sizeof(Slot));
+    return std::make_unique<Event>(*this, *slot, static_cast<int>(name.number), handle);
+  }
+
+  static Head& head_of(std::byte* data) { return *reinterpret_cast<Head*>(data - page); }
+  static Handle pack(const Name& name) {
+    Handle handle{};
+    std::memcpy(handle.data(), &name, sizeof name);
+    return handle;
+  }
+  static Name unpack(const Handle& handle) {
+    Name name;
+    std::memcpy(&name, handle.data(), sizeof name);
+    return name;
+  }
+
+  void delay_host() {
+    std::this_thread::sleep_for(std::chrono::microseconds(
+        std::uniform_int_distribution<std::int64_t>(0, options_.longest_delay.count())(host_random_)));
+  }
+
+  void push(Operation operation) {
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(std::move(operation));
+    }
+    changed_.notify_all();
+  }
+
+  void work() {
+    while (true) {
+      Operation next{};
+      {
+        std::unique_lock lock(mutex_);
+        busy_ = false;
+        changed_.notify_all();
+        changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+        if (stop_) return;
+        next = std::move(queue_.front());
+        queue_.pop_front();
+        busy_ = true;
+      }
+      if (!next.slot) {
+        std::this_thread::sleep_for(std::chrono::microseconds(
+            std::uniform_int_distribution<std::int64_t>(0, options_.longest_delay.count())(random_)));
+        next.kernels();
+        ++kernels_;
+      } else if (next.is_record) {
+        next.slot->reached = next.number;
+      } else {
+        while (next.slot->reached < next.number && !stop_) std::this_thread::sleep_for(std::chrono::microseconds(5));
+      }
+    }
+  }
+
+  Options options_;
+  std::mt19937_64 random_, host_random_{options_.seed + 1};
+  std::map<std::byte*, std::pair<std::unique_ptr<comm::SharedSegment>, std::size_t>> owned_;
+  std::mutex opened_mutex_;
+  std::map<std::byte*, std::unique_ptr<comm::SharedSegment>> opened_memory_;
+  std::unique_ptr<comm::SharedSegment> slots_;
+  std::map<int, std::unique_ptr<comm::SharedSegment>> opened_slots_;  // by process
+  int events_ = 0, freed_while_open_ = 0;
+  std::uint64_t allocations_ = 0;
+  std::size_t bytes_ = 0;
+  std::atomic<int> kernels_{0};
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Operation> queue_;
+  bool busy_ = false;
+  std::atomic<bool> stop_{false};
+  std::thread worker_;
+};
 
 }  // namespace aloni::test
