@@ -125,8 +125,9 @@ PieceGraph graph_within(const StepGraph& graph, const std::vector<StepAction>& a
 }
 
 SegmentCounts count_segments(const SegmentedPlan& plan, const std::vector<StepAction>& actions) {
-  SegmentCounts counts{.segments = static_cast<int>(plan.segments.size()),
-                       .kernels = static_cast<int>(std::ranges::count(actions, StepActionKind::run, &StepAction::kind))};
+  SegmentCounts counts{
+      .segments = static_cast<int>(plan.segments.size()),
+      .kernels = static_cast<int>(std::ranges::count(actions, StepActionKind::run, &StepAction::kind))};
   for (const StepSegment& s : plan.segments) {
     if (s.recorded()) {
       ++counts.recorded_segments;

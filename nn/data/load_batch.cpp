@@ -81,7 +81,8 @@ BatchPart part_of_batch(const Network<T, Exec>& network, const NetworkDescriptio
 template <class T, class Exec>
 struct BatchLoader<T, Exec>::Implementation {
   static constexpr bool on_host = Kokkos::SpaceAccessibility<Exec, Kokkos::HostSpace>::accessible;
-  using Pinned = Kokkos::View<std::byte*, std::conditional_t<on_host, Kokkos::HostSpace, Kokkos::SharedHostPinnedSpace>>;
+  using Pinned =
+      Kokkos::View<std::byte*, std::conditional_t<on_host, Kokkos::HostSpace, Kokkos::SharedHostPinnedSpace>>;
   using Memory = Kokkos::View<std::byte*, typename Exec::memory_space>;
 
   Queue<Exec> kernels, copies;
@@ -122,9 +123,10 @@ struct BatchLoader<T, Exec>::Implementation {
           },
           [&](int b, const Queue<Exec>& queue) {
             std::size_t p = 0;
-            (unpack(queue.space(),
-                    reinterpret_cast<const std::decay_t<decltype(parts.values[0])>*>(memory[at(b)].data() + places[p++]),
-                    parts.to),
+            (unpack(
+                 queue.space(),
+                 reinterpret_cast<const std::decay_t<decltype(parts.values[0])>*>(memory[at(b)].data() + places[p++]),
+                 parts.to),
              ...);
           });
     }

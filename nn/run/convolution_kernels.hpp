@@ -28,8 +28,8 @@ struct PartWeights {
 };
 
 /// Local kernels by problem, implementation, pass, filters and stream; equal ones are shared. Parts with equal extents
-/// have separate kernels, because a kernel may cache its filters. Kernels of one stream with the same filters share that
-/// cache. Kernels of two streams may run at the same time, so they share no memory.
+/// have separate kernels, because a kernel may cache its filters. Kernels with the same filters share that cache, if
+/// they are of one stream. Those of two streams may run at the same time, so they share no memory.
 template <class T, class Exec>
 class ConvolutionKernels {
  public:
@@ -52,8 +52,8 @@ class ConvolutionKernels {
                                           .dense_input = views::is_dense(input),
                                           .dense_output = views::is_dense(output)};
     for (const Cached& known : all_)
-      if (known.filters == filters && known.stream == stream && known.backend == call.backend && known.kernel->passes() == wanted &&
-          known.kernel->problem() == call.problem)
+      if (known.filters == filters && known.stream == stream && known.backend == call.backend &&
+          known.kernel->passes() == wanted && known.kernel->problem() == call.problem)
         return known.kernel;
     std::shared_ptr<local::FilterOrders>& orders = orders_[{filters, stream}];
     if (!orders) orders = local::make_filter_orders(scratches_.at(static_cast<std::size_t>(stream)));

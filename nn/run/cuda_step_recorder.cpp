@@ -34,8 +34,8 @@ class CudaGraphs {
   using Recorded = std::pair<std::optional<Graph>, std::string>;
   using Addresses = std::array<const void*, of_a_queue * most_streams>;
 
-  /// Kokkos gives each instance memory for reductions and teams, whose addresses are arguments of kernels. It grows, and
-  /// then moves, when a kernel needs more.
+  /// Kokkos gives each instance memory for reductions and teams. Its addresses are arguments of kernels. It grows, and
+  /// then moves, for a kernel that needs more.
   static Addresses addresses(std::span<const Queue<Kokkos::Cuda>> queues) {
     Addresses all{};
     auto to = all.begin();
@@ -64,8 +64,8 @@ class CudaGraphs {
     if (const auto reason = failure("cudaStreamEndCapture", code)) return {std::nullopt, *reason};
     if (const auto reason = reason_against(graph.get())) return {std::nullopt, *reason};
     cudaGraphExec_t executable = nullptr;
-    const auto reason = failure("cudaGraphInstantiateWithFlags",
-                                cudaGraphInstantiateWithFlags(&executable, graph.get(), 0));
+    const auto reason =
+        failure("cudaGraphInstantiateWithFlags", cudaGraphInstantiateWithFlags(&executable, graph.get(), 0));
     if (reason) return {std::nullopt, *reason};
     return {Graph(executable), ""};
   }
@@ -94,7 +94,8 @@ class CudaGraphs {
     for (cudaGraphNode_t const node : nodes) {
       cudaGraphNodeType type{};
       if (const auto reason = failure("cudaGraphNodeGetType", cudaGraphNodeGetType(node, &type))) return reason;
-      if (type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemset || type == cudaGraphNodeTypeEmpty) continue;
+      if (type == cudaGraphNodeTypeKernel || type == cudaGraphNodeTypeMemset || type == cudaGraphNodeTypeEmpty)
+        continue;
       if (type != cudaGraphNodeTypeMemcpy)
         return "it has work that is neither a kernel nor a copy: node type " + std::to_string(static_cast<int>(type));
       cudaMemcpy3DParms copy{};

@@ -204,7 +204,8 @@ class BoundStep {
     MachineDescription machine = comm::describe_machine(comm, detail::costs_of({}, on_host));
     machine.bucket_bytes = 2048;             // several sums beside the backward pass
     machine.direct_bytes = unlimited_bytes;  // values are read at the start of a transfer
-    plan_ = plan_step(net, layers_, comm.rank(), StepKind::training, machine, {.largest_overhead = 1.0, .streams = streams});
+    plan_ = plan_step(net, layers_, comm.rank(), StepKind::training, machine,
+                      {.largest_overhead = 1.0, .streams = streams});
     detail::use_parameters(parameters_, memory_);
     const std::vector<const StepPlan*> plans{&plan_};
     memory_.allocate(plans, lay_out_memory(plans, machine), true);

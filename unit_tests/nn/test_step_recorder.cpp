@@ -1,13 +1,13 @@
-// A step that repeats recordings of its kernels, on a device made of lists: a kernel that is submitted runs at once, or is
-// recorded with the arguments that it has then.
+// A step that repeats recordings of its kernels, on a device made of lists. A kernel that is submitted runs at once, or
+// it is recorded with the arguments that it has then.
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/step.hpp>
 #include <aloni/nn/step_recorder.hpp>
 
 #include "support/transport.hpp"
 
-#include <Kokkos_Core.hpp>
 #include <gtest/gtest.h>
+#include <Kokkos_Core.hpp>
 
 #include <array>
 #include <cstddef>
@@ -30,7 +30,7 @@ struct ListDevice {
   bool recording = false;
   std::vector<Kernel> recorded = {};
   int submitted = 0, launched = 0, destroyed = 0;
-  int memory = 0;                              ///< stands for an address
+  int memory = 0;  ///< stands for an address
   std::optional<std::string> refuses_to_begin = {}, breaks = {};
 
   void submit(Kernel kernel) {
@@ -83,8 +83,7 @@ class SmallStep {
   SmallStep(ListDevice& device, bool records, std::optional<std::string> says = "the rate") : device_(device) {
     add("a", "", [this] { submit([this] { ++values[0]; }); });
     add("b", "", [this] { submit([this] { values[1] += values[0]; }); });
-    add("c", std::move(says),
-        [this] { submit([this, by_value = rate] { values[2] -= by_value * values[1]; }); });
+    add("c", std::move(says), [this] { submit([this, by_value = rate] { values[2] -= by_value * values[1]; }); });
     add("d", "", [this] { submit([this] { values[3] += values[2]; }); });
     add("e", "", [this] {
       if (throws) throw std::runtime_error("no memory for e");

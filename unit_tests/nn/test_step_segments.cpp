@@ -84,8 +84,8 @@ RandomStep random_step(std::uint64_t seed) {
   return step;
 }
 
-/// The memory, and what each node has read. Other ranks may read until a communication finishes: `last_read` is what they
-/// read then, without the cells that it writes.
+/// The memory, and what each node has read. Other ranks may read until a communication finishes: `last_read` is what
+/// they read then, without the cells that it writes.
 struct Result {
   HashedMemory memory;
   std::map<int, std::uint64_t> read = {}, last_read = {};
@@ -129,7 +129,8 @@ Result run_late(const RandomStep& step, StreamChoice choose, const StreamChoice&
 
 StepGraph small_graph() {
   using namespace test_step_graph;
-  return {{fixed(kernel("weights", {writes(3, rows(0, 1))})), transfer("halo", {reads(0, rows(0, 8)), writes(0, rows(8, 9))}),
+  return {{fixed(kernel("weights", {writes(3, rows(0, 1))})),
+           transfer("halo", {reads(0, rows(0, 8)), writes(0, rows(8, 9))}),
            fixed(kernel("interior", {reads(0, rows(0, 8)), reads(3, rows(0, 1)), writes(1, rows(0, 7))})),
            fixed(kernel("bias", {writes(1, rows(0, 7))})),
            fixed(kernel("border", {reads(0, rows(6, 9)), writes(1, rows(7, 8))})),
@@ -143,16 +144,15 @@ TEST(StepSegments, EndWhereTheHostIsNeeded) {
   graph.nodes[4].border = true;
   const auto actions = schedule(graph);
   ASSERT_EQ(test_step_graph::lines(graph, actions),
-            (test_step_graph::Lines{"start halo", "run weights", "run interior", "run bias", "finish halo", "run border",
-                                    "run sum", "run update", "run other"}));
+            (test_step_graph::Lines{"start halo", "run weights", "run interior", "run bias", "finish halo",
+                                    "run border", "run sum", "run update", "run other"}));
   const SegmentedPlan plan = cut_into_segments(graph, actions, streams_of(graph, actions, 3));
   ASSERT_EQ(plan.segments.size(), 6u);
   std::vector<std::string> reasons;
   for (const StepSegment& s : plan.segments) reasons.push_back(s.reason);
   const std::string host = "the host sends and receives messages, or waits for other ranks";
-  EXPECT_EQ(reasons,
-            (std::vector<std::string>{host, "", host, "", "arguments change between steps: the rate",
-                                      "a node does not say whether its kernels are the same in each step"}));
+  EXPECT_EQ(reasons, (std::vector<std::string>{host, "", host, "", "arguments change between steps: the rate",
+                                               "a node does not say whether its kernels are the same in each step"}));
   EXPECT_EQ(plan.pieces, (Pieces{{0, 0}, {1, -1}, {2, 4}, {3, -1}, {4, 7}, {5, 8}}));
   // The second segment starts on the compute stream, forks to the border, and joins it before the sum.
   EXPECT_EQ(plan.segments[3].streams, (std::vector<int>{compute_stream, border_stream}));
@@ -160,10 +160,11 @@ TEST(StepSegments, EndWhereTheHostIsNeeded) {
   EXPECT_EQ(plan.segments[3].inner.events, (Events{{begin_of_step, 0}, {0, 1}}));
   EXPECT_EQ(plan.outer.stream_of, (std::vector<int>{1, 0, 1, 0, 0, 0}));
   EXPECT_EQ(plan.outer.events, (Events{{begin_of_step, 0}, {2, 3}}));
-  EXPECT_EQ(explain(count_segments(plan, actions)),
-            "2 of 6 segments are recorded, with 5 of 7 kernels. Not recorded: 2: " + host +
-                "; 1: arguments change between steps: the rate; 1: a node does not say whether its kernels are the same "
-                "in each step.");
+  EXPECT_EQ(
+      explain(count_segments(plan, actions)),
+      "2 of 6 segments are recorded, with 5 of 7 kernels. Not recorded: 2: " + host +
+          "; 1: arguments change between steps: the rate; 1: a node does not say whether its kernels are the same "
+          "in each step.");
 }
 
 TEST(StepSegments, OfFewKernelsAreNotRecorded) {
