@@ -1,6 +1,6 @@
 #pragma once
-// QueueBeside for CUDA: a stream with a priority. Include queue_beside.hpp instead, which includes this file in builds
-// with CUDA.
+// QueueBeside for CUDA: a stream with a priority. Include queue_beside.hpp instead; builds with CUDA include this file
+// there.
 #include <aloni/core/queue.hpp>
 #include <aloni/core/queue_beside.hpp>
 

@@ -103,8 +103,8 @@ struct NetworkOptions {
   /// order on the queue of the caller, and more streams only plan more scratch memory.
   std::optional<int> streams = {};
   /// The kernels between communication are recorded once, as graphs of the device, and repeated by one call of the host
-  /// (nn/step_segments.hpp). Kernels then reorder their filters in each step. Only in builds with a device; other
-  /// builds throw Unsupported.
+  /// (nn/step_segments.hpp). Kernels then reorder their filters in each step. Builds without a device throw
+  /// Unsupported.
   bool record = false;
 };
 

@@ -36,8 +36,8 @@ class StepRecorder {
   StepRecorder& operator=(const StepRecorder&) = delete;
   virtual ~StepRecorder() = default;
 
-  /// Submits segment `number`: its kernels by `act`, or a recording of an earlier call. Work of the origin's queue up
-  /// to here precedes the segment, later work follows it. Asynchronous. `queues`: by stream of the step.
+  /// Submits segment `number`: its kernels by `act`, or a recording of an earlier call. Earlier work of the origin's
+  /// queue precedes the segment, later work follows it. Asynchronous. `queues`: by stream of the step.
   /// Throws what `act` throws.
   virtual void run(std::size_t number, const StepSegment& segment, std::span<const Queue<Exec>> queues,
                    const Act& act) = 0;

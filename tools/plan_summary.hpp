@@ -79,11 +79,11 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 
 /// {"layers": [{"name", "operation", "grid", "flops", "halo_bytes", "messages"}], "parameters",
 /// "memory_bytes_per_rank", "separate_bytes_per_rank", "bytes_sent", "messages", "recomputed", "extra_flops",
-/// "run": {version, members of PlanRequest}}. On a device also "graphs": {"segments", "recorded_segments", "kernels",
-/// "recorded_kernels", "not_recorded": [{"reason", "segments"}]} of rank 0. "separate_bytes_per_rank": if buffers did
-/// not share memory. "bytes_sent" and "messages" are those of one training step. "recomputed": names of the first and
-/// the last layer of each block.
+/// "run": {version, members of PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent"
+/// and "messages" are those of one training step. "recomputed": names of the first and the last layer of each block.
 /// "extra_flops": of repeated nodes. All numbers are the largest over ranks.
+/// On a device there are also "graphs": {"segments", "recorded_segments", "kernels", "recorded_kernels",
+/// "not_recorded": [{"reason", "segments"}]}, of rank 0.
 ///
 /// With a prediction a layer also has "split" (equal to "grid"), "seconds", "compute_seconds", "halo_seconds",
 /// "redistribution_seconds", "collective_seconds", "exposed_seconds", "reason", "runner_up" and "runner_up_seconds".

@@ -143,7 +143,7 @@ BatchLoader<T, Exec>::BatchLoader(const Queue<Exec>& kernels)
 
 template <class T, class Exec>
 BatchLoader<T, Exec>::~BatchLoader() {
-  if (!implementation_) return;
+  if (!implementation_ || Implementation::on_host) return;
   try {
     for (const auto* queue : {&implementation_->copies, &implementation_->kernels})
       queue->fence("aloni::nn::BatchLoader: the memory of mini-batches is released");

@@ -28,8 +28,8 @@ struct PartWeights {
 };
 
 /// Local kernels by problem, implementation, pass, filters and stream; equal ones are shared. Parts with equal extents
-/// have separate kernels, because a kernel may cache its filters. Kernels of one stream with the same filters share
-/// that cache. Kernels of two streams may run at the same time, so they share no memory.
+/// have separate kernels, because a kernel may cache its filters. Kernels with the same filters share that cache, if
+/// they are of one stream. Those of two streams may run at the same time, so they share no memory.
 template <class T, class Exec>
 class ConvolutionKernels {
  public:

@@ -34,8 +34,8 @@ class CudaGraphs {
   using Recorded = std::pair<std::optional<Graph>, std::string>;
   using Addresses = std::array<const void*, of_a_queue * most_streams>;
 
-  /// Kokkos gives each instance memory for reductions and teams, whose addresses are arguments of kernels. It grows,
-  /// and then moves, when a kernel needs more.
+  /// Kokkos gives each instance memory for reductions and teams. Its addresses are arguments of kernels. It grows, and
+  /// then moves, for a kernel that needs more.
   static Addresses addresses(std::span<const Queue<Kokkos::Cuda>> queues) {
     Addresses all{};
     auto to = all.begin();

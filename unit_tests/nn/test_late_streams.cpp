@@ -218,7 +218,7 @@ class BoundStep {
     if (records) {
       auto recorder = std::make_unique<FreezingRecorder>(now_, [this](const HostValues& v) { set(v); });
       recorder_ = recorder.get();
-      step_.set_recorder(std::move(recorder));
+      step_.set_recorder(std::move(recorder), {.least_kernels = 1});  // all that may be recorded
     }
     step_.prepare({.kernels_ahead = 1}, streams);
     for (const StepAction& action : step_.actions()) sums_.push_back(values_of_sum(action.node));

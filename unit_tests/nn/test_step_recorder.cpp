@@ -1,5 +1,5 @@
-// A step that repeats recordings of its kernels, on a device made of lists: a kernel that is submitted runs at once, or
-// is recorded with the arguments that it has then.
+// A step that repeats recordings of its kernels, on a device made of lists. A kernel that is submitted runs at once, or
+// it is recorded with the arguments that it has then.
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/nn/step.hpp>
 #include <aloni/nn/step_recorder.hpp>
