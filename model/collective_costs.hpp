@@ -46,9 +46,9 @@ double collective_seconds(const CollectiveCall& call, const Machine& machine, in
 /// The same by the links alone.
 double unfitted_collective_seconds(const CollectiveCall& call, const Machine& machine, int ranks);
 
-/// The closed form by the links alone, on ranks of one node, or with one rank on each node. Thakur, Rabenseifner and
+/// The closed form by the links alone, on ranks of one node. Thakur, Rabenseifner and
 /// Gropp 2005, section 4, for all-gather, all-to-all, reduce-scatter and all-reduce, with α = latency
-/// + 2 seconds_per_message, β and γ; and the copies of Bruck's algorithms.
+/// + 2 seconds_per_message, β and γ; and the copies of Bruck's algorithms. Of one segment and one part.
 /// @pre 1 ≤ ranks. Throws Unsupported for the methods direct and hierarchical, which have none there.
 double closed_form_seconds(const CollectiveCall& call, const Machine& machine, int ranks);
 

@@ -47,10 +47,10 @@ TEST(CollectiveCosts, OnAUniformMachineTheWalkEqualsTheClosedForm) {
     if (variant.method == M::direct || variant.method == M::hierarchical) continue;
     for (const int ranks : {2, 3, 4, 5, 6, 7, 8, 9, 16}) {
       const bool is_bruck = variant.method == M::bruck, is_power = std::has_single_bit(static_cast<unsigned>(ranks));
-      // Some messages then do not wait for all earlier ones, so that latencies overlap.
-      const bool overlaps =
-          (is_bruck && variant.operation == OperationKind::all_to_all) ||
-          (!is_power && (is_bruck || variant.method == M::recursive_doubling || variant.method == M::rabenseifner));
+      // Other numbers of ranks: those that wait for no rank before go ahead, and keep a core of the others busy.
+      const bool folds = !is_power && (variant.method == M::recursive_doubling || variant.method == M::rabenseifner);
+      // Some messages do not wait for all earlier ones, so that latencies overlap.
+      const bool overlaps = is_bruck && (variant.operation == OperationKind::all_to_all || !is_power);
       const CollectiveCall call = call_of(variant.operation, variant.method, 4 * 5040);
       for (const double start_latency : {0.0, latency}) {
         Machine machine = uniform_machine(start_latency);
@@ -63,7 +63,10 @@ TEST(CollectiveCosts, OnAUniformMachineTheWalkEqualsTheClosedForm) {
         }
         const double walk = unfitted_collective_seconds(call, machine, ranks);
         const double closed = closed_form_seconds(call, machine, ranks);
-        if (start_latency > 0 && overlaps) {
+        if (folds) {
+          EXPECT_GT(walk, 0.9 * closed);
+          EXPECT_LT(walk, 1.6 * closed);
+        } else if (overlaps && start_latency > 0) {
           EXPECT_LE(walk, closed * (1 + 1e-12));
           EXPECT_GT(walk, 0.6 * closed);
         } else {
@@ -73,7 +76,7 @@ TEST(CollectiveCosts, OnAUniformMachineTheWalkEqualsTheClosedForm) {
       }
     }
   }
-  EXPECT_GT(compared, 100);
+  EXPECT_GE(compared, 90);
 }
 
 TEST(CollectiveCosts, ClosedFormsAreThoseOfThePaper) {
