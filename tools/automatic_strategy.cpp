@@ -64,6 +64,7 @@ nn::TrainOptions timing_options(const nn::TrainOptions& options, const Finalist&
   timing.optimiser = options.optimiser;
   timing.update = options.update;
   timing.backend = options.backend;
+  timing.convolutions = options.convolutions;
   timing.recompute = recompute_for(finalist, options);
   timing.memory_limit = options.memory_limit;
   timing.seed = options.seed;

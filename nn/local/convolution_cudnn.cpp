@@ -106,8 +106,15 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
 
   static Index pixels(const std::array<Index, 3>& extents) { return extents[0] * extents[1] * extents[2]; }
 
+  /// The plan of the asked engine, fused or not; otherwise of the one that cuDNN expects to be fastest.
   Chosen choose(const CudnnGraph& graph, Index most_bytes) const {
-    const CudnnPlanOptions options{.most = 1, .most_workspace_bytes = most_bytes};
+    CudnnPlanOptions options{.most = 1, .most_workspace_bytes = most_bytes, .engine = this->passes().engine};
+    Chosen chosen = choose(graph, options);
+    if (chosen.plan || options.engine < 0) return chosen;
+    options.engine = -1;
+    return choose(graph, options);
+  }
+  Chosen choose(const CudnnGraph& graph, const CudnnPlanOptions& options) const {
     Chosen chosen{.graph = graph};
     std::vector<CudnnPlan> plans = cudnn_plans(graph, handle_->device(), options);
     chosen.fused = !plans.empty();

@@ -41,12 +41,12 @@ std::string implementations(const Work& work) {
   const std::vector<ConvolutionCall>* calls = nullptr;
   if (const auto* region = std::get_if<ConvolutionWork>(&work)) calls = &region->calls;
   if (const auto* gradient = std::get_if<FilterGradientWork>(&work)) calls = &gradient->calls;
-  std::set<std::string_view> names;
+  std::set<std::string> names;
   if (calls)
     for (const ConvolutionCall& call : *calls)
-      if (call.computes) names.insert(local::name(call.backend));
+      if (call.computes) names.insert(to_string(local::ConvolutionImplementation{call.backend, call.engine}));
   std::string text;
-  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
 }
 

@@ -7,6 +7,7 @@
 #include <aloni/halo/stencil.hpp>
 #include <aloni/halo/transfer_plan.hpp>
 #include <aloni/nn/layer.hpp>
+#include <aloni/nn/local/convolution_choice.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/local/pooling_problem.hpp>
@@ -36,7 +37,9 @@ struct ConvolutionCall {
   local::ConvolutionProblem problem = {};
   /// The implementation; never `automatic`.
   local::ConvolutionBackend backend = local::ConvolutionBackend::reference;
-  views::Box source = {}, target = {};  ///< with the channels and filters of the part
+  std::int64_t engine = -1;                                    ///< of cuDNN; -1: cuDNN chooses
+  local::ChoiceSource chosen_by = local::ChoiceSource::given;  ///< the reason for the implementation
+  views::Box source = {}, target = {};                         ///< with the channels and filters of the part
 };
 
 /// One region of the result of a convolution: y from x, or dL/dx from dL/dy.
@@ -304,8 +307,8 @@ using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, Bias
 /// "convolution", "filter_gradient", … For people and files.
 const char* kind(const Work& work);
 
-/// Implementations of a convolution or of the gradient of its filters, each once: "onednn", "direct, onednn". Empty for
-/// other work, and where no kernel runs.
+/// Implementations of a convolution or of the gradient of its filters, each once: "onednn", "cudnn engine 3",
+/// "direct, onednn". Empty for other work, and where no kernel runs.
 std::string implementations(const Work& work);
 
 }  // namespace aloni::nn

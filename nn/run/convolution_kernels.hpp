@@ -48,7 +48,8 @@ class ConvolutionKernels {
                                           .backward_filter = pass == local::ConvolutionPass::backward_filter,
                                           .relu = relu,
                                           .dense_input = views::is_dense(input),
-                                          .dense_output = views::is_dense(output)};
+                                          .dense_output = views::is_dense(output),
+                                          .engine = call.engine};
     for (const Cached& known : all_)
       if (known.filters == filters && known.backend == call.backend && known.kernel->passes() == wanted &&
           known.kernel->problem() == call.problem)
