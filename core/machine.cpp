@@ -40,6 +40,8 @@ std::vector<MachineField> fields_of(const MachineDescription& m) {
       {"kokkos_kernels", "convolutions by Kokkos Kernels", m.kokkos_kernels, ""},
       {"cudnn", "convolutions by cuDNN", m.cudnn, ""},
       {"filter_gradient_bytes", "gradient of filters in a thread's cache, at most", m.filter_gradient_bytes, "bytes"},
+      {"compute_capability", "compute capability of the device", Index{m.compute_capability}, ""},
+      {"convolutions", "convolutions with measured implementations", static_cast<Index>(m.convolutions.size()), ""},
       {"library_bytes", "code and tables that the first step touches", m.library_bytes, "bytes"},
       {"kernel_bytes", "code of a convolution kernel", m.kernel_bytes, "bytes"},
       {"node_bytes", "node of a plan", m.node_bytes, "bytes"},

@@ -5,6 +5,7 @@
 // (core/comm/running_machine.hpp).
 #include <aloni/core/comm/tuning.hpp>
 #include <aloni/core/index.hpp>
+#include <aloni/core/measured_implementations.hpp>
 
 #include <limits>
 #include <optional>
@@ -54,7 +55,7 @@ struct MachineDescription {
   double chunk_bytes = 1 << 20;
   int most_chunks = 64;
   /// Size of a slab of the interior, in multiplications. It takes about a millisecond; messages make progress between
-  /// slabs.
+  /// slabs. model/step_limits.hpp derives it from a measured machine.
   double multiplications_per_slab = 100e6;
   int most_slabs = 16;
 
@@ -67,6 +68,10 @@ struct MachineDescription {
   /// Largest gradient of filters whose sums one thread keeps in its second-level cache beside the activations, in
   /// bytes. With smaller ones the direct kernels are faster than oneDNN.
   Index filter_gradient_bytes = 256 * 1024;
+  /// Of devices by NVIDIA: 80 for 8.0. Times measured on another one do not count. 0: a host, or not known.
+  int compute_capability = 0;
+  /// Measured times of convolutions. They decide before the rules on shapes; without them the rules do.
+  MeasuredImplementations convolutions = {};
 
   // --- memory of a process, besides buffers: measured with oneDNN 2.6 on x86-64 ---
   /// Bytes of the pages that a process first touches in the set-up of a network and in its first step. They hold code

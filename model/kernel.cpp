@@ -137,7 +137,7 @@ void append_calls(std::string& text, const StepPlan& plan, const Work& work, Buf
   for (const nn::ConvolutionCall& call : work.calls) {
     text += call.computes ? " call " : " zero";
     if (call.computes) {
-      text += nn::local::name(call.backend);
+      text += to_string(nn::local::ConvolutionImplementation{call.backend, call.engine});
       text += call.tf32 ? " tf32 " : " ";
       text += to_string(call.problem);
     }

@@ -4,6 +4,7 @@
 #include <aloni/model/communication.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 namespace aloni::model {
@@ -45,6 +46,7 @@ MachineDescription description_of(const Machine& machine, int ranks, const std::
     }
   }
   description.tuning = all_reduces_of(machine, description, ranks);
+  if (const ConvolutionTable* table = convolutions_for(machine, ranks)) description.convolutions = table->measured;
   return description;
 }
 
@@ -61,6 +63,27 @@ const KernelTable* table_for(const Machine& machine, int ranks_per_node, int thr
     return table.ranks_per_node == ranks_per_node && table.threads_per_rank == threads_per_rank;
   });
   return found == machine.kernels.end() ? nullptr : &*found;
+}
+
+KernelTable& own_kernels(Machine& machine) {
+  for (KernelTable& table : machine.kernels)
+    if (table.ranks_per_node == machine.ranks_per_node && table.threads_per_rank == machine.threads_per_rank)
+      return table;
+  machine.kernels.push_back({machine.ranks_per_node, machine.threads_per_rank, {}});
+  return machine.kernels.back();
+}
+
+const ConvolutionTable* convolutions_for(const Machine& machine, int ranks) {
+  const int per_node = std::min(ranks, machine.ranks_per_node);
+  const ConvolutionTable* nearest = nullptr;
+  for (const ConvolutionTable& table : machine.convolutions) {
+    if (table.threads_per_rank != machine.threads_per_rank ||
+        table.compute_capability != machine.planning.compute_capability)
+      continue;
+    const auto distance = [&](const ConvolutionTable& t) { return std::abs(t.ranks_per_node - per_node); };
+    if (!nearest || distance(table) < distance(*nearest)) nearest = &table;
+  }
+  return nearest;
 }
 
 Machine generic_machine() {

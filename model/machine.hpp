@@ -82,6 +82,17 @@ struct KernelTable {
   friend bool operator==(const KernelTable&, const KernelTable&) = default;
 };
 
+/// Implementations of convolutions measured in one layout of processes, as above, on one kind of device. Planners
+/// choose by them (nn/local/convolution_choice.hpp).
+struct ConvolutionTable {
+  int ranks_per_node = 1, threads_per_rank = 1;
+  int compute_capability = 0;  ///< MachineDescription::compute_capability
+  /// By nn::local::numbers_of(ConvolutionCase), with the limit of the workspace.
+  MeasuredImplementations measured = {};
+
+  friend bool operator==(const ConvolutionTable&, const ConvolutionTable&) = default;
+};
+
 /// Source of the figures of a part of the machine: "measured on 2026-11-25 with 2 ranks", or a publication with its
 /// title and page.
 struct Provenance {
@@ -109,6 +120,7 @@ struct Machine {
   std::vector<comm::Tuning> all_reduces = {};   ///< measured, each for one number of ranks and nodes
   std::vector<CollectiveFit> collectives = {};  ///< constants of collectives (collective_costs.hpp)
   std::vector<KernelTable> kernels = {};
+  std::vector<ConvolutionTable> convolutions = {};
   std::vector<LearnedKernel> learned = {};
 
   const LinkCosts& link(LinkKind kind) const { return links[static_cast<std::size_t>(kind)]; }
@@ -116,7 +128,7 @@ struct Machine {
   friend bool operator==(const Machine&, const Machine&) = default;
 };
 
-/// The part of the machine that `ranks` ranks use, as planners see it.
+/// The part of the machine that `ranks` ranks use, as planners see it: with its tuning and its measured convolutions.
 /// `rank_of`: the place of each rank, as the number of a rank of the machine; each number once (rank_placement.hpp).
 /// Empty: each rank has its own place.
 /// Throws InvalidArgument if ranks < 1, if the machine has fewer or Machine::planning names the nodes of another number
@@ -128,6 +140,14 @@ LinkKind link_between(const MachineDescription& description, int a, int b);
 
 /// The table for this layout of processes; null if there is none.
 const KernelTable* table_for(const Machine& machine, int ranks_per_node, int threads_per_rank);
+
+/// The table for the layout of processes of the machine itself; a new one if there is none.
+KernelTable& own_kernels(Machine& machine);
+
+/// The measured convolutions for `ranks` ranks; null if there are none. They have the threads per rank and the device
+/// of the machine. Of several tables it is the one whose number of ranks per node is nearest, since neighbours slow
+/// all implementations down alike.
+const ConvolutionTable* convolutions_for(const Machine& machine, int ranks);
 
 /// A machine with round figures for one core or device of no particular kind. For tests, and where nothing is measured.
 Machine generic_machine();

@@ -215,6 +215,7 @@ class MachineReader {
     throw InvalidArgument(parse_operation, printable(source_) + (place.empty() ? "" : ": " + printable(place)), found,
                           expectation);
   }
+  std::string path(const std::string& name) const { return place_.empty() ? name : place_ + "." + name; }
   const Json& get(const std::string& name, const std::string& expectation) {
     known_.push_back(name);
     const auto found = object_.find(name);
@@ -223,7 +224,6 @@ class MachineReader {
   }
 
  private:
-  std::string path(const std::string& name) const { return place_.empty() ? name : place_ + "." + name; }
   std::string place_of_element(const std::string& name, std::size_t i) const {
     return path(name) + "[" + std::to_string(i) + "]";
   }
@@ -290,6 +290,17 @@ Json parse_json(std::string_view text, const std::string& source) {
                           "each name once in an object");
   }
   return json;
+}
+
+/// Adds the fields that later versions of the format have. Fields of an object keep no order.
+void bring_up_to_date(Json& json) {
+  if (!json.is_object() || !json.contains(version_name)) return;
+  if (json[version_name] != first_machine_file_version) return;
+  json[version_name] = machine_file_version;
+  // A field that is there already is one of a later version, and stays: it is read as such.
+  for (const char* const list : {"collectives", "convolutions"}) json.emplace(list, Json::array());
+  if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
+    planning->emplace("compute_capability", 0);
 }
 
 // --- rules between fields ---
@@ -383,6 +394,9 @@ void check_rules(const Machine& machine) {
     check_collective(machine.collectives[i], "collectives[" + std::to_string(i) + "]");
   check_different("kernels", machine.kernels, "layout of processes",
                   [](const KernelTable& t) { return std::pair(t.ranks_per_node, t.threads_per_rank); });
+  check_different(
+      "convolutions", machine.convolutions, "layout of processes and kind of device",
+      [](const ConvolutionTable& t) { return std::tuple(t.ranks_per_node, t.threads_per_rank, t.compute_capability); });
   check_different("learned", machine.learned, "kind, type and layout of processes", [](const LearnedKernel& m) {
     return std::tuple(m.kind, m.type, m.ranks_per_node, m.threads_per_rank);
   });
@@ -403,17 +417,19 @@ std::string to_json_text(const Machine& machine) {
   text += '\n';
   if (parse_machine(text, "the machine " + machine.name) == machine) return text;
   throw InvalidArgument("aloni::model::to_json_text", "machine", printable(machine.name),
-                        "texts in UTF-8, types of elements of kernels, and no planning.nodes and planning.tuning, "
-                        "which description_of() makes");
+                        "texts in UTF-8, types of elements of kernels, and no planning.nodes, planning.tuning and "
+                        "planning.convolutions, which description_of() makes");
 }
 
 Machine parse_machine(std::string_view text, const std::string& source) {
-  const Json json = parse_json(text, source);
+  Json json = parse_json(text, source);
+  bring_up_to_date(json);
   MachineReader reader(json, source, "");
   const Json& version = reader.get(version_name, std::to_string(machine_file_version) + ", the version of the format");
   if (version != machine_file_version) {
     reader.fail(version_name, short_text(version),
-                std::to_string(machine_file_version) + ", the version that this library reads");
+                std::to_string(machine_file_version) + ", the version of the format, or " +
+                    std::to_string(first_machine_file_version));
   }
   Machine machine;
   detail::visit_machine(machine, reader);

@@ -15,11 +15,12 @@
 
 namespace aloni::model {
 
-/// Of the format. Files of another version are refused.
-inline constexpr int machine_file_version = 3;
+/// Of the format. Files from the first version on are read; others are refused. Version 2 had no `collectives`, no
+/// `convolutions` and no `planning.compute_capability`.
+inline constexpr int machine_file_version = 3, first_machine_file_version = 2;
 
 /// Throws InvalidArgument for a machine that parse_machine() would refuse or that would differ: with NaN, a text that
-/// is not UTF-8, or `planning.nodes` or `planning.tuning`, which description_of() makes.
+/// is not UTF-8, or `planning.nodes`, `planning.tuning` or `planning.convolutions`, which description_of() makes.
 std::string to_json_text(const Machine& machine);
 
 /// `source`: the name of the text in errors, for example the path of its file.

@@ -29,6 +29,24 @@ bool exchanges_ghosts(const nn::NetworkPlan& layers) {
 
 }  // namespace
 
+double multiplications_per_slab(const Machine& machine) {
+  const Processor& p = machine.processor;
+  if (!(p.float32_flops > 0 && p.kernel_seconds > 0)) return machine.planning.multiplications_per_slab;
+  const double refill = p.node_cache_bandwidth > 0 ? p.core_cache_bytes / p.node_cache_bandwidth : 0;
+  const double overhead = std::max(machine.planning.interior_overhead_beside_messages, 1e-3);
+  const LinkCosts& link = machine.link(LinkKind::between_nodes);
+  // Larger fragments travel without the host's help.
+  const Index fragment = std::min(machine.planning.fragment_bytes, fragment_bytes_over_tcp);
+  const double seconds = std::max((p.kernel_seconds + refill) / overhead,
+                                  link.latency + static_cast<double>(fragment) * link.seconds_per_byte);
+  constexpr double flops = 1e9;
+  const double for_flops = roofline_seconds(
+      machine, {.kind = KernelKind::convolution_forward, .type = nn::ElementType::float32, .flops = flops}, 1,
+      machine.threads_per_rank);
+  constexpr double least = 1e6, most = 1e12;
+  return std::clamp(seconds * flops / for_flops / 2, least, most);
+}
+
 StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::NetworkPlan& layers,
                               const Machine& machine, const KernelTimes& kernels, const SimulationOptions& options) {
   Machine tried = machine;

@@ -36,4 +36,11 @@ StepLimits choose_step_limits(const nn::NetworkDescription& network, const nn::N
                               const Machine& machine, const KernelTimes& kernels,
                               const SimulationOptions& options = {});
 
+/// MachineDescription::multiplications_per_slab of a measured machine. Between slabs of an interior messages make
+/// progress; within one they wait. So a slab should take no longer than a fragment of a message on the link between
+/// nodes. But each slab also costs a call, and fills the cache of the core with filters and rows again, from the shared
+/// cache. A slab therefore takes at least so long that these costs are `interior_overhead_beside_messages` of it.
+/// The rate is that of convolutions by the roofline. The value of `machine.planning` if the processor is not measured.
+double multiplications_per_slab(const Machine& machine);
+
 }  // namespace aloni::model

@@ -27,7 +27,8 @@
 // Number of threads. With the backends reference, direct and onednn, activations of a forward pass have the same bits
 // for every number of threads. This holds up to the first Dense layer. BLAS (Dense, kokkos_kernels), the loss and the
 // backward pass sum in an order that depends on the number of threads. Equal runs with equal numbers of threads give
-// equal bits.
+// equal bits. NetworkOptions::convolutions chooses implementations, so it belongs to the equal arguments of equal runs;
+// tables measured with other numbers of threads may choose others (nn/local/convolution_choice.hpp).
 //
 // The data of a simulation. halo::Redistribution takes input_field() and output_field(). A network can also read a
 // tensor of the caller where it lies (nn/adopted_input.hpp):
@@ -43,6 +44,7 @@
 // network use the same queue. Nothing is allocated after construction.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/partial_all_reduce.hpp>
+#include <aloni/core/measured_implementations.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/core/stopwatch.hpp>
 #include <aloni/halo/field.hpp>
@@ -95,7 +97,11 @@ struct NetworkOptions {
   /// Replaces MachineDescription::chunk_bytes, of partial sums and gathered rows. At least 1.
   std::optional<Index> chunk_bytes = {};
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
-  std::uint64_t dropout_seed = 0;               ///< of the masks of dropout layers
+  /// Replaces MachineDescription::multiplications_per_slab. At least 1.
+  std::optional<double> multiplications_per_slab = {};
+  /// MachineDescription::convolutions: measured times by which `automatic` chooses implementations. Equal on all ranks.
+  MeasuredImplementations convolutions = {};
+  std::uint64_t dropout_seed = 0;  ///< of the masks of dropout layers
   /// Blocks of layers whose activations a step drops after the forward pass and computes again before the backward
   /// pass, with the same bits. The values of the parameters must not change between forward() and backward().
   Recomputation recompute = {};

@@ -4,6 +4,7 @@
 //   TrainReport report = train<double>(comm, lenet5(data.train.image, 10), Strategy::uniform(ProcessGrid::parse("h2")),
 //                                      data.train, data.test, {.batch = 64, .epochs = 3});
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/measured_implementations.hpp>
 #include <aloni/nn/averaging.hpp>
 #include <aloni/nn/data/augmentation.hpp>
 #include <aloni/nn/data/dataset.hpp>
@@ -94,6 +95,10 @@ struct TrainOptions {
   /// A machine file may know better ones (model/step_limits.hpp).
   std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
   std::optional<double> largest_overhead = {};
+  /// NetworkOptions::multiplications_per_slab and convolutions, likewise: measured times of convolutions choose their
+  /// implementations, in training and in tests.
+  std::optional<double> multiplications_per_slab = {};
+  MeasuredImplementations convolutions = {};
   /// Number of test samples in TrainReport::samples. There are at most as many as in a mini-batch.
   Index sample_results = 0;
 };

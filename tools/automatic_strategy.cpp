@@ -50,6 +50,7 @@ nn::TrainOptions timing_options(const nn::TrainOptions& options, const Finalist&
   timing.update = options.update;
   timing.backend = options.backend;
   timing.tf32 = options.tf32;
+  timing.convolutions = options.convolutions;
   timing.recompute = recompute_for(finalist, options);
   timing.memory_limit = options.memory_limit;
   timing.seed = options.seed;

@@ -144,6 +144,7 @@ Json to_json(const comm::Communicator& comm, const model::Machine& machine,
   json["machine"] = Json::parse(model::to_json_text(machine));
   json["machine"].erase("kernels");
   json["machine"].erase("learned");
+  json["machine"].erase("convolutions");
   json["kernels"] = Json::array();
   for (const LearnedSummary& l : learned)
     json["kernels"].push_back({{"kind", std::string(name(l.kind))},
@@ -192,6 +193,7 @@ CalibrateCommand::CalibrateCommand(CLI::App& app)
                    "Also measure the kernels of factorisations on tiles with so many rows, for simulate-factorisation")
       ->type_name("B,B,...")
       ->take_last();
+  convolutions_.add_options(*command_);
   command_->add_option("--json", json_, "Write measured and predicted times to this file")
       ->type_name("FILE")
       ->take_last();
@@ -217,6 +219,7 @@ void CalibrateCommand::check() const {
   if (command_->count("--tiles") > 0 && !parse_integers(tiles_, 1, most_tile_rows))
     refuse("--tiles", tiles_.empty() ? "\"\"" : tiles_, "numbers of rows from 1 to 8192: 64,128,256");
   if (!tiles_.empty()) check_tiles_can_be_measured();
+  convolutions_.check();
   if (largest_bytes_ < 64 || largest_bytes_ > std::size_t{1} << 34) {
     refuse("--largest-bytes", std::to_string(largest_bytes_),
            "64 to " + std::to_string(std::size_t{1} << 34) + " bytes");
@@ -231,6 +234,7 @@ void CalibrateCommand::add_to(comm::ReplicatedValues& values) const {
   values.add("--output", given(output_)).add("--json", given(json_));
   values.add("--quick", quick_).add("--resume", resume_).add("--kernels", kernels_);
   values.add("--tiles", tiles_);
+  convolutions_.add_to(values);
   values.add("--largest-bytes", largest_bytes_).add("--seconds", seconds_);
 }
 
@@ -274,6 +278,27 @@ std::vector<CommunicationTimes> CalibrateCommand::add_collectives(const comm::Co
   return all;
 }
 
+std::string CalibrateCommand::add_convolutions_of_model(const comm::Communicator& comm, model::Machine& machine) const {
+  if (!convolutions_.given()) return "";
+  const std::vector<model::PlannedNetwork> networks = convolutions_.planned(comm);
+  using Clock = std::chrono::steady_clock;
+  Clock::time_point saved = Clock::now();
+  Progress progress(comm.rank() == 0 ? ProgressStyle::automatic : ProgressStyle::none);
+  add_convolutions(
+      comm, machine, networks, convolutions_.most_workspace_bytes(),
+      [&](std::size_t done, std::size_t all) {
+        const double share = static_cast<double>(done) / static_cast<double>(std::max<std::size_t>(1, all));
+        if (progress.due())
+          progress.show(share, {std::to_string(done) + " of " + std::to_string(all) + " convolutions"});
+      },
+      [&] {
+        if (output_.empty() || comm.rank() != 0 || Clock::now() - saved < std::chrono::seconds(20)) return;
+        write_result_file(output_, to_json_text(machine));
+        saved = Clock::now();
+      });
+  return convolution_times_text(machine, networks);
+}
+
 void CalibrateCommand::run(const comm::Communicator& comm) const {
   comm::collectively(comm, "aloni calibrate", [&] {
     if (comm.rank() != 0) return;
@@ -306,6 +331,7 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     learned = learn_kernels(comm, machine, options);
   }
 
+  const std::string convolutions = add_convolutions_of_model(comm, machine);
   if (!tiles_.empty()) add_tile_kernels(comm, machine, *parse_integers(tiles_, 1, most_tile_rows));
 
   comm::collectively(comm, "aloni calibrate", [&] {
@@ -314,6 +340,7 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     if (!machine.all_reduces.empty()) print(comm, machine.all_reduces.front());
     print(communication);
     print(learned);
+    std::fputs(convolutions.c_str(), stdout);
     if (std::fflush(stdout) != 0) {
       throw FileError("aloni calibrate", "standard output", "cannot be written",
                       "a device with free space for the results");

@@ -4,6 +4,7 @@
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/tools/collective_measurement.hpp>
+#include <aloni/tools/convolution_calibration.hpp>
 #include <aloni/tools/machine_measurement.hpp>
 
 #include <cstddef>
@@ -38,7 +39,11 @@ class CalibrateCommand {
   /// Seconds for kernels.
   double kernel_seconds() const;
 
+  /// Adds the convolutions of --model. The result is the text about them, empty without --model. Collective.
+  std::string add_convolutions_of_model(const comm::Communicator& comm, model::Machine& machine) const;
+
   CLI::App* command_;
+  ConvolutionArguments convolutions_;
   std::string output_, json_, tiles_;
   bool quick_ = false, resume_ = false;
   double kernels_ = 240;

@@ -43,13 +43,7 @@ class KindCounts {
 
 }  // namespace
 
-model::KernelTable& table_of(model::Machine& machine) {
-  for (model::KernelTable& table : machine.kernels)
-    if (table.ranks_per_node == machine.ranks_per_node && table.threads_per_rank == machine.threads_per_rank)
-      return table;
-  machine.kernels.push_back({machine.ranks_per_node, machine.threads_per_rank, {}});
-  return machine.kernels.back();
-}
+model::KernelTable& table_of(model::Machine& machine) { return own_kernels(machine); }
 
 void add_kernels(const comm::Communicator& comm, model::Machine& machine, const KernelCalibrationOptions& options,
                  const std::function<void(double share, std::size_t kernels)>& progress,

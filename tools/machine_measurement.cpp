@@ -4,6 +4,7 @@
 #include <aloni/core/memory_probes.hpp>
 #include <aloni/core/queue.hpp>
 #include <aloni/halo/exchange.hpp>
+#include <aloni/model/step_limits.hpp>
 #include <aloni/nn/local/convolution.hpp>
 #include <aloni/nn/local/gemm.hpp>
 #include <aloni/nn/network_plan.hpp>
@@ -286,6 +287,7 @@ model::Machine measure_machine(const comm::Communicator& comm, const MachineMeas
   const comm::Tuning tuning = comm::calibrate(
       comm, {.largest_bytes = options.largest_sum_bytes, .seconds_per_case = options.seconds_per_probe / 25});
   machine.combine_seconds_per_byte = tuning.combine_seconds_per_byte;
+  machine.planning.multiplications_per_slab = model::multiplications_per_slab(machine);
   if (comm.size() > 1) machine.all_reduces = {tuning};
   const std::string source = provenance_of(comm);
   for (const char* part : {"processor", "links", "all_reduces"}) machine.provenance.push_back({part, source});

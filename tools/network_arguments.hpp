@@ -5,6 +5,7 @@
 #include <aloni/nn/network_description.hpp>
 
 #include <string>
+#include <utility>
 
 namespace CLI {
 class App;
@@ -14,6 +15,8 @@ namespace aloni::tools {
 
 class NetworkArguments {
  public:
+  /// `model`: without --model.
+  explicit NetworkArguments(std::string model = "lenet5") : model_(std::move(model)) {}
   /// Adds the options to `command`. @pre this object outlives `command`
   void add_options(CLI::App& command);
   /// Throws UsageError for an unknown model, a value out of range, and an option that a model file does not have.
@@ -28,7 +31,7 @@ class NetworkArguments {
 
  private:
   CLI::App* command_ = nullptr;
-  std::string model_ = "lenet5", input_;
+  std::string model_, input_;
   Index classes_ = 0;  // counts only if it is given
 };
 

@@ -3,6 +3,7 @@
 #include <aloni/nn/plan/largest_memory.hpp>
 #include <aloni/nn/plan/plan_step.hpp>
 #include <aloni/nn/plan/representatives.hpp>
+#include <aloni/tools/convolution_report.hpp>
 #include <aloni/tools/plan_summary.hpp>
 #include <aloni/tools/quantity_text.hpp>
 #include <aloni/tools/text_table.hpp>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 namespace aloni::tools {
@@ -112,6 +114,7 @@ PlanSummary summarise(const PlanRequest& request) {
   const nn::Representatives few = nn::find_representatives(network, layers, machine);
   nn::ReductionCosts reductions(network, layers, machine);
   nn::LargestMemory most;
+  std::set<std::string> known;  // convolutions
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const int rank = few.ranks[k];
     const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine, options);
@@ -139,6 +142,8 @@ PlanSummary summarise(const PlanRequest& request) {
       summary.gradient_bytes = std::max(summary.gradient_bytes, sums.gradients.bytes_sent);
     }
     most.add(plan, machine);
+    for (nn::ExplainedChoice& c : explain_convolutions(network, plan, machine))
+      if (known.insert(c.convolution).second) summary.convolutions.push_back(std::move(c));
   }
   summary.memory = most.separate;
   summary.memory_rank = most.separate_rank;
@@ -204,6 +209,11 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
     for (const auto& [reason, segments] : counts.reasons) text += fmt::format("           {}: {}\n", segments, reason);
   }
   if (!summary.prediction) text += "limits     constants, no machine\n";
+  const bool measured = request.machine && !request.machine->convolutions.empty();
+  const ConvolutionReport convolutions =
+      report_of(summary.convolutions, measured && summary.prediction ? summary.prediction->machine : "");
+  text += convolutions.summary + "\n";
+  if (measured) text += "\n" + convolutions.table;
   if (summary.prediction) text += "\n" + to_text(*summary.prediction, request.network);
   return text;
 }
@@ -222,6 +232,13 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
     if (summary.prediction) add_layer(*summary.prediction, i, layer.grid, json["layers"].back());
   }
   if (summary.prediction) add_totals(*summary.prediction, json);
+  json["convolutions"] = nlohmann::ordered_json::array();
+  for (const nn::ExplainedChoice& c : summary.convolutions)
+    json["convolutions"].push_back({{"layer", c.layer},
+                                    {"convolution", c.convolution},
+                                    {"implementation", c.implementation},
+                                    {"source", std::string(name(c.source))},
+                                    {"reason", c.reason}});
   json["parameters"] = summary.parameters;
   json["memory_bytes_per_rank"] = summary.peak_bytes;
   json["separate_bytes_per_rank"] = summary.memory.separate;

@@ -4,6 +4,7 @@
 #include <aloni/nn/network_description.hpp>
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/plan/convolution_cases.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/step_segments.hpp>
@@ -57,7 +58,9 @@ struct PlanSummary {
   /// Of the first rank, on a device: what a network with NetworkOptions::record repeats as graphs.
   std::optional<nn::SegmentCounts> segments = {};
   nn::PricedRecomputation recomputation = {};
-  Index peak_bytes_without = 0;                   ///< without recomputation
+  Index peak_bytes_without = 0;  ///< without recomputation
+  /// Of the representatives of all ranks, each convolution once.
+  std::vector<nn::ExplainedChoice> convolutions = {};
   std::optional<PlanPrediction> prediction = {};  ///< by predict(); summarise() leaves it empty
 };
 
@@ -81,7 +84,8 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// "memory_bytes_per_rank", "separate_bytes_per_rank", "bytes_sent", "messages", "recomputed", "extra_flops",
 /// "run": {version, members of PlanRequest}}. "separate_bytes_per_rank": if buffers did not share memory. "bytes_sent"
 /// and "messages" are those of one training step. "recomputed": names of the first and the last layer of each block.
-/// "extra_flops": of repeated nodes. All numbers are the largest over ranks.
+/// "extra_flops": of repeated nodes. All numbers are the largest over ranks. "convolutions": each convolution with
+/// "layer", "convolution", "implementation", "source" ("rule", "near", "measured") and "reason".
 /// On a device there are also "graphs": {"segments", "recorded_segments", "kernels", "recorded_kernels",
 /// "not_recorded": [{"reason", "segments"}]}, of rank 0.
 ///

@@ -89,6 +89,10 @@ RunFolder::RunFolder(const std::string& path, const Options& options, int ranks,
   metrics_.emplace(path + "/metrics.jsonl");
 }
 
+void RunFolder::explain_convolutions(const std::string& table) const {
+  io::write_file(io::real_file_system(), path_ + "/convolutions.txt", table);
+}
+
 void RunFolder::finish(const nn::TrainReport& report, const TrainRun& run, const PlanRequest& request) {
   metrics_->finish();
   const Metrics metrics = read_metrics(path_ + "/metrics.jsonl");

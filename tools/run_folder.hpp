@@ -3,6 +3,7 @@
 //
 //   config.json     the options, which start the same run again (tools/run_configuration.hpp)
 //   strategy, model.json, machine.json    copies of the files that the options name
+//   convolutions.txt    the implementation of each convolution of rank 0, and why (tools/convolution_report.hpp)
 //   metrics.jsonl   a line for each step and each epoch (tools/metrics_file.hpp)
 //   checkpoints/    unless --checkpoint names another folder (docs/checkpoint.md)
 //   report.html     the training as one page (tools/report_page.hpp)
@@ -26,6 +27,9 @@ class RunFolder {
   /// Makes the folder. `options`: those that are given. Copies the files that they name, and writes config.json.
   /// Throws FileError, also if the folder has a run already and `resumes` is false.
   RunFolder(const std::string& path, const Options& options, int ranks, bool resumes);
+
+  /// Writes convolutions.txt. Throws FileError.
+  void explain_convolutions(const std::string& table) const;
 
   nn::TrainObserver& metrics() { return *metrics_; }
   std::string report_path() const { return path_ + "/report.html"; }

@@ -5,6 +5,7 @@
 #include <aloni/model/communication.hpp>
 #include <aloni/nn/models.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
+#include <aloni/nn/plan/convolution_cases.hpp>
 #include <aloni/nn/train/timed_steps.hpp>
 #include <aloni/tools/backend_argument.hpp>
 #include <aloni/tools/job_machine.hpp>
@@ -106,7 +107,7 @@ TrainCommand::TrainCommand(CLI::App& app)
   add("--export", export_, "Write the last weights to this safetensors file", "FILE");
   command_->add_flag("--allow-nonfinite", options_.allow_nonfinite, "Go on after a loss that is NaN or infinite");
   add("--machine", machine_,
-      machine_help() + ". Its costs decide the strategies to try, and its times the all-reduce algorithms",
+      machine_help() + ". Its costs decide the strategies to try, and its times the all-reduces and convolutions",
       "NAME|FILE.json");
   add("--progress", progress_,
       "Progress on stderr: " + listed(progress_styles) + "; automatic: line on a terminal, otherwise plain", "STYLE");
@@ -251,6 +252,8 @@ nn::TrainReport TrainCommand::train(const comm::Communicator& comm, const nn::Ne
   options.chunk_bytes = step.chunk_bytes;
   options.direct_bytes = step.direct_bytes;
   options.largest_overhead = step.largest_overhead;
+  options.multiplications_per_slab = step.multiplications_per_slab;
+  options.convolutions = step.convolutions;
   std::optional<StopSignals> signals;
   if (checkpoint_.given()) {
     signals.emplace();
@@ -311,8 +314,10 @@ std::optional<model::Machine> TrainCommand::read_machine(const comm::Communicato
 
 AutomaticStrategy TrainCommand::choose_strategy(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                                 const nn::TrainAndTestSets& data,
-                                                const std::optional<model::Machine>& machine) const {
-  const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
+                                                const std::optional<model::Machine>& machine,
+                                                const ChosenStep& step) const {
+  AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
+  request.options.convolutions = step.convolutions;
   if (precision_ == "double") return choose_automatically<double>(comm, request);
   if (precision_ == "bfloat16") return choose_automatically<comm::bfloat16>(comm, request);
   return choose_automatically<float>(comm, request);
@@ -367,6 +372,37 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
   return text;
 }
 
+MeasuredImplementations TrainCommand::convolutions_of(const comm::Communicator& comm,
+                                                      const model::Machine& machine) const {
+  KernelPlace place = kernel_place(comm, precision_of(precision_));
+  // Numbers of threads may differ between ranks, and each has its table: rank 0 decides.
+  place.threads =
+      static_cast<int>(comm.all_reduce(std::int64_t{comm.rank() == 0 ? place.threads : 0}, comm::Reduction::max));
+  return description_of(job_machine(machine, comm, place), comm.size()).convolutions;
+}
+
+ConvolutionReport TrainCommand::report_convolutions(const comm::Communicator& comm,
+                                                    const nn::NetworkDescription& network, const ChosenStep& chosen,
+                                                    const nn::TrainAndTestSets& data,
+                                                    const std::optional<model::Machine>& machine) const {
+  const nn::ElementType type = precision_of(precision_);
+  const KernelPlace place = kernel_place(comm, type);
+  return comm::collectively(comm, "aloni train: implementations of convolutions", [&]() -> ConvolutionReport {
+    if (comm.rank() != 0) return {};
+    MachineDescription planning = place.planning;
+    planning.convolutions = chosen.convolutions;
+    if (chosen.multiplications_per_slab) planning.multiplications_per_slab = *chosen.multiplications_per_slab;
+    if (chosen.chunk_bytes) planning.chunk_bytes = static_cast<double>(*chosen.chunk_bytes);
+    nn::StepOptions step{.activations = type, .backend = backend_of(backend_)};
+    step.largest_overhead = chosen.largest_overhead;
+    const Index samples = std::max<Index>(1, samples_of(data) / options_.accumulate);
+    const nn::NetworkPlan layers =
+        plan_network(network, resolve(chosen.strategy, network, comm.size()), comm.size(), samples);
+    const nn::StepPlan plan = plan_step(network, layers, 0, nn::StepKind::training, planning, step);
+    return report_of(explain_convolutions(network, plan, planning), machine ? machine->name : "");
+  });
+}
+
 StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                      const ChosenStep& chosen, const nn::TrainAndTestSets& data,
                                      const std::optional<model::Machine>& machine) const {
@@ -402,12 +438,16 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   // K-FAC needs whole weights on each rank, too.
   const bool chooses = strategy_.text().empty() && gradients_ == "all" && !optimiser_.uses_kfac();
   ChosenStep step{.strategy = strategy_.read(comm), .recompute = memory_.recompute()};
+  if (machine) {
+    step.convolutions = convolutions_of(comm, *machine);
+    step.multiplications_per_slab = machine->planning.multiplications_per_slab;
+  }
   const nn::TrainAndTestSets data = comm::collectively(comm, "aloni train --data", [&] { return data_.open(); });
   const nn::NetworkDescription network =
       comm::collectively(comm, "aloni train --model", [&] { return network_for(data); });
   std::vector<std::string> explanation;
   if (chooses) {
-    AutomaticStrategy chosen = choose_strategy(comm, network, data, machine);
+    AutomaticStrategy chosen = choose_strategy(comm, network, data, machine, step);
     step.strategy = std::move(chosen.strategy);
     step.recompute = std::move(chosen.recompute);
     explanation = std::move(chosen.explanation);
@@ -421,6 +461,8 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   }
   if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows
     explanation.push_back(choose_limits(comm, network, data, *machine, step));
+  const ConvolutionReport convolutions = report_convolutions(comm, network, step, data, machine);
+  if (machine) explanation.push_back(convolutions.summary);
   std::optional<StepPrediction> predicted;
   if (compare_) predicted = predict(comm, network, step, data, machine);
 
@@ -444,6 +486,7 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
                      options_of(*command_, {"--run", "--config", "--resume", "--json", "--trace", "--export",
                                             "--trace-steps", "--compare", "--progress"}),
                      comm.size(), checkpoint_.resumes());
+      folder->explain_convolutions(convolutions.table);
       observers.add(folder->metrics());
     });
   }

@@ -3,9 +3,11 @@
 // writes the results.
 #include <aloni/core/comm/agreement.hpp>
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/measured_implementations.hpp>
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/automatic_strategy.hpp>
 #include <aloni/tools/checkpoint_arguments.hpp>
+#include <aloni/tools/convolution_report.hpp>
 #include <aloni/tools/data_arguments.hpp>
 #include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/optimiser_arguments.hpp>
@@ -44,7 +46,8 @@ class TrainCommand {
     nn::Strategy strategy = {};
     std::string recompute = {};
     std::optional<Index> bucket_bytes = {}, chunk_bytes = {}, direct_bytes = {};
-    std::optional<double> largest_overhead = {};
+    std::optional<double> largest_overhead = {}, multiplications_per_slab = {};
+    MeasuredImplementations convolutions = {};
   };
 
   template <class T>
@@ -53,8 +56,8 @@ class TrainCommand {
   nn::TrainOptions options_for(const nn::TrainAndTestSets& data) const;
   /// The strategy of a training without --strategy. Collective.
   AutomaticStrategy choose_strategy(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                                    const nn::TrainAndTestSets& data,
-                                    const std::optional<model::Machine>& machine) const;
+                                    const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine,
+                                    const ChosenStep& step) const;
   /// The machine of --machine. Its measured all-reduces decide those of `comm`. Collective.
   std::optional<model::Machine> read_machine(const comm::Communicator& comm) const;
   /// The steps to time for --trace and --compare.
@@ -62,6 +65,12 @@ class TrainCommand {
   /// Sets the limits of the step by the machine. The result says so, in one or two lines. Collective.
   std::string choose_limits(const comm::Communicator& comm, const nn::NetworkDescription& network,
                             const nn::TrainAndTestSets& data, const model::Machine& machine, ChosenStep& step) const;
+  /// The measured convolutions of the machine for the ranks and threads of this job. Equal on all ranks. Collective.
+  MeasuredImplementations convolutions_of(const comm::Communicator& comm, const model::Machine& machine) const;
+  /// The implementations of the convolutions of rank 0, and why. Collective; the result is that of rank 0.
+  ConvolutionReport report_convolutions(const comm::Communicator& comm, const nn::NetworkDescription& network,
+                                        const ChosenStep& step, const nn::TrainAndTestSets& data,
+                                        const std::optional<model::Machine>& machine) const;
   /// The step of this rank by the cost model, for --compare. Collective.
   StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
                          const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine) const;

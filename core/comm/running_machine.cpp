@@ -53,15 +53,19 @@ MachineDescription describe_machine(const Communicator& comm, MachineDescription
   // Nodes may have different networks. A message is divided by its sender, so the smallest fragments decide.
   const std::size_t fragment = comm.largest_fragment_between_nodes();
   // Likewise they may have different processors and libraries.
-  std::array<std::int64_t, 3> least{static_cast<std::int64_t>(std::min<std::size_t>(fragment, unlimited_bytes)),
-                                    machine.onednn_bfloat16, machine.cudnn};
+  std::array<std::int64_t, 5> least{static_cast<std::int64_t>(std::min<std::size_t>(fragment, unlimited_bytes)),
+                                    machine.onednn_bfloat16, machine.cudnn, machine.compute_capability,
+                                    -machine.compute_capability};
   comm.all_reduce(std::span<std::int64_t>(least), Reduction::min);
   machine.fragment_bytes = least[0];
   machine.onednn_bfloat16 = least[1] != 0;
   machine.cudnn = least[2] != 0;
+  if (least[3] != -least[4]) machine.compute_capability = 0;
   ReplicatedValues values;
   for (const MachineField& field : fields_of(machine))
     std::visit([&](auto value) { values.add(std::string(field.name), value); }, field.value);
+  const std::string convolutions = machine.convolutions.text();
+  values.add("convolutions: times", std::as_bytes(std::span(convolutions)));
   check_equal(comm, "aloni::comm::describe_machine", values);
   return machine;
 }

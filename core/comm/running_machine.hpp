@@ -12,7 +12,8 @@ namespace aloni::comm {
 
 /// `given` with all that the ranks know: nodes, shared_memory, fragment_bytes, progress_thread, and direct_bytes if
 /// messages carry checksums. The other fields are the caller's: on_host, costs, implementations of convolutions.
-/// Ranks may differ in onednn_bfloat16 and cudnn: they become true if they are true on all. Equal on all ranks.
+/// Ranks may differ in onednn_bfloat16 and cudnn: they become true if they are true on all. Different compute
+/// capabilities become 0. Equal on all ranks.
 /// A node is a machine, or TransportOptions::ranks_per_node ranks. If only some ranks of a node reach each other's
 /// memory, each set of these ranks counts as a node of its own.
 /// Collective. Throws InvalidArgument on all ranks if a field differs between ranks; it names the field and the ranks.

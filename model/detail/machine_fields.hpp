@@ -10,10 +10,14 @@
 //   v.choice(name, value, names)          one of the texts of a table
 //   v.by_choice(name, map, names, range)  an object with a number for some texts of the table
 #include <aloni/model/machine.hpp>
+#include <aloni/nn/local/convolution_times.hpp>
 
 #include <array>
 #include <cstddef>
+#include <map>
+#include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -95,6 +99,39 @@ inline const Names<comm::CollectiveMethod>& names_of_methods() {
   return names;
 }
 
+/// A ConvolutionTable with the texts of its problems.
+struct ConvolutionTexts {
+  Index most_workspace_bytes = 0;
+  std::map<std::string, std::vector<ImplementationTime>> problems = {};
+};
+inline ConvolutionTexts texts_of(const ConvolutionTable& table) {
+  ConvolutionTexts texts{.most_workspace_bytes = table.measured.most_workspace_bytes()};
+  for (const auto& [numbers, times] : table.measured.times()) {
+    const auto problem = nn::local::convolution_case_of(numbers);
+    texts.problems[problem ? to_string(*problem) : ""] = times;  // "" is refused when the text is read again
+  }
+  return texts;
+}
+inline constexpr const char* expected_convolutions =
+    "problems as nn/local/convolution_times.hpp writes them, each with at least one time, and with the names of "
+    "implementations, each once: direct, onednn, kokkos_kernels, reference, cudnn, cudnn engine 3";
+/// Sets the table. The result is the first faulty text; empty: there is none.
+inline std::string take_texts(const ConvolutionTexts& texts, ConvolutionTable& table) {
+  MeasuredImplementations::Times all;
+  for (const auto& [text, times] : texts.problems) {
+    const auto problem = nn::local::parse_convolution_case(text);
+    if (!problem || times.empty()) return text;
+    std::set<std::string> names;
+    for (const ImplementationTime& time : times)
+      if (!nn::local::convolution_implementation_named(time.implementation) ||
+          !names.insert(time.implementation).second)
+        return text + ": " + time.implementation;
+    all[numbers_of(*problem)] = times;
+  }
+  table.measured = MeasuredImplementations(std::move(all), texts.most_workspace_bytes);
+  return {};
+}
+
 // `M`: the type below, const for a writer.
 
 template <class M, class V>
@@ -117,6 +154,7 @@ void visit_planning(M& m, V& v) {
   v("kokkos_kernels", m.kokkos_kernels);
   v("cudnn", m.cudnn);
   v("filter_gradient_bytes", m.filter_gradient_bytes, size);
+  v("compute_capability", m.compute_capability, Range{0, 999, ""});
   v("library_bytes", m.library_bytes, size);
   v("kernel_bytes", m.kernel_bytes, size);
   v("node_bytes", m.node_bytes, size);
@@ -196,6 +234,28 @@ void visit_table(M& table, V& v) {
   });
 }
 
+/// The text of a problem stands for its numbers. A reader throws for a text that is not one of a convolution.
+template <class M, class V>
+void visit_convolutions(M& table, V& v) {
+  visit_layout(table, v);
+  v("compute_capability", table.compute_capability, Range{0, 999, ""});
+  ConvolutionTexts texts = texts_of(table);
+  v("most_workspace_bytes", texts.most_workspace_bytes, size);
+  v.list("problems", "problem", texts.problems, [](auto& times, auto& inner) {
+    inner.list("times", times, [](auto& time, auto& member) {
+      member("implementation", time.implementation);
+      member("seconds", time.seconds, Range{1e-12, 1e6, "seconds"});
+      member("spread", time.spread, Range{0, 1e6, ""});
+      member("runs", time.runs, count);
+      member("workspace_bytes", time.workspace_bytes, size);
+    });
+  });
+  if constexpr (!std::is_const_v<M>) {
+    const auto fault = take_texts(texts, table);
+    if (!fault.empty()) v.fail(v.path("problems"), fault, expected_convolutions);
+  }
+}
+
 template <class M, class V>
 void visit_learned(M& model, V& v) {
   v.choice("kind", model.kind, names_of_kinds());
@@ -243,6 +303,7 @@ void visit_machine(M& m, V& v) {
   v.list("all_reduces", m.all_reduces, [](auto& tuning, auto& inner) { visit_tuning(tuning, inner); });
   v.list("collectives", m.collectives, [](auto& fit, auto& inner) { visit_collective(fit, inner); });
   v.list("kernels", m.kernels, [](auto& table, auto& inner) { visit_table(table, inner); });
+  v.list("convolutions", m.convolutions, [](auto& table, auto& inner) { visit_convolutions(table, inner); });
   v.list("learned", m.learned, [](auto& model, auto& inner) { visit_learned(model, inner); });
 }
 

@@ -69,6 +69,12 @@ void add_to(comm::ReplicatedValues& values, const EarlyStop& stop) {
   values.add("early stop", patience).add("early stop's least improvement", least_improvement);
 }
 
+void add_to(comm::ReplicatedValues& values, const std::string& name, const MeasuredImplementations& measured) {
+  const std::string text = measured.text();
+  values.add(name + ": problems", measured.size());
+  values.add(name + ": times", std::as_bytes(std::span(text)));
+}
+
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images) {
   values.add(set + "'s image", views::to_string(images.image));
   values.add(set + "'s images", images.size());

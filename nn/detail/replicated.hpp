@@ -1,6 +1,7 @@
 #pragma once
 // The arguments that all ranks pass alike, as values for comm::check_equal. Private to nn.
 #include <aloni/core/comm/agreement.hpp>
+#include <aloni/core/measured_implementations.hpp>
 #include <aloni/nn/data/dataset.hpp>
 #include <aloni/nn/data/labelled_images.hpp>
 #include <aloni/nn/learning_rate.hpp>
@@ -29,6 +30,8 @@ void add_to(comm::ReplicatedValues& values, const Optimiser& optimiser);
 void add_to(comm::ReplicatedValues& values, const UpdateOptions& options);
 void add_to(comm::ReplicatedValues& values, const LearningRate& rate);
 void add_to(comm::ReplicatedValues& values, const EarlyStop& stop);
+/// The number of measured problems, and a checksum of all times.
+void add_to(comm::ReplicatedValues& values, const std::string& name, const MeasuredImplementations& measured);
 /// The extents, the number of images, the normalisation, and checksums of labels and pixels. `set`: "training set".
 void add_to(comm::ReplicatedValues& values, const std::string& set, const LabelledImages& images);
 /// Number and fingerprint of the samples, kind and fingerprint of the targets, the normalisation. Throws FileError.

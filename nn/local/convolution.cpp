@@ -188,6 +188,7 @@ MachineDescription machine_of_this_build(bool on_host) {
                              .kokkos_kernels = config::has_kokkos_kernels};
   if constexpr (config::has_onednn) machine.onednn_bfloat16 = !detail::onednn_bfloat16_unsupported_reason();
   if (!on_host) machine.cudnn = !detail::cudnn_refusal();
+  if (!on_host) machine.compute_capability = detail::compute_capability<Kokkos::DefaultExecutionSpace>();
   return machine;
 }
 

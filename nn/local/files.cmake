@@ -3,6 +3,8 @@ set(ALONI_NN_LOCAL_PURE_HEADERS
     local/channel_sums.hpp
     local/convolution_choice.hpp
     local/convolution_problem.hpp
+    local/convolution_times.hpp
+    local/cudnn_engines.hpp
     local/element_type.hpp
     local/filter_orders.hpp
     local/kept_plans.hpp
@@ -30,6 +32,7 @@ set(ALONI_NN_LOCAL_HEADERS
 set(ALONI_NN_LOCAL_PURE_SOURCES
     local/convolution_choice.cpp
     local/convolution_problem.cpp
+    local/convolution_times.cpp
     local/detail/depthwise_kernels.cpp
     local/detail/direct_kernels.cpp
     local/detail/onednn_problem.cpp
@@ -71,7 +74,8 @@ if(aloni_ENABLE_ONEDNN)
 endif()
 if(aloni_ENABLE_CUDNN)
   # What includes cuDNN knows no Kokkos and calls no device: plans are made on any machine.
-  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/detail/cudnn_library.cpp local/detail/cudnn_plan_cache.cpp
+  list(APPEND ALONI_NN_LOCAL_PURE_SOURCES local/cudnn_engines.cpp local/detail/cudnn_library.cpp
+       local/detail/cudnn_plan_cache.cpp
        local/detail/cudnn_plans.cpp)
   if(aloni_ENABLE_CUDA)
     list(APPEND ALONI_NN_LOCAL_SOURCES local/convolution_cudnn.cpp)

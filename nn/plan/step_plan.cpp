@@ -83,7 +83,9 @@ std::string implementations(const Work& work) {
   std::set<std::string> names;
   if (calls)
     for (const ConvolutionCall& call : *calls)
-      if (call.computes) names.insert(std::string(local::name(call.backend)) + (call.tf32 ? " in TF32" : ""));
+      if (call.computes)
+        names.insert(to_string(local::ConvolutionImplementation{call.backend, call.engine}) +
+                     (call.tf32 ? " in TF32" : ""));
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;

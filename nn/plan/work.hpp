@@ -7,6 +7,7 @@
 #include <aloni/halo/stencil.hpp>
 #include <aloni/halo/transfer_plan.hpp>
 #include <aloni/nn/layer.hpp>
+#include <aloni/nn/local/convolution_choice.hpp>
 #include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/element_type.hpp>
 #include <aloni/nn/local/pooling_problem.hpp>
@@ -36,8 +37,10 @@ struct ConvolutionCall {
   local::ConvolutionProblem problem = {};
   /// The implementation; never `automatic`.
   local::ConvolutionBackend backend = local::ConvolutionBackend::reference;
-  bool tf32 = false;                    ///< local::ConvolutionPasses::tf32
-  views::Box source = {}, target = {};  ///< with the channels and filters of the part
+  bool tf32 = false;                                           ///< local::ConvolutionPasses::tf32
+  std::int64_t engine = -1;                                    ///< of cuDNN; -1: cuDNN chooses
+  local::ChoiceSource chosen_by = local::ChoiceSource::given;  ///< the reason for the implementation
+  views::Box source = {}, target = {};                         ///< with the channels and filters of the part
 };
 
 /// One region of the result of a convolution: y from x, or dL/dx from dL/dy.
@@ -312,8 +315,8 @@ bool is_border(const Work& work);
 /// StepNode::changing_arguments of a node with this work. @pre kernels do not keep reordered filters from step to step
 std::string changing_arguments(const Work& work);
 
-/// Implementations of a convolution or of the gradient of its filters, each once: "onednn", "direct, onednn". Empty for
-/// other work, and where no kernel runs.
+/// Implementations of a convolution or of the gradient of its filters, each once: "onednn", "cudnn engine 3",
+/// "direct, onednn". Empty for other work, and where no kernel runs.
 std::string implementations(const Work& work);
 
 }  // namespace aloni::nn

@@ -51,7 +51,8 @@ class ConvolutionKernels {
                                           .relu = relu,
                                           .dense_input = views::is_dense(input),
                                           .dense_output = views::is_dense(output),
-                                          .tf32 = call.tf32};
+                                          .tf32 = call.tf32,
+                                          .engine = call.engine};
     for (const Cached& known : all_)
       if (known.filters == filters && known.stream == stream && known.backend == call.backend &&
           known.kernel->passes() == wanted && known.kernel->problem() == call.problem)

@@ -78,6 +78,12 @@ MachineDescription costs_of(const NetworkOptions& options, bool on_host) {
   if (costs.chunk_bytes < 1) {
     throw InvalidArgument("aloni::nn::Network", "options.chunk_bytes", std::to_string(costs.chunk_bytes), "at least 1");
   }
+  if (options.multiplications_per_slab) costs.multiplications_per_slab = *options.multiplications_per_slab;
+  if (!(costs.multiplications_per_slab >= 1)) {
+    throw InvalidArgument("aloni::nn::Network", "options.multiplications_per_slab",
+                          std::to_string(costs.multiplications_per_slab), "at least 1");
+  }
+  costs.convolutions = options.convolutions;
   return costs;
 }
 
@@ -104,6 +110,8 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.bucket_bytes", o.bucket_bytes ? std::to_string(*o.bucket_bytes) : std::string("default"));
   values.add("options.chunk_bytes", o.chunk_bytes ? std::to_string(*o.chunk_bytes) : std::string("default"));
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
+  values.add("options.multiplications_per_slab", o.multiplications_per_slab.value_or(-1));
+  add_to(values, "options.convolutions", o.convolutions);
   values.add("options.dropout_seed", o.dropout_seed);
   if (o.streams) check_streams(*o.streams, "aloni::nn::Network");
   values.add("options.record", o.record);

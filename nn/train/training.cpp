@@ -91,7 +91,9 @@ NetworkOptions Training<T>::make_network_options() const {
                          .direct_bytes = options_.direct_bytes,
                          .bucket_bytes = options_.bucket_bytes,
                          .chunk_bytes = options_.chunk_bytes,
-                         .largest_overhead = options_.largest_overhead};
+                         .largest_overhead = options_.largest_overhead,
+                         .multiplications_per_slab = options_.multiplications_per_slab,
+                         .convolutions = options_.convolutions};
   if (options_.recompute.empty() && options_.memory_limit == 0) return options;
   constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible;
   const MachineDescription machine = comm::describe_machine(comm_, detail::costs_of(options, on_host));

@@ -75,6 +75,24 @@ TEST(RunningMachine, NamesTheFieldAndTheRanksThatDiffer) {
   EXPECT_THAT(error_of({.chunk_bytes = last ? 0.25 : 1e6}),
               AllOf(HasSubstr("chunk_bytes"), HasSubstr("0.25 on " + last_rank)));
   EXPECT_EQ(error_of({}), "no error");
+  const auto measured = [](double seconds, Index problems) {
+    MachineDescription machine;
+    MeasuredImplementations::Times times;
+    for (Index p = 0; p < problems; ++p) times[{p}] = {{.implementation = "direct", .seconds = seconds, .runs = 10}};
+    machine.convolutions = MeasuredImplementations(std::move(times), 100);
+    return machine;
+  };
+  EXPECT_THAT(error_of(measured(1, last ? 2 : 3)), AllOf(HasSubstr("convolutions = "), HasSubstr("2 on " + last_rank)));
+  EXPECT_THAT(error_of(measured(last ? 1 : 1 + 1e-15, 2)),
+              AllOf(HasSubstr("convolutions: times"), HasSubstr(last_rank)));
+  EXPECT_EQ(error_of(measured(1, 3)), "no error");
+}
+
+TEST(RunningMachine, HasNoComputeCapabilityWhereDevicesDiffer) {
+  const Communicator comm = aloni::test::make_communicator();
+  EXPECT_EQ(describe_machine(comm, {.compute_capability = 80}).compute_capability, 80);
+  const MachineDescription mixed{.compute_capability = comm.rank() == 0 ? 80 : 90};
+  EXPECT_EQ(describe_machine(comm, mixed).compute_capability, comm.size() == 1 ? 80 : 0);
 }
 
 }  // namespace test_running_machine

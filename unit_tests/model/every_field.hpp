@@ -1,6 +1,7 @@
 #pragma once
 // A machine with a value in each field, and none of them a default.
 #include <aloni/model/machine.hpp>
+#include <aloni/nn/local/convolution_times.hpp>
 
 namespace aloni::test {
 
@@ -54,6 +55,7 @@ inline model::Machine machine_with_every_field() {
   planning.multiplications_per_slab = 7e9;
   planning.most_slabs = 6;
   planning.filter_gradient_bytes = 7;
+  planning.compute_capability = 80;
   planning.library_bytes = 8;
   planning.kernel_bytes = 9;
   planning.node_bytes = 10;
@@ -86,6 +88,19 @@ inline model::Machine machine_with_every_field() {
                       .threads_per_rank = 2,
                       .times = {{"b 1x2", {.seconds = 1.0 / 3, .spread = 0.01, .runs = 10}},
                                 {"a \"quoted\"", {.seconds = 1e-9, .spread = 0, .runs = 1}}}}};
+  nn::local::ConvolutionCase convolution{.problem = {.samples = 2, .channels = 3, .filters = 5}};
+  MeasuredImplementations::Times times;
+  times[numbers_of(convolution)] = {{.implementation = "direct", .seconds = 1.0 / 3, .spread = 0.1, .runs = 10}};
+  convolution.input_gaps = true;
+  convolution.problem.offset[1] = -1;
+  times[numbers_of(convolution)] = {
+      {.implementation = "cudnn engine 3", .seconds = 1e-6, .spread = 0.2, .runs = 7, .workspace_bytes = 99},
+      {.implementation = "kokkos_kernels", .seconds = 2e-6, .spread = 0, .runs = 8}};
+  machine.convolutions = {{.ranks_per_node = 8, .threads_per_rank = 3},
+                          {.ranks_per_node = 8,
+                           .threads_per_rank = 3,
+                           .compute_capability = 80,
+                           .measured = MeasuredImplementations(times, 1000)}};
   machine.learned = {small_learned_kernel()};
   return machine;
 }

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,7 +77,7 @@ TEST(MachineFile, GivesBackEveryFieldExactly) {
 TEST(MachineFile, HasEveryFieldOfAMachineDescriptionButThoseOfItsRanks) {
   std::vector<std::string> expected, found;
   for (const MachineField& field : fields_of({}))
-    if (field.name != "tuning") expected.emplace_back(field.name);
+    if (field.name != "tuning" && field.name != "convolutions") expected.emplace_back(field.name);
   const Json json = json_of_machine();
   for (const auto& [name, value] : json["planning"].items()) found.push_back(name);
   EXPECT_EQ(found, expected);
@@ -212,6 +213,101 @@ TEST(MachineFile, RefusesAnotherVersionAndATextThatIsNoJson) {
   EXPECT_EQ(fault_of_text("[1]").expectation, "an object {…}");
 }
 
+TEST(MachineFile, ReadsTheVersionWithoutMeasuredConvolutions) {
+  Json json = json_of_machine();
+  json["aloni_machine"] = 2;
+  json.erase("convolutions");
+  json["planning"].erase("compute_capability");
+  Machine expected = aloni::test::machine_with_every_field();
+  expected.convolutions.clear();
+  expected.planning.compute_capability = 0;
+  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
+  json["kernels"].erase(0);
+  json.erase("kernels");
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: kernels");
+}
+
+TEST(MachineFile, NamesADamagedConvolution) {
+  const std::string problems = "m.json: convolutions[1].problems";
+  const auto fault_with = [](const auto& change) {
+    Json json = json_of_machine();
+    change(json["convolutions"][1]["problems"]);
+    return fault_of_text(json.dump());
+  };
+  const auto text_of = [](Json& problem) -> Json& { return problem["problem"]; };
+  const auto sideways = fault_with([&](Json& all) { text_of(all[0]) = "sideways float32"; });
+  EXPECT_EQ(sideways.argument, problems);
+  EXPECT_EQ(sideways.value, "sideways float32");
+  EXPECT_THAT(sideways.expectation, HasSubstr("cudnn engine 3"));
+  const auto kernel = fault_with([&](Json& all) {
+    std::string text = text_of(all[0]);
+    text.replace(text.find("kernel (1"), 9, "kernel (0");
+    text_of(all[0]) = text;
+  });
+  EXPECT_THAT(kernel.value, HasSubstr("kernel (0,"));
+  EXPECT_EQ(fault_with([&](Json& all) { all[0]["times"] = Json::array(); }).argument, problems);
+  EXPECT_THAT(fault_with([&](Json& all) { all[0]["times"][0]["implementation"] = "automatic"; }).value,
+              EndsWith(": automatic"));
+  EXPECT_THAT(fault_with([&](Json& all) { all[0]["times"].push_back(all[0]["times"][0]); }).value,
+              EndsWith(": cudnn engine 3"));
+  EXPECT_EQ(fault_with([&](Json& all) { all.push_back(all[0]); }).argument, problems + "[2].problem");
+  EXPECT_EQ(fault_with([&](Json& all) { all[1]["times"][0]["seconds"] = 0; }).argument,
+            problems + "[1].times[0].seconds");
+}
+
+/// Random tables of convolutions come back from a file as they were.
+TEST(MachineFile, GivesBackRandomConvolutions) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937 random(seed);
+    const auto dice = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
+    Machine machine = generic_machine();
+    for (int t = dice(0, 3); t > 0; --t) {
+      MeasuredImplementations::Times times;
+      for (int n = dice(0, 30); n > 0; --n) {
+        nn::local::ConvolutionCase c{.pass = static_cast<nn::local::ConvolutionPass>(dice(0, 2)),
+                                     .type = static_cast<nn::ElementType>(dice(0, 2)),
+                                     .input_gaps = dice(0, 1) == 1};
+        c.problem = {.samples = dice(1, 64), .channels = 4 * dice(1, 64), .filters = 4 * dice(1, 64)};
+        c.problem.groups = dice(0, 3) == 0 ? 4 : 1;
+        c.problem.offset = {0, dice(-3, 3), dice(-3, 3)};
+        auto& all = times[numbers_of(c)];
+        for (const char* name : {"direct", "onednn", "cudnn", "cudnn engine 12"})
+          if (all.empty() || dice(0, 1) == 1)
+            all.push_back({name, std::uniform_real_distribution(1e-9, 1e-2)(random), 0.01 * dice(0, 9), dice(1, 99),
+                           dice(0, 1 << 30)});
+      }
+      machine.convolutions.push_back({.ranks_per_node = t,
+                                      .threads_per_rank = dice(1, 9),
+                                      .measured = MeasuredImplementations(std::move(times), dice(0, 1 << 30))});
+    }
+    EXPECT_EQ(parse_machine(to_json_text(machine), "again"), machine);
+  }
+}
+
+TEST(MachineFile, ADescriptionHasTheTableOfItsProcesses) {
+  Machine machine = generic_machine();
+  machine.ranks_per_node = 4;
+  const auto measured = [](Index marker) { return MeasuredImplementations({}, marker); };
+  machine.convolutions = {
+      {.ranks_per_node = 1, .threads_per_rank = 1, .measured = measured(11)},
+      {.ranks_per_node = 4, .threads_per_rank = 1, .measured = measured(41)},
+      {.ranks_per_node = 4, .threads_per_rank = 2, .measured = measured(42)},
+      {.ranks_per_node = 4, .threads_per_rank = 1, .compute_capability = 90, .measured = measured(49)}};
+  const auto marker = [&](int ranks) { return description_of(machine, ranks).convolutions.most_workspace_bytes(); };
+  EXPECT_EQ(marker(1), 11);
+  EXPECT_EQ(marker(2), 11);  // one rank less, not two more
+  EXPECT_EQ(marker(3), 41);
+  EXPECT_EQ(marker(16), 41);
+  machine.threads_per_rank = 2;
+  EXPECT_EQ(marker(1), 42);
+  machine.threads_per_rank = 3;
+  EXPECT_EQ(marker(4), 0);
+  machine.threads_per_rank = 1;
+  machine.planning.compute_capability = 90;
+  EXPECT_EQ(marker(4), 49);
+}
+
 TEST(MachineFile, RefusesAFieldThatComesTwice) {
   std::string text = to_json_text(generic_machine());
   text.insert(text.find("\"most_nodes\""), "\"most_nodes\": 3, ");
@@ -267,8 +363,9 @@ TEST(MachineFile, RefusesNumbersOfWeightsThatDoNotFitTheLayers) {
 }
 
 TEST(MachineFile, RefusesTwoTablesForTheSameProcesses) {
-  for (const auto& [list, member] : {std::pair("all_reduces", "ranks"), std::pair("collectives", "ranks"),
-                                     std::pair("kernels", "ranks_per_node"), std::pair("learned", "ranks_per_node")}) {
+  for (const auto& [list, member] :
+       {std::pair("all_reduces", "ranks"), std::pair("collectives", "ranks"), std::pair("kernels", "ranks_per_node"),
+        std::pair("convolutions", "ranks_per_node"), std::pair("learned", "ranks_per_node")}) {
     Json json = json_of_machine();
     const std::size_t size = json[list].size();
     json[list].push_back(json[list][0]);
@@ -311,6 +408,14 @@ TEST(MachineFile, WritesNoMachineThatWouldNotBeReadAgain) {
   refused([](Machine& m) { m.name = "\xff"; });
   refused([](Machine& m) { m.planning.nodes = {0, 1}; });
   refused([](Machine& m) { m.planning.tuning.emplace(); });
+  refused([](Machine& m) { m.planning.convolutions = m.convolutions[1].measured; });
+  refused([](Machine& m) {
+    m.convolutions[0].measured =
+        MeasuredImplementations({{{1, 2}, {{.implementation = "direct", .seconds = 1, .runs = 1}}}}, 1);
+  });
+  refused([](Machine& m) {
+    m.convolutions[0].measured = MeasuredImplementations({{m.convolutions[1].measured.times().begin()->first, {}}}, 1);
+  });
   refused([](Machine& m) { m.learned[0].type = nn::ElementType::int32; });
   refused([](Machine& m) { m.learned[0].networks[1].layers[1].weights[0] = std::numeric_limits<float>::infinity(); });
   refused([](Machine& m) { m.learned[0].networks.clear(); });

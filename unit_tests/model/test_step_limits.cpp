@@ -54,6 +54,32 @@ TEST(StepLimits, LatencyMakesBucketsLarger) {
   EXPECT_FALSE(limits.largest_overhead);
 }
 
+TEST(StepLimits, ASlabHidesItsCallAndItsCache) {
+  Machine machine = generic_machine();  // 85 Gflop/s; 1 µs for a call; 1 MiB of cache at 30 GB/s
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)] = {};
+  machine.planning.interior_overhead_beside_messages = 0.05;
+  const double seconds = (1e-6 + (1 << 20) / 30e9) / 0.05;
+  EXPECT_NEAR(multiplications_per_slab(machine), seconds * 0.85 * 100e9 / 2, 1e-6 * seconds * 85e9);
+  machine.threads_per_rank = 2;
+  EXPECT_NEAR(multiplications_per_slab(machine), 2 * seconds * 0.85 * 100e9 / 2, 2e-6 * seconds * 85e9);
+}
+
+TEST(StepLimits, ASlabWaitsForAFragment) {
+  Machine machine = generic_machine();
+  machine.links[static_cast<std::size_t>(LinkKind::between_nodes)] = {1e-3, 1e-7, 0};
+  machine.planning.fragment_bytes = 10'000;
+  EXPECT_NEAR(multiplications_per_slab(machine), 2e-3 * 0.85 * 100e9 / 2, 1e3);
+  machine.planning.fragment_bytes = Index{1} << 30;  // such messages need no help
+  EXPECT_NEAR(multiplications_per_slab(machine), (1e-3 + 60 * 1024 * 1e-7) * 0.85 * 100e9 / 2, 1e3);
+}
+
+TEST(StepLimits, WithoutMeasuredProcessorSlabsStay) {
+  Machine machine = generic_machine();
+  machine.planning.multiplications_per_slab = 77;
+  machine.processor.kernel_seconds = 0;
+  EXPECT_EQ(multiplications_per_slab(machine), 77);
+}
+
 // The last bucket is summed when no kernel is left. A smaller one leaves less.
 TEST(StepLimits, BandwidthMakesBucketsSmaller) {
   Machine machine = devices(0, 2e-9);

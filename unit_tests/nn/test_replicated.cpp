@@ -155,6 +155,10 @@ std::vector<Change> changes_of_optimisers() {
   };
 }
 
+MeasuredImplementations measured() {
+  return {{{{1, 2, 3}, {{.implementation = "direct", .seconds = 1, .runs = 10}}}}, 1000};
+}
+
 std::vector<Change> changes_of_options() {
   constexpr auto o = &Arguments::options;
   constexpr auto n = &Arguments::network_options;
@@ -207,6 +211,8 @@ std::vector<Change> changes_of_options() {
       {Call::train, "chunk_bytes", [](Arguments& a, Dice&) { a.options.chunk_bytes = 4096; }},
       {Call::train, "direct_bytes", [](Arguments& a, Dice&) { a.options.direct_bytes = 4096; }},
       {Call::train, "largest_overhead", [](Arguments& a, Dice&) { a.options.largest_overhead = 0.5; }},
+      {Call::train, "multiplications_per_slab", [](Arguments& a, Dice&) { a.options.multiplications_per_slab = 5; }},
+      {Call::train, "convolutions: problems", [](Arguments& a, Dice&) { a.options.convolutions = measured(); }},
       {Call::train, "memory_limit", [](Arguments& a, Dice&) { a.options.memory_limit = Index{1} << 40; }},
       {Call::train, "checkpoint folder", [](Arguments& a, Dice&) { a.options.checkpoint.folder = "other"; }},
       {Call::network, "samples", [](Arguments& a, Dice& dice) { a.samples += dice(1, 9); }},
@@ -229,6 +235,10 @@ std::vector<Change> changes_of_options() {
        [](Arguments& a, Dice& dice) { a.network_options.chunk_bytes = dice(1, 1000); }},
       {Call::network, "options.bucket_bytes",
        [](Arguments& a, Dice& dice) { a.network_options.bucket_bytes = dice(1, 1000); }},
+      {Call::network, "options.multiplications_per_slab",
+       [](Arguments& a, Dice&) { a.network_options.multiplications_per_slab = 5; }},
+      {Call::network, "options.convolutions: problems",
+       [](Arguments& a, Dice&) { a.network_options.convolutions = measured(); }},
       {Call::network, "options.largest_overhead",
        [](Arguments& a, Dice& dice) { a.network_options.largest_overhead = 0.125 * static_cast<double>(dice(1, 9)); }},
   };

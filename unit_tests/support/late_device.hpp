@@ -8,8 +8,8 @@
 //   device->synchronise();
 //
 // All streams are one queue. Its thread waits a random time before each piece of work, and the host before each record.
-// So a missing event, and a message before its record, give wrong numbers. As on a device, await() stands for the last record() before its call. The device counts what an owner must
-// not do: free memory that another process has open.
+// So a missing event, and a message before its record, give wrong numbers. As on a device, await() stands for the last
+// record() before its call. The device counts what an owner must not do: free memory that another process has open.
 #include <aloni/core/comm/device/device_sharing.hpp>
 #include <aloni/core/comm/shared_heap.hpp>
 

@@ -90,7 +90,9 @@ class Calibrate(unittest.TestCase):
 
     def test_refuses_bad_arguments(self):
         for arguments in (["--largest-bytes", "63"], ["--seconds", "0"], ["--output", ""], ["--output", "x.txt"],
-                          ["--resume"], ["--quick", "--kernels", "5"], ["--kernels", "-1"], ["surplus"]):
+                          ["--resume"], ["--quick", "--kernels", "5"], ["--kernels", "-1"], ["surplus"],
+                          ["--batch", "8"], ["--model", "lenet6"], ["--model", "lenet5", "--workspace", "-1"],
+                          ["--model", "lenet5", "--precision", "half"]):
             result = aloni("calibrate", *arguments, ranks=0)
             self.assertEqual(result.code, USAGE, arguments)
             self.assertEqual(len(result.own_lines()), 1, result.err)

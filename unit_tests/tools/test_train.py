@@ -206,6 +206,50 @@ class Train(unittest.TestCase):
         report, _ = self.train("--steps", "3", "--machine", machine, ranks=2)
         self.assertEqual(len(report["losses"]), 3)
 
+    def test_takes_the_convolutions_that_calibrate_has_measured(self):
+        path = pathlib.Path(self.folder, "machine.json")
+        calibrate = ["calibrate", "--quick", "--largest-bytes", "256", "--seconds", "0.001", "--output", str(path),
+                     "--model", "lenet5", "--batch", "32", "--strategy", "h2"]
+        result = aloni(*calibrate, ranks=2)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("the chosen implementation first", result.out)
+        machine = json.loads(path.read_text())
+        problems = machine["convolutions"][0]["problems"]
+        self.assertGreaterEqual(len(problems), 5)  # two layers, three passes, the first without gradient of its input
+        times = {p["problem"]: p["times"] for p in problems}
+        self.assertTrue(all(len(of_problem) >= 2 for of_problem in times.values()))
+
+        # The times decide: another implementation is made the fastest one of all.
+        other = problems[0]["times"][-1]["implementation"]
+        for of_problem in times.values():
+            for time in of_problem:
+                time["seconds"] = 1e-9 if time["implementation"] == other else 1.0
+        path.write_text(json.dumps(machine))
+        run = pathlib.Path(self.folder, "run")
+        train = ["--steps", "3", "--batch", "32", "--strategy", "h2", "--progress", "none"]
+        report, result = self.train(*train, "--machine", str(path), "--run", str(run), ranks=2)
+        summary = re.search(r"^convolutions (\d+) by measured times, machine", result.out, re.MULTILINE)
+        self.assertTrue(summary, result.out)
+        lines = (run / "convolutions.txt").read_text().splitlines()
+        self.assertEqual(len(lines), 2 * int(summary.group(1)))
+        for reason, problem in zip(lines[::2], lines[1::2]):
+            self.assertRegex(reason, rf"^conv[12]: {other}, measured: {other} 0\.001 us, ")
+            self.assertIn(problem.strip(), times)
+        by_rule, _ = self.train(*train, ranks=2)
+        for mine, theirs in zip(report["losses"], by_rule["losses"]):
+            self.assertAlmostEqual(mine, theirs, delta=1e-3)  # the same network, summed in another order
+
+        # With --resume nothing is measured again.
+        result = aloni(*calibrate, "--resume", ranks=2)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual(json.loads(path.read_text())["convolutions"], machine["convolutions"])
+
+        machine["convolutions"][0]["problems"][0]["problem"] = "forward float32 what"
+        path.write_text(json.dumps(machine))
+        result = aloni("train", "--data", "synthetic", *train, "--machine", str(path), ranks=2)
+        self.assertNotEqual(result.code, 0)
+        self.assertIn("convolutions[0].problems = forward float32 what", result.err)
+
     def test_chooses_a_strategy_and_keeps_it(self):
         def train(*arguments):
             command = ["train", "--data", "synthetic", "--steps", "2", "--batch", "8", "--progress", "none"]

@@ -126,9 +126,18 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
     return strides;
   }
 
+  /// The plan of the asked engine, fused or not; otherwise of the one that cuDNN expects to be fastest.
   Chosen choose(const CudnnGraph& graph, Index most_bytes) const {
-    const CudnnPlanOptions options{
-        .most = 1, .most_workspace_bytes = most_bytes, .reduced_precision = this->passes().tf32};
+    CudnnPlanOptions options{.most = 1,
+                             .most_workspace_bytes = most_bytes,
+                             .reduced_precision = this->passes().tf32,
+                             .engine = this->passes().engine};
+    Chosen chosen = choose(graph, options);
+    if (chosen.plan || options.engine < 0) return chosen;
+    options.engine = -1;
+    return choose(graph, options);
+  }
+  Chosen choose(const CudnnGraph& graph, const CudnnPlanOptions& options) const {
     Chosen chosen{.graph = graph};
     auto plans = engines_->plans(graph, options);
     chosen.fused = !plans.empty();

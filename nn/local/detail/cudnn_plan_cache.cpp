@@ -52,7 +52,7 @@ std::string key_of_plan(const CudnnGraph& g, const CudnnPlanOptions& options) {
   add_all("of y", g.output_strides);
   add("bias, relu", g.bias ? 1 : 0, g.relu ? 1 : 0);
   add("alignment", g.input_alignment, g.output_alignment, g.filters_alignment, g.bias_alignment);
-  add("first plan, workspace, reduced precision", options.first, options.most_workspace_bytes,
+  add("first plan, engine, workspace, reduced precision", options.first, options.engine, options.most_workspace_bytes,
       options.reduced_precision ? 1 : 0);
   return text;
 }

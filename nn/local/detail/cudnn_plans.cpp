@@ -437,6 +437,7 @@ std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& d
       if (engines.empty()) continue;
       const auto number = values_of<std::int64_t>(engines.front(), CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
                                                   "the number of an engine");
+      if (options.engine >= 0 && (number.empty() || number.front() != options.engine)) continue;
       const auto notes = values_of<cudnnBackendNumericalNote_t>(
           engines.front(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
           "the notes of an engine");

@@ -113,6 +113,7 @@ struct CudnnPlanOptions {
   Index most_workspace_bytes = Index{1} << 30;
   /// Engines whose products have fewer bits than float: TF32.
   bool reduced_precision = false;
+  std::int64_t engine = -1;  ///< only this one; -1: all
 };
 
 /// Access to the current device.

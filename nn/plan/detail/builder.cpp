@@ -18,10 +18,12 @@ BufferId PlanBuilder::add(PlanBuffer buffer) {
   return static_cast<BufferId>(plan_.buffers.size()) - 1;
 }
 
-local::ConvolutionBackend PlanBuilder::backend_of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass,
-                                                  ElementType type) const {
-  if (backend_ != local::ConvolutionBackend::automatic) return backend_;
-  return local::choose_backend(problem, pass, type, machine_);
+void PlanBuilder::choose_implementation(ConvolutionCall& call, const local::ConvolutionCase& convolution) const {
+  local::ConvolutionChoice choice{{backend_}, local::ChoiceSource::given};
+  if (backend_ == local::ConvolutionBackend::automatic) choice = local::choose_convolution(convolution, machine_);
+  call.backend = choice.implementation.backend;
+  call.engine = choice.implementation.engine;
+  call.chosen_by = choice.source;
 }
 
 BufferId PlanBuilder::add_array(std::string name, BufferRole role, ElementType type, Index elements) {

@@ -28,9 +28,8 @@ class PlanBuilder {
   ElementType activations() const { return activations_; }
   /// Type of parameters and of sums.
   ElementType parameters() const { return activations_ == ElementType::bfloat16 ? ElementType::float32 : activations_; }
-  /// The implementation of a pass of a convolution. `type`: of x and y. Never `automatic`.
-  local::ConvolutionBackend backend_of(const local::ConvolutionProblem& problem, local::ConvolutionPass pass,
-                                       ElementType type) const;
+  /// Chooses the implementation of a call.
+  void choose_implementation(ConvolutionCall& call, const local::ConvolutionCase& convolution) const;
   /// Whether a convolution of this type multiplies in TF32.
   bool uses_tf32(local::ConvolutionBackend backend, ElementType type) const {
     return tf32_ && backend == local::ConvolutionBackend::cudnn && type == ElementType::float32;

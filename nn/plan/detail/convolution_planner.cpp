@@ -380,10 +380,16 @@ ConvolutionPlanner::Region ConvolutionPlanner::region(const Pass& pass, const Bo
         call.source = intersect(with_range(from, Dim::sample, n, n + step), from_memory);
         call.problem =
             problem_of(d.plan, part, d.backward ? call.target : call.source, d.backward ? call.source : call.target);
-        const auto pass = d.gathers() ? local::ConvolutionPass::forward : local::ConvolutionPass::backward_data;
-        const ElementType type = partial_sums ? builder_.parameters() : builder_.activations();
-        call.backend = builder_.backend_of(call.problem, pass, type);
-        call.tf32 = builder_.uses_tf32(call.backend, type);
+        // Sources of sums that are rounded later are copied into dense memory first.
+        const bool source_gaps = !(partial_sums && rounds_sums()) && !is_dense(call.source, from_memory);
+        const bool target_gaps = !is_dense(call.target, to_memory);
+        builder_.choose_implementation(
+            call, {.problem = call.problem,
+                   .pass = d.gathers() ? local::ConvolutionPass::forward : local::ConvolutionPass::backward_data,
+                   .type = partial_sums ? builder_.parameters() : builder_.activations(),
+                   .input_gaps = d.gathers() ? source_gaps : target_gaps,
+                   .output_gaps = d.gathers() ? target_gaps : source_gaps});
+        call.tf32 = builder_.uses_tf32(call.backend, partial_sums ? builder_.parameters() : builder_.activations());
       }
       region.work.calls.push_back(std::move(call));
     }
@@ -471,7 +477,13 @@ void ConvolutionPlanner::add_backward_filter() {
     call.computes = !call.target.empty() && reads_pixels && counts;
     if (call.computes) {
       call.problem = problem_of(plan_, parts[i].part, call.source, call.target);
-      call.backend = builder_.backend_of(call.problem, local::ConvolutionPass::backward_filter, builder_.activations());
+      const bool x_gaps = !is_dense(call.source, builder_[buffers_.x].box);
+      const bool dy_gaps = !is_dense(call.target, builder_[buffers_.dy].box);
+      builder_.choose_implementation(call, {.problem = call.problem,
+                                            .pass = local::ConvolutionPass::backward_filter,
+                                            .type = builder_.activations(),
+                                            .input_gaps = transposed ? dy_gaps : x_gaps,
+                                            .output_gaps = transposed ? x_gaps : dy_gaps});
       call.tf32 = builder_.uses_tf32(call.backend, builder_.activations());
     }
     if (counts && !call.target.empty()) {

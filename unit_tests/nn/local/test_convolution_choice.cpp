@@ -85,6 +85,116 @@ TEST(ConvolutionChoice, RefusesWhatOnednnComputesWrongly) {
   EXPECT_EQ(choose_backend(p, forward, float32, {}), direct);
 }
 
+ConvolutionCase forward_case(const ConvolutionProblem& problem) { return {.problem = problem}; }
+
+/// A host with measured times. The limit of the workspace is 1000 bytes.
+MachineDescription measured_host(const std::vector<std::pair<ConvolutionCase, std::vector<ImplementationTime>>>& all) {
+  MeasuredImplementations::Times times;
+  for (const auto& [c, list] : all) times[numbers_of(c)] = list;
+  MachineDescription machine;
+  machine.convolutions = MeasuredImplementations(std::move(times), 1000);
+  return machine;
+}
+ImplementationTime time_of(const std::string& implementation, double seconds, Index workspace = 0) {
+  return {.implementation = implementation, .seconds = seconds, .runs = 10, .workspace_bytes = workspace};
+}
+ConvolutionChoice chosen(ConvolutionBackend backend, ChoiceSource source, std::int64_t engine = -1) {
+  return {{backend, engine}, source};
+}
+
+TEST(MeasuredChoice, TakesTheFastestMeasuredImplementation) {
+  const ConvolutionCase c = forward_case(of(64, 64, 3));  // the rules take oneDNN
+  MachineDescription machine = measured_host({{c, {time_of("onednn", 2e-3), time_of("direct", 1.5e-3)}}});
+  EXPECT_EQ(choose_convolution(c, machine), chosen(direct, ChoiceSource::measured));
+  EXPECT_EQ(explain_choice(c, machine), "measured: direct 1.5 ms, onednn 2 ms");
+  machine = measured_host({{c, {time_of("onednn", 2e-4), time_of("direct", 1.5e-3)}}});
+  EXPECT_EQ(choose_convolution(c, machine), chosen(onednn, ChoiceSource::measured));
+  EXPECT_EQ(explain_choice(c, machine), "measured: onednn 200 us, direct 1.5 ms");
+}
+
+TEST(MeasuredChoice, KeepsThatOfTheRulesWithinTheNoise) {
+  const ConvolutionCase c = forward_case(of(64, 64, 3));
+  const MachineDescription machine = measured_host({{c, {time_of("onednn", 1.00), time_of("direct", 0.96)}}});
+  EXPECT_EQ(choose_convolution(c, machine), chosen(onednn, ChoiceSource::measured));
+  EXPECT_EQ(explain_choice(c, machine), "measured: onednn 1e+03 ms, direct 960 ms");
+  const MachineDescription faster = measured_host({{c, {time_of("onednn", 1.00), time_of("direct", 0.94)}}});
+  EXPECT_EQ(choose_convolution(c, faster), chosen(direct, ChoiceSource::measured));
+}
+
+TEST(MeasuredChoice, TakesNothingThatCannotRun) {
+  ConvolutionCase wrong = forward_case(of(64, 64, 5));
+  wrong.problem.offset[2] = -4;  // oneDNN computes it wrongly
+  MachineDescription machine = measured_host({{wrong, {time_of("onednn", 1), time_of("direct", 2)}}});
+  EXPECT_EQ(choose_convolution(wrong, machine), chosen(direct, ChoiceSource::measured));
+  // Nor does the near problem that oneDNN can run say that it can run this one.
+  machine = measured_host({{forward_case(of(64, 64, 5)), {time_of("onednn", 1), time_of("direct", 2)}}});
+  EXPECT_EQ(choose_convolution(wrong, machine), chosen(direct, ChoiceSource::near));
+
+  const ConvolutionCase c = forward_case(of(64, 64, 3));
+  machine = measured_host({{c, {time_of("onednn", 1), time_of("kokkos_kernels", 2), time_of("cudnn engine 3", 0.1)}}});
+  machine.onednn = false;
+  EXPECT_EQ(choose_convolution(c, machine), chosen(kokkos_kernels, ChoiceSource::measured));
+  machine.kokkos_kernels = false;
+  EXPECT_EQ(choose_convolution(c, machine), chosen(direct, ChoiceSource::rule));
+  EXPECT_EQ(explain_choice(c, machine), "rule: no measured implementation can run here");
+  machine.on_host = false;
+  machine.cudnn = true;
+  EXPECT_EQ(choose_convolution(c, machine), chosen(ConvolutionBackend::cudnn, ChoiceSource::measured, 3));
+}
+
+TEST(MeasuredChoice, TakesTheFastestEngineAndKeepsTheWorkspaceWithinItsLimit) {
+  const ConvolutionCase c = forward_case(of(64, 64, 3));
+  MachineDescription machine = measured_host({{c,
+                                               {time_of("cudnn engine 1", 3), time_of("cudnn engine 7", 1, 1001),
+                                                time_of("cudnn engine 5", 2, 1000), time_of("kokkos_kernels", 4)}}});
+  machine.on_host = false;
+  machine.cudnn = true;
+  EXPECT_EQ(choose_convolution(c, machine), chosen(ConvolutionBackend::cudnn, ChoiceSource::measured, 5));
+  EXPECT_EQ(explain_choice(c, machine),
+            "measured: cudnn engine 5 2e+03 ms, cudnn engine 1 3e+03 ms, kokkos_kernels 4e+03 ms");
+}
+
+TEST(MeasuredChoice, NearProblemsCountAndFarOnesDoNot) {
+  ConvolutionCase c = forward_case(of(64, 64, 3)), twice = c, most = c;
+  twice.problem.samples = 4;
+  most.problem.samples = 5;
+  const MachineDescription machine = measured_host({{c, {time_of("onednn", 2), time_of("direct", 1)}}});
+  EXPECT_EQ(choose_convolution(twice, machine), chosen(direct, ChoiceSource::near));
+  EXPECT_EQ(explain_choice(twice, machine),
+            "near: the times of " + to_string(c) + ": direct 1e+03 ms, onednn 2e+03 ms");
+  EXPECT_EQ(choose_convolution(most, machine), chosen(onednn, ChoiceSource::rule));
+  EXPECT_EQ(explain_choice(most, machine), "rule: the nearest measured problem is 2.5 times as large or small");
+  ConvolutionCase other = c;
+  other.input_gaps = true;
+  EXPECT_EQ(explain_choice(other, machine), "rule: no measured problem of this kind");
+  EXPECT_EQ(explain_choice(c, {}), "rule: no measured times");
+}
+
+TEST(MeasuredChoice, TheNearestProblemDecides) {
+  ConvolutionCase c = forward_case(of(64, 64, 3)), nearer = c, farther = c;
+  c.problem.samples = 10;
+  nearer.problem.samples = 12;
+  farther.problem.samples = 8;
+  const MachineDescription machine = measured_host({{farther, {time_of("onednn", 1), time_of("direct", 2)}},
+                                                    {nearer, {time_of("onednn", 2), time_of("direct", 1)}}});
+  EXPECT_EQ(choose_convolution(c, machine), chosen(direct, ChoiceSource::near));  // 1.2 times, not 1.25 times
+}
+
+TEST(MeasuredChoice, IsMeasuredForWhatCanRun) {
+  const MachineDescription host;
+  const auto backends = [](auto... b) { return std::vector<ConvolutionBackend>{b...}; };
+  ConvolutionCase c = forward_case(of(64, 64, 3));
+  EXPECT_EQ(implementations_to_measure(c, host), backends(direct, onednn, kokkos_kernels));
+  c.type = ElementType::float64;
+  EXPECT_EQ(implementations_to_measure(c, host), backends(direct, kokkos_kernels));
+  c.type = ElementType::bfloat16;
+  EXPECT_EQ(implementations_to_measure(c, host), backends(onednn));
+  MachineDescription device{.on_host = false};
+  device.cudnn = true;
+  c = forward_case(of(64, 64, 3, 64));
+  EXPECT_EQ(implementations_to_measure(c, device), backends(ConvolutionBackend::cudnn, kokkos_kernels, reference));
+}
+
 /// All passes of the convolutions of a training step, by the text of their problem.
 std::map<std::string, std::pair<ConvolutionCall, ConvolutionPass>> convolutions_of(const NetworkDescription& network,
                                                                                    const std::string& strategy,
@@ -129,6 +239,7 @@ TEST(ConvolutionChoice, OfPlansIsWhatRuns) {
         const auto& [call, pass] = planned;
         ++seen[call.backend];
         EXPECT_EQ((automatic_backend<float, Host>(call.problem, pass)), call.backend);
+        EXPECT_EQ(call.chosen_by, ChoiceSource::rule);
         if (call.backend != onednn) continue;
         const ConvolutionPasses passes{.forward = pass == forward,
                                        .backward_data = pass == backward_data,

@@ -1,5 +1,6 @@
 #include <aloni/core/error.hpp>
 #include <aloni/nn/local/convolution_choice.hpp>
+#include <aloni/nn/local/cudnn_engines.hpp>
 #include <aloni/nn/local/detail/cudnn_plans.hpp>
 #include <aloni/nn/local/detail/cudnn_refusal.hpp>
 #include <aloni/nn/models.hpp>
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <map>
@@ -89,6 +91,31 @@ TEST_F(CudnnPlans, TheWorkspaceStaysWithinItsLimit) {
   EXPECT_TRUE(exceeds) << "no plan for which a limit matters";
   for (const CudnnPlan& plan : cudnn_plans(graph, device("h100"), {.most = 100, .most_workspace_bytes = 1024}))
     EXPECT_LE(plan.workspace_bytes(), 1024);
+}
+
+/// Measured times name engines: a plan of one engine is that engine's, and each listed engine has one.
+TEST_F(CudnnPlans, AnEngineCanBeAskedFor) {
+  for (const std::string& name : device_names) {
+    for (const ConvolutionPass pass : all_passes) {
+      const ConvolutionCase c{usual_problem(), pass, ElementType::float32};
+      const std::vector<ConvolutionEngine> engines = engines_of(c, device(name), Index{1} << 30);
+      ASSERT_GT(engines.size(), 1u) << name;
+      std::set<std::int64_t> different;
+      for (const ConvolutionEngine& e : engines) {
+        EXPECT_TRUE(different.insert(e.engine).second);
+        const auto plans =
+            cudnn_plans(dense_graph(c.problem, pass, c.type), device(name), {.most = 1, .engine = e.engine});
+        ASSERT_EQ(plans.size(), 1u);
+        EXPECT_EQ(plans.front().engine(), e.engine);
+        EXPECT_EQ(plans.front().workspace_bytes(), e.workspace_bytes);
+      }
+      EXPECT_TRUE(cudnn_plans(dense_graph(c.problem, pass, c.type), device(name), {.engine = 99'999}).empty());
+      for (const ConvolutionEngine& e : engines_of(c, device(name), 1024)) EXPECT_LE(e.workspace_bytes, 1024);
+    }
+  }
+  ConvolutionCase empty{usual_problem(), ConvolutionPass::forward, ElementType::float32};
+  empty.problem.samples = 0;
+  EXPECT_TRUE(engines_of(empty, device("a100"), Index{1} << 30).empty());
 }
 
 TEST_F(CudnnPlans, TheBiasAndTheReluOfFloatAreFused) {
