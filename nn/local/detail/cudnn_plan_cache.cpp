@@ -111,7 +111,7 @@ std::optional<CudnnPlan> CudnnPlanCache::find(const CudnnGraph& graph, const Cud
   try {
     const Index bytes = files_.size(path);
     if (bytes < 0) return std::nullopt;
-    constexpr Index most = Index{64} << 20;  // of a plan; the largest seen has 40 KiB
+    constexpr Index most = Index{64} << 20;  // far more than a plan has
     if (bytes > most) return none("is damaged");
     text.resize(static_cast<std::size_t>(bytes));
     files_.read(path, 0, std::as_writable_bytes(std::span(text)));
