@@ -167,6 +167,8 @@ TEST_F(EventsOfRanks, OfAFailedRankDoNotHoldUpTheOthers) {
     events.open(exposed)->await(nullptr);
     comm.wait(comm.send(std::span<const std::byte>(), 0, 1));
     EXPECT_THROW(events.wait(nullptr), aloni::PeerFailed);
+  } else {
+    EXPECT_THROW(while (true) comm.check_poison(), aloni::PeerFailed);  // every rank must know of it
   }
 }
 
