@@ -42,6 +42,7 @@ void SharedEvents::wait(void* stream) const {
   const Communicator comm(state_);
   for (int looks = 1; !device_->is_complete(stream); ++looks) {
     if (looks % looks_at_stream_per_poison == 0) {
+      comm.progress();  // finds failures of the device library
       comm.check_poison();
       std::this_thread::yield();
     }

@@ -70,8 +70,9 @@ class SharedEvents {
   /// Whether kernels must be handed to submit(); see DeviceSharing::defers().
   bool defers() const;
   void submit(void* stream, std::function<void()> kernels) const;
-  /// Returns when the work of `stream` is complete. Checks the other ranks meanwhile: the stream may wait for the event
-  /// of a rank that has failed. Throws PeerFailed, and CommunicationError with the error text of the device.
+  /// Returns when the work of `stream` is complete. Makes progress meanwhile, and checks the other ranks: the stream
+  /// may wait for the event of a rank that has failed. Throws PeerFailed, and CommunicationError with the error text of
+  /// the device.
   void wait(void* stream) const;
 
  private:

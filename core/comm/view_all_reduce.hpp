@@ -108,7 +108,7 @@ class ViewAllReduce {
   /// Collective. Throws InvalidArgument on all ranks if the extent differs between ranks, or for an average of
   /// integers.
   ViewAllReduce(const Communicator& comm, const Queue<Exec>& queue, View data, F f = {}, bool direct = true)
-      : comm_(comm), data_(std::move(data)), f_(f) {
+      : comm_(comm), data_(std::move(data)), f_(f), event_queue_(comm) {
     constexpr const char* name = "aloni::comm::ViewAllReduce";
     if constexpr (built_in) (void)element_operation<T>(f_.reduction);  // throws for the average of integers
     const auto count = static_cast<std::int64_t>(data_.extent(0));
@@ -125,7 +125,6 @@ class ViewAllReduce {
     }
     if (direct && open_all(queue)) {
       way_ = ViewAllReduceWay::direct;
-      event_queue_ = EventQueue<Exec>(comm_);
       if (event_queue_) agree_on_events();
       return;
     }
@@ -170,7 +169,7 @@ class ViewAllReduce {
     }
     if constexpr (!on_host) Kokkos::deep_copy(queue.space(), part(host_, first, count), part(data_, first, count));
     static const std::string reason = "aloni::comm::ViewAllReduce: this rank's values are complete on the host";
-    queue.fence(reason);
+    event_queue_.fence(queue.space(), reason);
     return comm_.start_all_reduce(on_the_host(first, count), f_.reduction, options);
   }
   /// Why start() cannot use an algorithm, and the alternative; none if it can, or if the way has no algorithms.
@@ -277,7 +276,7 @@ class ViewAllReduce {
   /// For a function of the user.
   void run_on_host(const Queue<Exec>& queue) const {
     if constexpr (!on_host) Kokkos::deep_copy(queue.space(), host_, data_);
-    queue.fence("aloni::comm::ViewAllReduce: this rank's values are complete on the host");
+    event_queue_.fence(queue.space(), "aloni::comm::ViewAllReduce: this rank's values are complete on the host");
     if constexpr (!built_in) {
       comm_.all_reduce(on_the_host(0, static_cast<Index>(data_.extent(0))), user_operation<T>(f_),
                        {.reproducible = true});

@@ -101,8 +101,8 @@ int wrong_turns(const Communicator& comm, const SharedEvents& events, LateDevice
 
 TEST_F(EventsOfRanks, OrderKernelsOfTwoRanksInEveryTurn) {
   if (size < 2 || !on_one_node() || !shares_memory()) GTEST_SKIP() << "needs two ranks of a node";
-  for (const std::uint64_t seed : {1u, 2u, 3u}) {
-    use({.seed = seed, .longest_delay = std::chrono::microseconds(300)});
+  for (const std::uint64_t seed : {1u, 2u}) {
+    use({.seed = seed});
     const SharedEvents events(comm);
     ASSERT_TRUE(events);
     // More pairs of events than the pool has: the same events serve again.
@@ -167,6 +167,8 @@ TEST_F(EventsOfRanks, OfAFailedRankDoNotHoldUpTheOthers) {
     events.open(exposed)->await(nullptr);
     comm.wait(comm.send(std::span<const std::byte>(), 0, 1));
     EXPECT_THROW(events.wait(nullptr), aloni::PeerFailed);
+  } else {
+    EXPECT_THROW(while (true) comm.check_poison(), aloni::PeerFailed);  // every rank must know of it
   }
 }
 

@@ -42,7 +42,7 @@ class LateDevice final : public comm::detail::DeviceSharing {
 
   struct Options {
     std::uint64_t seed = 0;
-    std::chrono::microseconds longest_delay{200};  ///< before each piece of work; the shortest is 0
+    std::chrono::microseconds longest_delay{100};  ///< before each piece of work; the shortest is 0
     std::size_t memory = std::size_t{1} << 30;     ///< bytes
     bool shares_memory = true, shares_events = true, opens_events = true;
     int ignored_event = -1;  ///< the await() of this event does nothing; events count from 0 on each rank

@@ -140,6 +140,7 @@ void* DeviceHeap::do_allocate(std::size_t bytes, std::size_t align) {
 }
 
 void DeviceHeap::do_deallocate(void* p, std::size_t, std::size_t) {
+  if (is_abandoned()) return;  // the device may wait for a rank that has failed
   device_->synchronise();
   const std::lock_guard lock(mutex_);
   const auto* const address = static_cast<std::byte*>(p);
@@ -183,6 +184,11 @@ std::optional<DeviceHeap::Address> DeviceHeap::address_of(const void* data, std:
 void DeviceHeap::abandon() noexcept {
   const std::lock_guard lock(mutex_);
   abandoned_ = true;
+}
+
+bool DeviceHeap::is_abandoned() const {
+  const std::lock_guard lock(mutex_);
+  return abandoned_;
 }
 
 std::size_t DeviceHeap::bytes() const {

@@ -83,7 +83,7 @@ class DeviceHeap final : public std::pmr::memory_resource {
 
   /// None if this heap does not contain the whole range, or nobody else can open it.
   std::optional<Address> address_of(const void* data, std::size_t bytes);
-  /// After a failure: frees no segment from now on.
+  /// After a failure: frees no segment and no block from now on, and waits for no device.
   void abandon() noexcept;
   /// Device memory of this heap.
   std::size_t bytes() const;
@@ -119,6 +119,7 @@ class DeviceHeap final : public std::pmr::memory_resource {
   static void* take(Segment& segment, std::size_t wanted);
   Segment& add_segment(std::size_t bytes);
   void free_empty_segments(bool all) noexcept;
+  bool is_abandoned() const;
   [[noreturn]] void fail(std::size_t bytes) const;
 
   mutable std::mutex mutex_;
