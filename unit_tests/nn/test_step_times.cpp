@@ -59,13 +59,15 @@ TEST(StepTimes, SayWhichKernelsOfADeviceAGraphRepeats) {
   Fixture f;
   MachineDescription machine = f.machine();
   machine.on_host = true;
-  for (const TimedNode& node : *timed_nodes(f.plan(), f.net, machine)) EXPECT_EQ(node.graph, "");
+  const TimedNodes on_the_host = timed_nodes(f.plan(), f.net, machine);
+  for (const TimedNode& node : *on_the_host) EXPECT_EQ(node.graph, "");
   machine.on_host = false;
   const NetworkPlan layers =
       plan_network(f.net, resolve(f.strategy, f.net, f.comm.size()), f.comm.size(), Fixture::samples);
   const StepPlan plan = plan_step(f.net, layers, f.comm.rank(), StepKind::training, machine);
   int repeated = 0;
-  for (const TimedNode& node : *timed_nodes(plan, f.net, machine)) {
+  const TimedNodes on_a_device = timed_nodes(plan, f.net, machine);
+  for (const TimedNode& node : *on_a_device) {
     SCOPED_TRACE(node.label);
     repeated += node.graph.starts_with("segment ") ? 1 : 0;
     if (node.work == "optimiser") {

@@ -16,8 +16,12 @@ inline constexpr bool runs_on_host =
     Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Exec::memory_space>::accessible&&
         std::is_same_v<typename Exec::memory_space, Kokkos::HostSpace>;
 
+/// For light kernels, so that a functor reaches the device as arguments whatever its size. Kokkos would copy one above
+/// 512 bytes into constant memory of the device: the host waits for the last kernel that used it, and a graph of a
+/// device cannot repeat it (nn/step_recorder.hpp).
 template <class Exec>
-using Range = Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>>;
+using Range =
+    Kokkos::RangePolicy<Exec, Kokkos::IndexType<Index>, Kokkos::Experimental::WorkItemProperty::HintLightWeight_t>;
 
 /// The extents of a tensor, and the indices of its rows and elements by number.
 struct Rows {
