@@ -4,10 +4,11 @@
 #include <aloni/model/detail/schedule_walk.hpp>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
+#include <map>
 #include <string>
+#include <utility>
 
 namespace aloni::model {
 
@@ -16,18 +17,13 @@ namespace {
 using comm::CollectiveMethod;
 using comm::OperationKind;
 
+/// The ranks of each node, ascending; node numbers may have gaps.
 std::vector<std::vector<int>> lists_of_nodes(const MachineDescription& description, int ranks) {
-  if (description.nodes.empty()) {
-    std::vector<int> all;
-    for (int r = 0; r < ranks; ++r) all.push_back(r);
-    return {all};
-  }
+  std::map<int, std::vector<int>> by_node;
+  for (int r = 0; r < ranks; ++r)
+    by_node[description.nodes.empty() ? 0 : description.nodes[static_cast<std::size_t>(r)]].push_back(r);
   std::vector<std::vector<int>> nodes;
-  for (int r = 0; r < ranks; ++r) {
-    const auto node = static_cast<std::size_t>(description.nodes[static_cast<std::size_t>(r)]);
-    if (node >= nodes.size()) nodes.resize(node + 1);
-    nodes[node].push_back(r);
-  }
+  for (auto& [node, list] : by_node) nodes.push_back(std::move(list));
   return nodes;
 }
 

@@ -125,6 +125,15 @@ TEST(CollectiveCosts, RanksOfANodeShareItsPort) {
   EXPECT_LT(seconds, 1.05 * port);
 }
 
+TEST(CollectiveCosts, NumbersOfNodesMayHaveGaps) {
+  Machine machine = uniform_machine();
+  machine.ranks_per_node = 2;
+  const CollectiveCall call = call_of(OperationKind::all_reduce, CollectiveMethod::hierarchical, 4 * 5040);
+  const double seconds = unfitted_collective_seconds(call, machine, 4);
+  machine.planning.nodes = {3, 3, 7, 7};
+  EXPECT_DOUBLE_EQ(unfitted_collective_seconds(call, machine, 4), seconds);
+}
+
 TEST(CollectiveCosts, PartsOfALongOperationOverlap) {
   Machine machine = uniform_machine(1e-2);
   const auto seconds = [&](std::size_t mebibytes) {
