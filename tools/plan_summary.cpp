@@ -209,11 +209,12 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
     for (const auto& [reason, segments] : counts.reasons) text += fmt::format("           {}: {}\n", segments, reason);
   }
   if (!summary.prediction) text += "limits     constants, no machine\n";
-  const bool measured = request.machine && !request.machine->convolutions.empty();
-  const ConvolutionReport convolutions =
-      report_of(summary.convolutions, measured && summary.prediction ? summary.prediction->machine : "");
-  text += convolutions.summary + "\n";
-  if (measured) text += "\n" + convolutions.table;
+  if (summary.prediction) {
+    const bool measured = request.machine && !request.machine->convolutions.empty();
+    const ConvolutionReport convolutions = report_of(summary.convolutions, measured ? summary.prediction->machine : "");
+    text += convolutions.summary + "\n";
+    if (measured) text += "\n" + convolutions.table;
+  }
   if (summary.prediction) text += "\n" + to_text(*summary.prediction, request.network);
   return text;
 }
