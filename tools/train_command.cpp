@@ -374,7 +374,7 @@ std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn
 
 MeasuredImplementations TrainCommand::convolutions_of(const comm::Communicator& comm,
                                                       const model::Machine& machine) const {
-  KernelPlace place = kernel_place(comm, precision_of(precision_));
+  KernelPlace place = kernel_place(comm);
   // Numbers of threads may differ between ranks, and each has its table: rank 0 decides.
   place.threads =
       static_cast<int>(comm.all_reduce(std::int64_t{comm.rank() == 0 ? place.threads : 0}, comm::Reduction::max));
@@ -386,7 +386,7 @@ ConvolutionReport TrainCommand::report_convolutions(const comm::Communicator& co
                                                     const nn::TrainAndTestSets& data,
                                                     const std::optional<model::Machine>& machine) const {
   const nn::ElementType type = precision_of(precision_);
-  const KernelPlace place = kernel_place(comm, type);
+  const KernelPlace place = kernel_place(comm);
   return comm::collectively(comm, "aloni train: implementations of convolutions", [&]() -> ConvolutionReport {
     if (comm.rank() != 0) return {};
     MachineDescription planning = place.planning;

@@ -54,11 +54,10 @@ struct ConvolutionPasses {
   /// All views of x (dense_input), or of y and dy (dense_output), are dense. Then no workspace for packing is kept; a
   /// view with gaps throws InvalidArgument.
   bool dense_input = false, dense_output = false;
-  /// The engine of cuDNN to run, where it has it for the strides of the views; -1: cuDNN chooses. Others ignore it.
-  std::int64_t engine = -1;
-
   /// Products of float may have the 10 bits of TF32. For cuDNN only: other implementations multiply in float.
   bool tf32 = false;
+  /// The engine of cuDNN to run, where it has it for the strides of the views; -1: cuDNN chooses. Others ignore it.
+  std::int64_t engine = -1;
 
   friend constexpr bool operator==(const ConvolutionPasses&, const ConvolutionPasses&) = default;
 };

@@ -159,9 +159,9 @@ TEST(GoodGuest, ExecutesAStepWithoutHeapAllocations) {
   EXPECT_EQ(actions, 3 * 30);
 
   // The same with a separate queue for communication.
-  const Queue<> other(Kokkos::Experimental::partition_space(queue.space(), 1).front());
+  const std::vector<Queue<>> queues{queue, Queue<>(Kokkos::Experimental::partition_space(queue.space(), 1).front())};
   aloni::test::HeapGuard second_guard;
-  for (int i = 0; i < 3; ++i) step.execute(queue, other, comm, stopwatch);
+  for (int i = 0; i < 3; ++i) step.execute(queues, comm, stopwatch);
   second_guard.disarm();
   EXPECT_EQ(second_guard.allocations(), 0) << second_guard.report();
   EXPECT_EQ(actions, 6 * 30);

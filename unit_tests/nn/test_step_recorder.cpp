@@ -118,7 +118,7 @@ class SmallStep {
   }
 
   ListDevice& device_;
-  comm::Communicator comm_ = test::make_communicator();
+  comm::Communicator comm_ = aloni::test::make_communicator();
   Queue<Exec> queue_;
   Stopwatch stopwatch_;
   Step<Exec> step_;

@@ -163,13 +163,13 @@ TEST(FilterOrders, BordersUseTheFlippedFiltersOfTheirInterior) {
 }
 
 void share_in_a_layer(float) {
-  nn::detail::ConvolutionKernels<float, Exec> kernels(test_space(), std::make_shared<Scratch>());
+  nn::detail::ConvolutionKernels<float, Exec> kernels(test_space(), {std::make_shared<Scratch>()});
   const nn::ConvolutionCall call{.problem = usual_problem(), .backend = ConvolutionBackend::onednn};
   const LocalTensor<float> dense({1, 1, 6, 16, 64}), ghosted({1, 1, 6, 16, 64}, {.before = {0, 0, 1, 1, 0}});
   const std::array<float, 2> places{};  // addresses of filters; no kernel reads them
   std::size_t own = 0;
   const auto bytes_with = [&](const LocalTensor<float>& x, const float& filters) {
-    own += kernels.of(call, ConvolutionPass::forward, x, dense, &filters)->workspace_bytes();
+    own += kernels.of(call, ConvolutionPass::forward, x, dense, &filters, 0)->workspace_bytes();
     return kernels.bytes() - own;
   };
   EXPECT_EQ(bytes_with(dense, places[0]), filter_bytes<float>);
