@@ -171,6 +171,37 @@ class HashedMemory {
   std::map<Cell, std::uint64_t> values_;
 };
 
+/// What a step has computed: the memory, and what each node has read, because some nodes write nothing. Other ranks may
+/// read until a communication finishes: `last_read` is what they read then, without the cells that it writes.
+struct HashedResult {
+  HashedMemory memory;
+  std::map<int, std::uint64_t> read = {}, last_read = {};
+
+  friend bool operator==(const HashedResult&, const HashedResult&) = default;
+};
+
+/// Runs an action. Communication reads at its start, and writes at its finish; in between it may write anything, so it
+/// writes rubbish.
+inline void act(const StepGraph& graph, const StepAction& action, HashedResult& result) {
+  constexpr std::uint64_t rubbish = 0xbeef;
+  const StepNode& node = graph.nodes[static_cast<std::size_t>(action.node)];
+  if (action.kind == StepActionKind::finish) {
+    result.last_read[action.node] = result.memory.read(node, true);
+  } else {
+    result.read[action.node] = result.memory.read(node);
+  }
+  result.memory.write(node, static_cast<std::uint64_t>(action.node),
+                      action.kind == StepActionKind::start ? rubbish : result.read[action.node]);
+}
+
+/// One of up to four streams for each action.
+inline std::vector<int> random_streams(Dice& dice, std::size_t actions) {
+  const int streams = dice(1, 4);
+  std::vector<int> stream_of;
+  for (std::size_t a = 0; a < actions; ++a) stream_of.push_back(dice(0, streams - 1));
+  return stream_of;
+}
+
 /// Memory after the nodes have run in the order of the list.
 inline HashedMemory one_after_the_other(const StepGraph& graph) {
   HashedMemory memory;

@@ -32,7 +32,8 @@ using test::LateStreams;
 using test::random_order;
 using test::StreamChoice;
 using test_step_graph::Dice;
-using test_step_graph::HashedMemory;
+using test_step_graph::random_streams;
+using Result = test_step_graph::HashedResult;
 using Events = std::vector<StreamEvent>;
 using Pieces = std::vector<StepPiece>;
 
@@ -61,13 +62,6 @@ StepGraph random_marked_graph(Dice& dice) {
   return graph;
 }
 
-std::vector<int> random_streams(Dice& dice, std::size_t actions) {
-  const int streams = dice(1, 4);
-  std::vector<int> stream_of;
-  for (std::size_t a = 0; a < actions; ++a) stream_of.push_back(dice(0, streams - 1));
-  return stream_of;
-}
-
 struct RandomStep {
   StepGraph graph;
   std::vector<StepAction> actions;
@@ -82,25 +76,6 @@ RandomStep random_step(std::uint64_t seed) {
   step.plan = cut_into_segments(step.graph, step.actions, random_streams(dice, step.actions.size()),
                                 {.least_kernels = dice(1, 3)});
   return step;
-}
-
-/// The memory, and what each node has read. Other ranks may read until a communication finishes: `last_read` is what
-/// they read then, without the cells that it writes.
-struct Result {
-  HashedMemory memory;
-  std::map<int, std::uint64_t> read = {}, last_read = {};
-
-  friend bool operator==(const Result&, const Result&) = default;
-};
-
-void act(const StepGraph& graph, const StepAction& action, Result& result) {
-  const StepNode& node = graph.nodes[static_cast<std::size_t>(action.node)];
-  const auto number = static_cast<std::uint64_t>(action.node);
-  if (action.kind != StepActionKind::finish) result.read[action.node] = result.memory.read(node);
-  if (action.kind == StepActionKind::finish) result.last_read[action.node] = result.memory.read(node, true);
-  // Communication may write anything until it finishes.
-  const std::uint64_t rubbish = 0xbeef;
-  result.memory.write(node, number, action.kind == StepActionKind::start ? rubbish : result.read[action.node]);
 }
 
 Result in_order(const RandomStep& step) {

@@ -29,19 +29,11 @@ using test::LateStreams;
 using test::random_order;
 using test::StreamChoice;
 using test_step_graph::Dice;
-using test_step_graph::HashedMemory;
+using test_step_graph::random_streams;
+using Result = test_step_graph::HashedResult;
 using Events = std::vector<StreamEvent>;
 
 struct NoQueue {};
-
-/// What a step has computed: the memory, and what each node has read, because some nodes write nothing. Other ranks may
-/// read until a communication finishes: `last_read` is what they read then, without the cells that it writes.
-struct Result {
-  HashedMemory memory;
-  std::map<int, std::uint64_t> read = {}, last_read = {};
-
-  friend bool operator==(const Result&, const Result&) = default;
-};
 
 Result in_sequence(const StepGraph& graph) {
   Result result;
@@ -54,30 +46,12 @@ Result in_sequence(const StepGraph& graph) {
   return result;
 }
 
-/// A step whose streams work late, in the order of `choose`. Communication reads at its start, and writes at its
-/// finish; in between it may write anything, so it writes rubbish.
+/// A step whose streams work late, in the order of `choose`.
 Result run_late(const StepGraph& graph, const std::vector<StepAction>& actions, const StreamPlan& plan,
                 StreamChoice choose) {
-  constexpr std::uint64_t rubbish = 0xbeef;
   Result result;
-  HashedMemory& memory = result.memory;
   LateStreams<NoQueue> streams({}, plan.streams);
-  run_on_streams(plan, streams, [&](std::size_t a, const NoQueue&) {
-    const int n = actions[a].node;
-    const StepNode& node = graph.nodes[static_cast<std::size_t>(n)];
-    const auto number = static_cast<std::uint64_t>(n);
-    switch (actions[a].kind) {
-      case StepActionKind::run:
-        result.read[n] = memory.read(node);
-        return memory.write(node, number, result.read[n]);
-      case StepActionKind::start:
-        result.read[n] = memory.read(node);
-        return memory.write(node, number, rubbish);
-      case StepActionKind::finish:
-        result.last_read[n] = memory.read(node, true);
-        return memory.write(node, number, result.read[n]);
-    }
-  });
+  run_on_streams(plan, streams, [&](std::size_t a, const NoQueue&) { act(graph, actions[a], result); });
   streams.run(std::move(choose));
   return result;
 }
@@ -85,13 +59,6 @@ Result run_late(const StepGraph& graph, const std::vector<StepAction>& actions, 
 StreamPlan without(StreamPlan plan, std::size_t event) {
   plan.events.erase(plan.events.begin() + static_cast<std::ptrdiff_t>(event));
   return plan;
-}
-
-std::vector<int> random_streams(Dice& dice, std::size_t actions) {
-  const int streams = dice(1, 4);
-  std::vector<int> stream_of;
-  for (std::size_t a = 0; a < actions; ++a) stream_of.push_back(dice(0, streams - 1));
-  return stream_of;
 }
 
 std::vector<ScheduleOptions> all_orders(Dice& dice) {

@@ -1,6 +1,7 @@
 #pragma once
 // A tensor for tests of local kernels. It may have gaps around it (as in a ghosted buffer) or channels-first strides.
 // It has a host copy to fill and read, and a canary in every element of the buffer outside the tensor.
+#include <aloni/nn/local/convolution_problem.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
 #include <Kokkos_Core.hpp>
@@ -12,6 +13,17 @@
 #include <random>
 
 namespace aloni::test {
+
+/// Of x, y and w of a convolution.
+inline std::array<Index, 5> input_extents(const nn::local::ConvolutionProblem& p) {
+  return {p.samples, p.input[0], p.input[1], p.input[2], p.channels};
+}
+inline std::array<Index, 5> output_extents(const nn::local::ConvolutionProblem& p) {
+  return {p.samples, p.output[0], p.output[1], p.output[2], p.filters};
+}
+inline std::array<Index, 5> filter_extents(const nn::local::ConvolutionProblem& p) {
+  return {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels_per_group()};
+}
 
 struct Placement {
   std::array<Index, 5> before{}, after{};  ///< elements of the buffer around the tensor

@@ -195,16 +195,6 @@ std::vector<ConvolutionProblem> problems() {
   return all;
 }
 
-std::array<Index, 5> input_extents(const ConvolutionProblem& p) {
-  return {p.samples, p.input[0], p.input[1], p.input[2], p.channels};
-}
-std::array<Index, 5> output_extents(const ConvolutionProblem& p) {
-  return {p.samples, p.output[0], p.output[1], p.output[2], p.filters};
-}
-std::array<Index, 5> filter_extents(const ConvolutionProblem& p) {
-  return {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels_per_group()};
-}
-
 constexpr Placement ghosted{.before = {0, 0, 1, 2, 0}, .after = {0, 0, 1, 0, 0}};
 constexpr Placement behind_another_filter{.before = {1, 0, 0, 0, 0}};
 

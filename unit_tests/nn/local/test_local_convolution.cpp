@@ -24,16 +24,6 @@ using comm::bfloat16;
 using nn::parameter_type_t;
 using Exec = Kokkos::DefaultExecutionSpace;
 
-std::array<Index, 5> input_extents(const ConvolutionProblem& p) {
-  return {p.samples, p.input[0], p.input[1], p.input[2], p.channels};
-}
-std::array<Index, 5> output_extents(const ConvolutionProblem& p) {
-  return {p.samples, p.output[0], p.output[1], p.output[2], p.filters};
-}
-std::array<Index, 5> filter_extents(const ConvolutionProblem& p) {
-  return {p.filters, p.kernel[0], p.kernel[1], p.kernel[2], p.channels_per_group()};
-}
-
 /// All results of one implementation.
 template <class T>
 struct Results {
