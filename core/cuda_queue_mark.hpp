@@ -30,9 +30,7 @@ class QueueMark<Kokkos::Cuda> {
   void await(const Queue<Kokkos::Cuda>& queue, const std::string& /*reason*/) const {
     check(cudaStreamWaitEvent(queue.space().cuda_stream(), event_.get(), 0), "cudaStreamWaitEvent");
   }
-  void wait(const std::string& /*reason*/) const {
-    check(cudaEventSynchronize(event_.get()), "cudaEventSynchronize");
-  }
+  void wait(const std::string& /*reason*/) const { check(cudaEventSynchronize(event_.get()), "cudaEventSynchronize"); }
 
  private:
   static void check(cudaError_t code, const char* call) {

@@ -229,10 +229,10 @@ in_pytorch() {
 stage_steps() {
   local type
   for type in float bfloat16; do
-    trained mesh1k-$type 540 --model mesh1k --input 1024x1024x18 --batch 4 --precision $type
-    in_pytorch mesh1k-$type-pytorch 540 --model mesh1k --input 1024x1024x18 --batch 4 --precision $type
-    trained resnet50-$type 540 --model resnet50 --input 224x224x3 --classes 10 --batch 64 --precision $type
-    in_pytorch resnet50-$type-pytorch 540 --model resnet50 --input 224x224x3 --batch 64 --precision $type
+    trained "mesh1k-$type" 540 --model mesh1k --input 1024x1024x18 --batch 4 --precision "$type"
+    in_pytorch "mesh1k-$type-pytorch" 540 --model mesh1k --input 1024x1024x18 --batch 4 --precision "$type"
+    trained "resnet50-$type" 540 --model resnet50 --input 224x224x3 --classes 10 --batch 64 --precision "$type"
+    in_pytorch "resnet50-$type-pytorch" 540 --model resnet50 --input 224x224x3 --batch 64 --precision "$type"
   done
 }
 

@@ -125,11 +125,10 @@ auto Binder<T, Exec>::region(const StepPlan& plan, const ConvolutionWork& work,
       } else {
         call.given = call.source;
       }
-      call.local = work.gathers
-                       ? kernels.of(planned, ConvolutionPass::forward, call.given, call.target, w.w.data(), stream,
-                                    work.relu)
-                       : kernels.of(planned, ConvolutionPass::backward_data, call.target, call.given, w.w.data(),
-                                    stream);
+      call.local =
+          work.gathers
+              ? kernels.of(planned, ConvolutionPass::forward, call.given, call.target, w.w.data(), stream, work.relu)
+              : kernels.of(planned, ConvolutionPass::backward_data, call.target, call.given, w.w.data(), stream);
     }
     calls.push_back(std::move(call));
   }
@@ -183,8 +182,7 @@ auto Binder<T, Exec>::kernel(const StepPlan& plan, const FilterGradientWork& wor
               .problem = planned.problem};
     call.db = filters(plan, work.db, w.part);
     if (work.transposed) std::swap(call.x, call.dy);
-    call.local =
-        c.kernels.of(planned, ConvolutionPass::backward_filter, call.x, call.dy, nullptr, compute_stream);
+    call.local = c.kernels.of(planned, ConvolutionPass::backward_filter, call.x, call.dy, nullptr, compute_stream);
     calls.push_back(std::move(call));
   }
   const int layer = plan.convolution_weights[static_cast<std::size_t>(work.weights)].layer;

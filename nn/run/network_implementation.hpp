@@ -38,7 +38,7 @@ struct Network<T, Exec>::Implementation {
   AllParameters& parameters;
   NetworkOptions options;
   std::vector<Queue<Exec>> queues;  ///< by stream of the steps; the first one is that of the caller
-  MachineDescription machine;  ///< by which the steps were planned
+  MachineDescription machine;       ///< by which the steps were planned
   PlanMemory<Exec> memory;
   Binder<T, Exec> binder;
   StepPlan training, inference;

@@ -125,7 +125,7 @@ TEST(Patience, ForARankOfAnotherNodeThatComputesAndThenWaits) {
 }
 
 TEST(Patience, NotForARankThatSleeps) {
-  expect_patience([] { std::this_thread::sleep_for(4s); }, false, true);
+  expect_patience([] { std::this_thread::sleep_for(8s); }, false, true);
 }
 
 TEST(Patience, EndsAtTheLongLimit) {

@@ -4,8 +4,8 @@
 #include <aloni/nn/run/convolution_kernels.hpp>
 #include <aloni/nn/stream_plan.hpp>
 
-#include <Kokkos_Core.hpp>
 #include <gtest/gtest.h>
+#include <Kokkos_Core.hpp>
 
 #include <cstddef>
 #include <memory>
@@ -33,7 +33,7 @@ ConvolutionCall call() {
 struct Memory {
   using Flat = Kokkos::View<float*, Kokkos::HostSpace>;
   Flat x{"aloni::test::x", 8 * 8 * channels}, y{"aloni::test::y", 8 * 8 * channels};
-  Flat w{"aloni::test::w", channels * channels * 9};
+  Flat w{"aloni::test::w", channels* channels * 9};
   static Kernels::View tensor(const Flat& memory) {
     return local::dense_tensor<float, Exec>(memory.data(), 1, 1, 8, 8, channels);
   }
