@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 #include <aloni/model/machine_file.hpp>
 #include <aloni/model/measure_convolutions.hpp>
+#include <aloni/model/step_limits.hpp>
 #include <aloni/nn/local/cudnn_engines.hpp>
 #include <aloni/tools/kernel_measurement.hpp>
 #include <aloni/tools/model_argument.hpp>
@@ -13,6 +14,7 @@
 #include <CLI/App.hpp>
 
 #include <memory>
+#include <optional>
 #include <sstream>
 
 namespace aloni::tools {
@@ -84,16 +86,25 @@ void ConvolutionArguments::add_to(comm::ReplicatedValues& values) const {
 
 std::vector<model::PlannedNetwork> ConvolutionArguments::planned(const comm::Communicator& comm) const {
   const nn::Strategy strategy = strategy_.read(comm);
-  model::PlannedNetwork training{
+  const model::PlannedNetwork planned{
       .network = comm::collectively(comm, "aloni calibrate --model", [&] { return network_.network(); }),
       .strategy = strategy,
       .ranks = comm.size(),
       .samples = batch_,
       .kind = nn::StepKind::training,
       .step = {.activations = precision_of(precision_)}};
-  model::PlannedNetwork inference = training;
-  inference.kind = nn::StepKind::inference;
-  return {std::move(training), std::move(inference)};
+  // A training with the machine file may compute interiors first or not (model/step_limits.hpp). Their convolutions are
+  // other problems.
+  std::vector<model::PlannedNetwork> all;
+  for (const nn::StepKind kind : {nn::StepKind::training, nn::StepKind::inference})
+    for (const std::optional<double> overhead : {std::optional<double>(), std::optional(model::interior_at_once),
+                                                 std::optional(model::interior_always_first)}) {
+      if (overhead && comm.size() == 1) continue;  // no exchanges of ghosts
+      model::PlannedNetwork& next = all.emplace_back(planned);
+      next.kind = kind;
+      next.step.largest_overhead = overhead;
+    }
+  return all;
 }
 
 void add_convolutions(const comm::Communicator& comm, model::Machine& machine,
