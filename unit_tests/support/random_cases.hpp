@@ -1,6 +1,6 @@
 #pragma once
-// Number of random cases of a property test: a quarter under a sanitizer (sanitizer.hpp), a quarter in the second run of
-// a test with several threads per rank, eight times as many in a nightly run, which sets ALONI_NIGHTLY.
+// Number of random cases of a property test: a quarter under a sanitizer (sanitizer.hpp), a quarter in the second run
+// of a test with several threads per rank, eight times as many in a nightly run, which sets ALONI_NIGHTLY.
 #include <support/sanitizer.hpp>
 
 #include <cstdlib>
