@@ -24,6 +24,13 @@ using comm::bfloat16;
 using nn::parameter_type_t;
 using Exec = Kokkos::DefaultExecutionSpace;
 
+/// The second run of this program has three threads per rank (ctest: THREADED). A quarter of the problems is enough
+/// there.
+int random_problems(int cases) {
+  const int all = aloni::test::random_cases(cases);
+  return Exec().concurrency() > 1 && !aloni::test::nightly() ? (all + 3) / 4 : all;
+}
+
 /// All results of one implementation.
 template <class T>
 struct Results {
@@ -241,7 +248,7 @@ TEST(LocalConvolutionReference, TwoDimensionsAgreeWithResultsByHand) {
 TEST(LocalConvolutionReference, GroupsAgreeWithTheDefinition) {
   // Every pair of a filter and a channel, of an output and an input pixel: those that meet add their products.
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::random_cases(60); ++i) {
+  for (int i = 0; i < random_problems(60); ++i) {
     std::mt19937 random(seed + 6000 + i);
     const auto p = random_problem(random, 1e4, true);
     SCOPED_TRACE("seed " + std::to_string(seed + 6000 + i) + ": " + to_string(p));
@@ -298,7 +305,7 @@ TEST(LocalConvolutionReference, GroupsAreConvolutionsOfTheirOwn) {
 
 TEST(LocalConvolution, AllBackendsHaveTheBitsOfTheReferenceWithGroups) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::random_cases(400); ++i) {
+  for (int i = 0; i < random_problems(400); ++i) {
     std::mt19937 random(seed + 5000 + i);
     const auto p = random_problem(random, 5e5, true);
     const auto at_x = random_placement(random), at_y = random_placement(random);
@@ -312,7 +319,7 @@ TEST(LocalConvolution, AllBackendsHaveTheBitsOfTheReferenceWithGroups) {
 
 TEST(LocalConvolution, AllBackendsHaveTheBitsOfTheReference) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::random_cases(300); ++i) {
+  for (int i = 0; i < random_problems(300); ++i) {
     std::mt19937 random(seed + i);
     const auto p = random_problem(random, 1e6);
     const auto at_x = random_placement(random), at_y = random_placement(random);
@@ -520,7 +527,7 @@ TEST(LocalConvolution, BackwardDataOfStrideOneAgreesForEveryPadding) {
   // filters.
   const unsigned seed = test_seed();
   int flipped = 0;
-  for (int i = 0; i < aloni::test::random_cases(120); ++i) {
+  for (int i = 0; i < random_problems(120); ++i) {
     std::mt19937 random(seed + 11000 + i);
     auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
     const Index groups = std::max<Index>(1, pick(-2, 3)), channels = pick(1, 20);
@@ -555,7 +562,7 @@ TEST(LocalConvolution, BackwardDataOfStrideOneAgreesForManyPixels) {
   const unsigned seed = test_seed();
   int flipped = 0;
   bool newer_kernels = false;
-  for (int i = 0; i < aloni::test::random_cases(100); ++i) {
+  for (int i = 0; i < random_problems(100); ++i) {
     std::mt19937 random(seed + 17000 + i);
     auto pick = [&](Index lo, Index hi) { return std::uniform_int_distribution<Index>(lo, hi)(random); };
     const bool volume = pick(0, 2) == 0;
@@ -595,7 +602,7 @@ template <class T>
 void see_new_versions() {
   const unsigned seed = test_seed();
   const Exec exec = test_space();
-  for (int i = 0; i < aloni::test::random_cases(40); ++i) {
+  for (int i = 0; i < random_problems(40); ++i) {
     std::mt19937 random(seed + 4000 + i);
     // Whole vectors, so that `automatic` takes oneDNN for some passes.
     auto p = random_problem(random, 1e5, i % 4 == 3);
@@ -635,7 +642,7 @@ TEST(LocalConvolution, NewFilterVersionsTakeEffectInBfloat16) { see_new_versions
 
 TEST(LocalConvolution, RealNumbersAreCloseToTheReference) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::random_cases(30); ++i) {
+  for (int i = 0; i < random_problems(30); ++i) {
     std::mt19937 random(seed + 7000 + i);
     const auto p = random_problem(random, 1e6);
     SCOPED_TRACE("seed " + std::to_string(seed + 7000 + i) + ": " + to_string(p));
@@ -670,7 +677,7 @@ void expect_rounded(const LocalTensor<T>& expected, const LocalTensor<T>& result
 
 TEST(LocalConvolution, RealNumbersOfBfloat16AreRoundedOnce) {
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::random_cases(30); ++i) {
+  for (int i = 0; i < random_problems(30); ++i) {
     std::mt19937 random(seed + 10000 + i);
     const auto p = random_problem(random, 1e6, i % 3 == 2);
     SCOPED_TRACE("seed " + std::to_string(seed + 10000 + i) + ": " + to_string(p));
@@ -689,7 +696,7 @@ TEST(LocalConvolution, RealNumbersOfBfloat16AreRoundedOnce) {
 
 TEST(LocalConvolution, ReluOfBfloat16GivesTheLargerOfTheResultAndZero) {
   std::mt19937 random(12);
-  for (int i = 0; i < aloni::test::random_cases(40); ++i) {
+  for (int i = 0; i < random_problems(40); ++i) {
     const ConvolutionProblem p = random_problem(random, 2e5, i % 3 == 0);
     SCOPED_TRACE(to_string(p));
     const auto data = make_data<bfloat16>(p, random, true);
@@ -775,7 +782,7 @@ TEST(LocalConvolution, GradientsAreTheFiniteDifferencesOfTheForward) {
 TEST(LocalConvolution, BackwardPassesAreAdjointToTheForward) {
   // ⟨conv(x, w), dy⟩ = ⟨x, dx⟩ = ⟨w, dw⟩ without bias
   const unsigned seed = test_seed();
-  for (int i = 0; i < aloni::test::random_cases(40); ++i) {
+  for (int i = 0; i < random_problems(40); ++i) {
     std::mt19937 random(seed + 9000 + i);
     const auto p = random_problem(random, 1e6, i % 2 == 1);
     SCOPED_TRACE("seed " + std::to_string(seed + 9000 + i) + ": " + to_string(p));
