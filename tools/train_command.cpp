@@ -329,9 +329,9 @@ Index TrainCommand::samples_of(const nn::TrainAndTestSets& data) const {
 
 std::string TrainCommand::choose_limits(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                         const nn::TrainAndTestSets& data, const model::Machine& machine,
-                                        ChosenStep& chosen) const {
+                                        const KernelPlace& place, ChosenStep& chosen) const {
   const nn::ElementType type = precision_of(precision_);
-  const model::Machine job = job_machine(machine, comm, kernel_place(comm));
+  const model::Machine job = job_machine(machine, comm, place);
   const AutomaticStrategyRequest request{.network = network, .options = options_for(data), .machine = machine};
   const std::string key = fmt::format("limits of a step of {} samples, recompute {}, strategy {}\n", samples_of(data),
                                       chosen.recompute, to_string(chosen.strategy)) +
@@ -384,9 +384,9 @@ MeasuredImplementations TrainCommand::convolutions_of(const comm::Communicator& 
 ConvolutionReport TrainCommand::report_convolutions(const comm::Communicator& comm,
                                                     const nn::NetworkDescription& network, const ChosenStep& chosen,
                                                     const nn::TrainAndTestSets& data,
-                                                    const std::optional<model::Machine>& machine) const {
+                                                    const std::optional<model::Machine>& machine,
+                                                    const KernelPlace& place) const {
   const nn::ElementType type = precision_of(precision_);
-  const KernelPlace place = kernel_place(comm);
   return comm::collectively(comm, "aloni train: implementations of convolutions", [&]() -> ConvolutionReport {
     if (comm.rank() != 0) return {};
     MachineDescription planning = place.planning;
@@ -405,9 +405,8 @@ ConvolutionReport TrainCommand::report_convolutions(const comm::Communicator& co
 
 StepPrediction TrainCommand::predict(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                      const ChosenStep& chosen, const nn::TrainAndTestSets& data,
-                                     const std::optional<model::Machine>& machine) const {
+                                     const std::optional<model::Machine>& machine, const KernelPlace& place) const {
   const nn::ElementType type = precision_of(precision_);
-  const KernelPlace place = kernel_place(comm);
   return comm::collectively(comm, "aloni train --compare", [&] {
     model::Machine job = job_machine(machine, comm, place);
     job.planning.bucket_bytes = chosen.bucket_bytes.value_or(job.planning.bucket_bytes);
@@ -459,12 +458,14 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
     explanation.push_back(to_string(nn::plan_kfac(network, splits, comm.size()), network));
     explanation.push_back(optimiser_.describe_kfac());
   }
+  const KernelPlace place = kernel_place(comm);
   if (machine && comm.size() > 1 && gradients_ == "all" && options_.accumulate == 1)  // steps that the model knows
-    explanation.push_back(choose_limits(comm, network, data, *machine, step));
-  const ConvolutionReport convolutions = report_convolutions(comm, network, step, data, machine);
+    explanation.push_back(choose_limits(comm, network, data, *machine, place, step));
+  ConvolutionReport convolutions;
+  if (machine || !run_.empty()) convolutions = report_convolutions(comm, network, step, data, machine, place);
   if (machine) explanation.push_back(convolutions.summary);
   std::optional<StepPrediction> predicted;
-  if (compare_) predicted = predict(comm, network, step, data, machine);
+  if (compare_) predicted = predict(comm, network, step, data, machine, place);
 
   std::optional<TrainSpeaker> speaker;
   if (speaks) {

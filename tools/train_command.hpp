@@ -64,16 +64,18 @@ class TrainCommand {
   std::int64_t timed_steps(const nn::TrainAndTestSets& data) const;
   /// Sets the limits of the step by the machine. The result says so, in one or two lines. Collective.
   std::string choose_limits(const comm::Communicator& comm, const nn::NetworkDescription& network,
-                            const nn::TrainAndTestSets& data, const model::Machine& machine, ChosenStep& step) const;
+                            const nn::TrainAndTestSets& data, const model::Machine& machine, const KernelPlace& place,
+                            ChosenStep& step) const;
   /// The measured convolutions of the machine for the ranks and threads of this job. Equal on all ranks. Collective.
   MeasuredImplementations convolutions_of(const comm::Communicator& comm, const model::Machine& machine) const;
   /// The implementations of the convolutions of rank 0, and why. Collective; the result is that of rank 0.
   ConvolutionReport report_convolutions(const comm::Communicator& comm, const nn::NetworkDescription& network,
                                         const ChosenStep& step, const nn::TrainAndTestSets& data,
-                                        const std::optional<model::Machine>& machine) const;
+                                        const std::optional<model::Machine>& machine, const KernelPlace& place) const;
   /// The step of this rank by the cost model, for --compare. Collective.
   StepPrediction predict(const comm::Communicator& comm, const nn::NetworkDescription& network, const ChosenStep& step,
-                         const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine) const;
+                         const nn::TrainAndTestSets& data, const std::optional<model::Machine>& machine,
+                         const KernelPlace& place) const;
   /// Samples of a mini-batch.
   Index samples_of(const nn::TrainAndTestSets& data) const;
   nn::NetworkDescription network_for(const nn::TrainAndTestSets& data) const;
