@@ -9,6 +9,7 @@
 #include <aloni/tools/checkpoint_arguments.hpp>
 #include <aloni/tools/convolution_report.hpp>
 #include <aloni/tools/data_arguments.hpp>
+#include <aloni/tools/machine_measurement.hpp>
 #include <aloni/tools/memory_arguments.hpp>
 #include <aloni/tools/optimiser_arguments.hpp>
 #include <aloni/tools/plan_summary.hpp>
