@@ -3,13 +3,13 @@
 #include <aloni/core/comm/engine/communicator_state.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/give_way.hpp>
 
 #include <mpi.h>
 
 #include <array>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -314,7 +314,7 @@ bool Mailbox::idle() const {
 
 void Mailbox::wait() {
   while (!idle()) {
-    if (!progress(true)) std::this_thread::yield();
+    if (!progress(true)) give_way();
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include <aloni/core/comm/device/device_sharing.hpp>
 #include <aloni/core/comm/engine/communicator_state.hpp>
+#include <aloni/core/give_way.hpp>
 
-#include <thread>
 #include <utility>
 
 namespace aloni::comm {
@@ -44,7 +44,7 @@ void SharedEvents::wait(void* stream) const {
     if (looks % looks_at_stream_per_poison == 0) {
       comm.progress();  // finds failures of the device library
       comm.check_poison();
-      std::this_thread::yield();
+      give_way();
     }
   }
 }

@@ -1,13 +1,13 @@
 #include <aloni/tasks/detail/tile_mail.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/give_way.hpp>
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <exception>
 #include <string>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -367,7 +367,7 @@ void TileMail::communicate() {
     idle = any ? 0 : idle + 1;
     const int looks = waits_.load(std::memory_order_relaxed) ? looks_before_pause : looks_beside_tasks;
     if (idle < looks) {
-      std::this_thread::yield();
+      give_way();
     } else {
       pause(idle - looks);
     }

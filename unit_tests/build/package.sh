@@ -10,7 +10,7 @@ export OMP_NUM_THREADS=1
 
 configure() {
   cmake -G Ninja -S "$source/unit_tests/build/foreign" -B "$1" -D MODE=package -D PROGRAM="$program" \
-    -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER="$compiler" -D aloni_ROOT="$prefix" "${@:2}"
+    -D CMAKE_BUILD_TYPE=Debug -D CMAKE_CXX_COMPILER="$compiler" -D aloni_ROOT="$prefix" "${@:2}"
 }
 
 echo "-- find_package"

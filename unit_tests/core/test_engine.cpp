@@ -3,6 +3,7 @@
 #include <aloni/core/error.hpp>
 
 #include "support/fault_cases.hpp"
+#include "support/random_cases.hpp"
 #include "support/sanitizer.hpp"
 #include "support/simulated_network.hpp"
 
@@ -226,8 +227,8 @@ class RandomProgram {
 };
 
 TEST(EngineSimulation, RandomProgramsGiveCorrectResultsForEverySeed) {
-  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(aloni::test::share_of(aloni::test::share_of(10'000)));
-       ++seed) {
+  const int programs = aloni::test::nightly() ? 10'000 : 2500;
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(aloni::test::share_of(programs)); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     RandomProgram program(seed);
     program.run();
@@ -450,7 +451,7 @@ TEST_P(EachFault, LeavesEveryCollectiveCorrectOrNamesARank) {
   constexpr int size = 3;
   int harmed = 0, ended = 0;
   for (const PlanKey& key : keys) {
-    for (std::uint64_t seed = 0; seed < 30; ++seed) {
+    for (std::uint64_t seed = 0; seed < std::uint64_t{aloni::test::share_of(30)}; ++seed) {
       SCOPED_TRACE(describe({.kind = key.kind}) + " by " + to_string(key.algorithm) + ", seed " + std::to_string(seed));
       Faults faults = GetParam().faults;
       faults.seed = seed;
@@ -510,8 +511,8 @@ TEST_P(EachFault, LeavesEveryCollectiveCorrectOrNamesARank) {
       }
     }
   }
-  EXPECT_EQ(harmed > 50, !GetParam().harmless) << harmed;
-  EXPECT_GT(ended, 50);
+  EXPECT_EQ(harmed > aloni::test::share_of(50), !GetParam().harmless) << harmed;
+  EXPECT_GT(ended, aloni::test::share_of(50));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, EachFault, testing::ValuesIn(aloni::test::fault_cases()),

@@ -1,5 +1,6 @@
 // All-reduces that do not wait for the slowest rank. No contribution is lost or counted twice. All ranks get the same
 // results. A late rank does not delay the others as long as it is late by at most max_lag rounds.
+#include "support/sanitizer.hpp"
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/mpi.hpp>
@@ -69,7 +70,10 @@ TEST_F(Partial, EachContributionCountsExactlyOnce) {
   std::uint64_t seed = 1;
   for (const std::size_t count : {0u, 1u, 1000u, 50'000u}) {
     for (const int quorum : {0, 1, size}) {
-      for (const int lag : {1, 4}) check_sums(count, 20, {.quorum = quorum, .max_lag = lag}, ++seed);
+      for (const int lag : {1, 4}) {
+        if (!aloni::test::is_in_share(static_cast<int>(++seed))) continue;
+        check_sums(count, 20, {.quorum = quorum, .max_lag = lag}, seed);
+      }
     }
   }
 }

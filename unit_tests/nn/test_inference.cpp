@@ -42,6 +42,7 @@ TEST(Inference, GivesTheResultsOfATrainedNetwork) {
 }
 
 TEST(Inference, NeedsAFractionOfTheMemory) {
+  if (aloni::test::sanitized) GTEST_SKIP() << "a large model, whose planned bytes do not change there";
   const auto comm = aloni::test::make_communicator();
   const Queue<> queue;
   const NetworkDescription net = make_model("resnet18", {.input = views::make_extents(1, {32, 32}, 3)});

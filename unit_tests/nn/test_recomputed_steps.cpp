@@ -133,7 +133,7 @@ void compare_training(const std::string& patterns, std::uint64_t seed) {
   const NetworkDescription net = blocks_of_layers();
   const std::vector<LayerSplit> splits = splits_for(comm.size(), net.spatial_rank);
   Dice dice(seed);
-  for (int k = 0; k < 6; ++k) {
+  for (int k = 0; k < aloni::test::share_of(6); ++k) {
     const LayerSplit& split = splits[static_cast<std::size_t>(dice(0, static_cast<Index>(splits.size()) - 1))];
     const Strategy strategy = strategy_of(net, std::vector<LayerSplit>(net.layers.size(), split));
     const NetworkOptions options{.update = true, .dropout_seed = 5};

@@ -3,6 +3,7 @@
 #include <aloni/views/for_each.hpp>
 
 #include <gmock/gmock.h>
+#include <support/sanitizer.hpp>
 
 #include <numeric>
 #include <random>
@@ -128,7 +129,7 @@ TYPED_TEST(StridedCopyOf, SharesOneLongRowAmongThreads) {
 // Columns of ghosts: many short rows. Rows of whole cache lines on different pages are written past the caches.
 TYPED_TEST(StridedCopyOf, CopiesManyShortRows) {
   using T = TypeParam;
-  constexpr Index line = 64 / sizeof(T), rows = 5000;
+  constexpr Index line = 64 / sizeof(T), rows = aloni::test::share_of(5000);
   for (const Index step : {21 * line, 65 * line}) {
     for (const Index cells : {line, 3 * line, line + 1, 20 * line}) {
       for (const Index shift : {Index{0}, Index{1}}) {

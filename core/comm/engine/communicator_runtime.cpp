@@ -7,6 +7,7 @@
 #include <aloni/core/comm/transport/ucx_transport.hpp>
 #include <aloni/core/config.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/give_way.hpp>
 #include <aloni/core/machine.hpp>
 #include <aloni/core/notice.hpp>
 
@@ -59,8 +60,7 @@ void end_faults(FaultyTransport& faulty, std::chrono::steady_clock::time_point d
   Deaf sink;
   faulty.end_faults();
   try {
-    for (; !faulty.flushed() && std::chrono::steady_clock::now() < deadline; std::this_thread::yield())
-      faulty.poll(sink);
+    for (; !faulty.flushed() && std::chrono::steady_clock::now() < deadline; give_way()) faulty.poll(sink);
   } catch (const Error&) {  // the receiver has ended already
   }
 }
@@ -382,7 +382,7 @@ void CommunicatorRuntime::poison_after_last_words(const Watch::Verdict& verdict)
     }
     board_.look();
     if (board_.poisoned()) return;
-    std::this_thread::yield();
+    give_way();
   }
   board_.poison(verdict.what, verdict.rank);
 }
@@ -390,7 +390,7 @@ void CommunicatorRuntime::poison_after_last_words(const Watch::Verdict& verdict)
 // A process closes its files before its handle shows its end.
 void CommunicatorRuntime::poison_unless_peer_failed(std::string_view message) {
   const auto held = guard();
-  for (const auto start = Watch::Clock::now(); Watch::Clock::now() - start < time_of_death; std::this_thread::yield()) {
+  for (const auto start = Watch::Clock::now(); Watch::Clock::now() - start < time_of_death; give_way()) {
     look_around(false);
     board_.look();
     if (board_.poisoned()) return;
@@ -455,7 +455,7 @@ void CommunicatorRuntime::make_progress() {
     }
     // Polls without sleeping while operations are pending and there was work recently; sleeps otherwise.
     if (busy && ++idle < thread_close_looks) {
-      std::this_thread::yield();
+      give_way();
     } else {
       std::this_thread::sleep_for(busy ? thread_short_sleep : thread_long_sleep);
     }
@@ -502,7 +502,7 @@ bool CommunicatorRuntime::end_together() noexcept {
     MPI_Request request = MPI_REQUEST_NULL;
     check_mpi(MPI_Ireduce_scatter_block(counts->sent.data(), &counts->expected, 1, MPI_INT, MPI_SUM, mpi_, &request),
               "MPI_Ireduce_scatter_block");
-    for (int counted = 0;; std::this_thread::yield()) {
+    for (int counted = 0;; give_way()) {
       if (messages_) messages_->poll(sink);
       if (!counted) check_mpi(MPI_Test(&request, &counted, MPI_STATUS_IGNORE), "MPI_Test");
       if (counted && (!over_mpi || (over_mpi->envelopes_received() == counts->expected && messages_->flushed()))) {

@@ -1,9 +1,10 @@
 #include <aloni/core/comm/engine/communicator_state.hpp>
 
+#include <aloni/core/give_way.hpp>
+
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace aloni::comm {
@@ -207,7 +208,7 @@ void Communicator::State::wait_until(std::string_view operation, F&& done) {
         }
         if (idle <= close_looks_) continue;
       }
-      std::this_thread::yield();
+      give_way();
     }
   });
 }

@@ -2,6 +2,7 @@
 
 #include <aloni/core/comm/transport/ucx_library.hpp>
 #include <aloni/core/error.hpp>
+#include <aloni/core/give_way.hpp>
 
 #include <algorithm>
 #include <array>
@@ -10,7 +11,6 @@
 #include <cstring>
 #include <deque>
 #include <string>
-#include <thread>
 #include <utility>
 
 namespace aloni::comm::detail {
@@ -257,7 +257,7 @@ void UcxTransport::greet(const std::vector<std::span<const std::byte>>& addresse
         ucx_->tag_recv_nbx(worker_, &nothing, 0, greeting_bit | tag_of(peer.rank), whole_tag, &param);
   }
   const auto deadline = Clock::now() + patience_with_connections;
-  for (bool complete = false; !complete && failures_.empty(); std::this_thread::yield()) {
+  for (bool complete = false; !complete && failures_.empty(); give_way()) {
     ucx_->worker_progress(worker_);
     complete = true;
     for (Greeting& g : greetings) {

@@ -1,0 +1,54 @@
+#pragma once
+// A pause of a thread that polls for an event of another thread or rank.
+//
+// std::this_thread::yield() is right while no other thread wants the core: it returns at once. On a core that others
+// use too it is wrong in two ways. Linux (EEVDF, from 6.6 on) charges a whole time slice to a thread that yields. So a
+// rank that yields beside a computing thread runs again milliseconds later, and each message to it costs as much. And
+// ranks that only yield switch contexts a hundred thousand times per second. A thread that sleeps keeps its claim, and
+// runs soon after it wakes.
+//
+// So a yield that took long is followed by sleeps: by one, and by twice as many after each further long yield in turn.
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace aloni {
+
+/// Which pauses are sleeps.
+class PauseRule {
+ public:
+  /// Whether the next pause is a sleep. Otherwise it is a yield, and the caller tells how long it took.
+  bool sleeps() {
+    if (sleeps_left_ == 0) return false;
+    --sleeps_left_;
+    return true;
+  }
+
+  void yielded(std::chrono::nanoseconds time) {
+    row_ = time > long_yield ? std::clamp(2 * row_, 1, longest_row) : 0;
+    sleeps_left_ = row_;
+  }
+
+  /// Far more than a yield without other threads takes, and far less than their time slice.
+  static constexpr std::chrono::microseconds long_yield{20};
+  /// About 20 ms, the time of some time slices.
+  static constexpr int longest_row = 256;
+
+ private:
+  int row_ = 0, sleeps_left_ = 0;
+};
+
+/// Yields the core, or sleeps for some tens of microseconds where others use it.
+inline void give_way() {
+  using Clock = std::chrono::steady_clock;
+  thread_local PauseRule rule;
+  if (rule.sleeps()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));  // and the timer's slack, 50 µs
+    return;
+  }
+  const Clock::time_point start = Clock::now();
+  std::this_thread::yield();
+  rule.yielded(Clock::now() - start);
+}
+
+}  // namespace aloni
