@@ -50,14 +50,14 @@ double collective_seconds(const CollectiveCall& call, const Machine& machine, in
 /// The same by the links alone.
 double unfitted_collective_seconds(const CollectiveCall& call, const Machine& machine, int ranks);
 
-/// Times of collectives by the fits of a machine, on any ranks of it. It keeps them, because a step has many equal sums.
+/// Times of collectives by the fits of a machine, on any ranks of it. It keeps them: a step has many equal sums.
 class FittedCollectives {
  public:
   /// `machine` outlives this object.
   explicit FittedCollectives(const Machine& machine) : machine_(machine) {}
 
-  /// As collective_seconds(), on ranks whose nodes are given: nodes[i] is that of rank i. Empty unless the machine has a
-  /// fit of this call for exactly as many ranks and nodes. One rank has none. Throws as collective_seconds().
+  /// As collective_seconds(), on ranks whose nodes are given: nodes[i] is that of rank i. Empty unless the machine has
+  /// a fit of this call for exactly as many ranks and nodes. One rank has none. Throws as collective_seconds().
   std::optional<double> seconds(const CollectiveCall& call, const std::vector<int>& nodes);
 
  private:
