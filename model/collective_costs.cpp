@@ -31,7 +31,10 @@ std::vector<std::vector<int>> lists_of_nodes(const MachineDescription& descripti
 class PricedCall {
  public:
   PricedCall(const char* operation, const CollectiveCall& call, const Machine& machine, int ranks)
-      : call_(call), machine_(machine), description_(description_of(machine, ranks)) {
+      : PricedCall(operation, call, machine, description_of(machine, ranks), ranks) {}
+  PricedCall(const char* operation, const CollectiveCall& call, const Machine& machine, MachineDescription description,
+             int ranks)
+      : call_(call), machine_(machine), description_(std::move(description)) {
     if (call.element_bytes < 1 || call.bytes % static_cast<std::size_t>(call.element_bytes) != 0) {
       throw InvalidArgument(
           operation, "call.bytes", std::to_string(call.bytes),
@@ -42,10 +45,14 @@ class PricedCall {
                                              .method = call.method,
                                              .count = static_cast<Index>(call.bytes) / call.element_bytes,
                                              .element_bytes = call.element_bytes,
-                                             .shared_data = call.shared_data});
+                                             .shared_data = call.shared_data,
+                                             .part_elements = call.part_elements});
   }
 
   int nodes() const { return number_of_nodes(description_); }
+  double seconds(const CollectiveFit& fit) const {
+    return fit.seconds_per_call + seconds(fit.message_factor, fit.rate_factor(call_.bytes));
+  }
   double seconds(double message_factor, double byte_factor) const {
     const auto scaled = [&](LinkCosts link) {
       link.latency *= message_factor;
@@ -151,7 +158,24 @@ double collective_seconds(const CollectiveCall& call, const Machine& machine, in
   const PricedCall priced("aloni::model::collective_seconds", call, machine, ranks);
   const CollectiveFit* const fit = fit_of(call, machine, ranks, priced.nodes());
   if (ranks < 2 || !fit) return priced.seconds(1, 1);
-  return fit->seconds_per_call + priced.seconds(fit->message_factor, fit->rate_factor(call.bytes));
+  return priced.seconds(*fit);
+}
+
+std::optional<double> FittedCollectives::seconds(const CollectiveCall& call, const std::vector<int>& nodes) {
+  const auto ranks = static_cast<int>(nodes.size());
+  if (ranks < 2) return std::nullopt;
+  MachineDescription description;
+  description.shared_memory = machine_.planning.shared_memory;
+  std::map<int, int> numbers;  // of the nodes, in the order of their first ranks: without gaps
+  for (const int node : nodes)
+    description.nodes.push_back(numbers.try_emplace(node, static_cast<int>(numbers.size())).first->second);
+  const CollectiveFit* const fit = fit_of(call, machine_, ranks, static_cast<int>(numbers.size()));
+  if (!fit || fit->ranks != ranks || fit->nodes != static_cast<int>(numbers.size())) return std::nullopt;
+  const Key key{call.operation,   call.method,        call.bytes,       call.element_bytes,
+                call.shared_data, call.part_elements, description.nodes};
+  if (const auto known = known_.find(key); known != known_.end()) return known->second;
+  const PricedCall priced("aloni::model::FittedCollectives::seconds", call, machine_, std::move(description), ranks);
+  return known_.emplace(key, priced.seconds(*fit)).first->second;
 }
 
 double closed_form_seconds(const CollectiveCall& call, const Machine& machine, int ranks) {

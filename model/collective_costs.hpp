@@ -18,12 +18,15 @@
 // copies the rate of LinkKind::self. A core that combines in the memory of others reads and writes at the rate of
 // LinkKind::shared_memory. Data in shared memory are read in place, so that a send ends when they are read.
 //
-// Use simulate.hpp for a step of a network. Pure.
+// Use simulate.hpp for a step of a network: it prices sums over ranks by the fits of this file. Pure.
 #include <aloni/core/comm/collective_schedules.hpp>
 #include <aloni/model/machine.hpp>
 
 #include <cstddef>
+#include <map>
+#include <optional>
 #include <span>
+#include <tuple>
 #include <vector>
 
 namespace aloni::model {
@@ -34,6 +37,7 @@ struct CollectiveCall {
   std::size_t bytes = 0;     ///< of the whole operation on one rank: `values`, or `output` of an all-to-all
   int element_bytes = 4;     ///< divides `bytes`
   bool shared_data = false;  ///< the data of all ranks lie in Communicator::shared_memory()
+  Index part_elements = 0;   ///< as CollectivePlan::part_elements
 };
 
 /// Seconds from the start on all ranks to the end on the last one, on the first `ranks` ranks of the machine. By the
@@ -45,6 +49,23 @@ double collective_seconds(const CollectiveCall& call, const Machine& machine, in
 
 /// The same by the links alone.
 double unfitted_collective_seconds(const CollectiveCall& call, const Machine& machine, int ranks);
+
+/// Times of collectives by the fits of a machine, on any ranks of it. It keeps them: a step has many equal sums.
+class FittedCollectives {
+ public:
+  /// `machine` outlives this object.
+  explicit FittedCollectives(const Machine& machine) : machine_(machine) {}
+
+  /// As collective_seconds(), on ranks whose nodes are given: nodes[i] is that of rank i. Empty unless the machine has
+  /// a fit of this call for exactly as many ranks and nodes. One rank has none. Throws as collective_seconds().
+  std::optional<double> seconds(const CollectiveCall& call, const std::vector<int>& nodes);
+
+ private:
+  using Key = std::tuple<comm::OperationKind, comm::CollectiveMethod, std::size_t, int, bool, Index, std::vector<int>>;
+
+  const Machine& machine_;
+  std::map<Key, double> known_;
+};
 
 /// The closed form by the links alone, on ranks of one node. Thakur, Rabenseifner and
 /// Gropp 2005, section 4, for all-gather, all-to-all, reduce-scatter and all-reduce, with α = latency

@@ -1,6 +1,7 @@
 #include <aloni/model/communication.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -48,6 +49,14 @@ Parcel local_copies(const nn::StepPlan& plan, const nn::TransferWork& work) {
   return parcel;
 }
 
+/// Empty for `automatic`, which a plan has where there is nothing to add.
+std::optional<comm::CollectiveMethod> method_of(comm::AllReduceAlgorithm algorithm) {
+  for (const comm::CollectiveVariant& variant : comm::collective_variants)
+    if (variant.operation == comm::OperationKind::all_reduce && name(variant.method) == to_string(algorithm))
+      return variant.method;
+  return std::nullopt;
+}
+
 int ceil_log2(int n) {
   int log = 0;
   for (int power = 1; power < n; power *= 2) ++log;
@@ -72,6 +81,36 @@ int nodes_of(const std::vector<int>& members, const MachineDescription& descript
   return static_cast<int>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
 }
 
+/// Whether the values of a sum lie in memory that the ranks of a node share. Gradients do (nn::Parameters), and so do
+/// buffers that transfers read.
+bool is_shared(const nn::StepPlan& plan, const nn::ReductionWork& work) {
+  if (work.segment >= 0) return true;
+  nn::BufferId b = work.buffers.empty() ? nn::no_buffer : work.buffers.front();
+  if (b == nn::no_buffer) return false;
+  const auto at = [&](nn::BufferId id) -> const nn::PlanBuffer& { return plan.buffers[static_cast<std::size_t>(id)]; };
+  while (at(b).alias != nn::no_buffer) b = at(b).alias;
+  return at(b).shared;
+}
+
+/// Empty if the machine has no fit of the sum.
+std::optional<double> fitted_sum(const nn::StepPlan& plan, const nn::ReductionWork& work,
+                                 const MachineDescription& description, FittedCollectives& fits) {
+  const auto method = method_of(work.plan.algorithm);
+  if (!method) return std::nullopt;
+  std::vector<int> nodes(work.members.size(), 0);
+  if (!description.nodes.empty())
+    for (std::size_t i = 0; i < nodes.size(); ++i)
+      nodes[i] = description.nodes[static_cast<std::size_t>(work.members[i])];
+  const Index element = nn::bytes_of(work.type);
+  return fits.seconds({.operation = comm::OperationKind::all_reduce,
+                       .method = *method,
+                       .bytes = static_cast<std::size_t>(work.elements * element),
+                       .element_bytes = static_cast<int>(element),
+                       .shared_data = description.shared_memory && is_shared(plan, work),
+                       .part_elements = work.plan.part_elements},
+                      nodes);
+}
+
 /// Each byte crosses the slowest link of a rank twice, but for the share of the rank, or of its node, itself.
 double wire_seconds(double bytes, int ranks, int nodes, const Machine& machine, bool on_host) {
   const double within = on_host ? 0 : machine.link(LinkKind::within_node).seconds_per_byte;
@@ -81,6 +120,11 @@ double wire_seconds(double bytes, int ranks, int nodes, const Machine& machine, 
 }
 
 }  // namespace
+
+std::string_view name(CommunicationSource source) {
+  constexpr std::array<std::string_view, communication_sources> names{"fit", "measured", "links"};
+  return names[static_cast<std::size_t>(source)];
+}
 
 bool TransferCost::crosses_nodes() const { return std::ranges::any_of(arrivals, &Arrival::between_nodes); }
 
@@ -223,8 +267,8 @@ AllReduceParts parts_of_all_reduce(double seconds, double bytes, int nodes, cons
   return {flight, seconds - flight};
 }
 
-ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machine,
-                             const MachineDescription& description) {
+ReductionCost reduction_cost(const nn::StepPlan& plan, const nn::ReductionWork& work, const Machine& machine,
+                             const MachineDescription& description, FittedCollectives& fits) {
   ReductionCost cost{.start = machine.exchange_seconds / 2, .finish = machine.exchange_seconds / 2};
   const auto ranks = static_cast<int>(work.members.size());
   const double bytes = static_cast<double>(work.elements) * static_cast<double>(nn::bytes_of(work.type));
@@ -236,8 +280,13 @@ ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machi
     return cost;
   }
   double seconds = -1;
-  if (const comm::Tuning* const tuning = measured_all_reduces(machine, ranks, nodes))
+  if (const auto fitted = fitted_sum(plan, work, description, fits)) {
+    seconds = *fitted;
+    cost.source = CommunicationSource::fit;
+  } else if (const comm::Tuning* const tuning = measured_all_reduces(machine, ranks, nodes)) {
     seconds = tuning->measured_seconds(work.plan.algorithm, static_cast<std::size_t>(bytes));
+    if (seconds >= 0) cost.source = CommunicationSource::measured;
+  }
   if (seconds < 0) seconds = all_reduce_seconds(work.plan.algorithm, bytes, ranks, nodes, machine);
   const AllReduceParts parts = parts_of_all_reduce(seconds, bytes, nodes, machine, true);
   cost.flight = parts.flight;

@@ -6,16 +6,31 @@
 // unpacks them. Between ranks that share memory, long values are not packed: an empty message allows the receiver to
 // copy them, and an empty answer tells the sender that it has.
 //
-// Sums over ranks follow the algorithm of the plan. Closed forms: Thakur, Rabenseifner and Gropp, Optimization of
+// Sums over ranks follow the algorithm of the plan. On a host the first source that knows a sum gives its time: the fit
+// of its algorithm and memory for as many ranks and nodes (collective_costs.hpp), then the measured all-reduces in
+// private memory, then the closed form by the links. Closed forms: Thakur, Rabenseifner and Gropp, Optimization of
 // collective communication operations in MPICH, 2005, section 4. Devices: the ring and the double tree of NCCL, the
 // faster one (paper performance-models, equation 1; NCCL 2.4 release notes).
+#include <aloni/model/collective_costs.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
+#include <array>
+#include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 namespace aloni::model {
+
+/// Where the time of a sum or a transfer comes from.
+enum class CommunicationSource : std::uint8_t {
+  fit,       ///< constants that were fitted to measured times: Machine::collectives
+  measured,  ///< Machine::all_reduces
+  links      ///< Machine::links
+};
+inline constexpr std::size_t communication_sources = 3;
+std::string_view name(CommunicationSource source);
 
 struct TransferCost {
   /// A message to this rank. It arrives `latency + wire` after the end of the peer's start. `wire` is the time of all
@@ -43,11 +58,12 @@ struct ReductionCost {
   double flight = 0;  ///< from the start of the last member to the end; kernels can run meanwhile
   double wire = 0;    ///< part of the flight in which its bytes occupy the slowest link; sums take turns there
   double finish = 0;  ///< the core adds values, after the flight
+  CommunicationSource source = CommunicationSource::links;
 };
 
-/// @pre as above
-ReductionCost reduction_cost(const nn::ReductionWork& work, const Machine& machine,
-                             const MachineDescription& description);
+/// `fits`: those of `machine`. @pre as above
+ReductionCost reduction_cost(const nn::StepPlan& plan, const nn::ReductionWork& work, const Machine& machine,
+                             const MachineDescription& description, FittedCollectives& fits);
 
 /// The time of an all-reduce in two parts. On a device kernels run beside all of it. The cores of a host add the values
 /// and move them within the node, and no kernel runs meanwhile; only the network works beside kernels.

@@ -9,6 +9,7 @@
 //
 // Ranks whose plans differ by position only are walked once (nn/plan/representatives.hpp). Ranks and links of unequal
 // speed are in variation.hpp. Pure.
+#include <aloni/model/communication.hpp>
 #include <aloni/model/kernel_times.hpp>
 #include <aloni/model/machine.hpp>
 #include <aloni/nn/network_description.hpp>
@@ -73,6 +74,8 @@ struct SimulatedStep {
   double exposed_communication = 0;
   /// Share of the time of kernels, on the slowest rank, by source of their times.
   std::array<double, 3> sources = {};
+  /// Share of the time of sums over ranks by themselves, on the slowest rank, by CommunicationSource.
+  std::array<double, communication_sources> sum_sources = {};
   std::vector<SimulatedAction> actions = {};  ///< with SimulationOptions::timeline
   std::vector<int> walked = {};               ///< by rank: the rank that was walked for it
 };

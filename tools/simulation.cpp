@@ -107,14 +107,21 @@ std::string factors_text(const model::MachineFactors& factors) {
   return text;
 }
 
-std::string sources_text(const model::SimulatedStep& step) {
+/// "80 % measured, 20 % links"; empty if all shares are 0.
+template <class Source, std::size_t n>
+std::string sources_text(const std::array<double, n>& shares) {
   std::string text;
-  for (std::size_t s = 0; s < step.sources.size(); ++s) {
-    if (step.sources[s] == 0) continue;
-    text += fmt::format("{}{:.0f} % {}", text.empty() ? "" : ", ", 100 * step.sources[s],
-                        name(static_cast<model::KernelSource>(s)));
+  for (std::size_t s = 0; s < n; ++s) {
+    if (shares[s] == 0) continue;
+    text += fmt::format("{}{:.0f} % {}", text.empty() ? "" : ", ", 100 * shares[s], name(static_cast<Source>(s)));
   }
   return text;
+}
+template <class Source, std::size_t n>
+nlohmann::ordered_json sources_json(const std::array<double, n>& shares) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::object();
+  for (std::size_t s = 0; s < n; ++s) json[std::string(name(static_cast<Source>(s)))] = shares[s];
+  return json;
 }
 
 std::string share_text(double part, double whole) {
@@ -150,7 +157,9 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
                       seconds_text(seconds_of(step, StepPhase::update)));
   text += fmt::format("exposed    {} of communication ({})\n", seconds_text(step.exposed_communication),
                       share_text(step.exposed_communication, step.seconds));
-  text += fmt::format("kernels    {}\n", sources_text(step));
+  text += fmt::format("kernels    {}\n", sources_text<model::KernelSource>(step.sources));
+  const std::string sums = sources_text<model::CommunicationSource>(step.sum_sources);
+  if (!sums.empty()) text += fmt::format("sums       {}\n", sums);
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
   if (!result.recompute_reason.empty()) text += fmt::format("recompute  {}\n", result.recompute_reason);
@@ -259,9 +268,8 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                     {"bucket_bytes", result.limits.bucket_bytes},
                     {"chunk_bytes", result.limits.chunk_bytes},
                     {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
-  json["kernel_sources"] = nlohmann::ordered_json::object();
-  for (std::size_t s = 0; s < step.sources.size(); ++s)
-    json["kernel_sources"][std::string(name(static_cast<model::KernelSource>(s)))] = step.sources[s];
+  json["kernel_sources"] = sources_json<model::KernelSource>(step.sources);
+  json["sum_sources"] = sources_json<model::CommunicationSource>(step.sum_sources);
   json["layers"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < result.grids.size(); ++i) {
     json["layers"].push_back({{"name", request.network.layers[i].name},

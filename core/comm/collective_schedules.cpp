@@ -25,6 +25,10 @@ void check_plan(const CollectivePlan& plan) {
                           std::to_string(plan.count) + " elements of " + std::to_string(plan.element_bytes) + " bytes",
                           "0 or more elements of at least 1 byte");
   }
+  if (plan.part_elements < 0) {
+    throw InvalidArgument(schedules_operation, "plan.part_elements", std::to_string(plan.part_elements),
+                          "the elements of a part, or 0 for the usual size");
+  }
   using K = OperationKind;
   using M = CollectiveMethod;
   const auto is_one_of = [&](std::initializer_list<M> methods) {
@@ -65,7 +69,8 @@ CollectiveSchedules collective_schedules(const std::vector<std::vector<int>>& no
   detail::PlanKey key{.kind = plan.operation,
                       .element_bytes = static_cast<std::uint32_t>(plan.element_bytes),
                       .root = plan.root,
-                      .count = plan.count};
+                      .count = plan.count,
+                      .part_elements = plan.part_elements};
   if (is_all_reduce(plan)) {
     key.kind = OperationKind::all_reduce;
     key.algorithm = all_reduce_algorithm(plan.method);

@@ -68,6 +68,7 @@ struct CollectivePlan {
   int element_bytes = 4;
   bool shared_data = false;  ///< the data of all ranks lie in Communicator::shared_memory()
   int root = 0;              ///< of a broadcast
+  Index part_elements = 0;   ///< as CollectiveOptions::part_elements
 };
 
 struct CollectiveSchedules {
@@ -77,8 +78,8 @@ struct CollectiveSchedules {
 };
 
 /// `nodes`: the ranks of each node, ascending; ranks are numbered from 0. `shared_memory`: whether the ranks of a node
-/// reach each other's memory. Parts are those of CollectiveOptions::part_elements = 0, without a tuning.
-/// @pre count ≥ 0, element_bytes ≥ 1; `operation` is a collective and `method` one of its methods
+/// reach each other's memory. With part_elements = 0 the parts are those without a tuning.
+/// @pre count ≥ 0, element_bytes ≥ 1, part_elements ≥ 0; `operation` is a collective and `method` one of its methods
 /// Throws InvalidArgument for other arguments and for counts that the method cannot divide among the ranks. Throws
 /// Unsupported for nodes on which the method cannot run.
 CollectiveSchedules collective_schedules(const std::vector<std::vector<int>>& nodes, bool shared_memory,

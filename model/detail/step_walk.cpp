@@ -48,16 +48,17 @@ PricedStep::PricedStep(const nn::NetworkDescription& network, const nn::NetworkP
   class_of_.resize(static_cast<std::size_t>(ranks));
   for (std::size_t c = 0; c < few.ranks.size(); ++c)
     for (const int rank : few.members[c]) class_of_[static_cast<std::size_t>(rank)] = static_cast<int>(c);
+  FittedCollectives fits(machine);
   for (const int rank : few.ranks) {
     RankClass& c = classes_.emplace_back();
     c.rank = rank;
     c.plan = nn::plan_step(network, layers, rank, options.kind, description_, options.step);
-    price(c, machine, kernels);
+    price(c, machine, kernels, fits);
   }
   find_contention();
 }
 
-void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& kernels) {
+void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits) {
   const nn::StepGraph graph = nn::graph_of(c.plan);
   c.actions = nn::schedule(graph, {.kernels_ahead = description_.kernels_ahead()});
   if (!description_.on_host) {
@@ -79,7 +80,7 @@ void PricedStep::price(RankClass& c, const Machine& machine, const KernelTimes& 
       for (const auto& arrival : costs.transfer.arrivals)  // the last one waits for all bytes
         if (arrival.between_nodes) c.far_wires[static_cast<std::size_t>(node.communication)] = arrival.wire;
     } else if (const auto* sum = std::get_if<nn::ReductionWork>(&node.work)) {
-      costs.reduction = reduction_cost(*sum, machine, description_);
+      costs.reduction = reduction_cost(c.plan, *sum, machine, description_, fits);
       costs.sum_crosses_nodes = crosses_nodes(*sum, description_);
       std::vector<bool> seen;
       for (const int member : sum->members) {
@@ -369,18 +370,24 @@ class Walk {
   void account(const PartState& p) {
     const std::vector<RankTime>& times = p.times;
     result_.slowest_rank = p.its.rank;
-    double kernels = 0;
+    double kernels = 0, sums = 0;
     for (std::size_t n = 0; n < times.size(); ++n) {
       const nn::PlanNode& node = p.its.plan.nodes[n];
       result_.phases[static_cast<std::size_t>(node.phase)] += times[n];
       const std::size_t layer = node.layer < 0 ? step_.network().layers.size() : static_cast<std::size_t>(node.layer);
       result_.layers[layer] += times[n];
-      result_.communication[layer] += alone(node, p.its.nodes[n]);
+      const CommunicationTime apart = alone(node, p.its.nodes[n]);
+      result_.communication[layer] += apart;
+      if (std::holds_alternative<nn::ReductionWork>(node.work)) {
+        result_.sum_sources[static_cast<std::size_t>(p.its.nodes[n].reduction.source)] += apart.sums;
+        sums += apart.sums;
+      }
       result_.exposed_communication += times[n].copies + times[n].waits;
       kernels += times[n].kernels;
       result_.sources[static_cast<std::size_t>(p.its.nodes[n].kernel.source)] += times[n].kernels;
     }
     for (double& share : result_.sources) share = kernels > 0 ? share / kernels : 0;
+    for (double& share : result_.sum_sources) share = sums > 0 ? share / sums : 0;
   }
 
   const PricedStep& step_;

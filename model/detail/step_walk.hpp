@@ -54,7 +54,7 @@ class PricedStep {
   const std::vector<int>& node_of_rank() const { return description_.nodes; }
 
  private:
-  void price(RankClass& c, const Machine& machine, const KernelTimes& kernels);
+  void price(RankClass& c, const Machine& machine, const KernelTimes& kernels, FittedCollectives& fits);
   void find_contention();
   int class_of(int rank) const { return class_of_[static_cast<std::size_t>(rank)]; }
 

@@ -223,6 +223,42 @@ TEST(CollectiveCosts, TheFitOfAsManyRanksComesFirst) {
   EXPECT_EQ(collective_seconds(call, machine, 1), 0);
 }
 
+TEST(FittedCollectives, GiveTheTimeOfTheCallOnAnyRanks) {
+  Machine machine = uniform_machine();
+  machine.ranks_per_node = 2;
+  CollectiveCall call = call_of(OperationKind::all_reduce, CollectiveMethod::ring, 4 * 5040);
+  machine.collectives = {{.operation = call.operation,
+                          .method = call.method,
+                          .ranks = 4,
+                          .nodes = 2,
+                          .seconds_per_call = 1e-3,
+                          .message_factor = 2,
+                          .rates = {{1024, 3}}}};
+  FittedCollectives fits(machine);
+  EXPECT_DOUBLE_EQ(fits.seconds(call, {0, 0, 1, 1}).value(), collective_seconds(call, machine, 4));
+  EXPECT_DOUBLE_EQ(fits.seconds(call, {7, 7, 3, 3}).value(), collective_seconds(call, machine, 4));
+  EXPECT_GT(fits.seconds(call, {0, 1, 0, 1}).value(), collective_seconds(call, machine, 4));  // four messages cross
+  EXPECT_FALSE(fits.seconds(call, {0, 0, 0, 0}));
+  EXPECT_FALSE(fits.seconds(call, {0, 1}));
+  EXPECT_FALSE(fits.seconds(call, {0}));
+  call.bytes *= 2;  // not the time that was kept
+  EXPECT_DOUBLE_EQ(fits.seconds(call, {0, 0, 1, 1}).value(), collective_seconds(call, machine, 4));
+  call.shared_data = true;
+  EXPECT_FALSE(fits.seconds(call, {0, 0, 1, 1}));
+}
+
+TEST(CollectiveCosts, PartsMayBeGiven) {
+  const Machine machine = uniform_machine(1e-3);
+  CollectiveCall call = call_of(OperationKind::all_reduce, CollectiveMethod::ring, 4 * 5040);
+  const double whole = unfitted_collective_seconds(call, machine, 2);
+  call.part_elements = 5040;
+  EXPECT_EQ(unfitted_collective_seconds(call, machine, 2), whole);
+  call.part_elements = 5040 / 4;  // two parts at once: latency counts twice
+  EXPECT_GT(unfitted_collective_seconds(call, machine, 2), 1.5 * whole);
+  call.part_elements = -1;
+  EXPECT_THROW(unfitted_collective_seconds(call, machine, 2), InvalidArgument);
+}
+
 TEST(CollectiveCosts, RefusesTimesAndMachinesThatGiveNoConstants) {
   const CollectiveCall call = call_of(OperationKind::all_gather, CollectiveMethod::ring, 0);
   const auto refused = [&](const std::vector<CollectiveTime>& times, const Machine& machine, int ranks) {

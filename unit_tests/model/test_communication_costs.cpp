@@ -45,6 +45,12 @@ TransferCost cost_of(const nn::StepPlan& plan, const Machine& machine) {
   return transfer_cost(plan, std::get<nn::TransferWork>(plan.nodes[0].work), machine, description_of(machine, 4));
 }
 
+ReductionCost sum_cost(const nn::ReductionWork& work, const Machine& machine, const MachineDescription& description,
+                       const nn::StepPlan& plan = {}) {
+  FittedCollectives fits(machine);
+  return reduction_cost(plan, work, machine, description, fits);
+}
+
 TEST(CommunicationCosts, ShortValuesArePackedAndSent) {
   const Machine machine = round_machine();
   const TransferCost cost = cost_of(exchange_plan(1000), machine);  // 4000 bytes to each
@@ -110,22 +116,84 @@ TEST(CommunicationCosts, SumsOnAHostKeepTheCoreBusy) {
   Machine machine = round_machine();
   nn::ReductionWork work{.members = {0, 1}, .elements = 250'000, .type = nn::ElementType::float32};
   work.plan.algorithm = AllReduceAlgorithm::direct;
-  const ReductionCost modelled = reduction_cost(work, machine, description_of(machine, 2));
+  const ReductionCost modelled = sum_cost(work, machine, description_of(machine, 2));
   EXPECT_EQ(modelled.flight, 0);
   EXPECT_DOUBLE_EQ(modelled.finish, 4e-6 + all_reduce_seconds(AllReduceAlgorithm::direct, 1e6, 2, 1, machine));
 
   machine.all_reduces = {{.ranks = 2, .nodes = 1, .measurements = {{AllReduceAlgorithm::direct, 1'000'000, 0.25}}}};
-  EXPECT_DOUBLE_EQ(reduction_cost(work, machine, description_of(machine, 2)).finish, 4e-6 + 0.25);
+  EXPECT_DOUBLE_EQ(sum_cost(work, machine, description_of(machine, 2)).finish, 4e-6 + 0.25);
 
   work.members = {0, 2};  // on two nodes: the network works beside kernels
   work.plan.algorithm = AllReduceAlgorithm::ring;
-  const ReductionCost between = reduction_cost(work, machine, description_of(machine, 4));
+  const ReductionCost between = sum_cost(work, machine, description_of(machine, 4));
   EXPECT_DOUBLE_EQ(between.flight, 20e-6 + 1e6 / 1e9);
   EXPECT_DOUBLE_EQ(between.flight + between.finish,
                    4e-6 + all_reduce_seconds(AllReduceAlgorithm::ring, 1e6, 2, 2, machine));
 
   machine.planning.on_host = false;
-  EXPECT_DOUBLE_EQ(reduction_cost(work, machine, description_of(machine, 4)).finish, 4e-6);
+  EXPECT_DOUBLE_EQ(sum_cost(work, machine, description_of(machine, 4)).finish, 4e-6);
+}
+
+comm::CollectiveMethod method_of_fit(AllReduceAlgorithm algorithm) {
+  return algorithm == AllReduceAlgorithm::ring ? comm::CollectiveMethod::ring : comm::CollectiveMethod::direct;
+}
+CollectiveFit fit_of_sum(AllReduceAlgorithm algorithm, bool shared, int ranks, int nodes, double seconds) {
+  return {.operation = comm::OperationKind::all_reduce,
+          .method = method_of_fit(algorithm),
+          .shared_data = shared,
+          .ranks = ranks,
+          .nodes = nodes,
+          .seconds_per_call = seconds,
+          .message_factor = 0,
+          .rates = {{1024, 0}}};  // a call takes these seconds
+}
+
+TEST(CommunicationCosts, ASumTakesTheFitOfItsAlgorithmAndMemory) {
+  Machine machine = round_machine();
+  nn::StepPlan plan;
+  plan.buffers = {{.name = "sums"}, {.name = "statistics", .shared = true}, {.name = "part", .alias = 1}};
+  nn::ReductionWork work{.members = {0, 1}, .elements = 1000, .type = nn::ElementType::float64, .buffers = {0}};
+  work.plan.algorithm = AllReduceAlgorithm::direct;
+  const auto cost = [&] { return sum_cost(work, machine, description_of(machine, 4), plan); };
+  EXPECT_EQ(cost().source, CommunicationSource::links);
+  machine.all_reduces = {{.ranks = 2, .nodes = 1, .measurements = {{AllReduceAlgorithm::direct, 8000, 0.25}}}};
+  EXPECT_EQ(cost().source, CommunicationSource::measured);
+  EXPECT_DOUBLE_EQ(cost().finish, 4e-6 + 0.25);
+  machine.collectives = {fit_of_sum(AllReduceAlgorithm::direct, false, 2, 1, 1),
+                         fit_of_sum(AllReduceAlgorithm::direct, true, 2, 1, 2),
+                         fit_of_sum(AllReduceAlgorithm::ring, false, 2, 1, 3)};
+  EXPECT_EQ(cost().source, CommunicationSource::fit);
+  EXPECT_DOUBLE_EQ(cost().finish, 4e-6 + 1);
+  work.buffers = {2};  // a part of a buffer that transfers read
+  EXPECT_DOUBLE_EQ(cost().finish, 4e-6 + 2);
+  work.buffers = {0, 1};
+  work.segment = 0;  // gradients
+  EXPECT_DOUBLE_EQ(cost().finish, 4e-6 + 2);
+  work.plan.algorithm = AllReduceAlgorithm::ring;
+  EXPECT_EQ(cost().source, CommunicationSource::links);  // the fit is of private memory, the others of `direct`
+  machine.planning.shared_memory = false;                // gradients are private too
+  EXPECT_EQ(cost().source, CommunicationSource::fit);
+  EXPECT_DOUBLE_EQ(cost().finish, 4e-6 + 3);
+}
+
+TEST(CommunicationCosts, FitsOfOtherRanksAndNodesDoNotCount) {
+  Machine machine = round_machine();
+  nn::ReductionWork work{.members = {0, 2}, .elements = 1000, .type = nn::ElementType::float32, .segment = 0};
+  work.plan.algorithm = AllReduceAlgorithm::ring;
+  const auto cost = [&] { return sum_cost(work, machine, description_of(machine, 4)); };  // on two nodes
+  const ReductionCost links = cost();
+  machine.collectives = {fit_of_sum(AllReduceAlgorithm::ring, true, 2, 1, 1),
+                         fit_of_sum(AllReduceAlgorithm::ring, true, 4, 2, 1)};
+  EXPECT_EQ(cost().source, CommunicationSource::links);
+  EXPECT_EQ(cost().finish, links.finish);
+  EXPECT_EQ(cost().flight, links.flight);
+  machine.collectives.push_back(fit_of_sum(AllReduceAlgorithm::ring, true, 2, 2, 1));
+  EXPECT_EQ(cost().source, CommunicationSource::fit);
+  EXPECT_EQ(cost().flight, links.flight);  // the network works beside kernels
+  EXPECT_DOUBLE_EQ(cost().flight + cost().finish, 4e-6 + 1);
+  machine.planning.on_host = false;  // a device's library adds
+  EXPECT_EQ(cost().source, CommunicationSource::links);
+  EXPECT_LT(cost().flight, 1);
 }
 
 /// A machine whose links were fitted by a calibration with two ranks.

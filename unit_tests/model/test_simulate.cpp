@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <string>
 
@@ -65,6 +66,31 @@ TEST(Simulate, SumsOverRanksAddTheirTimeOnAHost) {
   const double paid = simulate(net, layers, machine, RoundTimes(1e-3)).seconds;
   // 61,706 gradients of 4 bytes and the sums of the loss.
   EXPECT_NEAR(paid - free, 61'706 * 4 * 1e-7, 0.01 * (paid - free));
+}
+
+TEST(Simulate, SumsTakeTheFitOfAsManyRanks) {
+  Machine machine = free_machine();
+  const auto net = digits();
+  const auto layers = layers_of(net, "n2", 2, 4);
+  const auto run = [&] { return simulate(net, layers, machine, RoundTimes(1e-3)); };
+  machine.combine_seconds_per_byte = 1e-7;
+  const SimulatedStep links = run();
+  EXPECT_EQ(links.sum_sources, (std::array<double, 3>{0, 0, 1}));
+  for (const comm::CollectiveVariant& variant : comm::collective_variants)
+    for (const bool shared : {false, true})
+      machine.collectives.push_back({.operation = variant.operation,
+                                     .method = variant.method,
+                                     .shared_data = shared,
+                                     .ranks = 4,
+                                     .nodes = 1,
+                                     .seconds_per_call = shared ? 0.5 : 0.25,
+                                     .rates = {{1024, 1}}});
+  EXPECT_EQ(run().seconds, links.seconds);  // of four ranks
+  for (CollectiveFit& fit : machine.collectives) fit.ranks = 2;
+  const SimulatedStep fitted = run();
+  EXPECT_EQ(fitted.sum_sources, (std::array<double, 3>{1, 0, 0}));
+  // One bucket, in shared memory. Each rank adds half of it.
+  EXPECT_NEAR(fitted.seconds - links.seconds, 0.5 - 61'706 * 4 * 1e-7 / 2, 1e-3);
 }
 
 TEST(Simulate, ADeviceHidesSumsBehindTheBackwardPass) {

@@ -168,7 +168,8 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
                                           "backward_seconds", "update_seconds", "exposed_communication_seconds",
                                           "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank",
                                           "feasible", "reason", "recompute_reason", "placement", "limits",
-                                          "kernel_sources", "layers", "cases", "run"));
+                                          "kernel_sources", "sum_sources", "layers", "cases", "run"));
+  EXPECT_EQ(json["sum_sources"], (nlohmann::json{{"fit", 0.0}, {"measured", 0.0}, {"links", 1.0}}));
   EXPECT_EQ(json["cases"].size(), 1U);
   EXPECT_EQ(json["cases"][0]["step_seconds"], json["step_seconds"]);
   EXPECT_EQ(json["step_seconds"], results[0].step.seconds);
