@@ -110,7 +110,7 @@ enum class StartOrder : std::uint8_t {
   any,  ///< ranks may start transfers in different orders
   /// All ranks of the communicator construct and start transfers with this option in the same order, forward and
   /// adjoint, and ViewAllReduces of device memory in the same order with them. Every rank starts each of them, also if
-  /// it has no messages. core/comm/grouped_messages.hpp has the reason.
+  /// it has no messages. An exchange by dimension starts transfers in finish() too. core/comm/grouped_messages.hpp has the reason.
   same
 };
 
