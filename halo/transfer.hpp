@@ -15,9 +15,10 @@
 // compute ranges; each launches a few kernels.
 //
 // Order. The constructor is collective over the communicator: the ranks agree on a number that no other transfer uses.
-// So any number of transfers may be in flight, and ranks may start them in different orders (unless TransferOptions::order
-// says otherwise). Messages with tags never meet those of a transfer. A transfer must be finished before it starts again. Each message carries the direction: a
-// rank that starts the adjoint where another starts the transfer is an error (CommunicationError, PeerFailed).
+// So any number of transfers may be in flight, and ranks may start them in different orders, unless
+// TransferOptions::order says otherwise. Messages with tags never meet those of a transfer. A transfer must be finished
+// before it starts again. Each message carries the direction: a rank that starts the adjoint where another starts the
+// transfer is an error (CommunicationError, PeerFailed).
 //
 // Fences. start() fences its queue once, before communication, because packed messages must be complete. finish() waits
 // for messages. It waits for kernels only if they copy from another rank's memory, because that rank waits to reuse it.
@@ -110,7 +111,8 @@ enum class StartOrder : std::uint8_t {
   any,  ///< ranks may start transfers in different orders
   /// All ranks of the communicator construct and start transfers with this option in the same order, forward and
   /// adjoint, and ViewAllReduces of device memory in the same order with them. Every rank starts each of them, also if
-  /// it has no messages. An exchange by dimension starts transfers in finish() too. core/comm/grouped_messages.hpp has the reason.
+  /// it has no messages. An exchange by dimension starts transfers in finish() too. core/comm/grouped_messages.hpp has
+  /// the reason.
   same
 };
 

@@ -29,15 +29,15 @@
 // wait in a circle, although each pair has only one group.
 //
 // Hosts compare while the library works, so that no host waits before it submits. If ranks have started in different
-// orders, the wrong rank finds it before kernels use the values, and the family is poisoned. That ends the operations of
-// the library (DeviceCollectives::end_all), so that no stream waits for ever.
+// orders, one of them finds it before kernels use the values, and poisons the family. This ends the operations of the
+// library (DeviceCollectives::end_all), so that no stream waits for ever.
 //
 // Alternatives. A communicator of the library for each transfer would need no common order of transfers. But kernels of
-// two communicators wait for their peers while they occupy the device. In different orders on two devices they can
-// lock each other out (NCCL user guide, "Using multiple NCCL communicators concurrently"), and each takes memory. A rank
-// that collects which operations are ready, and tells all ranks the next one, allows any order (Horovod,
-// arXiv:1802.05799, section 4), but every exchange then waits for two messages through that rank. Transfers in any order
-// keep the other ways instead: device-aware MPI and host memory.
+// two communicators occupy the device while they wait for their peers. In different orders on two devices they can lock
+// each other out (NCCL user guide, "Using multiple NCCL communicators concurrently"). Each also takes memory. A rank
+// that collects which operations are ready, and tells all ranks the next one, allows any order: the coordinator of
+// Horovod. But every exchange then waits for two messages through that rank. Transfers in any order keep the other ways
+// instead: device-aware MPI and host memory.
 //
 // Several communicators of one process: rule 1 holds for the operations of all of them together. The numbers show a
 // wrong order within one communicator only.
@@ -58,7 +58,8 @@ class GroupedMessages {
   /// Collective. Throws PeerFailed, CommunicationError.
   explicit GroupedMessages(const Communicator& comm);
 
-  /// Whether a library serves these ranks: the build has one, and each rank has a device of its own. Equal on all ranks.
+  /// Whether a library serves these ranks: the build has one, and each rank has a device of its own. Equal on all
+  /// ranks.
   explicit operator bool() const { return library_ != nullptr; }
   // All functions below: @pre there is a library
 

@@ -6,8 +6,8 @@
 //   group: takes a turn, sends on the device  →      group: takes a turn, receives on the device
 //   message of the host: its turn             →      compares the turns; kernels unpack behind the group
 //
-// core/comm/grouped_messages.hpp has the order of groups, and the proof that no stream waits for ever. The hosts compare
-// turns in finish(), before kernels use the values. They wait for the other host, and for no kernel.
+// core/comm/grouped_messages.hpp has the order of groups, and the proof that no stream waits for ever. The hosts
+// compare turns in finish(), before kernels use the values. They wait for the other host, and for no kernel.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/grouped_messages.hpp>
 #include <aloni/halo/detail/peer.hpp>

@@ -5,9 +5,9 @@
 //   const auto library = LateLibrary::make(comm, device, {.seed = 7});      // collective
 //   comm::detail::set_device_collectives(comm, library);
 //
-// As NCCL: groups run in the order in which the rank submits them; the next one begins when all messages of the last one
-// are complete; the k-th message to a rank meets the k-th that it receives. A message is complete only when the receiver
-// has copied it. So ranks that submit groups in different orders wait for each other, or get each other's values.
+// As NCCL: groups run in the order in which the rank submits them; the next one begins when all messages of the last
+// one are complete; the k-th message to a rank meets the k-th that it receives. A message is complete only when the
+// receiver has copied it. So ranks that submit groups in different orders wait for each other, or get wrong values.
 // The thread of the stream waits a random time before each piece of work, so that a missing event gives wrong numbers.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/comm/device/device_collectives.hpp>

@@ -130,8 +130,8 @@ class NcclCollectives final : public DeviceCollectives {
     wait_until_posted(comm);
   }
 
-  // The first call makes the stream, of the highest priority: kernels that peers wait for go first. It does not wait for
-  // the legacy default stream, to which other libraries may submit.
+  // The first call makes the stream. It has the highest priority, because peers wait for its kernels. It does not wait
+  // for the legacy default stream, to which other libraries may submit.
   void* group_stream() override {
     if (!stream_) {
       int least = 0, greatest = 0;  // both are 0 on devices without priorities; a lower number is a higher priority
