@@ -9,6 +9,7 @@
 #include <aloni/halo/detail/direct_reading.hpp>
 #include <aloni/halo/detail/event_order.hpp>
 #include <aloni/halo/detail/message_buffer.hpp>
+#include <aloni/halo/detail/message_group.hpp>
 #include <aloni/halo/detail/transfer_base.hpp>
 #include <aloni/halo/detail/transfer_items.hpp>
 #include <aloni/halo/detail/transfer_lists.hpp>
@@ -66,6 +67,8 @@ const char* name(Path path) {
       return "a message";
     case Path::message_from_device:
       return "a message from device memory";
+    case Path::grouped:
+      return "in a group of messages from device memory";
     case Path::consolidated:
       break;
   }
@@ -93,6 +96,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   detail::EventOrder events;
   std::vector<comm::Request> requests, readers;
   detail::Consolidation consolidation;
+  detail::MessageGroup group;
 
   bool in_flight = false, adjoint = false;
   Exec space{};
@@ -113,6 +117,9 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       readers.reserve(std::max(outgoing.peers.size(), incoming.peers.size()));
     });
     messages = comm::TransferMessages(comm, types_of<memory_space>(items), label);
+    const bool on_device = staged || event_queue.events().defers();
+    if (on_device && options.order == StartOrder::same)
+      group = detail::MessageGroup(comm, outgoing.peers, incoming.peers);
     consolidation =
         detail::consolidate(comm, outgoing.peers, incoming.peers, options.consolidate_below, options.priority);
     comm::collectively(comm, "aloni::halo::Transfer", [&] {
@@ -127,7 +134,11 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       counts.sent_messages = static_cast<Index>(outgoing.peers.size());
       counts.received_messages = static_cast<Index>(incoming.peers.size());
     });
+    if (group) {
+      group.connect(bytes_of(outgoing), bytes_of(incoming), outgoing.peers, incoming.peers, event_queue.stream(exec));
+    }
   }
+  static std::byte* bytes_of(const Buffer& buffer) { return reinterpret_cast<std::byte*>(buffer.data.data()); }
 
   const comm::Communicator& communicator() const override { return comm; }
   bool waits_for_messages() const override { return has_messages(); }
@@ -152,6 +163,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       if constexpr (staged) {
         if (uses_host(out)) Kokkos::deep_copy(exec, out.host, out.data);
       }
+      if (group) group.start(out.peers, backwards, event_queue.stream(exec));
       if (any_by_events(out)) events.record_ready(event_queue.stream(exec));
       if (consolidation.active() || any_for_hosts(out) || any_for_hosts(in)) {
         // One fence for two reasons: the messages are packed, and the last unpacking no longer reads the buffer that
@@ -165,7 +177,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
       }
       if (consolidation.active()) requests.push_back(consolidation.start(backwards));
       // For direct reading, an empty message from the sender allows the receiver to read. The receiver answers with an
-      // empty message after it has read.
+      // empty message after it has read. For a group, the message is the sender's turn.
       for (const Peer& p : in.peers) {
         if (p.consolidated) continue;
         requests.push_back(messages.receive(payload(in, p), p.rank, values, message_options(p)));
@@ -196,14 +208,16 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
   }
   /// Whether a host sends or receives values, or waits until they can be read.
   bool any_for_hosts(const Buffer& buffer) const {
-    return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return !is_by_events(p); });
+    return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return !is_by_events(p) && !p.grouped(); });
   }
   /// Whether any message goes through host memory.
   bool uses_host(const Buffer& buffer) const {
-    return std::ranges::any_of(buffer.peers, [&](const Peer& p) { return !is_direct(p) && !p.on_device; });
+    return std::ranges::any_of(buffer.peers,
+                               [&](const Peer& p) { return !is_direct(p) && !p.on_device && !p.grouped(); });
   }
   std::span<std::byte> payload(const Buffer& buffer, const Peer& peer) const {
     if (is_direct(peer)) return {};
+    if (peer.grouped()) return std::as_writable_bytes(std::span(peer.turn, 1));
     return peer.on_device ? buffer.in_data(peer) : buffer.in_host(peer);
   }
   comm::MessageOptions message_options(const Peer& peer) const {
@@ -237,10 +251,19 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     }
   }
 
+  void end_group() const {
+    group.finish(event_queue.stream(space));
+    for (const Peer& p : outgoing.peers)
+      if (p.grouped()) comm.count_direct(p.rank, adjoint ? 0 : p.bytes, adjoint ? p.bytes : 0);
+    for (const Peer& p : incoming.peers)
+      if (p.grouped()) comm.count_direct(p.rank, adjoint ? p.bytes : 0, adjoint ? 0 : p.bytes);
+  }
+
   void finish() override {
     const ScopedRegion region("aloni::halo::Transfer::finish");
     try {
       if (!requests.empty()) comm.wait(requests);
+      if (group) group.compare(comm, adjoint ? outgoing.peers : incoming.peers, label);
     } catch (...) {
       detail::keep_forever(this->shared_from_this());
       throw;
@@ -254,6 +277,7 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
     try {
       for (const Peer& p : in.peers)
         if (is_by_events(p)) events.await_ready(p, event_queue.stream(space));
+      if (group) end_group();
       event_queue.submit(space, [this, exec = space, backwards = adjoint] {
         lists.unpack(exec, backwards);
         if (poisons && !backwards) lists.copy_local(exec, false);
@@ -289,11 +313,13 @@ struct Transfer<Exec>::Implementation : detail::TransferBase, std::enable_shared
         const bool any_packed =
             std::ranges::any_of(packed, [](const detail::Place& place) { return place.is_packed != 0; });
         const Path path = p.direct         ? any_packed ? Path::packed_shared : Path::view_to_view
+                          : p.grouped()    ? Path::grouped
                           : p.consolidated ? Path::consolidated
                           : p.on_device    ? Path::message_from_device
                                            : Path::message;
-        result.push_back({p.rank, b == &incoming, p.bytes, path, traffic[static_cast<std::size_t>(p.rank)].transport,
-                          p.direct && p.by_events()});
+        const std::string transport =
+            p.grouped() ? group.library() : traffic[static_cast<std::size_t>(p.rank)].transport;
+        result.push_back({p.rank, b == &incoming, p.bytes, path, transport, p.direct && p.by_events()});
       }
     }
     return result;

@@ -15,9 +15,10 @@
 // compute ranges; each launches a few kernels.
 //
 // Order. The constructor is collective over the communicator: the ranks agree on a number that no other transfer uses.
-// So any number of transfers may be in flight, and ranks may start them in different orders. Messages with tags never
-// meet those of a transfer. A transfer must be finished before it starts again. Each message carries the direction: a
-// rank that starts the adjoint where another starts the transfer is an error (CommunicationError, PeerFailed).
+// So any number of transfers may be in flight, and ranks may start them in different orders, unless
+// TransferOptions::order says otherwise. Messages with tags never meet those of a transfer. A transfer must be finished
+// before it starts again. Each message carries the direction: a rank that starts the adjoint where another starts the
+// transfer is an error (CommunicationError, PeerFailed).
 //
 // Fences. start() fences its queue once, before communication, because packed messages must be complete. finish() waits
 // for messages. It waits for kernels only if they copy from another rank's memory, because that rank waits to reuse it.
@@ -25,6 +26,10 @@
 // waits. Between devices of a node there are no fences for values that the receiver copies: events that the processes
 // share order the kernels of both ranks (core/comm/shared_events.hpp). Pairs of ranks that cannot share events wait as
 // above; explain() says which do.
+//
+// Between devices of different nodes values go in a group of the device library (NCCL), on its communication stream, if
+// all ranks start such transfers in one order (TransferOptions::order). The host waits for no kernel then. Otherwise
+// they go in messages from device memory, if a trial message of MPI has proved them, or through pinned host memory.
 #include <aloni/core/bfloat16.hpp>
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/core/machine.hpp>
@@ -86,6 +91,7 @@ enum class Path : std::uint8_t {
   packed_shared,        ///< the sender packs, the receiver copies from the sender's buffer
   message,              ///< packed, sent, unpacked
   message_from_device,  ///< as message, but sent from and received in device memory
+  grouped,              ///< packed, sent in a group of the device library, unpacked
   consolidated          ///< packed, sent in one message with all values between the two nodes, unpacked
 };
 const char* name(Path path);
@@ -96,8 +102,18 @@ struct PeerTransfer {
   bool receives = false;  ///< true: this rank receives from `rank`; false: it sends to `rank`
   std::size_t bytes = 0;
   Path path{};
-  std::string transport;   ///< of messages: "shared", "mpi", "ucx"
+  std::string transport;   ///< of messages: "shared", "mpi", "ucx"; of groups: the device library
   bool by_events = false;  ///< copied, and kernels wait for the other rank's kernels by events, not the hosts
+};
+
+/// The order in which the ranks of a communicator start its transfers.
+enum class StartOrder : std::uint8_t {
+  any,  ///< ranks may start transfers in different orders
+  /// All ranks of the communicator construct and start transfers with this option in the same order, forward and
+  /// adjoint, and ViewAllReduces of device memory in the same order with them. Every rank starts each of them, also if
+  /// it has no messages. An exchange by dimension starts transfers in finish() too. core/comm/grouped_messages.hpp has
+  /// the reason.
+  same
 };
 
 struct TransferOptions {
@@ -111,6 +127,9 @@ struct TransferOptions {
   /// on all ranks.
   std::size_t consolidate_below = 16 * 1024;
   int priority = 0;  ///< priority of the messages, see Communicator::send
+  /// `same` allows groups of the device library between nodes. If ranks break this order, finish() throws
+  /// CommunicationError on a rank that finds it, and PeerFailed on the others. Equal on all ranks.
+  StartOrder order = StartOrder::any;
   /// From start() to finish(), cells to be filled hold NaN, integers the lowest number. This shows reads that are too
   /// early.
   bool poison = false;

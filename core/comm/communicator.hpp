@@ -104,6 +104,7 @@ concept MessageElement = std::is_trivially_copyable_v<T> && !std::same_as<std::r
 
 template <class T>
 class PartialAllReduce;
+class GroupedMessages;
 class Mailbox;
 class SharedEvents;
 class TransferMessages;
@@ -244,7 +245,7 @@ class Communicator {
   /// On the other rank: the memory that `peer` has exposed to it; null when it can't be opened. It stays mapped until
   /// the last copy of the pointer is gone, but its contents are undefined after `peer` has freed it.
   std::shared_ptr<std::byte> open(int peer, const ExposedMemory& memory, std::size_t bytes) const;
-  /// Adds copies through open() to the traffic with a peer.
+  /// Adds copies through open(), or messages of a device library, to the traffic with a peer.
   void count_direct(int peer, std::size_t bytes_sent, std::size_t bytes_received) const;
 
   // --- observation and settings of the whole family, on this rank ---
@@ -304,6 +305,7 @@ class Communicator {
   friend class PartialAllReduce;
   template <class T, class Exec, class F>
   friend class ViewAllReduce;
+  friend class GroupedMessages;
   friend class Mailbox;
   friend class SharedEvents;
   friend class TransferMessages;

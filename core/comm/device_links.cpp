@@ -1,6 +1,7 @@
 #include <aloni/core/comm/device_links.hpp>
 
 #include <aloni/core/comm/device/device_sharing.hpp>
+#include <aloni/core/comm/grouped_messages.hpp>
 #include <aloni/core/comm/shared_events.hpp>
 
 #include <algorithm>
@@ -19,6 +20,15 @@ struct TrialOffer {
   ExposedEvent event;
 };
 
+std::vector<bool> ranks_of_this_node(const Communicator& comm) {
+  std::vector<bool> near(static_cast<std::size_t>(comm.size()));
+  for (const std::vector<int>& node : comm.ranks_by_node()) {
+    if (std::ranges::find(node, comm.rank()) == node.end()) continue;
+    for (const int r : node) near[static_cast<std::size_t>(r)] = true;
+  }
+  return near;
+}
+
 }  // namespace
 
 std::string name(DeviceWay way) {
@@ -27,6 +37,8 @@ std::string name(DeviceWay way) {
       return "copied, ordered by events";
     case DeviceWay::copies_by_hosts:
       return "copied, ordered by the hosts";
+    case DeviceWay::groups_from_device:
+      return "grouped messages of the device library";
     case DeviceWay::messages_from_device:
       return "messages from device memory";
     case DeviceWay::messages_from_host:
@@ -36,7 +48,7 @@ std::string name(DeviceWay way) {
 }
 
 std::vector<std::pair<DeviceWay, int>> DeviceLinks::pairs() const {
-  std::array<int, 4> counts{};
+  std::array<int, 5> counts{};
   const int ranks = static_cast<int>(devices.size());
   for (int a = 0; a < ranks; ++a)
     for (int b = a + 1; b < ranks; ++b) ++counts[static_cast<std::size_t>(std::max(way(a, b), way(b, a)))];
@@ -74,6 +86,8 @@ DeviceLinks describe_devices(const Communicator& comm) {
   std::vector<std::uint8_t> opened(size), opened_there(size);
   for (std::size_t r = 0; r < size; ++r) opened[r] = events.open(theirs[r].event) ? 1 : 0;
   comm.run(AllToAll{std::span(opened), std::span(opened_there)});
+  const bool grouped = events && comm.ranks_by_node().size() > 1 && GroupedMessages(comm);
+  const std::vector<bool> near = ranks_of_this_node(comm);
   DeviceLinks links;
   std::vector<DeviceWay> to_here(size, DeviceWay::copies_by_events);  // this rank itself
   for (std::size_t r = 0; r < size; ++r) {
@@ -81,6 +95,8 @@ DeviceLinks describe_devices(const Communicator& comm) {
     const auto peer = static_cast<int>(r);
     if (comm.open(peer, theirs[r].memory, bytes)) {
       to_here[r] = opened[r] && opened_there[r] ? DeviceWay::copies_by_events : DeviceWay::copies_by_hosts;
+    } else if (grouped && !near[r]) {
+      to_here[r] = DeviceWay::groups_from_device;
     } else {
       to_here[r] = comm.carries_device_memory(peer) ? DeviceWay::messages_from_device : DeviceWay::messages_from_host;
     }

@@ -15,6 +15,7 @@ namespace aloni::comm {
 enum class DeviceWay : std::uint8_t {
   copies_by_events,      ///< the receiver copies from the sender's device; kernels wait for kernels
   copies_by_hosts,       ///< the same, but the hosts wait for kernels
+  groups_from_device,    ///< grouped messages of the device library, for transfers that all ranks start in one order
   messages_from_device,  ///< messages that are sent from and received in device memory
   messages_from_host     ///< messages through pinned host memory
 };
@@ -31,8 +32,8 @@ struct DeviceLinks {
   std::vector<std::pair<DeviceWay, int>> pairs() const;
 };
 
-/// Tries each way within a node: opens memory and events of the other ranks. Equal on all ranks. Collective. Throws
-/// PeerFailed, CommunicationError.
+/// Tries each way within a node: opens memory and events of the other ranks. With several nodes it makes the device
+/// library of the communicator. Equal on all ranks. Collective. Throws PeerFailed, CommunicationError.
 DeviceLinks describe_devices(const Communicator& comm);
 
 }  // namespace aloni::comm

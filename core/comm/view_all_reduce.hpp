@@ -155,7 +155,8 @@ class ViewAllReduce {
   /// Equal on all ranks.
   bool can_start() const { return built_in && (comm_.size() == 1 || way_ != ViewAllReduceWay::direct); }
   /// Reduces `count` elements from `first` on, after all kernels submitted to `queue` so far. Several parts may be
-  /// pending; all ranks start them in the same order.
+  /// pending; all ranks start them in the same order. With device_library, grouped messages of the communicator belong
+  /// to this order (grouped_messages.hpp).
   /// Collective. Asynchronous: the part belongs to the operation until finish() with the same arguments.
   /// @pre can_start(). Throws like run().
   /// `options`: of the collective of the way on_host; equal on all ranks.
@@ -163,6 +164,7 @@ class ViewAllReduce {
                               const CollectiveOptions& options = {}) const requires built_in {
     if (comm_.size() == 1 || count == 0) return {};
     if (library_) {
+      (void)library_->take_turn();  // grouped_messages.hpp
       library_->start_all_reduce(comm_, data_.data() + first, static_cast<std::size_t>(count), element_type<T>(),
                                  f_.reduction, detail::native_stream(queue.space()));
       return {};

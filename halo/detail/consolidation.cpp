@@ -247,7 +247,7 @@ Consolidation consolidate(const Communicator& comm, std::span<Peer> outgoing, st
     std::vector<Parcel> parcels;
     for (Peer& p : peers) {
       p.other_node = !is_near[static_cast<std::size_t>(p.rank)];
-      if (!p.other_node || p.on_device || p.bytes == 0) continue;
+      if (!p.other_node || p.grouped() || p.on_device || p.bytes == 0) continue;
       parcels.push_back({leave ? comm.rank() : p.rank, leave ? p.rank : comm.rank(), p.bytes, nullptr});
     }
     return parcels;

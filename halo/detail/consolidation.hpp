@@ -79,8 +79,8 @@ class Consolidation {
   Direction forward_, backward_;
 };
 
-/// Consolidates a transfer's messages between nodes, except messages from device memory. Sets `other_node` and
-/// `consolidated` of the peers. Collective. @pre as Consolidation
+/// Consolidates a transfer's messages between nodes, except messages from device memory and of groups. Sets
+/// `other_node` and `consolidated` of the peers. Collective. @pre as Consolidation
 Consolidation consolidate(const comm::Communicator& comm, std::span<Peer> outgoing, std::span<Peer> incoming,
                           std::size_t below, int priority);
 

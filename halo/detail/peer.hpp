@@ -15,6 +15,12 @@ class DeviceEvent;
 
 namespace aloni::halo::detail {
 
+/// Which operation of the device library carries a message, and how long it is. The sender tells the receiver through
+/// the host (MessageGroup).
+struct Turn {
+  std::uint64_t number = 0, bytes = 0;
+};
+
 /// The message to or from another rank.
 struct Peer {
   int rank = 0;
@@ -23,10 +29,12 @@ struct Peer {
   bool direct = false, direct_adjoint = false;  ///< not sent: the receiver copies from the sender's memory
   bool on_device = false;                       ///< sent from and received in device memory
   bool other_node = false;
+  Turn* turn = nullptr;               ///< of a message in a group of the device library; null: another way
   std::byte* consolidated = nullptr;  ///< position in a consolidated message; null: a message of its own
   /// The peer's events (EventOrder), for direct reading in both directions. Null: the hosts wait.
   comm::detail::DeviceEvent *ready = nullptr, *read = nullptr;
 
+  bool grouped() const { return turn != nullptr; }
   bool by_events() const { return ready && read; }
   bool is_direct(bool adjoint) const { return adjoint ? direct_adjoint : direct; }
 };

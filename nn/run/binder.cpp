@@ -108,7 +108,10 @@ auto Binder<T, Exec>::bind_transfer(const StepPlan& plan, const TransferWork& wo
   if (found == transfers_.end()) {
     std::vector<halo::AnyTransferItem<Mem>> items;
     for (const TransferItemPlan& i : work.items) items.push_back(item(plan, i));
-    const halo::TransferOptions options{.label = work.name, .direct_bytes = direct_bytes_};
+    // The plans of all ranks list the same communication in the same order (nn/plan/verify.hpp), and schedules start it
+    // in this order (nn/step_graph.hpp).
+    const halo::TransferOptions options{
+        .label = work.name, .direct_bytes = direct_bytes_, .order = halo::StartOrder::same};
     found = transfers_.emplace(key, halo::Transfer<Exec>(comm_, queue_, std::move(items), options)).first;
   }
   return [node = std::move(node), transfer = found->second, adjoint = work.adjoint](Step<Exec>& step) {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 
 namespace test_device_collectives {
@@ -23,6 +24,11 @@ class Library final : public detail::DeviceCollectives {
   std::atomic<bool> fails{false};
   std::atomic<int> looks{0}, ends{0};
 
+  std::string library() const override { return "library of the test"; }
+  void* group_stream() override { return nullptr; }
+  std::unique_ptr<detail::StreamEvent> make_event() override { return nullptr; }
+  void submit_group(const Communicator&, std::span<const detail::DeviceMessage>,
+                    std::span<const detail::DeviceMessage>) override {}
   void start_all_reduce(const Communicator&, void*, std::size_t, ElementType, Reduction, void*) override {}
   void finish(const Communicator& comm) override { comm.check_poison(); }
   void look() override {

@@ -3,6 +3,7 @@
 #include <aloni/core/comm/shared_events.hpp>
 
 #include "support/late_device.hpp"
+#include "support/late_library.hpp"
 #include "support/transport.hpp"
 
 #include <aloni/core/comm/device/device_sharing.hpp>
@@ -172,6 +173,24 @@ TEST_F(EventsOfRanks, OfAFailedRankDoNotHoldUpTheOthers) {
   }
 }
 
+TEST_F(EventsOfRanks, AndALibraryServeDevicesOfDifferentNodes) {
+  use({});
+  detail::set_device_collectives(comm, aloni::test::LateLibrary::make(comm, device, {}));
+  const DeviceLinks links = describe_devices(comm);
+  for (const auto& node : comm.ranks_by_node()) {
+    for (int from = 0; from < size; ++from) {
+      const bool near = std::ranges::find(node, from) != node.end();
+      for (const int to : node) {
+        if (from == to) continue;
+        EXPECT_EQ(links.way(from, to), !near             ? DeviceWay::groups_from_device
+                                       : shares_memory() ? DeviceWay::copies_by_events
+                                                         : DeviceWay::messages_from_host)
+            << from << " to " << to;
+      }
+    }
+  }
+}
+
 TEST_F(EventsOfRanks, AndMemoryGiveTheWaysBetweenDevices) {
   const int last = size - 1;
   use({.shares_memory = rank != 0, .shares_events = rank != last});
@@ -199,6 +218,7 @@ TEST_F(EventsOfRanks, AndMemoryGiveTheWaysBetweenDevices) {
     EXPECT_EQ(links.pairs(), expected);
   }
   EXPECT_EQ(name(DeviceWay::copies_by_events), "copied, ordered by events");
+  EXPECT_EQ(name(DeviceWay::groups_from_device), "grouped messages of the device library");
 }
 
 class DirectViewAllReduces : public EventsOfRanks {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -17,7 +18,7 @@ namespace aloni::comm::detail {
 
 namespace {
 
-constexpr const char* name = "aloni::comm::ViewAllReduce (NCCL)";
+constexpr const char* name = "aloni::comm::DeviceCollectives (NCCL)";
 constexpr auto patience = std::chrono::seconds(10);  // for the end of a communicator on all ranks
 
 void check(ncclResult_t code, const char* call) {
@@ -64,6 +65,25 @@ ncclRedOp_t operation_of(Reduction op) {
   return ncclSum;
 }
 
+class CudaStreamEvent final : public StreamEvent {
+ public:
+  CudaStreamEvent() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
+  CudaStreamEvent(const CudaStreamEvent&) = delete;
+  CudaStreamEvent& operator=(const CudaStreamEvent&) = delete;
+  /// Work that waits for the event still does so: the device releases it afterwards.
+  ~CudaStreamEvent() override { (void)cudaEventDestroy(event_); }
+
+  void record(void* stream) override {
+    check(cudaEventRecord(event_, static_cast<cudaStream_t>(stream)), "cudaEventRecord");
+  }
+  void await(void* stream) override {
+    check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0), "cudaStreamWaitEvent");
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
 // Calls return at once (ncclConfig_t::blocking = 0). The state of the communicator says when a call has been posted,
 // and whether an operation has failed since. Before that state is ncclSuccess, no other call may follow, and no kernel
 // may be submitted to the stream. After a failure the communicator can only be aborted; that also ends its kernels
@@ -89,19 +109,56 @@ class NcclCollectives final : public DeviceCollectives {
   }
   ~NcclCollectives() override {
     const std::lock_guard lock(mutex_);
-    if (!nccl_) return;
-    if (!failed_ && ends_in_time()) {
-      ncclCommDestroy(nccl_);
-    } else {
-      ncclCommAbort(nccl_);
+    if (nccl_) {
+      if (!failed_ && ends_in_time()) {
+        ncclCommDestroy(nccl_);
+      } else {
+        ncclCommAbort(nccl_);
+      }
     }
+    if (stream_) (void)cudaStreamDestroy(stream_);  // after its work, which the device completes by itself
   }
+
+  std::string library() const override { return "NCCL"; }
 
   void start_all_reduce(const Communicator& comm, void* data, std::size_t count, ElementType type, Reduction op,
                         void* stream) override {
     const ncclDataType_t nccl_type = type_of(type);
     call("ncclAllReduce", [&] {
       return ncclAllReduce(data, data, count, nccl_type, operation_of(op), nccl_, static_cast<cudaStream_t>(stream));
+    });
+    wait_until_posted(comm);
+  }
+
+  // The first call makes the stream. It has the highest priority, because peers wait for its kernels. It does not wait
+  // for the legacy default stream, to which other libraries may submit.
+  void* group_stream() override {
+    if (!stream_) {
+      int least = 0, greatest = 0;  // both are 0 on devices without priorities; a lower number is a higher priority
+      check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "cudaDeviceGetStreamPriorityRange");
+      check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, greatest), "cudaStreamCreateWithPriority");
+    }
+    return stream_;
+  }
+
+  std::unique_ptr<StreamEvent> make_event() override { return std::make_unique<CudaStreamEvent>(); }
+
+  // A group belongs to its thread (NCCL user guide, "Group Calls"): the mutex keeps the progress thread's calls on this
+  // communicator out of it. A group that has been started must be ended, also after an error; otherwise later calls of
+  // this thread would join it. Messages are bytes, so that one message may carry several element types.
+  void submit_group(const Communicator& comm, std::span<const DeviceMessage> sends,
+                    std::span<const DeviceMessage> receives) override {
+    const auto stream = static_cast<cudaStream_t>(group_stream());
+    call("a group of ncclSend and ncclRecv", [&] {
+      ncclResult_t first_error = ncclGroupStart();
+      if (first_error != ncclSuccess) return first_error;
+      const auto add = [&](ncclResult_t code) {
+        if (first_error == ncclSuccess && code != ncclInProgress) first_error = code;
+      };
+      for (const DeviceMessage& m : receives) add(ncclRecv(m.data, m.bytes, ncclUint8, m.peer, nccl_, stream));
+      for (const DeviceMessage& m : sends) add(ncclSend(m.data, m.bytes, ncclUint8, m.peer, nccl_, stream));
+      const ncclResult_t end = ncclGroupEnd();
+      return first_error == ncclSuccess ? end : first_error;
     });
     wait_until_posted(comm);
   }
@@ -161,6 +218,7 @@ class NcclCollectives final : public DeviceCollectives {
 
   std::mutex mutex_;
   ncclComm_t nccl_ = nullptr;  // null: aborted
+  cudaStream_t stream_ = nullptr;
   bool failed_ = false;
 };
 
