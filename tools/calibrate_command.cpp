@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -95,7 +96,7 @@ void print(const std::vector<CommunicationTimes>& all) {
       cells.push_back(microseconds_text(time.seconds) + " (" + microseconds_text(time.predicted) + ")");
     }
     cells.push_back(percent_text(row.error()));
-    cells.push_back(row.is_collective ? percent_text(row.links_error()) : "-");
+    cells.push_back(percent_text(row.links_error()));
   }
   std::printf(
       "communication: us measured (us predicted) at sizes left out of the fits, and mean errors at all of these\n"
@@ -263,18 +264,30 @@ MachineMeasurementOptions CalibrateCommand::measurement_options() const {
   return options;
 }
 
-std::vector<CommunicationTimes> CalibrateCommand::add_collectives(const comm::Communicator& comm,
-                                                                  model::Machine& machine) const {
+std::vector<CommunicationTimes> CalibrateCommand::add_communication(const comm::Communicator& comm,
+                                                                    model::Machine& machine) const {
   const int ranks = comm.size(), nodes = static_cast<int>(comm.ranks_by_node().size());
+  std::vector<CommunicationTimes> all;
+  if (ranks < 2) return all;
+  const MachineMeasurementOptions probes = measurement_options();
+  const CollectiveMeasurementOptions options{.largest_bytes = probes.largest_sum_bytes,
+                                             .seconds_per_case = probes.seconds_per_probe / 25};
+  const auto set_provenance = [&](const char* part) {
+    std::erase_if(machine.provenance, [&](const model::Provenance& p) { return p.part == part; });
+    machine.provenance.push_back({part, provenance_of(comm)});
+  };
+  if (!has_transfers(comm, machine)) {
+    all = measure_transfers(comm, machine, options);
+    fit_transfers(all, machine);
+    set_provenance("transfers");
+  }
   const bool known = std::ranges::any_of(
       machine.collectives, [&](const model::CollectiveFit& fit) { return fit.ranks == ranks && fit.nodes == nodes; });
-  if (known || ranks < 2) return {};
-  const MachineMeasurementOptions options = measurement_options();
-  std::vector<CommunicationTimes> all = measure_collectives(
-      comm, machine, {.largest_bytes = options.largest_sum_bytes, .seconds_per_case = options.seconds_per_probe / 25});
-  fit_collectives(all, machine, ranks);
-  std::erase_if(machine.provenance, [](const model::Provenance& p) { return p.part == "collectives"; });
-  if (!machine.collectives.empty()) machine.provenance.push_back({"collectives", provenance_of(comm)});
+  if (known) return all;
+  std::vector<CommunicationTimes> collectives = measure_collectives(comm, machine, options);
+  fit_collectives(collectives, machine, ranks);
+  if (!machine.collectives.empty()) set_provenance("collectives");
+  std::ranges::move(collectives, std::back_inserter(all));
   return all;
 }
 
@@ -307,7 +320,7 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     }
   });
   model::Machine machine = first_part(comm);
-  const std::vector<CommunicationTimes> communication = add_collectives(comm, machine);
+  const std::vector<CommunicationTimes> communication = add_communication(comm, machine);
   if (!machine.all_reduces.empty()) comm.set_tuning(machine.all_reduces.front());
 
   std::vector<LearnedSummary> learned;
