@@ -82,8 +82,9 @@ std::vector<std::size_t> printed_sizes(const CommunicationTimes& row) {
   return {left_out.front(), left_out[left_out.size() / 2], left_out.back()};
 }
 
-void print(const std::vector<CommunicationTimes>& all) {
-  if (all.empty()) return;
+/// @pre all have the same sizes
+std::string table_of(std::span<const CommunicationTimes> all) {
+  if (all.empty()) return "";
   std::vector<std::vector<std::string>> rows{{"operation", "method", "memory"}};
   for (const std::size_t i : printed_sizes(all.back()))
     rows[0].push_back(bytes_text(static_cast<Index>(all.back().times[i].bytes)));
@@ -98,10 +99,17 @@ void print(const std::vector<CommunicationTimes>& all) {
     cells.push_back(percent_text(row.error()));
     cells.push_back(percent_text(row.links_error()));
   }
+  return text_table(rows, 3);
+}
+
+void print(const std::vector<CommunicationTimes>& all) {
+  if (all.empty()) return;
+  const auto is_transfer = [](const CommunicationTimes& row) { return row.transfer.has_value(); };
+  const auto transfers = static_cast<std::size_t>(std::ranges::count_if(all, is_transfer));  // they come first
   std::printf(
       "communication: us measured (us predicted) at sizes left out of the fits, and mean errors at all of these\n"
-      "%s",
-      text_table(rows, 3).c_str());
+      "%s%s",
+      table_of(std::span(all).first(transfers)).c_str(), table_of(std::span(all).subspan(transfers)).c_str());
 }
 
 void add_communication(Json& json, const std::vector<CommunicationTimes>& all) {

@@ -34,6 +34,19 @@ Times sizes_up_to(std::size_t largest) {
   return times;
 }
 
+/// The same for transfers, which have one message and no parts: where it leaves a cache, its rate changes by a factor of
+/// three between two sizes. From `dense` on the sizes are twice those before, and one in the middle is left out.
+Times transfer_sizes_up_to(std::size_t largest) {
+  constexpr std::size_t smallest = 256, dense = std::size_t{64} << 10;
+  Times times;
+  for (std::size_t bytes = std::min(smallest, largest); bytes <= largest; bytes *= bytes < dense ? 4 : 2) {
+    times.push_back({.bytes = bytes});
+    const std::size_t between = bytes / 2 * 3;
+    if (bytes >= dense && between <= largest) times.push_back({.bytes = between, .left_out = true});
+  }
+  return times;
+}
+
 /// Floats in the memory of this process, or in memory that the ranks of the node reach.
 class Floats {
  public:
@@ -201,7 +214,7 @@ std::vector<CommunicationTimes> measure_transfers(const Communicator& comm, cons
     if (std::ranges::count(measured.members, comm.rank()) > 0) pair = comm.subgroup(measured.members);
     for (const model::PairTransfer& transfer : measured.transfers) {
       CommunicationTimes& row = all.emplace_back(row_of(transfer));
-      for (CommunicationTimes::Time time : sizes_up_to(options.largest_bytes)) {
+      for (CommunicationTimes::Time time : transfer_sizes_up_to(options.largest_bytes)) {
         double own = 0;
         if (pair && transfer.method == model::TransferMethod::send) {
           own = seconds_of_message(*pair, time.bytes, transfer.shared_data, options.seconds_per_case);
