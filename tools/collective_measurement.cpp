@@ -34,8 +34,8 @@ Times sizes_up_to(std::size_t largest) {
   return times;
 }
 
-/// The same for transfers, which have one message and no parts: where it leaves a cache, its rate changes by a factor of
-/// three between two sizes. From `dense` on the sizes are twice those before, and one in the middle is left out.
+/// The same for transfers, which have one message and no parts. Where it leaves a cache, its rate changes by a factor
+/// of three between two sizes. From `dense` on the sizes are twice those before, and the middle of two is left out.
 Times transfer_sizes_up_to(std::size_t largest) {
   constexpr std::size_t smallest = 256, dense = std::size_t{64} << 10;
   Times times;

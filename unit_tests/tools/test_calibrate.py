@@ -85,7 +85,9 @@ class Calibrate(unittest.TestCase):
                 self.assertAlmostEqual(row["error"], sum(errors) / len(errors))
                 for time in row["times"]:  # a busy machine may measure a longer operation as faster
                     if not time["left_out"] and time["predicted_seconds"] <= time["measured_seconds"]:
-                        self.assertAlmostEqual(time["predicted_seconds"] / time["measured_seconds"], 1, places=6)
+                        # With several parts the time of a collective jumps where the order of two steps changes.
+                        self.assertAlmostEqual(time["predicted_seconds"] / time["measured_seconds"], 1,
+                                               delta=1e-6 if transfer else 0.05)
 
     def test_measures_kernels_and_goes_on_with_them(self):
         with tempfile.TemporaryDirectory() as folder:
