@@ -1,6 +1,7 @@
 #include <aloni/model/collective_costs.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/model/detail/measured_times.hpp>
 #include <aloni/model/detail/schedule_walk.hpp>
 
 #include <algorithm>
@@ -51,7 +52,7 @@ class PricedCall {
 
   int nodes() const { return number_of_nodes(description_); }
   double seconds(const CollectiveFit& fit) const {
-    return fit.seconds_per_call + seconds(fit.message_factor, fit.rate_factor(call_.bytes));
+    return fit.seconds_per_call + seconds(fit.message_factor, factor_at(fit.rates, static_cast<double>(call_.bytes)));
   }
   double seconds(double message_factor, double byte_factor) const {
     const auto scaled = [&](LinkCosts link) {
@@ -114,17 +115,6 @@ double argument_of(double value, const F& f) {
   return (low + high) / 2;
 }
 
-void check_times(const char* operation, std::span<const CollectiveTime> times) {
-  for (std::size_t i = 0; i < times.size(); ++i) {
-    const bool ascends = times[i].bytes > (i == 0 ? 0 : times[i - 1].bytes);
-    if (ascends && times[i].seconds > 0 && std::isfinite(times[i].seconds)) continue;
-    throw InvalidArgument(operation, "times[" + std::to_string(i) + "]",
-                          std::to_string(times[i].bytes) + " bytes in " + std::to_string(times[i].seconds) + " s",
-                          "sizes above 0 in ascending order, and times above 0");
-  }
-  if (times.empty()) throw InvalidArgument(operation, "times", "none", "at least one measured size");
-}
-
 /// Otherwise no factor of them gives the measured times.
 void check_links(const char* operation, const Machine& machine, int ranks) {
   const MachineDescription description = description_of(machine, ranks);
@@ -139,16 +129,6 @@ void check_links(const char* operation, const Machine& machine, int ranks) {
 }
 
 }  // namespace
-
-double CollectiveFit::rate_factor(std::size_t bytes) const {
-  const auto above = std::ranges::lower_bound(rates, bytes, {}, &Rate::bytes);
-  if (above == rates.begin()) return rates.front().factor;
-  if (above == rates.end()) return rates.back().factor;
-  const Rate& below = *(above - 1);
-  const double share = std::log(static_cast<double>(bytes) / static_cast<double>(below.bytes)) /
-                       std::log(static_cast<double>(above->bytes) / static_cast<double>(below.bytes));
-  return below.factor + share * (above->factor - below.factor);
-}
 
 double unfitted_collective_seconds(const CollectiveCall& call, const Machine& machine, int ranks) {
   return PricedCall("aloni::model::unfitted_collective_seconds", call, machine, ranks).seconds(1, 1);
@@ -228,7 +208,7 @@ double closed_form_seconds(const CollectiveCall& call, const Machine& machine, i
 CollectiveFit fit_collective(const CollectiveCall& call, const Machine& machine, int ranks,
                              std::span<const CollectiveTime> times) {
   constexpr const char* operation = "aloni::model::fit_collective";
-  check_times(operation, times);
+  detail::check_times(operation, times);
   if (ranks < 2) throw InvalidArgument(operation, "ranks", std::to_string(ranks), "at least 2, which send messages");
   check_links(operation, machine, ranks);
   CollectiveFit fit{.operation = call.operation,

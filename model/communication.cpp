@@ -1,5 +1,7 @@
 #include <aloni/model/communication.hpp>
 
+#include <aloni/model/detail/parcel_costs.hpp>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -131,7 +133,16 @@ bool TransferCost::crosses_nodes() const { return std::ranges::any_of(arrivals, 
 TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& work, const Machine& machine,
                            const MachineDescription& description) {
   TransferCost cost;
-  const LinkCosts& self = machine.link(LinkKind::self);
+  double seconds_per_call = 0;  // the messages of a transfer are posted in one call
+  std::size_t parcels = 0, fitted = 0;
+  const auto costs_of = [&](LinkKind link, bool direct, double bytes) {
+    const auto method = direct ? TransferMethod::copies : TransferMethod::messages;
+    const detail::ParcelCosts costs = detail::parcel_costs(machine, method, link, bytes);
+    seconds_per_call = std::max(seconds_per_call, costs.seconds_per_call);
+    ++parcels;
+    fitted += costs.fitted ? 1 : 0;
+    return costs;
+  };
   const auto is_direct = [&](LinkKind link, double bytes) {
     return link == LinkKind::shared_memory && bytes >= static_cast<double>(description.direct_bytes);
   };
@@ -139,32 +150,37 @@ TransferCost transfer_cost(const nn::StepPlan& plan, const nn::TransferWork& wor
   cost.finish = machine.exchange_seconds / 2;
   for (const auto& [peer, parcel] : parcels_of(plan, work, true)) {
     const LinkKind kind = link_between(description, plan.rank, peer);
-    const LinkCosts& link = machine.link(kind);
-    cost.start += link.seconds_per_message;
-    if (is_direct(kind, parcel.bytes)) {
+    const bool direct = is_direct(kind, parcel.bytes);
+    const detail::ParcelCosts costs = costs_of(kind, direct, parcel.bytes);
+    cost.start += costs.link.seconds_per_message;
+    if (direct) {
       cost.readers.push_back(peer);
-      cost.answer = link.latency;
+      cost.answer = costs.link.latency;
       continue;
     }
-    cost.start += copy_seconds(self, parcel.bytes, parcel.boxes);
+    cost.start += copy_seconds(costs.copy, parcel.bytes, parcel.boxes);
   }
   const Parcel local = local_copies(plan, work);
-  cost.start += copy_seconds(self, local.bytes, local.boxes);
+  cost.start += copy_seconds(machine.link(LinkKind::self), local.bytes, local.boxes);
 
   std::array<double, link_kinds> wires{};
   for (const auto& [peer, parcel] : parcels_of(plan, work, false)) {
     const LinkKind kind = link_between(description, plan.rank, peer);
-    const LinkCosts& link = machine.link(kind);
-    cost.finish += link.seconds_per_message;
+    const bool direct = is_direct(kind, parcel.bytes);
+    const detail::ParcelCosts costs = costs_of(kind, direct, parcel.bytes);
+    cost.finish += costs.link.seconds_per_message;
     double& wire = wires[static_cast<std::size_t>(kind)];
-    if (is_direct(kind, parcel.bytes)) {
-      cost.finish += parcel.bytes * link.seconds_per_byte + parcel.boxes * self.seconds_per_message;
+    if (direct) {
+      cost.finish += parcel.bytes * costs.link.seconds_per_byte + parcel.boxes * costs.copy.seconds_per_message;
     } else {
-      wire += parcel.bytes * link.seconds_per_byte;
-      cost.finish += copy_seconds(self, parcel.bytes, parcel.boxes);
+      wire += parcel.bytes * costs.link.seconds_per_byte;
+      cost.finish += copy_seconds(costs.copy, parcel.bytes, parcel.boxes);
     }
-    cost.arrivals.push_back({peer, link.latency, wire, kind == LinkKind::between_nodes});
+    cost.arrivals.push_back({peer, costs.link.latency, wire, kind == LinkKind::between_nodes});
   }
+  cost.start += seconds_per_call / 2;
+  cost.finish += seconds_per_call / 2;
+  if (parcels > 0 && fitted == parcels) cost.source = CommunicationSource::fit;
   return cost;
 }
 

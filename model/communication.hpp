@@ -4,7 +4,8 @@
 //
 // Transfers follow halo/transfer.hpp. The start packs values and posts messages. The finish waits for the messages, and
 // unpacks them. Between ranks that share memory, long values are not packed: an empty message allows the receiver to
-// copy them, and an empty answer tells the sender that it has.
+// copy them, and an empty answer tells the sender that it has. The constants are those of the links, or of a fit
+// (transfer_costs.hpp) by the bytes for one rank.
 //
 // Sums over ranks follow the algorithm of the plan. On a host the first source that knows a sum gives its time: the fit
 // of its algorithm and memory for as many ranks and nodes (collective_costs.hpp), then the measured all-reduces in
@@ -25,7 +26,7 @@ namespace aloni::model {
 
 /// Where the time of a sum or a transfer comes from.
 enum class CommunicationSource : std::uint8_t {
-  fit,       ///< constants that were fitted to measured times: Machine::collectives
+  fit,       ///< constants that were fitted to measured times: Machine::collectives, Machine::transfers
   measured,  ///< Machine::all_reduces
   links      ///< Machine::links
 };
@@ -45,6 +46,7 @@ struct TransferCost {
   std::vector<Arrival> arrivals = {};
   std::vector<int> readers = {};  ///< ranks that copy from this rank's memory; their answers end the transfer
   double answer = 0;              ///< latency of an answer
+  CommunicationSource source = CommunicationSource::links;  ///< `fit`: of all values for other ranks and from them
 
   bool crosses_nodes() const;
 };

@@ -13,6 +13,8 @@
 #include <aloni/model/collective_fit.hpp>
 #include <aloni/model/kernel.hpp>
 #include <aloni/model/learned_kernel.hpp>
+#include <aloni/model/link_kind.hpp>
+#include <aloni/model/transfer_fit.hpp>
 
 #include <array>
 #include <cstddef>
@@ -33,16 +35,6 @@ struct LinkCosts {
 
   friend bool operator==(const LinkCosts&, const LinkCosts&) = default;
 };
-
-/// How two ranks reach each other. The first two are copies, the others messages.
-enum class LinkKind : std::uint8_t {
-  self,           ///< a rank copies within its own memory
-  shared_memory,  ///< a rank copies from the memory of another rank of the node
-  within_node,    ///< messages between ranks of a node
-  between_nodes   ///< messages between nodes
-};
-inline constexpr std::size_t link_kinds = 4;
-std::string_view name(LinkKind kind);
 
 /// The processor of one rank, and the memory that the ranks of a node share. A core is the unit on a host. On a device
 /// it is the whole device, and `cores_per_node` counts devices.
@@ -119,6 +111,7 @@ struct Machine {
   double exchange_seconds = 0;                  ///< of starting and finishing a transfer or a sum, besides its messages
   std::vector<comm::Tuning> all_reduces = {};   ///< measured, each for one number of ranks and nodes
   std::vector<CollectiveFit> collectives = {};  ///< constants of collectives (collective_costs.hpp)
+  std::vector<TransferFit> transfers = {};      ///< constants of messages and halo exchanges (transfer_costs.hpp)
   std::vector<KernelTable> kernels = {};
   std::vector<ConvolutionTable> convolutions = {};
   std::vector<LearnedKernel> learned = {};

@@ -6,6 +6,7 @@
 #include <aloni/core/text_file.hpp>
 #include <aloni/model/detail/machine_fields.hpp>
 #include <aloni/model/quantity_text.hpp>
+#include <aloni/model/transfer_costs.hpp>
 
 #include <nlohmann/json.hpp>
 
@@ -295,9 +296,12 @@ Json parse_json(std::string_view text, const std::string& source) {
 /// Adds the fields that later versions of the format have. Fields of an object keep no order.
 void bring_up_to_date(Json& json) {
   if (!json.is_object() || !json.contains(version_name)) return;
-  if (json[version_name] != first_machine_file_version) return;
+  const Json version = json[version_name];
+  if (version != 2 && version != 3) return;
   json[version_name] = machine_file_version;
   // A field that is there already is one of a later version, and stays: it is read as such.
+  json.emplace("transfers", Json::array());
+  if (version != 2) return;
   for (const char* const list : {"collectives", "convolutions"}) json.emplace(list, Json::array());
   if (const auto planning = json.find("planning"); planning != json.end() && planning->is_object())
     planning->emplace("compute_capability", 0);
@@ -352,6 +356,15 @@ void check_learned(const LearnedKernel& model, const std::string& place) {
     check_network(model.networks[n], features, place + ".networks[" + std::to_string(n) + "]");
 }
 
+void check_rates(const std::vector<SizeFactor>& rates, const std::string& place) {
+  if (rates.empty()) throw Fault(place, "[]", "a list of at least one rate");
+  for (std::size_t i = 1; i < rates.size(); ++i) {
+    if (rates[i].bytes > rates[i - 1].bytes) continue;
+    throw Fault(place + "[" + std::to_string(i) + "].bytes", std::to_string(rates[i].bytes),
+                "more than those of the rate before, " + std::to_string(rates[i - 1].bytes));
+  }
+}
+
 void check_collective(const CollectiveFit& fit, const std::string& place) {
   if (!comm::is_variant({fit.operation, fit.method})) {
     throw Fault(place + ".method", std::string(name(fit.method)),
@@ -360,12 +373,19 @@ void check_collective(const CollectiveFit& fit, const std::string& place) {
   if (fit.nodes > fit.ranks) {
     throw Fault(place + ".nodes", std::to_string(fit.nodes), "at most the " + std::to_string(fit.ranks) + " ranks");
   }
-  if (fit.rates.empty()) throw Fault(place + ".rates", "[]", "a list of at least one rate");
-  for (std::size_t i = 1; i < fit.rates.size(); ++i) {
-    if (fit.rates[i].bytes > fit.rates[i - 1].bytes) continue;
-    throw Fault(place + ".rates[" + std::to_string(i) + "].bytes", std::to_string(fit.rates[i].bytes),
-                "more than those of the rate before, " + std::to_string(fit.rates[i - 1].bytes));
+  check_rates(fit.rates, place + ".rates");
+}
+
+void check_transfer_fit(const TransferFit& fit, const std::string& place) {
+  if (!can_take(fit.method, fit.link)) {
+    throw Fault(place + ".link", std::string(name(fit.link)),
+                fit.method == TransferMethod::copies ? "shared_memory"
+                : fit.method == TransferMethod::send ? "within_node or between_nodes"
+                                                     : "shared_memory, within_node or between_nodes");
   }
+  if (fit.shared_data && (fit.method != TransferMethod::send || fit.link != LinkKind::within_node))
+    throw Fault(place + ".shared_data", "true", "false, but for send within_node");
+  check_rates(fit.rates, place + ".rates");
 }
 
 /// Throws for the second of two elements with equal keys.
@@ -392,6 +412,10 @@ void check_rules(const Machine& machine) {
       [](const CollectiveFit& f) { return std::tuple(f.operation, f.method, f.shared_data, f.ranks, f.nodes); });
   for (std::size_t i = 0; i < machine.collectives.size(); ++i)
     check_collective(machine.collectives[i], "collectives[" + std::to_string(i) + "]");
+  check_different("transfers", machine.transfers, "method, link and place of the data",
+                  [](const TransferFit& f) { return std::tuple(f.method, f.link, f.shared_data); });
+  for (std::size_t i = 0; i < machine.transfers.size(); ++i)
+    check_transfer_fit(machine.transfers[i], "transfers[" + std::to_string(i) + "]");
   check_different("kernels", machine.kernels, "layout of processes",
                   [](const KernelTable& t) { return std::pair(t.ranks_per_node, t.threads_per_rank); });
   check_different(
@@ -428,8 +452,8 @@ Machine parse_machine(std::string_view text, const std::string& source) {
   const Json& version = reader.get(version_name, std::to_string(machine_file_version) + ", the version of the format");
   if (version != machine_file_version) {
     reader.fail(version_name, short_text(version),
-                std::to_string(machine_file_version) + ", the version of the format, or " +
-                    std::to_string(first_machine_file_version));
+                std::to_string(machine_file_version) + ", the version of the format, or an earlier one from " +
+                    std::to_string(first_machine_file_version) + " on");
   }
   Machine machine;
   detail::visit_machine(machine, reader);

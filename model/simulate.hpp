@@ -52,6 +52,7 @@ struct CommunicationTime {
   double redistributions = 0;  ///< between layers with different splits
   double sums = 0;             ///< over ranks: partial sums, statistics, gradients
 
+  double seconds() const { return halos + redistributions + sums; }
   CommunicationTime& operator+=(const CommunicationTime& other);
 };
 
@@ -76,6 +77,8 @@ struct SimulatedStep {
   std::array<double, 3> sources = {};
   /// Share of the time of sums over ranks by themselves, on the slowest rank, by CommunicationSource.
   std::array<double, communication_sources> sum_sources = {};
+  /// The same of transfers that bring values from other ranks.
+  std::array<double, communication_sources> transfer_sources = {};
   std::vector<SimulatedAction> actions = {};  ///< with SimulationOptions::timeline
   std::vector<int> walked = {};               ///< by rank: the rank that was walked for it
 };

@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/flat_map.hpp>
+#include <aloni/model/detail/parcel_costs.hpp>
 #include <aloni/model/detail/task_source.hpp>
 #include <aloni/tasks/detail/ready_queue.hpp>
 
@@ -86,7 +87,7 @@ struct RankState {
 struct Transfer {
   int from = 0, to = 0;
   TileNumber tile = 0;
-  double bytes = 0;
+  double bytes = 0, seconds = 0;  ///< seconds: of its bytes on the link
   LinkKind link = LinkKind::self;
   double ready = 0;  ///< the sender's thread has posted it
   std::vector<tasks::TileClient> clients = {};
@@ -374,6 +375,12 @@ class Walk {
 
   LinkKind link(int a, int b) const { return link_between(description_, a, b); }
   const LinkCosts& costs(LinkKind kind) const { return machine_.link(kind); }
+  /// A tile in shared memory is copied by its receiver, as in a halo exchange.
+  double payload_seconds_per_byte(LinkKind kind, double bytes) const {
+    const bool copied = kind == LinkKind::shared_memory;
+    return detail::parcel_costs(machine_, copied ? TransferMethod::copies : TransferMethod::send, kind, bytes)
+        .link.seconds_per_byte;
+  }
   std::size_t port(LinkKind kind, int rank) const {
     const auto r = static_cast<std::size_t>(rank);
     return kind == LinkKind::between_nodes ? ranks_.size() + static_cast<std::size_t>(description_.nodes[r]) : r;
@@ -416,6 +423,7 @@ class Walk {
                       .to = action.rank,
                       .tile = action.tile,
                       .bytes = bytes,
+                      .seconds = bytes * payload_seconds_per_byte(kind, bytes),
                       .link = kind,
                       .ready = ready,
                       .clients = std::move(action.clients)};
@@ -447,7 +455,7 @@ class Walk {
     const Transfer& transfer = transfers_[number];
     const LinkCosts& link_costs = costs(transfer.link);
     const double start = std::max(now_, transfer.ready);
-    const double end = start + transfer.bytes * link_costs.seconds_per_byte;
+    const double end = start + transfer.seconds;
     add(start + link_costs.latency, {.rank = transfer.to, .transfer = number, .kind = Event::Kind::payload_begins});
     add(end, {.key = transfer.tile, .rank = transfer.from, .kind = Event::Kind::sent});
     add(end, {.rank = static_cast<std::int32_t>(p), .kind = Event::Kind::port_free});
@@ -456,14 +464,13 @@ class Walk {
   void begin_payload(const Event& event) {
     const Transfer& transfer = transfers_[event.transfer];
     const LinkCosts& link_costs = costs(transfer.link);
-    const double seconds = transfer.bytes * link_costs.seconds_per_byte;
     double end = 0;
     if (transfer.link == LinkKind::shared_memory) {  // the receiver's thread copies, then answers
-      end = post(transfer.to, link_costs.seconds_per_message + seconds);
+      end = post(transfer.to, link_costs.seconds_per_message + transfer.seconds);
       add(end + link_costs.latency, {.key = transfer.tile, .rank = transfer.from, .kind = Event::Kind::sent});
     } else {
       double& until = ports_[port(transfer.link, transfer.to)].receives_until;
-      until = std::max(until, now_) + seconds;
+      until = std::max(until, now_) + transfer.seconds;
       end = until + link_costs.seconds_per_message;
     }
     RankState& receiver = state(transfer.to);

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -81,8 +82,9 @@ std::vector<std::size_t> printed_sizes(const CommunicationTimes& row) {
   return {left_out.front(), left_out[left_out.size() / 2], left_out.back()};
 }
 
-void print(const std::vector<CommunicationTimes>& all) {
-  if (all.empty()) return;
+/// @pre all have the same sizes
+std::string table_of(std::span<const CommunicationTimes> all) {
+  if (all.empty()) return "";
   std::vector<std::vector<std::string>> rows{{"operation", "method", "memory"}};
   for (const std::size_t i : printed_sizes(all.back()))
     rows[0].push_back(bytes_text(static_cast<Index>(all.back().times[i].bytes)));
@@ -95,12 +97,19 @@ void print(const std::vector<CommunicationTimes>& all) {
       cells.push_back(microseconds_text(time.seconds) + " (" + microseconds_text(time.predicted) + ")");
     }
     cells.push_back(percent_text(row.error()));
-    cells.push_back(row.is_collective ? percent_text(row.links_error()) : "-");
+    cells.push_back(percent_text(row.links_error()));
   }
+  return text_table(rows, 3);
+}
+
+void print(const std::vector<CommunicationTimes>& all) {
+  if (all.empty()) return;
+  const auto is_transfer = [](const CommunicationTimes& row) { return row.transfer.has_value(); };
+  const auto transfers = static_cast<std::size_t>(std::ranges::count_if(all, is_transfer));  // they come first
   std::printf(
       "communication: us measured (us predicted) at sizes left out of the fits, and mean errors at all of these\n"
-      "%s",
-      text_table(rows, 3).c_str());
+      "%s%s",
+      table_of(std::span(all).first(transfers)).c_str(), table_of(std::span(all).subspan(transfers)).c_str());
 }
 
 void add_communication(Json& json, const std::vector<CommunicationTimes>& all) {
@@ -263,18 +272,30 @@ MachineMeasurementOptions CalibrateCommand::measurement_options() const {
   return options;
 }
 
-std::vector<CommunicationTimes> CalibrateCommand::add_collectives(const comm::Communicator& comm,
-                                                                  model::Machine& machine) const {
+std::vector<CommunicationTimes> CalibrateCommand::add_communication(const comm::Communicator& comm,
+                                                                    model::Machine& machine) const {
   const int ranks = comm.size(), nodes = static_cast<int>(comm.ranks_by_node().size());
+  std::vector<CommunicationTimes> all;
+  if (ranks < 2) return all;
+  const MachineMeasurementOptions probes = measurement_options();
+  const CollectiveMeasurementOptions options{.largest_bytes = probes.largest_sum_bytes,
+                                             .seconds_per_case = probes.seconds_per_probe / 25};
+  const auto set_provenance = [&](const char* part) {
+    std::erase_if(machine.provenance, [&](const model::Provenance& p) { return p.part == part; });
+    machine.provenance.push_back({part, provenance_of(comm)});
+  };
+  if (!has_transfers(comm, machine)) {
+    all = measure_transfers(comm, machine, options);
+    fit_transfers(all, machine);
+    set_provenance("transfers");
+  }
   const bool known = std::ranges::any_of(
       machine.collectives, [&](const model::CollectiveFit& fit) { return fit.ranks == ranks && fit.nodes == nodes; });
-  if (known || ranks < 2) return {};
-  const MachineMeasurementOptions options = measurement_options();
-  std::vector<CommunicationTimes> all = measure_collectives(
-      comm, machine, {.largest_bytes = options.largest_sum_bytes, .seconds_per_case = options.seconds_per_probe / 25});
-  fit_collectives(all, machine, ranks);
-  std::erase_if(machine.provenance, [](const model::Provenance& p) { return p.part == "collectives"; });
-  if (!machine.collectives.empty()) machine.provenance.push_back({"collectives", provenance_of(comm)});
+  if (known) return all;
+  std::vector<CommunicationTimes> collectives = measure_collectives(comm, machine, options);
+  fit_collectives(collectives, machine, ranks);
+  if (!machine.collectives.empty()) set_provenance("collectives");
+  std::ranges::move(collectives, std::back_inserter(all));
   return all;
 }
 
@@ -307,7 +328,7 @@ void CalibrateCommand::run(const comm::Communicator& comm) const {
     }
   });
   model::Machine machine = first_part(comm);
-  const std::vector<CommunicationTimes> communication = add_collectives(comm, machine);
+  const std::vector<CommunicationTimes> communication = add_communication(comm, machine);
   if (!machine.all_reduces.empty()) comm.set_tuning(machine.all_reduces.front());
 
   std::vector<LearnedSummary> learned;

@@ -33,8 +33,8 @@ class CalibrateCommand {
  private:
   /// The machine of --output if --resume goes on with it; otherwise a new one. Collective.
   model::Machine first_part(const comm::Communicator& comm) const;
-  /// Adds the constants of collectives that `machine` lacks, with provenance. Collective.
-  std::vector<CommunicationTimes> add_collectives(const comm::Communicator& comm, model::Machine& machine) const;
+  /// Adds the constants of messages, halo exchanges and collectives that `machine` lacks, with provenance. Collective.
+  std::vector<CommunicationTimes> add_communication(const comm::Communicator& comm, model::Machine& machine) const;
   MachineMeasurementOptions measurement_options() const;
   /// Seconds for kernels.
   double kernel_seconds() const;

@@ -1,6 +1,5 @@
 #include <aloni/core/comm/calibration.hpp>
 #include <aloni/core/error.hpp>
-#include <aloni/model/communication.hpp>
 #include <aloni/tools/collective_measurement.hpp>
 #include <aloni/tools/machine_measurement.hpp>
 
@@ -31,6 +30,19 @@ Times sizes_up_to(std::size_t largest) {
   for (std::size_t bytes = std::min(smallest, largest); bytes <= largest; bytes *= 4) {
     times.push_back({.bytes = bytes});
     if (2 * bytes >= least_left_out && 2 * bytes <= largest) times.push_back({.bytes = 2 * bytes, .left_out = true});
+  }
+  return times;
+}
+
+/// The same for transfers, which have one message and no parts. Where it leaves a cache, its rate changes by a factor
+/// of three between two sizes. From `dense` on the sizes are twice those before, and the middle of two is left out.
+Times transfer_sizes_up_to(std::size_t largest) {
+  constexpr std::size_t smallest = 256, dense = std::size_t{64} << 10;
+  Times times;
+  for (std::size_t bytes = std::min(smallest, largest); bytes <= largest; bytes *= bytes < dense ? 4 : 2) {
+    times.push_back({.bytes = bytes});
+    const std::size_t between = bytes / 2 * 3;
+    if (bytes >= dense && between <= largest) times.push_back({.bytes = between, .left_out = true});
   }
   return times;
 }
@@ -96,70 +108,69 @@ double seconds_of_collective(const Communicator& comm, const model::Machine& mac
       .input = own.input > 0 ? std::span<const float>(input.values()) : std::span<const float>()}));
 }
 
-/// Half the time that a message takes from rank 0 to rank 1 and back.
-double seconds_of_message(const Communicator& comm, std::size_t bytes, bool shared, double seconds) {
-  const Floats from(comm, bytes / sizeof(float), shared), to(comm, bytes / sizeof(float), shared);
-  const int rank = comm.rank(), peer = 1 - rank;
-  return seconds_per_call(comm, seconds,
+/// Half the time that a message takes from one rank of the pair to the other and back.
+double seconds_of_message(const Communicator& pair, std::size_t bytes, bool shared, double seconds) {
+  const Floats from(pair, bytes / sizeof(float), shared), to(pair, bytes / sizeof(float), shared);
+  const int rank = pair.rank(), peer = 1 - rank;
+  return seconds_per_call(pair, seconds,
                           [&] {
-                            if (rank > 1) return;
-                            if (rank == 0) comm.wait(comm.send(from.values(), peer, 0));
-                            comm.wait(comm.receive(to.values(), peer, 0));
-                            if (rank == 1) comm.wait(comm.send(from.values(), peer, 0));
+                            if (rank == 0) pair.wait(pair.send(from.values(), peer, 0));
+                            pair.wait(pair.receive(to.values(), peer, 0));
+                            if (rank == 1) pair.wait(pair.send(from.values(), peer, 0));
                           }) /
          2;
 }
 
-/// Seconds of the exchange of halo_exchange_seconds(), as simulate() prices it.
-double predicted_exchange(const model::Machine& machine, int ranks, std::size_t bytes, bool direct) {
-  const auto elements = static_cast<Index>(bytes / sizeof(float));
-  const auto row = [&](Index at) { return views::Box{{0, 0, 0, 0, at * elements}, {1, 1, 1, 1, (at + 1) * elements}}; };
-  nn::StepPlan plan{.rank = 0, .ranks = ranks};
-  plan.buffers = {{.name = "rows", .type = nn::ElementType::float32, .box = row(0)}};
-  nn::TransferItemPlan item;
-  item.source = item.destination = 0;
-  item.plan.sends = item.plan.receives = {{1, {halo::Move{row(0), row(1)}}, elements}};
-  const nn::TransferWork work{.name = "halo", .items = {item}};
-  MachineDescription description = description_of(machine, ranks);
-  description.direct_bytes = direct ? 0 : unlimited_bytes;
-  const model::TransferCost cost = transfer_cost(plan, work, machine, description);
-  const model::TransferCost::Arrival& arrival = cost.arrivals.front();
-  return cost.start + arrival.latency + arrival.wire + cost.finish + cost.answer;
+/// The least of three medians, as seconds_per_call() takes the least of three means.
+double seconds_of_halo(const Communicator& pair, std::size_t bytes, bool copies, double seconds) {
+  const std::size_t direct_bytes = copies ? 0 : std::numeric_limits<std::size_t>::max();
+  constexpr int batches = 3, fewest = 5, most = 1000;
+  double least = halo_exchange_seconds(pair, bytes, direct_bytes, fewest);
+  const int runs = static_cast<int>(std::clamp<double>(seconds / batches / std::max(least, 1e-9), fewest, most));
+  for (int i = 0; i < batches; ++i) least = std::min(least, halo_exchange_seconds(pair, bytes, direct_bytes, runs));
+  return least;
 }
 
-/// Messages and halo exchanges between ranks 0 and 1.
-void add_pair(const Communicator& comm, const model::Machine& machine, const CollectiveMeasurementOptions& options,
-              std::vector<CommunicationTimes>& all) {
-  const MachineDescription description = description_of(machine, comm.size());
-  const bool one_node = number_of_nodes(description) == 1 || description.nodes[0] == description.nodes[1];
-  const model::LinkCosts& link = machine.link(one_node ? model::LinkKind::within_node : model::LinkKind::between_nodes);
-  std::optional<Communicator> pair;
-  if (comm.rank() < 2) pair = comm.subgroup({0, 1});
-  for (const bool shared : {false, true}) {
-    if (shared && !description.share_memory(0, 1)) continue;
-    const std::string memory = shared ? "shared" : "private";
-    CommunicationTimes messages{.operation = "message", .method = "send", .memory = memory};
-    CommunicationTimes halos{
-        .operation = "halo", .method = shared ? "copies" : "messages", .memory = "shared"};  // of DistributedView
-    for (CommunicationTimes::Time time : sizes_up_to(options.largest_bytes)) {
-      time.left_out = time.bytes > 256 && time.bytes != std::size_t{1} << 20;  // sizes near those of the links' fits
-      time.seconds = seconds_of_message(comm, time.bytes, shared, options.seconds_per_case);
-      time.predicted =
-          link.latency + 2 * link.seconds_per_message + static_cast<double>(time.bytes) * link.seconds_per_byte;
-      time.by_links = time.predicted;
-      messages.times.push_back(time);
+/// Two ranks, ascending, and the transfers between them that a step or a tile takes.
+struct MeasuredPair {
+  std::vector<int> members;
+  std::vector<model::PairTransfer> transfers;
+};
 
-      const int runs = std::clamp(static_cast<int>(options.seconds_per_case / time.seconds / 3), 5, 1000);
-      const double own =
-          pair ? halo_exchange_seconds(*pair, time.bytes, shared ? 0 : std::numeric_limits<std::size_t>::max(), runs)
-               : 0;
-      time.seconds = comm.all_reduce(own, comm::Reduction::max);
-      time.predicted = time.by_links = predicted_exchange(machine, comm.size(), time.bytes, shared);
-      halos.times.push_back(time);
-    }
-    all.push_back(std::move(messages));
-    all.push_back(std::move(halos));
+std::vector<MeasuredPair> pairs_of(const Communicator& comm, const model::Machine& machine) {
+  using model::LinkKind;
+  using model::TransferMethod;
+  const auto& nodes = comm.ranks_by_node();
+  const bool shares = machine.planning.shared_memory;
+  std::vector<MeasuredPair> pairs;
+  if (nodes.front().size() > 1) {
+    MeasuredPair& pair = pairs.emplace_back();
+    pair.members = {nodes.front()[0], nodes.front()[1]};
+    pair.transfers.push_back({.method = TransferMethod::send, .link = LinkKind::within_node});
+    if (shares)
+      pair.transfers.push_back({.method = TransferMethod::send, .link = LinkKind::within_node, .shared_data = true});
+    pair.transfers.push_back(
+        {.method = TransferMethod::messages, .link = shares ? LinkKind::shared_memory : LinkKind::within_node});
+    if (shares) pair.transfers.push_back({.method = TransferMethod::copies, .link = LinkKind::shared_memory});
   }
+  if (nodes.size() > 1) {
+    MeasuredPair& pair = pairs.emplace_back();
+    pair.members = {nodes[0].front(), nodes[1].front()};
+    pair.transfers = {{.method = TransferMethod::send, .link = LinkKind::between_nodes},
+                      {.method = TransferMethod::messages, .link = LinkKind::between_nodes}};
+  }
+  for (MeasuredPair& pair : pairs) std::ranges::sort(pair.members);
+  return pairs;
+}
+
+CommunicationTimes row_of(const model::PairTransfer& transfer) {
+  const bool is_message = transfer.method == model::TransferMethod::send;
+  std::string method(name(transfer.method));
+  if (transfer.link == model::LinkKind::between_nodes) method += " between nodes";
+  return {.operation = is_message ? "message" : "halo",
+          .method = std::move(method),
+          .memory = is_message && !transfer.shared_data ? "private" : "shared",
+          .transfer = transfer};
 }
 
 bool can_run(const Communicator& comm, const model::CollectiveCall& call) {
@@ -170,6 +181,13 @@ bool can_run(const Communicator& comm, const model::CollectiveCall& call) {
   if (call.method == CollectiveMethod::hierarchical && (nodes == 1 || nodes == static_cast<std::size_t>(comm.size())))
     return false;
   return !comm.unsupported_reason(comm::all_reduce_algorithm(call.method));
+}
+
+std::vector<model::CollectiveTime> fitted_times(const CommunicationTimes& row) {
+  std::vector<model::CollectiveTime> times;
+  for (const CommunicationTimes::Time& time : row.times)
+    if (!time.left_out) times.push_back({time.bytes, time.seconds});
+  return times;
 }
 
 double mean_error(const Times& times, double CommunicationTimes::Time::*predicted) {
@@ -188,11 +206,60 @@ double mean_error(const Times& times, double CommunicationTimes::Time::*predicte
 double CommunicationTimes::error() const { return mean_error(times, &Time::predicted); }
 double CommunicationTimes::links_error() const { return mean_error(times, &Time::by_links); }
 
+std::vector<CommunicationTimes> measure_transfers(const Communicator& comm, const model::Machine& machine,
+                                                  const CollectiveMeasurementOptions& options) {
+  std::vector<CommunicationTimes> all;
+  for (const MeasuredPair& measured : pairs_of(comm, machine)) {
+    std::optional<Communicator> pair;
+    if (std::ranges::count(measured.members, comm.rank()) > 0) pair = comm.subgroup(measured.members);
+    for (const model::PairTransfer& transfer : measured.transfers) {
+      CommunicationTimes& row = all.emplace_back(row_of(transfer));
+      for (CommunicationTimes::Time time : transfer_sizes_up_to(options.largest_bytes)) {
+        double own = 0;
+        if (pair && transfer.method == model::TransferMethod::send) {
+          own = seconds_of_message(*pair, time.bytes, transfer.shared_data, options.seconds_per_case);
+        } else if (pair) {
+          own = seconds_of_halo(*pair, time.bytes, transfer.method == model::TransferMethod::copies,
+                                options.seconds_per_case);
+        }
+        time.seconds = comm.all_reduce(own, comm::Reduction::max);
+        row.times.push_back(time);
+      }
+    }
+  }
+  return all;
+}
+
+bool has_transfers(const Communicator& comm, const model::Machine& machine) {
+  for (const MeasuredPair& pair : pairs_of(comm, machine))
+    for (const model::PairTransfer& t : pair.transfers)
+      if (!transfer_fit(machine, t.method, t.link, t.shared_data)) return false;
+  return true;
+}
+
+void fit_transfers(std::vector<CommunicationTimes>& all, model::Machine& machine) {
+  for (CommunicationTimes& row : all) {
+    if (!row.transfer) continue;
+    const model::PairTransfer& transfer = *row.transfer;
+    std::erase_if(machine.transfers, [&](const model::TransferFit& fit) {
+      return fit.method == transfer.method && fit.link == transfer.link && fit.shared_data == transfer.shared_data;
+    });
+    machine.transfers.push_back(fit_transfer(transfer, machine, fitted_times(row)));
+    for (CommunicationTimes::Time& time : row.times) {
+      model::PairTransfer sized = transfer;
+      sized.bytes = time.bytes;
+      time.predicted = transfer_seconds(sized, machine);
+      time.by_links = unfitted_transfer_seconds(sized, machine);
+    }
+    machine.transfers.back().error = std::max(0.0, row.error());
+    machine.transfers.back().links_error = std::max(0.0, row.links_error());
+  }
+}
+
 std::vector<CommunicationTimes> measure_collectives(const Communicator& comm, const model::Machine& machine,
                                                     const CollectiveMeasurementOptions& options) {
   std::vector<CommunicationTimes> all;
   if (comm.size() < 2) return all;
-  add_pair(comm, machine, options, all);
   for (const comm::CollectiveVariant& variant : comm::collective_variants) {
     for (const bool shared : {false, true}) {
       const model::CollectiveCall call{.operation = variant.operation, .method = variant.method, .shared_data = shared};
@@ -201,8 +268,7 @@ std::vector<CommunicationTimes> measure_collectives(const Communicator& comm, co
       row = {.operation = std::string(name(call.operation)),
              .method = std::string(name(call.method)),
              .memory = shared ? "shared" : "private",
-             .call = call,
-             .is_collective = true};
+             .call = call};
       for (CommunicationTimes::Time time : sizes_up_to(options.largest_bytes)) {
         time.bytes = sizeof(float) * equal_blocks(time.bytes, comm.size());
         if (!row.times.empty() && row.times.back().bytes >= time.bytes) continue;  // many ranks: one element each
@@ -222,13 +288,10 @@ void fit_collectives(std::vector<CommunicationTimes>& all, model::Machine& machi
   std::erase_if(machine.collectives,
                 [&](const model::CollectiveFit& fit) { return fit.ranks == ranks && fit.nodes == nodes; });
   for (CommunicationTimes& row : all) {
-    if (!row.is_collective) continue;
-    std::vector<model::CollectiveTime> times;
-    for (const CommunicationTimes::Time& time : row.times)
-      if (!time.left_out) times.push_back({time.bytes, time.seconds});
-    machine.collectives.push_back(fit_collective(row.call, machine, ranks, times));
+    if (!row.call) continue;
+    machine.collectives.push_back(fit_collective(*row.call, machine, ranks, fitted_times(row)));
     for (CommunicationTimes::Time& time : row.times) {
-      model::CollectiveCall sized = row.call;
+      model::CollectiveCall sized = *row.call;
       sized.bytes = time.bytes;
       time.predicted = collective_seconds(sized, machine, ranks);
       time.by_links = unfitted_collective_seconds(sized, machine, ranks);

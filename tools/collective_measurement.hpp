@@ -1,17 +1,20 @@
 #pragma once
-// Measured times of messages, halo exchanges and collectives beside those of the cost model, and the constants of
-// collectives that follow from them.
+// Measured times of messages, halo exchanges and collectives beside those of the cost model, and the constants that
+// follow from them.
 //
-//   const std::vector<CommunicationTimes> all = measure_collectives(comm, machine, {.largest_bytes = 4 << 20});
+//   std::vector<CommunicationTimes> all = measure_transfers(comm, machine, {.largest_bytes = 4 << 20});
+//   fit_transfers(all, machine);                                    // fills machine.transfers
+//   all = measure_collectives(comm, machine, {.largest_bytes = 4 << 20});
 //   fit_collectives(all, machine, comm.size());                     // fills machine.collectives
 //
-// Every second size is left out of the fits; its errors say how good they are. Messages and halo exchanges are priced
-// by the links of the machine, which were fitted to two sizes.
+// Every second size is left out of the fits; its errors say how good they are.
 #include <aloni/core/comm/communicator.hpp>
 #include <aloni/model/collective_costs.hpp>
 #include <aloni/model/machine.hpp>
+#include <aloni/model/transfer_costs.hpp>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,17 +35,30 @@ struct CommunicationTimes {
     bool left_out = false;  ///< of the fit
   };
   std::string operation = {}, method = {}, memory = {};  ///< memory: "private" or "shared"
-  model::CollectiveCall call = {};                       ///< of a collective; its bytes are 0
-  bool is_collective = false;
-  std::vector<Time> times = {};  ///< by ascending sizes
+  std::optional<model::CollectiveCall> call = {};        ///< of a collective; its bytes are 0
+  std::optional<model::PairTransfer> transfer = {};      ///< of a message or a halo exchange; its bytes are 0
+  std::vector<Time> times = {};                          ///< by ascending sizes
 
   /// Mean relative errors at sizes that were left out; negative if none were.
   double error() const;
   double links_error() const;
 };
 
-/// Measures, with predictions by the links of `machine`. Equal on all ranks. Collective. On one rank: nothing.
+/// Measures messages and halo exchanges of two ranks of the first node, and of two ranks of the first two nodes, while
+/// all other ranks wait. Equal on all ranks. Collective. On one rank: nothing.
 /// @pre machine.links has the links of this job (measure_machine())
+std::vector<CommunicationTimes> measure_transfers(const comm::Communicator& comm, const model::Machine& machine,
+                                                  const CollectiveMeasurementOptions& options = {});
+
+/// Whether the machine has constants of all transfers that measure_transfers() would measure.
+bool has_transfers(const comm::Communicator& comm, const model::Machine& machine);
+
+/// Sets the constants in machine.transfers of these methods and links, and the predictions in `all`. Not collective;
+/// equal on all ranks for equal arguments. Throws InvalidArgument as model::fit_transfer().
+void fit_transfers(std::vector<CommunicationTimes>& all, model::Machine& machine);
+
+/// Measures collectives. Equal on all ranks. Collective. On one rank: nothing.
+/// @pre as above
 std::vector<CommunicationTimes> measure_collectives(const comm::Communicator& comm, const model::Machine& machine,
                                                     const CollectiveMeasurementOptions& options = {});
 

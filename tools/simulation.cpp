@@ -158,8 +158,10 @@ std::string text_of_case(const SimulationRequest& request, const SimulationCase&
   text += fmt::format("exposed    {} of communication ({})\n", seconds_text(step.exposed_communication),
                       share_text(step.exposed_communication, step.seconds));
   text += fmt::format("kernels    {}\n", sources_text<model::KernelSource>(step.sources));
-  const std::string sums = sources_text<model::CommunicationSource>(step.sum_sources);
-  if (!sums.empty()) text += fmt::format("sums       {}\n", sums);
+  for (const auto& [label, shares] :
+       {std::pair("sums", &step.sum_sources), std::pair("transfers", &step.transfer_sources)})
+    if (const std::string sources = sources_text<model::CommunicationSource>(*shares); !sources.empty())
+      text += fmt::format("{:<9}  {}\n", label, sources);
   text += fmt::format("memory     {}; {} if buffers did not share memory over time\n", bytes_text(result.memory_bytes),
                       bytes_text(result.separate_bytes));
   if (!result.recompute_reason.empty()) text += fmt::format("recompute  {}\n", result.recompute_reason);
@@ -270,6 +272,7 @@ nlohmann::ordered_json json_of_case(const SimulationRequest& request, const Simu
                     {"largest_overhead", overhead ? nlohmann::ordered_json(*overhead) : nlohmann::ordered_json()}};
   json["kernel_sources"] = sources_json<model::KernelSource>(step.sources);
   json["sum_sources"] = sources_json<model::CommunicationSource>(step.sum_sources);
+  json["transfer_sources"] = sources_json<model::CommunicationSource>(step.transfer_sources);
   json["layers"] = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < result.grids.size(); ++i) {
     json["layers"].push_back({{"name", request.network.layers[i].name},

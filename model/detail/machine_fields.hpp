@@ -99,6 +99,25 @@ inline const Names<comm::CollectiveMethod>& names_of_methods() {
   return names;
 }
 
+inline const Names<TransferMethod>& names_of_transfer_methods() {
+  static const auto names = [] {
+    Names<TransferMethod> all;
+    for (int m = 0; m < transfer_methods; ++m)
+      all.emplace_back(static_cast<TransferMethod>(m), name(static_cast<TransferMethod>(m)));
+    return all;
+  }();
+  return names;
+}
+inline const Names<LinkKind>& names_of_links() {
+  static const auto names = [] {
+    Names<LinkKind> all;
+    for (std::size_t k = 0; k < link_kinds; ++k)
+      all.emplace_back(static_cast<LinkKind>(k), name(static_cast<LinkKind>(k)));
+    return all;
+  }();
+  return names;
+}
+
 /// A ConvolutionTable with the texts of its problems.
 struct ConvolutionTexts {
   Index most_workspace_bytes = 0;
@@ -201,13 +220,9 @@ void visit_tuning(M& tuning, V& v) {
   });
 }
 
+/// The constants of a CollectiveFit or a TransferFit.
 template <class M, class V>
-void visit_collective(M& fit, V& v) {
-  v.choice("operation", fit.operation, names_of_collectives());
-  v.choice("method", fit.method, names_of_methods());
-  v("shared_data", fit.shared_data);
-  v("ranks", fit.ranks, count);
-  v("nodes", fit.nodes, count);
+void visit_fit(M& fit, V& v) {
   v("seconds_per_call", fit.seconds_per_call, duration);
   v("message_factor", fit.message_factor, factor);
   v.list("rates", fit.rates, [](auto& rate, auto& inner) {
@@ -216,6 +231,24 @@ void visit_collective(M& fit, V& v) {
   });
   v("error", fit.error, factor);
   v("links_error", fit.links_error, factor);
+}
+
+template <class M, class V>
+void visit_collective(M& fit, V& v) {
+  v.choice("operation", fit.operation, names_of_collectives());
+  v.choice("method", fit.method, names_of_methods());
+  v("shared_data", fit.shared_data);
+  v("ranks", fit.ranks, count);
+  v("nodes", fit.nodes, count);
+  visit_fit(fit, v);
+}
+
+template <class M, class V>
+void visit_transfer(M& fit, V& v) {
+  v.choice("method", fit.method, names_of_transfer_methods());
+  v.choice("link", fit.link, names_of_links());
+  v("shared_data", fit.shared_data);
+  visit_fit(fit, v);
 }
 
 template <class M, class V>
@@ -302,6 +335,7 @@ void visit_machine(M& m, V& v) {
   v("exchange_seconds", m.exchange_seconds, duration);
   v.list("all_reduces", m.all_reduces, [](auto& tuning, auto& inner) { visit_tuning(tuning, inner); });
   v.list("collectives", m.collectives, [](auto& fit, auto& inner) { visit_collective(fit, inner); });
+  v.list("transfers", m.transfers, [](auto& fit, auto& inner) { visit_transfer(fit, inner); });
   v.list("kernels", m.kernels, [](auto& table, auto& inner) { visit_table(table, inner); });
   v.list("convolutions", m.convolutions, [](auto& table, auto& inner) { visit_convolutions(table, inner); });
   v.list("learned", m.learned, [](auto& model, auto& inner) { visit_learned(model, inner); });

@@ -370,7 +370,7 @@ class Walk {
   void account(const PartState& p) {
     const std::vector<RankTime>& times = p.times;
     result_.slowest_rank = p.its.rank;
-    double kernels = 0, sums = 0;
+    double kernels = 0, sums = 0, transfers = 0;
     for (std::size_t n = 0; n < times.size(); ++n) {
       const nn::PlanNode& node = p.its.plan.nodes[n];
       result_.phases[static_cast<std::size_t>(node.phase)] += times[n];
@@ -379,8 +379,11 @@ class Walk {
       const CommunicationTime apart = alone(node, p.its.nodes[n]);
       result_.communication[layer] += apart;
       if (std::holds_alternative<nn::ReductionWork>(node.work)) {
-        result_.sum_sources[static_cast<std::size_t>(p.its.nodes[n].reduction.source)] += apart.sums;
-        sums += apart.sums;
+        result_.sum_sources[static_cast<std::size_t>(p.its.nodes[n].reduction.source)] += apart.seconds();
+        sums += apart.seconds();
+      } else if (std::holds_alternative<nn::TransferWork>(node.work) && !p.its.nodes[n].senders.empty()) {
+        result_.transfer_sources[static_cast<std::size_t>(p.its.nodes[n].transfer.source)] += apart.seconds();
+        transfers += apart.seconds();
       }
       result_.exposed_communication += times[n].copies + times[n].waits;
       kernels += times[n].kernels;
@@ -388,6 +391,7 @@ class Walk {
     }
     for (double& share : result_.sources) share = kernels > 0 ? share / kernels : 0;
     for (double& share : result_.sum_sources) share = sums > 0 ? share / sums : 0;
+    for (double& share : result_.transfer_sources) share = transfers > 0 ? share / transfers : 0;
   }
 
   const PricedStep& step_;

@@ -83,6 +83,16 @@ inline model::Machine machine_with_every_field() {
                           .rates = {{1024, 1}, {1 << 20, 2.0 / 3}},
                           .error = 0.05,
                           .links_error = 0.5}};
+  machine.transfers = {
+      {.method = model::TransferMethod::send,
+       .link = model::LinkKind::within_node,
+       .shared_data = true,
+       .seconds_per_call = 1.0 / 7e6,
+       .message_factor = 1.25,
+       .rates = {{256, 1}, {1 << 20, 5.0 / 3}},
+       .error = 0.07,
+       .links_error = 0.7},
+      {.method = model::TransferMethod::copies, .link = model::LinkKind::shared_memory, .rates = {{4096, 2}}}};
   machine.kernels = {{.ranks_per_node = 2, .threads_per_rank = 1, .times = {}},
                      {.ranks_per_node = 1,
                       .threads_per_rank = 2,

@@ -192,12 +192,12 @@ TEST(CollectiveCosts, AFitTellsTheCallFromItsMessages) {
 }
 
 TEST(CollectiveCosts, RatesAreInterpolatedOverTheLogarithmOfTheSize) {
-  const CollectiveFit fit{.rates = {{1024, 1}, {4096, 3}}};
-  EXPECT_DOUBLE_EQ(fit.rate_factor(1), 1);
-  EXPECT_DOUBLE_EQ(fit.rate_factor(1024), 1);
-  EXPECT_DOUBLE_EQ(fit.rate_factor(2048), 2);
-  EXPECT_DOUBLE_EQ(fit.rate_factor(4096), 3);
-  EXPECT_DOUBLE_EQ(fit.rate_factor(1 << 20), 3);
+  const std::vector<SizeFactor> rates{{1024, 1}, {4096, 3}};
+  EXPECT_DOUBLE_EQ(factor_at(rates, 1), 1);
+  EXPECT_DOUBLE_EQ(factor_at(rates, 1024), 1);
+  EXPECT_DOUBLE_EQ(factor_at(rates, 2048), 2);
+  EXPECT_DOUBLE_EQ(factor_at(rates, 4096), 3);
+  EXPECT_DOUBLE_EQ(factor_at(rates, 1 << 20), 3);
 }
 
 TEST(CollectiveCosts, TheFitOfAsManyRanksComesFirst) {

@@ -101,7 +101,7 @@ TEST(MachineFile, HasEachFieldInItsDocument) {
 
 TEST(MachineFile, KeepsTheOrderOfTheFieldsAndPutsSmallObjectsOnOneLine) {
   const std::string text = to_json_text(generic_machine());
-  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 3,\n  \"name\": \"generic\",\n  \"provenance\": ["));
+  EXPECT_THAT(text, HasSubstr("{\n  \"aloni_machine\": 4,\n  \"name\": \"generic\",\n  \"provenance\": ["));
   EXPECT_THAT(text, HasSubstr("    \"self\": {\"latency\":0.0,"));
   EXPECT_THAT(text, EndsWith("  \"learned\": []\n}\n"));
 }
@@ -146,7 +146,7 @@ TEST(MachineFile, RefusesEveryNumberThatIsNegativeOrAbsurdlyLarge) {
       changed[place] = wrong;
       const Fault fault = fault_of_text(changed.dump());
       EXPECT_EQ(fault.argument, "m.json: " + path) << wrong;
-      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "3, " : " from "));
+      EXPECT_THAT(fault.expectation, HasSubstr(path == "aloni_machine" ? "4, " : " from "));
     }
   }
 }
@@ -217,14 +217,46 @@ TEST(MachineFile, ReadsTheVersionWithoutMeasuredConvolutions) {
   Json json = json_of_machine();
   json["aloni_machine"] = 2;
   json.erase("convolutions");
+  json.erase("transfers");
   json["planning"].erase("compute_capability");
   Machine expected = aloni::test::machine_with_every_field();
   expected.convolutions.clear();
+  expected.transfers.clear();
   expected.planning.compute_capability = 0;
   EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
   json["kernels"].erase(0);
   json.erase("kernels");
   EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: kernels");
+}
+
+TEST(MachineFile, ReadsTheVersionWithoutConstantsOfTransfers) {
+  Json json = json_of_machine();
+  json["aloni_machine"] = 3;
+  json.erase("transfers");
+  Machine expected = aloni::test::machine_with_every_field();
+  expected.transfers.clear();
+  EXPECT_EQ(parse_machine(json.dump(), "old"), expected);
+  json.erase("convolutions");  // that version had them
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: convolutions");
+}
+
+TEST(MachineFile, RefusesConstantsOfTransfersThatCannotBe) {
+  const auto place_of = [](int fit, const auto& change) {
+    Json json = json_of_machine();
+    change(json["transfers"][fit]);
+    return fault_of_text(json.dump()).argument;
+  };
+  EXPECT_EQ(place_of(0, [](Json& fit) { fit["method"] = "post"; }), "m.json: transfers[0].method");
+  EXPECT_EQ(place_of(0, [](Json& fit) { fit["link"] = "self"; }), "m.json: transfers[0].link");
+  EXPECT_EQ(place_of(0, [](Json& fit) { fit["link"] = "shared_memory"; }), "m.json: transfers[0].link");
+  EXPECT_EQ(place_of(0, [](Json& fit) { fit["link"] = "between_nodes"; }), "m.json: transfers[0].shared_data");
+  EXPECT_EQ(place_of(1, [](Json& fit) { fit["link"] = "within_node"; }), "m.json: transfers[1].link");
+  EXPECT_EQ(place_of(1, [](Json& fit) { fit["shared_data"] = true; }), "m.json: transfers[1].shared_data");
+  EXPECT_EQ(place_of(0, [](Json& fit) { fit["rates"] = Json::array(); }), "m.json: transfers[0].rates");
+  EXPECT_EQ(place_of(0, [](Json& fit) { fit["rates"][1]["bytes"] = 256; }), "m.json: transfers[0].rates[1].bytes");
+  Json json = json_of_machine();
+  json["transfers"].push_back(json["transfers"][1]);
+  EXPECT_EQ(fault_of_text(json.dump()).argument, "m.json: transfers[2]");
 }
 
 TEST(MachineFile, NamesADamagedConvolution) {

@@ -100,6 +100,34 @@ TEST(CollectiveMeasurement, GivesConstantsOfEveryMethodInBothMemories) {
   EXPECT_EQ(model::parse_machine(model::to_json_text(machine), "again"), machine);
 }
 
+TEST(TransferMeasurement, GivesConstantsOfMessagesAndHaloExchanges) {
+  const auto comm = aloni::test::make_communicator();
+  model::Machine machine = machine_of(comm);
+  EXPECT_EQ(has_transfers(comm, machine), comm.size() == 1);
+  std::vector<CommunicationTimes> all =
+      measure_transfers(comm, machine, {.largest_bytes = 1 << 18, .seconds_per_case = 1e-4});
+  fit_transfers(all, machine);
+  EXPECT_TRUE(has_transfers(comm, machine));
+  EXPECT_EQ(machine.transfers.size(), all.size());
+  EXPECT_GE(all.size(), comm.size() > 1 ? 2U : 0U);
+  for (const CommunicationTimes& row : all) {
+    EXPECT_GE(row.error(), 0) << row.operation;  // 96 KiB is left out
+    for (const CommunicationTimes::Time& time : row.times) {
+      expect_within(time.seconds, 1e-9, 10, row.operation.c_str());
+      expect_within(time.by_links, 1e-9, 10, row.operation.c_str());
+      EXPECT_EQ(comm.all_reduce(time.seconds, comm::Reduction::min), time.seconds);
+      EXPECT_EQ(comm.all_reduce(time.predicted, comm::Reduction::min), time.predicted);
+      model::PairTransfer sized = row.transfer.value();
+      sized.bytes = time.bytes;
+      EXPECT_EQ(time.predicted, transfer_seconds(sized, machine));
+    }
+  }
+  // A second measurement replaces the first.
+  fit_transfers(all, machine);
+  EXPECT_EQ(machine.transfers.size(), all.size());
+  EXPECT_EQ(model::parse_machine(model::to_json_text(machine), "again"), machine);
+}
+
 TEST(KernelMeasurement, FillsATableThatPricesThePlan) {
   const auto comm = aloni::test::make_communicator();
   model::Machine machine = machine_of(comm);

@@ -163,13 +163,15 @@ TEST(Simulation, WritesTheFieldsOfACaseAtTheTopIfItIsTheOnlyOne) {
   const auto json = nlohmann::ordered_json::parse(to_json(r, results));
   std::vector<std::string> names;
   for (const auto& [name, value] : json.items()) names.push_back(name);
-  EXPECT_THAT(names, testing::ElementsAre("ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor",
-                                          "link_bandwidth_factor", "step_seconds", "forward_seconds",
-                                          "backward_seconds", "update_seconds", "exposed_communication_seconds",
-                                          "samples_per_second", "memory_bytes_per_rank", "separate_bytes_per_rank",
-                                          "feasible", "reason", "recompute_reason", "placement", "limits",
-                                          "kernel_sources", "sum_sources", "layers", "cases", "run"));
-  EXPECT_EQ(json["sum_sources"], (nlohmann::json{{"fit", 0.0}, {"measured", 0.0}, {"links", 1.0}}));
+  EXPECT_THAT(names,
+              testing::ElementsAre("ranks", "batch", "strategy", "flops_factor", "memory_bandwidth_factor",
+                                   "link_bandwidth_factor", "step_seconds", "forward_seconds", "backward_seconds",
+                                   "update_seconds", "exposed_communication_seconds", "samples_per_second",
+                                   "memory_bytes_per_rank", "separate_bytes_per_rank", "feasible", "reason",
+                                   "recompute_reason", "placement", "limits", "kernel_sources", "sum_sources",
+                                   "transfer_sources", "layers", "cases", "run"));
+  for (const char* of : {"sum_sources", "transfer_sources"})
+    EXPECT_EQ(json[of], (nlohmann::ordered_json{{"fit", 0.0}, {"measured", 0.0}, {"links", 1.0}})) << of;
   EXPECT_EQ(json["cases"].size(), 1U);
   EXPECT_EQ(json["cases"][0]["step_seconds"], json["step_seconds"]);
   EXPECT_EQ(json["step_seconds"], results[0].step.seconds);
