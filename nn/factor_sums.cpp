@@ -3,22 +3,16 @@
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/local/gemm.hpp>
 #include <aloni/nn/local/patches.hpp>
+#include <aloni/nn/plan/kfac_cost.hpp>
 
 #include <algorithm>
 
 namespace aloni::nn {
 
-namespace {
-
-/// Elements of the memory for patches: rows beyond it are added in several products.
-constexpr Index patch_elements = Index{1} << 20;
-
-}  // namespace
-
 template <class T, class Exec>
 FactorSums<T, Exec>::FactorSums(const Queue<Exec>& queue, const KfacPlan& plan) : plan_(plan) {
   std::size_t end = 0;
-  Index longest = patch_elements;
+  Index longest = factor_patch_elements;
   for (std::size_t i = 0; i < plan.layers.size(); ++i) {
     const KfacLayer& layer = plan.layers[i];
     for (const Index order : {layer.columns, layer.rows}) {

@@ -13,9 +13,9 @@ const std::map<std::string, nn::OptimiserKind> optimiser_kinds{
 
 }  // namespace
 
-void add_optimiser_kind_option(CLI::App& command, std::string& optimiser) {
+void add_optimiser_kind_option(CLI::App& command, std::string& optimiser, const std::string& others) {
   add_option(command, "--optimiser", optimiser,
-             "Update of the parameters, which determines its memory: " + listed(optimiser_kinds), "NAME");
+             "Update of the parameters, which determines its memory: " + listed(optimiser_kinds) + others, "NAME");
 }
 
 nn::OptimiserKind optimiser_kind_of(const std::string& name) {

@@ -10,8 +10,8 @@ class App;
 
 namespace aloni::tools {
 
-/// @pre `optimiser` outlives `command`
-void add_optimiser_kind_option(CLI::App& command, std::string& optimiser);
+/// `others`: of the help text, behind the names. @pre `optimiser` outlives `command`
+void add_optimiser_kind_option(CLI::App& command, std::string& optimiser, const std::string& others = {});
 
 /// Throws UsageError for another name than sgd, adam and lars.
 nn::OptimiserKind optimiser_kind_of(const std::string& name);

@@ -41,7 +41,7 @@ PlanCommand::PlanCommand(CLI::App& app)
   strategy_.add_options(*command_, ", or auto, the fastest that the model finds for --machine");
   add("--machine", machine_, "Also predict seconds. " + machine_help(), "NAME|FILE.json");
   add("--precision", precision_, "Type of activations: " + listed(precisions), "TYPE");
-  add_optimiser_kind_option(*command_, optimiser_);
+  add_optimiser_kind_option(*command_, optimiser_, ", or kfac, which also prints the cost of K-FAC");
   memory_.add_options(*command_);
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--export", export_, "Also write the network to this file, for --model", "FILE.json");
@@ -57,7 +57,7 @@ void PlanCommand::check() const {
   check_range("--ranks-per-node", ranks_per_node_, 0, most_ranks);
   precision_of(precision_);
   memory_.check();
-  optimiser_kind_of(optimiser_);
+  if (!has_kfac()) optimiser_kind_of(optimiser_);
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
   if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
   if (command_->count("--export") > 0 && !is_model_file(export_))
@@ -99,7 +99,8 @@ void PlanCommand::run() const {
                       .ranks = static_cast<int>(ranks_),
                       .ranks_per_node = static_cast<int>(machine ? machine->ranks_per_node : ranks_per_node_),
                       .activations = precision_of(precision_),
-                      .optimiser = optimiser_kind_of(optimiser_),
+                      .optimiser = has_kfac() ? nn::OptimiserKind::sgd : optimiser_kind_of(optimiser_),
+                      .kfac = has_kfac(),
                       .recompute = memory_.recompute(),
                       .memory_limit = memory_.limit()};
   if (machine) request.machine = description_of(*machine, request.ranks);

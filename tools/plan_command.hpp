@@ -31,6 +31,8 @@ class PlanCommand {
   void run() const;
 
  private:
+  bool has_kfac() const { return optimiser_ == "kfac"; }
+
   CLI::App* command_;
   std::string precision_ = "float", optimiser_ = "sgd", machine_, json_, export_, drawing_;
   NetworkArguments network_;

@@ -86,6 +86,19 @@ nn::SegmentCounts segments_of(const nn::StepPlan& plan, const MachineDescription
                             actions);
 }
 
+/// The largest costs of K-FAC on the ranks that have this plan: on the owners of layers, and on one other rank.
+nn::KfacCost kfac_cost_of(const nn::StepPlan& plan, const std::vector<int>& members, const nn::KfacPlan& kfac,
+                          const MachineDescription& machine) {
+  nn::KfacCost most;
+  bool has_other = false;
+  for (const int rank : members) {
+    const bool owns = std::ranges::find(kfac.layers, rank, &nn::KfacLayer::owner) != kfac.layers.end();
+    if (!owns && std::exchange(has_other, true)) continue;
+    most = largest_cost(most, cost_of_kfac(plan, kfac, rank, machine));
+  }
+  return most;
+}
+
 }  // namespace
 
 PlanSummary summarise(const PlanRequest& request) {
@@ -115,6 +128,11 @@ PlanSummary summarise(const PlanRequest& request) {
   nn::ReductionCosts reductions(network, layers, machine);
   nn::LargestMemory most;
   std::set<std::string> known;  // convolutions
+  nn::KfacPlan kfac;
+  if (request.kfac) {
+    kfac = plan_kfac(network, splits, request.ranks);
+    summary.kfac.emplace();
+  }
   for (std::size_t k = 0; k < few.ranks.size(); ++k) {
     const int rank = few.ranks[k];
     const nn::StepPlan plan = nn::plan_step(network, layers, rank, nn::StepKind::training, machine, options);
@@ -141,6 +159,7 @@ PlanSummary summarise(const PlanRequest& request) {
       summary.messages = std::max(summary.messages, local.messages_sent + sums.all.messages_sent);
       summary.gradient_bytes = std::max(summary.gradient_bytes, sums.gradients.bytes_sent);
     }
+    if (summary.kfac) summary.kfac = largest_cost(*summary.kfac, kfac_cost_of(plan, few.members[k], kfac, machine));
     most.add(plan, machine);
     for (nn::ExplainedChoice& c : explain_convolutions(network, plan, machine))
       if (known.insert(c.convolution).second) summary.convolutions.push_back(std::move(c));
@@ -202,6 +221,18 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary) {
     std::ranges::replace(label, '_', ' ');
     text += fmt::format("           {:<20}{:>12}\n", label, bytes_text(summary.memory.of(role)));
   }
+  if (summary.kfac) {
+    const nn::KfacCost& kfac = *summary.kfac;
+    text += fmt::format(
+        "K-FAC      when a mini-batch enters the factors: {} flops of products, {} of averages; {} sent in {} "
+        "messages\n"
+        "           when inversions start: {} flops\n"
+        "           in every step: {} flops of directions; {} of them received\n"
+        "           {} of memory. Other numbers do not include K-FAC.\n",
+        number_text(kfac.product_flops), number_text(kfac.average_flops), bytes_text(kfac.factor_sum.bytes_sent),
+        kfac.factor_sum.messages_sent, number_text(kfac.inversion_flops), number_text(kfac.direction_flops),
+        bytes_text(kfac.directions_received), bytes_text(kfac.memory));
+  }
   if (summary.segments) {
     const nn::SegmentCounts& counts = *summary.segments;
     text += fmt::format("graphs     {} of {} segments are recorded, with {} of {} kernels; the others are not:\n",
@@ -250,6 +281,17 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
   for (const nn::RecomputedBlock& block : summary.recomputation.blocks)
     json["recomputed"].push_back({name_of(block.first), name_of(block.last)});
   json["extra_flops"] = summary.recomputation.extra_flops;
+  if (summary.kfac) {
+    const nn::KfacCost& kfac = *summary.kfac;
+    json["kfac"] = {{"product_flops", kfac.product_flops},
+                    {"average_flops", kfac.average_flops},
+                    {"factor_bytes_sent", kfac.factor_sum.bytes_sent},
+                    {"factor_messages", kfac.factor_sum.messages_sent},
+                    {"inversion_flops", kfac.inversion_flops},
+                    {"direction_flops", kfac.direction_flops},
+                    {"direction_bytes_received", kfac.directions_received},
+                    {"memory_bytes", kfac.memory}};
+  }
   if (summary.segments) {
     const nn::SegmentCounts& counts = *summary.segments;
     json["graphs"] = {{"segments", counts.segments},
@@ -267,7 +309,7 @@ std::string to_json(const PlanRequest& request, const PlanSummary& summary) {
                  {"ranks_per_node", request.ranks_per_node},
                  {"strategy", request.strategy.source},
                  {"precision", name(request.activations)},
-                 {"optimiser", nn::name(request.optimiser)},
+                 {"optimiser", request.kfac ? "kfac" : nn::name(request.optimiser)},
                  {"recompute", request.recompute},
                  {"memory_limit", request.memory_limit.value_or(0)}};
   if (summary.prediction) json["run"]["machine"] = summary.prediction->machine;

@@ -5,6 +5,7 @@
 #include <aloni/nn/optimiser.hpp>
 #include <aloni/nn/plan/choose_recomputation.hpp>
 #include <aloni/nn/plan/convolution_cases.hpp>
+#include <aloni/nn/plan/kfac_cost.hpp>
 #include <aloni/nn/plan/memory.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 #include <aloni/nn/step_segments.hpp>
@@ -28,6 +29,7 @@ struct PlanRequest {
   std::optional<MachineDescription> machine = {};  ///< for its planners; empty: ranks and nodes alone are known
   nn::ElementType activations = nn::ElementType::float32;
   nn::OptimiserKind optimiser = nn::OptimiserKind::sgd;
+  bool kfac = false;           ///< K-FAC before the optimiser
   std::string recompute = {};  ///< as nn::recomputation_for() takes it
   std::optional<Index> memory_limit = {};
   std::optional<double> largest_overhead = {};  ///< StepOptions::largest_overhead
@@ -59,6 +61,9 @@ struct PlanSummary {
   std::optional<nn::SegmentCounts> segments = {};
   nn::PricedRecomputation recomputation = {};
   Index peak_bytes_without = 0;  ///< without recomputation
+  /// With PlanRequest::kfac: its work and memory, which the numbers above do not include. Of the owners of layers, and
+  /// of one other rank of each kind.
+  std::optional<nn::KfacCost> kfac = {};
   /// Of the representatives of all ranks, each convolution once.
   std::vector<nn::ExplainedChoice> convolutions = {};
   std::optional<PlanPrediction> prediction = {};  ///< by predict(); summarise() leaves it empty
@@ -68,7 +73,7 @@ struct PlanSummary {
 MachineDescription machine_of(const PlanRequest& request);
 
 /// Plans the representatives of all ranks (nn/plan/representatives.hpp). Throws InvalidArgument, also if the peak is
-/// above the limit of memory.
+/// above the limit of memory, and what plan_kfac() throws.
 PlanSummary summarise(const PlanRequest& request);
 
 /// "8x28x28x1": samples, the spatial dimensions of the network, channels.
@@ -86,6 +91,8 @@ std::string to_text(const PlanRequest& request, const PlanSummary& summary);
 /// and "messages" are those of one training step. "recomputed": names of the first and the last layer of each block.
 /// "extra_flops": of repeated nodes. All numbers are the largest over ranks. "convolutions": each convolution with
 /// "layer", "convolution", "implementation", "source" ("rule", "near", "measured") and "reason".
+/// With K-FAC there is also "kfac": {"product_flops", "average_flops", "factor_bytes_sent", "factor_messages",
+/// "inversion_flops", "direction_flops", "direction_bytes_received", "memory_bytes"} (nn/plan/kfac_cost.hpp).
 /// On a device there are also "graphs": {"segments", "recorded_segments", "kernels", "recorded_kernels",
 /// "not_recorded": [{"reason", "segments"}]}, of rank 0.
 ///

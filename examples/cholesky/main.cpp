@@ -5,6 +5,7 @@
 //   mpirun -n 4 cholesky --n 4096 --workers 1      tiles travel between ranks on request; the same bits again
 //   mpirun -n 2 cholesky --n 4096 --speeds 2,1     rank 0 is twice as fast, so it owns two of three tile columns
 //   cholesky --n 8192 --memory 128M                half of the tiles in memory, the others in a file; the same bits
+//   cholesky --n 65536 --device --memory 8G        on a GPU that holds a part of the tiles; not the bits of the host
 // Prints the rate, and that of the matrix product of BLAS by as many threads in the same run.
 #include "limited.hpp"
 #include "matrix_file.hpp"
@@ -16,6 +17,7 @@
 #include <aloni/core/host_random.hpp>
 #include <aloni/core/trace.hpp>
 #include <aloni/tasks/cholesky.hpp>
+#include <aloni/tasks/device_cholesky.hpp>
 #include <aloni/tasks/gemm_rate.hpp>
 #include <aloni/tasks/solve.hpp>
 
@@ -168,8 +170,9 @@ struct Result {
   aloni::tasks::RunReport report;  ///< of this rank
   double seconds = 0;              ///< of the slowest rank
   double tasks = 0, steals = 0, bytes_sent = 0;
-  aloni::tasks::SwapCounts swaps{};  ///< of all ranks, with --memory
+  aloni::tasks::SwapCounts swaps{};  ///< of all ranks, with --memory or --device
   Index compulsory_bytes = 0;
+  double copy_seconds = 0;  ///< on a device: of the copies before and after the tasks
 };
 
 /// `run()` factorises and returns the report of this rank. Times and counts are those of all ranks.
@@ -216,10 +219,44 @@ Result factorise(const Communicator& comm, StoredMatrix<T>& a, const MemoryLimit
   return result;
 }
 
+/// On a device. The copies to it and back count as time of the factorisation.
+template <class T>
+Result factorise_on_device(const Communicator& comm, TileMatrix<T>& a, const MemoryLimit& limit,
+                           const aloni::tasks::RuntimeOptions& runtime) {
+  aloni::tasks::DeviceReport report;
+  Result result = measure(comm, [&] {
+    report = aloni::tasks::cholesky_on_device(a, runtime, limit);
+    return report.run;
+  });
+  result.seconds += report.copy_seconds;
+  result.copy_seconds = report.copy_seconds;
+  result.swaps = report.swaps;
+  result.compulsory_bytes = report.compulsory_bytes;
+  return result;
+}
+
+/// Refuses --device before a large matrix is made. Throws InvalidArgument and Unsupported on all ranks.
+template <class T>
+void check_device(const Communicator& comm) {
+  if (comm.size() > 1)
+    throw aloni::InvalidArgument("cholesky", "--device", std::to_string(comm.size()) + " ranks",
+                                 "one rank; or no --device, for the processors of all ranks");
+  try {
+    TileMatrix<T> nothing(TileDistribution(0, 0, 1), aloni::tasks::TilePart::lower);
+    aloni::tasks::cholesky_on_device(nothing, {.workers = 1});
+  } catch (const aloni::Unsupported& e) {
+    if (e.argument() != "device") throw;
+    throw aloni::Unsupported("cholesky", "--device", e.value(),
+                             "a build with aloni_ENABLE_CUDA=ON and a process with a GPU; or no --device, for the "
+                             "processors");
+  }
+}
+
 /// The tile of the options; what they leave open is chosen for the rows and for the workers of all ranks.
 TileShape choose_tile(const Options& options, Index n, int workers) {
-  TileShape tile = aloni::tasks::suggested_tile(n, workers);
-  if (options.tile > 0) tile = aloni::tasks::suggested_tile(n, workers, options.tile);
+  using aloni::tasks::suggested_tile;
+  TileShape tile(options.tile > 0 ? options.tile : std::min<Index>(n, 1024));  // of a device
+  if (!options.device) tile = options.tile > 0 ? suggested_tile(n, workers, options.tile) : suggested_tile(n, workers);
   if (options.tall > 0) tile.rows = options.tall * tile.columns;
   return tile;
 }
@@ -253,8 +290,10 @@ aloni::views::TileGrid choose_grid(const Communicator& comm, const Options& opti
 /// Returns on all ranks whether the residual is small enough.
 template <class T>
 bool run(const Communicator& comm, const Options& options) {
-  const int workers =
-      options.workers > 0 ? options.workers : std::max(1, aloni::tasks::count_processors() / comm.size());
+  if (options.device) check_device<T>(comm);
+  const int processors = std::max(1, aloni::tasks::count_processors() / comm.size());
+  const int default_workers = options.device ? 4 : processors;
+  const int workers = options.workers > 0 ? options.workers : default_workers;
   std::optional<Matrix> read;
   if (!options.matrix.empty()) read = read_matrix(options.matrix);
   const Index n = read ? read->n : options.n;
@@ -262,7 +301,7 @@ bool run(const Communicator& comm, const Options& options) {
   const TileDistribution tiles(n, n, tile, choose_grid<T>(comm, options, workers));
   constexpr auto lower = aloni::tasks::TilePart::lower;
   using aloni::tasks::Eviction;
-  const bool limited = options.memory > 0;
+  const bool limited = options.memory > 0 && !options.device;  // the store has the matrix
   const MemoryLimit limit{.bytes = options.memory, .eviction = options.lru ? Eviction::lru : Eviction::furthest};
   const TileDistribution in_memory = limited ? TileDistribution(0, 0, tile, tiles.grid()) : tiles;
   TileMatrix<T> matrix(in_memory, lower, comm.rank());
@@ -281,17 +320,20 @@ bool run(const Communicator& comm, const Options& options) {
 
   // In turn, so that a change of the machine's speed meets both.
   const Index gemm_n = std::min<Index>(n, 4096);
+  const int gemm_workers = options.device ? processors : workers;  // the workers of a device only submit work
   double gemm_seconds = std::numeric_limits<double>::infinity();
   std::optional<Result> best;
   for (Index r = 0; r < options.repeat; ++r) {
     comm.barrier();
-    const double seconds = aloni::tasks::gemm_seconds<T>(gemm_n, workers);  // each rank its own product
+    const double seconds = aloni::tasks::gemm_seconds<T>(gemm_n, gemm_workers);  // each rank its own product
     gemm_seconds = std::min(gemm_seconds, comm.all_reduce(seconds, aloni::comm::Reduction::max));
     aloni::comm::collectively(comm, "cholesky", [&] { limited ? stored->fill(element) : factor.copy_from(matrix); });
     const aloni::tasks::RuntimeOptions runtime{.workers = workers,
                                                .schedule_seed = options.seed,
                                                .record_times = !options.svg.empty() || !options.trace.empty()};
-    auto result = limited ? factorise(comm, *stored, limit, runtime) : factorise(comm, factor, runtime);
+    auto result = options.device ? factorise_on_device(comm, factor, limit, runtime)
+                  : limited      ? factorise(comm, *stored, limit, runtime)
+                                 : factorise(comm, factor, runtime);
     if (!best || result.seconds < best->seconds) best = std::move(result);
   }
   const double rows = static_cast<double>(n), edge = static_cast<double>(gemm_n);
@@ -308,7 +350,10 @@ bool run(const Communicator& comm, const Options& options) {
               to_string(tile).c_str(), type, ranks.c_str(), workers, best->tasks, best->steals);
   std::printf("%.2f ms: %.2f GFLOP/s, %.3f of the product of %" PRId64 " rows (%.2f GFLOP/s)\n", best->seconds * 1e3,
               gflops, gflops / gemm_gflops, gemm_n, gemm_gflops);
-  if (limited)
+  if (options.device)
+    std::printf("on a device, with %.2f ms of copies before and after the tasks; the product is that of the host\n",
+                best->copy_seconds * 1e3);
+  if (limited || options.device)
     std::printf("%.1f MB moved, %.2f of what must be: %" PRId64 " tiles loaded, %" PRId64 " written, %" PRId64
                 " evicted\n",
                 static_cast<double>(best->swaps.bytes()) * 1e-6,

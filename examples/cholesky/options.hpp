@@ -31,7 +31,10 @@ constexpr const char* usage =
     "  --memory BYTES    keep so many bytes of tiles in memory on each rank, such as 1500000, 512M or 2G, the others\n"
     "                    in a file\n"
     "  --swap FOLDER     folder of that temporary file (that of temporary files), or \"memory\"\n"
-    "  --evict RULE      which tile leaves memory: that whose next use is furthest (default), or lru\n";
+    "  --evict RULE      which tile leaves memory: that whose next use is furthest (default), or lru\n"
+    "  --device          factorise on the GPU, on one rank, in tiles of 1024 (unless --tile says otherwise) by 4\n"
+    "                    workers (unless --workers does). --memory is then a limit of its memory, and the other tiles\n"
+    "                    stay in host memory. Without --memory: its free memory\n";
 
 struct Options {
   Index n = 2048, repeat = 3;
@@ -45,6 +48,7 @@ struct Options {
   Index memory = 0;            ///< bytes; 0: no limit
   bool lru = false;
   std::string swap;  ///< folder, or "memory"; empty: that of temporary files
+  bool device = false;
   std::string matrix, json, svg, trace;
 };
 
@@ -124,12 +128,16 @@ inline Options parse(int argc, char** argv) {
       const std::string_view rule = value();
       if (rule != "furthest" && rule != "lru") bad(flag, rule, "furthest or lru");
       options.lru = rule == "lru";
+    } else if (flag == "--device") {
+      options.device = true;
     } else if (flag == "--help") {
       options.help = true;
     } else {
       bad("argument", flag, "one of those that --help lists");
     }
   }
+  if (options.device && !options.swap.empty())
+    bad("--swap", options.swap, "no --device, as its other tiles stay in host memory");
   if (options.memory == 0 && (options.lru || !options.swap.empty()))
     bad(options.lru ? "--evict" : "--swap", options.lru ? "lru" : options.swap, "--memory, too");
   return options;

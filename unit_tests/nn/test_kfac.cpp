@@ -6,6 +6,8 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/nn/kfac.hpp>
+#include <aloni/nn/plan/kfac_cost.hpp>
+#include <aloni/nn/plan/plan_step.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -290,6 +292,23 @@ TEST(Kfac, LearnsTheSameInEverySplit) {
     const HostFlat alone = learn(self, "1", options);
     for (const std::string& split : splits(comm.size()))
       EXPECT_LE(largest_difference(learn(comm, split, options), alone), 1e-10) << split;
+  }
+}
+
+TEST(Kfac, TakesTheMemoryThatThePlanSays) {
+  const auto comm = aloni::test::make_communicator();
+  const NetworkDescription net = mixed_net();
+  const Queue<> queue;
+  Parameters<double> parameters(comm, queue, net, 6);
+  for (const std::string& split : splits(comm.size())) {
+    const std::vector<LayerSplit> of_layers = resolved(split, net, comm.size());
+    const Kfac<double, Exec> kfac(comm, queue, net, of_layers, parameters, KfacOptions{});
+    MachineDescription machine;
+    machine.on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, Exec::memory_space>::accessible;
+    const NetworkPlan layers = plan_network(net, of_layers, comm.size(), 8);
+    const StepPlan step =
+        plan_step(net, layers, comm.rank(), StepKind::training, machine, {.activations = ElementType::float64});
+    EXPECT_EQ(cost_of_kfac(step, kfac.plan(), comm.rank(), machine).memory, kfac.bytes()) << split;
   }
 }
 

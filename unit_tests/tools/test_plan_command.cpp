@@ -28,6 +28,7 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
                    "out.json", "--draw",      "out.svg"}),
             "");
   EXPECT_EQ(fault({"--input", "16x32x48x3"}), "");
+  EXPECT_EQ(fault({"--optimiser", "kfac"}), "");
   EXPECT_EQ(fault({"--model", "net.json", "--export", "other.json"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");
   EXPECT_EQ(fault({"--recompute", "auto", "--memory-limit", "1.5GiB"}), "");

@@ -96,6 +96,40 @@ TEST(PlanSummary, CountsTheMemoryOfTheOptimiser) {
   EXPECT_EQ(summarise(adam).peak_bytes - summarise(request("h2", 2)).peak_bytes, 61706 * 4);
 }
 
+/// The owners of layers have their own work: the largest of all ranks is shown.
+TEST(PlanSummary, ShowsTheCostOfKfac) {
+  const PlanRequest plain = request("n4", 4);
+  PlanRequest r = plain;
+  r.kfac = true;
+  const PlanSummary s = summarise(r);
+  ASSERT_TRUE(s.kfac);
+  EXPECT_FALSE(summarise(plain).kfac);
+  const auto splits = nn::resolve(r.strategy, r.network, 4);
+  const nn::NetworkPlan layers = nn::plan_network(r.network, splits, 4, r.batch);
+  const nn::KfacPlan kfac = plan_kfac(r.network, splits, 4);
+  nn::KfacCost most;
+  for (int rank = 0; rank < 4; ++rank) {
+    const nn::StepPlan plan = nn::plan_step(r.network, layers, rank, nn::StepKind::training, machine_of(r));
+    most = largest_cost(most, cost_of_kfac(plan, kfac, rank, machine_of(r)));
+  }
+  EXPECT_GT(most.product_flops, 0);
+  EXPECT_EQ(s.kfac->product_flops, most.product_flops);
+  EXPECT_EQ(s.kfac->inversion_flops, most.inversion_flops);
+  EXPECT_EQ(s.kfac->directions_received, most.directions_received);
+  EXPECT_EQ(s.kfac->memory, most.memory);
+  EXPECT_EQ(s.peak_bytes, summarise(plain).peak_bytes);
+  EXPECT_THAT(to_text(r, s), HasSubstr("K-FAC      when a mini-batch enters the factors: "));
+  const auto json = nlohmann::json::parse(to_json(r, s));
+  EXPECT_EQ(json["run"]["optimiser"], "kfac");
+  EXPECT_EQ(json["kfac"]["memory_bytes"], most.memory);
+  EXPECT_EQ(json["kfac"]["product_flops"], most.product_flops);
+  EXPECT_EQ(json["kfac"]["factor_bytes_sent"], s.kfac->factor_sum.bytes_sent);
+  // K-FAC needs all weights of a filter on one rank.
+  PlanRequest split = request("f2", 2);
+  split.kfac = true;
+  EXPECT_THROW(summarise(split), Unsupported);
+}
+
 TEST(PlanSummary, HasTheSameFiguresAsItsText) {
   const PlanRequest r = request("h2w2", 4, 2);
   const PlanSummary s = summarise(r);
