@@ -31,12 +31,13 @@ DATA, DOCUMENT = ROOT / "docs/ptxas.json", ROOT / "docs/device_kernels.md"
 ARCHITECTURES = ("80", "90")
 # Files with the kernels of a step: layers, losses, updates, packing of ghosts. Convolutions themselves are cuDNN's.
 FILES = (
-    "nn/local/average.cpp", "nn/local/batch_norm.cpp", "nn/local/bias.cpp", "nn/local/convolution_kokkos_kernels.cpp",
+    "nn/kfac.cpp", "nn/local/average.cpp", "nn/local/batch_norm.cpp", "nn/local/bias.cpp",
+    "nn/local/convolution_converting.cpp", "nn/local/convolution_kokkos_kernels.cpp",
     "nn/local/convolution_reference.cpp", "nn/local/dense.cpp", "nn/local/dropout.cpp", "nn/local/gemm_blocked.cpp",
     "nn/local/gemm_kokkos_kernels.cpp", "nn/local/group_norm.cpp", "nn/local/layer_norm.cpp", "nn/local/loss.cpp",
     "nn/local/metric_sums.cpp", "nn/local/norms.cpp", "nn/local/patches.cpp", "nn/local/pointwise.cpp",
-    "nn/local/pointwise_layers.cpp", "nn/local/pooling.cpp", "nn/local/resampling.cpp", "views/strided_copy.cpp",
-    "halo/transfer.cpp", "halo/detail/transfer_lists.cpp")
+    "nn/local/pointwise_layers.cpp", "nn/local/pooling.cpp", "nn/local/resampling.cpp", "nn/run/bind_layers.cpp",
+    "views/strided_copy.cpp", "halo/transfer.cpp", "halo/detail/transfer_lists.cpp")
 SECTIONS = ("kernels",)
 
 ENTRY = re.compile(r"Compiling entry function '([^']+)' for 'sm_(\d+)'")

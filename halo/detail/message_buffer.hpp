@@ -14,6 +14,7 @@
 
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -49,7 +50,7 @@ struct MessageBuffer {
   Direction direction = nullptr;
   std::vector<Peer> peers;
   Kokkos::View<char*, memory_space> data;
-  Kokkos::View<char*, HostMemory> host;  ///< data itself unless staged
+  Kokkos::View<char*, HostMemory> host;  ///< data itself unless staged; empty if all peers use device memory
   std::shared_ptr<void> memory;          ///< owns the memory of `data`, unless `data` counts its own references
 
   /// For each move, where its sender has the cells. Outgoing: on this rank; incoming: on the peer.
@@ -83,10 +84,13 @@ struct MessageBuffer {
     }
     // Values that a peer copies from View to View never come here: their pages stay untouched.
     std::tie(data, memory) = comm::allocate_shared<char>(comm, exec, label, n, comm::SharedViewContents::undefined);
-    if constexpr (staged)
-      host = decltype(host)(Kokkos::view_alloc(label + ", host"), n);
-    else
+    if constexpr (staged) {
+      // Pinned memory is scarce: only for values that may pass through it.
+      if (std::ranges::any_of(peers, [](const Peer& p) { return !p.on_device && !p.grouped(); }))
+        host = decltype(host)(Kokkos::view_alloc(label + ", host"), n);
+    } else {
       host = data;
+    }
   }
 
   std::size_t num_moves() const {

@@ -329,6 +329,51 @@ TEST_F(MessageGroups, FindAWrongOrder) {
   EXPECT_EQ(library_->ends(), 1) << "no stream may wait for ever";
 }
 
+// Rank 0 fails instead of starting. The groups of the other ranks would wait for it for ever, and their devices for the
+// groups.
+TEST_F(MessageGroups, EndWhenARankFails) {
+  use();
+  const auto cells = row();
+  const Exchange<Exec> exchanged = exchange({cells.get()}, StartOrder::same);
+  rest();
+  if (rank_ == 0) {
+    comm_.poison("a failure of the test");
+  } else {
+    EXPECT_THROW(
+        {
+          Pending pending = exchanged.start(queue_);
+          // What a host may submit before it knows: the device waits for the group.
+          device_->submit(nullptr, [] {});
+          pending.finish();
+          while (true) comm_.check_poison();  // every rank must know of it
+        },
+        PeerFailed);
+  }
+  device_->synchronise();
+  library_->synchronise();
+  EXPECT_THROW(comm_.check_poison(), PeerFailed);
+  EXPECT_EQ(library_->ends(), 1);
+}
+
+TEST_F(MessageGroups, FindAnotherDirection) {
+  use();
+  const auto cells = row();
+  const Exchange<Exec> exchanged = exchange({cells.get()}, StartOrder::same);
+  std::string error;
+  try {
+    Pending pending = rank_ == 0 ? exchanged.start_adjoint(queue_) : exchanged.start(queue_);
+    pending.finish();
+    for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+         std::chrono::steady_clock::now() < end;)
+      comm_.check_poison();
+  } catch (const Error& e) {
+    error = e.what();
+  }
+  EXPECT_THAT(error, testing::HasSubstr("adjoint"));
+  device_->synchronise();
+  EXPECT_EQ(library_->ends(), 1);
+}
+
 // Only two ranks have cells, of different nodes. The other ranks count the operation too: otherwise later numbers would
 // differ between them.
 TEST_F(MessageGroups, AreCountedOnRanksWithoutMessages) {
