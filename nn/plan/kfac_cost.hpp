@@ -25,14 +25,14 @@ inline constexpr Index factor_patch_elements = Index{1} << 20;
 struct KfacCost {
   // In a step whose mini-batch enters the factors (KfacOptions::factors_every).
   double product_flops = 0;  ///< Σ a aᵀ and Σ g gᵀ over the outputs of this rank
-  NodeCost factor_sum;       ///< the sum over ranks of the lower triangles of all factors, in double
+  NodeCost factor_sum = {};  ///< the sum over ranks of the lower triangles of all factors, in double
   double average_flops = 0;  ///< running averages
   // In a step that starts inversions (KfacOptions::every).
   double inversion_flops = 0;  ///< n³ for a factor of order n: a Cholesky factorisation and the inverse from it
   // In every step.
   double direction_flops = 0;     ///< V of own layers, ⟨V, ∇W⟩, and ν V of all layers
   Index directions_received = 0;  ///< bytes of V that other ranks broadcast
-  NodeCost product_sum;           ///< the sum over ranks of ⟨V, ∇W⟩ of each layer
+  NodeCost product_sum = {};      ///< the sum over ranks of ⟨V, ∇W⟩ of each layer
   Index memory = 0;               ///< bytes, as Kfac::bytes(): without matrices of inversions that run
 };
 

@@ -177,7 +177,9 @@ TEST_F(MessageGroups, AreChosenForPeersOnOtherNodes) {
   const Exchange<Exec> any = exchange({cells.get()}, StartOrder::any);
   for (const PeerTransfer& p : grouped.peers()) {
     EXPECT_EQ(p.path == Path::grouped, is_far(p.rank)) << p.rank;
-    if (is_far(p.rank)) EXPECT_EQ(p.transport, "late library");
+    if (is_far(p.rank)) {
+      EXPECT_EQ(p.transport, "late library");
+    }
   }
   for (const PeerTransfer& p : any.peers()) EXPECT_NE(p.path, Path::grouped) << "ranks may start it in any order";
   const std::string text = grouped.explain();
