@@ -55,6 +55,9 @@ HALO = [("test_halo", "test_transfer,test_exchange,test_redistribution", 3),
 DEEP_HALO = [("test_halo", "test_deep_halo", 3)]
 CONSOLIDATION = [("test_halo", "test_consolidation", 4)]
 LINKS = [("test_halo", "test_link_table", 4)]
+GROUPS = [("test_halo", "test_message_group", 4)]
+KFAC_COST = [("test_nn_pure", "test_kfac_cost", 0)]
+COSTS = [("test_model_pure", "test_transfer_costs,test_communication_costs,test_collective_costs,test_simulate", 0)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
 TASKS = [("test_tasks", "test_random_orders,test_tile_mail", 2),
          ("test_tasks", "test_random_orders,test_tile_mail,test_rank_factorisations", 4)]
@@ -65,13 +68,15 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),
           ("nn/local/convolution_choice", [CHOICE]), ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
-          ("nn/detail/replicated", [REPLICATED]), ("nn/plan", [PLAN, NN]), ("nn", [NN]),
+          ("nn/detail/replicated", [REPLICATED]), ("nn/plan/kfac_cost", [KFAC_COST]), ("nn/plan", [PLAN, NN]),
+          ("nn", [NN]), ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),
           ("halo/detail/consolidation", [CONSOLIDATION]), ("halo/placement", [HALO_PURE]),
           ("halo", [HALO_PURE, HALO]), ("views", [VIEWS, HALO_PURE, HALO]),
           ("core/comm/shared_heap", [SHARED_HEAP, CORE]), ("core/comm/transfer_messages", [CONTRACT, HALO]),
           ("core/comm/agreement", [AGREEMENT]), ("core/comm/liveness/watch", [WATCH]),
           ("core/comm/engine/start_up", [START_UP]), ("tasks", [TASKS]),
+          ("core/comm/grouped_messages", [GROUPS]), ("core/comm/device/device_collectives", [GROUPS]),
           ("core", [CORE_PURE, CORE])]
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "OMP_PROC_BIND": "false", "OPENBLAS_NUM_THREADS": "1",
                "OMPI_MCA_mpi_yield_when_idle": "1", "ALONI_FUZZ_SECONDS": "20"}
