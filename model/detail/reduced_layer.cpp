@@ -61,9 +61,14 @@ ReducedLayer reduce(const nn::NetworkDescription& network, const LayerFacts& fac
       if (few == blocks) continue;
       const halo::Stencil1D& w = (*p.stencil)[d];
       const Index out = few * ceil_div(facts.output[d], blocks);
-      const bool transposed = p.convolution && p.convolution->transposed;
-      input[d] = transposed ? few * ceil_div(facts.input[d], blocks)
-                            : std::max<Index>(1, (out - 1) * w.stride + w.reach() - w.pad_low - w.pad_high);
+      if (p.convolution && p.convolution->transposed) {
+        // Much padding leaves few outputs: the input is so long that each block has one.
+        const Index fixed = facts.output[d] - (facts.input[d] - 1) * w.stride;
+        const Index least = 1 + std::max<Index>(0, ceil_div(few - fixed, w.stride));
+        input[d] = std::max(few * ceil_div(facts.input[d], blocks), least);
+      } else {
+        input[d] = std::max<Index>(1, (out - 1) * w.stride + w.reach() - w.pad_low - w.pad_high);
+      }
     } else {
       input[d] = few * ceil_div(facts.input[d], blocks);
     }

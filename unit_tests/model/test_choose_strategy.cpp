@@ -331,6 +331,17 @@ TEST(ChooseStrategy, ServesAllKindsOfLayers) {
   }
 }
 
+/// Of 12 pixels 6 are left. The layer is priced on three of its blocks, which have no more pixels than the padding.
+TEST(ChooseStrategy, ServesTransposedConvolutionsWithMuchPadding) {
+  nn::NetworkDescription net;
+  net.spatial_rank = 1;
+  net.input = views::make_extents(1, {12}, 2);
+  net.loss = nn::Loss::mean_squared_error;
+  net.layers = {{"up", nn::TransposedConvolution{4, nn::square_window(1, 1, 1, 3)}, {"input"}}};
+  const StrategyChoice choice = choose_strategy(net, machine_of(2), 6, {.samples = 1, .simulated = 1});
+  EXPECT_GT(choice.seconds, 0);
+}
+
 TEST(ChooseStrategy, NeedsNoRunOfThousandsOfRanks) {
   if (aloni::test::sanitized) GTEST_SKIP() << "tens of seconds";
   const StrategyChoice choice =

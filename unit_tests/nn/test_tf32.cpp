@@ -50,7 +50,9 @@ TEST(Tf32, IsPlannedForConvolutionsOfFloatByCudnn) {
     for_each_call(plans.front(), [&](const PlanNode& node, const ConvolutionCall& call) {
       ++calls;
       in_tf32 += call.tf32 ? 1 : 0;
-      if (call.tf32) EXPECT_EQ(implementations(node.work), "cudnn in TF32");
+      if (call.tf32) {
+        EXPECT_EQ(implementations(node.work), "cudnn in TF32");
+      }
     });
     EXPECT_GT(calls, 3);
     return in_tf32 == calls ? std::string("all") : std::to_string(in_tf32);
