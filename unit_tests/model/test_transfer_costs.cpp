@@ -85,6 +85,15 @@ TEST(TransferCosts, FitsGiveTheMeasuredTimes) {
   EXPECT_EQ(count, 14);
 }
 
+TEST(TransferCosts, ChangeTheTimesPerByteOfLinkAndCopies) {
+  Machine machine = linked_machine();
+  const PairTransfer halo{TransferMethod::messages, LinkKind::between_nodes, 4000};
+  const double before = transfer_seconds(halo, machine);
+  machine.transfers = {{.method = halo.method, .link = halo.link, .rates = {{1, 3}}}};
+  const double per_byte = 2 / 8e9 + 1 / 1e9;  // packing, unpacking, and the link
+  EXPECT_NEAR(transfer_seconds(halo, machine) - before, 2 * 4000 * per_byte, 1e-15);
+}
+
 TEST(TransferCosts, FactorsHoldForOtherBandwidths) {
   Machine machine = linked_machine();
   const PairTransfer halo{TransferMethod::messages, LinkKind::between_nodes, 1 << 20};
