@@ -55,13 +55,16 @@ inline constexpr Range feature{0, 1e300, ""};
 template <class T>
 using Names = std::vector<std::pair<T, std::string>>;
 
+/// The first `count` values of an enumeration without gaps, and their name().
+template <class T>
+Names<T> first_names(int count) {
+  Names<T> all;
+  for (int i = 0; i < count; ++i) all.emplace_back(static_cast<T>(i), name(static_cast<T>(i)));
+  return all;
+}
+
 inline const Names<KernelKind>& names_of_kinds() {
-  static const auto names = [] {
-    Names<KernelKind> all;
-    for (int k = 0; k < kernel_kinds; ++k)
-      all.emplace_back(static_cast<KernelKind>(k), name(static_cast<KernelKind>(k)));
-    return all;
-  }();
+  static const auto names = first_names<KernelKind>(kernel_kinds);
   return names;
 }
 inline const Names<nn::ElementType>& names_of_types() {
@@ -90,31 +93,16 @@ inline const Names<comm::OperationKind>& names_of_collectives() {
   return names;
 }
 inline const Names<comm::CollectiveMethod>& names_of_methods() {
-  static const auto names = [] {
-    Names<comm::CollectiveMethod> all;
-    for (int m = 0; m <= static_cast<int>(comm::CollectiveMethod::pairwise); ++m)
-      all.emplace_back(static_cast<comm::CollectiveMethod>(m), comm::name(static_cast<comm::CollectiveMethod>(m)));
-    return all;
-  }();
+  static const auto names = first_names<comm::CollectiveMethod>(static_cast<int>(comm::CollectiveMethod::pairwise) + 1);
   return names;
 }
 
 inline const Names<TransferMethod>& names_of_transfer_methods() {
-  static const auto names = [] {
-    Names<TransferMethod> all;
-    for (int m = 0; m < transfer_methods; ++m)
-      all.emplace_back(static_cast<TransferMethod>(m), name(static_cast<TransferMethod>(m)));
-    return all;
-  }();
+  static const auto names = first_names<TransferMethod>(transfer_methods);
   return names;
 }
 inline const Names<LinkKind>& names_of_links() {
-  static const auto names = [] {
-    Names<LinkKind> all;
-    for (std::size_t k = 0; k < link_kinds; ++k)
-      all.emplace_back(static_cast<LinkKind>(k), name(static_cast<LinkKind>(k)));
-    return all;
-  }();
+  static const auto names = first_names<LinkKind>(static_cast<int>(link_kinds));
   return names;
 }
 

@@ -21,9 +21,8 @@ Index counted_pixels(const PlanNode& node) {
     return dense->pass == DensePass::parameters && dense->counts ? dense->samples : 0;
   Index pixels = 0;
   if (const auto* filters = std::get_if<FilterGradientWork>(&node.work))
-    for (const ConvolutionCall& call : filters->calls)
-      if (call.computes)
-        pixels += call.problem.samples * call.problem.output[0] * call.problem.output[1] * call.problem.output[2];
+    for (const ConvolutionCall& call : filters->calls)  // one that computes nothing has no samples
+      pixels += call.problem.samples * call.problem.output[0] * call.problem.output[1] * call.problem.output[2];
   return pixels;
 }
 
