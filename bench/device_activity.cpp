@@ -2,8 +2,9 @@
 //
 //   CUDA_INJECTION64_PATH=build/cuda/bin/libaloni_device_activity.so ALONI_DEVICE_ACTIVITY=FILE program
 //
-// FILE.<process> gets a line `kernel START END` or `copy START END` for each, in nanoseconds, in no order.
-// scripts/acceptance/device_idle.py computes from it how long the device has nothing to do. Needs no profiler.
+// FILE.<process> gets a line `kernel START END NAME` or `copy START END` for each, in nanoseconds, in no order.
+// scripts/acceptance/device_idle.py computes from it how long the device has nothing to do, and which kernels take the
+// time. Needs no profiler.
 // Source of the sequence of calls: NVIDIA, CUPTI documentation, "Activity API" and "CUDA injection".
 #include <cupti.h>
 
@@ -32,13 +33,17 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t*
   *most_records = 0;  // as many as fit
 }
 
+/// `name`: mangled, hence without spaces; null: none.
 template <class Record>
-void write(const char* kind, const CUpti_Activity* record) {
-  const auto* const r = reinterpret_cast<const Record*>(record);
+void write(const char* kind, const Record& r, const char* name = nullptr) {
   // Times are 0 if the device did not give them.
-  if (file && r->end > r->start)
-    std::fprintf(file, "%s %llu %llu\n", kind, static_cast<unsigned long long>(r->start),
-                 static_cast<unsigned long long>(r->end));
+  if (file && r.end > r.start)
+    std::fprintf(file, "%s %llu %llu%s%s\n", kind, static_cast<unsigned long long>(r.start),
+                 static_cast<unsigned long long>(r.end), name ? " " : "", name ? name : "");
+}
+template <class Record>
+const Record& as(const CUpti_Activity* record) {
+  return *reinterpret_cast<const Record*>(record);
 }
 
 void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid) {
@@ -47,13 +52,13 @@ void CUPTIAPI take_buffer(CUcontext, std::uint32_t, std::uint8_t* buffer, std::s
     switch (record->kind) {
       case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
         // Later versions of the record only append members.
-        write<CUpti_ActivityKernel9>("kernel", record);
+        write("kernel", as<CUpti_ActivityKernel9>(record), as<CUpti_ActivityKernel9>(record).name);
         break;
       case CUPTI_ACTIVITY_KIND_MEMCPY:
-        write<CUpti_ActivityMemcpy5>("copy", record);
+        write("copy", as<CUpti_ActivityMemcpy5>(record));
         break;
       case CUPTI_ACTIVITY_KIND_MEMSET:
-        write<CUpti_ActivityMemset4>("copy", record);
+        write("copy", as<CUpti_ActivityMemset4>(record));
         break;
       default:
         break;

@@ -154,6 +154,9 @@ function(aloni_add_library folder)
     endif()
   endforeach()
   target_compile_features(${target} PUBLIC cxx_std_20)
+  if(NOT aloni_SANITIZE) # the program brings the run time of the sanitizers
+    target_link_options(${target} PRIVATE $<$<PLATFORM_ID:Linux>:LINKER:--no-undefined>) # of shared libraries
+  endif()
   set_target_properties(
     ${target}
     PROPERTIES EXPORT_NAME ${folder}

@@ -9,6 +9,14 @@
 #include <stdexcept>
 #include <string>
 
+// nvcc from CUDA 12.9 on places members with [[no_unique_address]] differently on host and device. Kernels then get
+// wrong Views of rank 1, without any error. unit_tests/core/test_view_layout.cpp looks at the Views themselves.
+#if defined(__NVCC__) && !defined(KOKKOS_ENABLE_IMPL_VIEW_LEGACY) &&  \
+    __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ * 10 >= 1290 && \
+    defined(MDSPAN_IMPL_USE_ATTRIBUTE_NO_UNIQUE_ADDRESS) && !defined(MDSPAN_IMPL_USE_FAKE_ATTRIBUTE_NO_UNIQUE_ADDRESS)
+#error "aloni: kernels of this nvcc get wrong Views of this Kokkos; docs/building.md, CUDA, names versions that work"
+#endif
+
 namespace aloni {
 
 template <class Exec>

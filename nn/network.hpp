@@ -119,6 +119,14 @@ struct StepResult {
   Index correct = 0;  ///< correct predictions in the mini-batch
 };
 
+/// Memory through which a mini-batch of host memory reaches a device; empty before the first one, and on hosts.
+template <class T, class Mem>
+struct BatchStaging {
+  Kokkos::View<T*, Mem> input;
+  Kokkos::View<T*, Kokkos::SharedHostPinnedSpace> host_input;
+  Kokkos::View<int*, Kokkos::SharedHostPinnedSpace> host_labels;
+};
+
 template <class T, class Exec = Kokkos::DefaultExecutionSpace>
 class Network {
  public:
@@ -234,6 +242,8 @@ class Network {
   std::uint64_t filter_refreshes() const;
   /// Wall-clock time of the steps on this rank, by phase.
   Stopwatch& stopwatch();
+  /// Of fill_batch(), which allocates it at its first call.
+  BatchStaging<T, typename Exec::memory_space>& staging();
   /// Steps add the times of their nodes to `times` from now on (nn/step_times.hpp); null, as at first: to nothing.
   /// Recording allocates. Not collective. @pre `times` outlives all steps until the next call
   void record_times(StepTimes* times);

@@ -199,6 +199,11 @@ Index Network<T, Exec>::planned_additional_bytes() const {
 }
 
 template <class T, class Exec>
+BatchStaging<T, typename Exec::memory_space>& Network<T, Exec>::staging() {
+  return implementation_->staging;
+}
+
+template <class T, class Exec>
 Stopwatch& Network<T, Exec>::stopwatch() {
   return implementation_->stopwatch;
 }

@@ -11,6 +11,7 @@
 #   --limit SECONDS     time of a stage, 0: none (default 0). A stage that reaches it ends with status 75, and the same
 #                       command goes on with the step that was cut. A lease of a GPU may allow ten minutes a command.
 #   --again             runs completed steps of the chosen stages again
+#   --jobs N            that many ranks of unit tests at a time (default: the cores, at most 16)
 #   --python PROGRAM    Python with PyTorch (default python3)
 # Stages in order: build device tests-np1 tests-np2 tests-np4 memcheck racecheck synccheck convolution interior halo
 # steps idle memory table. `build` needs a clone. `table` reads all results, so it can run on another machine.
@@ -18,6 +19,7 @@
 # last line of the log tells why. Exit status: that of the table (scripts/acceptance/table.py) if `table` ran; otherwise
 # 1 if a step failed.
 # shellcheck disable=SC2016,SC2317 # text for other shells; functions of stages are called by name
+# shellcheck disable=SC2030,SC2031 # a step in the background counts failures of its own
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 stages=(build device tests-np1 tests-np2 tests-np4 memcheck racecheck synccheck convolution interior halo steps idle
@@ -25,12 +27,14 @@ stages=(build device tests-np1 tests-np2 tests-np4 memcheck racecheck synccheck 
 
 die() { echo "gpu_acceptance: $*" >&2 && exit 2; }
 
+cores=$(nproc)
 folder='' out=$root/build/gpu_acceptance limit=0 again='' dry='' python=python3 chosen=()
+jobs=$((cores < 16 ? cores : 16))
 while (($#)); do
   case $1 in
     --dry-run) dry=yes ;;
     --again) again=yes ;;
-    --from | --out | --limit | --python | --stage)
+    --from | --out | --limit | --jobs | --python | --stage)
       (($# >= 2)) || die "$1 needs a value"
       case $1 in
         --from) folder=$(realpath -e -- "$2" 2>/dev/null) || die "--from $2: no such folder" ;;
@@ -38,6 +42,10 @@ while (($#)); do
         --limit)
           [[ $2 =~ ^[0-9]+$ ]] || die "--limit $2: expected seconds"
           limit=$2
+          ;;
+        --jobs)
+          [[ $2 =~ ^[1-9][0-9]*$ ]] || die "--jobs $2: expected a number above 0"
+          jobs=$2
           ;;
         --python) python=$2 ;;
         --stage)
@@ -163,13 +171,32 @@ stage_device() {
   step info 120 "$mpirun" -n 1 "$bin/aloni" info --json "$out/device/info.json"
 }
 
+# collect: waits for one of the running steps in the background.
+collect() {
+  wait -n
+  local status=$?
+  ((status == 0)) || failures=1
+  if ((status == 75)); then cut=yes; else in_stage=$((in_stage + 1)); fi
+  running=$((running - 1))
+}
+
 tests() { # <ranks>
-  local name seconds command words
-  while read -r name seconds command; do
-    read -r -a words <<<"$command"
-    step "$name" "$seconds" env OMP_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1 "$mpirun" -n "$1" \
-      "$folder/${words[0]}" "${words[@]:1}"
-  done < <(listed "$1")
+  local lines line words cut='' running=0 most=$((jobs > $1 ? jobs / $1 : 1))
+  mapfile -t lines < <(listed "$1")
+  for line in "${lines[@]}"; do
+    read -r -a words <<<"$line"
+    ((running < most)) || collect
+    [[ ! $cut ]] || break
+    (
+      failures=0
+      step "${words[0]}" "${words[1]}" env OMP_NUM_THREADS=1 OMPI_MCA_mpi_yield_when_idle=1 "$mpirun" -n "$1" \
+        "$folder/${words[2]}" "${words[@]:3}"
+      exit "$failures"
+    ) &
+    running=$((running + 1))
+  done
+  while ((running)); do collect; done
+  [[ ! $cut ]] || exit 75
 }
 stage_tests-np1() { tests 1; }
 stage_tests-np2() { tests 2; }

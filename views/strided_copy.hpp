@@ -60,6 +60,7 @@ struct CopyTask {
   /// group have equal row counts and row distances. Host spaces alternate between them every few rows, because the two
   /// sides of a block lie in the same cache lines or at least pages.
   Index group = 1;
+  bool wide = false;  ///< a cell is 16 bytes of neighbouring values
   /// Five summed dimensions and the two kept ones that every task has.
   static constexpr int max_dims = 7;
   Index extents[max_dims] = {}, source_strides[max_dims] = {}, destination_strides[max_dims] = {};

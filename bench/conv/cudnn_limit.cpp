@@ -66,9 +66,8 @@ struct CudnnLimit::State {
   }
 
   void execute(const CudnnPlan& chosen) {
-    const auto& first = nn::local::detail::padded_problem(problem).first;
     handle.run(chosen,
-               {.input = &x.view()(0, first[0], first[1], first[2], 0),
+               {.input = start_of_part(x.view(), padded_problem(problem)),
                 .output = y.data.data(),
                 .filters = w.data.data(),
                 .workspace = workspace.data()},

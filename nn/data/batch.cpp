@@ -98,20 +98,28 @@ void fill_batch(const Queue<Exec>& queue, const LabelledImages& images, std::spa
     for (Index i = 0; i < label_count; ++i) labels(i) = label_of(i);
   } else {
     const auto e = views::extents_of(box).values;
-    Kokkos::View<T*, Mem> staged(
-        Kokkos::view_alloc(queue.space(), Kokkos::WithoutInitializing, "aloni::nn::staged_input"), box.size());
-    const auto host = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, staged);
+    BatchStaging<T, Mem>& staging = network.staging();
+    if (static_cast<Index>(staging.input.extent(0)) != box.size() ||
+        static_cast<Index>(staging.host_labels.extent(0)) != label_count) {
+      const auto make = [](auto& view, const std::string& label, Index elements) {
+        view = std::remove_reference_t<decltype(view)>(Kokkos::view_alloc(Kokkos::WithoutInitializing, label),
+                                                       static_cast<std::size_t>(elements));
+      };
+      make(staging.input, "aloni::nn::staged_input", box.size());
+      make(staging.host_input, "aloni::nn::staged_host_input", box.size());
+      make(staging.host_labels, "aloni::nn::staged_host_labels", label_count);
+    }
     convert<T>(host_space, images, chosen, shifts, box,
-               local::dense_tensor<T, HostExec>(host.data(), e[0], e[1], e[2], e[3], e[4]));
-    const auto host_labels = Kokkos::create_mirror_view(Kokkos::WithoutInitializing, labels);
-    for (Index i = 0; i < label_count; ++i) host_labels(i) = label_of(i);
-    Kokkos::deep_copy(queue.space(), staged, host);
-    Kokkos::deep_copy(queue.space(), labels, host_labels);
+               local::dense_tensor<T, HostExec>(staging.host_input.data(), e[0], e[1], e[2], e[3], e[4]));
+    for (Index i = 0; i < label_count; ++i) staging.host_labels(i) = label_of(i);
+    Kokkos::deep_copy(queue.space(), staging.input, staging.host_input);
+    Kokkos::deep_copy(queue.space(), labels, staging.host_labels);
     if (!box.empty()) {
-      local::copy<T, Exec>(queue.space(), local::dense_tensor<T, Exec>(staged.data(), e[0], e[1], e[2], e[3], e[4]),
+      local::copy<T, Exec>(queue.space(),
+                           local::dense_tensor<T, Exec>(staging.input.data(), e[0], e[1], e[2], e[3], e[4]),
                            network.input());
     }
-    queue.fence("aloni::nn::fill_batch: the staged mini-batch is released");
+    queue.fence("aloni::nn::fill_batch: the next mini-batch may overwrite the staged one");
   }
 }
 

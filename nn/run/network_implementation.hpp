@@ -49,6 +49,7 @@ struct Network<T, Exec>::Implementation {
   Step<Exec> update_alone;   ///< empty if `train` does that
   bool sums_beside = false;  ///< `train` includes the sums over ranks, and the update
   Kokkos::View<int*, Mem> labels;
+  BatchStaging<T, Mem> staging;
   typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
   typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the correct predictions
   Kokkos::View<double[2], Kokkos::HostSpace> host_loss{"aloni::nn::loss"};

@@ -88,12 +88,22 @@ class Stages(Folder):
         self.assertEqual(self.run_script("--stage", "tests-np1", "--again").returncode, 0)
 
     def test_a_stage_stops_at_its_limit_and_goes_on_where_it_stopped(self):
-        result = self.run_script("--stage", "tests-np1", "--limit", "2", SLEEP="1.5")
+        result = self.run_script("--stage", "tests-np1", "--limit", "2", "--jobs", "1", SLEEP="1.5")
         self.assertEqual(result.returncode, 75, result.stderr)
         self.assertEqual(len(list(self.out.glob("tests-np1/*.status"))), 1, "a step that was cut has no status")
-        result = self.run_script("--stage", "tests-np1", "--limit", "2", SLEEP="1.5")
+        result = self.run_script("--stage", "tests-np1", "--limit", "2", "--jobs", "1", SLEEP="1.5")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(len(list(self.out.glob("tests-np1/*.status"))), 2)
+
+    def test_several_tests_run_at_a_time(self):
+        result = self.run_script("--stage", "tests-np1", "--limit", "2", "--jobs", "2", SLEEP="1.5")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(len(list(self.out.glob("tests-np1/*.status"))), 2)
+
+    def test_one_failure_among_tests_side_by_side_fails_the_run(self):
+        self.program(self.folder / "bin/test_a", TEST_PROGRAM + 'case $* in *test_a) exit 1; esac\n')
+        self.assertEqual(self.run_script("--stage", "tests-np1", "--jobs", "2").returncode, 1)
+        self.assertEqual((self.out / "tests-np1/test_update.np1.status").read_text().split()[0], "0")
 
     def test_a_step_longer_than_the_limit_of_a_stage_fails_instead_of_repeating_for_ever(self):
         result = self.run_script("--stage", "tests-np4", "--limit", "1", SLEEP="30")
@@ -117,6 +127,7 @@ class Stages(Folder):
 
     def test_wrong_arguments_are_named(self):
         for arguments, word in ((["--stage", "no"], "expected one of"), (["--limit", "x"], "expected seconds"),
+                                (["--jobs", "0"], "expected a number above 0"),
                                 (["--no"], "unknown argument"), (["--stage"], "needs a value")):
             result = self.run_script(*arguments)
             self.assertEqual(result.returncode, 2, arguments)
@@ -402,6 +413,18 @@ class Idle(unittest.TestCase):
         return subprocess.run([sys.executable, "-B", ROOT / "scripts/acceptance/device_idle.py", path, "--json",
                                path.parent / "share.json"], capture_output=True, text=True, check=False)
 
+    def test_the_kernels_of_the_second_half_are_listed_by_their_time(self):
+        kernels = [(i * 100, i * 100 + (10 if i % 2 else 30)) for i in range(200)]
+        path = self.record(kernels)
+        text = [f"kernel {start} {end} {'_Z5shortv' if end - start == 10 else 'long'}\n" for start, end in kernels]
+        (path.parent / "record.123").write_text("".join(text))
+        result = subprocess.run([sys.executable, "-B", ROOT / "scripts/acceptance/device_idle.py", path, "--kernels",
+                                 "2"], capture_output=True, text=True, check=True)
+        words = [line.split() for line in result.stdout.splitlines()[1:]]
+        self.assertEqual([line[0:3] for line in words], [["0.002", "ms", "50"], ["0.001", "ms", "50"]])
+        self.assertEqual((words[0][4], words[0][-1]), ("75.0", "long"))
+        self.assertIn(words[1][-1], ("short()", "_Z5shortv"))
+
     def test_overlapping_work_counts_once_and_the_first_half_not_at_all(self):
         # 100 kernels of 60 ns every 100 ns, with a pause in the first half. A copy on another stream fills 20 ns more
         # of each 100; the last one ends after the last kernel, which ends the time that counts.
@@ -417,8 +440,8 @@ class Idle(unittest.TestCase):
         kernels = [(i * 100, i * 100 + 60) for i in range(100)]
         for path, words in ((self.record(kernels[:99]), "has 99 kernels"),
                             (self.record(kernels, more="dropped 3 0\n"), "records were dropped"),
-                            (self.record(kernels, more="kernel 1\n"), "expected `kernel START END`"),
-                            (self.record(kernels).parent / "missing", "0 files, expected one")):
+                            (self.record(kernels, more="kernel 1\n"), "expected `kernel START END NAME`"),
+                            (self.record(kernels).parent / "missing", "0 files with kernels, expected one")):
             result = self.run_program(path)
             self.assertEqual(result.returncode, 1)
             self.assertIn(words, result.stderr)

@@ -155,6 +155,11 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
                                  const Strategy& strategy, Index samples, Values values, std::uint64_t seed,
                                  double tolerance,
                                  local::ConvolutionBackend backend = local::ConvolutionBackend::automatic) {
+  // The kernels of a device round the gradients of filters in bfloat16 on each rank, before the sum over ranks.
+  constexpr bool on_host =
+      Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename execution_space_t<T>::memory_space>::accessible;
+  const double gradient_tolerance =
+      std::is_same_v<T, comm::bfloat16> && !on_host ? std::max(tolerance, 1.0 / 128) : tolerance;
   const auto self = comm.split(comm.rank(), 0);
   Run<T> one(self, net, Strategy::uniform({}), samples, values, seed, backend);
   const Weights weights = seed % 2 == 0 ? Weights::split : Weights::whole;
@@ -179,7 +184,8 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
     for (std::size_t p = 0; p < one.parameters.descriptions().size(); ++p) {
       const int i = static_cast<int>(p);
       if (many.parameters.blocks(i).count() > 1) continue;
-      EXPECT_LE(difference(many.parameters.gradient(i), many.parameters.kept(i), one.parameters.gradient(i)), tolerance)
+      EXPECT_LE(difference(many.parameters.gradient(i), many.parameters.kept(i), one.parameters.gradient(i)),
+                gradient_tolerance)
           << "gradient of " << one.parameters.descriptions()[p].name << ", " << where;
     }
     // Gathers the gradients of split tensors from the ranks that keep their blocks.
@@ -190,7 +196,7 @@ bool expect_split_equals_unsplit(const comm::Communicator& comm, const NetworkDe
       worst = std::max(worst, std::abs(static_cast<double>(gathered(k)) - static_cast<double>(alone(k))));
       largest = std::max(largest, std::abs(static_cast<double>(alone(k))));
     }
-    EXPECT_LE(worst / largest, tolerance) << "gathered gradients, " << where;
+    EXPECT_LE(worst / largest, gradient_tolerance) << "gathered gradients, " << where;
   }
   return comm.all_reduce(testing::Test::HasFailure() ? 1 : 0, comm::Reduction::max) == 0;
 }

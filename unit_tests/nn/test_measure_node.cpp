@@ -118,7 +118,7 @@ TEST(MeasureNode, EveryLossCanBeMeasured) {
   }
 }
 
-// A kernel with 64 times the arithmetic takes longer, on any machine.
+// A kernel with 64 times the arithmetic takes longer, on any machine. One that fills a device needs more of it.
 TEST(MeasureNode, LargeKernelsTakeLonger) {
   const Measured<float> measured;
   const auto seconds = [&](Index side) {
@@ -130,7 +130,10 @@ TEST(MeasureNode, LargeKernelsTakeLonger) {
         return measured.time(p, n, {.runs = 5, .least_seconds = 0}).seconds;
     return 0.0;
   };
-  EXPECT_GT(seconds(96), 4 * seconds(12));
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, execution_space_t<float>::memory_space>::accessible)
+    EXPECT_GT(seconds(96), 4 * seconds(12));
+  else
+    EXPECT_GT(seconds(6000), 2 * seconds(12));
 }
 
 TEST(MeasureNode, RefusesCommunication) {

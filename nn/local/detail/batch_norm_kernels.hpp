@@ -2,10 +2,10 @@
 // The loops of batch normalisation over all elements, alone or with a ReLU behind it.
 //
 // Elements are computed in the type of the parameters, sums in double. On a host the loops run over blocks of channels,
-// whose constants are rounded to that type once for several rows. On a device one index is one element, or one channel
-// of a share of the rows.
+// whose constants are rounded to that type once for several rows. On a device they are the loops of device_loops.hpp.
 //
 // The gradient through the ReLU needs the sign of y. The kernels compute it from x again, so they do not read y.
+#include <aloni/nn/local/detail/device_loops.hpp>
 #include <aloni/nn/local/detail/normalisation.hpp>
 
 #include <algorithm>
@@ -98,17 +98,15 @@ struct EachNormalised {
   Tensor<T, Exec> result;
   Index rows_per_index = 1;
 
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    if constexpr (runs_on_host<Exec>) {
-      KOKKOS_IF_ON_HOST((run_rows(i * rows_per_index, std::min((i + 1) * rows_per_index, rows.rows()));))
-    } else {
-      Index n, d, h, w, c;
-      rows.element(i, n, d, h, w, c);
-      Real g = 0;
-      if constexpr (Function::reads_dy) g = static_cast<Real>(dy(n, d, h, w, c));
-      result(n, d, h, w, c) =
-          static_cast<T>(Function::of(static_cast<Real>(x(n, d, h, w, c)), g, ChannelConstants<Real>::of(channels, c)));
-    }
+  /// On a host, one index is a block of rows.
+  void operator()(const Index i) const {
+    run_rows(i * rows_per_index, std::min((i + 1) * rows_per_index, rows.rows()));
+  }
+  KOKKOS_FUNCTION ChannelConstants<Real> constants(Index c) const { return ChannelConstants<Real>::of(channels, c); }
+  KOKKOS_FUNCTION void pixel(const PixelPlace& p, Index c, const ChannelConstants<Real>& k) const {
+    Real g = 0;
+    if constexpr (Function::reads_dy) g = static_cast<Real>(dy(p.n, p.d, p.h, p.w, c));
+    result(p.n, p.d, p.h, p.w, c) = static_cast<T>(Function::of(static_cast<Real>(x(p.n, p.d, p.h, p.w, c)), g, k));
   }
 
   void run_rows(Index begin, Index end) const {
@@ -150,13 +148,14 @@ void for_each_normalised(const Exec& exec, const char* label, const ChannelArray
   const Rows rows = rows_of(result);
   if (rows.elements() == 0) return;
   EachNormalised<T, Exec, Function> kernel{rows, channels, x, dy, result};
-  Index indices = rows.elements();
   if constexpr (runs_on_host<Exec>) {
     constexpr Index elements_per_index = 1 << 14;
     kernel.rows_per_index = std::max<Index>(elements_per_index / (rows.width * rows.channels), 1);
-    indices = (rows.rows() + kernel.rows_per_index - 1) / kernel.rows_per_index;
+    const Index indices = (rows.rows() + kernel.rows_per_index - 1) / kernel.rows_per_index;
+    Kokkos::parallel_for(label, Range<Exec>(exec, 0, indices), kernel);
+  } else {
+    for_each_pixel_of_channel(exec, label, kernel);
   }
-  Kokkos::parallel_for(label, Range<Exec>(exec, 0, indices), kernel);
 }
 
 /// Two sums per channel over a share of rows: of x and x², or with `gradients` of dy and dy·x̂.
@@ -170,31 +169,22 @@ struct BatchNormSums {
   Tensor<const T, Exec> x, dy;
   Array<double, Exec> partial;
 
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    if constexpr (runs_on_host<Exec>) {
-      KOKKOS_IF_ON_HOST((run_share(i);))
+  /// On a host, one index is a share.
+  void operator()(const Index i) const { run_share(i); }
+  KOKKOS_FUNCTION ChannelConstants<Real> constants(Index c) const {
+    if constexpr (gradients) return ChannelConstants<Real>::of(channels, c);
+    return {};
+  }
+  KOKKOS_FUNCTION void add(const PixelPlace& p, Index c, const ChannelConstants<Real>& k, double& first,
+                           double& second) const {
+    const Real value = static_cast<Real>(x(p.n, p.d, p.h, p.w, c));
+    if constexpr (gradients) {
+      const Real g = relu && !(k.y(value) > 0) ? Real(0) : static_cast<Real>(dy(p.n, p.d, p.h, p.w, c));
+      first += static_cast<double>(g);
+      second += static_cast<double>(g * k.normal(value));
     } else {
-      const Index share = i / rows.channels, c = i % rows.channels;
-      ChannelConstants<Real> k;
-      if constexpr (gradients) k = ChannelConstants<Real>::of(channels, c);
-      double first = 0, second = 0;
-      for (Index r = shares.begin(share); r < shares.end(share); ++r) {
-        Index n, d, h;
-        rows.row(r, n, d, h);
-        for (Index w = 0; w < rows.width; ++w) {
-          const Real value = static_cast<Real>(x(n, d, h, w, c));
-          if constexpr (gradients) {
-            const Real g = relu && !(k.y(value) > 0) ? Real(0) : static_cast<Real>(dy(n, d, h, w, c));
-            first += static_cast<double>(g);
-            second += static_cast<double>(g * k.normal(value));
-          } else {
-            first += static_cast<double>(value);
-            second += static_cast<double>(value) * static_cast<double>(value);
-          }
-        }
-      }
-      partial(share * 2 * rows.channels + c) = first;
-      partial(share * 2 * rows.channels + rows.channels + c) = second;
+      first += static_cast<double>(value);
+      second += static_cast<double>(value) * static_cast<double>(value);
     }
   }
 
@@ -262,9 +252,12 @@ void add_batch_norm_sums(const Exec& exec, const char* label, const ChannelArray
                          const Array<double, Exec>& sums) {
   const Rows rows = rows_of(x);
   const Shares shares = shares_of(1, rows.rows());
-  Kokkos::parallel_for(label,
-                       Range<Exec>(exec, 0, runs_on_host<Exec> ? shares.total() : shares.total() * rows.channels),
-                       BatchNormSums<T, Exec, gradients, relu>{rows, shares, channels, x, dy, partial});
+  const BatchNormSums<T, Exec, gradients, relu> kernel{rows, shares, channels, x, dy, partial};
+  if constexpr (runs_on_host<Exec>) {
+    Kokkos::parallel_for(label, Range<Exec>(exec, 0, shares.total()), kernel);
+  } else {
+    sum_channels_of_shares(exec, label, kernel);
+  }
   add_shares(exec, shares, 2 * rows.channels, partial, sums);
 }
 

@@ -150,12 +150,6 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
     return chosen;
   }
 
-  /// Where the part of x that outputs read starts.
-  template <class View>
-  auto* start_of_part(const View& x) const {
-    return &x(0, part_.first[0], part_.first[1], part_.first[2], 0);
-  }
-
   template <class X, class Y>
   const Chosen& plan_for(ConvolutionPass pass, const X& x, const Y& y, const void* filters, const void* bias) {
     CudnnGraph graph{.problem = part_,
@@ -165,7 +159,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
                      .output_strides = strides_of(y),
                      .bias = bias != nullptr,
                      .relu = pass == ConvolutionPass::forward && this->passes().relu,
-                     .input_alignment = alignment_of(start_of_part(x)),
+                     .input_alignment = alignment_of(start_of_part(x, part_)),
                      .output_alignment = alignment_of(y.data()),
                      .filters_alignment = alignment_of(filters),
                      .bias_alignment = bias ? alignment_of(bias) : 16};
@@ -184,7 +178,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
   void run(const Exec& exec, const Chosen& chosen, const X& x, const W* filters, const Y& y, const void* bias) {
     const auto pointer = [](const void* p) { return const_cast<void*>(p); };  // cuDNN takes both kinds alike
     engines_->run(*chosen.plan,
-                  {.input = pointer(start_of_part(x)),
+                  {.input = pointer(start_of_part(x, part_)),
                    .output = pointer(y.data()),
                    .filters = pointer(filters),
                    .bias = pointer(bias),

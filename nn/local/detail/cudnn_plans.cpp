@@ -414,8 +414,10 @@ std::optional<CudnnPlan> CudnnPlan::from_json(const std::string& json, const Cud
   return CudnnPlan(std::move(parts), engine, workspace, reduces_precision);
 }
 
-std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& device,
-                                   const CudnnPlanOptions& options) {
+namespace {
+
+std::vector<CudnnPlan> plans_of_engines(const CudnnGraph& graph, const CudnnDevice& device,
+                                        const CudnnPlanOptions& options) {
   std::vector<CudnnPlan> plans;
   int accepted = 0;
   const CudnnLibrary& library = cudnn_library();
@@ -446,6 +448,7 @@ std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& d
       const bool reduces = graph.type == ElementType::float32 &&
                            (has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
       if (reduces && !options.reduced_precision) continue;
+      if (options.repeatable && has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) continue;
       if (has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) continue;  // some sums are shorter than float
 
       auto parts =
@@ -460,6 +463,23 @@ std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& d
     }
   }
   return plans;
+}
+
+}  // namespace
+
+std::vector<CudnnPlan> cudnn_plans(const CudnnGraph& graph, const CudnnDevice& device,
+                                   const CudnnPlanOptions& options) {
+  if (options.repeatable) {
+    auto plans = plans_of_engines(graph, device, options);
+    if (!plans.empty()) return plans;
+    CudnnPlanOptions any = options;
+    any.first = 0;
+    any.most = 1;
+    if (options.first > 0 && !plans_of_engines(graph, device, any).empty()) return {};
+  }
+  CudnnPlanOptions all = options;
+  all.repeatable = false;
+  return plans_of_engines(graph, device, all);
 }
 
 }  // namespace aloni::nn::local::detail

@@ -114,6 +114,8 @@ struct CudnnPlanOptions {
   /// Engines whose products have fewer bits than float: TF32.
   bool reduced_precision = false;
   std::int64_t engine = -1;  ///< only this one; -1: all
+  /// Only engines that give the same bits in each call, if one serves the graph. Others add in any order.
+  bool repeatable = true;
 };
 
 /// Access to the current device.

@@ -3,6 +3,7 @@
 // each element. Mean and deviation belong to a channel of a sample (group) or to a cell (layer normalisation). Those of
 // a channel have loops of their own (batch_norm_kernels.hpp).
 #include <aloni/nn/local/channel_sums.hpp>
+#include <aloni/nn/local/detail/device_loops.hpp>
 #include <aloni/nn/local/detail/execution.hpp>
 #include <aloni/nn/local/local_types.hpp>
 
@@ -27,7 +28,7 @@ struct PerCell {
 };
 
 /// How rows are added. A segment is a set of rows with one sum: the whole tensor, or a sample. Each segment is split
-/// into shares, and one thread adds each share in its own part of the workspace. The numbers depend on the extents, not
+/// into shares, and each share is added in its own part of the workspace. The numbers depend on the extents, not
 /// on the threads, so sums do not change with the number of threads.
 struct Shares {
   Index segments, rows, shares;  ///< rows and shares of one segment
@@ -42,9 +43,11 @@ inline Shares shares_of(Index segments, Index rows_of_segment) {
 }
 
 /// Two sums per channel over a share of rows: of x and x², or of dy and dy·x̂. On a host, one index is a share, and the
-/// loop over channels runs over contiguous memory. On a device, one index is a channel of a share.
+/// loop over channels runs over contiguous memory. A device has the loops of device_loops.hpp.
 template <class T, class Exec, bool gradients, class Statistics>
 struct PartialSums {
+  struct NoConstants {};
+
   Rows rows;
   Shares shares;
   Statistics statistics;
@@ -64,27 +67,19 @@ struct PartialSums {
       second += value * value;
     }
   }
-  KOKKOS_FUNCTION void operator()(const Index i) const {
-    if constexpr (runs_on_host<Exec>) {
-      double* const first = partial.data() + i * 2 * rows.channels;
-      double* const second = first + rows.channels;
-      for (Index c = 0; c < 2 * rows.channels; ++c) first[c] = 0;
-      for (Index r = shares.begin(i); r < shares.end(i); ++r) {
-        Index n, d, h;
-        rows.row(r, n, d, h);
-        for (Index w = 0; w < rows.width; ++w)
-          for (Index c = 0; c < rows.channels; ++c) add(n, d, h, w, c, first[c], second[c]);
-      }
-    } else {
-      const Index share = i / rows.channels, c = i % rows.channels;
-      double first = 0, second = 0;
-      for (Index r = shares.begin(share); r < shares.end(share); ++r) {
-        Index n, d, h;
-        rows.row(r, n, d, h);
-        for (Index w = 0; w < rows.width; ++w) add(n, d, h, w, c, first, second);
-      }
-      partial(share * 2 * rows.channels + c) = first;
-      partial(share * 2 * rows.channels + rows.channels + c) = second;
+  KOKKOS_FUNCTION NoConstants constants(Index) const { return {}; }
+  KOKKOS_FUNCTION void add(const PixelPlace& p, Index c, NoConstants, double& first, double& second) const {
+    add(p.n, p.d, p.h, p.w, c, first, second);
+  }
+  void operator()(const Index i) const {
+    double* const first = partial.data() + i * 2 * rows.channels;
+    double* const second = first + rows.channels;
+    for (Index c = 0; c < 2 * rows.channels; ++c) first[c] = 0;
+    for (Index r = shares.begin(i); r < shares.end(i); ++r) {
+      Index n, d, h;
+      rows.row(r, n, d, h);
+      for (Index w = 0; w < rows.width; ++w)
+        for (Index c = 0; c < rows.channels; ++c) add(n, d, h, w, c, first[c], second[c]);
     }
   }
 };
@@ -116,9 +111,12 @@ void reduce_channels(const Exec& exec, const char* label, const Rows& rows, cons
                      const Statistics& statistics, const InTensor<T, Exec>& x, const InTensor<T, Exec>& dy,
                      const InArray<double, Exec>& mean, const InArray<double, Exec>& inv_std,
                      const Array<double, Exec>& partial, const Array<double, Exec>& sums) {
-  Kokkos::parallel_for(
-      label, Range<Exec>(exec, 0, runs_on_host<Exec> ? shares.total() : shares.total() * rows.channels),
-      PartialSums<T, Exec, gradients, Statistics>{rows, shares, statistics, x, dy, mean, inv_std, partial});
+  const PartialSums<T, Exec, gradients, Statistics> kernel{rows, shares, statistics, x, dy, mean, inv_std, partial};
+  if constexpr (runs_on_host<Exec>) {
+    Kokkos::parallel_for(label, Range<Exec>(exec, 0, shares.total()), kernel);
+  } else {
+    sum_channels_of_shares(exec, label, kernel);
+  }
   add_shares(exec, shares, 2 * rows.channels, partial, sums);
 }
 

@@ -3,6 +3,7 @@
 #include <aloni/nn/local/convolution_problem.hpp>
 
 #include <array>
+#include <cstddef>
 
 namespace aloni::nn::local::detail {
 
@@ -22,5 +23,14 @@ struct PaddedProblem {
 
 /// reads_nothing() if no output reads an input: then an extent of `input` is 0.
 PaddedProblem padded_problem(const ConvolutionProblem& problem);
+
+/// Where the part of x that outputs read starts. x: samples, depth, height, width, channels. Computes the address only:
+/// the host cannot access the elements of a device.
+template <class View>
+auto* start_of_part(const View& x, const PaddedProblem& part) {
+  auto* start = x.data();
+  for (std::size_t i = 0; i < 3; ++i) start += part.first[i] * static_cast<Index>(x.stride(static_cast<int>(i) + 1));
+  return start;
+}
 
 }  // namespace aloni::nn::local::detail

@@ -433,4 +433,8 @@ TEST(CudnnConvolution, TheCopiesOfBfloat16CountAsWorkspace) {
 }  // namespace test_cudnn_convolution
 }  // namespace aloni::test
 
+#else
+
+TEST(CudnnConvolution, ComputesGraphsOnTheHost) { GTEST_SKIP() << "a build for a device"; }
+
 #endif
