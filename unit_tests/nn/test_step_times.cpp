@@ -222,7 +222,9 @@ std::vector<std::string> timed_steps(const TrainOptions& options) {
     if (span.row == Row::step) labels.push_back(span.label);
     ++spans[span.row];
   }
-  EXPECT_EQ(report.times->executions().size(), labels.size());  // without evaluations
+  // Without evaluations. A step whose sums over ranks cannot start beside its kernels has two parts.
+  EXPECT_EQ(report.times->executions().size() % labels.size(), 0);
+  EXPECT_LE(report.times->executions().size(), (on_host ? 1 : 2) * labels.size());
   EXPECT_EQ(spans[Row::input], static_cast<int>(labels.size()));
   EXPECT_EQ(report.times->clock_offset(), 0);
   return labels;

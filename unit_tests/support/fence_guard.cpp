@@ -53,7 +53,8 @@ void record(std::string text) {
 
 bool of_kokkos(std::string_view label) {
   return label.starts_with("Kokkos::") || label.starts_with("KokkosBlas::") || label.starts_with("KokkosKernels::") ||
-         label.starts_with("KokkosBatched::");
+         label.starts_with("KokkosBatched::") ||
+         label.ends_with("Dot Product Based GEMM");  // a kernel of Kokkos Kernels for long sums
 }
 
 // The low 24 bits of a device id are 7 bits of device and 17 of instance; Kokkos numbers real instances from 3 on

@@ -449,6 +449,8 @@ std::vector<CudnnPlan> plans_of_engines(const CudnnGraph& graph, const CudnnDevi
                            (has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE) || has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS));
       if (reduces && !options.reduced_precision) continue;
       if (options.repeatable && has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)) continue;
+      // Their sums of integers are not exact, so parts of a tensor would not give the bits of the whole.
+      if (has(CUDNN_NUMERICAL_NOTE_FFT) || has(CUDNN_NUMERICAL_NOTE_WINOGRAD)) continue;
       if (has(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)) continue;  // some sums are shorter than float
 
       auto parts =
