@@ -67,7 +67,7 @@ struct CudnnLimit::State {
 
   void execute(const CudnnPlan& chosen) {
     handle.run(chosen,
-               {.input = start_of_part(x.view(), padded_problem(problem)),
+               {.input = start_of_part(x.view(), cudnn_problem(problem)),
                 .output = y.data.data(),
                 .filters = w.data.data(),
                 .workspace = workspace.data()},

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstring>
 #include <exception>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -168,6 +170,15 @@ void TileMail::payload_begins(const comm::Mail& mail) {
   });
 }
 
+/// Throws PeerFailed if a rank has died. The memory of a process goes before its end can be seen.
+void TileMail::blame_a_death() const {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  do {
+    comm_.check_poison();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  } while (std::chrono::steady_clock::now() < end);
+}
+
 /// A tile that this rank reads in the memory of another rank.
 void TileMail::place_arrives(const comm::Mail& mail) {
   arrived_from(mail.source);
@@ -183,6 +194,7 @@ void TileMail::place_arrives(const comm::Mail& mail) {
   if (!requests_.awaits(tile)) return requests_.payload_arrived(tile, clients);  // throws
   auto mapping = comm_.open(place.owner, place.memory, place.bytes);
   if (!mapping) {
+    blame_a_death();
     throw CommunicationError(
         tile_mail_name, "tile in the memory of rank " + std::to_string(place.owner),
         std::to_string(place.bytes) + " bytes that rank " + std::to_string(comm_.rank()) + " cannot open",

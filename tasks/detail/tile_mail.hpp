@@ -169,6 +169,7 @@ class TileMail {
             std::function<void()> done, int priority);
   void arrived_from(int peer) { ++peers_[static_cast<std::size_t>(peer)].arrived; }
   void payload_begins(const comm::Mail& mail);
+  void blame_a_death() const;
   void place_arrives(const comm::Mail& mail);
   void given_back(const comm::Mail& mail);
   std::optional<Place> place_of(TileKey tile, std::span<const std::byte> data, int peer) const;

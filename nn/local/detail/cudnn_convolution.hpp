@@ -54,7 +54,7 @@ class CudnnConvolution final : public LocalConvolution<T, Exec> {
  public:
   CudnnConvolution(const ConvolutionProblem& problem, const Exec& exec, ConvolutionPasses passes,
                    std::shared_ptr<Engines> engines, const std::shared_ptr<FilterOrders>& orders = nullptr)
-      : Base(problem, passes), part_(padded_problem(problem)), engines_(std::move(engines)) {
+      : Base(problem, passes), part_(cudnn_problem(problem)), engines_(std::move(engines)) {
     if (problem.samples == 0 || pixels(part_.output) == 0) return;
     if (passes.backward_filter)
       bias_gradient_.emplace(exec, problem.samples, problem.output[0], problem.output[1], problem.filters);

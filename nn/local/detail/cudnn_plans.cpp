@@ -337,8 +337,18 @@ CudnnStrides dense_strides(const std::array<Index, 3>& pixels, Index channels) {
   return s;
 }
 
+PaddedProblem cudnn_problem(const ConvolutionProblem& problem) {
+  PaddedProblem p = padded_problem(problem);
+  if (p.reads_nothing()) return p;
+  for (std::size_t s = 0; s < 3; ++s) {
+    const Index rest = problem.input[s] - p.first[s] - p.input[s];
+    if (p.padding_after[s] == 0 && rest < p.stride[s]) p.input[s] += rest;
+  }
+  return p;
+}
+
 CudnnGraph dense_graph(const ConvolutionProblem& problem, ConvolutionPass pass, ElementType type) {
-  return {.problem = padded_problem(problem),
+  return {.problem = cudnn_problem(problem),
           .pass = pass,
           .type = type,
           .input_strides = dense_strides(problem.input, problem.channels),

@@ -50,6 +50,10 @@ struct CudnnGraph {
   friend bool operator==(const CudnnGraph&, const CudnnGraph&) = default;
 };
 
+/// padded_problem() with the rest of the input, of less than a stride, which no output reads. cuDNN rounds the number
+/// of outputs down. Without the rest the tensor has gaps, and most engines copy it.
+PaddedProblem cudnn_problem(const ConvolutionProblem& problem);
+
 /// The graph of a pass with dense x and y.
 CudnnGraph dense_graph(const ConvolutionProblem& problem, ConvolutionPass pass, ElementType type);
 
