@@ -65,6 +65,7 @@ carried=$folder
 [[ $folder ]] || folder=$root/build/cuda
 bin=$folder/bin mpirun=$root/scripts/mpirun
 ((${#chosen[@]})) || chosen=("${stages[@]}")
+[[ ! $dry ]] || jobs=1 # lines of steps side by side would mix
 
 # A packed folder brings libraries and Open MPI, which finds its parts by these variables.
 [[ ! -d $folder/lib ]] || export LD_LIBRARY_PATH=$folder/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}

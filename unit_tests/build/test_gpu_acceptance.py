@@ -162,6 +162,12 @@ class DryRun(Folder):
             self.assertIn(stage, {step.split("/")[0] for step in steps} | {"table"})
         self.assertIn("bin/test_a --test_files=test_a", steps["tests-np2/test_a.np2"])
 
+    def test_steps_are_listed_in_order_however_many_run_at_a_time(self):
+        names = [f"test_{i}.np1" for i in range(40)]
+        (self.folder / "tests.list").write_text("".join(f"{name} 1 60 bin/test_a --test_files=x\n" for name in names))
+        result = self.run_script("--dry-run", "--stage", "tests-np1", "--jobs", "16")
+        self.assertEqual([step for step, _ in self.steps(result.stdout)], [f"tests-np1/{name}" for name in names])
+
     def test_the_build_lists_its_tests_and_has_the_programs_cases_and_options_of_all_steps(self):
         result = subprocess.run([SCRIPT, "--dry-run", "--from", BUILD, "--out", self.out], capture_output=True,
                                 text=True, check=False)
