@@ -315,9 +315,10 @@ TEST_F(MessageGroups, ServeTheAdjoint) {
 TEST_F(MessageGroups, FindAWrongOrder) {
   use();
   const auto a = row(), b = row();
-  Exchange<Exec> first = exchange({a.get()}, StartOrder::same), second = exchange({b.get()}, StartOrder::same);
   std::string error;
   try {
+    // Inside: two ranks can find the error before the third has made its exchanges.
+    Exchange<Exec> first = exchange({a.get()}, StartOrder::same), second = exchange({b.get()}, StartOrder::same);
     Pending p = (rank_ == 0 ? second : first).start(queue_);
     Pending q = (rank_ == 0 ? first : second).start(queue_);
     p.finish();
@@ -341,12 +342,13 @@ TEST_F(MessageGroups, EndWhenARankFails) {
   use();
   const auto cells = row();
   const Exchange<Exec> exchanged = exchange({cells.get()}, StartOrder::same);
-  rest();
   if (rank_ == 0) {
+    rest();
     comm_.poison("a failure of the test");
   } else {
     EXPECT_THROW(
         {
+          rest();  // inside: rank 0 may fail before another rank has left the barrier
           Pending pending = exchanged.start(queue_);
           // What a host may submit before it knows: the device waits for the group.
           device_->submit(nullptr, [] {});
@@ -364,9 +366,10 @@ TEST_F(MessageGroups, EndWhenARankFails) {
 TEST_F(MessageGroups, FindAnotherDirection) {
   use();
   const auto cells = row();
-  const Exchange<Exec> exchanged = exchange({cells.get()}, StartOrder::same);
   std::string error;
   try {
+    // Inside: two ranks can find the error before the third has made its exchange.
+    const Exchange<Exec> exchanged = exchange({cells.get()}, StartOrder::same);
     Pending pending = rank_ == 0 ? exchanged.start_adjoint(queue_) : exchanged.start(queue_);
     pending.finish();
     wait_for_poison();
