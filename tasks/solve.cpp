@@ -81,6 +81,16 @@ void check_ranks_of_system(const comm::Communicator& comm, Factors kind, const M
                           std::to_string(comm.rank()) + ", the rank of the communicator");
 }
 
+/// Throws InvalidArgument on all ranks unless all of them solve the same system. Collective.
+template <class Matrix>
+void check_same_system(const comm::Communicator& comm, Factors kind, const Matrix& a, const Matrix& b) {
+  comm::ReplicatedValues values;
+  values.add("kind", kind == Factors::lu ? "LU" : "Cholesky");
+  detail::add_matrix(values, "a", a);
+  detail::add_matrix(values, "b", b);
+  comm::check_equal(comm, solve_operation, values);
+}
+
 template <class T>
 void check_stores(const StoredMatrix<T>& a, const StoredMatrix<T>& b) {
   if (&a.store() == &b.store())
@@ -240,6 +250,7 @@ RankReport solve(const comm::Communicator& comm, Factors kind, const TileMatrix<
     check_ranks_of_system(comm, kind, a, b, options);
     return substitutions(kind, a.distribution(), b.distribution());
   });
+  check_same_system(comm, kind, a, b);
   const auto run_task = solve_kernels(kind, a.distribution());
   RankReport report;
   for (const detail::SolveRule& half : halves) {
@@ -282,6 +293,7 @@ LimitedReport solve(const comm::Communicator& comm, Factors kind, const StoredMa
     check_stores(a, b);
     return substitutions(kind, da, db);
   });
+  check_same_system(comm, kind, a, b);
   SystemStore store(a.store(), b.store());
   const auto run_task = solve_kernels(kind, da);
   const auto owner = [&](const TileId& t) { return (t.matrix == 0 ? da : db).owner(t.tile()); };

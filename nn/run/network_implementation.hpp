@@ -1,6 +1,7 @@
 #pragma once
 // The executor behind Network: the step plans of one mini-batch size, bound to memory and kernels, and the calls that
-// run them. It decides nothing: every choice is in the plans. Private to network.cpp and network_interface.cpp.
+// run them. It decides nothing: every choice is in the plans. network_set_up.cpp has its constructor. Private to that
+// file, network.cpp and network_interface.cpp.
 #include <aloni/core/error.hpp>
 #include <aloni/core/machine.hpp>
 #include <aloni/core/queue_beside.hpp>

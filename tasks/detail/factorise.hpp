@@ -3,6 +3,7 @@
 // kernel of each task only.
 #include <aloni/core/error.hpp>
 #include <aloni/tasks/detail/limited_run.hpp>
+#include <aloni/tasks/detail/rank_arguments.hpp>
 #include <aloni/tasks/detail/rank_run.hpp>
 #include <aloni/tasks/detail/run_on_tiles.hpp>
 #include <aloni/tasks/detail/tile_kernels.hpp>
@@ -21,22 +22,6 @@ template <class Matrix>
 void check_part(const char* operation, const Matrix& a, TilePart needed) {
   if (needed == TilePart::whole && a.part() != needed)
     throw InvalidArgument(operation, "a", "lower tiles only", "TilePart::whole");
-}
-
-/// Throws InvalidArgument unless the matrix is square and lies on the ranks of `comm`, and for options as
-/// check_options(); Unsupported without kernels.
-template <class Matrix>
-void check_ranks(const char* operation, const comm::Communicator& comm, const Matrix& a,
-                 const RuntimeOptions& options) {
-  check_options(operation, options);
-  const views::TileDistribution& d = a.distribution();
-  check_square(operation, d);
-  if (d.ranks() != comm.size())
-    throw InvalidArgument(operation, "a", to_string(d), "a matrix on " + std::to_string(comm.size()) + " ranks");
-  if (a.rank() != comm.rank()) {
-    throw InvalidArgument(operation, "a.rank()", std::to_string(a.rank()),
-                          std::to_string(comm.rank()) + ", the rank of the communicator");
-  }
 }
 
 /// `run_task(task, read, write)`, where read(i, j) gives a finished tile, and write(i, j) the tile that the task
@@ -99,6 +84,7 @@ RankReport factorise(const char* operation, const comm::Communicator& comm, Tile
     check_part(operation, a, needed);
     return Rule(d);
   });
+  check_same_matrix(operation, comm, a);
   TileRun<T> run(operation, comm, rule, {&a});
   const auto read = [&](std::int32_t i, std::int32_t j) { return run.block({0, i, j}); };
   const auto write = [&](std::int32_t i, std::int32_t j) { return block(a, i, j); };
@@ -115,6 +101,7 @@ LimitedReport factorise(const char* operation, const comm::Communicator& comm, S
     check_part(operation, a, needed);
     return Rule(d);
   });
+  check_same_matrix(operation, comm, a);
   const auto owner = [&](const TileId& t) { return d.owner(t.tile()); };
   const auto bytes = [&](const TileId& t) { return static_cast<std::size_t>(d.elements(t.tile())) * sizeof(T); };
   limit.block = agreed_block(

@@ -164,7 +164,7 @@ const std::byte* RankRun::copy(const TileId& tile) const {
 void RankRun::check_size(TileKey key, std::size_t bytes) const {
   const TileId tile = rule_.output(Task::from(key)).tile;
   if (bytes == bytes_(tile)) return;
-  throw CommunicationError(operation_, "tile " + to_string(tile) + " of rank " + std::to_string(owner_(tile)),
+  throw CommunicationError(operation_, to_string(tile) + " of rank " + std::to_string(owner_(tile)),
                            std::to_string(bytes) + " bytes", std::to_string(bytes_(tile)) + " bytes");
 }
 

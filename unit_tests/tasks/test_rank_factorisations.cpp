@@ -9,6 +9,7 @@
 #include <aloni/tasks/cholesky.hpp>
 #include <aloni/tasks/detail/tile_mail.hpp>
 #include <aloni/tasks/lu.hpp>
+#include <aloni/tasks/tile_store.hpp>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -245,6 +246,48 @@ TEST_F(RankFactorisations, AMatrixThatIsNotPositiveDefiniteIsAnErrorOnAllRanks) 
     EXPECT_EQ(aloni::test::messages_left(comm), 0);
   }
   check<double>(n, tile, 0, squarest_grid(size));
+}
+
+// All ranks name the argument, and the values of rank 0 and of the other ranks. The communicator stays usable.
+TEST_F(RankFactorisations, ARankWithAnotherMatrixIsAnErrorOnAllRanks) {
+  if (size == 1) GTEST_SKIP() << "needs two ranks";
+  const TileGrid grid{1, size};
+  TileGrid by_speed = grid;
+  for (int c = size; c-- > 0;) by_speed.column_cycle.push_back(c);
+  const auto expect = [&](const char* argument, const auto& call) {
+    try {
+      call();
+      FAIL() << argument;
+    } catch (const aloni::InvalidArgument& error) {
+      EXPECT_EQ(error.argument(), argument);
+      EXPECT_THAT(error.value(), testing::AllOf(testing::HasSubstr("rank 0"), testing::HasSubstr("; ")));
+    }
+  };
+  const auto factorise = [&](const TileDistribution& d) {
+    TileMatrix<double> a = make_matrix<double>(d, TilePart::whole, rank, symmetric_element);
+    cholesky(comm, a);
+  };
+  expect("a", [&] { factorise(TileDistribution(rank == 0 ? 48 : 40, rank == 0 ? 48 : 40, 8, grid)); });
+  expect("a", [&] { factorise(TileDistribution(48, 48, rank == 0 ? 8 : 12, grid)); });
+  expect("a", [&] { factorise(TileDistribution(48, 48, 8, rank == 0 ? grid : by_speed)); });
+  const TileDistribution d(48, 48, 8, grid);
+  expect("elements of a", [&] {
+    if (rank == 0) return factorise(d);
+    TileMatrix<float> a = make_matrix<float>(d, TilePart::whole, rank, symmetric_element);
+    cholesky(comm, a);
+  });
+  expect("elements of a", [&] {
+    if (rank == 0) return factorise(d);
+    MemoryTileStore store;
+    StoredMatrix<double> a(d, TilePart::whole, store, rank);
+    cholesky(comm, a, {.bytes = Index{1} << 20});
+  });
+  expect("call", [&] {
+    if (rank == 0) return factorise(d);
+    TileMatrix<double> a = make_matrix<double>(d, TilePart::whole, rank, dominant_element);
+    lu(comm, a);
+  });
+  factorise(d);
 }
 
 TEST_F(RankFactorisations, RefuseMatricesOfOtherRanks) {
