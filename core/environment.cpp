@@ -7,7 +7,10 @@
 #include <mpi.h>
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -56,6 +59,23 @@ void initialize_kokkos(int& argc, char**& argv) {
   argc = count;
 }
 
+void check_thread_count() {
+  const char* const text = std::getenv("OMP_NUM_THREADS");
+  if (!text) return;
+  const std::string_view value = text;
+  long long threads = 0;  // the first one of a list; OpenMP itself tells of other texts
+  const std::errc error = std::from_chars(value.data(), value.data() + value.size(), threads).ec;
+  if (error == std::errc::result_out_of_range || (error == std::errc() && threads > most_threads()))
+    throw InvalidArgument("aloni::Environment", "OMP_NUM_THREADS", text,
+                          "at most " + std::to_string(most_threads()) + " threads for " +
+                              std::to_string(std::thread::hardware_concurrency()) + " cores");
+}
+
+void ignore_file_limit_signal() {
+  struct sigaction present {};
+  if (sigaction(SIGXFSZ, nullptr, &present) == 0 && present.sa_handler == SIG_DFL) std::signal(SIGXFSZ, SIG_IGN);
+}
+
 /// Whether all ranks call this within `patience_after_failure`.
 bool all_ranks_come() {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -71,7 +91,14 @@ bool all_ranks_come() {
 
 }  // namespace
 
+int most_threads() {
+  constexpr unsigned at_least = 64, per_core = 4;
+  return static_cast<int>(std::max(at_least, per_core * std::thread::hardware_concurrency()));
+}
+
 Environment::Environment(int& argc, char**& argv) {
+  check_thread_count();
+  ignore_file_limit_signal();
   int mpi_is_up = 0;
   comm::check_mpi(MPI_Initialized(&mpi_is_up), "MPI_Initialized");
   if (!mpi_is_up) {

@@ -8,13 +8,19 @@
 //   }
 //
 // If the program has already called MPI_Init or Kokkos::initialize, Environment neither starts nor stops that library.
+// It ignores SIGXFSZ unless the program handles it: a file beyond `ulimit -f` is then an error of the call that writes.
 
 namespace aloni {
+
+/// Largest number of threads for which a process may ask: 64, or four for each core if that is more. OpenMP ends a
+/// process without a word when it cannot make a thread, and far more threads than cores have no use.
+int most_threads();
 
 class Environment {
  public:
   /// Starts MPI with MPI_THREAD_FUNNELED. Chooses the device by node-local rank, unless the user chose one. Collective
-  /// over all ranks of the job. Throws CommunicationError if MPI provides less thread support.
+  /// over all ranks of the job. Throws CommunicationError if MPI provides less thread support, and InvalidArgument if
+  /// OMP_NUM_THREADS is above most_threads(), before it starts anything.
   Environment(int& argc, char**& argv);
   Environment(const Environment&) = delete;
   Environment& operator=(const Environment&) = delete;

@@ -96,10 +96,10 @@ LimitedReport cholesky(StoredMatrix<T>& a, const MemoryLimit& limit, const Runti
 /// The same on the ranks of `comm`, with the same bits. Rank r of the distribution is rank r of `comm`. options.workers
 /// threads of each rank run tasks; the calling thread sends and receives. Tiles come on request (tile_requests.hpp).
 /// Ranks of a node read tiles in place if `a` was made with `comm` or another communicator of its family.
-/// Collective. Throws InvalidArgument and Unsupported on all ranks, also if they pass different matrices or call another
-/// factorisation. FactorisationError is thrown on all ranks and names the rank of the tile too; `comm` stays usable.
-/// Throws PeerFailed if a rank dies; then `comm` can only be destroyed. Until it returns, no other thread uses the family
-/// of `comm`. To factorise beside other communication make a second family by from_mpi() (core/comm/mpi.hpp).
+/// Collective. Throws InvalidArgument and Unsupported on all ranks, also if they pass different matrices or call
+/// another factorisation. FactorisationError is thrown on all ranks and names the rank of the tile too; `comm` stays
+/// usable. Throws PeerFailed if a rank dies; then `comm` can only be destroyed. Until it returns, no other thread uses
+/// the family of `comm`. For communication beside it make a second family by from_mpi() (core/comm/mpi.hpp).
 /// @pre comm.size() == a.distribution().ranks(), a.rank() == comm.rank()
 template <class T>
 RankReport cholesky(const comm::Communicator& comm, TileMatrix<T>& a, const RuntimeOptions& options = {});

@@ -46,8 +46,8 @@ RunReport solve(Factors kind, const TileMatrix<T>& a, TileMatrix<T>& b, const Ru
 /// below them: a rank needs memory for few of them at a time, and none for those that it reads in place. So give b a
 /// grid with as many rows as there are ranks; the grids of a and b need not be equal. The rest as for cholesky() on
 /// ranks; the report has both substitutions, and counts a task for each tile of the factors that a rank provides.
-/// Collective. Throws InvalidArgument and Unsupported on all ranks, also if they pass different systems. Throws PeerFailed
-/// if a rank dies.
+/// Collective. Throws InvalidArgument and Unsupported on all ranks, also if they pass different systems. Throws
+/// PeerFailed if a rank dies.
 /// @pre comm.size() is the number of ranks of both distributions; a.rank() == b.rank() == comm.rank()
 /// @pre the rest as above, but for the number of ranks
 template <class T>

@@ -63,17 +63,7 @@ void MemoryTileStore::read(const TileId& tile, std::span<std::byte> bytes) {
   copy(*place, bytes.data());
 }
 
-FileTileStore::FileTileStore(io::FileSystem& files, const std::string& path)
-    : files_(files), file_(files.create_temporary(path)) {}
-
-FileTileStore::~FileTileStore() {
-  try {
-    const std::string path = file_->path();
-    file_.reset();
-    files_.remove(path);
-  } catch (const std::exception&) {  // the file stays: an error of the run itself is more important
-  }
-}
+FileTileStore::FileTileStore(io::FileSystem& files, const std::string& path) : file_(files.create_scratch(path)) {}
 
 void FileTileStore::write(const TileId& tile, std::span<const std::byte> bytes) {
   Index offset = 0;
@@ -96,7 +86,7 @@ void FileTileStore::read(const TileId& tile, std::span<std::byte> bytes) {
     if (at == places_.end() || !at->second.written) refuse_unwritten(tile);
     offset = at->second.offset;
   }
-  files_.read(file_->path(), offset, bytes);
+  file_->read_at(offset, bytes);
 }
 
 template <class T>

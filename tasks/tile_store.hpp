@@ -55,17 +55,14 @@ class MemoryTileStore final : public TileStore {
   std::unordered_map<TileId, std::vector<std::byte>> tiles_;  // the table is guarded by mutex_
 };
 
-/// Tiles in a temporary file. The destructor removes it; a process that is killed leaves it behind.
+/// Tiles in a file without a name. It goes with the object, and with a process that is killed.
 class FileTileStore final : public TileStore {
  public:
-  /// Creates a file with a new name that begins with `path`, in a folder that exists. `files` outlives the object.
-  /// Throws FileError.
+  /// `path`: the begin of its name, in a folder that exists. `files` outlives the object. Throws FileError.
   FileTileStore(io::FileSystem& files, const std::string& path);
-  ~FileTileStore() override;
 
   void write(const TileId& tile, std::span<const std::byte> bytes) override;
   void read(const TileId& tile, std::span<std::byte> bytes) override;
-  const std::string& path() const { return file_->path(); }
 
  private:
   struct Place {
@@ -73,8 +70,7 @@ class FileTileStore final : public TileStore {
     bool written = false;
   };
 
-  io::FileSystem& files_;
-  std::unique_ptr<io::OutputFile> file_;
+  std::unique_ptr<io::ScratchFile> file_;
   std::mutex mutex_;
   std::unordered_map<TileId, Place> places_;  // guarded by mutex_
   Index end_ = 0;                             // guarded by mutex_

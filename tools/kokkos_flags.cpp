@@ -1,11 +1,12 @@
 #include <aloni/tools/kokkos_flags.hpp>
 
+#include <aloni/core/environment.hpp>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <limits>
 #include <string_view>
-#include <thread>
 
 namespace aloni::tools {
 
@@ -31,12 +32,6 @@ constexpr std::array flags{
     Flag{"--kokkos-tools-args", Value::text},
 };
 
-// OpenMP ends the process without a word when it cannot make a thread. Far more threads than cores have no use.
-int largest_thread_count() {
-  constexpr unsigned at_least = 64, per_core = 4;
-  return static_cast<int>(std::max(at_least, per_core * std::thread::hardware_concurrency()));
-}
-
 bool is_integer_from(int lowest, std::string_view text, int highest = std::numeric_limits<int>::max()) {
   int value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -53,9 +48,7 @@ std::string fault(const Flag& flag, bool has_value, std::string_view value) {
       }
       return "no value, or yes or no";
     case Value::count:
-      return is_integer_from(1, value, largest_thread_count())
-                 ? ""
-                 : "=N with N from 1 to " + std::to_string(largest_thread_count());
+      return is_integer_from(1, value, most_threads()) ? "" : "=N with N from 1 to " + std::to_string(most_threads());
     case Value::index:
       return is_integer_from(0, value) ? "" : "=N with N at least 0";
     case Value::text:

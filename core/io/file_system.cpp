@@ -29,6 +29,31 @@ constexpr const char* writable = "a file system with free space, and the permiss
   throw FileError(operation, path, what + " (" + std::strerror(error) + ")", writable);
 }
 
+void write_bytes(const std::string& path, int fd, Index offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) refuse(path, "cannot be written", n == 0 ? ENOSPC : errno);
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset += n;
+  }
+}
+
+void read_bytes(const std::string& path, int fd, Index offset, std::span<std::byte> bytes) {
+  for (std::size_t have = 0; have < bytes.size();) {
+    const ssize_t n =
+        ::pread(fd, bytes.data() + have, bytes.size() - have, static_cast<off_t>(offset) + static_cast<off_t>(have));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0)
+      throw FileError(operation, path, std::string("cannot be read (") + std::strerror(errno) + ")", "a readable file");
+    if (n == 0)
+      throw FileError(operation, path,
+                      "ends after " + std::to_string(static_cast<std::size_t>(offset) + have) + " bytes",
+                      "at least " + std::to_string(static_cast<std::size_t>(offset) + bytes.size()) + " bytes");
+    have += static_cast<std::size_t>(n);
+  }
+}
+
 class RealFile : public OutputFile {
  public:
   RealFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -47,15 +72,7 @@ class RealFile : public OutputFile {
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
   }
-  void write_at(Index offset, std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) refuse(path_, "cannot be written", n == 0 ? ENOSPC : errno);
-      bytes = bytes.subspan(static_cast<std::size_t>(n));
-      offset += n;
-    }
-  }
+  void write_at(Index offset, std::span<const std::byte> bytes) override { write_bytes(path_, fd_, offset, bytes); }
   void sync() override {
     // Devices and pipes have nothing to flush.
     if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) refuse(path_, "cannot be written", errno);
@@ -70,6 +87,36 @@ class RealFile : public OutputFile {
   int fd_;
 };
 
+class RealScratchFile : public ScratchFile {
+ public:
+  RealScratchFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  RealScratchFile(const RealScratchFile&) = delete;
+  RealScratchFile& operator=(const RealScratchFile&) = delete;
+  ~RealScratchFile() override { ::close(fd_); }
+
+  const std::string& path() const override { return path_; }
+  void write_at(Index offset, std::span<const std::byte> bytes) override { write_bytes(path_, fd_, offset, bytes); }
+  void read_at(Index offset, std::span<std::byte> bytes) override { read_bytes(path_, fd_, offset, bytes); }
+
+ private:
+  std::string path_;
+  int fd_;
+};
+
+/// A new file whose name begins with `path`: the name and the descriptor. `access`: O_WRONLY or O_RDWR.
+std::pair<std::string, int> create_new(const std::string& path, int access) {
+  // Not mkstemp: its files are private, and the mask of the process cannot be read without a change of it. Other
+  // threads would see the change.
+  static std::atomic<unsigned> number{0};
+  constexpr int most_attempts = 100;
+  for (int attempt = 1;; ++attempt) {
+    std::string name = path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++);
+    const int fd = ::open(name.c_str(), access | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd >= 0) return {std::move(name), fd};
+    if (errno != EEXIST || attempt == most_attempts) refuse(path, "cannot be created", errno);
+  }
+}
+
 class RealFileSystem : public FileSystem {
  public:
   std::unique_ptr<OutputFile> create(const std::string& path) override {
@@ -79,16 +126,15 @@ class RealFileSystem : public FileSystem {
   }
 
   std::unique_ptr<OutputFile> create_temporary(const std::string& path) override {
-    // Not mkstemp: its files are private, and the mask of the process cannot be read without a change of it. Other
-    // threads would see the change.
-    static std::atomic<unsigned> number{0};
-    constexpr int most_attempts = 100;
-    for (int attempt = 1;; ++attempt) {
-      const std::string name = path + "." + std::to_string(::getpid()) + "-" + std::to_string(number++);
-      const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-      if (fd >= 0) return std::make_unique<RealFile>(name, fd);
-      if (errno != EEXIST || attempt == most_attempts) refuse(path, "cannot be created", errno);
-    }
+    auto [name, fd] = create_new(path, O_WRONLY);
+    return std::make_unique<RealFile>(std::move(name), fd);
+  }
+
+  std::unique_ptr<ScratchFile> create_scratch(const std::string& path) override {
+    auto [name, fd] = create_new(path, O_RDWR);
+    auto file = std::make_unique<RealScratchFile>(name, fd);
+    remove(name);
+    return file;
   }
 
   std::unique_ptr<OutputFile> open(const std::string& path) override {
@@ -143,20 +189,7 @@ class RealFileSystem : public FileSystem {
   }
   void read(const std::string& path, Index offset, std::span<std::byte> bytes) override {
     const RealFile file(path, open_regular_file(operation, path, "a readable file"));
-    for (std::size_t have = 0; have < bytes.size();) {
-      const ssize_t n = ::pread(file.descriptor(), bytes.data() + have, bytes.size() - have,
-                                static_cast<off_t>(offset) + static_cast<off_t>(have));
-      if (n < 0 && errno == EINTR) continue;
-      const std::string end = std::to_string(static_cast<std::size_t>(offset) + bytes.size());
-      if (n < 0)
-        throw FileError(operation, path, std::string("cannot be read (") + std::strerror(errno) + ")",
-                        "a readable file");
-      if (n == 0)
-        throw FileError(operation, path,
-                        "ends after " + std::to_string(static_cast<std::size_t>(offset) + have) + " bytes",
-                        "at least " + end + " bytes");
-      have += static_cast<std::size_t>(n);
-    }
+    read_bytes(path, file.descriptor(), offset, bytes);
   }
 };
 

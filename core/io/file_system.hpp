@@ -38,6 +38,19 @@ class OutputFile {
   virtual void close() = 0;
 };
 
+/// A file without a name, for values that need not outlive the process. It goes with the object, and with a process
+/// that is killed. Several threads may write and read different bytes at once.
+class ScratchFile {
+ public:
+  virtual ~ScratchFile() = default;
+  /// The name that it had, for errors.
+  virtual const std::string& path() const = 0;
+  /// As OutputFile::write_at.
+  virtual void write_at(Index offset, std::span<const std::byte> bytes) = 0;
+  /// Throws FileError also if the file ends before.
+  virtual void read_at(Index offset, std::span<std::byte> bytes) = 0;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -45,6 +58,8 @@ class FileSystem {
   virtual std::unique_ptr<OutputFile> create(const std::string& path) = 0;
   /// Creates an empty file with a new name that begins with `path`.
   virtual std::unique_ptr<OutputFile> create_temporary(const std::string& path) = 0;
+  /// Creates an empty file with a new name that begins with `path`, and removes the name.
+  virtual std::unique_ptr<ScratchFile> create_scratch(const std::string& path) = 0;
   /// Opens an existing file and keeps its contents: for write_at() by several processes.
   virtual std::unique_ptr<OutputFile> open(const std::string& path) = 0;
   /// Replaces `to` at once. @pre both are in the same folder

@@ -29,6 +29,7 @@ LEFT_OUT = re.compile(r"test_(gzip|hdf5_array|restart|update|training|split|zoo|
                       r"|faulty_exchanges"
                       r"|random_exchanges|gradients|batch_norm_scopes"
                       r"|engine|algorithms|placement|bfloat16"
+                      r"|emulated_device"
                       r"|local_convolution|local_bounds|local_bfloat16|filter_orders|depthwise_kernels|direct_kernels"
                       r"|good_guest|local_guest|fence_guard|step_arithmetic|info|train_command|progress_line).*")
 LEAST_TESTS = 30

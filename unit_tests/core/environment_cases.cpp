@@ -33,6 +33,25 @@ bool mpi_is_up() {
   return initialized && !finalized;
 }
 
+void refuses_too_many_threads(int argc, char** argv) {
+  const char* const before = std::getenv("OMP_NUM_THREADS");
+  const std::string kept = before ? before : "";
+  setenv("OMP_NUM_THREADS", "100000000", 1);
+  std::string argument;
+  try {
+    aloni::Environment environment(argc, argv);
+  } catch (const aloni::InvalidArgument& error) {
+    argument = error.argument();
+  }
+  expect(argument == "OMP_NUM_THREADS" && !mpi_is_up(), "far too many threads are refused before MPI starts");
+  before ? setenv("OMP_NUM_THREADS", kept.c_str(), 1) : unsetenv("OMP_NUM_THREADS");
+}
+
+bool ignores_file_limit_signal() {
+  struct sigaction present {};
+  return sigaction(SIGXFSZ, nullptr, &present) == 0 && present.sa_handler == SIG_IGN;
+}
+
 int without_rank_0(int argc, char** argv) {
   using namespace aloni::comm;
   bool failed = false;
@@ -59,10 +78,12 @@ int main(int argc, char** argv) {
   const bool own_mpi = which == "guest" || which == "guest_of_mpi";
   const bool own_kokkos = which == "guest" || which == "guest_of_kokkos";
   if (!own_mpi && !own_kokkos && which != "owner") return 2;
+  if (which == "owner") refuses_too_many_threads(argc, argv);
   if (own_mpi) MPI_Init(&argc, &argv);
   if (own_kokkos) Kokkos::initialize();
   {
     aloni::Environment environment(argc, argv);
+    expect(ignores_file_limit_signal(), "a file beyond ulimit -f is an error of write()");
     expect(mpi_is_up(), "MPI runs inside the environment");
     expect(Kokkos::is_initialized(), "Kokkos runs inside the environment");
     int provided = MPI_THREAD_SINGLE;

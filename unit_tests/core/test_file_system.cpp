@@ -52,6 +52,23 @@ TEST_F(RealFiles, AreReadFromAnOffset) {
   EXPECT_EQ(files_.size(folder_.path("none")), -1);
 }
 
+TEST_F(RealFiles, ScratchFilesHaveNoName) {
+  const auto file = files_.create_scratch(folder_.path("tiles"));
+  EXPECT_THAT(files_.list(folder_.path("")), testing::IsEmpty());
+  EXPECT_THAT(file->path(), testing::StartsWith(folder_.path("tiles")));
+  const std::string_view text = "some text";
+  file->write_at(3, std::as_bytes(std::span(text.data(), text.size())));
+  std::string found(4, 'x');
+  const auto read = [&](Index offset) { file->read_at(offset, std::as_writable_bytes(std::span(found))); };
+  read(8);
+  EXPECT_EQ(found, "text");
+  read(1);
+  EXPECT_EQ(found, std::string(2, '\0') + "so");
+  EXPECT_THAT(refusal([&] { read(9); }), testing::HasSubstr("ends after 12 bytes: expected at least 13"));
+  EXPECT_THAT(refusal([&] { files_.create_scratch(folder_.path("none/tiles")); }),
+              testing::HasSubstr("cannot be created"));
+}
+
 TEST_F(RealFiles, AreWrittenAtAPositionByEachThatOpensThem) {
   const std::string path = folder_.path("file");
   const auto bytes = [](std::string_view text) { return std::as_bytes(std::span(text.data(), text.size())); };

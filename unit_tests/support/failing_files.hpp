@@ -26,6 +26,10 @@ class FailingFiles : public io::FileSystem {
     count(path);
     return std::make_unique<File>(*this, files_.create_temporary(path));
   }
+  std::unique_ptr<io::ScratchFile> create_scratch(const std::string& path) override {
+    count(path);
+    return std::make_unique<Scratch>(*this, files_.create_scratch(path));
+  }
   std::unique_ptr<io::OutputFile> open(const std::string& path) override {
     count(path);
     return std::make_unique<File>(*this, files_.open(path));
@@ -81,6 +85,21 @@ class FailingFiles : public io::FileSystem {
    private:
     FailingFiles& files_;
     std::unique_ptr<io::OutputFile> file_;
+  };
+
+  class Scratch : public io::ScratchFile {
+   public:
+    Scratch(FailingFiles& files, std::unique_ptr<io::ScratchFile> file) : files_(files), file_(std::move(file)) {}
+    const std::string& path() const override { return file_->path(); }
+    void write_at(Index offset, std::span<const std::byte> bytes) override {
+      files_.count(path());
+      file_->write_at(offset, bytes);
+    }
+    void read_at(Index offset, std::span<std::byte> bytes) override { file_->read_at(offset, bytes); }
+
+   private:
+    FailingFiles& files_;
+    std::unique_ptr<io::ScratchFile> file_;
   };
 
   void count(const std::string& path) {

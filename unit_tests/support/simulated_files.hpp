@@ -77,6 +77,9 @@ class SimulatedFiles : public io::FileSystem {
   std::unique_ptr<io::OutputFile> create_temporary(const std::string& path) override {
     return create(path + ".tmp" + std::to_string(calls_));
   }
+  std::unique_ptr<io::ScratchFile> create_scratch(const std::string& path) override {
+    throw Unsupported("SimulatedFiles", path, "a scratch file", "a file that survives a restart");
+  }
   std::unique_ptr<io::OutputFile> open(const std::string& path) override {
     call("open", path);
     const std::lock_guard lock(mutex_);

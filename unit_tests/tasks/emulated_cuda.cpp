@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace emulated_cuda {  // CUDA's own types have members of it
 
 /// The work of a stream; guarded by work_mutex.
 struct Work {
@@ -50,13 +50,13 @@ struct Work {
   }
 };
 
-}  // namespace
+}  // namespace emulated_cuda
 
 struct CUstream_st {
-  std::shared_ptr<Work> work = std::make_shared<Work>();
+  std::shared_ptr<emulated_cuda::Work> work = std::make_shared<emulated_cuda::Work>();
 };
 struct CUevent_st {
-  std::shared_ptr<Work> work = {};
+  std::shared_ptr<emulated_cuda::Work> work = {};
   std::size_t position = 0;
 };
 struct cublasContext {
@@ -69,6 +69,7 @@ struct cusolverDnContext {
 namespace {
 
 using aloni::test::emulated_device;
+using emulated_cuda::Work;
 namespace blas = aloni::blas;
 
 std::mutex device_mutex;
