@@ -2,6 +2,7 @@
 
 #include <aloni/core/error.hpp>
 #include <aloni/core/io/file_system.hpp>
+#include <aloni/core/nearest_file.hpp>
 #include <aloni/nn/checkpoint/archive_parameters.hpp>
 #include <aloni/nn/weights_file.hpp>
 #include <aloni/views/detail/instantiate.hpp>
@@ -46,7 +47,7 @@ void read_trained_weights(const comm::Communicator& comm, const Queue<Exec>& que
     if (!found.checkpoint) {
       throw FileError(trained_weights_operation, weights.checkpoints,
                       found.refused.empty() ? "has no checkpoint" : found.refused.front().reason,
-                      "a folder with a whole checkpoint");
+                      "a folder with a whole checkpoint" + did_you_mean_file(weights.checkpoints));
     }
     comm::collectively(comm, trained_weights_operation,
                        [&] { load_checkpoint(*found.checkpoint, queue, network, parameters); });

@@ -12,6 +12,7 @@ packages=(
   libdnnl-dev zlib1g-dev libfmt-dev libhdf5-dev
   libcli11-dev nlohmann-json3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
+  python3-numpy # a test reads a checkpoint with it
 )
 
 if command -v dpkg-query >/dev/null; then
@@ -20,6 +21,7 @@ if command -v dpkg-query >/dev/null; then
     case $package in # any installation will do
       g++ | cmake | git) ! command -v "$package" >/dev/null || continue ;;
       python3) ! python3 --version >/dev/null 2>&1 || continue ;;
+      python3-numpy) ! python3 -c 'import numpy' 2>/dev/null || continue ;;
       python3-pip) ! python3 -m pip --version >/dev/null 2>&1 || continue ;;
       ninja-build) ! command -v ninja >/dev/null || continue ;;
     esac

@@ -25,7 +25,7 @@ void add_backend_option(CLI::App& command, std::string& backend) {
 
 nn::local::ConvolutionBackend backend_of(const std::string& name) {
   const auto found = backends.find(name);
-  if (found == backends.end()) refuse("--backend", name, "one of: " + listed(backends));
+  if (found == backends.end()) refuse("--backend", name, one_of_listed(name, backends));
   return found->second;
 }
 

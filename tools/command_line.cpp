@@ -83,9 +83,9 @@ class CommandLine {
 
   /// The text to print instead of running a subcommand; empty if a subcommand is to run.
   /// `kokkos_error`: error of split_kokkos_flags(). Throws UsageError.
-  std::string parse(const std::vector<std::string>& given, const std::string& kokkos_error) {
+  std::string parse(const std::vector<std::string>& given, const std::string& kokkos_error, int ranks) {
     if (!kokkos_error.empty()) throw UsageError(printable(kokkos_error));
-    const std::vector<std::string> arguments = with_configuration(given);
+    const std::vector<std::string> arguments = with_configuration(given, ranks);
     std::vector<const char*> argv;
     for (const auto& a : arguments) argv.push_back(a.c_str());
     try {
@@ -204,7 +204,7 @@ void print(const std::string& text) {
 
 bool run_without_ranks(const std::vector<std::string>& arguments, const std::string& kokkos_error) {
   CommandLine command_line;
-  const std::string text = command_line.parse(arguments, kokkos_error);
+  const std::string text = command_line.parse(arguments, kokkos_error, 1);
   if (text.empty() && command_line.needs_ranks()) return false;
   if (text.empty()) {
     command_line.run_alone();
@@ -217,8 +217,8 @@ bool run_without_ranks(const std::vector<std::string>& arguments, const std::str
 void run_command_line(const comm::Communicator& comm, const std::vector<std::string>& arguments,
                       const std::string& kokkos_error) {
   CommandLine command_line;
-  const std::string text =
-      comm::collectively(comm, "command line", [&] { return command_line.parse(arguments, kokkos_error); });
+  const std::string text = comm::collectively(comm, "command line",
+                                              [&] { return command_line.parse(arguments, kokkos_error, comm.size()); });
   comm::ReplicatedValues values = command_line.replicated();
   values.add("text to print", text);
   comm::check_equal(comm, "command line", values);

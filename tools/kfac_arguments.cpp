@@ -60,7 +60,7 @@ void KfacArguments::check(bool chosen) const {
   check_kfac_number("--kfac-decay", decay_, decay_ >= 0 && decay_ < 1, "a number of at least 0 and below 1");
   check_kfac_number("--kfac-clip", clip_, clip_ >= 0, "a finite number of at least 0");
   if (std::ranges::find(factor_solvers, solver_) == factor_solvers.end())
-    refuse("--kfac-solver", solver_, "one of: " + listed(factor_solvers));
+    refuse("--kfac-solver", solver_, one_of_listed(solver_, factor_solvers));
   if (solver_ == "tasks" && !config::has_lapack)
     refuse("--kfac-solver", solver_, "serial; this build has no LAPACK (aloni_ENABLE_LAPACK)");
 }

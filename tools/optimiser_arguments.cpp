@@ -80,9 +80,9 @@ void OptimiserArguments::add_options(CLI::App& command) {
 bool OptimiserArguments::given(const char* option) const { return command_->count(option) > 0; }
 
 void OptimiserArguments::check() const {
-  if (!is_in(optimisers, optimiser_)) refuse("--optimiser", optimiser_, "one of: " + listed(optimisers));
-  if (decays.count(decay_) == 0) refuse("--decay", decay_, "one of: " + listed(decays));
-  if (!is_in(schedules, schedule_)) refuse("--schedule", schedule_, "one of: " + listed(schedules));
+  if (!is_in(optimisers, optimiser_)) refuse("--optimiser", optimiser_, one_of_listed(optimiser_, optimisers));
+  if (decays.count(decay_) == 0) refuse("--decay", decay_, one_of_listed(decay_, decays));
+  if (!is_in(schedules, schedule_)) refuse("--schedule", schedule_, one_of_listed(schedule_, schedules));
   check_number("--learning-rate", learning_rate_, learning_rate_ > 0, "a finite number above 0");
   check_number("--momentum", momentum_, momentum_ >= 0 && momentum_ < 1, "a number of at least 0 and below 1");
   for (const auto& [option, value] : {std::pair("--beta1", beta1_), std::pair("--beta2", beta2_)})

@@ -20,7 +20,7 @@ void add_optimiser_kind_option(CLI::App& command, std::string& optimiser, const 
 
 nn::OptimiserKind optimiser_kind_of(const std::string& name) {
   const auto found = optimiser_kinds.find(name);
-  if (found == optimiser_kinds.end()) refuse("--optimiser", name, "one of: " + listed(optimiser_kinds));
+  if (found == optimiser_kinds.end()) refuse("--optimiser", name, one_of_listed(name, optimiser_kinds));
   return found->second;
 }
 

@@ -1,5 +1,7 @@
 #pragma once
 // Options of the command line.
+#include <aloni/core/nearest_name.hpp>
+
 #include <CLI/App.hpp>
 
 #include <cerrno>
@@ -7,6 +9,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace aloni::tools {
 
@@ -28,19 +31,32 @@ CLI::Option* add_option(CLI::App& command, const char* name, Value& value, const
   return option;
 }
 
-/// The names of a table from text to values, or of a list of texts: "sgd, adam".
+/// The names of a table from text to values, or of a list of texts.
+template <class Container>
+std::vector<std::string> names_in(const Container& container) {
+  std::vector<std::string> names;
+  for (const auto& element : container) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(element)>, std::string>) {
+      names.push_back(element);
+    } else {
+      names.push_back(element.first);
+    }
+  }
+  return names;
+}
+
+/// "sgd, adam".
 template <class Container>
 std::string listed(const Container& container) {
-  const auto name = [](const auto& element) -> const std::string& {
-    if constexpr (std::is_same_v<std::decay_t<decltype(element)>, std::string>) {
-      return element;
-    } else {
-      return element.first;
-    }
-  };
   std::string text;
-  for (const auto& element : container) text += (text.empty() ? "" : ", ") + name(element);
+  for (const std::string& name : names_in(container)) text += (text.empty() ? "" : ", ") + name;
   return text;
+}
+
+/// The expectation of an error for another name: "one of: sgd, adam; did you mean adam?".
+template <class Container>
+std::string one_of_listed(const std::string& name, const Container& container) {
+  return one_of(name, names_in(container));
 }
 
 }  // namespace aloni::tools

@@ -14,7 +14,7 @@ void add_precision_option(CLI::App& command, std::string& precision) {
 nn::ElementType precision_of(const std::string& name) {
   for (const auto& [known, type] : precisions)
     if (known == name) return type;
-  refuse("--precision", name, "one of: " + listed(precisions));
+  refuse("--precision", name, one_of_listed(name, precisions));
 }
 
 }  // namespace aloni::tools

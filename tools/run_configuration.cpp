@@ -47,7 +47,7 @@ void add_option_to(std::vector<std::string>& arguments, const std::string& path,
   arguments.push_back(name + "=" + text);
 }
 
-std::vector<std::string> read_configuration(const std::string& path) {
+std::vector<std::string> read_configuration(const std::string& path, int ranks) {
   const Json json = Json::parse(read_text_file(configuration_operation, path, "a configuration"), nullptr, false);
   const auto fail = [&](const std::string& found, const char* expectation) {
     throw FileError(configuration_operation, printable(path), found, expectation);
@@ -57,15 +57,18 @@ std::vector<std::string> read_configuration(const std::string& path) {
     fail("no \"aloni_run\": 1", "a configuration of the version that this program reads");
   if (!json.contains("options") || !json["options"].is_object()) fail("no \"options\"", "an object of options");
   std::vector<std::string> arguments;
+  if (json.contains("chosen") && json.contains("ranks") && json["ranks"] == ranks) {
+    if (!json["chosen"].is_object()) fail("\"chosen\" is no object", "an object of options");
+    for (const auto& [name, value] : json["chosen"].items()) add_option_to(arguments, path, name, value);
+  }
   for (const auto& [name, value] : json["options"].items()) add_option_to(arguments, path, name, value);
   return arguments;
 }
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> options_of(const CLI::App& command,
-                                                            const std::vector<std::string>& left_out) {
-  std::vector<std::pair<std::string, std::string>> options;
+RunConfiguration::Options options_of(const CLI::App& command, const std::vector<std::string>& left_out) {
+  RunConfiguration::Options options;
   for (const CLI::Option* const option : command.get_options()) {
     const std::string name = option->get_name();
     if (std::ranges::find(left_out, name) != left_out.end() || option == command.get_help_ptr()) continue;
@@ -78,13 +81,30 @@ std::vector<std::pair<std::string, std::string>> options_of(const CLI::App& comm
   return options;
 }
 
-std::string configuration_text(const std::vector<std::pair<std::string, std::string>>& options, int ranks) {
-  Json json{{"aloni_run", format_version}, {"version", version()}, {"ranks", ranks}, {"options", Json::object()}};
-  for (const auto& [name, text] : options) json["options"][name] = value_of(text);
+RunConfiguration::Options defaults_of(const CLI::App& command, const std::vector<std::string>& left_out) {
+  RunConfiguration::Options defaults;
+  for (const CLI::Option* const option : command.get_options()) {
+    const std::string name = option->get_name();
+    const bool is_wanted = option->count() == 0 && !option->get_default_str().empty();
+    if (is_wanted && std::ranges::find(left_out, name) == left_out.end())
+      defaults.emplace_back(name, option->get_default_str());
+  }
+  return defaults;
+}
+
+std::string configuration_text(const RunConfiguration& configuration) {
+  Json json{{"aloni_run", format_version}, {"version", version()}, {"ranks", configuration.ranks}};
+  const auto add = [&](const char* key, const RunConfiguration::Options& options) {
+    json[key] = Json::object();
+    for (const auto& [name, text] : options) json[key][name] = value_of(text);
+  };
+  add("options", configuration.options);
+  add("chosen", configuration.chosen);
+  add("defaults", configuration.defaults);
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::vector<std::string> with_configuration(const std::vector<std::string>& arguments) {
+std::vector<std::string> with_configuration(const std::vector<std::string>& arguments, int ranks) {
   std::string path;
   bool found = false;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -100,7 +120,7 @@ std::vector<std::string> with_configuration(const std::vector<std::string>& argu
   const auto subcommand = std::ranges::find(arguments, "train");
   if (!found || subcommand == arguments.end()) return arguments;
   std::vector<std::string> all = arguments;
-  const std::vector<std::string> options = read_configuration(path);
+  const std::vector<std::string> options = read_configuration(path, ranks);
   all.insert(all.begin() + (subcommand - arguments.begin()) + 1, options.begin(), options.end());
   return all;
 }

@@ -76,16 +76,22 @@ ReportPage::Texts tiles_of(const nn::TrainReport& report) {
 
 }  // namespace
 
-RunFolder::RunFolder(const std::string& path, const Options& options, int ranks, bool resumes) : path_(path) {
+RunFolder::RunFolder(const std::string& path, RunConfiguration configuration, const std::string& chosen_strategy,
+                     bool resumes)
+    : path_(path) {
   io::FileSystem& files = io::real_file_system();
   files.make_folder(path);
-  const std::string configuration = path + "/config.json";
-  if (!resumes && files.size(configuration) >= 0) {
+  const std::string file = path + "/config.json";
+  if (!resumes && files.size(file) >= 0) {
     throw FileError(run_operation, printable(path), "has a run already",
                     "another folder, or --resume to go on with the run");
   }
-  options_ = lasting(options, path);
-  io::write_file(files, configuration, configuration_text(options_, ranks));
+  configuration.options = options_ = lasting(configuration.options, path);
+  if (!chosen_strategy.empty()) {
+    io::write_file(files, path + "/strategy", chosen_strategy);
+    configuration.chosen.emplace_back("--strategy", "./strategy");
+  }
+  io::write_file(files, file, configuration_text(configuration));
   metrics_.emplace(path + "/metrics.jsonl");
 }
 

@@ -2,7 +2,8 @@
 // The folder of a run (`aloni train --run DIR`), written by rank 0:
 //
 //   config.json     the options, which start the same run again (tools/run_configuration.hpp)
-//   strategy, model.json, machine.json    copies of the files that the options name
+//   model.json, machine.json              copies of the files that the options name
+//   strategy        a copy of the file of --strategy, or the strategy that the command chose
 //   convolutions.txt    the implementation of each convolution of rank 0, and why (tools/convolution_report.hpp)
 //   metrics.jsonl   a line for each step and each epoch (tools/metrics_file.hpp)
 //   checkpoints/    unless --checkpoint names another folder (docs/checkpoint.md)
@@ -11,6 +12,7 @@
 #include <aloni/nn/trainer.hpp>
 #include <aloni/tools/metrics_file.hpp>
 #include <aloni/tools/plan_summary.hpp>
+#include <aloni/tools/run_configuration.hpp>
 #include <aloni/tools/train_output.hpp>
 
 #include <optional>
@@ -22,11 +24,12 @@ namespace aloni::tools {
 
 class RunFolder {
  public:
-  using Options = std::vector<std::pair<std::string, std::string>>;
+  using Options = RunConfiguration::Options;
 
-  /// Makes the folder. `options`: those that are given. Copies the files that they name, and writes config.json.
+  /// Makes the folder. Copies the files that the given options name, and writes config.json. `chosen_strategy`: the
+  /// text of the strategy that the command chose; empty: it is given.
   /// Throws FileError, also if the folder has a run already and `resumes` is false.
-  RunFolder(const std::string& path, const Options& options, int ranks, bool resumes);
+  RunFolder(const std::string& path, RunConfiguration configuration, const std::string& chosen_strategy, bool resumes);
 
   /// Writes convolutions.txt. Throws FileError.
   void explain_convolutions(const std::string& table) const;

@@ -156,9 +156,9 @@ void TrainCommand::check() const {
   memory_.check();
   checkpoint_.check();
   backend_of(backend_);
-  if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, "one of: " + listed(reductions));
+  if (reductions.count(gradients_) == 0) refuse("--gradients", gradients_, one_of_listed(gradients_, reductions));
   if (progress_styles.count(progress_) == 0) {
-    refuse("--progress", progress_, "one of: " + listed(progress_styles));
+    refuse("--progress", progress_, one_of_listed(progress_, progress_styles));
   }
   if (command_->count("--run") > 0 && run_.empty()) refuse("--run", "\"\"", "the path of a folder");
   if (command_->count("--json") > 0 && json_.empty()) refuse("--json", "\"\"", "the path of a file");
@@ -483,10 +483,14 @@ void TrainCommand::run(const comm::Communicator& ranks) const {
   if (!run_.empty()) {
     comm::collectively(comm, "aloni train --run", [&] {
       if (!speaks) return;
-      folder.emplace(run_,
-                     options_of(*command_, {"--run", "--config", "--resume", "--json", "--trace", "--export",
-                                            "--trace-steps", "--compare", "--progress"}),
-                     comm.size(), checkpoint_.resumes());
+      const std::vector<std::string> of_one_start{"--run",    "--config",      "--resume",  "--json",    "--trace",
+                                                  "--export", "--trace-steps", "--compare", "--progress"};
+      RunConfiguration configuration{.options = options_of(*command_, of_one_start),
+                                     .defaults = defaults_of(*command_, of_one_start),
+                                     .ranks = comm.size()};
+      if (step.recompute != memory_.recompute()) configuration.chosen.emplace_back("--recompute", step.recompute);
+      const bool has_choice = chooses && comm.size() > 1;
+      folder.emplace(run_, std::move(configuration), has_choice ? to_string(step.strategy) : "", checkpoint_.resumes());
       folder->explain_convolutions(convolutions.table);
       observers.add(folder->metrics());
     });

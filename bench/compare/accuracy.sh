@@ -2,7 +2,10 @@
 # Trains ResNet-18 on CIFAR-10 by one recipe in aloni and in PyTorch, and compares their test accuracies over seeds.
 # SGD with momentum 0.9 and weight decay 5e-4, mini-batches of 64, learning rate 0.05 falling linearly to 0, random
 # shifts of up to 4 pixels, random mirroring. Fails if the mean accuracies differ by more than TOLERANCE.
-#   PYTHON=~/peers/bin/python bench/compare/accuracy.sh DIR       DIR: data_batch_*.bin and test_batch.bin
+#   PYTHON=~/peers/bin/python bench/compare/accuracy.sh DIR
+# DIR has CIFAR-10 in binary form, or a part of it: *.bin or *.bin.gz. Files with "test" in their names are the test
+# set.
+# EPOCHS (8), SEEDS ("1 2 3"), PRECISION of aloni (float).
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -17,11 +20,26 @@ seeds=${SEEDS:-1 2 3}
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+mkdir "$work/data"
+number=0
+for file in "$1"/*.bin "$1"/*.bin.gz; do
+  [[ -f $file ]] || continue
+  if [[ $(basename "$file") == *test* ]]; then
+    name=test_batch.bin
+  else
+    name=data_batch_$((++number)).bin
+  fi
+  if [[ $file == *.gz ]]; then gzip -cd "$file"; else cat "$file"; fi >>"$work/data/$name"
+done
+[[ $number -gt 0 && -f $work/data/test_batch.bin ]] ||
+  { echo "accuracy.sh: $1 has no *.bin of CIFAR-10, or none with test in its name" >&2; exit 1; }
 export OMP_PROC_BIND=false OPENBLAS_NUM_THREADS=1
 for seed in $seeds; do
-  OMP_NUM_THREADS=1 "$root/scripts/mpirun" -n 2 "$aloni" train --model resnet18 --data "$1" --epochs "$epochs" \
-    --seed "$seed" --shift 4 --flip --weight-decay 5e-4 --progress none --json "$work/aloni.$seed.json" >/dev/null
-  "$python" "$here/accuracy_pytorch.py" --data "$1" --epochs "$epochs" --seed "$seed" >"$work/pytorch.$seed.json"
+  OMP_NUM_THREADS=1 "$root/scripts/mpirun" -n 2 "$aloni" train --model resnet18 --data "$work/data" --strategy n2 \
+    --precision "${PRECISION:-float}" --epochs "$epochs" --seed "$seed" --shift 4 --flip --weight-decay 5e-4 \
+    --progress none --json "$work/aloni.$seed.json" >/dev/null
+  "$python" "$here/accuracy_pytorch.py" --data "$work/data" --epochs "$epochs" --seed "$seed" \
+    >"$work/pytorch.$seed.json"
   python3 - "$work" "$seed" <<'PYTHON'
 import json
 import sys

@@ -17,12 +17,17 @@ from torch import nn
 import zoo_pytorch
 
 SHIFT = 4
+MEAN, DEVIATION = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # as nn/data/cifar10.cpp
 
 
 def read(paths):
     records = np.concatenate([np.fromfile(p, np.uint8).reshape(-1, 3073) for p in paths])
     images = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / 255)
     return images, torch.from_numpy(records[:, 0].astype(np.int64))
+
+
+def normalised(images):
+    return (images - torch.tensor(MEAN).reshape(1, 3, 1, 1)) / torch.tensor(DEVIATION).reshape(1, 3, 1, 1)
 
 
 def augmented(images, generator):
@@ -59,14 +64,14 @@ def main():
         order = torch.randperm(len(images), generator=generator)
         for first in range(0, len(images), options.batch):
             chosen = order[first:first + options.batch]
-            batch = augmented(images[chosen], generator).to(memory_format=torch.channels_last)
+            batch = normalised(augmented(images[chosen], generator)).to(memory_format=torch.channels_last)
             optimiser.zero_grad()
             loss(network(batch), labels[chosen]).backward()
             optimiser.step()
             schedule.step()
         network.eval()
         with torch.no_grad():
-            right = sum((network(tests[i:i + 250]).argmax(1) == test_labels[i:i + 250]).sum().item()
+            right = sum((network(normalised(tests[i:i + 250])).argmax(1) == test_labels[i:i + 250]).sum().item()
                         for i in range(0, len(tests), 250))
         accuracies.append(right / len(tests))
     print(json.dumps({"framework": "PyTorch " + torch.__version__, "seed": options.seed, "accuracies": accuracies}))

@@ -1,6 +1,7 @@
 #include <aloni/nn/plan/recomputation.hpp>
 
 #include <aloni/core/error.hpp>
+#include <aloni/core/nearest_name.hpp>
 #include <aloni/nn/layer_pattern.hpp>
 
 #include <algorithm>
@@ -21,6 +22,12 @@ std::vector<std::string_view> separated_by_commas(std::string_view text) {
   }
 }
 
+std::vector<std::string> layer_names_of(const NetworkDescription& network) {
+  std::vector<std::string> names;
+  for (const LayerDescription& layer : network.layers) names.push_back(layer.name);
+  return names;
+}
+
 }  // namespace
 
 Recomputation recomputed_blocks(const NetworkDescription& network, const std::string& patterns) {
@@ -37,7 +44,8 @@ Recomputation recomputed_blocks(const NetworkDescription& network, const std::st
     }
     if (!selects) {
       throw InvalidArgument("aloni::nn::recomputed_blocks", "pattern", '"' + std::string(pattern) + '"',
-                            "a pattern that matches the name of a layer that no earlier pattern matches");
+                            "a pattern that matches the name of a layer that no earlier pattern matches" +
+                                did_you_mean(pattern, layer_names_of(network)));
     }
     ++number;
   }

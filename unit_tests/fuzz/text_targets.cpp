@@ -89,16 +89,20 @@ FuzzTarget machine_target() {
 
 #ifdef ALONI_FUZZ_TOOLS
 FuzzTarget configuration_target(const std::string& folder) {
-  return {.name = "configuration",
-          .seeds = {tools::configuration_text({{"--model", "lenet5"}, {"--batch", "64"}, {"--flip", "true"}}, 4),
-                    R"({"aloni_run": 1, "version": "0", "ranks": 1, "options": {"--rate": 0.5, "--data": "./d"}})"},
-          .read =
-              [path = folder + "/config.json"](const std::string& input) {
-                std::ofstream(path, std::ios::binary) << input;
-                const auto all = tools::with_configuration({"aloni", "train", "--config", path});
-                if (all.front() != "aloni") throw std::logic_error("the name of the program is lost");
-              },
-          .heap_per_byte = 200};
+  return {
+      .name = "configuration",
+      .seeds = {tools::configuration_text({.options = {{"--model", "lenet5"}, {"--batch", "64"}, {"--flip", "true"}},
+                                           .chosen = {{"--strategy", "./strategy"}},
+                                           .defaults = {{"--seed", "1"}},
+                                           .ranks = 4}),
+                R"({"aloni_run": 1, "version": "0", "ranks": 1, "options": {"--rate": 0.5, "--data": "./d"}})"},
+      .read =
+          [path = folder + "/config.json"](const std::string& input) {
+            std::ofstream(path, std::ios::binary) << input;
+            const auto all = tools::with_configuration({"aloni", "train", "--config", path}, 4);
+            if (all.front() != "aloni") throw std::logic_error("the name of the program is lost");
+          },
+      .heap_per_byte = 200};
 }
 
 FuzzTarget metrics_target(const std::string& folder) {

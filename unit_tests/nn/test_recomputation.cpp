@@ -11,7 +11,7 @@
 #include <aloni/nn/plan/recomputation.hpp>
 #include <aloni/nn/plan/verify.hpp>
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <algorithm>
 #include <functional>
@@ -51,7 +51,12 @@ TEST(Recomputation, PatternsSelectRunsOfLayers) {
   EXPECT_EQ(blocks[0].last, blocks[0].first);
   for (std::size_t b = 1; b < blocks.size(); ++b) EXPECT_GT(blocks[b].first, blocks[b - 1].last);
   EXPECT_EQ(recomputed_blocks(net, "*"), (Recomputation{{0, static_cast<int>(net.layers.size()) - 1}}));
-  EXPECT_THROW(recomputed_blocks(net, "conv9"), InvalidArgument);
+  try {
+    recomputed_blocks(net, "conv9");
+    FAIL();
+  } catch (const InvalidArgument& e) {
+    EXPECT_THAT(e.expectation(), testing::HasSubstr("did you mean conv1?"));
+  }
   EXPECT_THROW(recomputed_blocks(net, "conv1,"), InvalidArgument);
   EXPECT_THROW(recomputed_blocks(net, "*,conv1"), InvalidArgument);
 }

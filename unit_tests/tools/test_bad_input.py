@@ -106,6 +106,7 @@ class BadInput(unittest.TestCase):
         self.train_refused(USAGE, ["--accumulate", "5", "64"], "--accumulate", "5")
         self.train_refused(USAGE, ["--epochs", "-1"], "--epochs", "-1")
         self.train_refused(USAGE, ["--learning-rate", "nan"], "--learning-rate", "nan")
+        self.train_refused(USAGE, ["--optimiser", "sgd, adam,", "did you mean adam?"], "--optimiser", "adm")
         self.train_refused(USAGE, ["--stuck-after", "-1"], "--stuck-after", "-1")
         self.train_refused(USAGE, ["resnet9000", "lenet5"], "--model", "resnet9000")
 

@@ -100,6 +100,22 @@ class Run(unittest.TestCase):
         self.assertEqual([line["epoch"] for line in epochs], [1, 2, 3])
         self.check_page(first, longer, epochs)
 
+    def test_a_run_keeps_the_strategy_that_the_command_chose(self):
+        first, second, third = (str(self.folder / name) for name in ("first", "second", "third"))
+        given = self.folder / "given.json"  # without --config command.py would add a strategy
+        given.write_text(json.dumps({"aloni_run": 1, "options": {
+            "--data": "synthetic", "--model": "lenet5", "--input": "16x16x1", "--batch": 8, "--steps": 3}}))
+        self.train("--config", str(given), "--run", first)
+        configuration = json.loads(pathlib.Path(first, "config.json").read_text())
+        self.assertEqual(configuration["chosen"], {"--strategy": "./strategy"})
+        self.assertEqual(configuration["defaults"]["--seed"], 1)
+        self.assertNotIn("--batch", configuration["defaults"])
+        again = self.train("--config", first + "/config.json", "--run", second)
+        self.assertIn(f"strategy {first}/strategy", again.out)
+        self.assertEqual([line["loss"] for line in metrics_of(first)[0]],
+                         [line["loss"] for line in metrics_of(second)[0]])
+        self.train("--config", first + "/config.json", "--run", third, ranks=1)  # the choice was for two ranks
+
     def check_page(self, folder, steps, epochs):
         path = pathlib.Path(folder, "report.html")
         self.assertLess(path.stat().st_size, 1_000_000)

@@ -62,31 +62,39 @@ TEST_F(RunFiles, AConfigurationGivesTheSameArguments) {
   app.parse(arguments);  // reversed, as CLI11 expects it in a vector
   const auto options = options_of(app, {"--json"});
   EXPECT_THAT(options, ElementsAre(Pair("--data", "b"), Pair("--rate", "0.25"), Pair("--flip", "true")));
-  const std::string text = configuration_text(options, 2);
+  const std::string text = configuration_text({.options = options,
+                                               .chosen = {{"--strategy", "./strategy"}},
+                                               .defaults = defaults_of(app, {"--json"}),
+                                               .ranks = 2});
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["options"]["--rate"], 0.25);
   EXPECT_EQ(json["options"]["--flip"], true);
   EXPECT_EQ(json["ranks"], 2);
+  EXPECT_EQ(json["defaults"], nlohmann::json({{"--model", "lenet5"}}));
   const std::string file = write("config.json", text);
-  EXPECT_THAT(with_configuration({"aloni", "train", "--config", file, "--rate", "1"}),
+  EXPECT_THAT(with_configuration({"aloni", "train", "--config", file, "--rate", "1"}, 2),
+              ElementsAre("aloni", "train", "--strategy=" + folder_ + "strategy", "--data=b", "--rate=0.25", "--flip",
+                          "--config", file, "--rate", "1"));
+  // A strategy that was chosen for two ranks says nothing about three.
+  EXPECT_THAT(with_configuration({"aloni", "train", "--config", file, "--rate", "1"}, 3),
               ElementsAre("aloni", "train", "--data=b", "--rate=0.25", "--flip", "--config", file, "--rate", "1"));
 }
 
 TEST_F(RunFiles, PathsOfAConfigurationAreRelativeToItsFolder) {
   const std::string file =
       write("c.json", R"({"aloni_run": 1, "options": {"--strategy": "./strategy", "--no": false, "--text": "07"}})");
-  EXPECT_THAT(with_configuration({"aloni", "--stuck-after", "3", "train", "--config=" + file}),
+  EXPECT_THAT(with_configuration({"aloni", "--stuck-after", "3", "train", "--config=" + file}, 1),
               ElementsAre("aloni", "--stuck-after", "3", "train", "--strategy=" + folder_ + "strategy", "--text=07",
                           "--config=" + file));
-  EXPECT_THAT(with_configuration({"aloni", "train"}), ElementsAre("aloni", "train"));
-  EXPECT_THAT(with_configuration({"aloni", "plan", "--config", "x"}), ElementsAre("aloni", "plan", "--config", "x"));
+  EXPECT_THAT(with_configuration({"aloni", "train"}, 1), ElementsAre("aloni", "train"));
+  EXPECT_THAT(with_configuration({"aloni", "plan", "--config", "x"}, 1), ElementsAre("aloni", "plan", "--config", "x"));
 }
 
 TEST_F(RunFiles, ABrokenConfigurationIsAnErrorThatNamesTheFile) {
   const auto error_of = [&](const std::string& text) {
     const std::string file = write("broken.json", text);
     try {
-      with_configuration({"aloni", "train", "--config", file});
+      with_configuration({"aloni", "train", "--config", file}, 1);
     } catch (const FileError& e) {
       return std::string(e.what());
     }
@@ -98,7 +106,7 @@ TEST_F(RunFiles, ABrokenConfigurationIsAnErrorThatNamesTheFile) {
   EXPECT_THAT(error_of(R"({"aloni_run": 1, "options": {"train": 1}})"), HasSubstr("option train"));
   EXPECT_THAT(error_of(R"({"aloni_run": 1, "options": {"--x": [1]}})"), AllOf(HasSubstr("--x"), HasSubstr("[1]")));
   EXPECT_THAT(error_of(R"({"aloni_run": 1, "options": {"--config": "a"}})"), HasSubstr("--config"));
-  EXPECT_THROW(with_configuration({"aloni", "train", "--config", folder_ + "missing"}), FileError);
+  EXPECT_THROW(with_configuration({"aloni", "train", "--config", folder_ + "missing"}, 1), FileError);
 }
 
 TEST_F(RunFiles, MetricsHaveALineForEachStepAndEpoch) {
