@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace aloni::nn {
@@ -165,6 +166,18 @@ TEST(PlanMemory, OfInferenceIsMuchSmallerThanOfTraining) {
   EXPECT_EQ(inference.of(BufferRole::gradient), 0);
   EXPECT_LT(inference.separate, training.separate / 2);
   EXPECT_LT(inference.peak, inference.separate);
+}
+
+TEST(PlanMemory, OfInferenceIsAtMostThreeTenthsOfThatOfTrainingInLargeNetworks) {
+  for (const auto& [name, samples] : {std::pair<const char*, Index>{"mesh1k", 1}, {"resnet50", 8}}) {
+    const NetworkDescription net = make_model(name);
+    const NetworkPlan layers =
+        plan_network(net, resolve(Strategy::uniform(LayerSplit::parse("1")), net, 1), 1, samples);
+    const auto peak = [&](StepKind kind) {
+      return static_cast<double>(memory_of(plan_step(net, layers, 0, kind, {}, {})).peak);
+    };
+    EXPECT_LE(peak(StepKind::inference), 0.3 * peak(StepKind::training)) << name;
+  }
 }
 
 TEST(PlanMemory, HasOrdersOfFiltersAndScratchForOnednnOnly) {
