@@ -3,6 +3,7 @@
 
   scripts/guarantees.py FOLDER     enters the records in FOLDER into docs/guarantees.json, then writes the tables
   scripts/guarantees.py            the tables again, from docs/guarantees.json
+  scripts/guarantees.py --tests    the tests that write records, as a regular expression for ctest -R
 
 Tests write the records if ALONI_GUARANTEES names the folder (unit_tests/support/experiment.hpp, experiment.py), and so
 does bench/compare_builds.py --record. Records of one experiment are added: they are of different rank counts and
@@ -158,10 +159,19 @@ def enter(data, folder, about):
     data["cost"] = costs or data["cost"]
 
 
+def expression_of_tests():
+    tests = sorted({test for rows in SECTIONS.values() for _, _, test, _ in rows})
+    return "^(" + "|".join(test.replace(".", "[.]") for test in tests) + ")($|[.])"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", help="of records")
+    parser.add_argument("--tests", action="store_true", help="print the tests that write records")
     options = parser.parse_args()
+    if options.tests:
+        print(expression_of_tests())
+        return
     data = read()
     if options.folder:
         data |= {"processor": processor(), "cores": len(os.sched_getaffinity(0))}

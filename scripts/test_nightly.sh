@@ -4,6 +4,7 @@
 # and 100 stops, 1,000 factorisations in random orders, each reader of files fuzzed for ten minutes, and the deliberate
 # faults of unit_tests/mutation, none of which may survive. The trials of host become the figures of docs/guarantees.md.
 #   scripts/test_nightly.sh [host] [host-debug] [host-tsan] [cuda] [fuzz] [mutations]   (without: all six)
+#   scripts/test_nightly.sh guarantees      of host, only the tests whose trials become these figures
 # mutations keeps its build and its results in build/nightly-mutations.
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.
 set -uo pipefail
@@ -45,15 +46,19 @@ rm -rf "$records"
 for part in "$@"; do
   echo "== $part"
   case $part in
-    host | host-debug | host-tsan)
-      folder=build/nightly-$part
+    host | host-debug | host-tsan | guarantees)
+      preset=$part only=()
+      if [[ $part == guarantees ]]; then
+        preset=host only=(-R "$(scripts/guarantees.py --tests)")
+      fi
+      folder=build/nightly-$preset
       unset ALONI_GUARANTEES
-      [[ $part == host ]] && export ALONI_GUARANTEES=$records # sanitizers change times
+      [[ $preset == host ]] && export ALONI_GUARANTEES=$records # sanitizers change times
       # Each file compiled alone: missing includes are errors.
-      cmake --preset "$part" -B "$folder" -D aloni_CXX_ARCH=native -D aloni_NIGHTLY_TESTS=ON \
+      cmake --preset "$preset" -B "$folder" -D aloni_CXX_ARCH=native -D aloni_NIGHTLY_TESTS=ON \
         -D CMAKE_UNITY_BUILD=OFF &&
         cmake --build "$folder" &&
-        ctest --test-dir "$folder" --output-on-failure -j 4 || failed+=("$part")
+        ctest --test-dir "$folder" --output-on-failure -j 4 "${only[@]}" || failed+=("$part")
       ;;
     cuda) # compiled and linked only; then again the files of docs/device_kernels.md, for their spills
       command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
@@ -67,7 +72,7 @@ for part in "$@"; do
       ;;
     fuzz) (fuzz) || failed+=(fuzz) ;;
     mutations) mutations || failed+=("$part") ;;
-    *) echo "test_nightly: $part is none of host, host-debug, host-tsan, cuda, fuzz, mutations" >&2 && exit 2 ;;
+    *) echo "test_nightly: $part is none of host, host-debug, host-tsan, guarantees, cuda, fuzz, mutations" >&2 && exit 2 ;;
   esac
 done
 if [[ -d $records ]]; then
