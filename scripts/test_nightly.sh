@@ -9,7 +9,7 @@
 # Prints the seed; ALONI_FUZZ_SEED=… repeats a run.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
+cd "$root" || exit 1
 scripts/setup.sh || exit 1
 export ALONI_NIGHTLY=1 ALONI_FUZZ_SEED="${ALONI_FUZZ_SEED:-$(date +%s)}"
 export ALONI_KILLS=200 ALONI_STOPS=100 ALONI_EXCHANGES=1000 ALONI_FACTORISATIONS=1000
@@ -72,7 +72,10 @@ for part in "$@"; do
       ;;
     fuzz) (fuzz) || failed+=(fuzz) ;;
     mutations) mutations || failed+=("$part") ;;
-    *) echo "test_nightly: $part is none of host, host-debug, host-tsan, guarantees, cuda, fuzz, mutations" >&2 && exit 2 ;;
+    *)
+      echo "test_nightly: $part is none of host, host-debug, host-tsan, guarantees, cuda, fuzz, mutations" >&2
+      exit 2
+      ;;
   esac
 done
 if [[ -d $records ]]; then
