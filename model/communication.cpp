@@ -83,17 +83,6 @@ int nodes_of(const std::vector<int>& members, const MachineDescription& descript
   return static_cast<int>(std::unique(nodes.begin(), nodes.end()) - nodes.begin());
 }
 
-/// Whether the values of a sum lie in memory that the ranks of a node share. Gradients do (nn::Parameters), and so do
-/// buffers that transfers read.
-bool is_shared(const nn::StepPlan& plan, const nn::ReductionWork& work) {
-  if (work.segment >= 0) return true;
-  nn::BufferId b = work.buffers.empty() ? nn::no_buffer : work.buffers.front();
-  if (b == nn::no_buffer) return false;
-  const auto at = [&](nn::BufferId id) -> const nn::PlanBuffer& { return plan.buffers[static_cast<std::size_t>(id)]; };
-  while (at(b).alias != nn::no_buffer) b = at(b).alias;
-  return at(b).shared;
-}
-
 /// Empty if the machine has no fit of the sum.
 std::optional<double> fitted_sum(const nn::StepPlan& plan, const nn::ReductionWork& work,
                                  const MachineDescription& description, FittedCollectives& fits) {
@@ -108,7 +97,7 @@ std::optional<double> fitted_sum(const nn::StepPlan& plan, const nn::ReductionWo
                        .method = *method,
                        .bytes = static_cast<std::size_t>(work.elements * element),
                        .element_bytes = static_cast<int>(element),
-                       .shared_data = description.shared_memory && is_shared(plan, work),
+                       .shared_data = description.shared_memory && sums_shared_values(plan, work),
                        .part_elements = work.plan.part_elements},
                       nodes);
 }
@@ -122,6 +111,15 @@ double wire_seconds(double bytes, int ranks, int nodes, const Machine& machine, 
 }
 
 }  // namespace
+
+bool sums_shared_values(const nn::StepPlan& plan, const nn::ReductionWork& work) {
+  if (work.segment >= 0) return true;
+  nn::BufferId b = work.buffers.empty() ? nn::no_buffer : work.buffers.front();
+  if (b == nn::no_buffer) return false;
+  const auto at = [&](nn::BufferId id) -> const nn::PlanBuffer& { return plan.buffers[static_cast<std::size_t>(id)]; };
+  while (at(b).alias != nn::no_buffer) b = at(b).alias;
+  return at(b).shared;
+}
 
 std::string_view name(CommunicationSource source) {
   constexpr std::array<std::string_view, communication_sources> names{"fit", "measured", "links"};
@@ -273,6 +271,34 @@ double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Mach
     least = std::min(least, all_reduce_seconds(a, bytes, ranks, nodes, machine));
   }
   return least;
+}
+
+double fastest_sum_seconds(const GroupSum& sum, const Machine& machine, FittedCollectives& fits) {
+  if (sum.members < 2 || sum.bytes <= 0) return 0;
+  if (machine.planning.on_host) {
+    constexpr std::size_t element = sizeof(float);
+    const auto bytes = std::max(element, static_cast<std::size_t>(sum.bytes) / element * element);
+    std::vector<int> nodes(static_cast<std::size_t>(sum.members));
+    for (int i = 0; i < sum.members; ++i) nodes[static_cast<std::size_t>(i)] = i * sum.nodes / sum.members;
+    const comm::Tuning* const measured = measured_all_reduces(machine, sum.members, sum.nodes);
+    std::optional<double> by_fits, by_measurements;
+    const auto keep_least = [](std::optional<double>& least, double seconds) {
+      least = std::min(least.value_or(seconds), seconds);
+    };
+    for (const comm::AllReduceAlgorithm algorithm : comm::all_reduce_algorithms) {
+      const auto fitted = fits.seconds({.operation = comm::OperationKind::all_reduce,
+                                        .method = *method_of(algorithm),
+                                        .bytes = bytes,
+                                        .shared_data = machine.planning.shared_memory && sum.shared_data},
+                                       nodes);
+      if (fitted) keep_least(by_fits, *fitted);
+      const double seconds = measured ? measured->measured_seconds(algorithm, bytes) : -1;
+      if (seconds >= 0) keep_least(by_measurements, seconds);
+    }
+    if (by_fits) return *by_fits;
+    if (by_measurements) return *by_measurements;
+  }
+  return fastest_all_reduce_seconds(sum.bytes, sum.members, sum.nodes, machine);
 }
 
 AllReduceParts parts_of_all_reduce(double seconds, double bytes, int nodes, const Machine& machine, bool on_host) {

@@ -63,6 +63,10 @@ struct ReductionCost {
   CommunicationSource source = CommunicationSource::links;
 };
 
+/// Whether the values of a sum lie in memory that the ranks of a node share. Gradients do (nn::Parameters), and so do
+/// buffers that transfers read. @pre `work` is of a node of `plan`
+bool sums_shared_values(const nn::StepPlan& plan, const nn::ReductionWork& work);
+
 /// `fits`: those of `machine`. @pre as above
 ReductionCost reduction_cost(const nn::StepPlan& plan, const nn::ReductionWork& work, const Machine& machine,
                              const MachineDescription& description, FittedCollectives& fits);
@@ -89,5 +93,15 @@ std::optional<comm::Tuning> all_reduces_of(const Machine& machine, const Machine
 
 /// Of the algorithms that the machine has, the fastest one by these closed forms.
 double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Machine& machine);
+
+/// A sum whose algorithm is not chosen yet, on nodes with equal numbers of its members.
+struct GroupSum {
+  double bytes = 0;  ///< of float values
+  int members = 1, nodes = 1;
+  bool shared_data = false;  ///< the values lie in memory that the ranks of a node share
+};
+/// Seconds of the sum by its fastest algorithm, from the first source that knows sums of so many members and nodes, as
+/// in reduction_cost(). `fits`: those of `machine`. @pre 1 ≤ nodes ≤ members
+double fastest_sum_seconds(const GroupSum& sum, const Machine& machine, FittedCollectives& fits);
 
 }  // namespace aloni::model

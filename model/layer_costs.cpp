@@ -3,7 +3,9 @@
 #include <aloni/model/communication.hpp>
 #include <aloni/model/detail/layer_pricer.hpp>
 #include <aloni/model/detail/node_map.hpp>
+#include <aloni/model/detail/parcel_costs.hpp>
 #include <aloni/model/detail/reduced_layer.hpp>
+#include <aloni/model/transfer_costs.hpp>
 #include <aloni/views/even_blocks.hpp>
 
 #include <algorithm>
@@ -31,6 +33,7 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
       description_(description_of(machine, ranks)),
       nodes_(std::make_unique<detail::NodeMap>(description_, ranks,
                                                machine.planning.nodes.empty() ? machine.ranks_per_node : 0)),
+      fits_(std::make_unique<FittedCollectives>(machine)),
       // Measured times have the exact shape in their key.
       folds_pointwise_(table_for(machine, machine.ranks_per_node, machine.threads_per_rank) == nullptr),
       facts_(facts_of(network, options.samples)) {
@@ -62,12 +65,12 @@ LayerCosts::LayerCosts(const nn::NetworkDescription& network, const Machine& mac
 LayerCosts::~LayerCosts() = default;
 
 detail::PricedNetwork LayerCosts::priced_network() const {
-  return {network_, machine_, kernels_, ranks_, options_, description_, *nodes_, folds_pointwise_};
+  return {network_, machine_, kernels_, ranks_, options_, description_, *nodes_, folds_pointwise_, *fits_};
 }
 
 double LayerCosts::bucket_flight() const {
   if (options_.kind == nn::StepKind::inference) return 0;
-  return detail::group_sum(static_cast<double>(description_.bucket_bytes), ranks_, 1, priced_network()).flight;
+  return detail::group_sum(static_cast<double>(description_.bucket_bytes), ranks_, 1, true, priced_network()).flight;
 }
 
 LayerPrice LayerCosts::of(const LayerFacts& facts, const LayerSplit& split) {
@@ -103,18 +106,34 @@ LayerPrice LayerCosts::price(const LayerFacts& facts, const LayerSplit& split) c
 
 LayerCosts::Move LayerCosts::move_one_way(const RedistributionTraffic& in, const RedistributionTraffic& out) const {
   const double element = element_bytes(options_.step);
-  const LinkCosts& self = machine_.link(LinkKind::self);
-  const LinkCosts& near = machine_.link(description_.shared_memory ? LinkKind::shared_memory : LinkKind::within_node);
-  const LinkCosts& far = machine_.link(LinkKind::between_nodes);
+  const LinkKind near_kind = description_.shared_memory ? LinkKind::shared_memory : LinkKind::within_node;
+  // By the mean size of a message. A link without a fit has one price for all sizes, and no price for the call.
+  double seconds_per_call = 0;
+  const auto costs_of = [&](LinkKind kind, double elements, double messages) {
+    const double bytes = messages > 0 ? elements * element / messages : 0;
+    const bool direct = kind == LinkKind::shared_memory && bytes >= static_cast<double>(description_.direct_bytes);
+    const detail::ParcelCosts costs =
+        detail::parcel_costs(machine_, direct ? TransferMethod::copies : TransferMethod::messages, kind, bytes);
+    if (messages > 0) seconds_per_call = std::max(seconds_per_call, costs.seconds_per_call);
+    return costs;
+  };
+  const detail::ParcelCosts near_in = costs_of(near_kind, in.node, in.node_messages),
+                            near_out = costs_of(near_kind, out.node, out.node_messages),
+                            far_in = costs_of(LinkKind::between_nodes, in.far, in.far_messages),
+                            far_out = costs_of(LinkKind::between_nodes, out.far, out.far_messages);
+  const auto of_messages = [](double messages, const detail::ParcelCosts& costs) {
+    return messages * (costs.link.seconds_per_message + costs.copy.seconds_per_message);
+  };
   Move m;
-  m.fixed = machine_.exchange_seconds;
-  m.fixed += (in.node_messages + out.node_messages) * (near.seconds_per_message + self.seconds_per_message);
-  m.fixed += (in.far_messages + out.far_messages) * (far.seconds_per_message + self.seconds_per_message);
-  if (in.node_messages > 0) m.fixed += near.latency;
-  if (in.far_messages > 0) m.fixed += far.latency;
+  m.fixed = machine_.exchange_seconds + seconds_per_call;
+  m.fixed += of_messages(in.node_messages, near_in) + of_messages(out.node_messages, near_out);
+  m.fixed += of_messages(in.far_messages, far_in) + of_messages(out.far_messages, far_out);
+  if (in.node_messages > 0) m.fixed += near_in.link.latency;
+  if (in.far_messages > 0) m.fixed += far_in.link.latency;
   const int sharers = std::min(machine_.ranks_per_node, ranks_);  // all ranks of the node receive at the same time
-  m.of_bytes = (in.far + out.far + in.self) * element * self.seconds_per_byte +
-               in.node * element * near.seconds_per_byte + in.far * element * far.seconds_per_byte * sharers;
+  m.of_bytes = in.self * element * machine_.link(LinkKind::self).seconds_per_byte +
+               in.far * element * (far_in.copy.seconds_per_byte + far_in.link.seconds_per_byte * sharers) +
+               out.far * element * far_out.copy.seconds_per_byte + in.node * element * near_in.link.seconds_per_byte;
   return m;
 }
 
@@ -147,9 +166,10 @@ std::vector<double> LayerCosts::between(int from, const std::vector<LayerSplit>&
 
   // Blocks of channels are shares of them, so bytes grow with the channels. One computation with a number of channels
   // that all blocks divide serves all layers of a block of DenseNet. Parts of a concatenation are no equal blocks.
+  // With fits the price of a byte depends on the size.
   constexpr Index usual_channels = 5040;  // divisible by 1 to 10
   Extents usual = extents;
-  usual[Dim::channel] = std::max(usual_channels, extents[Dim::channel]);
+  if (machine_.transfers.empty()) usual[Dim::channel] = std::max(usual_channels, extents[Dim::channel]);
   const double scale = static_cast<double>(extents[Dim::channel]) / static_cast<double>(usual[Dim::channel]);
 
   const auto tensor_number = [&](const Extents& e, bool is_joined) {

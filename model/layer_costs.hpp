@@ -10,7 +10,8 @@
 // A layer is planned as a network of its own, on the rank that has most work and neighbours on all sides. Its grid is
 // reduced to the blocks around that rank: at most three in each dimension of space. Samples need one block. The block
 // of each rank stays as large as it was. So a plan for 4,096 ranks costs as much as one for nine. A sum over ranks is
-// priced for the number of ranks that the whole grid has.
+// priced for the number of ranks that the whole grid has. Sums and redistributions use the fits of a calibrated
+// machine, as simulate() does; otherwise its links.
 //
 // Pure.
 #include <aloni/model/candidates.hpp>
@@ -44,6 +45,8 @@ struct LayerCostOptions {
   nn::StepKind kind = nn::StepKind::training;
   nn::StepOptions step = {};
 };
+
+class FittedCollectives;
 
 namespace detail {
 class NodeMap;
@@ -92,6 +95,7 @@ class LayerCosts {
   LayerCostOptions options_;
   MachineDescription description_;
   std::unique_ptr<const detail::NodeMap> nodes_;
+  std::unique_ptr<FittedCollectives> fits_;
   bool folds_pointwise_ = false;
   std::vector<LayerFacts> facts_;
   std::vector<std::string> kinds_;

@@ -77,7 +77,7 @@ class LayerPricer {
       } else if (const auto* sum = std::get_if<nn::ReductionWork>(&node.work)) {
         const auto [members, stride] = real_members(*sum);
         const double bytes = static_cast<double>(sum->elements) * static_cast<double>(nn::bytes_of(sum->type));
-        const AllReduceParts cost = group_sum(bytes, members, stride, net_);
+        const AllReduceParts cost = group_sum(bytes, members, stride, sums_shared_values(plan_, *sum), net_);
         now += net_.machine.exchange_seconds / 2;
         ready[n] = now + cost.flight;
         finish[n] = cost.busy + net_.machine.exchange_seconds / 2;
@@ -135,7 +135,7 @@ class LayerPricer {
     const double bytes = std::ceil(static_cast<double>(facts_.weights) / parts) *
                          static_cast<double>(net_.options.step.activations == nn::ElementType::float64 ? 8 : 4);
     const double bucket = std::max(bytes, static_cast<double>(net_.description.bucket_bytes));
-    const AllReduceParts sum = group_sum(bucket, net_.ranks / parts, parts, net_);
+    const AllReduceParts sum = group_sum(bucket, net_.ranks / parts, parts, true, net_);
     price_.seconds += sum.busy * bytes / bucket;
     price_.backward += sum.busy * bytes / bucket;
     price_.gradient_flight = sum.flight * bytes / bucket;
@@ -167,10 +167,11 @@ LayerPrice price_layer(const PricedNetwork& net, const LayerFacts& facts, const 
   return LayerPricer(net, facts, split).price();
 }
 
-AllReduceParts group_sum(double bytes, int members, int stride, const PricedNetwork& net) {
+AllReduceParts group_sum(double bytes, int members, int stride, bool shared_data, const PricedNetwork& net) {
   if (members < 2 || bytes <= 0) return {};
   const int nodes = net.nodes.of_group(members, stride);
-  const double seconds = fastest_all_reduce_seconds(bytes, members, nodes, net.machine);
+  const double seconds = fastest_sum_seconds(
+      {.bytes = bytes, .members = members, .nodes = nodes, .shared_data = shared_data}, net.machine, net.fits);
   return parts_of_all_reduce(seconds, bytes, nodes, net.machine, net.description.on_host);
 }
 

@@ -20,12 +20,13 @@ struct PricedNetwork {
   const MachineDescription& description;
   const NodeMap& nodes;
   bool folds_pointwise;  ///< as the argument of reduce()
+  FittedCollectives& fits;
 };
 
 /// @pre effective_split(facts, split) == split
 LayerPrice price_layer(const PricedNetwork& net, const LayerFacts& facts, const nn::LayerSplit& split);
 
-/// A sum over `members` ranks at a distance of `stride`, by the fastest algorithm.
-AllReduceParts group_sum(double bytes, int members, int stride, const PricedNetwork& net);
+/// A sum over `members` ranks at a distance of `stride`, by the fastest algorithm. `shared_data`: as in GroupSum.
+AllReduceParts group_sum(double bytes, int members, int stride, bool shared_data, const PricedNetwork& net);
 
 }  // namespace aloni::model::detail

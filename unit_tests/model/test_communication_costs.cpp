@@ -176,6 +176,32 @@ TEST(CommunicationCosts, ASumTakesTheFitOfItsAlgorithmAndMemory) {
   EXPECT_DOUBLE_EQ(cost().finish, 4e-6 + 3);
 }
 
+TEST(CommunicationCosts, TheFastestSumComesFromTheFirstSourceThatKnowsIt) {
+  Machine machine = round_machine();
+  const GroupSum sum{.bytes = 8000, .members = 2, .nodes = 1, .shared_data = true};
+  const auto seconds = [&](const GroupSum& of) {
+    FittedCollectives fits(machine);
+    return fastest_sum_seconds(of, machine, fits);
+  };
+  EXPECT_DOUBLE_EQ(seconds(sum), fastest_all_reduce_seconds(8000, 2, 1, machine));
+  machine.all_reduces = {
+      {.ranks = 2,
+       .nodes = 1,
+       .measurements = {{AllReduceAlgorithm::direct, 8000, 0.5}, {AllReduceAlgorithm::ring, 8000, 0.25}}}};
+  EXPECT_DOUBLE_EQ(seconds(sum), 0.25);
+  machine.collectives = {fit_of_sum(AllReduceAlgorithm::direct, true, 2, 1, 2),
+                         fit_of_sum(AllReduceAlgorithm::direct, false, 2, 1, 1),
+                         fit_of_sum(AllReduceAlgorithm::ring, true, 2, 1, 3)};
+  EXPECT_DOUBLE_EQ(seconds(sum), 2);
+  EXPECT_DOUBLE_EQ(seconds({.bytes = 8000, .members = 2, .nodes = 1}), 1);
+  // Neither four members nor two nodes were measured.
+  EXPECT_DOUBLE_EQ(seconds({.bytes = 8000, .members = 4}), fastest_all_reduce_seconds(8000, 4, 1, machine));
+  EXPECT_DOUBLE_EQ(seconds({.bytes = 8000, .members = 2, .nodes = 2}), fastest_all_reduce_seconds(8000, 2, 2, machine));
+  EXPECT_EQ(seconds({.bytes = 8000, .members = 1}), 0);
+  machine.planning.on_host = false;  // a device's library adds
+  EXPECT_DOUBLE_EQ(seconds(sum), device_all_reduce_seconds(8000, 2, 1, machine));
+}
+
 TEST(CommunicationCosts, FitsOfOtherRanksAndNodesDoNotCount) {
   Machine machine = round_machine();
   nn::ReductionWork work{.members = {0, 2}, .elements = 1000, .type = nn::ElementType::float32, .segment = 0};

@@ -178,6 +178,39 @@ TEST(LayerCosts, OfEqualSplitsHaveNoRedistribution) {
   EXPECT_DOUBLE_EQ(all[2], costs.between(conv, {n8}, join, 1, {n4c2})[0]);
 }
 
+// A fit whose factors are the same for all sizes is a machine with other links.
+TEST(LayerCosts, PriceRedistributionsByTheFitsOfTransfers) {
+  const auto net = nn::make_model("densenet121", {.input = views::Extents{{1, 1, 32, 32, 3}}});
+  Machine links = generic_machine(), fitted = links;
+  links.ranks_per_node = fitted.ranks_per_node = 2;
+  for (const LinkKind kind : {LinkKind::shared_memory, LinkKind::between_nodes}) {
+    LinkCosts& link = links.links[static_cast<std::size_t>(kind)];
+    link.latency *= 3;
+    link.seconds_per_message *= 3;
+    link.seconds_per_byte *= 2;
+    fitted.transfers.push_back({.method = TransferMethod::messages,
+                                .link = kind,
+                                .seconds_per_call = 1e-3,
+                                .message_factor = 3,
+                                .rates = {{1024, 2}}});
+  }
+  fitted.transfers.push_back({.method = TransferMethod::copies,
+                              .link = LinkKind::shared_memory,
+                              .seconds_per_call = 1e-3,
+                              .message_factor = 3,
+                              .rates = {{1024, 2}}});
+  const auto price = [&](const Machine& machine, int ranks) {
+    const MachineKernels kernels(machine, 2, 1);
+    LayerCosts costs(net, machine, kernels, ranks, {.samples = 64});
+    const LayerSplit n = LayerSplit::parse("n" + std::to_string(ranks)),
+                     h = LayerSplit::parse("h" + std::to_string(ranks));
+    return costs.between(find_layer(net, "block1.layer1.conv3"), {n}, find_layer(net, "block1.layer1.join"), 1, {h})[0];
+  };
+  EXPECT_NEAR(price(fitted, 2), price(links, 2) + 2e-3, 1e-12) << "both passes have a call";
+  // Between nodes the values are packed, too, and a fit has its factor for that.
+  EXPECT_GT(price(fitted, 4), price(links, 4) + 2e-3);
+}
+
 TEST(LayerCosts, KnowWhereTheChannelsOfAnInputLieInAConcatenation) {
   const nn::Window window = nn::square_window(2, 1);
   const nn::NetworkDescription net{.spatial_rank = 2,
