@@ -1,6 +1,7 @@
 // One rank fails while the others wait: all must soon throw an error that names the failed rank.
 #include "support/transport.hpp"
 
+#include <aloni/core/comm/liveness/poison.hpp>
 #include <aloni/core/comm/mpi.hpp>
 #include <aloni/core/error.hpp>
 
@@ -252,6 +253,28 @@ TEST_F(Poison, LongMessagesAreTruncated) {
       EXPECT_EQ(error.value(), std::string(1000, 'x'));
     }
   }
+}
+
+// A stopped rank takes no messages from MPI's queue. A send that waits for a place in it would never return.
+TEST_F(Poison, AskingDoesNotWaitForARankThatReceivesNothing) {
+  MPI_Comm own = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &own);
+  detail::PoisonBoard board(own);
+  const auto start = Clock::now();
+  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - start).count(); };
+  if (rank == size - 1 && size > 1) {
+    std::this_thread::sleep_for(4s);  // outside of MPI
+  } else if (rank == 0 && size > 1) {
+    const int asked = size - 1;
+    for (int i = 0; i < 20'000; ++i) board.ask({&asked, 1});
+    EXPECT_LT(seconds(), 3.5);
+    EXPECT_FALSE(board.answered()[static_cast<std::size_t>(asked)]);
+    while (!board.answered()[static_cast<std::size_t>(asked)] && seconds() < 20) board.look();
+    EXPECT_TRUE(board.answered()[static_cast<std::size_t>(asked)]);
+  }
+  MPI_Request request = MPI_REQUEST_NULL;
+  MPI_Ibarrier(MPI_COMM_WORLD, &request);
+  for (int done = 0; !done; MPI_Test(&request, &done, MPI_STATUS_IGNORE)) board.look();
 }
 
 TEST_F(Poison, WorksOnASingleRank) {

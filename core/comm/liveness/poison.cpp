@@ -14,12 +14,6 @@ namespace {
 constexpr int poison_tag = 0, question_tag = 1, answer_tag = 2;
 constexpr std::size_t most_stuck = 100;  // in one answer
 
-/// Sends a small message without waiting for its completion. Blocking sends of this size return at once, because MPI
-/// copies them.
-void send_word(std::span<const int> word, int rank, int tag, MPI_Comm comm) {
-  check_mpi(MPI_Send(word.data(), static_cast<int>(word.size()), MPI_INT, rank, tag, comm), "MPI_Send");
-}
-
 std::atomic<bool> any_failed{false};
 
 bool mpi_is_up() {
@@ -38,11 +32,32 @@ PoisonBoard::PoisonBoard(MPI_Comm comm) : comm_(comm), text_(sizeof(int) + max_m
   check_mpi(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
   check_mpi(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
   requests_.assign(static_cast<std::size_t>(size), MPI_REQUEST_NULL);
+  questions_.resize(requests_.size());
+  answers_.resize(requests_.size());
   answered_.assign(requests_.size(), false);
+}
+
+void PoisonBoard::send(Word& word, std::span<const int> values, int rank, int tag) {
+  int sent = 1;
+  check_mpi(MPI_Test(&word.request, &sent, MPI_STATUS_IGNORE), "MPI_Test");
+  if (!sent) return;  // the rank receives nothing at present; the earlier word will do
+  word.values.assign(values.begin(), values.end());
+  check_mpi(
+      MPI_Isend(word.values.data(), static_cast<int>(word.values.size()), MPI_INT, rank, tag, comm_, &word.request),
+      "MPI_Isend");
 }
 
 PoisonBoard::~PoisonBoard() {
   if (!mpi_is_up()) return;
+  for (auto* const words : {&questions_, &answers_}) {
+    for (Word& word : *words) {
+      int sent = 0;
+      MPI_Test(&word.request, &sent, MPI_STATUS_IGNORE);
+      if (sent) continue;
+      MPI_Request_free(&word.request);
+      new std::vector<int>(std::move(word.values));  // NOLINT(bugprone-unused-raii): leaked, the send refers to it
+    }
+  }
   if (!poisoned()) {
     MPI_Comm_free(&comm_);
     return;
@@ -100,7 +115,7 @@ void PoisonBoard::look() {
     if (tag == question_tag) {
       std::vector<int> stuck = when_asked_ ? when_asked_() : std::vector<int>();
       stuck.resize(std::min(stuck.size(), most_stuck));
-      send_word(stuck, source, answer_tag, comm_);
+      send(answers_[static_cast<std::size_t>(source)], stuck, source, answer_tag);
     } else if (tag == answer_tag) {
       answered_[static_cast<std::size_t>(source)] = true;
       std::vector<int> ranks(static_cast<std::size_t>(bytes) / sizeof(int));
@@ -118,7 +133,7 @@ void PoisonBoard::look() {
 void PoisonBoard::ask(std::span<const int> ranks) {
   answered_.assign(requests_.size(), false);
   stuck_.clear();
-  for (const int rank : ranks) send_word({}, rank, question_tag, comm_);
+  for (const int rank : ranks) send(questions_[static_cast<std::size_t>(rank)], {}, rank, question_tag);
 }
 
 }  // namespace aloni::comm::detail

@@ -10,6 +10,10 @@
 // because the other ranks may be in any operation. The question whether a rank waits uses the same duplicate. Waiting
 // ranks look for messages with MPI_Iprobe from time to time (about 0.1 µs).
 //
+// No send blocks. MPI keeps short messages for a rank that does not receive, but its memory for them is limited. Once
+// it is full, a blocking send to a stopped rank waits for ever. So each rank has at most one question and one answer on
+// the way to each other rank.
+//
 // After poison the state of other ranks is unknown. So memory and objects that MPI may still use are not freed: the
 // communicators of a poisoned family and the requests of the poison are leaked by design. Receives are cancelled at
 // once, because their buffers end with the exception that is about to be thrown.
@@ -47,7 +51,8 @@ class PoisonBoard {
   /// Receives poison and answers from other ranks, and answers their questions.
   void look();
   /// Asks `ranks` whether they wait; waiting ranks answer in look(). They also say which other ranks of their node do
-  /// not work. Discards earlier answers. Not collective.
+  /// not work. Discards earlier answers. Does not wait, and asks a rank again only if it has received the last
+  /// question. Not collective.
   void ask(std::span<const int> ranks);
   /// For each rank, whether it has answered since the last ask().
   const std::vector<bool>& answered() const { return answered_; }
@@ -67,6 +72,14 @@ class PoisonBoard {
   void when_poisoned(std::function<void()> f) { when_poisoned_ = std::move(f); }
 
  private:
+  /// The last question or answer to a rank.
+  struct Word {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::vector<int> values;
+  };
+
+  /// Sends the word, unless the one before is still on its way.
+  void send(Word& word, std::span<const int> values, int rank, int tag);
   void write(std::string_view message, int failed_rank) noexcept;
   void become_poisoned(int rank) noexcept;
 
@@ -77,6 +90,7 @@ class PoisonBoard {
   std::vector<char> text_;
   std::size_t text_bytes_ = 0;
   std::vector<MPI_Request> requests_;
+  std::vector<Word> questions_, answers_;  // by rank
   std::vector<bool> answered_;
   std::vector<int> stuck_;
   std::function<void()> when_poisoned_;
