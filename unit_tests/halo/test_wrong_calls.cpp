@@ -396,9 +396,10 @@ TEST(RandomWrongCalls, AreAnErrorThatNamesBothCallsOrHaveNoEffect) {
     std::printf("%d trials, %d without effect; time to the error: median %.0f ms, longest %.0f ms\n", trials, harmless,
                 1e3 * median, 1e3 * times.back());
   if (!test::sanitized) {
-    // Over MPI half of the errors come when ranks compare their calls, 200 ms after the begin of a wait, if other
-    // programs use the cores. On idle cores their median is a few milliseconds too.
-    const double limit = transport && std::string(transport) == "mpi" ? 0.3 : 0.1;
+    // Over MPI and between nodes half of the errors come when ranks compare their calls, 200 ms after the begin of a
+    // wait, if other programs use the cores. On idle cores their median is a few milliseconds too.
+    const bool by_messages = transport && (std::string(transport) == "mpi" || std::string(transport) == "nodes");
+    const double limit = by_messages ? 0.3 : 0.1;
     EXPECT_LE(median, limit) << "seconds, the median of " << times.size() << " wrong calls";
   }
 }
