@@ -255,7 +255,8 @@ TEST_F(Poison, LongMessagesAreTruncated) {
   }
 }
 
-// A stopped rank takes no messages from MPI's queue. A send that waits for a place in it would never return.
+// A stopped rank takes no messages from MPI's queue. In shared memory Open MPI's is full after 142 of them. A send that
+// waits for a place in it would never return.
 TEST_F(Poison, AskingDoesNotWaitForARankThatReceivesNothing) {
   MPI_Comm own = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &own);
@@ -266,7 +267,7 @@ TEST_F(Poison, AskingDoesNotWaitForARankThatReceivesNothing) {
     std::this_thread::sleep_for(4s);  // outside of MPI
   } else if (rank == 0 && size > 1) {
     const int asked = size - 1;
-    for (int i = 0; i < 20'000; ++i) board.ask({&asked, 1});
+    for (int i = 0; i < 2'000; ++i) board.ask({&asked, 1});
     EXPECT_LT(seconds(), 3.5);
     EXPECT_FALSE(board.answered()[static_cast<std::size_t>(asked)]);
     while (!board.answered()[static_cast<std::size_t>(asked)] && seconds() < 20) board.look();
