@@ -57,7 +57,8 @@ CONSOLIDATION = [("test_halo", "test_consolidation", 4)]
 LINKS = [("test_halo", "test_link_table", 4)]
 GROUPS = [("test_halo", "test_message_group", 4)]
 KFAC_COST = [("test_nn_pure", "test_kfac_cost", 0)]
-COSTS = [("test_model_pure", "test_transfer_costs,test_communication_costs,test_collective_costs,test_simulate", 0)]
+COSTS = [("test_model_pure", "test_transfer_costs,test_communication_costs,test_collective_costs,test_layer_costs,"
+          "test_simulate", 0)]
 VIEWS = [("test_views_pure", "", 0), ("test_views", "", 0)]
 TASKS = [("test_tasks", "test_random_orders,test_tile_mail", 2),
          ("test_tasks", "test_random_orders,test_tile_mail,test_rank_factorisations", 4)]
