@@ -141,9 +141,13 @@ double collective_seconds(const CollectiveCall& call, const Machine& machine, in
   return priced.seconds(*fit);
 }
 
+bool FittedCollectives::knows(int ranks) const {
+  return std::ranges::any_of(machine_.collectives, [&](const CollectiveFit& fit) { return fit.ranks == ranks; });
+}
+
 std::optional<double> FittedCollectives::seconds(const CollectiveCall& call, const std::vector<int>& nodes) {
   const auto ranks = static_cast<int>(nodes.size());
-  if (ranks < 2) return std::nullopt;
+  if (ranks < 2 || !knows(ranks)) return std::nullopt;
   MachineDescription description;
   description.shared_memory = machine_.planning.shared_memory;
   std::map<int, int> numbers;  // of the nodes, in the order of their first ranks: without gaps

@@ -56,6 +56,9 @@ class FittedCollectives {
   /// `machine` outlives this object.
   explicit FittedCollectives(const Machine& machine) : machine_(machine) {}
 
+  /// Whether the machine has a fit of any call for exactly as many ranks.
+  bool knows(int ranks) const;
+
   /// As collective_seconds(), on ranks whose nodes are given: nodes[i] is that of rank i. Empty unless the machine has
   /// a fit of this call for exactly as many ranks and nodes. One rank has none. Throws as collective_seconds().
   std::optional<double> seconds(const CollectiveCall& call, const std::vector<int>& nodes);

@@ -275,12 +275,13 @@ double fastest_all_reduce_seconds(double bytes, int ranks, int nodes, const Mach
 
 double fastest_sum_seconds(const GroupSum& sum, const Machine& machine, FittedCollectives& fits) {
   if (sum.members < 2 || sum.bytes <= 0) return 0;
-  if (machine.planning.on_host) {
+  const comm::Tuning* const measured = measured_all_reduces(machine, sum.members, sum.nodes);
+  const bool is_fitted = fits.knows(sum.members);
+  if (machine.planning.on_host && (measured || is_fitted)) {
     constexpr std::size_t element = sizeof(float);
     const auto bytes = std::max(element, static_cast<std::size_t>(sum.bytes) / element * element);
     std::vector<int> nodes(static_cast<std::size_t>(sum.members));
     for (int i = 0; i < sum.members; ++i) nodes[static_cast<std::size_t>(i)] = i * sum.nodes / sum.members;
-    const comm::Tuning* const measured = measured_all_reduces(machine, sum.members, sum.nodes);
     std::optional<double> by_fits, by_measurements;
     const auto keep_least = [](std::optional<double>& least, double seconds) {
       least = std::min(least.value_or(seconds), seconds);
