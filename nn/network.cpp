@@ -13,8 +13,19 @@
 namespace aloni::nn {
 
 template <class T, class Exec>
+const TimedNodes& Network<T, Exec>::Implementation::nodes_of(const Step<Exec>& step) {
+  const auto of = [&](TimedNodes& nodes, const StepPlan& p) -> const TimedNodes& {
+    if (!nodes) nodes = timed_nodes(p, description, machine);
+    return nodes;
+  };
+  if (&step == &evaluation || &step == &evaluation_loss) return of(timed_inference, inference);
+  if (&step == &train_partially) return of(timed_partial_training, training_partially);
+  return of(timed_training, training);
+}
+
+template <class T, class Exec>
 void Network<T, Exec>::Implementation::execute(Step<Exec>& step, const Queue<Exec>& queue) {
-  if (times) times->begin(&step == &evaluation || &step == &evaluation_loss ? timed_inference : timed_training);
+  if (times) times->begin(nodes_of(step));
   queues.front() = queue;
   if constexpr (on_host) {
     step.execute(queue, comm, stopwatch, times);
@@ -51,25 +62,6 @@ void Network<T, Exec>::Implementation::backward(const Queue<Exec>& queue) {
 }
 
 template <class T, class Exec>
-int Network<T, Exec>::Implementation::reduce_partially(const Queue<Exec>& queue,
-                                                       comm::PartialAllReduce<Parameter>& partial) {
-  const ScopedRegion region("aloni::nn::reduce_gradients");
-  const auto timing = stopwatch.measure(Stopwatch::Phase::collective);
-  const TimedSpan span(times, StepTimes::Row::communication, "sum of gradients");
-  if (parameters.is_split()) {
-    throw InvalidArgument("aloni::nn::Network::train_step", "parameters", "split over ranks",
-                          "parameters that are whole on every rank, as a partial all-reduce needs them");
-  }
-  const auto& flat = parameters.gradients();
-  Kokkos::deep_copy(queue.space(), host_gradients, flat);
-  comm::EventQueue<Exec>(comm).fence(queue.space(),
-                                     "aloni::nn::reduce_gradients: the gradients of this rank are needed on the host");
-  const int contributions = partial.reduce(std::span<Parameter>(host_gradients.data(), host_gradients.extent(0)));
-  Kokkos::deep_copy(queue.space(), flat, host_gradients);
-  return contributions;
-}
-
-template <class T, class Exec>
 void Network<T, Exec>::Implementation::reduce_gradients(const Queue<Exec>& queue) {
   require_training("reduce_gradients");
   const ScopedRegion region("aloni::nn::reduce_gradients");
@@ -89,9 +81,8 @@ StepResult Network<T, Exec>::Implementation::result(const Queue<Exec>& queue, do
           static_cast<Index>(static_cast<double>(host_sums(1)) + 0.5)};
 }
 
-/// `sums`: with the sums over ranks that stand beside the backward pass.
 template <class T, class Exec>
-void Network<T, Exec>::Implementation::compute_gradients(const Queue<Exec>& queue, const char* function, bool sums) {
+void Network<T, Exec>::Implementation::begin_step(const Queue<Exec>& queue, const char* function) {
   require_training(function);
   if (options.update) {
     throw InvalidArgument(std::string("aloni::nn::Network::") + function, "options.update", "true",
@@ -99,20 +90,29 @@ void Network<T, Exec>::Implementation::compute_gradients(const Queue<Exec>& queu
   }
   binder.set_dropout_step(dropout_step++);
   use_present_values(queue);
-  execute(sums_beside && !sums ? train_alone : train, queue);
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::Implementation::compute_gradients(const Queue<Exec>& queue) {
+  begin_step(queue, "compute_gradients");
+  execute(train_alone, queue);
 }
 
 template <class T, class Exec>
 StepResult Network<T, Exec>::Implementation::train_step(const Queue<Exec>& queue,
                                                         comm::PartialAllReduce<Parameter>* partial) {
-  compute_gradients(queue, "train_step", !partial);
-  int contributions = comm.size();
-  if (partial) {
-    contributions = reduce_partially(queue, *partial);
-  } else if (!sums_beside) {
-    reduce_gradients(queue);
+  if (partial && parameters.is_split()) {
+    throw InvalidArgument("aloni::nn::Network::train_step", "parameters", "split over ranks",
+                          "parameters that are whole on every rank, as a partial all-reduce needs them");
   }
-  return result(queue, static_cast<double>(contributions) / comm.size());
+  begin_step(queue, "train_step");
+  if (!partial) {
+    execute(train, queue);
+    return result(queue, 1);
+  }
+  binder.set_partial(*partial);
+  execute(partial_step(), queue);
+  return result(queue, static_cast<double>(binder.contributions()) / comm.size());
 }
 
 template <class T, class Exec>
@@ -129,10 +129,6 @@ void Network<T, Exec>::Implementation::start_train_step(const Queue<Exec>& queue
   use_present_values(queue);
   parameters.values_changed();  // by this step, also if it fails
   execute(train, queue);
-  if (!sums_beside) {
-    reduce_gradients(queue);
-    execute(update_alone, queue);
-  }
 }
 
 template <class T, class Exec>

@@ -96,6 +96,9 @@ struct NetworkOptions {
   std::optional<Index> bucket_bytes = {};
   /// Replaces MachineDescription::chunk_bytes, of partial sums and gathered rows. At least 1.
   std::optional<Index> chunk_bytes = {};
+  /// Gradients are summed beside the backward pass. Otherwise each segment is summed at once after it, as on devices
+  /// whose sums wait on the host.
+  bool sums_beside_backward = true;
   std::optional<double> largest_overhead = {};  ///< DistributedConvolutionOptions::largest_overhead
   /// Replaces MachineDescription::multiplications_per_slab. At least 1.
   std::optional<double> multiplications_per_slab = {};

@@ -159,7 +159,7 @@ views::LocalView<T, typename Exec::memory_space> Network<T, Exec>::input_gradien
 
 template <class T, class Exec>
 void Network<T, Exec>::compute_gradients(const Queue<Exec>& queue) {
-  implementation_->compute_gradients(queue, "compute_gradients");
+  implementation_->compute_gradients(queue);
 }
 
 template <class T, class Exec>
@@ -211,11 +211,10 @@ Stopwatch& Network<T, Exec>::stopwatch() {
 template <class T, class Exec>
 void Network<T, Exec>::record_times(StepTimes* times) {
   Implementation& i = *implementation_;
-  if (times && !i.timed_training) {
-    i.timed_training = timed_nodes(i.training, i.description, i.machine);
-    i.timed_inference = timed_nodes(i.inference, i.description, i.machine);
-  }
   i.times = times;
+  if (!times) return;
+  (void)i.nodes_of(i.train);
+  (void)i.nodes_of(i.evaluation);
 }
 
 template <class T, class Exec>

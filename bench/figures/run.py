@@ -268,6 +268,11 @@ def output_of(*command):
         return ""
 
 
+def run_text(suite, cases, ranks=2):
+    """The command of Run.suite() as a person would type it."""
+    return f"OMP_NUM_THREADS=1 scripts/mpirun -n {ranks} {BIN}{suite} --benchmark_filter='{cases}'"
+
+
 def median(values, name):
     return statistics.median(values[name]) if values.get(name) else None
 

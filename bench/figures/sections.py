@@ -12,7 +12,8 @@ import tempfile
 import time
 from typing import Callable, NamedTuple
 
-from figures.run import BIN, MICRO, ONE_THREAD, Failed, clean_environment, fastest, median, over, times
+from figures import roofline
+from figures.run import BIN, MICRO, ONE_THREAD, Failed, clean_environment, fastest, median, over, run_text, times
 
 LAYERS = ("resnet_conv1", "res3b_branch2a", "mesh_conv1_1", "mesh_conv6_1", "c64_256", "c32_3d", "depthwise", "dilated",
           "transposed")
@@ -59,10 +60,6 @@ def size_text(size):
 
 def pass_text(name):
     return name.replace("_", "-")
-
-
-def run_text(suite, cases, ranks=2):
-    return f"OMP_NUM_THREADS=1 scripts/mpirun -n {ranks} {BIN}{suite} --benchmark_filter='{cases}'"
 
 
 def training(run):
@@ -151,6 +148,11 @@ def networks(run):
         memory, of_peer = median(values, f"memory/{name}/{split}"), median(values, f"PyTorch memory/{name}/{ranks}")
         run.bar(f"{name}-memory", f"{name}: memory", memory, of_peer, "PyTorch", unit="MiB", at_most=0.7,
                 command=command)
+
+
+def steps_and_limits(run):
+    """The median over turns: of a trace the mean over ranks of medians over its steps, of a limit the fastest."""
+    roofline.measure(run, NETWORKS)
 
 
 def threads(run):
@@ -601,6 +603,7 @@ class Section(NamedTuple):
 SECTIONS = {
     "training": Section(training, 5),
     "networks": Section(networks, 3),
+    "roofline": Section(steps_and_limits, 2),
     "threads": Section(threads, 3),
     "all_reduce": Section(all_reduce, 5),
     "halo": Section(halo, 5),

@@ -256,6 +256,11 @@ int PartialAllReduce<T>::flush(std::span<T> values) {
   return implementation_->call(values, everything);
 }
 
+template <class T>
+std::size_t PartialAllReduce<T>::bytes() const {
+  return (implementation_->slots.size() + 1) * implementation_->given.size() * sizeof(T);
+}
+
 template class PartialAllReduce<float>;
 template class PartialAllReduce<double>;
 

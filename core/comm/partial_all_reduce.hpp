@@ -52,6 +52,9 @@ class PartialAllReduce {
   /// ranks. Returns the number of contributions in the sum. Throws like reduce().
   int flush(std::span<T> values);
 
+  /// Bytes of this rank's memory.
+  std::size_t bytes() const;
+
  private:
   struct Implementation;
   std::unique_ptr<Implementation> implementation_;

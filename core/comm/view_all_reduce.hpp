@@ -132,6 +132,8 @@ class ViewAllReduce {
   }
 
   ViewAllReduceWay way() const { return way_; }
+  /// Number of elements.
+  Index count() const { return static_cast<Index>(data_.extent(0)); }
   /// Whether kernels wait for kernels of other ranks by events, and no host waits for kernels. Equal on all ranks.
   bool by_events() const { return !ready_of_.empty(); }
 

@@ -192,13 +192,15 @@ NodeCost reduction_cost(const StepPlan& plan, const ReductionWork& work, const M
   const auto place = std::ranges::find(work.members, plan.rank) - work.members.begin();
   const Index bytes = bytes_of(work.type);
   const comm::AllReduceTraffic t =
-      comm::all_reduce_traffic(detail::positions_by_node(work.members, machine), static_cast<int>(place), work.elements,
-                               static_cast<int>(bytes), work.plan);
-  return {.flops = static_cast<double>(t.elements_combined),
-          .bytes_sent = t.elements_sent * bytes,
-          .bytes_received = t.elements_received * bytes,
-          .messages_sent = t.messages_sent,
-          .messages_received = t.messages_received};
+      comm::all_reduce_traffic(detail::positions_by_node(work.members, machine), static_cast<int>(place),
+                               work.travelling_elements(), static_cast<int>(bytes), work.plan);
+  NodeCost c{.flops = static_cast<double>(t.elements_combined),
+             .bytes_sent = t.elements_sent * bytes,
+             .bytes_received = t.elements_received * bytes,
+             .messages_sent = t.messages_sent,
+             .messages_received = t.messages_received};
+  if (work.partial) c += words_of_a_round(static_cast<int>(place), static_cast<int>(work.members.size()));
+  return c;
 }
 
 bool is_workspace(BufferRole role) { return role == BufferRole::workspace || role == BufferRole::partial_sums; }
@@ -215,6 +217,13 @@ NodeCost& NodeCost::operator+=(const NodeCost& o) {
   messages_received += o.messages_received;
   workspace = std::max(workspace, o.workspace);
   return *this;
+}
+
+NodeCost words_of_a_round(int position, int ranks) {
+  const Index words = position == 0 ? ranks - 1 : 1;
+  constexpr Index bytes = 4;
+  return {
+      .bytes_sent = words * bytes, .bytes_received = words * bytes, .messages_sent = words, .messages_received = words};
 }
 
 NodeCost cost(const StepPlan& plan, const PlanNode& node, const MachineDescription& machine) {

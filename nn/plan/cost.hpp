@@ -24,7 +24,8 @@
 // A reduction has the messages of the algorithm that the engine chooses without tuning on the nodes of the machine
 // (core/comm/all_reduce_traffic.hpp). In shared memory its messages are empty. Then the values that other ranks read
 // from this rank count as sent, and so do the results that it writes into their memory. Device libraries (NCCL) choose
-// their own algorithms; those of the engine are counted.
+// their own algorithms; those of the engine are counted. A partial all-reduce has two words more for each rank but
+// rank 0, which starts the rounds.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
@@ -52,6 +53,9 @@ NodeCost cost(const StepPlan& plan, const PlanNode& node, const MachineDescripti
 
 /// The part of it that follows from the regions of the node: bytes_read, bytes_written, and workspace in buffers.
 NodeCost cost_of_regions(const StepPlan& plan, const PlanNode& node);
+
+/// The words by which rank 0 counts the ranks of a partial all-reduce and begins a round. `position`: of the rank.
+NodeCost words_of_a_round(int position, int ranks);
 
 /// Bytes of the packed messages of a transfer, to and from ranks whose memory this rank cannot read.
 Index packed_bytes(const StepPlan& plan, const TransferWork& work, const MachineDescription& machine = {});

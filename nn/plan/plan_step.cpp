@@ -58,6 +58,10 @@ class StepPlanner {
       plan_.update_options = options.update_options;
     }
     for (const LayerDescription& l : network.layers) properties_.push_back(properties_of(l.operation));
+    if (options.sums == GradientSums::partial && std::ranges::any_of(parameters_.blocks, [](int b) { return b > 1; })) {
+      throw InvalidArgument("aloni::nn::plan_step", "options.sums", "partial, with split parameters",
+                            "parameters that are whole on every rank, as a partial all-reduce needs them");
+    }
   }
 
   StepPlan plan() {
@@ -78,9 +82,9 @@ class StepPlanner {
         for (const RecomputedBlock& block : options_.recompute)
           if (block.last == i) again.add(block);
         add_backward(i);
-        if (options_.sums_beside_backward) add_sums(buckets, i);
+        if (sums_beside_backward()) add_sums(buckets, i);
       }
-      if (!options_.sums_beside_backward) add_sums(buckets, 0);
+      if (!sums_beside_backward()) add_sums(buckets, 0);
     }
     if (plan_.update)
       detail::add_update(builder_, parameters_, {std::move(values_), std::move(gradients_), std::move(states_)});
@@ -118,6 +122,7 @@ class StepPlanner {
   int size() const { return static_cast<int>(nodes_.size()); }
   int rank() const { return plan_.rank; }
   bool trains() const { return plan_.kind != StepKind::inference; }
+  bool sums_beside_backward() const { return options_.sums == GradientSums::beside_backward; }
   Node& node(int i) { return nodes_[static_cast<std::size_t>(i)]; }
   const LayerPlan& layer(int i) const { return layers_.layers[static_cast<std::size_t>(i)]; }
   const LayerDescription& description(int i) const { return network_.layers[static_cast<std::size_t>(i)]; }
@@ -619,6 +624,7 @@ class StepPlanner {
       work.segment = segment;
       work.first = first;
       work.with_loss = has_loss && end == parameters_.lengths[s];
+      work.partial = options_.sums == GradientSums::partial;
       if (work.with_loss) {
         work.elements += 2;
         work.buffers.push_back(loss_);
@@ -633,8 +639,8 @@ class StepPlanner {
       // Ranks may keep blocks of slightly different sizes. Buckets must be equal on all ranks: the mean size counts.
       size += d.extents.size() / blocks * bytes_of(builder_.parameters());
       const bool ends_layer = k == 0 || parameters_.descriptions[mine[k - 1]].layer != d.layer;
-      if (!ends_layer || (k > 0 && size < builder_.machine().bucket_bytes && options_.sums_beside_backward)) continue;
-      if (k > 0 && !options_.sums_beside_backward) continue;
+      if (!ends_layer || (k > 0 && size < builder_.machine().bucket_bytes && sums_beside_backward())) continue;
+      if (k > 0 && !sums_beside_backward()) continue;
       close(d.layer, parameters_.places[mine[k]].offset);
     }
     if (mine.empty() && has_loss) close(0, 0);  // no layer has parameters: the loss alone
@@ -642,7 +648,7 @@ class StepPlanner {
 
   void add_sums(const std::vector<Bucket>& buckets, int layer) {
     for (const Bucket& bucket : buckets) {
-      if (options_.sums_beside_backward && bucket.layer != layer) continue;
+      if (sums_beside_backward() && bucket.layer != layer) continue;
       builder_.begin("sums of gradients", bucket.layer, StepPhase::backward);
       PlanBuilder::Regions regions;
       for (const BufferId b : bucket.work.buffers) regions.push_back(builder_.whole(b));

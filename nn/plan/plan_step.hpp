@@ -17,6 +17,13 @@
 
 namespace aloni::nn {
 
+/// How the gradients of all ranks are summed.
+enum class GradientSums {
+  beside_backward,  ///< in buckets, each of them as soon as the backward pass has left its layers
+  after_backward,   ///< in one sum per segment, after the backward pass
+  partial           ///< in one round of a partial all-reduce after the backward pass; not with split parameters
+};
+
 struct StepOptions {
   ElementType activations = ElementType::float32;
   /// Of all convolutions. `automatic`: the fastest for each.
@@ -28,8 +35,7 @@ struct StepOptions {
   bool input_gradient = false;  ///< the gradient of the network's input is computed too
   bool fuse_inference = true;   ///< in inference a convolution also computes the ReLU that follows it
   bool fuse_batch_norm = true;  ///< a batch normalisation also computes the ReLU that follows it, and its gradient
-  /// Gradients are summed in buckets beside the backward pass; otherwise in one node per segment after it.
-  bool sums_beside_backward = true;
+  GradientSums sums = GradientSums::beside_backward;
   bool update = true;  ///< StepKind::training ends with the update of the parameters
   OptimiserKind optimiser = OptimiserKind::sgd;
   UpdateOptions update_options = {};
@@ -50,7 +56,7 @@ struct StepOptions {
 ///  - of a step with recomputed blocks: again, which stands for the order of nodes;
 ///  - of an update with norms: update.norm_chunks, update.norm_sums, update.norm_block_sums, update.factors.
 /// @pre 0 ≤ rank < ranks of the plan; `layers` was made from `network`
-/// Throws InvalidArgument.
+/// Throws InvalidArgument, also for GradientSums::partial with split parameters.
 StepPlan plan_step(const NetworkDescription& network, const NetworkPlan& layers, int rank, StepKind kind,
                    const MachineDescription& machine, const StepOptions& options = {});
 

@@ -99,7 +99,8 @@ Index opened_by(const StepPlan& plan, const ReductionWork& work, const MachineDe
   const auto sharing =
       std::ranges::count_if(work.members, [&](int r) { return r != plan.rank && machine.share_memory(plan.rank, r); });
   if (work.plan.algorithm != comm::AllReduceAlgorithm::direct) return 0;
-  return static_cast<Index>(sharing) * work.elements * bytes_of(work.type) / static_cast<Index>(work.members.size());
+  return static_cast<Index>(sharing) * work.travelling_elements() * bytes_of(work.type) /
+         static_cast<Index>(work.members.size());
 }
 
 /// Convolution kernels that a Network makes for the plans: one for each pass, problem and part of the weights.

@@ -299,11 +299,13 @@ class ReductionCosts::Cache {
     // Many reductions are equal: layers and buckets of one size.
     std::map<std::tuple<const Groups*, Index, int, bool>, Index> reductions;
     ReductionCost regions;  // equal on all ranks
+    bool partial = false;
     for (const PlanNode& node : plan.nodes) {
       const auto* work = std::get_if<ReductionWork>(&node.work);
       if (work == nullptr) continue;
-      ++reductions[{&groups_of(node, *work), work->elements, static_cast<int>(bytes_of(work->type)),
+      ++reductions[{&groups_of(node, *work), work->travelling_elements(), static_cast<int>(bytes_of(work->type)),
                     work->segment >= 0}];
+      partial = partial || work->partial;
       const NodeCost cost = cost_of_regions(plan, node);
       regions.all += cost;
       if (work->segment >= 0) regions.gradients += cost;
@@ -325,6 +327,11 @@ class ReductionCosts::Cache {
         costs[i].all += cost;
         if (of_gradients) costs[i].gradients += cost;
       }
+    }
+    for (std::size_t i = 0; partial && i < ranks.size(); ++i) {
+      const NodeCost words = words_of_a_round(ranks[i], plan.ranks);
+      costs[i].all += words;
+      costs[i].gradients += words;
     }
     return costs;
   }

@@ -300,6 +300,11 @@ struct ReductionWork {
   Index first = 0;
   /// The first bucket of gradients also carries the two sums of the loss.
   bool with_loss = false;
+  /// One round of a partial all-reduce (core/comm/partial_all_reduce.hpp). Late contributions belong to a later round.
+  bool partial = false;
+
+  /// Elements that travel: a round of a partial all-reduce also sums the number of contributions.
+  Index travelling_elements() const { return elements + (partial ? 1 : 0); }
 };
 
 using Work = std::variant<ConvolutionWork, FilterGradientWork, WeightsWork, BiasWork, BiasGradientWork, RoundingWork,

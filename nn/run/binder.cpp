@@ -1,5 +1,6 @@
 #include <aloni/nn/run/binder.hpp>
 
+#include <aloni/core/comm/event_queue.hpp>
 #include <aloni/core/error.hpp>
 #include <aloni/nn/detail/instantiate.hpp>
 #include <aloni/nn/plan/detail/reduction_members.hpp>
@@ -22,7 +23,8 @@ Binder<T, Exec>::Binder(const comm::Communicator& comm, const Queue<Exec>& queue
       queue_(queue),
       memory_(memory),
       direct_bytes_(static_cast<std::size_t>(machine.direct_bytes)),
-      parameters_(parameters) {
+      parameters_(parameters),
+      contributions_(comm.size()) {
   for (int s = 0; s < most_streams; ++s) scratches_.push_back(std::make_shared<local::Scratch>());
 }
 
@@ -149,7 +151,7 @@ void Binder<T, Exec>::make_gradient_sums() {
 }
 
 template <class T, class Exec>
-bool Binder<T, Exec>::sums_beside_backward() {
+bool Binder<T, Exec>::sums_can_start() {
   make_gradient_sums();
   return std::ranges::all_of(gradient_sums_, [](const auto& sum) { return sum->reduction->can_start(); });
 }
@@ -168,6 +170,7 @@ auto Binder<T, Exec>::bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, const
     throw Unsupported("aloni::nn::Binder::bind", "algorithm of " + node.label, to_string(work.plan.algorithm),
                       "a plan for this machine: the algorithm needs " + *needed);
   }
+  if (!sum->reduction->can_start()) return bind_whole_sum(std::move(node), std::move(sum), work);
   return [node = std::move(node), sum = std::move(sum), range = std::pair{work.first, work.elements},
           options](Step<Exec>& step) {
     step.collective(
@@ -182,7 +185,41 @@ auto Binder<T, Exec>::bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, const
 }
 
 template <class T, class Exec>
+template <class U>
+auto Binder<T, Exec>::bind_whole_sum(StepNode node, std::shared_ptr<Sum<U>> sum, const ReductionWork& work)
+    -> AddToStep {
+  if (work.first != 0 || work.elements != sum->reduction->count()) {
+    throw Unsupported("aloni::nn::Binder::bind", node.label, "a sum of a part of the gradients",
+                      "a plan with GradientSums::after_backward: these sums cannot start beside kernels");
+  }
+  return [node = std::move(node), sum = std::move(sum)](Step<Exec>& step) {
+    step.collective(
+        node, [](const Queue<Exec>&) {}, [sum](const Queue<Exec>& queue) { sum->reduction->run(queue); });
+  };
+}
+
+template <class T, class Exec>
+auto Binder<T, Exec>::bind_partial_sum(StepNode node) -> AddToStep {
+  const auto& values = parameters_->gradients();
+  if (!host_gradients_.is_allocated()) host_gradients_ = Kokkos::create_mirror_view(values);
+  const comm::EventQueue<Exec> events(comm_);
+  return [this, node = std::move(node), values, events](Step<Exec>& step) {
+    step.collective(
+        node,
+        [this, values, events](const Queue<Exec>& queue) {
+          Kokkos::deep_copy(queue.space(), host_gradients_, values);
+          events.fence(queue.space(), "aloni::nn::Binder: the gradients of this rank are needed on the host");
+        },
+        [this, values](const Queue<Exec>& queue) {
+          contributions_ = partial_->reduce(std::span(host_gradients_.data(), host_gradients_.extent(0)));
+          Kokkos::deep_copy(queue.space(), values, host_gradients_);
+        });
+  };
+}
+
+template <class T, class Exec>
 auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& work, StepNode node) -> AddToStep {
+  if (work.partial) return bind_partial_sum(std::move(node));
   if (work.segment >= 0) {
     make_gradient_sums();
     return bind_sum<Parameter>(std::move(node), gradient_sums_.at(static_cast<std::size_t>(work.segment)), work);
@@ -205,7 +242,7 @@ auto Binder<T, Exec>::bind_reduction(const StepPlan& plan, const ReductionWork& 
   template void Binder<T, Exec>::bind(const StepPlan&, int, Step<Exec>&);                            \
   template std::size_t Binder<T, Exec>::bytes() const;                                               \
   template std::uint64_t Binder<T, Exec>::filter_refreshes() const;                                  \
-  template bool Binder<T, Exec>::sums_beside_backward();                                             \
+  template bool Binder<T, Exec>::sums_can_start();                                                   \
   template void Binder<T, Exec>::sum_gradients(const Queue<Exec>&);
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE

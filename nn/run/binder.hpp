@@ -9,6 +9,7 @@
 //
 // Nodes of several plans share kernels, transfers and communicators where they do the same work on the same buffers.
 #include <aloni/core/comm/communicator.hpp>
+#include <aloni/core/comm/partial_all_reduce.hpp>
 #include <aloni/core/comm/view_all_reduce.hpp>
 #include <aloni/core/machine.hpp>
 #include <aloni/core/queue.hpp>
@@ -85,8 +86,14 @@ class Binder {
   void record_factors(FactorSums<T, Exec>* sums) { factor_sums_ = sums; }
   /// Bytes of kernels and messages: the memory of this rank besides the buffers of the plans.
   std::size_t bytes() const;
-  /// Whether sums of gradients can be started beside the backward pass. Collective at the first call.
-  bool sums_beside_backward();
+  /// Whether sums of gradients can start before the end of the backward pass. Otherwise a plan has them after it
+  /// (GradientSums::after_backward). Equal on all ranks. Collective at the first call.
+  bool sums_can_start();
+  /// The partial all-reduce of the next executions of plans with GradientSums::partial. @pre it has as many elements as
+  /// the gradients of the parameters, and outlives these executions
+  void set_partial(comm::PartialAllReduce<Parameter>& partial) { partial_ = &partial; }
+  /// Number of contributions in the gradients after such an execution, late ones included.
+  int contributions() const { return contributions_; }
   /// Sums all gradients over the ranks at once. Collective.
   void sum_gradients(const Queue<Exec>& queue);
 
@@ -146,8 +153,11 @@ class Binder {
   template <class U>
   static AddToStep bind_sum(StepNode node, std::shared_ptr<Sum<U>> sum, const ReductionWork& work);
   template <class U>
+  static AddToStep bind_whole_sum(StepNode node, std::shared_ptr<Sum<U>> sum, const ReductionWork& work);
+  template <class U>
   std::shared_ptr<Sum<U>> sum_of(std::map<std::string, std::shared_ptr<Sum<U>>>& all, const std::string& name,
                                  const Flat<U>& values, const std::vector<int>& members);
+  AddToStep bind_partial_sum(StepNode node);
   void make_gradient_sums();
 
   Convolution& convolution(const StepPlan& plan, int weights);
@@ -174,6 +184,9 @@ class Binder {
   FactorSums<T, Exec>* factor_sums_ = nullptr;
   Optimiser optimiser_;
   std::int64_t update_number_ = 1;
+  comm::PartialAllReduce<Parameter>* partial_ = nullptr;
+  int contributions_;
+  typename AllParameters::Flat::HostMirror host_gradients_;           ///< of partial sums
   std::map<std::string, std::unique_ptr<Convolution>> convolutions_;  ///< by the name of the weights
   std::map<int, std::unique_ptr<Normalisation>> normalisations_;      ///< by layer
   std::map<std::string, halo::Transfer<Exec>> transfers_;  ///< by name, buffers and number of occurrences before

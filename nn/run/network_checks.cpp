@@ -109,6 +109,7 @@ const comm::Communicator& agreed(const comm::Communicator& comm, const NetworkDe
   values.add("options.direct_bytes", o.direct_bytes ? std::to_string(*o.direct_bytes) : std::string("default"));
   values.add("options.bucket_bytes", o.bucket_bytes ? std::to_string(*o.bucket_bytes) : std::string("default"));
   values.add("options.chunk_bytes", o.chunk_bytes ? std::to_string(*o.chunk_bytes) : std::string("default"));
+  values.add("options.sums_beside_backward", o.sums_beside_backward);
   values.add("options.largest_overhead", o.largest_overhead.value_or(-1));
   values.add("options.multiplications_per_slab", o.multiplications_per_slab.value_or(-1));
   add_to(values, "options.convolutions", o.convolutions);

@@ -28,7 +28,8 @@ MachineDescription costs_of(const NetworkOptions& options, bool on_host);
 
 /// How the steps of a network with activations of type T are planned.
 template <class T, class AllParameters>
-StepOptions step_options(const NetworkOptions& options, const AllParameters& parameters) {
+StepOptions step_options(const NetworkOptions& options, const AllParameters& parameters,
+                         GradientSums sums = GradientSums::beside_backward) {
   return {.activations = element_type<T>,
           .backend = options.backend,
           .tf32 = options.tf32,
@@ -36,6 +37,7 @@ StepOptions step_options(const NetworkOptions& options, const AllParameters& par
           .input_gradient = options.input_gradient,
           .fuse_inference = options.fuse_inference,
           .fuse_batch_norm = options.fuse_batch_norm,
+          .sums = sums,
           .update = options.update,
           .optimiser = parameters.optimiser(),
           .update_options = parameters.update_options(),

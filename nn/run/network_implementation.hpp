@@ -43,22 +43,21 @@ struct Network<T, Exec>::Implementation {
   PlanMemory<Exec> memory;
   Binder<T, Exec> binder;
   StepPlan training, inference;
+  StepPlan training_partially;             ///< with a partial all-reduce; empty until a call needs it
   Step<Exec> forward_only, backward_only;  ///< of training, for losses of the user's
   Step<Exec> evaluation, evaluation_loss;
-  Step<Exec> train;          ///< to the gradients of this rank, of all ranks, or to the update
-  Step<Exec> train_alone;    ///< to the gradients of this rank; empty if `train` does that
-  Step<Exec> update_alone;   ///< empty if `train` does that
-  bool sums_beside = false;  ///< `train` includes the sums over ranks, and the update
+  Step<Exec> train;            ///< to the gradients of all ranks, or to the update
+  Step<Exec> train_alone;      ///< to the gradients of this rank; empty if `train` ends with the update
+  Step<Exec> train_partially;  ///< all of training_partially
   Kokkos::View<int*, Mem> labels;
   BatchStaging<T, Mem> staging;
-  typename AllParameters::Flat::HostMirror host_gradients;  // for partial all-reduces
-  typename AllParameters::Flat::HostMirror host_sums;       // of the loss and the correct predictions
+  typename AllParameters::Flat::HostMirror host_sums;  // of the loss and the correct predictions
   Kokkos::View<double[2], Kokkos::HostSpace> host_loss{"aloni::nn::loss"};
   Kokkos::View<double*, Kokkos::HostSpace> host_metrics;
   Stopwatch stopwatch;
   StepTimes* times = nullptr;    ///< null: nothing is recorded
   bool records_factors = false;  ///< kernels of a step then do what a recording of them does not
-  TimedNodes timed_training, timed_inference;
+  TimedNodes timed_training, timed_partial_training, timed_inference;
   std::uint64_t prepared = 0;
   std::uint64_t dropout_step = 0;  ///< number of the next forward pass in training mode
   Box input_box;
@@ -72,8 +71,7 @@ struct Network<T, Exec>::Implementation {
   // --- the calls of Network ---
 
   StepResult train_step(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>* partial);
-  /// `function`: for the error text.
-  void compute_gradients(const Queue<Exec>& queue, const char* function, bool sums = false);
+  void compute_gradients(const Queue<Exec>& queue);
   StepResult train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step);
   /// `function`: for the error text.
   void start_train_step(const Queue<Exec>& queue, const Optimiser& optimiser, std::int64_t step, const char* function);
@@ -93,17 +91,28 @@ struct Network<T, Exec>::Implementation {
       for (std::size_t s = 1; s < queues.size(); ++s) queues[s] = queue_beside(queue, QueuePriority::high);
     return queues;
   }
-  StepPlan planned(StepKind kind) const {
-    return plan_step(description, plan, comm.rank(), kind, machine, detail::step_options<T>(options, parameters));
+  StepPlan planned(StepKind kind, GradientSums sums = GradientSums::beside_backward) const {
+    return plan_step(description, plan, comm.rank(), kind, machine, detail::step_options<T>(options, parameters, sums));
   }
   /// Every rank binds all nodes in the same order.
   void bind_steps();
+  /// Adds the nodes of the plan that are wanted: wanted(PlanNode).
+  template <class F>
+  void add(Step<Exec>& step, const StepPlan& p, const F& wanted) {
+    for (int n = 0; n < static_cast<int>(p.nodes.size()); ++n)
+      if (wanted(p.nodes[static_cast<std::size_t>(n)])) binder.bind(p, n, step);
+  }
+  void prepare(Step<Exec>& step);
+  /// The step whose sums are one round of a partial all-reduce. Collective at the first call.
+  Step<Exec>& partial_step();
+  /// The nodes of its plan, with their prices.
+  const TimedNodes& nodes_of(const Step<Exec>& step);
+  /// Starts a training step without an update. `function`: for the error text.
+  void begin_step(const Queue<Exec>& queue, const char* function);
   void execute(Step<Exec>& step, const Queue<Exec>& queue);
   /// At the begin of each call: the version of the filter values in the nodes of this call. Collective in builds with
   /// debug checks.
   void use_present_values(const Queue<Exec>& queue);
-  /// Returns the number of contributions added, late ones included.
-  int reduce_partially(const Queue<Exec>& queue, comm::PartialAllReduce<Parameter>& partial);
   /// The mean loss from the sums behind the gradients. `share`: of all samples.
   StepResult result(const Queue<Exec>& queue, double share);
 

@@ -34,13 +34,14 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
   detail::check_support<T, Exec>(options);
   detail::check_parameters(comm, description, plan, parameters, options);
   parameters.check_replicas(comm, queue, "aloni::nn::Network");
+  const bool sums_beside = trains() && options.sums_beside_backward && binder.sums_can_start();
   comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
     std::vector<const StepPlan*> plans{&inference};
     inference = planned(StepKind::inference);
     if (trains()) {
-      training = planned(StepKind::training);
+      training =
+          planned(StepKind::training, sums_beside ? GradientSums::beside_backward : GradientSums::after_backward);
       plans.insert(plans.begin(), &training);
-      host_gradients = Kokkos::create_mirror_view(parameters.gradients());
     }
     loss = loss_of(main());
     detail::use_parameters(parameters, memory);
@@ -60,7 +61,6 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
   binder.set_dropout_seed(options.dropout_seed);
   binder.keep_filters(!options.record);
   try {
-    sums_beside = trains() && binder.sums_beside_backward();
     bind_steps();
   } catch (const PeerFailed&) {
     throw;
@@ -78,36 +78,45 @@ void Network<T, Exec>::Implementation::bind_steps() {
     const auto* sum = std::get_if<ReductionWork>(&node.work);
     return sum && sum->segment >= 0;
   };
-  const auto add = [&](Step<Exec>& step, const StepPlan& p, const auto& wanted) {
-    for (int n = 0; n < static_cast<int>(p.nodes.size()); ++n)
-      if (wanted(p.nodes[static_cast<std::size_t>(n)])) binder.bind(p, n, step);
-  };
-  const auto is_update = [](const PlanNode& n) { return n.phase == StepPhase::update; };
-  add(train, training, [&](const PlanNode& n) { return sums_beside || (!is_gradient_sum(n) && !is_update(n)); });
-  if (sums_beside && !options.update)
-    add(train_alone, training, [&](const PlanNode& n) { return !is_gradient_sum(n); });
-  if (!sums_beside) add(update_alone, training, is_update);
+  add(train, training, [](const PlanNode&) { return true; });
+  if (!options.update) add(train_alone, training, [&](const PlanNode& n) { return !is_gradient_sum(n); });
   add(forward_only, training, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
   add(backward_only, training,
       [&](const PlanNode& n) { return n.phase == StepPhase::backward && !is_gradient_sum(n); });
   add(evaluation, inference, [](const PlanNode& n) { return n.phase == StepPhase::forward; });
   add(evaluation_loss, inference, [](const PlanNode& n) { return n.phase == StepPhase::loss; });
-  for (Step<Exec>* const step :
-       {&train, &train_alone, &update_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss}) {
-    ScheduleOptions order{.kernels_ahead = machine.kernels_ahead()};
-    // Each rank and each step draws a different order.
-    if (options.schedule_seed > 0)
-      order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(comm.rank()), ++prepared) | 1;
-    if (options.record) step->set_recorder(make_step_recorder<Exec>());
-    step->prepare(order, main().streams);
+  for (Step<Exec>* const step : {&train, &train_alone, &forward_only, &backward_only, &evaluation, &evaluation_loss})
+    prepare(*step);
+}
+
+template <class T, class Exec>
+void Network<T, Exec>::Implementation::prepare(Step<Exec>& step) {
+  ScheduleOptions order{.kernels_ahead = machine.kernels_ahead()};
+  // Each rank and each step draws a different order.
+  if (options.schedule_seed > 0)
+    order.seed = random::integer(options.schedule_seed, static_cast<std::uint64_t>(comm.rank()), ++prepared) | 1;
+  if (options.record) step.set_recorder(make_step_recorder<Exec>());
+  step.prepare(order, main().streams);
+}
+
+// Its nodes share kernels, transfers and memory with those of `training`: both plans have the same buffers.
+template <class T, class Exec>
+Step<Exec>& Network<T, Exec>::Implementation::partial_step() {
+  if (training_partially.nodes.empty()) {
+    training_partially = planned(StepKind::training, GradientSums::partial);
+    add(train_partially, training_partially, [](const PlanNode&) { return true; });
+    prepare(train_partially);
   }
+  return train_partially;
 }
 
 #define INSTANTIATE(T, Exec)                                                                            \
   template Network<T, Exec>::Implementation::Implementation(                                            \
       const comm::Communicator&, const Queue<Exec>&, const NetworkDescription&, const Strategy&, Index, \
       AllParameters&, const NetworkOptions&, const std::optional<AdoptedInput<T, Mem>>&);               \
-  template void Network<T, Exec>::Implementation::bind_steps();
+  template void Network<T, Exec>::Implementation::bind_steps();                                         \
+  template void Network<T, Exec>::Implementation::prepare(Step<Exec>&);                                 \
+  template Step<Exec>& Network<T, Exec>::Implementation::partial_step();
 ALONI_INSTANTIATE_ACTIVATIONS(INSTANTIATE)
 #undef INSTANTIATE
 

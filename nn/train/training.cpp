@@ -124,11 +124,14 @@ void Training<T>::prepare() {
   Index planned = network.planned_resident_bytes() + source_.resident_bytes(network) + checkpoint_bytes();
   if (gradient_sum_) planned += gradient_sum_->bytes();
   if (kfac_) planned += kfac_->bytes();
+  if (!waits_for_all()) {
+    partial_.emplace(comm_, parameters_.gradients().extent(0));
+    planned += static_cast<Index>(partial_->bytes());
+  }
   for (const Index samples : incomplete_batches()) planned += networks_.of(samples).planned_additional_bytes();
   report_.predicted_memory_bytes = maximum(resident + static_cast<std::uint64_t>(planned));
   network.record_times(timed_.times().get());  // prices its nodes
   network.record_times(nullptr);
-  if (!waits_for_all()) partial_.emplace(comm_, parameters_.gradients().extent(0));
 }
 
 template <class T>

@@ -41,6 +41,7 @@ NN = [("test_nn", "fuzz_split", 4), ("test_nn", "test_split", 2), ("test_nn", "f
       ("test_nn", "test_gradients", 1)]  # the last: a fault of the split and of the unsplit network
 PARTS = [("test_nn", "fuzz_split", 4), ("test_nn", "test_bfloat16", 3)]
 REPLICATED = [("test_nn", "test_replicated", 2)]
+PARTIAL = [("test_nn", "test_update,test_traffic", 2)]
 CORE_PURE = [("test_core_pure", "", 0), ("test_core", "test_engine", 0)]
 CORE = [("test_core", "test_communicator,test_collectives", 4), ("test_core", "test_communicator,test_collectives", 3),
         ("test_core", "test_contract", 3), ("test_core", "test_contract", 2), ("test_transports", "", 2)]
@@ -69,6 +70,7 @@ STAGES = [("nn/step_graph", [NN_PURE, NN]), ("nn/stream_plan", [NN_PURE]),
           ("nn/strategy", [[("test_nn_pure", "", 0)]]), ("nn/layer_split", [[("test_nn_pure", "", 0)]]),
           ("nn/data", [[("test_nn_pure", "", 0)]]), ("nn/detail/convolution_region", [PARTS, NN]),
           ("nn/local/convolution_choice", [CHOICE]), ("nn/local/convolution_kokkos_kernels", [GEMM, NN]),
+          ("nn/network.cpp", [PARTIAL, NN]), ("nn/plan/work", [PARTIAL]),
           ("nn/detail/replicated", [REPLICATED]), ("nn/plan/kfac_cost", [KFAC_COST]), ("nn/plan", [PLAN, NN]),
           ("nn", [NN]), ("model", [COSTS]), ("halo/detail/message_group", [GROUPS]),
           ("halo/placement/detail/link_rounds", [LINKS]), ("halo/deep_halo", [DEEP_HALO]),

@@ -121,6 +121,7 @@ struct Run {
                 {.backend = backend,
                  .input_gradient = true,
                  .schedule_seed = schedule_seed,
+                 .sums_beside_backward = s / 4 % 2 == 0,
                  .largest_overhead = largest_overhead},
                 input),
         values(v),

@@ -213,7 +213,7 @@ class BoundStep {
     give({});
     binder_->set_dropout_seed(seed);
     binder_->keep_filters(!records);
-    EXPECT_TRUE(binder_->sums_beside_backward());
+    EXPECT_TRUE(binder_->sums_can_start());
     for (int n = 0; n < static_cast<int>(plan_.nodes.size()); ++n) binder_->bind(plan_, n, step_);
     if (records) {
       auto recorder = std::make_unique<FreezingRecorder>(now_, [this](const HostValues& v) { set(v); });

@@ -104,6 +104,24 @@ ReductionWork sum_over(const std::vector<int>& members, Index elements, ElementT
   return {.members = members, .elements = elements, .type = type, .plan = choose(elements, bytes)};
 }
 
+/// The words between rank 0 and the others, and one element more: the number of contributions.
+TEST(PlanCost, OfAPartialAllReduceHasWordsOfRankZero) {
+  StepPlan plan = small_plan();
+  const std::vector<int> ranks{0, 1, 2, 3};
+  for (plan.rank = 0; plan.rank < 4; ++plan.rank) {
+    ReductionWork sum = sum_over(ranks, 11, ElementType::float32);
+    const NodeCost whole = cost(plan, node_of(sum));
+    sum.elements = 10;
+    sum.partial = true;
+    const NodeCost partial = cost(plan, node_of(sum));
+    const Index words = plan.rank == 0 ? 3 : 1;
+    EXPECT_EQ(partial.messages_sent, whole.messages_sent + words);
+    EXPECT_EQ(partial.messages_received, whole.messages_received + words);
+    EXPECT_EQ(partial.bytes_sent, whole.bytes_sent + 4 * words);
+    EXPECT_EQ(partial.bytes_received, whole.bytes_received + 4 * words);
+  }
+}
+
 TEST(PlanCost, TakesTheAlgorithmOfAReductionFromTheNodesOfItsMembers) {
   const StepPlan plan = small_plan();
   const PlanNode few = node_of(sum_over({0, 1, 2, 3}, 10, ElementType::float64));

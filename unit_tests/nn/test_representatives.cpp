@@ -60,7 +60,9 @@ Case random_case(std::uint64_t seed) {
   c.options = {.activations = dice(0, 3) == 0 ? ElementType::bfloat16 : ElementType::float32,
                .split_parameters = dice(0, 1) == 0,
                .input_gradient = dice(0, 1) == 0,
-               .sums_beside_backward = dice(0, 3) != 0};
+               .sums = dice(0, 3) != 0 ? GradientSums::beside_backward : GradientSums::after_backward};
+  if (c.options.sums == GradientSums::after_backward && !c.options.split_parameters)
+    c.options.sums = GradientSums::partial;
   if (dice(0, 1) == 0) c.options.largest_overhead = 1;
   c.kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
   return c;

@@ -12,11 +12,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <ostream>
 #include <string>
+#include <thread>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -351,6 +354,52 @@ TEST(Update, RefusesAnOptimiserThatDoesNotFit) {
   EXPECT_THROW(inside.network.train_step(inside.queue, &partial), InvalidArgument);
   EXPECT_THROW(Network<double>(comm, sgd.queue, net(), {}, 4, sgd.parameters, {.inference = true, .update = true}),
                InvalidArgument);
+}
+
+/// The result of each step, and the gradients that it leaves. Each rank has the same sample. `partial`: one rank is
+/// enough for a round, and the ranks come late by turns.
+std::vector<std::pair<double, HostFlat>> steps_on_equal_samples(const comm::Communicator& comm, bool partial) {
+  NetworkDescription small;
+  small.spatial_rank = 2;
+  small.input = views::make_extents(1, {8, 7}, 6);
+  small.loss = Loss::mean_squared_error;
+  small.layers = {{"conv", Convolution{4, square_window(2, 3, 1, 1)}, {"input"}}, {"relu", Relu{}, {"conv"}}};
+  const Queue<> queue;
+  Parameters<double> parameters(comm, queue, small, 1);
+  const Strategy by_sample = Strategy::uniform(LayerSplit::parse("n" + std::to_string(comm.size())));
+  Network<double> network(comm, queue, small, by_sample, comm.size(), parameters);
+  const auto give = [](const auto& view, views::Box box, const views::Extents& whole, std::uint64_t stream) {
+    box.set(views::Dim::sample, 0, 1);
+    fill<double>(view, box, whole, Values::reals, 1, stream);
+  };
+  give(network.input(), network.input_box(), network.input_distribution().extents(), 1);
+  give(network.targets(), network.output_box(), network.output_distribution().extents(), 2);
+  std::optional<comm::PartialAllReduce<double>> rounds;
+  if (partial) rounds.emplace(comm, parameters.gradients().extent(0), comm::PartialOptions{.quorum = 1});
+  std::vector<std::pair<double, HostFlat>> results;
+  for (int step = 0; step < 12; ++step) {
+    if (partial && step % comm.size() == comm.rank()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    const double loss = network.train_step(queue, rounds ? &*rounds : nullptr).loss;
+    const HostFlat gradients("aloni::test", static_cast<std::size_t>(parameters.size()));
+    const auto all = Kokkos::create_mirror_view_and_copy(Kokkos::HostSpace(), parameters.gradients());
+    for (std::size_t i = 0; i < gradients.extent(0); ++i) gradients(i) = all(i);
+    results.emplace_back(loss, gradients);
+  }
+  return results;
+}
+
+TEST(Update, OfAPartialSumHasTheLossOfItsContributions) {
+  const auto comm = aloni::test::make_communicator();
+  // Gradients are divided by the samples of all ranks, so one contribution is the gradient of one rank divided by them.
+  const auto [loss, gradients] = steps_on_equal_samples(comm.split(comm.rank(), 0), false).front();
+  for (const auto& [partial_loss, sums] : steps_on_equal_samples(comm, true)) {
+    EXPECT_NEAR(partial_loss, loss, 1e-12 * loss);
+    const double contributions = std::round(comm.size() * sums(0) / gradients(0));
+    EXPECT_GE(contributions, 1);
+    EXPECT_LE(contributions, comm.size() == 1 ? 1 : comm.size() * 5);  // those of max_lag late rounds
+    for (std::size_t i = 0; i < sums.extent(0); ++i)
+      EXPECT_NEAR(sums(i), contributions / comm.size() * gradients(i), 1e-12) << i;
+  }
 }
 
 }  // namespace test_update

@@ -67,9 +67,11 @@ Case random_case(std::uint64_t seed, int most_ranks, bool recomputes = true) {
   StepOptions options{.activations = dice(0, 3) == 0 ? ElementType::bfloat16 : ElementType::float32,
                       .split_parameters = dice(0, 1) == 0,
                       .input_gradient = dice(0, 1) == 0,
-                      .sums_beside_backward = dice(0, 3) != 0,
+                      .sums = dice(0, 3) != 0 ? GradientSums::beside_backward : GradientSums::after_backward,
                       .update = other(0, 4) != 0,
                       .optimiser = static_cast<OptimiserKind>(other(0, 2))};
+  if (options.sums == GradientSums::after_backward && !options.split_parameters && seed % 2 == 0)
+    options.sums = GradientSums::partial;
   if (other(0, 2) == 0) options.update_options.max_norm = 1;
   if (dice(0, 1) == 0) options.largest_overhead = 1;
   const auto kind = static_cast<StepKind>(std::min<Index>(dice(0, 3), 2));
@@ -708,6 +710,14 @@ std::map<std::string, Change> faults() {
     w.plan.part_elements /= 2;
     return true;
   });
+  all["one rank adds only contributions in time"] = change<ReductionWork>([](ReductionWork& w, Dice&) {
+    w.partial = !w.partial;
+    return w.segment == 0;
+  });
+  all["a partial all-reduce sums a part of the gradients"] = change_on_all_ranks<ReductionWork>([](ReductionWork& w) {
+    w.partial = w.first > 0;
+    return w.partial;
+  });
   all["a sum over ranks has no algorithm"] = change_on_all_ranks<ReductionWork>([](ReductionWork& w) {
     w.plan = {};
     return true;
@@ -1054,6 +1064,7 @@ std::map<std::string, std::vector<std::string>> words() {
   const std::vector<std::string> not_summed{"before it is summed over the ranks"};
   const std::vector<std::string> other_ranks{"which is summed over the ranks"};
   const std::vector<std::string> disagree{"the members disagree on the sum of"};
+  const std::string not_whole = "a partial all-reduce does not sum the whole gradients of all ranks";
   const std::vector<std::string> boxes{", and the peer sends [", ", and the peer expects [",
                                        " elements, and its boxes "};
   const std::vector<std::string> forever{"the ranks wait for each other forever; rank "};
@@ -1126,6 +1137,8 @@ std::map<std::string, std::vector<std::string>> words() {
       {"a sum over ranks has another algorithm on one rank", {" by ring in parts of "}},
       {"a sum over ranks has other parts on one rank", disagree},
       {"a sum over ranks has another type on all ranks", {" as int32, and it is "}},
+      {"one rank adds only contributions in time", {disagree[0], not_whole}},
+      {"a partial all-reduce sums a part of the gradients", {not_whole}},
       {"a sum over ranks has no algorithm", {"the algorithm of a sum is not chosen"}},
       {"the parameters are updated before their gradients are summed",
        {not_summed[0], "before it is summed", missing[0]}},

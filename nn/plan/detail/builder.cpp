@@ -62,7 +62,7 @@ void PlanBuilder::reduction(const std::string& what, ReductionWork work, Regions
                                         machine_.tuning);
     chooser = choosers_.emplace(work.members, choose).first;
   }
-  work.plan = chooser->second(work.elements, static_cast<int>(bytes_of(work.type)));
+  work.plan = chooser->second(work.travelling_elements(), static_cast<int>(bytes_of(work.type)));
   add(what, std::move(work), regions, regions).communication = number;
 }
 

@@ -94,10 +94,12 @@ std::string text_of(const StepPlan& plan, const TransferWork& work) {
   return text;
 }
 
-/// "12 float over the ranks 0, 1 by ring in parts of 12".
+/// "12 float over the ranks 0, 1 by ring in parts of 12", of a partial all-reduce
+/// "the contributions in time of 12 float …".
 std::string text_of(const ReductionWork& sum) {
-  return std::to_string(sum.elements) + ' ' + nn::name(sum.type) + " over the ranks " + list_of(sum.members) + " by " +
-         to_string(sum.plan.algorithm) + " in parts of " + std::to_string(sum.plan.part_elements);
+  return (sum.partial ? "the contributions in time of " : "") + std::to_string(sum.elements) + ' ' +
+         nn::name(sum.type) + " over the ranks " + list_of(sum.members) + " by " + to_string(sum.plan.algorithm) +
+         " in parts of " + std::to_string(sum.plan.part_elements);
 }
 
 /// The values of a sum, for people: "conv1.w.gradient, conv1.b.gradient".
@@ -152,7 +154,7 @@ void check_communication(std::span<const StepPlan> plans) {
         const auto& other = std::get<ReductionWork>(theirs->second->work);
         if (other.members != mine.members || other.elements != mine.elements || other.type != mine.type ||
             other.plan != mine.plan || other.segment != mine.segment || other.first != mine.first ||
-            other.with_loss != mine.with_loss)
+            other.with_loss != mine.with_loss || other.partial != mine.partial)
           refuse_pair({plan, node}, *theirs,
                       "the members disagree on the sum of " + values_of(*plan, mine) + ": " + text_of(mine) + ", and " +
                           text_of(other));

@@ -381,6 +381,8 @@ class WorkCheck {
     if (w.segment < 0 && elements != w.elements)
       refuse(plan_, &n, "sums another number of elements than its buffers have");
     if (std::ranges::find(w.members, plan_.rank) == w.members.end()) refuse(plan_, &n, "the rank is not a member");
+    if (w.partial && (w.segment != 0 || w.first != 0 || std::ssize(w.members) != plan_.ranks))
+      refuse(plan_, &n, "a partial all-reduce does not sum the whole gradients of all ranks");
   }
   /// An adjoint transfer adds each value that it reads to one owner.
   void check_added_once(const PlanNode& n, const TransferItemPlan& item) const {
