@@ -36,7 +36,7 @@ def bandwidth(run):
     """{"bandwidth": bytes per second of one rank}, of memory."""
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "machine.json"
-        program = [BIN + "aloni", "calibrate", "--quick", "--output", str(path), "--progress", "none"]
+        program = [BIN + "aloni", "calibrate", "--quick", "--output", str(path)]
         run.program(launched(RANKS, program), clean_environment() | ONE_THREAD | {"XDG_CACHE_HOME": folder})
         machine = json.loads(path.read_text(encoding="utf-8"))
     return {"bandwidth": machine["processor"]["node_bandwidth"] / RANKS}
@@ -109,7 +109,8 @@ def measure(run, networks):
     values = run.in_turns(*(lambda name=name, case=case: step(name, case) for name, case in networks.items()))
     for name, case in networks.items():
         command = (f"OMP_NUM_THREADS=1 scripts/mpirun -n {RANKS} {BIN}aloni train --model {case.model} "
-                   f"--data synthetic --input {case.input} --batch {case.batch} --steps 8 --strategy {case.splits[0]} --trace FILE")
+                   f"--data synthetic --input {case.input} --batch {case.batch} --steps 8 "
+                   f"--strategy {case.splits[0]} --trace FILE")
         of = {part: (median(values, f"{name}/{part}"), median(values, f"{name}/least/{part}")) for part in PARTS}
         if None in of["convolutions"]:
             run.bar(f"{name}/step", f"{name}: step", None, None, "limits")

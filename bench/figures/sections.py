@@ -603,7 +603,7 @@ class Section(NamedTuple):
 SECTIONS = {
     "training": Section(training, 5),
     "networks": Section(networks, 3),
-    "roofline": Section(steps_and_limits, 2),
+    "roofline": Section(steps_and_limits, 1),
     "threads": Section(threads, 3),
     "all_reduce": Section(all_reduce, 5),
     "halo": Section(halo, 5),
