@@ -112,6 +112,22 @@ struct Header {
   views::Extents extents;
 };
 
+/// HDF5 holds each chunk that it reads in memory, with the size that the file claims. Deflate expands to at most 1,032
+/// times; other filters to more, so smaller chunks are read in any case.
+void check_chunks(hid_t data_set, StoredType type, Index file_bytes, const std::string& path, const std::string& what) {
+  constexpr Index always = Index{64} << 20, most_expansion = 1032;
+  const Object properties(H5Dget_create_plist(data_set), H5Pclose);
+  if (properties.id() < 0 || H5Pget_layout(properties.id()) != H5D_CHUNKED) return;
+  std::array<hsize_t, H5S_MAX_RANK> extents{};
+  const int dimensions = H5Pget_chunk(properties.id(), H5S_MAX_RANK, extents.data());
+  Index bytes = bytes_of(type);
+  for (int d = 0; d < dimensions; ++d)
+    bytes = saturating_product(bytes, static_cast<Index>(extents[static_cast<std::size_t>(d)]));
+  if (bytes > std::max(always, saturating_product(most_expansion, file_bytes)))
+    refuse(path, what + " has chunks of " + std::to_string(bytes) + " bytes",
+           "chunks of at most 64 MiB, or 1032 times the " + std::to_string(file_bytes) + " bytes of the file");
+}
+
 Header header_of(hid_t data_set, const std::string& path, const std::string& what) {
   const Object space(H5Dget_space(data_set), H5Sclose);
   const int dimensions = H5Sget_simple_extent_ndims(space.id());
@@ -183,7 +199,9 @@ std::shared_ptr<const SampleArray> open_hdf5(const std::string& path, const std:
   Object set(H5Dopen2(file.id(), data_set.c_str(), H5P_DEFAULT), H5Dclose);
   if (set.id() < 0) refuse(path, "no " + what, "a data set with this name");
   const Header header = header_of(set.id(), path, what);
-  const std::uint64_t digest = detail::open_stored_bytes(open_operation, path)->digest();
+  const auto stored = detail::open_stored_bytes(open_operation, path);
+  check_chunks(set.id(), header.type, static_cast<Index>(stored->size()), path, what);
+  const std::uint64_t digest = stored->digest();
   return std::make_shared<Hdf5Array>(path, header, set.release(), digest);
 }
 

@@ -78,7 +78,12 @@ void read_in_child(const std::string& path, const std::string& report) {
     ::_exit(outcome_of(path));
   }
   int status = 0;
-  if (child < 0 || ::waitpid(child, &status, 0) != child) throw std::logic_error("no child process");
+  rusage usage{};
+  if (child < 0 || ::wait4(child, &status, 0, &usage) != child) throw std::logic_error("no child process");
+  // Of this process at the fork, a chunk, its result, and what the sanitizer keeps.
+  constexpr long most_kib = 768 << 10;
+  if (usage.ru_maxrss > most_kib)
+    throw std::logic_error("the reader took " + std::to_string(usage.ru_maxrss >> 10) + " MiB of memory");
   if (WIFEXITED(status) && WEXITSTATUS(status) == accepted) return;
   const std::string text = contents_of(report);
   if (WIFEXITED(status) && WEXITSTATUS(status) == refused) throw FileError("hdf5", path, text, "");

@@ -135,6 +135,25 @@ TEST_F(Hdf5, ErrorsNameTheDataSet) {
   EXPECT_THAT(refusal("empty"), HasSubstr("no stored elements"));
 }
 
+/// Deflate, and the result deflated again: a small file that HDF5 would expand to one chunk of 80 MiB.
+TEST_F(Hdf5, RefusesChunksThatTheFileCannotHold) {
+  const std::vector<hsize_t> shape{1, 80, 1024, 1024};
+  const hid_t file = H5Fcreate(path_.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t space = H5Screate_simple(4, shape.data(), nullptr);
+  const hid_t layout = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(layout, 4, shape.data());
+  for (int times = 0; times < 2; ++times) H5Pset_deflate(layout, 1);
+  const hid_t set = H5Dcreate2(file, "zeros", H5T_STD_U8LE, space, H5P_DEFAULT, layout, H5P_DEFAULT);
+  const std::vector<std::uint8_t> zeros(std::size_t{80} << 20);
+  ASSERT_GE(H5Dwrite(set, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros.data()), 0);
+  H5Dclose(set);
+  H5Pclose(layout);
+  H5Sclose(space);
+  H5Fclose(file);
+  ASSERT_LT(std::filesystem::file_size(path_), 60000);
+  EXPECT_THAT(refusal("zeros"), AllOf(HasSubstr("zeros has chunks of 83886080 bytes"), HasSubstr("at most 64 MiB")));
+}
+
 TEST_F(Hdf5, RefusesTruncatedFilesAndOtherFormats) {
   write("values", {2, 3, 4}, H5T_STD_U8LE, H5T_NATIVE_UINT8, counted<std::uint8_t>(24));
   std::ifstream file(path_, std::ios::binary);
