@@ -16,6 +16,23 @@
 
 namespace aloni::nn {
 
+namespace {
+
+/// Calls f(), which is collective. A rank that fails in it does not leave the others waiting.
+template <class F>
+void poisoning(const comm::Communicator& comm, const F& f) {
+  try {
+    f();
+  } catch (const PeerFailed&) {
+    throw;
+  } catch (const std::exception& e) {
+    comm.poison(e.what());
+    throw;
+  }
+}
+
+}  // namespace
+
 template <class T, class Exec>
 Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, const Queue<Exec>& queue,
                                                  const NetworkDescription& d, const Strategy& strategy, Index samples,
@@ -34,13 +51,15 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
   detail::check_support<T, Exec>(options);
   detail::check_parameters(comm, description, plan, parameters, options);
   parameters.check_replicas(comm, queue, "aloni::nn::Network");
-  const bool sums_beside = trains() && options.sums_beside_backward && binder.sums_can_start();
+  GradientSums sums = GradientSums::after_backward;
+  poisoning(comm, [&] {
+    if (trains() && options.sums_beside_backward && binder.sums_can_start()) sums = GradientSums::beside_backward;
+  });
   comm::collectively(comm, "aloni::nn::Network: memory for activations", [&] {
     std::vector<const StepPlan*> plans{&inference};
     inference = planned(StepKind::inference);
     if (trains()) {
-      training =
-          planned(StepKind::training, sums_beside ? GradientSums::beside_backward : GradientSums::after_backward);
+      training = planned(StepKind::training, sums);
       plans.insert(plans.begin(), &training);
     }
     loss = loss_of(main());
@@ -60,15 +79,7 @@ Network<T, Exec>::Implementation::Implementation(const comm::Communicator& c, co
   });
   binder.set_dropout_seed(options.dropout_seed);
   binder.keep_filters(!options.record);
-  try {
-    bind_steps();
-  } catch (const PeerFailed&) {
-    throw;
-  } catch (const std::exception& e) {
-    // Nodes are bound collectively. A rank that fails must not leave the others waiting.
-    comm.poison(e.what());
-    throw;
-  }
+  poisoning(comm, [&] { bind_steps(); });
   queue.fence("aloni::nn::Network: set-up is complete");
 }
 
