@@ -17,6 +17,7 @@
 #include <CLI/Formatter.hpp>
 
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <type_traits>
 
@@ -45,6 +46,8 @@ PlanCommand::PlanCommand(CLI::App& app)
   memory_.add_options(*command_);
   add("--json", json_, "Also write the results to this file, as JSON", "FILE");
   add("--export", export_, "Also write the network to this file, for --model", "FILE.json");
+  add("--export-strategy", strategy_file_, "Also write the strategy to this file, for --strategy here and of train",
+      "FILE");
   add("--draw", drawing_, "Also draw the plan to this file, as SVG: blocks, ghosts, messages, memory", "FILE.svg");
 }
 
@@ -62,14 +65,26 @@ void PlanCommand::check() const {
   if (command_->count("--draw") > 0 && drawing_.empty()) refuse("--draw", "\"\"", "the path of a file");
   if (command_->count("--export") > 0 && !is_model_file(export_))
     refuse("--export", export_, "a path that ends with .json");
-  if (!drawing_.empty() && drawing_ == json_) refuse("--draw", drawing_, "another file than that of --json");
-  if (!export_.empty() && export_ == json_) refuse("--export", export_, "another file than that of --json");
+  if (command_->count("--export-strategy") > 0 && strategy_file_.empty())
+    refuse("--export-strategy", "\"\"", "the path of a file");
+  std::map<std::string, std::string> written;  // by path
+  for (const auto& [option, path] : outputs())
+    if (const auto [other, is_new] = written.try_emplace(path, option); !is_new)
+      refuse(option, path, "another file than that of " + other->second);
   strategy_.check();
   if (command_->count("--machine") > 0) check_machine(machine_);
   if (!strategy_.is_automatic()) return;
   strategy_.check_automatic();
   if (machine_.empty())
     refuse("--strategy", strategy_.text(), "--machine NAME or FILE beside it, which prices strategies");
+}
+
+std::vector<std::pair<const char*, std::string>> PlanCommand::outputs() const {
+  std::vector<std::pair<const char*, std::string>> all;
+  for (const auto& [option, path] : {std::pair("--json", &json_), std::pair("--export", &export_),
+                                     std::pair("--export-strategy", &strategy_file_), std::pair("--draw", &drawing_)})
+    if (!path->empty()) all.emplace_back(option, *path);
+  return all;
 }
 
 void PlanCommand::add_to(comm::ReplicatedValues& values) const {
@@ -81,6 +96,7 @@ void PlanCommand::add_to(comm::ReplicatedValues& values) const {
   memory_.add_to(values);
   values.add("--json", std::string(json_.empty() ? "not given" : "given"));
   values.add("--export", std::string(export_.empty() ? "not given" : "given"));
+  values.add("--export-strategy", std::string(strategy_file_.empty() ? "not given" : "given"));
   values.add("--draw", std::string(drawing_.empty() ? "not given" : "given"));
 }
 
@@ -90,8 +106,7 @@ void PlanCommand::run() const {
     machine = read_machine_argument(machine_);
     if (ranks_per_node_ > 0) machine->ranks_per_node = static_cast<int>(ranks_per_node_);
   }
-  for (const std::string& path : {json_, export_, drawing_})
-    if (!path.empty()) check_result_file_can_be_written(path);
+  for (const auto& [option, path] : outputs()) check_result_file_can_be_written(path);
   PlanRequest request{.model = network_.model(),
                       .network = network_.network(),
                       .strategy = strategy_.is_automatic() ? nn::Strategy() : strategy_.read(static_cast<int>(ranks_)),
@@ -114,6 +129,7 @@ void PlanCommand::run() const {
   }
   if (!json_.empty()) write_result_file(json_, to_json(request, summary));
   if (!export_.empty()) write_result_file(export_, nn::to_json(request.network));
+  if (!strategy_file_.empty()) write_result_file(strategy_file_, to_string(request.strategy));
   if (!drawing_.empty()) write_result_file(drawing_, to_svg(drawing_of(request, summary)));
 }
 

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace CLI {
 class App;
@@ -32,9 +34,11 @@ class PlanCommand {
 
  private:
   bool has_kfac() const { return optimiser_ == "kfac"; }
+  /// The files that run() writes: option and path.
+  std::vector<std::pair<const char*, std::string>> outputs() const;
 
   CLI::App* command_;
-  std::string precision_ = "float", optimiser_ = "sgd", machine_, json_, export_, drawing_;
+  std::string precision_ = "float", optimiser_ = "sgd", machine_, json_, export_, strategy_file_, drawing_;
   NetworkArguments network_;
   StrategyArgument strategy_{FewerBlocks::repeated};
   MemoryArguments memory_;

@@ -6,7 +6,7 @@ import statistics
 import tempfile
 from typing import NamedTuple
 
-from .run import BIN, ONE_THREAD, clean_environment, launched, median, run_text
+from .run import BIN, median, run_text
 
 LAYERS = "^local_conv/(image64-c64-f64|image256-c64-f64|image32-c128-f128)/[a-z_]+/(onednn|direct)"
 RANKS = 2
@@ -35,10 +35,7 @@ def rates(run):
 def bandwidth(run):
     """{"bandwidth": bytes per second of one rank}, of memory."""
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "machine.json"
-        program = [BIN + "aloni", "calibrate", "--quick", "--output", str(path)]
-        run.program(launched(RANKS, program), clean_environment() | ONE_THREAD | {"XDG_CACHE_HOME": folder})
-        machine = json.loads(path.read_text(encoding="utf-8"))
+        machine = json.loads(pathlib.Path(run.quick_machine(folder)).read_text(encoding="utf-8"))
     return {"bandwidth": machine["processor"]["node_bandwidth"] / RANKS}
 
 

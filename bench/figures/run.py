@@ -148,6 +148,14 @@ class Run:
             with open(file, encoding="utf-8") as stream:
                 return json.load(stream)
 
+    def quick_machine(self, folder):
+        """The path of the machine file that `aloni calibrate --quick` writes into the folder, at the first call."""
+        path = pathlib.Path(folder) / "machine.json"
+        if not path.exists():
+            program = [BIN + "aloni", "calibrate", "--quick", "--output", str(path)]
+            self.program(launched(2, program), clean_environment() | ONE_THREAD | {"XDG_CACHE_HOME": str(folder)})
+        return str(path)
+
     def peer(self, name, script, *arguments, limit=600):
         """The standard output of bench/compare/SCRIPT."""
         if name not in self.peers:

@@ -41,14 +41,15 @@ class NetworkCase(NamedTuple):
     at_least: float  # times as fast as PyTorch
 
 
+AUTOMATIC = "automatic"
 NETWORKS = {
     "LeNet-5, 64 samples": NetworkCase("lenet5", "28x28x1", 64, 300, ("n2",), 2),
     "LeNet-5, 1,024 samples": NetworkCase("lenet5", "28x28x1", 1024, 60, ("n2",), 2),
-    "mesh 1K, 512²": NetworkCase("mesh1k", "512x512x18", 1, 6, ("h2", "w2"), 1.15),
-    "ResNet-18, 32², 64 samples": NetworkCase("resnet18", "32x32x3", 64, 6, ("n2",), 0.95),
-    "U-Net, 256²": NetworkCase("unet2d", "256x256x1", 1, 6, ("h2",), 1.15),
-    "3-D U-Net, 64³": NetworkCase("unet3d", "64x64x64x1", 1, 4, ("d2",), 1.15),
-    "DenseNet-121, 32², 64 samples": NetworkCase("densenet121", "32x32x3", 64, 5, ("n2",), 1.3),
+    "mesh 1K, 512²": NetworkCase("mesh1k", "512x512x18", 1, 6, ("h2", AUTOMATIC), 1.15),
+    "ResNet-18, 32², 64 samples": NetworkCase("resnet18", "32x32x3", 64, 6, ("n2", "c2", AUTOMATIC), 0.95),
+    "U-Net, 256²": NetworkCase("unet2d", "256x256x1", 1, 6, ("h2", "c2", AUTOMATIC), 1.15),
+    "3-D U-Net, 64³": NetworkCase("unet3d", "64x64x64x1", 1, 4, ("d2", AUTOMATIC), 1.15),
+    "DenseNet-121, 32², 64 samples": NetworkCase("densenet121", "32x32x3", 64, 5, ("n2", "c2", AUTOMATIC), 1.3),
 }
 
 
@@ -111,12 +112,29 @@ def training(run):
 
 
 def networks(run):
-    """The faster of our splits against the faster of PyTorch's two ways; the median over turns of median steps."""
+    """The faster of our splits against the faster of PyTorch's two ways; the median over turns of median steps.
+    Automatic: the strategy of the cost model for this machine, after `aloni calibrate --quick`."""
+    with tempfile.TemporaryDirectory() as folder:
+        measure_networks(run, folder)
+
+
+def measure_networks(run, folder):
 
     def arguments(case):
         return ["--model", case.model, "--input", case.input, "--batch", case.batch]
 
+    def strategy_of(name, case):
+        """The automatic strategy, in a file."""
+        file = f"{folder}/{name}"
+        if not os.path.exists(file):
+            run.program([BIN + "aloni", "plan", *map(str, arguments(case)), "--ranks", "2", "--machine",
+                         run.quick_machine(folder), "--strategy", "auto", "--export-strategy", file])
+        return file
+
     def ours(name, case, split):
+        if split == AUTOMATIC:
+            split = strategy_of(name, case)
+            return {key.replace(split, AUTOMATIC): value for key, value in ours(name, case, split).items()}
         result = run.train("--input", case.input, "--batch", case.batch, "--steps", case.steps + 2, "--strategy", split,
                            model=case.model, data="synthetic", pinned=True)
         return {f"ours/{name}/{split}": result["step_seconds"],

@@ -61,6 +61,16 @@ class Plan(unittest.TestCase):
             self.assertEqual(broken.code, FAILURE)
             self.assertIn("did you mean batch_norm?", broken.err)
 
+    def test_a_strategy_that_was_exported_is_the_chosen_one(self):
+        arguments = ["--model", "unet2d", "--input", "64x64x1", "--batch", "2", "--ranks", "4"]
+        with tempfile.TemporaryDirectory() as folder:
+            path = str(pathlib.Path(folder, "strategy"))
+            _, chosen = self.plan(*arguments, "--machine", "x86_server", "--strategy", "auto", "--export-strategy", path)
+            _, from_file = self.plan(*arguments, "--strategy", path)
+        self.assertEqual([layer["split"] for layer in chosen["layers"]],
+                         [layer["grid"] for layer in from_file["layers"]])
+        self.assertGreater(len({layer["split"] for layer in chosen["layers"]}), 1)
+
     def test_predicts_the_step_of_a_machine_as_simulate_does(self):
         arguments = ["--machine", "lassen", "--model", "lenet5", "--ranks", "8"]
         for strategy in ("n2h2w2", "auto"):

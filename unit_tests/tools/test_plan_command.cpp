@@ -30,6 +30,7 @@ TEST(PlanCommand, AcceptsEveryDocumentedFlag) {
   EXPECT_EQ(fault({"--input", "16x32x48x3"}), "");
   EXPECT_EQ(fault({"--optimiser", "kfac"}), "");
   EXPECT_EQ(fault({"--model", "net.json", "--export", "other.json"}), "");
+  EXPECT_EQ(fault({"--export-strategy", "net.strategy"}), "");
   EXPECT_EQ(fault({"--ranks", "0", "--ranks", "2"}), "");
   EXPECT_EQ(fault({"--recompute", "auto", "--memory-limit", "1.5GiB"}), "");
   EXPECT_EQ(fault({"--machine", "lassen", "--strategy", "auto"}), "");
@@ -57,6 +58,9 @@ TEST(PlanCommand, NamesTheFlagAndItsValueOutOfRange) {
   EXPECT_THAT(fault({"--draw", "a", "--json", "a"}), AllOf(HasSubstr("--draw = a"), HasSubstr("--json")));
   EXPECT_THAT(fault({"--export", "net.txt"}), AllOf(HasSubstr("--export"), HasSubstr(".json")));
   EXPECT_THAT(fault({"--export", "a.json", "--json", "a.json"}), AllOf(HasSubstr("--export"), HasSubstr("--json")));
+  EXPECT_THAT(fault({"--export-strategy", ""}), HasSubstr("--export-strategy"));
+  EXPECT_THAT(fault({"--draw", "a", "--export-strategy", "a"}),
+              AllOf(HasSubstr("--draw = a"), HasSubstr("--export-strategy")));
   EXPECT_THAT(fault({"--model", "rsenet18"}), HasSubstr("did you mean resnet18?"));
   for (const auto& [flag, value] : {std::pair("--input", "8x8x1"), std::pair("--classes", "3")})
     EXPECT_THAT(fault({"--model", "net.json", flag, value}), AllOf(HasSubstr(flag), HasSubstr("file")));
