@@ -65,7 +65,8 @@ class Plan(unittest.TestCase):
         arguments = ["--model", "unet2d", "--input", "64x64x1", "--batch", "2", "--ranks", "4"]
         with tempfile.TemporaryDirectory() as folder:
             path = str(pathlib.Path(folder, "strategy"))
-            _, chosen = self.plan(*arguments, "--machine", "x86_server", "--strategy", "auto", "--export-strategy", path)
+            _, chosen = self.plan(*arguments, "--machine", "x86_server", "--strategy", "auto", "--export-strategy",
+                                  path)
             _, from_file = self.plan(*arguments, "--strategy", path)
         self.assertEqual([layer["split"] for layer in chosen["layers"]],
                          [layer["grid"] for layer in from_file["layers"]])
