@@ -6,7 +6,7 @@ import statistics
 import tempfile
 from typing import NamedTuple
 
-from .run import BIN, median, run_text
+from figures.run import BIN, median, pass_text, run_text
 
 LAYERS = "^local_conv/(image64-c64-f64|image256-c64-f64|image32-c128-f128)/[a-z_]+/(onednn|direct)"
 RANKS = 2
@@ -117,9 +117,7 @@ def measure(run, networks):
         for part, (seconds, least) in of.items():
             run.bar(f"{name}/{part}", f"{name}: {part}", seconds, least or None, "limits" if least else "",
                     command=command)
-    run.bar("forward", "rate of convolutions, forward", passes["forward"] / 1e9, unit="GFLOP/s",
-            command=run_text("bench_local_conv", LAYERS))
-    run.bar("backward-data", "rate of convolutions, backward-data", passes["backward_data"] / 1e9, unit="GFLOP/s",
-            command=run_text("bench_local_conv", LAYERS))
-    run.bar("backward-filter", "rate of convolutions, backward-filter", passes["backward_filter"] / 1e9,
-            unit="GFLOP/s", command=run_text("bench_local_conv", LAYERS))
+    for of_pass, rate in limits.flops.items():
+        text = pass_text(of_pass)
+        run.bar(text, f"rate of convolutions, {text}", rate / 1e9, unit="GFLOP/s",
+                command=run_text("bench_local_conv", LAYERS))

@@ -281,6 +281,11 @@ def run_text(suite, cases, ranks=2):
     return f"OMP_NUM_THREADS=1 scripts/mpirun -n {ranks} {BIN}{suite} --benchmark_filter='{cases}'"
 
 
+def pass_text(name):
+    """The pass of a convolution, for people."""
+    return name.replace("_", "-")
+
+
 def median(values, name):
     return statistics.median(values[name]) if values.get(name) else None
 

@@ -13,7 +13,8 @@ import time
 from typing import Callable, NamedTuple
 
 from figures import roofline
-from figures.run import BIN, MICRO, ONE_THREAD, Failed, clean_environment, fastest, median, over, run_text, times
+from figures.run import (BIN, MICRO, ONE_THREAD, Failed, clean_environment, fastest, median, over, pass_text, run_text,
+                         times)
 
 LAYERS = ("resnet_conv1", "res3b_branch2a", "mesh_conv1_1", "mesh_conv6_1", "c64_256", "c32_3d", "depthwise", "dilated",
           "transposed")
@@ -57,10 +58,6 @@ def size_text(size):
     if size >= 1 << 20:
         return f"{size >> 20} MiB"
     return f"{size >> 10} KiB" if size >= 1 << 10 else f"{size} bytes"
-
-
-def pass_text(name):
-    return name.replace("_", "-")
 
 
 def training(run):
@@ -112,13 +109,13 @@ def training(run):
 
 
 def networks(run):
-    """The faster of our splits against the faster of PyTorch's two ways; the median over turns of median steps.
-    Automatic: the strategy of the cost model for this machine, after `aloni calibrate --quick`."""
+    """The faster of our splits against the faster of PyTorch's two ways; the median over turns of median steps."""
     with tempfile.TemporaryDirectory() as folder:
         measure_networks(run, folder)
 
 
 def measure_networks(run, folder):
+    """`folder`: for the machine file and the automatic strategies."""
 
     def arguments(case):
         return ["--model", case.model, "--input", case.input, "--batch", case.batch]

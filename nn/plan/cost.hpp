@@ -24,8 +24,8 @@
 // A reduction has the messages of the algorithm that the engine chooses without tuning on the nodes of the machine
 // (core/comm/all_reduce_traffic.hpp). In shared memory its messages are empty. Then the values that other ranks read
 // from this rank count as sent, and so do the results that it writes into their memory. Device libraries (NCCL) choose
-// their own algorithms; those of the engine are counted. A partial all-reduce has two words more for each rank but
-// rank 0, which starts the rounds.
+// their own algorithms; those of the engine are counted. In a partial all-reduce each rank also sends a word to rank 0,
+// and gets one back.
 #include <aloni/core/machine.hpp>
 #include <aloni/nn/plan/step_plan.hpp>
 
