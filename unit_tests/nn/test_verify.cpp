@@ -191,6 +191,28 @@ TEST(Verify, NoLayoutOfARandomNetworkOverwritesWhatIsStillNeeded) {
   }
 }
 
+/// A Network makes its plan with late gradients after its memory, which has the layout of the other two plans.
+TEST(Verify, AStepWithLateGradientsRunsInTheMemoryOfATrainingStep) {
+  for (int i = 0; i < aloni::test::random_cases(150); ++i) {
+    const Case c = random_case(static_cast<std::uint64_t>(i), 8);
+    const MachineDescription machine = machine_of_nodes(static_cast<int>(c.plans.size()), i % 4);
+    for (int rank = 0; rank < static_cast<int>(c.plans.size()); ++rank) {
+      const auto planned = [&](StepKind kind, GradientSums sums) {
+        return plan_step(c.network, c.layers, rank, kind, machine,
+                         {.split_parameters = false, .sums = sums, .update = false});
+      };
+      const StepPlan training = planned(StepKind::training, GradientSums::beside_backward);
+      const StepPlan inference = planned(StepKind::inference, GradientSums::beside_backward);
+      const StepPlan late = planned(StepKind::training, GradientSums::partial);
+      ASSERT_TRUE(std::ranges::equal(late.buffers, training.buffers, {}, &PlanBuffer::name, &PlanBuffer::name));
+      ASSERT_TRUE(std::ranges::equal(late.buffers, training.buffers, {}, &PlanBuffer::box, &PlanBuffer::box));
+      const auto fault = find_overwritten(late, lay_out_memory({&training, &inference}, machine),
+                                          {.seed = static_cast<std::uint64_t>(i % 3)});
+      ASSERT_FALSE(fault) << "case " << i << ", rank " << rank << '\n' << text_of(c) << '\n' << *fault;
+    }
+  }
+}
+
 /// The nodes that write and that read a buffer or an alias of it, ascending.
 struct Uses {
   std::vector<int> writes, reads;
